@@ -1,0 +1,107 @@
+"""ONNX Runtime as an oracle for exported language models.
+
+A Runner feeds a graph the way a generation loop does: input_ids, an attention_mask over past and
+new tokens, and the past tensors by name.  Only numpy, onnx and onnxruntime are needed.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+FLOAT = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+
+
+def load_ids(path):
+    """Read whitespace-separated token ids."""
+    return np.array(Path(path).read_text().split(), np.int64)
+
+
+def present_name(past):
+    """past_key_values.N.key → present.N.key"""
+    return past.replace("past_key_values.", "present.", 1)
+
+
+class Runner:
+    """One CPU session and the names and shapes of its cache."""
+
+    def __init__(self, model, optimise=True):
+        """model is a path, or an onnx.ModelProto that holds its weights."""
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = 1
+        if not optimise:
+            options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+        self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        inputs = {i.name: i for i in self.session.get_inputs()}
+        self.past_names = [n for n in inputs if n.startswith("past_key_values.")]
+        self.output_names = [o.name for o in self.session.get_outputs()]
+        first = inputs[self.past_names[0]]
+        self.dtype = FLOAT[first.type]
+        self.kv_heads = first.shape[1]
+        self.head_size = first.shape[3]
+        if not isinstance(self.head_size, int):
+            self.head_size = self._head_size(model)
+
+    def _head_size(self, model):
+        """Head size of a model whose cache leaves that dim symbolic: columns of o_proj's input."""
+        if not isinstance(model, onnx.ModelProto):
+            model = onnx.load(model)
+        return head_size(model)
+
+    def empty_past(self, batch):
+        """Past tensors of zero rows."""
+        shape = (batch, self.kv_heads, 0, self.head_size)
+        return {name: np.zeros(shape, self.dtype) for name in self.past_names}
+
+    def feed(self, ids, past, mask=None):
+        """Inputs of one call: ids [B,S]; mask defaults to ones over past rows and new tokens."""
+        if mask is None:
+            rows = past[self.past_names[0]].shape[2]
+            mask = np.ones((ids.shape[0], rows + ids.shape[1]), np.int64)
+        return {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
+
+    def run(self, feed):
+        """All outputs by name."""
+        return dict(zip(self.output_names, self.session.run(None, feed), strict=True))
+
+    def step(self, ids, past):
+        """One call on a growing cache: (logits [B,S,V], new past)."""
+        out = self.run(self.feed(ids, past))
+        return out["logits"], {name: out[present_name(name)] for name in self.past_names}
+
+    def score(self, ids, chunks=None):
+        """fp32 logits [N,V] of one sequence, in one call or in chunks of the given lengths."""
+        past, rows, at = self.empty_past(1), [], 0
+        for n in chunks or [len(ids)]:
+            logits, past = self.step(ids[None, at:at + n], past)
+            rows.append(logits[0].astype(np.float32))
+            at += n
+        assert at == len(ids), "chunks do not cover the ids"
+        return np.concatenate(rows)
+
+
+def gqa_nodes(model):
+    """The GroupQueryAttention nodes in graph order."""
+    return [n for n in model.graph.node if n.op_type == "GroupQueryAttention"]
+
+
+def attribute(node, name, default=None):
+    """Value of a node's attribute."""
+    for a in node.attribute:
+        if a.name == name:
+            return onnx.helper.get_attribute_value(a)
+    return default
+
+
+def head_size(model):
+    """D, from the width of o_proj's input: rows of its weight over num_heads."""
+    gqa = gqa_nodes(model)[0]
+    user = next(n for n in model.graph.node if gqa.output[0] in n.input)
+    width = attribute(user, "K")
+    if width is None:
+        weight = next(i for i in model.graph.initializer if i.name == user.input[1])
+        width = weight.dims[0]
+    return width // attribute(gqa, "num_heads")

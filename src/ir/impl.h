@@ -1,0 +1,35 @@
+/* Private to src/ir: what its files share besides ir.h. */
+#ifndef GQAC_IR_IMPL_H
+#define GQAC_IR_IMPL_H
+
+#include "ir/ir.h"
+#include "ir/table.h"
+
+enum { IR_MAX_NESTING = 16 }; /* graphs in graphs; the verifier and the parser refuse more */
+
+/* Makes ir_dims_failed true. */
+void ir_dims_fail(ir_dims *dims);
+
+/* A name in use. `value` is its value, also one that was removed from its graph. */
+typedef struct ir_name {
+    const char *text;
+    size_t length;
+    ir_value *value;
+    int next_suffix; /* of names made from this one */
+} ir_name;
+
+bool ir_names_create(ir_module *module);
+/* The name `wanted`, or with a suffix when it is taken; NULL when memory is short. */
+ir_name *ir_names_claim(ir_module *module, const char *wanted);
+ir_name *ir_names_find(const ir_module *module, const char *text, size_t length);
+
+/* A value with a name near `wanted`, without graph membership. */
+ir_value *ir_value_create(ir_graph *graph, const char *wanted, ir_type type);
+bool ir_graph_push_constant(ir_graph *graph, ir_value *value);
+void ir_use_link(ir_use *use, ir_value *value); /* NULL links nothing */
+void ir_use_unlink(ir_use *use);
+bool ir_node_linked(const ir_node *node);
+
+bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b);
+
+#endif

@@ -1,0 +1,69 @@
+/* The names of a module's values. A taken name gets the first free of the suffixes .1, .2, ...; the
+ * search starts behind the last one tried for the same name, so a million requests for one name
+ * cost a million steps. Names of removed values stay taken: a dump never shows one name for two
+ * things. */
+#include "ir/impl.h"
+
+#include <string.h>
+
+typedef struct name_key {
+    const char *text;
+    size_t length;
+} name_key;
+
+static bool same_name(const void *item, const void *key) {
+    const ir_name *name = item;
+    const name_key *k = key;
+    return name->length == k->length && memcmp(name->text, k->text, k->length) == 0;
+}
+
+bool ir_names_create(ir_module *module) {
+    ir_table *table = GQAC_ARENA_NEW(module->arena, ir_table);
+    if (!table)
+        return false;
+    ir_table_init(table, module->arena);
+    module->names = table;
+    return true;
+}
+
+ir_name *ir_names_find(const ir_module *module, const char *text, size_t length) {
+    const ir_table *table = module->names;
+    return ir_table_find(table, ir_hash_bytes(table->seed, text, length), same_name,
+                         &(name_key){text, length});
+}
+
+static ir_name *add(ir_module *module, const char *text, size_t length) {
+    ir_table *table = module->names;
+    ir_name *name = GQAC_ARENA_NEW(module->arena, ir_name);
+    if (!name)
+        return NULL;
+    name->text = gqac_arena_strndup(module->arena, text, length);
+    name->length = length;
+    if (!name->text || !ir_table_add(table, ir_hash_bytes(table->seed, text, length), name))
+        return NULL;
+    return name;
+}
+
+ir_name *ir_names_claim(ir_module *module, const char *wanted) {
+    if (!wanted || !*wanted)
+        wanted = "v";
+    size_t length = strlen(wanted);
+    ir_name *base = ir_names_find(module, wanted, length);
+    if (!base)
+        return add(module, wanted, length);
+    gqac_str text = {0};
+    ir_name *name = NULL;
+    while (base->next_suffix < INT32_MAX) {
+        text.length = 0;
+        gqac_str_append_n(&text, wanted, length);
+        gqac_str_printf(&text, ".%d", ++base->next_suffix);
+        if (text.failed)
+            break;
+        if (ir_names_find(module, text.text, text.length))
+            continue;
+        name = add(module, text.text, text.length);
+        break;
+    }
+    gqac_str_free(&text);
+    return name;
+}

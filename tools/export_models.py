@@ -70,8 +70,8 @@ class Model:
 
 
 LLAMA = dict(
-    hidden_size=96, intermediate_size=128, num_attention_heads=6, num_key_value_heads=2, head_dim=32,
-    max_position_embeddings=640, rms_norm_eps=1e-5,
+    hidden_size=96, intermediate_size=128, num_attention_heads=6, num_key_value_heads=2,
+    head_dim=32, max_position_embeddings=640, rms_norm_eps=1e-5,
     rope_parameters={"rope_type": "default", "rope_theta": THETA},
 )
 ALL_RUNS = ("prefill", "hybrid", "decode", "batch", "static")

@@ -103,12 +103,6 @@ def gqa_attribute(model, layer, name, value):
     set_attribute(n, name, value(ortref.attribute(n, name)) if callable(value) else value)
 
 
-def rotary_shift(model, branch=None):
-    """Positions off by one."""
-    for t in rotary_tables(model, branch):
-        edit(t, lambda a: np.roll(a, -1, axis=0))
-
-
 def rotary_reversed(model, branch=None):
     """Columns (frequencies) in the wrong order."""
     for t in rotary_tables(model, branch):
@@ -279,18 +273,20 @@ def both_layers(label, change, *args):
     return {f"layer {i}: {label}": partial(change, layer=i, **dict(args)) for i in (0, 1)}
 
 
-def attention_features(branch=None, interleaved=True):
-    """What every model has: rotary, scale, head mapping, norm weights."""
+def attention_features(branch=None):
+    """What every model has: rotary, scale, head mapping.
+
+    Positions shifted by one for queries and keys alike leave all logits as they are; only the
+    stored present keys under ref/ catch that.
+    """
     found = {
-        "rotary: position off by one" if branch else "rotary: first column still":
-            partial(rotary_column, column=0, branch=branch),
+        "rotary: first column still": partial(rotary_column, column=0, branch=branch),
         "rotary: columns reversed": partial(rotary_reversed, branch=branch),
         "rotary: last column still": partial(rotary_column, column=-1, branch=branch),
     }
-    gqa = [("no rotary", "do_rotary", 0), ("scale quartered", "scale", lambda s: s / 4)]
-    if interleaved:
-        gqa.append(("rotary interleaved", "rotary_interleaved", 1))
-    for label, name, value in gqa:
+    for label, name, value in (("no rotary", "do_rotary", 0),
+                               ("rotary interleaved", "rotary_interleaved", 1),
+                               ("scale quartered", "scale", lambda s: s / 4)):
         found |= both_layers(label, gqa_attribute, ("name", name), ("value", value))
     for which in ("k", "v", "kv"):
         found |= both_layers(f"kv heads swapped in {which}", swap_kv_heads, ("which", which))

@@ -56,6 +56,15 @@ ir_value *ir_value_create(ir_graph *graph, const char *wanted, ir_type type) {
     return value;
 }
 
+bool ir_value_rename(ir_value *value, const char *wanted) {
+    ir_name *name = ir_names_claim(value->graph->module, wanted);
+    if (!name)
+        return false;
+    value->name = name->text;
+    name->value = value;
+    return true;
+}
+
 bool ir_value_unused(const ir_value *value) {
     return !value->uses;
 }

@@ -23,7 +23,8 @@ typedef struct ir_graph ir_graph;
 typedef struct ir_node ir_node;
 typedef struct ir_value ir_value;
 
-/* ---- schemas ---------------------------------------------------------------------------------- */
+/* ---- schemas ----------------------------------------------------------------------------------
+ */
 
 typedef enum ir_attr_kind {
     IR_ATTR_INT,     /* ir_attr.i */
@@ -57,8 +58,8 @@ typedef struct ir_attr_spec {
     const char *name;
     ir_attr_kind kind;
     bool required;
-    ir_attr fallback;  /* value when absent; fallback.set false: no default */
-    const char *doc;   /* one line */
+    ir_attr fallback; /* value when absent; fallback.set false: no default */
+    const char *doc;  /* one line */
 } ir_attr_spec;
 
 /* How an output row (along sequence and batch) depends on input rows. */
@@ -88,10 +89,11 @@ typedef struct ir_schema {
     const ir_attr_spec *attrs; /* NULL: none */
     unsigned flags;            /* IR_OP_* */
     ir_rows rows;
-    const char *doc;           /* one or two lines: formula and shapes */
+    const char *doc; /* one or two lines: formula and shapes */
 } ir_schema;
 
-/* ---- values, nodes, graphs -------------------------------------------------------------------- */
+/* ---- values, nodes, graphs --------------------------------------------------------------------
+ */
 
 typedef struct ir_type {
     gqac_dtype dtype;          /* GQAC_NONE: not known */
@@ -143,8 +145,8 @@ struct ir_graph {
     const char *name;
     int n_inputs;
     ir_value **inputs;
-    ir_node *first, *last; /* nodes but ret */
-    ir_node *ret;          /* op "return"; its inputs are the graph's results */
+    ir_node *first, *last;     /* nodes but ret */
+    ir_node *ret;              /* op "return"; its inputs are the graph's results */
     const char **result_names; /* names the file gives to the results, ret->n_inputs of them */
     int n_constants, constants_capacity;
     ir_value **constants;
@@ -153,7 +155,7 @@ struct ir_graph {
 struct ir_module {
     gqac_arena *arena;
     ir_dims *dims;
-    ir_graph *graph; /* the main graph */
+    ir_graph *graph;    /* the main graph */
     const char *source; /* path of the model, for messages; may be NULL */
     unsigned next_name; /* counter for fresh names */
     void *names;        /* table of the names in use */
@@ -176,11 +178,12 @@ ir_value *ir_graph_add_constant(ir_graph *graph, const char *name, const gqac_te
 bool ir_graph_move_constants(ir_graph *from, ir_graph *to);
 int ir_graph_sweep_constants(ir_graph *graph);
 /* Constants made from numbers, copied to the arena. */
-ir_value *ir_const_i64(ir_graph *graph, const char *name, int64_t value);      /* rank 0 */
+ir_value *ir_const_i64(ir_graph *graph, const char *name, int64_t value); /* rank 0 */
 ir_value *ir_const_i64s(ir_graph *graph, const char *name, int64_t n, const int64_t *values);
-ir_value *ir_const_f32(ir_graph *graph, const char *name, float value);        /* rank 0 */
+ir_value *ir_const_f32(ir_graph *graph, const char *name, float value); /* rank 0 */
 /* Replaces the results; values may repeat. Names as given; NULL names keep value names. */
-bool ir_graph_set_results(ir_graph *graph, int n, ir_value *const *values, const char *const *names);
+bool ir_graph_set_results(ir_graph *graph, int n, ir_value *const *values,
+                          const char *const *names);
 
 /* Short of memory, the rank becomes -1 and ir_dims_failed(module->dims) true. */
 ir_type ir_type_make(ir_module *module, gqac_dtype dtype, int rank, const ir_dim *const *dims);
@@ -204,6 +207,8 @@ void ir_node_set_input(ir_node *node, int index, ir_value *value); /* value may 
 /* Every use of `old` (in all graphs) becomes a use of `by`. A graph result keeps its name. */
 void ir_value_replace(ir_value *old, ir_value *by);
 bool ir_value_unused(const ir_value *value);
+/* Gives a value another name, with a suffix when it is taken; the old one stays taken. */
+bool ir_value_rename(ir_value *value, const char *name);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
 
@@ -242,7 +247,8 @@ ir_arity ir_schema_kind(const char *list, int index); /* IR_NONE: out of range *
  * Returns the count. */
 bool ir_const_ints(const ir_value *value, int64_t max, int64_t *out, int64_t *count);
 
-/* ---- builder ---------------------------------------------------------------------------------- */
+/* ---- builder ----------------------------------------------------------------------------------
+ */
 
 /* Straight-line construction before a place in a graph. The first failure sticks: later calls do
  * nothing and return NULL, and callers read `status` once at the end. */
@@ -255,13 +261,14 @@ typedef struct ir_builder {
 
 ir_node *ir_build(ir_builder *b, const ir_schema *op, const char *name, int n_inputs,
                   ir_value *const *inputs, int n_outputs);
-ir_value *ir_build_i64(ir_builder *b, int64_t value);                         /* rank 0 */
-ir_value *ir_build_i64s(ir_builder *b, int64_t n, const int64_t *values);     /* rank 1 */
-ir_value *ir_build_f32(ir_builder *b, float value);                           /* rank 0 */
+ir_value *ir_build_i64(ir_builder *b, int64_t value);                     /* rank 0 */
+ir_value *ir_build_i64s(ir_builder *b, int64_t n, const int64_t *values); /* rank 1 */
+ir_value *ir_build_f32(ir_builder *b, float value);                       /* rank 0 */
 /* Like ir_node_output, and the ir_attr_set_* family; NULL nodes are passed over. */
 ir_value *ir_build_result(ir_builder *b, ir_node *node, int index);
 
-/* ---- verify, print, parse --------------------------------------------------------------------- */
+/* ---- verify, print, parse ---------------------------------------------------------------------
+ */
 
 /* Checks every invariant above: order, use lists, arity, required attributes, unique names, types
  * of constants, tokens used once. INTERNAL with the place when one is broken. */
@@ -274,6 +281,7 @@ typedef const ir_schema *ir_schema_lookup(const char *domain, const char *name);
  * at most 16 elements in decimal. Larger ones print as a digest (the first 16 hex digits of the
  * SHA-256 of their bytes), or in full as hex. Text with digests parses too, and prints again to the
  * same bytes, but such a constant has no data (constant->data NULL, value->digest set). */
+bool ir_prints_digest(const ir_value *constant); /* more than 16 elements, or no data */
 typedef enum ir_print_mode { IR_PRINT_DIGEST, IR_PRINT_FULL } ir_print_mode;
 void ir_print(gqac_str *out, const ir_module *module, ir_print_mode mode);
 /* Parses what ir_print writes into a new module. INVALID_MODEL with line and column on an error. */

@@ -1,0 +1,334 @@
+/* Text of tensor data: up to 16 elements in decimal when that is exact, else hex of the bytes, or
+ * their digest.
+ *
+ * Bits survive: what decimal does not tell apart (a NaN other than the default one, a bool that is
+ * neither 0 nor 1, a used padding nibble, a double that is no float) prints as hex. */
+#include "ir/text.h"
+
+#include <locale.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/file.h"
+
+enum { F32_NAN = 0x7fc00000, F16_NAN = 0x7e00, BF16_NAN = 0x7fc0 };
+static const uint64_t f64_nan = UINT64_C(0x7ff8000000000000);
+
+/* Any element, as an integer or as a float. */
+typedef struct element {
+    bool is_float;
+    bool negative; /* of an integer */
+    uint64_t size; /* its magnitude */
+    float f;
+} element;
+
+static float float_of_bits(uint32_t bits) {
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of_float(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static float half_to_float(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    uint32_t exponent = (half >> 10) & 31, fraction = half & 0x3ff;
+    if (exponent == 31)
+        return float_of_bits(sign | 0x7f800000 | fraction << 13);
+    if (exponent == 0) {
+        float tiny = (float)fraction * 0x1p-24f;
+        return sign ? -tiny : tiny;
+    }
+    return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+/* The half with exactly this value; halves of one sign ascend with their bits. */
+static bool half_from_float(float f, uint16_t *half) {
+    uint32_t sign = bits_of_float(f) >> 31, low = 0, high = 0x7c00;
+    float size = sign ? -f : f;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (half_to_float((uint16_t)middle) < size)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *half = (uint16_t)(sign << 15 | low);
+    return half_to_float((uint16_t)low) == size;
+}
+
+/* ---- printing ----------------------------------------------------------------------------------
+ */
+
+static void get_int(const unsigned char *data, int bits, bool is_signed, element *e) {
+    uint64_t raw = 0;
+    memcpy(&raw, data, (size_t)bits / 8);
+    uint64_t top = UINT64_C(1) << (bits - 1);
+    e->negative = is_signed && (raw & top);
+    /* Sign-extend, then take the magnitude. */
+    e->size = e->negative ? 0 - ((raw ^ top) - top) : raw;
+}
+
+static bool get_float(const gqac_tensor *tensor, size_t i, float *f) {
+    const unsigned char *data = tensor->data;
+    uint16_t half;
+    double d;
+    switch (tensor->dtype) {
+    case GQAC_F32:
+        memcpy(f, data + 4 * i, 4);
+        return *f == *f || bits_of_float(*f) == F32_NAN;
+    case GQAC_F16:
+        memcpy(&half, data + 2 * i, 2);
+        *f = half_to_float(half);
+        return *f == *f || half == F16_NAN;
+    case GQAC_BF16:
+        memcpy(&half, data + 2 * i, 2);
+        *f = float_of_bits((uint32_t)half << 16);
+        return *f == *f || half == BF16_NAN;
+    default:
+        memcpy(&d, data + 8 * i, 8);
+        *f = (float)d;
+        return d == d ? (double)*f == d : memcmp(&d, &f64_nan, sizeof d) == 0;
+    }
+}
+
+/* Element i; false when its bits are not those that its decimal text reads back to. */
+static bool get_element(const gqac_tensor *tensor, size_t i, element *e) {
+    const unsigned char *data = tensor->data;
+    int bits = gqac_dtype_bits(tensor->dtype);
+    memset(e, 0, sizeof *e);
+    if (gqac_dtype_is_float(tensor->dtype)) {
+        e->is_float = true;
+        return get_float(tensor, i, &e->f);
+    }
+    if (bits == 4) {
+        unsigned nibble = (unsigned)data[i / 2] >> (i % 2 * 4) & 15;
+        e->negative = tensor->dtype == GQAC_I4 && nibble >= 8;
+        e->size = e->negative ? 16 - nibble : nibble;
+        bool last = i % 2 == 0 && (int64_t)i + 1 == gqac_tensor_count(tensor);
+        return !last || data[i / 2] >> 4 == 0;
+    }
+    get_int(data + i * (size_t)bits / 8, bits, gqac_dtype_is_signed(tensor->dtype), e);
+    return tensor->dtype != GQAC_BOOL || e->size <= 1;
+}
+
+static bool listable(const gqac_tensor *tensor) {
+    int64_t n = gqac_tensor_count(tensor);
+    element e;
+    if (n > IR_MAX_LISTED)
+        return false;
+    for (int64_t i = 0; i < n; i++)
+        if (!get_element(tensor, (size_t)i, &e))
+            return false;
+    return true;
+}
+
+static void print_list(gqac_str *out, const gqac_tensor *tensor) {
+    int64_t n = gqac_tensor_count(tensor);
+    gqac_str_append(out, tensor->rank ? "[" : "");
+    for (int64_t i = 0; i < n; i++) {
+        char number[32];
+        element e;
+        (void)get_element(tensor, (size_t)i, &e);
+        gqac_str_append(out, i ? ", " : "");
+        if (e.is_float) {
+            gqac_format_float(number, e.f);
+            gqac_str_append(out, number);
+        } else {
+            gqac_str_printf(out, "%s%llu", e.negative ? "-" : "", (unsigned long long)e.size);
+        }
+    }
+    gqac_str_append(out, tensor->rank ? "]" : "");
+}
+
+static void print_hex(gqac_str *out, const unsigned char *data, size_t bytes) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < bytes; i++) {
+        char pair[2] = {digits[data[i] >> 4], digits[data[i] & 15]};
+        gqac_str_append_n(out, pair, 2);
+    }
+}
+
+void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest, bool full) {
+    bool absent = !tensor->data && gqac_tensor_bytes(tensor) > 0;
+    size_t bytes = gqac_tensor_bytes(tensor);
+    if (absent) {
+        gqac_str_printf(out, "sha256 %s", digest ? digest : "0000000000000000");
+    } else if (listable(tensor)) {
+        print_list(out, tensor);
+    } else if (full || gqac_tensor_count(tensor) <= IR_MAX_LISTED) {
+        gqac_str_append(out, "hex \"");
+        print_hex(out, tensor->data, bytes);
+        gqac_str_append(out, "\"");
+    } else {
+        unsigned char sha[32];
+        gqac_sha256 state;
+        gqac_sha256_init(&state);
+        gqac_sha256_update(&state, tensor->data, bytes);
+        gqac_sha256_final(&state, sha);
+        gqac_str_append(out, "sha256 ");
+        print_hex(out, sha, IR_DIGEST_DIGITS / 2);
+    }
+}
+
+/* ---- parsing -----------------------------------------------------------------------------------
+ */
+
+static gqac_status parse_integer(ir_lexer *lexer, gqac_dtype dtype, uint64_t *raw) {
+    int bits = dtype == GQAC_BOOL ? 1 : gqac_dtype_bits(dtype);
+    int64_t value;
+    if (ir_lex_peek(lexer) == '-' || bits < 64 || gqac_dtype_is_signed(dtype)) {
+        bool is_signed = gqac_dtype_is_signed(dtype);
+        int64_t most = is_signed    ? (int64_t)((UINT64_C(1) << (bits - 1)) - 1)
+                       : bits == 64 ? INT64_MAX
+                                    : (int64_t)((UINT64_C(1) << bits) - 1);
+        GQAC_TRY(ir_lex_int(lexer, is_signed ? -most - 1 : 0, most, &value));
+        *raw = (uint64_t)value;
+        return GQAC_OK;
+    }
+    const char *start = lexer->at;
+    uint64_t number = 0;
+    for (; *lexer->at >= '0' && *lexer->at <= '9'; lexer->at++) {
+        uint64_t digit = (uint64_t)(*lexer->at - '0');
+        if (number > (UINT64_MAX - digit) / 10)
+            return ir_lex_fail(lexer, start, "the integer is out of range");
+        number = number * 10 + digit;
+    }
+    if (lexer->at == start || ir_ident_char(*lexer->at))
+        return ir_lex_fail(lexer, start, "expected an integer");
+    *raw = number;
+    return GQAC_OK;
+}
+
+static bool read_double(gqac_str *word, double *value) {
+    char *point = strchr(word->text, '.'), *end;
+    if (point)
+        *point = *localeconv()->decimal_point;
+    *value = strtod(word->text, &end);
+    return end != word->text && !*end && *value - *value == 0;
+}
+
+/* A double in decimal; its words for no number are those of floats. */
+static gqac_status parse_double(ir_lexer *lexer, uint64_t *raw) {
+    gqac_str word = {0};
+    double value = 0;
+    ir_lex_skip(lexer);
+    const char *start = lexer->at;
+    gqac_status status = ir_lex_number(lexer, &word);
+    if (status == GQAC_OK && (strchr(word.text, 'n') || strchr(word.text, 'x'))) {
+        float f = 0;
+        lexer->at = start;
+        status = ir_lex_float(lexer, &f);
+        value = f;
+    } else if (status == GQAC_OK && !read_double(&word, &value)) {
+        status = ir_lex_fail(lexer, start, "the word is not a 64-bit float");
+    }
+    gqac_str_free(&word);
+    memcpy(raw, &value, sizeof value);
+    if (value != value)
+        *raw = f64_nan;
+    return status;
+}
+
+static gqac_status parse_float(ir_lexer *lexer, gqac_dtype dtype, uint64_t *raw) {
+    if (dtype == GQAC_F64)
+        return parse_double(lexer, raw);
+    float f = 0;
+    ir_lex_skip(lexer);
+    const char *start = lexer->at;
+    GQAC_TRY(ir_lex_float(lexer, &f));
+    uint32_t bits = f != f ? F32_NAN : bits_of_float(f);
+    uint16_t half = F16_NAN;
+    *raw = bits;
+    if (dtype == GQAC_BF16 && bits & 0xffff)
+        return ir_lex_fail(lexer, start, "the number is not exact in bf16");
+    if (dtype == GQAC_BF16)
+        *raw = bits >> 16;
+    if (dtype == GQAC_F16 && f == f && !half_from_float(f, &half))
+        return ir_lex_fail(lexer, start, "the number is not exact in f16");
+    if (dtype == GQAC_F16)
+        *raw = half;
+    return GQAC_OK;
+}
+
+static gqac_status parse_element(ir_lexer *lexer, const gqac_tensor *tensor, size_t i) {
+    unsigned char *data = tensor->data;
+    int bits = gqac_dtype_bits(tensor->dtype);
+    uint64_t raw = 0;
+    if (gqac_dtype_is_float(tensor->dtype))
+        GQAC_TRY(parse_float(lexer, tensor->dtype, &raw));
+    else
+        GQAC_TRY(parse_integer(lexer, tensor->dtype, &raw));
+    if (bits == 4)
+        data[i / 2] = (unsigned char)(data[i / 2] | (raw & 15) << (i % 2 * 4));
+    else
+        memcpy(data + i * (size_t)bits / 8, &raw, (size_t)bits / 8);
+    return GQAC_OK;
+}
+
+static gqac_status parse_list(ir_lexer *lexer, const gqac_tensor *tensor) {
+    int64_t n = gqac_tensor_count(tensor);
+    if (tensor->rank == 0)
+        return parse_element(lexer, tensor, 0);
+    GQAC_TRY(ir_lex_expect(lexer, "["));
+    for (int64_t i = 0; i < n; i++) {
+        if (i)
+            GQAC_TRY(ir_lex_expect(lexer, ","));
+        GQAC_TRY(parse_element(lexer, tensor, (size_t)i));
+    }
+    return ir_lex_expect(lexer, "]");
+}
+
+static int nibble(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The tensor's data is allocated; the text is long enough. */
+static gqac_status parse_hex(ir_lexer *lexer, const gqac_tensor *tensor, size_t bytes) {
+    unsigned char *data = tensor->data;
+    for (size_t i = 0; i < bytes; i++, lexer->at += 2) {
+        int high = nibble(lexer->at[0]), low = high < 0 ? -1 : nibble(lexer->at[1]);
+        if (low < 0)
+            return ir_lex_fail(lexer, lexer->at, "expected %zu more bytes of hex", bytes - i);
+        data[i] = (unsigned char)(high << 4 | low);
+    }
+    return ir_lex_expect(lexer, "\"");
+}
+
+static gqac_status parse_digest(ir_lexer *lexer, gqac_arena *arena, const char **digest) {
+    ir_lex_skip(lexer);
+    size_t n = strspn(lexer->at, "0123456789abcdef");
+    if (n != IR_DIGEST_DIGITS || ir_ident_char(lexer->at[n]))
+        return ir_lex_fail(lexer, lexer->at, "a digest has %d hex digits", IR_DIGEST_DIGITS);
+    *digest = gqac_arena_strndup(arena, lexer->at, n);
+    lexer->at += n;
+    return *digest ? GQAC_OK : gqac_diag_oom(lexer->diag, "a digest");
+}
+
+gqac_status ir_parse_tensor_data(ir_lexer *lexer, gqac_arena *arena, gqac_tensor *tensor,
+                                 const char **digest) {
+    size_t bytes = gqac_tensor_bytes(tensor);
+    ir_lex_skip(lexer);
+    const char *start = lexer->at;
+    if (digest && bytes && ir_lex_take(lexer, "sha256"))
+        return parse_digest(lexer, arena, digest);
+    bool hex = ir_lex_take(lexer, "hex");
+    if (hex)
+        GQAC_TRY(ir_lex_expect(lexer, "\""));
+    /* Memory only for what the text can hold: two digits a byte, or a digit and a comma an element;
+     * an element takes at most eight bytes. */
+    size_t left = strnlen(lexer->at, hex ? 2 * bytes : (size_t)gqac_tensor_count(tensor));
+    if (hex ? left / 2 < bytes : left < (size_t)gqac_tensor_count(tensor))
+        return ir_lex_fail(lexer, start, "the text ends before the tensor's data");
+    tensor->data = gqac_arena_calloc(arena, bytes, 1);
+    if (!tensor->data)
+        return gqac_diag_oom(lexer->diag, "a tensor of the text");
+    return hex ? parse_hex(lexer, tensor, bytes) : parse_list(lexer, tensor);
+}

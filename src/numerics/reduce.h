@@ -1,0 +1,81 @@
+/* The contract's reductions as plain C: the definition that every kernel must match bit for bit.
+ * A chain is one accumulator and one fma per element, ascending. A lane reduction has 16
+ * accumulators, lane j takes elements j, j+16, j+32, …, and then folds 8, 4, 2, 1. Lanes start at
+ * +0 and so are never -0, which is why a kernel may pad the tail with zeros: the bits are the same.
+ * NaN: sums and chains propagate it with any payload. */
+#ifndef GQAC_NUMERICS_REDUCE_H
+#define GQAC_NUMERICS_REDUCE_H
+
+#include <stddef.h>
+
+#include "contract.h"
+#include "dialect.h"
+
+/* sum over i < k of a[i*sa] * b[i*sb]; the value of the first piece is the start of the sum, so
+ * k <= 512 is one chain; 0 for k = 0. */
+GQN_FN float gqn_dot_chain(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t k) {
+    float total = 0.0f;
+    for (size_t start = 0; start < k; start += GQAC_K_PIECE) {
+        size_t end = k - start < GQAC_K_PIECE ? k : start + GQAC_K_PIECE;
+        float piece = 0.0f;
+        for (size_t i = start; i < end; i++)
+            piece = gqn_fma(a[(ptrdiff_t)i * sa], b[(ptrdiff_t)i * sb], piece);
+        total = start == 0 ? piece : total + piece;
+    }
+    return total;
+}
+
+/* lane[0..7] += lane[8..15], then 4, 2, 1. */
+GQN_FN float gqn_lane_fold(float lane[static GQAC_LANES]) {
+    for (size_t half = GQAC_LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            lane[j] += lane[j + half];
+    return lane[0];
+}
+
+GQN_FN float gqn_lane_sum(const float *x, size_t n) {
+    float lane[GQAC_LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] += x[i];
+    return gqn_lane_fold(lane);
+}
+
+/* sum of x^2, each by fma. */
+GQN_FN float gqn_lane_sum_sq(const float *x, size_t n) {
+    float lane[GQAC_LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] = gqn_fma(x[i], x[i], lane[i % GQAC_LANES]);
+    return gqn_lane_fold(lane);
+}
+
+/* sum of (x - centre)^2, each difference rounded, then fma; tail lanes add nothing. */
+GQN_FN float gqn_lane_sum_sq_about(const float *x, size_t n, float centre) {
+    float lane[GQAC_LANES] = {0};
+    for (size_t i = 0; i < n; i++) {
+        float d = x[i] - centre;
+        lane[i % GQAC_LANES] = gqn_fma(d, d, lane[i % GQAC_LANES]);
+    }
+    return gqn_lane_fold(lane);
+}
+
+/* The one step of every maximum: x > m ? x : m. NaN elements are passed over (a softmax still
+ * turns NaN through its sum), and of +0 and -0 the one that came first stays. The order of the
+ * operands is that of a single maxps(x, m). */
+GQN_FN float gqn_max_step(float m, float x) {
+    return x > m ? x : m;
+}
+
+/* Tail lanes are -inf, which is also the maximum of nothing and of NaNs only. */
+GQN_FN float gqn_lane_max(const float *x, size_t n) {
+    float lane[GQAC_LANES];
+    for (size_t j = 0; j < GQAC_LANES; j++)
+        lane[j] = -gqn_as_f32(GQN_INF_BITS);
+    for (size_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] = gqn_max_step(lane[i % GQAC_LANES], x[i]);
+    for (size_t half = GQAC_LANES / 2; half > 0; half /= 2)
+        for (size_t j = 0; j < half; j++)
+            lane[j] = gqn_max_step(lane[j], lane[j + half]);
+    return lane[0];
+}
+
+#endif

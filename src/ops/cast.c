@@ -1,0 +1,34 @@
+/* Cast: output = input as the type `to`; see cast_shared.c for what ONNX leaves open.
+ * Source: ONNX operator spec. saturate and round_mode speak of 8-bit floats only. */
+#include "ops/shared.h"
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_cast_infer(node, ir_attr_get(node, "to")->dtype, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_cast(call, ir_attr_get(call->node, "to")->dtype);
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "to", .kind = IR_ATTR_DTYPE, .required = true, .doc = "type of the result"},
+    {.name = "saturate",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 1},
+     .doc = "for 8-bit floats only"},
+    {.name = "round_mode", .kind = IR_ATTR_STRING, .doc = "for 8-bit floats only"},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_cast = {
+    .schema = {.name = "Cast",
+               .domain = "",
+               .since = 19,
+               .inputs = "input",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "output = input as another type"},
+    .infer = infer,
+    .eval = eval,
+};

@@ -1,0 +1,58 @@
+/* Mod: the remainder of a / b. fmod 0 gives it the sign of b (integers only), fmod 1 that of a.
+ * Source: ONNX operator spec. fmod of the C library is exact by definition, so it is the same bits
+ * everywhere. */
+#include "ops/shared.h"
+
+#include <math.h>
+
+static int64_t remain(int64_t a, int64_t b) {
+    return b == -1 ? 0 : a % b; /* the least integer % -1 traps */
+}
+
+static int64_t floor_remain(int64_t a, int64_t b) {
+    int64_t r = remain(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+OP_SPAN2(f32, float, float, fmodf(a, b))
+OP_SPAN2(f64, double, double, fmod(a, b))
+OP_SPAN2(i64, int64_t, int64_t, remain(a, b))
+OP_SPAN2(floor_i64, int64_t, int64_t, floor_remain(a, b))
+OP_SPAN2(u64, int64_t, int64_t, (uint64_t)a % (uint64_t)b)
+
+static const op_binary floored = {.i64 = floor_i64, .u64 = u64, .divides = true};
+static const op_binary truncated = {
+    .f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .divides = true};
+
+static const op_binary *kernel_of(const ir_node *node) {
+    return ir_attr_int(node, "fmod") ? &truncated : &floored;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_binary_infer(node, kernel_of(node), diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_binary_eval(call, kernel_of(call->node));
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "fmod",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 0},
+     .doc = "1: the result has the sign of a (required for floats)"},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_mod = {
+    .schema = {.name = "Mod",
+               .domain = "",
+               .since = 13,
+               .inputs = "a b",
+               .outputs = "c",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "c = remainder of a / b, broadcast"},
+    .infer = infer,
+    .eval = eval,
+};

@@ -1,0 +1,42 @@
+/* QuickGelu: y = x sigmoid(alpha x). Source: ONNX Runtime contrib operators. */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+
+static void span(float *y, const float *x, size_t n, const void *arg) {
+    float alpha = *(const float *)arg;
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] * gqn_sigmoidf(alpha * x[i]);
+}
+
+static const op_unary kernel = {.f32 = span};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    float alpha = ir_attr_float(call->node, "alpha");
+    return op_unary_eval(call, &kernel, &alpha);
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "alpha",
+     .kind = IR_ATTR_FLOAT,
+     .fallback = {.set = true, .f = 1.702f},
+     .doc = "factor inside the sigmoid"},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_quick_gelu = {
+    .schema = {.name = "QuickGelu",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "x",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y = x sigmoid(alpha x)"},
+    .infer = infer,
+    .eval = eval,
+};

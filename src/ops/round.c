@@ -1,0 +1,39 @@
+/* Round: nearest integer, halves to even. Source: ONNX operator spec. */
+#include "ops/shared.h"
+
+#include <math.h>
+
+#include "numerics/convert.h"
+
+/* Not rint: that follows the rounding mode of the thread. */
+static double round_even(double x) {
+    double up = floor(x), rest = x - up;
+    if (rest > 0.5 || (rest == 0.5 && fmod(up, 2.0) != 0.0))
+        up += 1.0;
+    return copysign(up, x);
+}
+
+OP_SPAN1(f32, float, gqn_round_even(x))
+OP_SPAN1(f64, double, round_even(x))
+
+static const op_unary kernel = {.f32 = f32, .f64 = f64};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
+const gqac_op gqac_op_round = {
+    .schema = {.name = "Round",
+               .domain = "",
+               .since = 11,
+               .inputs = "x",
+               .outputs = "y",
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y = x rounded to the nearest integer, halves to even"},
+    .infer = infer,
+    .eval = eval,
+};

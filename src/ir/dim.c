@@ -1,7 +1,8 @@
 /* Dimensions as interned integer polynomials (see dim.h, dim_impl.h): arithmetic.
  *
- * The order of terms is graded and lexicographic by atom text, which is a monomial order; exact
- * division relies on that. Every operation builds a dim_poly on the stack and interns it. */
+ * The order of terms is graded and lexicographic by kind and text of atoms, which is a monomial
+ * order; exact division relies on that. Every operation builds a dim_poly on the stack and interns
+ * it. */
 #include "ir/dim_impl.h"
 
 #include <string.h>
@@ -35,12 +36,19 @@ static void *failed(ir_dims *dims) {
 /* ---- terms and sums ----------------------------------------------------------------------------
  */
 
+/* Symbols, then what is opaque. */
+static int compare_atoms(const dim_atom *a, const dim_atom *b) {
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    return a == b ? 0 : strcmp(a->text, b->text);
+}
+
 static int compare_monomials(const dim_term *a, const dim_term *b) {
     if (a->degree != b->degree)
         return a->degree > b->degree ? -1 : 1;
     for (int i = 0; i < a->degree; i++)
         if (a->atoms[i] != b->atoms[i])
-            return strcmp(a->atoms[i]->text, b->atoms[i]->text);
+            return compare_atoms(a->atoms[i], b->atoms[i]);
     return 0;
 }
 
@@ -104,7 +112,7 @@ static bool multiply_terms(const dim_term *a, const dim_term *b, dim_term *out) 
     int i = 0, j = 0;
     for (int k = 0; k < out->degree; k++) {
         bool left =
-            j == b->degree || (i < a->degree && strcmp(a->atoms[i]->text, b->atoms[j]->text) <= 0);
+            j == b->degree || (i < a->degree && compare_atoms(a->atoms[i], b->atoms[j]) <= 0);
         out->atoms[k] = left ? a->atoms[i++] : b->atoms[j++];
     }
     return true;

@@ -36,7 +36,7 @@ typedef struct dim_atom {
 typedef struct dim_term {
     int64_t coef; /* never 0 */
     int degree;
-    const dim_atom *atoms[DIM_MAX_DEGREE]; /* ascending by text, may repeat */
+    const dim_atom *atoms[DIM_MAX_DEGREE]; /* symbols first, then by text; may repeat */
 } dim_term;
 
 struct ir_dim {

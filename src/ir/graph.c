@@ -116,9 +116,8 @@ bool ir_graph_push_constant(ir_graph *graph, ir_value *value) {
 bool ir_graph_set_results(ir_graph *graph, int n, ir_value *const *values,
                           const char *const *names) {
     gqac_arena *arena = graph->module->arena;
-    ir_use *inputs = GQAC_ARENA_ARRAY(arena, ir_use, (size_t)n);
     const char **result_names = GQAC_ARENA_ARRAY(arena, const char *, (size_t)n);
-    if (!inputs || !result_names)
+    if (!result_names)
         return false;
     for (int i = 0; i < n; i++) {
         const char *name = names && names[i] ? names[i] : values[i]->name;
@@ -126,15 +125,9 @@ bool ir_graph_set_results(ir_graph *graph, int n, ir_value *const *values,
         if (!result_names[i])
             return false;
     }
-    for (int i = 0; i < graph->ret->n_inputs; i++)
-        ir_use_unlink(&graph->ret->inputs[i]);
-    graph->ret->inputs = inputs;
-    graph->ret->n_inputs = n;
+    if (!ir_node_set_inputs(graph->ret, n, values))
+        return false;
     graph->result_names = result_names;
-    for (int i = 0; i < n; i++) {
-        inputs[i].node = graph->ret;
-        ir_use_link(&inputs[i], values[i]);
-    }
     return true;
 }
 
@@ -170,6 +163,21 @@ void ir_node_set_input(ir_node *node, int index, ir_value *value) {
     assert(index >= 0 && index < node->n_inputs);
     ir_use_unlink(&node->inputs[index]);
     ir_use_link(&node->inputs[index], value);
+}
+
+bool ir_node_set_inputs(ir_node *node, int n, ir_value *const *values) {
+    ir_use *inputs = GQAC_ARENA_ARRAY(node->graph->module->arena, ir_use, (size_t)n);
+    if (!inputs)
+        return false;
+    for (int i = 0; i < n; i++) {
+        inputs[i].node = node;
+        ir_use_link(&inputs[i], values[i]);
+    }
+    for (int i = 0; i < node->n_inputs; i++)
+        ir_use_unlink(&node->inputs[i]);
+    node->inputs = inputs;
+    node->n_inputs = n;
+    return true;
 }
 
 void ir_value_replace(ir_value *old, ir_value *by) {

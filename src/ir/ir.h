@@ -204,6 +204,9 @@ void ir_node_remove(ir_node *node);
 /* To a place in the same or another graph of the module, with its uses and nested graphs. */
 void ir_node_move(ir_node *node, ir_graph *graph, ir_node *before);
 void ir_node_set_input(ir_node *node, int index, ir_value *value); /* value may be NULL */
+/* Replaces all inputs, also by another number of them; false when memory is short (then nothing
+ * changed). */
+bool ir_node_set_inputs(ir_node *node, int n, ir_value *const *values);
 /* Every use of `old` (in all graphs) becomes a use of `by`. A graph result keeps its name. */
 void ir_value_replace(ir_value *old, ir_value *by);
 bool ir_value_unused(const ir_value *value);

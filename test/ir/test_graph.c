@@ -84,6 +84,17 @@ static void test_uses(void) {
     gqac_arena_free(s.arena);
 }
 
+static void test_set_inputs(void) {
+    scene s = scene_create();
+    ir_node *c = ir_build(&s.b, &op_concat, "c", 2, (ir_value *[]){s.x, s.y}, 1);
+    ir_attr_set_int(c, "axis", 0);
+    CU_ASSERT(ir_node_set_inputs(c, 3, (ir_value *[]){s.y, s.x, s.y}));
+    CU_ASSERT(c->n_inputs == 3 && n_uses(s.x) == 1 && n_uses(s.y) == 2 && valid(&s));
+    CU_ASSERT(ir_node_set_inputs(c, 1, (ir_value *[]){ir_node_input(c, 0)}));
+    CU_ASSERT(c->n_inputs == 1 && ir_value_unused(s.x) && n_uses(s.y) == 1 && valid(&s));
+    gqac_arena_free(s.arena);
+}
+
 static void test_order(void) {
     scene s = scene_create();
     ir_value *a = one(&s.b, &op_neg, "a", s.x, NULL);
@@ -329,9 +340,9 @@ static void test_no_memory(void) {
 #endif
 
 static const unit_case cases[] = {
-    {"uses", test_uses},           {"order", test_order},           {"nested", test_nested},
-    {"names", test_names},         {"attributes", test_attributes}, {"constants", test_constants},
-    {"types", test_types},         {"schemas", test_schemas},
+    {"uses", test_uses},           {"set inputs", test_set_inputs}, {"order", test_order},
+    {"nested", test_nested},       {"names", test_names},           {"attributes", test_attributes},
+    {"constants", test_constants}, {"types", test_types},           {"schemas", test_schemas},
 #ifdef GQAC_TEST_ALLOC
     {"no memory", test_no_memory},
 #endif

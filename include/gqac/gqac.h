@@ -1,0 +1,214 @@
+/* gqac: compile an exported ONNX language model and run it, with the same bits however the tokens
+ * are split, batched, threaded or cached.
+ *
+ *   gqac_program *program;  gqac_context *context;  gqac_sequence *sequence;  gqac_diag diag;
+ *   gqac_options options;
+ *   gqac_options_init(&options);
+ *   gqac_program_open("model.onnx", &options, &program, &diag);
+ *   gqac_context_create(program, 1, &context, &diag);
+ *   gqac_sequence_create(program, NULL, &sequence, &diag);
+ *   gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
+ *   const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+ *
+ * Handles are opaque. Every pointer that a create/open call returns is owned by the caller and freed
+ * by the matching free call; free calls accept NULL. A program is immutable and may be shared by
+ * threads; a context and a sequence belong to one thread at a time. Nothing here prints or exits. */
+#ifndef GQAC_GQAC_H
+#define GQAC_GQAC_H
+
+#include <gqac/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* "0.1.0" */
+GQAC_API const char *gqac_version(void);
+
+/* ---- compiling -------------------------------------------------------------------------------- */
+
+/* Told after each pass that ran, "import" first. `text` prints the graph then; see gqac_pass_text.*/
+typedef struct gqac_pass_event {
+    const char *pass;
+    double seconds;
+    const void *module; /* for gqac_pass_text; valid during the call only */
+} gqac_pass_event;
+typedef void gqac_pass_callback(void *arg, const gqac_pass_event *event);
+/* Text IR (docs/ir.md) of the graph of an event, to be freed with gqac_text_free; NULL when memory
+ * is short. */
+GQAC_API char *gqac_pass_text(const gqac_pass_event *event);
+GQAC_API void gqac_text_free(char *text);
+
+typedef struct gqac_options {
+    const char *target;     /* "ref" */
+    const char *math;       /* "model" or "exact" */
+    const char *seqlens_k;  /* "total-1" (ONNX Runtime) or "cached" (MIGraphX prefix caching) */
+    bool legacy_window;     /* local_window_size W shows W+1 keys (ONNX Runtime before 2025-09) */
+    bool stateless;         /* past and present stay explicit, for gqac_run; else sequences */
+    const char *model_root; /* folder external data must lie beneath; NULL: the model's own */
+    const char *stop_after; /* pass name, NULL: all (a program cannot be made then) */
+    const char *const *disable; /* pass names, ends with NULL; NULL: none */
+    gqac_pass_callback *after;  /* may be NULL */
+    void *after_arg;
+} gqac_options;
+GQAC_API void gqac_options_init(gqac_options *options);
+
+/* Name and one-line summary of pass `index` (from 0, in order); false when there are no more. */
+GQAC_API bool gqac_pass_at(int index, const char **name, const char **summary);
+
+typedef struct gqac_program gqac_program;
+/* Compiles MODEL (.onnx, .gqac, .gq) for running. IO, INVALID_MODEL, UNSUPPORTED (names all),
+ * LIMIT, USAGE (an option value, or an artefact made for another target or math). */
+GQAC_API gqac_status gqac_program_open(const char *model, const gqac_options *options,
+                                       gqac_program **program, gqac_diag *diag);
+GQAC_API void gqac_program_free(gqac_program *program);
+
+typedef enum gqac_emit { GQAC_EMIT_NONE, GQAC_EMIT_GQAC, GQAC_EMIT_ONNX, GQAC_EMIT_TEXT } gqac_emit;
+/* Runs the passes up to options->stop_after (for an artefact: up to tidy, and then checks that the
+ * rest succeeds) and writes the graph to `path`, whole or not at all. NONE runs and writes nothing.
+ * The artefact keeps the tidied graph, the weights, target, math, numerics profile and the SHA-256
+ * of the model and its external data. */
+GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
+                                  const char *path, gqac_diag *diag);
+
+/* ---- looking at a model ----------------------------------------------------------------------- */
+
+typedef struct gqac_io {
+    const char *name;
+    gqac_dtype dtype;
+    int rank;          /* -1: not known */
+    const char *shape; /* "[batch_size,sequence_length]" */
+} gqac_io;
+typedef struct gqac_op_use {
+    const char *op; /* "com.microsoft.GroupQueryAttention" */
+    int count;
+} gqac_op_use;
+typedef struct gqac_unsupported {
+    const char *op, *reason;
+    int count;         /* nodes */
+    const char *first; /* name of the first one */
+} gqac_unsupported;
+typedef struct gqac_kv_pair {
+    const char *past, *present;
+    int64_t heads, head_size;
+    gqac_dtype dtype;
+} gqac_kv_pair;
+typedef struct gqac_mixing { /* a node that makes rows of one call depend on each other */
+    const char *op, *node;
+} gqac_mixing;
+
+/* What inspect tells. Owned by the info; unsupported things do not make gqac_info_open fail. */
+typedef struct gqac_info {
+    const char *format;   /* "onnx", "gqac" or "gq" */
+    const char *producer; /* may be "" */
+    int64_t ir_version, opset;
+    int n_ops;
+    const gqac_op_use *ops; /* as in the file, sorted by name */
+    int n_unsupported;
+    const gqac_unsupported *unsupported;
+    int n_inputs, n_outputs;
+    const gqac_io *inputs, *outputs; /* empty when something is unsupported */
+    int n_kv_pairs;
+    const gqac_kv_pair *kv_pairs;
+    int n_mixing;
+    const gqac_mixing *mixing; /* empty: the model is split-safe */
+    int64_t parameters;        /* elements of all constants */
+    const char *target, *math, *profile, *source_digest; /* of an artefact; else NULL */
+} gqac_info;
+GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,
+                                    gqac_info **info, gqac_diag *diag);
+GQAC_API void gqac_info_free(gqac_info *info);
+/* Checks every byte of an artefact, weights included. INVALID_MODEL when one differs. */
+GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+/* Scratch memory and threads. threads >= 1. */
+typedef struct gqac_context gqac_context;
+GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
+                                         gqac_context **context, gqac_diag *diag);
+GQAC_API void gqac_context_free(gqac_context *context);
+
+/* One conversation: its KV rows and position. */
+typedef struct gqac_sequence gqac_sequence;
+typedef struct gqac_sequence_options {
+    const char *kv;       /* kind: "contiguous" (alias "basic"); NULL: contiguous */
+    int64_t capacity;     /* most tokens; 0: no bound but memory */
+    int64_t final_length; /* length the sequence will reach: picks the LongRoPE table; 0: not known,
+                             the first step picks and crossing the threshold is RECOMPUTE */
+} gqac_sequence_options;
+/* The program must have been opened for sequences and outlives them. */
+GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
+                                          const gqac_sequence_options *options,
+                                          gqac_sequence **sequence, gqac_diag *diag);
+GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
+GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
+/* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. */
+GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
+/* A second sequence with the same rows; blocks are shared until one of them writes. */
+GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
+                                        gqac_diag *diag);
+
+/* Past tensors of a program, one for each past/present pair. */
+GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pair **pairs);
+/* Copies the rows of the past tensor `name` to `data`: [heads, length, head_size] in the pair's
+ * dtype, row-major; `bytes` is the room there. */
+GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
+                                          void *data, size_t bytes, gqac_diag *diag);
+/* Fills an empty sequence: tensors[i] is the past tensor names[i], [1, heads, T, head_size] with the
+ * same T for all; all pairs must be given. Either everything is taken or nothing. */
+GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
+                                          const gqac_tensor *tensors, gqac_diag *diag);
+
+/* Appends tokens to n different sequences in one call: counts[i] >= 1 ids of sequence i, all rows of
+ * `tokens` one after another. Any mixture of lengths and pasts is allowed. positions may be NULL;
+ * else positions[i] must equal the length of sequence i. New lengths become visible only when the
+ * whole step succeeded: a failed step leaves every sequence as it was.
+ * OUT_OF_RANGE (ids, positions, rope table), CAPACITY, RECOMPUTE (LongRoPE threshold). */
+GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
+                               const int64_t *tokens, const int64_t *counts,
+                               const int64_t *positions, gqac_diag *diag);
+/* Logits of row i of the last step: [*rows, *vocabulary] fp32, row j is what follows its token j.
+ * Models that give only the last row have *rows 1. Owned by the context, valid until its next call;
+ * NULL before the first step. */
+GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
+                                          int64_t *vocabulary);
+
+/* Runs a stateless program once: the graph as exported. Inputs by name, all of them; outputs are
+ * views owned by the context, valid until its next call; names NULL: all outputs in graph order.
+ * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values). */
+GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
+                              const gqac_tensor *inputs, int n_outputs,
+                              const char *const *output_names, gqac_tensor *outputs,
+                              gqac_diag *diag);
+/* Graph inputs and outputs of a stateless program, or of a sequence program as the run time sees
+ * them. */
+GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);
+GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
+/* Size of the vocabulary (last dimension of the logits), 0 when it is not constant. */
+GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
+/* Nodes that mix rows; 0: split-safe. */
+GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing);
+/* "gqac-n1/ref/model/...": equal profiles give equal bits. */
+GQAC_API const char *gqac_program_profile(const gqac_program *program);
+
+/* ---- tensor files ----------------------------------------------------------------------------- */
+
+/* Reads or writes a .npy file. Reading allocates data, to be freed with gqac_tensor_free. `as` is
+ * the element type wanted: it turns |V2 and uint16 into bf16 and int8/uint8 into i4/u4; GQAC_NONE
+ * takes the file's own. IO; INVALID_INPUT for content. */
+GQAC_API gqac_status gqac_npy_read(const char *path, gqac_dtype as, gqac_tensor *tensor,
+                                   gqac_diag *diag);
+GQAC_API gqac_status gqac_npy_write(const char *path, const gqac_tensor *tensor, gqac_diag *diag);
+/* Reads a serialized ONNX TensorProto (.pb); the name goes to `name` (size bytes), which may be
+ * NULL. */
+GQAC_API gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *name, size_t size,
+                                  gqac_diag *diag);
+GQAC_API void gqac_tensor_free(gqac_tensor *tensor);
+/* Element i as double (every numeric type). */
+GQAC_API double gqac_tensor_get(const gqac_tensor *tensor, int64_t i);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

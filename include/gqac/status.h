@@ -1,0 +1,47 @@
+/* Status codes and diagnostics: how every fallible function of gqac reports.
+ *
+ * A function that can fail returns a gqac_status and takes a gqac_diag *, which it fills on failure
+ * with what went wrong, where, which rule was broken and what to try. The caller owns the diag; it
+ * may be NULL. On success the diag is not touched. */
+#ifndef GQAC_STATUS_H
+#define GQAC_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GQAC_API         __attribute__((visibility("default")))
+#define GQAC_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define GQAC_API
+#define GQAC_PRINTF(f, a)
+#endif
+
+typedef enum gqac_status {
+#define GQAC_STATUS(name, exit_code, meaning) GQAC_##name,
+#include <gqac/status.def>
+#undef GQAC_STATUS
+    GQAC_STATUS_COUNT
+} gqac_status;
+
+/* What went wrong. Every text is NUL-terminated UTF-8 and may be empty but for `what`. */
+typedef struct gqac_diag {
+    gqac_status status;
+    char what[768];  /* what went wrong, with the offending value */
+    char where[512]; /* file, node, op: outermost first, separated by ", " */
+    char rule[256];  /* the rule that was broken */
+    char hint[256];  /* what to try */
+} gqac_diag;
+
+/* Name of a status, e.g. "INVALID_MODEL". Never NULL. */
+GQAC_API const char *gqac_status_name(gqac_status status);
+/* One line of meaning, e.g. "a comparison failed". Never NULL. */
+GQAC_API const char *gqac_status_meaning(gqac_status status);
+/* Exit code of the command line for a status: 0, 1, 2, 3, 4, 5 or 77. */
+GQAC_API int gqac_status_exit_code(gqac_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

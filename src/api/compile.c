@@ -1,0 +1,201 @@
+/* Compiling: a model through the pipeline into a program, an artefact, ONNX or text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/load.h"
+#include "base/alloc.h"
+#include "numerics/contract.h"
+#include "runtime/program.h"
+
+const char *gqac_version(void) {
+    return GQAC_VERSION;
+}
+
+/* ---- passes ----------------------------------------------------------------------------------- */
+
+bool gqac_pass_at(int index, const char **name, const char **summary) {
+    for (int i = 0; i <= index; i++)
+        if (!gqac_pipeline[i])
+            return false;
+    *name = gqac_pipeline[index]->name;
+    *summary = gqac_pipeline[index]->summary;
+    return true;
+}
+
+static char *text_of(const ir_module *module, ir_print_mode mode) {
+    gqac_str text = {0};
+    ir_print(&text, module, mode);
+    if (!text.failed)
+        return text.text;
+    gqac_str_free(&text);
+    return NULL;
+}
+
+char *gqac_pass_text(const gqac_pass_event *event) {
+    return text_of(event->module, IR_PRINT_DIGEST);
+}
+
+void gqac_text_free(char *text) {
+    gqac_free(text);
+}
+
+static void tell(void *arg, const char *pass, const ir_module *module, double seconds) {
+    const gqac_options *o = arg;
+    if (o->after)
+        o->after(o->after_arg,
+                 &(gqac_pass_event){.pass = pass, .seconds = seconds, .module = module});
+}
+
+static gqac_status run_passes(pass_context *context, const gqac_options *o, const char *stop) {
+    const pass_request request = {.stateful = !o->stateless,
+                                  .stop_after = stop,
+                                  .disable = o->disable,
+                                  .after = tell,
+                                  .arg = (void *)(uintptr_t)o};
+    return gqac_pipeline_run(context, &request);
+}
+
+/* ---- programs --------------------------------------------------------------------------------- */
+
+/* Nodes of the tidied graph that mix rows, for `equiv` and `inspect`. */
+static gqac_status find_mixing(const ir_module *module, gqac_arena *arena, gqac_mixing **mixing,
+                               int *n, gqac_diag *diag) {
+    const ir_node **nodes = NULL;
+    GQAC_TRY(pass_check_invariance(module, arena, &nodes, n));
+    *mixing = GQAC_ARENA_ARRAY(arena, gqac_mixing, (size_t)*n + 1);
+    if (!*mixing)
+        return gqac_diag_oom(diag, "a list of nodes");
+    for (int i = 0; i < *n; i++)
+        (*mixing)[i] = (gqac_mixing){.op = nodes[i]->op->name,
+                                     .node = nodes[i]->name ? nodes[i]->name : ""};
+    return GQAC_OK;
+}
+
+static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program **program,
+                                gqac_diag *diag) {
+    pass_context context;
+    gqac_mixing *mixing = NULL;
+    int n_mixing = 0;
+    GQAC_TRY(load_context(m, o, &context, diag));
+    if (o->stop_after)
+        GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
+    GQAC_TRY(run_passes(&context, o, NULL));
+    GQAC_TRY(find_mixing(m->module, m->arena, &mixing, &n_mixing, diag));
+    GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, program,
+                            diag));
+    (*program)->mixing = mixing;
+    (*program)->n_mixing = n_mixing;
+    (*program)->backing = load_backing(m, &(*program)->release, diag);
+    if ((*program)->backing)
+        return GQAC_OK;
+    kv_pool_free((*program)->pool);
+    return GQAC_NO_MEMORY;
+}
+
+gqac_status gqac_program_open(const char *model, const gqac_options *options,
+                              gqac_program **program, gqac_diag *diag) {
+    loaded m;
+    GQAC_TRY(load_model(model, options, false, &m, diag));
+    gqac_status status = make_program(&m, options, program, diag);
+    if (status != GQAC_OK) {
+        gqac_diag_where(diag, "%s", model);
+        load_free(&m);
+    }
+    return status;
+}
+
+/* ---- emitting --------------------------------------------------------------------------------- */
+
+static gqac_status write_text(const ir_module *module, const char *path, gqac_diag *diag) {
+    char *text = text_of(module, IR_PRINT_FULL);
+    gqac_writer *w = NULL;
+    if (!text)
+        return gqac_diag_oom(diag, "the text of a graph");
+    gqac_status status = gqac_writer_open(path, &w, diag);
+    if (status == GQAC_OK)
+        status = gqac_writer_write(w, text, strlen(text), diag);
+    if (status == GQAC_OK)
+        status = gqac_writer_commit(w, diag);
+    else if (w)
+        gqac_writer_abort(w);
+    gqac_free(text);
+    return status;
+}
+
+static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
+    unsigned char digest[32];
+    if (m->meta.source_digest) {
+        snprintf(hex, 65, "%s", m->meta.source_digest);
+        return GQAC_OK;
+    }
+    if (m->files) {
+        GQAC_TRY(onnx_digest(m->files, digest, diag));
+    } else {
+        gqac_map map;
+        gqac_sha256 state;
+        GQAC_TRY(gqac_map_file(m->module->source, &map, diag));
+        gqac_sha256_init(&state);
+        gqac_sha256_update(&state, map.data, map.size);
+        gqac_sha256_final(&state, digest);
+        gqac_unmap(&map);
+    }
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return GQAC_OK;
+}
+
+/* The artefact holds the tidied graph; that the rest of the pipeline takes it is tried first, on a
+ * module of its own. */
+static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
+                                  const char *model, const char *path, gqac_diag *diag) {
+    char hex[65], profile[96];
+    gqac_options quiet = *o;
+    gqac_program *program = NULL;
+    quiet.after = NULL;
+    quiet.stop_after = NULL;
+    gqac_status status = gqac_program_open(model, &quiet, &program, diag);
+    gqac_program_free(program);
+    GQAC_TRY(status);
+    GQAC_TRY(run_passes(context, o, "tidy"));
+    GQAC_TRY(digest_text(m, hex, diag));
+    gqac_numerics_profile(profile, context->target->name, o->math);
+    const artefact_meta meta = {.target = context->target->name,
+                                .math = o->math,
+                                .profile = profile,
+                                .seqlens_k = o->seqlens_k,
+                                .legacy_window = o->legacy_window ? "1" : "0",
+                                .source = m->meta.source ? m->meta.source : model,
+                                .source_digest = hex};
+    return artefact_write(path, m->module, &meta, diag);
+}
+
+static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const char *model,
+                        const char *path, gqac_diag *diag) {
+    pass_context context;
+    GQAC_TRY(load_context(m, o, &context, diag));
+    if (kind == GQAC_EMIT_GQAC) {
+        if (o->stop_after)
+            GQAC_FAIL(diag, GQAC_USAGE, "an artefact cannot stop after a pass; use --emit text");
+        return write_artefact(m, &context, o, model, path, diag);
+    }
+    GQAC_TRY(run_passes(&context, o,
+                        kind == GQAC_EMIT_ONNX && !o->stop_after ? "tidy" : o->stop_after));
+    if (kind == GQAC_EMIT_ONNX)
+        return onnx_export(m->module, path, diag);
+    return kind == GQAC_EMIT_TEXT ? write_text(m->module, path, diag) : GQAC_OK;
+}
+
+gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
+                         const char *path, gqac_diag *diag) {
+    loaded m;
+    GQAC_TRY(load_model(model, options, false, &m, diag));
+    gqac_status status = emit(&m, options, kind, model, path, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s", model);
+    load_free(&m);
+    return status;
+}
+
+gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
+    return artefact_verify(path, diag);
+}

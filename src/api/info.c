@@ -1,0 +1,202 @@
+/* What `inspect` tells about a model. */
+#include <string.h>
+
+#include "api/load.h"
+#include "base/alloc.h"
+#include "numerics/contract.h"
+#include "runtime/program.h"
+
+typedef struct info {
+    gqac_info public; /* first: the handle points here */
+    loaded model;
+} info;
+
+/* ---- op counts of text and artefacts (an ONNX report has its own) ------------------------------ */
+
+typedef struct tally {
+    gqac_arena *arena;
+    int n, capacity;
+    gqac_op_use *list;
+} tally;
+
+static gqac_status count_node(void *arg, ir_node *node) {
+    tally *t = arg;
+    const bool own = !strcmp(node->op->domain, "gqac") || !*node->op->domain;
+    const char *name = own ? node->op->name
+                           : gqac_arena_printf(t->arena, "%s.%s", node->op->domain, node->op->name);
+    if (!name)
+        return GQAC_NO_MEMORY;
+    int at = 0;
+    while (at < t->n && strcmp(t->list[at].op, name) < 0)
+        at++;
+    if (at < t->n && !strcmp(t->list[at].op, name)) {
+        t->list[at].count++;
+        return GQAC_OK;
+    }
+    if (t->n == t->capacity) {
+        const int capacity = t->capacity ? 2 * t->capacity : 32;
+        gqac_op_use *list = GQAC_ARENA_ARRAY(t->arena, gqac_op_use, (size_t)capacity);
+        if (!list)
+            return GQAC_NO_MEMORY;
+        if (t->n)
+            memcpy(list, t->list, (size_t)t->n * sizeof *list);
+        t->list = list;
+        t->capacity = capacity;
+    }
+    memmove(t->list + at + 1, t->list + at, (size_t)(t->n - at) * sizeof *t->list);
+    t->list[at] = (gqac_op_use){name, 1};
+    t->n++;
+    return GQAC_OK;
+}
+
+static gqac_status fill_ops(info *x, gqac_diag *diag) {
+    loaded *m = &x->model;
+    if (m->report.n_ops) {
+        gqac_op_use *ops = GQAC_ARENA_ARRAY(m->arena, gqac_op_use, (size_t)m->report.n_ops);
+        if (!ops)
+            return gqac_diag_oom(diag, "a list of ops");
+        for (int i = 0; i < m->report.n_ops; i++)
+            ops[i] = (gqac_op_use){m->report.ops[i], m->report.op_counts[i]};
+        x->public.ops = ops;
+        x->public.n_ops = m->report.n_ops;
+        return GQAC_OK;
+    }
+    if (!m->module)
+        return GQAC_OK;
+    tally t = {.arena = m->arena};
+    if (ir_graph_walk(m->module->graph, count_node, &t) != GQAC_OK)
+        return gqac_diag_oom(diag, "a list of ops");
+    x->public.ops = t.list;
+    x->public.n_ops = t.n;
+    return GQAC_OK;
+}
+
+static gqac_status fill_unsupported(info *x, gqac_diag *diag) {
+    const onnx_report *r = &x->model.report;
+    gqac_unsupported *list =
+        GQAC_ARENA_ARRAY(x->model.arena, gqac_unsupported, (size_t)r->n_unsupported + 1);
+    if (!list)
+        return gqac_diag_oom(diag, "a list of ops");
+    for (int i = 0; i < r->n_unsupported; i++)
+        list[i] = (gqac_unsupported){r->unsupported[i].op, r->unsupported[i].reason,
+                                     r->unsupported[i].count, r->unsupported[i].first};
+    x->public.unsupported = list;
+    x->public.n_unsupported = r->n_unsupported;
+    return GQAC_OK;
+}
+
+/* ---- the graph -------------------------------------------------------------------------------- */
+
+static gqac_status fill_io(info *x, gqac_diag *diag) {
+    const ir_graph *g = x->model.module->graph;
+    gqac_arena *arena = x->model.arena;
+    gqac_io *in = GQAC_ARENA_ARRAY(arena, gqac_io, (size_t)g->n_inputs + 1);
+    gqac_io *out = GQAC_ARENA_ARRAY(arena, gqac_io, (size_t)g->ret->n_inputs + 1);
+    bool ok = in && out;
+    for (int i = 0; ok && i < g->n_inputs; i++)
+        ok = program_describe(arena, g->inputs[i], g->inputs[i]->name, &in[i]);
+    for (int i = 0; ok && i < g->ret->n_inputs; i++) {
+        const ir_value *v = g->ret->inputs[i].value;
+        const char *name = g->result_names ? g->result_names[i] : NULL;
+        ok = program_describe(arena, v, name ? name : v->name, &out[i]);
+    }
+    if (!ok)
+        return gqac_diag_oom(diag, "a list of inputs");
+    x->public.inputs = in;
+    x->public.outputs = out;
+    x->public.n_inputs = g->n_inputs;
+    x->public.n_outputs = g->ret->n_inputs;
+    for (int i = 0; i < g->n_constants; i++)
+        x->public.parameters += gqac_tensor_count(g->constants[i]->constant);
+    return GQAC_OK;
+}
+
+static gqac_status fill_kv(info *x, gqac_diag *diag) {
+    kv_slot *slots = NULL;
+    int n = 0;
+    gqac_arena *arena = x->model.arena;
+    GQAC_TRY(pass_find_kv_pairs(x->model.module, arena, &slots, &n));
+    gqac_kv_pair *pairs = GQAC_ARENA_ARRAY(arena, gqac_kv_pair, (size_t)n + 1);
+    if (!pairs)
+        return gqac_diag_oom(diag, "a list of KV pairs");
+    for (int i = 0; i < n; i++)
+        pairs[i] = (gqac_kv_pair){slots[i].past, slots[i].present, slots[i].heads,
+                                  slots[i].head_size, slots[i].dtype};
+    x->public.kv_pairs = pairs;
+    x->public.n_kv_pairs = n;
+    return GQAC_OK;
+}
+
+static gqac_status fill_mixing(info *x, gqac_diag *diag) {
+    const ir_node **nodes = NULL;
+    gqac_arena *arena = x->model.arena;
+    GQAC_TRY(pass_check_invariance(x->model.module, arena, &nodes, &x->public.n_mixing));
+    gqac_mixing *list = GQAC_ARENA_ARRAY(arena, gqac_mixing, (size_t)x->public.n_mixing + 1);
+    if (!list)
+        return gqac_diag_oom(diag, "a list of nodes");
+    for (int i = 0; i < x->public.n_mixing; i++)
+        list[i] = (gqac_mixing){nodes[i]->op->name, nodes[i]->name ? nodes[i]->name : ""};
+    x->public.mixing = list;
+    return GQAC_OK;
+}
+
+static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *diag) {
+    pass_context context;
+    gqac_options o = *options;
+    /* An artefact is looked at as what it was made for. */
+    if (x->model.meta.target) {
+        o.target = x->model.meta.target;
+        o.math = x->model.meta.math;
+        o.seqlens_k = x->model.meta.seqlens_k;
+        o.legacy_window = !strcmp(x->model.meta.legacy_window, "1");
+    }
+    GQAC_TRY(load_context(&x->model, &o, &context, diag));
+    const pass_request request = {.stop_after = "tidy"};
+    GQAC_TRY(gqac_pipeline_run(&context, &request));
+    GQAC_TRY(fill_io(x, diag));
+    GQAC_TRY(fill_kv(x, diag));
+    return fill_mixing(x, diag);
+}
+
+static void fill_meta(info *x) {
+    const loaded *m = &x->model;
+    x->public.format = m->format;
+    x->public.producer = m->report.producer ? m->report.producer : "";
+    x->public.ir_version = m->report.ir_version;
+    x->public.opset = m->report.opset;
+    x->public.target = m->meta.target;
+    x->public.math = m->meta.math;
+    x->public.profile = m->meta.profile;
+    x->public.source_digest = m->meta.source_digest;
+}
+
+gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_info **result,
+                           gqac_diag *diag) {
+    info *x = gqac_calloc(1, sizeof *x);
+    if (!x)
+        return gqac_diag_oom(diag, "an info");
+    gqac_status status = load_model(model, options, true, &x->model, diag);
+    const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
+    if (status == GQAC_OK || partial) {
+        fill_meta(x);
+        status = fill_ops(x, diag);
+        if (status == GQAC_OK)
+            status = partial ? fill_unsupported(x, diag) : fill_graph(x, options, diag);
+        if (status != GQAC_OK)
+            gqac_diag_where(diag, "%s", model);
+    }
+    if (status != GQAC_OK) {
+        gqac_info_free(&x->public);
+        return status;
+    }
+    *result = &x->public;
+    return GQAC_OK;
+}
+
+void gqac_info_free(gqac_info *public) {
+    info *x = (info *)public;
+    if (!x)
+        return;
+    load_free(&x->model);
+    gqac_free(x);
+}

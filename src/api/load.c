@@ -1,0 +1,153 @@
+/* Loading a model: which format it is, and the module it holds. */
+#include "api/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+void gqac_options_init(gqac_options *options) {
+    *options = (gqac_options){.target = "ref", .math = "model", .seqlens_k = "total-1"};
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+/* ---- text ------------------------------------------------------------------------------------- */
+
+/* An op row may refuse a node: the same check that import does. */
+static gqac_status verify_node(void *arg, ir_node *node) {
+    const gqac_op *op = op_of(node);
+    return op->verify ? op->verify(node, arg) : GQAC_OK;
+}
+
+static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
+    gqac_map map;
+    GQAC_TRY(gqac_map_file(path, &map, diag));
+    char *text = gqac_arena_strndup(m->arena, (const char *)map.data, map.size);
+    const bool has_nul = map.size && memchr(map.data, 0, map.size);
+    gqac_unmap(&map);
+    if (!text)
+        return gqac_diag_oom(diag, "the text of a graph");
+    if (has_nul)
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s: the text holds a NUL byte", path);
+    gqac_status status = ir_parse(m->arena, text, op_schema, &m->module, diag);
+    if (status == GQAC_OK)
+        status = ir_graph_walk(m->module->graph, verify_node, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s", path);
+    return status;
+}
+
+/* ---- any format ------------------------------------------------------------------------------- */
+
+static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
+    if (artefact_is(path) || ends_with(path, ".gqac")) {
+        m->format = "gqac";
+        GQAC_TRY(artefact_open(path, m->arena, &m->module, &m->meta, &m->map, diag));
+        return ir_graph_walk(m->module->graph, verify_node, diag);
+    }
+    if (ends_with(path, ".gq")) {
+        m->format = "gq";
+        return load_text(path, m, diag);
+    }
+    m->format = "onnx";
+    const onnx_options onnx = {.model_root = o->model_root};
+    return onnx_import(path, &onnx, m->arena, &m->module, &m->files, &m->report, diag);
+}
+
+gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
+                       loaded *model, gqac_diag *diag) {
+    memset(model, 0, sizeof *model);
+    model->arena = gqac_arena_create(0);
+    if (!model->arena)
+        return gqac_diag_oom(diag, "a model");
+    gqac_status status = load_any(path, options, model, diag);
+    if (status == GQAC_OK) {
+        model->module->source = gqac_arena_strdup(model->arena, path);
+        return GQAC_OK;
+    }
+    if (!(keep_report && status == GQAC_UNSUPPORTED && model->report.n_unsupported))
+        load_free(model);
+    return status;
+}
+
+void load_free(loaded *model) {
+    if (model->files)
+        onnx_files_close(model->files);
+    if (model->map.data)
+        gqac_unmap(&model->map);
+    gqac_arena_free(model->arena);
+    memset(model, 0, sizeof *model);
+}
+
+typedef struct backing {
+    onnx_files *files;
+    gqac_map map;
+} backing;
+
+static void release_backing(void *memory) {
+    backing *b = memory;
+    if (b->files)
+        onnx_files_close(b->files);
+    if (b->map.data)
+        gqac_unmap(&b->map);
+    gqac_free(b);
+}
+
+void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
+    backing *b = gqac_calloc(1, sizeof *b);
+    if (!b) {
+        (void)gqac_diag_oom(diag, "a program");
+        return NULL;
+    }
+    b->files = model->files;
+    b->map = model->map;
+    *release = release_backing;
+    return b;
+}
+
+/* ---- options ---------------------------------------------------------------------------------- */
+
+static gqac_status choose(const char *flag, const char *value, const char *first,
+                          const char *second, bool *is_second, gqac_diag *diag) {
+    *is_second = !strcmp(value, second);
+    if (*is_second || !strcmp(value, first))
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_USAGE, "%s '%s' is not known", flag, value);
+    gqac_diag_rule(diag, "%s is %s or %s", flag, first, second);
+    return GQAC_USAGE;
+}
+
+static gqac_status same(const char *what, const char *made_for, const char *wanted,
+                        gqac_diag *diag) {
+    if (!strcmp(made_for, wanted))
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled for %s %s, not %s", what, made_for,
+                  wanted);
+    gqac_diag_hint(diag, "compile the model again with %s %s", what, wanted);
+    return GQAC_USAGE;
+}
+
+gqac_status load_context(loaded *model, const gqac_options *options, pass_context *context,
+                         gqac_diag *diag) {
+    memset(context, 0, sizeof *context);
+    context->module = model->module;
+    context->diag = diag;
+    if (!strcmp(options->math, "bf16"))
+        GQAC_FAIL(diag, GQAC_USAGE, "--math bf16 is not built yet; use model or exact");
+    GQAC_TRY(choose("--math", options->math, "model", "exact", &context->options.exact, diag));
+    GQAC_TRY(choose("--seqlens-k", options->seqlens_k, "total-1", "cached",
+                    &context->options.cached_lengths, diag));
+    context->options.legacy_window = options->legacy_window;
+    if (model->meta.target) {
+        GQAC_TRY(same("--target", model->meta.target, options->target, diag));
+        GQAC_TRY(same("--math", model->meta.math, options->math, diag));
+        GQAC_TRY(same("--seqlens-k", model->meta.seqlens_k, options->seqlens_k, diag));
+        GQAC_TRY(same("--legacy-window", model->meta.legacy_window,
+                      options->legacy_window ? "1" : "0", diag));
+    }
+    return gqac_target_find(options->target, &context->target, diag);
+}

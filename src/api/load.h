@@ -1,0 +1,34 @@
+/* A model file of any format as a module of ONNX ops (or, for .gq text, of any ops). */
+#ifndef GQAC_API_LOAD_H
+#define GQAC_API_LOAD_H
+
+#include <gqac/gqac.h>
+
+#include "base/file.h"
+#include "onnx/onnx.h"
+#include "passes/pass.h"
+#include "runtime/artefact.h"
+
+typedef struct loaded {
+    const char *format; /* "onnx", "gqac", "gq" */
+    gqac_arena *arena;
+    ir_module *module;
+    onnx_files *files; /* of an ONNX model */
+    onnx_report report;
+    gqac_map map;       /* of an artefact */
+    artefact_meta meta;
+} loaded;
+
+/* Loads the file; on failure nothing is left behind, but for an UNSUPPORTED ONNX model `report` (in
+ * the arena, which then stays) when keep_report is set. */
+gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
+                       loaded *model, gqac_diag *diag);
+void load_free(loaded *model);
+/* Moves arena, files and map to a program-like owner: see gqac_program.backing. */
+void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
+
+/* Checks option values and makes the pass context; model->meta is compared for artefacts. */
+gqac_status load_context(loaded *model, const gqac_options *options, pass_context *context,
+                         gqac_diag *diag);
+
+#endif

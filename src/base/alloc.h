@@ -1,0 +1,23 @@
+/* The one allocation front. Every allocation of the library goes through it, so that a build with
+ * -DGQAC_TEST_ALLOC can count calls and fail the n-th. All return NULL when memory is short (or
+ * told to be), never abort. Sizes of 0 give a valid pointer. */
+#ifndef GQAC_BASE_ALLOC_H
+#define GQAC_BASE_ALLOC_H
+
+#include <stddef.h>
+
+void *gqac_alloc(size_t bytes);
+void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size overflows */
+void *gqac_realloc(void *old, size_t bytes);
+void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_free */
+void gqac_free(void *memory);
+
+#ifdef GQAC_TEST_ALLOC
+/* From now on count calls; the n-th (1-based) fails, and with `persist` every later one too.
+ * n = 0 only counts. */
+void gqac_alloc_fail_at(size_t n, int persist);
+size_t gqac_alloc_calls(void);   /* calls since gqac_alloc_fail_at */
+size_t gqac_alloc_live(void);    /* allocations not yet freed */
+#endif
+
+#endif

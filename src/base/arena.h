@@ -1,0 +1,31 @@
+/* Arenas: memory by lifetime (model, scratch, result). Nothing in an arena is freed alone; freeing
+ * the arena frees it all. Not thread-safe. Alignment of every allocation is 16 bytes. */
+#ifndef GQAC_BASE_ARENA_H
+#define GQAC_BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+#include "base/diag.h"
+
+typedef struct gqac_arena gqac_arena;
+
+/* NULL when memory is short. `budget` bytes at most can be taken from it; 0 means no bound. */
+gqac_arena *gqac_arena_create(size_t budget);
+void gqac_arena_free(gqac_arena *arena); /* NULL is fine */
+/* Forgets all allocations but keeps (and in debug builds poisons) the memory for reuse. */
+void gqac_arena_reset(gqac_arena *arena);
+/* NULL when memory is short or the budget is spent. Not zeroed. */
+void *gqac_arena_alloc(gqac_arena *arena, size_t bytes);
+void *gqac_arena_calloc(gqac_arena *arena, size_t count, size_t size); /* zeroed, checked product */
+/* Copies; NULL when memory is short. */
+void *gqac_arena_copy(gqac_arena *arena, const void *data, size_t bytes);
+char *gqac_arena_strdup(gqac_arena *arena, const char *text);
+char *gqac_arena_strndup(gqac_arena *arena, const char *text, size_t length);
+char *gqac_arena_printf(gqac_arena *arena, const char *fmt, ...) GQAC_PRINTF(2, 3);
+size_t gqac_arena_used(const gqac_arena *arena); /* bytes handed out */
+
+#define GQAC_ARENA_NEW(arena, type)          ((type *)gqac_arena_calloc((arena), 1, sizeof(type)))
+#define GQAC_ARENA_ARRAY(arena, type, count) ((type *)gqac_arena_calloc((arena), (count), sizeof(type)))
+
+#endif

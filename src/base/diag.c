@@ -1,0 +1,92 @@
+/* Filling a gqac_diag.
+ *
+ * Texts hold names from untrusted files, and end on terminals and in logs: a control character or a
+ * byte that is not UTF-8 becomes '?', and a text that does not fit ends in "..." after a whole
+ * character. */
+#include "base/diag.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+
+/* Cleans a text that vsnprintf wrote; `cut` when it did not fit in `size` bytes. */
+static void clean(char *text, size_t size, bool cut) {
+    size_t length = strlen(text);
+    size_t room = cut && size > 4 ? size - 4 : length;
+    size_t i = 0;
+    while (i < length) {
+        size_t n = gqac_utf8_char(text + i, length - i);
+        unsigned char c = (unsigned char)text[i];
+        if (n == 0 || (n == 1 && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))) {
+            text[i] = '?';
+            n = 1;
+        }
+        if (i + n > room)
+            break;
+        i += n;
+    }
+    if (cut && size > 4)
+        memcpy(text + i, "...", 4);
+}
+
+static void fill(char *text, size_t size, const char *fmt, va_list args) {
+    int length = vsnprintf(text, size, fmt, args);
+    if (length < 0)
+        text[0] = '\0';
+    clean(text, size, length >= 0 && (size_t)length >= size);
+}
+
+gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...) {
+    if (!diag)
+        return status;
+    diag->status = status;
+    diag->where[0] = diag->rule[0] = diag->hint[0] = '\0';
+    va_list args;
+    va_start(args, fmt);
+    fill(diag->what, sizeof diag->what, fmt, args);
+    va_end(args);
+    return status;
+}
+
+void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) {
+    if (!diag)
+        return;
+    char inner[sizeof diag->where];
+    memcpy(inner, diag->where, sizeof inner);
+    va_list args;
+    va_start(args, fmt);
+    fill(diag->where, sizeof diag->where, fmt, args);
+    va_end(args);
+    if (inner[0] == '\0')
+        return;
+    size_t used = strlen(diag->where);
+    size_t room = sizeof diag->where - used;
+    int length = snprintf(diag->where + used, room, ", %s", inner);
+    clean(diag->where, sizeof diag->where, length >= 0 && (size_t)length >= room);
+}
+
+void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) {
+    if (!diag)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    fill(diag->rule, sizeof diag->rule, fmt, args);
+    va_end(args);
+}
+
+void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) {
+    if (!diag)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    fill(diag->hint, sizeof diag->hint, fmt, args);
+    va_end(args);
+}
+
+gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose) {
+    gqac_diag_set(diag, GQAC_NO_MEMORY, "out of memory for %s", purpose);
+    gqac_diag_hint(diag, "free memory, or use a smaller model, context or batch");
+    return GQAC_NO_MEMORY;
+}

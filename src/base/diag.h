@@ -1,0 +1,28 @@
+/* Filling a gqac_diag, and the two macros every fallible function is written with. */
+#ifndef GQAC_BASE_DIAG_H
+#define GQAC_BASE_DIAG_H
+
+#include <gqac/status.h>
+
+/* Sets status and `what`, clears the rest; returns the status. diag may be NULL. */
+gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...)
+    GQAC_PRINTF(3, 4);
+/* Puts a place before what `where` already says ("model.onnx, node '/a' (Add)"). Places are added
+ * on the way out, innermost first. */
+void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
+void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
+void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
+/* The status of an allocation that failed; `what` names the purpose. */
+gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose);
+
+/* Returns the failure of a call to the caller. */
+#define GQAC_TRY(call)                                                                             \
+    do {                                                                                           \
+        gqac_status gqac_try_status_ = (call);                                                     \
+        if (gqac_try_status_ != GQAC_OK)                                                           \
+            return gqac_try_status_;                                                               \
+    } while (0)
+/* Fails here: GQAC_FAIL(diag, GQAC_UNSUPPORTED, "opset %d", n). */
+#define GQAC_FAIL(diag, ...) return gqac_diag_set((diag), __VA_ARGS__)
+
+#endif

@@ -1,0 +1,45 @@
+/* Files: read-only maps, whole reads, and writes that appear whole or not at all. */
+#ifndef GQAC_BASE_FILE_H
+#define GQAC_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/diag.h"
+
+/* A mapped regular file. data is NULL when the file is empty. */
+typedef struct gqac_map {
+    const unsigned char *data;
+    size_t size;
+} gqac_map;
+
+/* Maps a regular file read-only; IO when it cannot be opened, read, or is not a regular file. */
+gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag);
+gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag);
+void gqac_unmap(gqac_map *map);
+/* Tells the kernel that the pages in [offset, offset+bytes) will not be needed soon, so that
+ * reading a large file once does not count as resident memory. */
+void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
+
+/* Writes a file by: temporary file in the same folder (exclusive, 0600 & then umask mode), all
+ * bytes, fsync, rename over `path`, fsync of the folder. Until commit, `path` is untouched. */
+typedef struct gqac_writer gqac_writer;
+gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
+gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);
+uint64_t gqac_writer_offset(const gqac_writer *writer); /* bytes written so far */
+gqac_status gqac_writer_commit(gqac_writer *writer, gqac_diag *diag); /* frees the writer */
+void gqac_writer_abort(gqac_writer *writer);                          /* removes the temporary */
+
+bool gqac_path_is_dir(const char *path);
+bool gqac_path_exists(const char *path);
+
+/* SHA-256 of bytes, as 32 raw bytes; incremental form for several pieces. */
+typedef struct gqac_sha256 {
+    unsigned char opaque[224] __attribute__((aligned(16)));
+} gqac_sha256;
+void gqac_sha256_init(gqac_sha256 *state);
+void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes);
+void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]);
+
+#endif

@@ -1,0 +1,21 @@
+/* SHA-256 by libmd; its context lives in the opaque state, so that its header stays in here. */
+#include <sha2.h>
+#include <string.h>
+
+#include "base/file.h"
+
+_Static_assert(sizeof(SHA2_CTX) <= sizeof(gqac_sha256), "the opaque state is too small");
+_Static_assert(_Alignof(SHA2_CTX) <= _Alignof(gqac_sha256), "the opaque state is not aligned");
+
+void gqac_sha256_init(gqac_sha256 *state) {
+    SHA256Init((SHA2_CTX *)(void *)state->opaque);
+}
+
+void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes) {
+    if (bytes)
+        SHA256Update((SHA2_CTX *)(void *)state->opaque, data, bytes);
+}
+
+void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]) {
+    SHA256Final(digest, (SHA2_CTX *)(void *)state->opaque);
+}

@@ -1,0 +1,32 @@
+/* A growable text buffer on the allocation front. A failed append sets `failed` and later appends
+ * do nothing, so that callers check once at the end. */
+#ifndef GQAC_BASE_STR_H
+#define GQAC_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <gqac/status.h>
+
+typedef struct gqac_str {
+    char *text; /* NUL-terminated once anything was appended; NULL before */
+    size_t length;
+    size_t capacity;
+    bool failed;
+} gqac_str;
+
+void gqac_str_append(gqac_str *str, const char *text);
+void gqac_str_append_n(gqac_str *str, const char *text, size_t length);
+void gqac_str_printf(gqac_str *str, const char *fmt, ...) GQAC_PRINTF(2, 3);
+void gqac_str_free(gqac_str *str);
+/* Shortest decimal that reads back to the same float ("0.0883883461", "1.0", "nan", "-inf");
+ * buffer of 32 bytes. */
+void gqac_format_float(char *buffer, float value);
+/* Whole-text numbers: false unless all of text is one in-range decimal number. */
+bool gqac_parse_i64(const char *text, long long *out);
+bool gqac_parse_float(const char *text, float *out);
+bool gqac_utf8_valid(const char *text, size_t length); /* also refuses NUL bytes */
+/* Bytes of the well-formed UTF-8 character that `text` begins with; 0 when there is none. */
+size_t gqac_utf8_char(const char *text, size_t length);
+
+#endif

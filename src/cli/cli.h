@@ -1,0 +1,81 @@
+/* The command line: one file verb_<name>.c for each verb, which exports one row; CMake collects
+ * them. stdout carries results only; stderr carries errors and progress. */
+#ifndef GQAC_CLI_CLI_H
+#define GQAC_CLI_CLI_H
+
+#include <gqac/gqac.h>
+#include <gqac/text.h>
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct cli_flag {
+    const char *name;  /* without the dashes */
+    const char *value; /* placeholder in the help, or NULL for a switch */
+    const char *help;
+} cli_flag;
+
+typedef struct cli cli;
+
+typedef struct gqac_cli_verb {
+    const char *name;
+    const char *operands; /* "MODEL", "DIR ..." or "" */
+    int least, most;      /* operands; most -1: any number */
+    const char *summary;
+    const cli_flag *flags; /* ends with name NULL; NULL: only the common ones */
+    int (*run)(cli *c);    /* exit code */
+} gqac_cli_verb;
+
+extern const gqac_cli_verb *const gqac_cli_verbs[]; /* made by CMake; ends with NULL */
+
+struct cli {
+    const gqac_cli_verb *verb;
+    int n_operands;
+    const char **operands;
+    int n_given; /* flags in order, repeats kept */
+    struct cli_given {
+        const char *name, *value;
+    } *given;
+    gqac_diag diag;
+};
+
+/* Last value of a flag, else of the environment GQAC_<FLAG>, else NULL. A switch gives "1". */
+const char *cli_value(const cli *c, const char *flag);
+bool cli_switch(const cli *c, const char *flag);
+/* Value i of a flag that may be repeated; NULL behind the last. */
+const char *cli_repeat(const cli *c, const char *flag, int i);
+bool cli_json(const cli *c);
+bool cli_quiet(const cli *c);
+/* A whole number of a flag in [least, most]; `fallback` when absent. USAGE otherwise. */
+gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
+                       long long fallback, long long *out);
+/* "3,7,1" as numbers in [least, most]; the array is malloc'd. */
+gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least,
+                        long long most, int64_t **out, int *n);
+
+/* Fails with USAGE. */
+gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
+/* Fails with a status. */
+gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
+/* Prints the diag on stderr; returns its exit code (0 for OK). */
+int cli_finish(cli *c, gqac_status status);
+
+/* Options from the common flags. USAGE for values that are unknown or not built yet. */
+gqac_status cli_options(cli *c, gqac_options *options);
+/* Path of the model file behind operand 0 (a folder names its decoder). */
+gqac_status cli_model(cli *c, char *path, size_t size);
+gqac_status cli_threads(cli *c, int *threads);
+
+/* Token ids of a file (whitespace-separated); malloc'd. */
+gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
+/* Prints and frees a JSON value. */
+void cli_print_json(json_t *value);
+double cli_seconds(void); /* monotonic clock */
+/* "DIR/<name, '/' as '_'>.npy" */
+void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
+
+/* |a - e| <= absolute + relative * |e| (f16, bf16 looser), integers exact, NaN = NaN: design of
+ * `run --expect` and `test`. Returns how many elements differ; *first is the first of them. Shape or
+ * dtype differences count as all. */
+int64_t cli_compare(const gqac_tensor *actual, const gqac_tensor *expected, int64_t *first);
+
+#endif

@@ -1,0 +1,63 @@
+/* The proof behind `gqac equiv`: reference bits from a token-by-token run, then plans that must
+ * reproduce them. */
+#ifndef GQAC_CLI_EQUIV_H
+#define GQAC_CLI_EQUIV_H
+
+#include "cli/cli.h"
+
+typedef enum equiv_via { EQUIV_SPLIT, EQUIV_DECODE, EQUIV_PREFIX } equiv_via;
+
+/* One way of splitting n tokens into calls. */
+typedef struct equiv_plan {
+    int64_t *chunks;
+    int n;
+} equiv_plan;
+
+/* One row of the batch: its tokens and the bits they must give. */
+typedef struct equiv_row {
+    int64_t n;
+    int64_t *ids;
+    float *logits;  /* [n,V] */
+    bool *has_logits; /* [n]: models with last-row logits give some only */
+    void **kv;      /* by pair: [heads,n,head_size] */
+} equiv_row;
+
+typedef struct equiv_first { /* the first differing value */
+    int plan;
+    int64_t position, index;
+    int layer; /* -1: the logits */
+    const char *what; /* a past tensor, or "logits" */
+    double actual, expected;
+} equiv_first;
+
+typedef struct equiv {
+    cli *c;
+    gqac_program *program, *reference;
+    int64_t vocabulary;
+    const gqac_kv_pair *pairs;
+    int n_pairs;
+    int batch;
+    equiv_row *rows;
+    equiv_plan *plans;
+    int n_plans;
+    equiv_via via;
+    long long compared, differing;
+    int ran; /* plan runs */
+    equiv_first first; /* of the first plan that differs */
+    bool has_first;
+} equiv;
+
+/* The plans of --splits: "all", "random:N" or a list; NULL means all. */
+gqac_status equiv_make_plans(equiv *e, const char *splits);
+/* Row 0 has the given ids (or n made ones); mates are shorter, with ids of their own. */
+gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
+/* Fills the reference bits of all rows: token by token, one thread, alone. */
+gqac_status equiv_reference(equiv *e);
+/* Runs plan p with that many threads in that kind of cache, and compares. */
+gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv);
+void equiv_free(equiv *e);
+
+/* Layer number in the name of a past tensor: its first digits, else the pair's index. */
+int equiv_layer(const equiv *e, int pair);
+
+#endif

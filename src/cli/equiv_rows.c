@@ -1,0 +1,191 @@
+/* Plans, tokens and reference bits of `gqac equiv`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/equiv.h"
+#include "cli/tokens.h"
+
+enum { PLAN_SEED = 1, ID_SEED = 2 };
+
+static gqac_status no_memory(equiv *e) {
+    return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+/* ---- plans ------------------------------------------------------------------------------------ */
+
+static gqac_status set_plan(equiv *e, int p, const int64_t *chunks, int n) {
+    e->plans[p].chunks = malloc((size_t)n * sizeof *chunks);
+    if (!e->plans[p].chunks)
+        return no_memory(e);
+    memcpy(e->plans[p].chunks, chunks, (size_t)n * sizeof *chunks);
+    e->plans[p].n = n;
+    return GQAC_OK;
+}
+
+/* Every cut into two calls, the whole in one call, and token by token. */
+static gqac_status plans_all(equiv *e, int64_t n, int64_t *scratch) {
+    e->plans = calloc((size_t)n + 1, sizeof *e->plans);
+    if (!e->plans)
+        return no_memory(e);
+    for (int64_t k = 1; k < n; k++)
+        if (set_plan(e, e->n_plans++, (int64_t[]){k, n - k}, 2) != GQAC_OK)
+            return GQAC_NO_MEMORY;
+    if (set_plan(e, e->n_plans++, &n, 1) != GQAC_OK)
+        return GQAC_NO_MEMORY;
+    for (int64_t i = 0; i < n; i++)
+        scratch[i] = 1;
+    return set_plan(e, e->n_plans++, scratch, (int)n);
+}
+
+/* Chunks of random lengths; some plans are fine-grained, some coarse. */
+static int random_chunks(int64_t n, uint64_t *state, int64_t *chunks) {
+    const int64_t most = 1 + (int64_t)(tokens_random(state) % (uint64_t)n);
+    int count = 0;
+    for (int64_t left = n; left > 0; left -= chunks[count++]) {
+        const int64_t bound = most < left ? most : left;
+        chunks[count] = 1 + (int64_t)(tokens_random(state) % (uint64_t)bound);
+    }
+    return count;
+}
+
+static gqac_status plans_random(equiv *e, int64_t n, long long count, int64_t *scratch) {
+    uint64_t state = PLAN_SEED;
+    e->plans = calloc((size_t)count, sizeof *e->plans);
+    if (!e->plans)
+        return no_memory(e);
+    for (; e->n_plans < count; e->n_plans++)
+        if (set_plan(e, e->n_plans, scratch, random_chunks(n, &state, scratch)) != GQAC_OK)
+            return GQAC_NO_MEMORY;
+    return GQAC_OK;
+}
+
+static gqac_status plans_of(equiv *e, const char *splits, int64_t n, int64_t *scratch) {
+    if (!splits || !strcmp(splits, "all"))
+        return plans_all(e, n, scratch);
+    if (!strncmp(splits, "random:", 7)) {
+        int64_t *count = NULL;
+        int one = 0;
+        gqac_status status =
+            cli_numbers(e->c, "splits random:", splits + 7, 1, 1000000, &count, &one);
+        if (status == GQAC_OK && one != 1)
+            status = cli_usage(e->c, "--splits %s: one number expected", splits);
+        if (status == GQAC_OK)
+            status = plans_random(e, n, count[0], scratch);
+        free(count);
+        return status;
+    }
+    e->plans = calloc(1, sizeof *e->plans);
+    if (!e->plans)
+        return no_memory(e);
+    e->n_plans = 1;
+    return tokens_chunks(e->c, splits, n, &e->plans[0].chunks, &e->plans[0].n);
+}
+
+gqac_status equiv_make_plans(equiv *e, const char *splits) {
+    const int64_t n = e->rows[0].n;
+    int64_t *scratch = calloc((size_t)n, sizeof *scratch);
+    gqac_status status = scratch ? plans_of(e, splits, n, scratch) : no_memory(e);
+    free(scratch);
+    return status;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+static size_t pair_bytes(const gqac_kv_pair *p, int64_t n) {
+    return (size_t)(p->heads * n * p->head_size) * (size_t)gqac_dtype_bits(p->dtype) / 8;
+}
+
+static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *ids,
+                            uint64_t seed) {
+    row->n = n;
+    row->ids = calloc((size_t)n, sizeof *row->ids);
+    row->logits = calloc((size_t)n * (size_t)e->vocabulary, sizeof *row->logits);
+    row->has_logits = calloc((size_t)n, sizeof *row->has_logits);
+    row->kv = calloc((size_t)e->n_pairs + 1, sizeof *row->kv);
+    if (!row->ids || !row->logits || !row->has_logits || !row->kv)
+        return no_memory(e);
+    for (int k = 0; k < e->n_pairs; k++)
+        if (!(row->kv[k] = malloc(pair_bytes(&e->pairs[k], n) + 1)))
+            return no_memory(e);
+    for (int64_t i = 0; i < n; i++)
+        row->ids[i] = ids ? ids[i] : (int64_t)(tokens_random(&seed) % (uint64_t)e->vocabulary);
+    return GQAC_OK;
+}
+
+gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n) {
+    e->batch = batch;
+    e->rows = calloc((size_t)batch, sizeof *e->rows);
+    if (!e->rows)
+        return no_memory(e);
+    for (int b = 0; b < batch; b++) {
+        int64_t length = n - n * b / (batch + 1);
+        gqac_status status = make_row(e, &e->rows[b], length < 1 ? 1 : length, b ? NULL : ids,
+                                      ID_SEED + (uint64_t)b);
+        if (status != GQAC_OK)
+            return status;
+    }
+    return GQAC_OK;
+}
+
+/* ---- reference -------------------------------------------------------------------------------- */
+
+static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context,
+                                 gqac_sequence *sequence) {
+    const int64_t one = 1;
+    for (int64_t i = 0; i < row->n; i++) {
+        int64_t rows = 0, vocabulary = 0;
+        gqac_status status =
+            gqac_step(context, 1, &sequence, row->ids + i, &one, &i, &e->c->diag);
+        if (status != GQAC_OK)
+            return status;
+        const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+        memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
+        row->has_logits[i] = true;
+    }
+    for (int k = 0; k < e->n_pairs; k++) {
+        gqac_status status =
+            gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
+                                 pair_bytes(&e->pairs[k], row->n), &e->c->diag);
+        if (status != GQAC_OK)
+            return status;
+    }
+    return GQAC_OK;
+}
+
+gqac_status equiv_reference(equiv *e) {
+    gqac_context *context = NULL;
+    gqac_status status = gqac_context_create(e->reference, 1, &context, &e->c->diag);
+    for (int b = 0; status == GQAC_OK && b < e->batch; b++) {
+        gqac_sequence *sequence = NULL;
+        const gqac_sequence_options options = {.final_length = e->rows[b].n};
+        status = gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag);
+        if (status == GQAC_OK)
+            status = reference_row(e, &e->rows[b], context, sequence);
+        gqac_sequence_free(sequence);
+    }
+    gqac_context_free(context);
+    return status;
+}
+
+int equiv_layer(const equiv *e, int pair) {
+    const char *digits = strpbrk(e->pairs[pair].past, "0123456789");
+    return digits ? atoi(digits) : pair;
+}
+
+void equiv_free(equiv *e) {
+    for (int b = 0; e->rows && b < e->batch; b++) {
+        for (int k = 0; e->rows[b].kv && k < e->n_pairs; k++)
+            free(e->rows[b].kv[k]);
+        free(e->rows[b].ids);
+        free(e->rows[b].logits);
+        free(e->rows[b].has_logits);
+        free(e->rows[b].kv);
+    }
+    for (int p = 0; e->plans && p < e->n_plans; p++)
+        free(e->plans[p].chunks);
+    free(e->rows);
+    free(e->plans);
+    if (e->reference != e->program)
+        gqac_program_free(e->reference);
+    gqac_program_free(e->program);
+}

@@ -1,0 +1,126 @@
+/* Files and comparisons that several verbs use. */
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static gqac_status read_all(cli *c, const char *path, char **text, size_t *length) {
+    FILE *f = fopen(path, "rbe");
+    size_t n = 0, room = 0;
+    char *data = NULL;
+    if (!f)
+        return cli_fail(c, GQAC_IO, "cannot open '%s': %s", path, strerror(errno));
+    for (;;) {
+        if (n + 1 >= room) {
+            room = room ? 2 * room : 4096;
+            char *more = realloc(data, room);
+            if (!more) {
+                free(data);
+                fclose(f);
+                return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+            }
+            data = more;
+        }
+        const size_t got = fread(data + n, 1, room - 1 - n, f);
+        n += got;
+        if (!got)
+            break;
+    }
+    const bool failed = ferror(f) != 0;
+    fclose(f);
+    data[n] = 0;
+    *text = data;
+    *length = n;
+    if (!failed)
+        return GQAC_OK;
+    free(data);
+    return cli_fail(c, GQAC_IO, "cannot read '%s'", path);
+}
+
+static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t length,
+                             int64_t *list, int64_t *n) {
+    for (const char *at = text; at < text + length;) {
+        if (isspace((unsigned char)*at)) {
+            at++;
+            continue;
+        }
+        char *end = NULL;
+        errno = 0;
+        const long long id = strtoll(at, &end, 10);
+        if (end == at || errno || (*end && !isspace((unsigned char)*end)) || *at == '+')
+            return cli_fail(c, GQAC_INVALID_INPUT,
+                            "'%s': the word at byte %lld is not a token id", path,
+                            (long long)(at - text));
+        list[(*n)++] = id;
+        at = end;
+    }
+    return *n ? GQAC_OK : cli_fail(c, GQAC_INVALID_INPUT, "'%s' holds no token ids", path);
+}
+
+gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
+    char *text = NULL;
+    size_t length = 0;
+    gqac_status status = read_all(c, path, &text, &length);
+    if (status != GQAC_OK)
+        return status;
+    int64_t *list = calloc(length / 2 + 2, sizeof *list);
+    *n = 0;
+    status = list ? parse_ids(c, path, text, length, list, n)
+                  : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    free(text);
+    if (status == GQAC_OK)
+        *ids = list;
+    else
+        free(list);
+    return status;
+}
+
+void cli_print_json(json_t *value) {
+    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    putchar('\n');
+    json_decref(value);
+}
+
+void cli_tensor_path(char *path, size_t size, const char *dir, const char *name) {
+    int n = snprintf(path, size, "%s/", dir);
+    if (n < 0 || (size_t)n >= size)
+        return;
+    snprintf(path + n, size - (size_t)n, "%s.npy", name);
+    for (char *s = path + n; *s; s++)
+        if (*s == '/')
+            *s = '_';
+}
+
+static bool close_enough(const gqac_tensor *actual, const gqac_tensor *expected, int64_t i) {
+    const double a = gqac_tensor_get(actual, i), e = gqac_tensor_get(expected, i);
+    if (!gqac_dtype_is_float(expected->dtype)) {
+        const int bits = gqac_dtype_bits(expected->dtype);
+        if (bits == 64) /* beyond 2^53 a double is not exact */
+            return ((const int64_t *)actual->data)[i] == ((const int64_t *)expected->data)[i];
+        return a == e;
+    }
+    if (isnan(a) || isnan(e))
+        return isnan(a) && isnan(e);
+    if (isinf(a) || isinf(e))
+        return a == e;
+    const bool half = gqac_dtype_bits(expected->dtype) == 16;
+    return fabs(a - e) <= (half ? 1e-3 + 1e-2 * fabs(e) : 1e-7 + 1e-3 * fabs(e));
+}
+
+int64_t cli_compare(const gqac_tensor *actual, const gqac_tensor *expected, int64_t *first) {
+    const int64_t n = gqac_tensor_count(expected);
+    bool same = actual->dtype == expected->dtype && actual->rank == expected->rank;
+    for (int d = 0; same && d < expected->rank; d++)
+        same = actual->dims[d] == expected->dims[d];
+    *first = -1;
+    if (!same)
+        return n ? n : 1;
+    int64_t differing = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!close_enough(actual, expected, i) && differing++ == 0)
+            *first = i;
+    return differing;
+}

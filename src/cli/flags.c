@@ -1,0 +1,242 @@
+/* Flags: "--name value", "--name=value", switches, environment, and the options they stand for. */
+#include "cli/flags.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+const cli_flag cli_common_flags[] = {
+    {"target", "NAME", "ref (cpu and gpu are not built yet)"},
+    {"threads", "N", "threads of the run (1)"},
+    {"math", "KIND", "model: what the file says; exact: fp32 everywhere"},
+    {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
+    {"legacy-window", NULL, "local_window_size W shows W+1 keys"},
+    {"per-row-quant", NULL, "not built yet"},
+    {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
+    {"format", "KIND", "table or json"},
+    {"verbose", NULL, "more on stderr (-v)"},
+    {"quiet", NULL, "nothing on stderr but errors (-q)"},
+    {NULL, NULL, NULL},
+};
+
+/* ---- errors ----------------------------------------------------------------------------------- */
+
+static void set_what(cli *c, gqac_status status, const char *fmt, va_list args) {
+    memset(&c->diag, 0, sizeof c->diag);
+    c->diag.status = status;
+    vsnprintf(c->diag.what, sizeof c->diag.what, fmt, args);
+}
+
+gqac_status cli_usage(cli *c, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    set_what(c, GQAC_USAGE, fmt, args);
+    va_end(args);
+    if (c->verb)
+        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s --help", c->verb->name);
+    return GQAC_USAGE;
+}
+
+gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    set_what(c, status, fmt, args);
+    va_end(args);
+    return status;
+}
+
+int cli_finish(cli *c, gqac_status status) {
+    if (status == GQAC_OK)
+        return 0;
+    const gqac_diag *d = &c->diag;
+    fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), d->what);
+    if (*d->where)
+        fprintf(stderr, "  where: %s\n", d->where);
+    if (*d->rule)
+        fprintf(stderr, "  rule:  %s\n", d->rule);
+    if (*d->hint)
+        fprintf(stderr, "  try:   %s\n", d->hint);
+    return gqac_status_exit_code(status);
+}
+
+/* ---- parsing ---------------------------------------------------------------------------------- */
+
+static const cli_flag *find_in(const cli_flag *flags, const char *name, size_t length) {
+    for (const cli_flag *f = flags; f && f->name; f++)
+        if (strlen(f->name) == length && !strncmp(f->name, name, length))
+            return f;
+    return NULL;
+}
+
+static const cli_flag *find_flag(const cli *c, const char *name, size_t length) {
+    const cli_flag *f = find_in(c->verb->flags, name, length);
+    return f ? f : find_in(cli_common_flags, name, length);
+}
+
+static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
+    static const struct {
+        const char *brief, *full;
+    } brief[] = {{"-v", "--verbose"}, {"-q", "--quiet"}, {"-o", "--output"}};
+    for (size_t i = 0; i < sizeof brief / sizeof *brief; i++)
+        if (!strcmp(word, brief[i].brief))
+            word = brief[i].full;
+    const char *name = word + 2, *equals = strchr(word, '=');
+    const size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const cli_flag *f = word[1] == '-' ? find_flag(c, name, length) : NULL;
+    if (!f)
+        return cli_usage(c, "unknown flag '%s'", word);
+    if (!f->value && equals)
+        return cli_usage(c, "--%s takes no value", f->name);
+    if (f->value && !equals && !next)
+        return cli_usage(c, "--%s needs a value: --%s %s", f->name, f->name, f->value);
+    *used = f->value && !equals ? 2 : 1;
+    c->given[c->n_given].name = f->name;
+    c->given[c->n_given++].value = !f->value ? "1" : equals ? equals + 1 : next;
+    return GQAC_OK;
+}
+
+gqac_status cli_parse(cli *c, int argc, char **argv) {
+    c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
+    c->given = calloc((size_t)argc + 1, sizeof *c->given);
+    if (!c->operands || !c->given)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    for (int i = 0, used = 1; i < argc; i += used) {
+        used = 1;
+        if (argv[i][0] == '-' && argv[i][1]) {
+            gqac_status status =
+                parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
+            if (status != GQAC_OK)
+                return status;
+        } else {
+            c->operands[c->n_operands++] = argv[i];
+        }
+    }
+    const gqac_cli_verb *v = c->verb;
+    if (c->n_operands < v->least)
+        return cli_usage(c, "%s is missing", v->operands);
+    if (v->most >= 0 && c->n_operands > v->most)
+        return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
+    const char *format = cli_value(c, "format");
+    if (format && strcmp(format, "json") && strcmp(format, "table"))
+        return cli_usage(c, "--format '%s' is not table or json", format);
+    return GQAC_OK;
+}
+
+void cli_free(cli *c) {
+    free((void *)c->operands);
+    free(c->given);
+}
+
+/* ---- values ----------------------------------------------------------------------------------- */
+
+const char *cli_value(const cli *c, const char *flag) {
+    for (int i = c->n_given - 1; i >= 0; i--)
+        if (!strcmp(c->given[i].name, flag))
+            return c->given[i].value;
+    char name[64] = "GQAC_";
+    size_t n = strlen(name);
+    for (const char *s = flag; *s && n + 1 < sizeof name; s++)
+        name[n++] = *s == '-' ? '_' : (char)toupper((unsigned char)*s);
+    name[n] = 0;
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+bool cli_switch(const cli *c, const char *flag) {
+    const char *value = cli_value(c, flag);
+    return value && strcmp(value, "0") != 0;
+}
+
+const char *cli_repeat(const cli *c, const char *flag, int index) {
+    for (int i = 0; i < c->n_given; i++)
+        if (!strcmp(c->given[i].name, flag) && index-- == 0)
+            return c->given[i].value;
+    return NULL;
+}
+
+bool cli_json(const cli *c) {
+    const char *format = cli_value(c, "format");
+    return format && !strcmp(format, "json");
+}
+
+bool cli_quiet(const cli *c) {
+    return cli_switch(c, "quiet");
+}
+
+static bool parse_number(const char *text, const char *end, long long *out) {
+    char *stop = NULL;
+    errno = 0;
+    *out = strtoll(text, &stop, 10);
+    return stop == end && stop != text && !errno && !isspace((unsigned char)*text) &&
+           *text != '+';
+}
+
+gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
+                       long long fallback, long long *out) {
+    const char *text = cli_value(c, flag);
+    *out = fallback;
+    if (text && (!parse_number(text, text + strlen(text), out) || *out < least || *out > most))
+        return cli_usage(c, "--%s '%s' is not a whole number from %lld to %lld", flag, text, least,
+                         most);
+    return GQAC_OK;
+}
+
+gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least,
+                        long long most, int64_t **out, int *n) {
+    int64_t *list = calloc(strlen(text) + 1, sizeof *list);
+    if (!list)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    *n = 0;
+    for (const char *at = text;; at++) {
+        const char *end = at + strcspn(at, ",");
+        long long value = 0;
+        if (!parse_number(at, end, &value) || value < least || value > most) {
+            free(list);
+            return cli_usage(c, "--%s '%s': '%.*s' is not a whole number from %lld to %lld", flag,
+                             text, (int)(end - at), at, least, most);
+        }
+        list[(*n)++] = value;
+        at = end;
+        if (!*at)
+            break;
+    }
+    *out = list;
+    return GQAC_OK;
+}
+
+gqac_status cli_options(cli *c, gqac_options *options) {
+    gqac_options_init(options);
+    const struct {
+        const char *flag, **field;
+    } texts[] = {{"target", &options->target},
+                 {"math", &options->math},
+                 {"seqlens-k", &options->seqlens_k},
+                 {"model-root", &options->model_root}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (cli_value(c, texts[i].flag))
+            *texts[i].field = cli_value(c, texts[i].flag);
+    options->legacy_window = cli_switch(c, "legacy-window");
+    if (cli_switch(c, "per-row-quant"))
+        return cli_usage(c, "--per-row-quant is not built yet");
+    return GQAC_OK;
+}
+
+gqac_status cli_model(cli *c, char *path, size_t size) {
+    return gqac_text_model_path(c->operands[0], path, size, &c->diag);
+}
+
+gqac_status cli_threads(cli *c, int *threads) {
+    long long n = 1;
+    gqac_status status = cli_number(c, "threads", 1, 1024, 1, &n);
+    *threads = (int)n;
+    return status;
+}
+
+double cli_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}

@@ -1,0 +1,146 @@
+/* gqac compile MODEL -o OUT: runs the passes, dumps, writes an artefact, ONNX or text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const cli_flag flags[] = {
+    {"output", "FILE", "what to write (-o)"},
+    {"emit", "KIND", "gqac (an artefact), onnx or text"},
+    {"dump", "PASS,...|all", "prints the graph after these passes"},
+    {"stop-after", "PASS", "the last pass to run"},
+    {"disable", "PASS,...", "passes to leave out"},
+    {"list-passes", NULL, "names and summaries of all passes"},
+    {"time-passes", NULL, "seconds of each pass, on stderr"},
+    {"stateless", NULL, "keeps past and present explicit"},
+    {"bake", "FILE", "not built yet"},
+    {NULL, NULL, NULL},
+};
+
+typedef struct listener {
+    const char *dump; /* comma list or "all" */
+    bool time;
+    bool failed;
+} listener;
+
+/* Is the word one of the comma-separated ones? */
+static bool listed(const char *list, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, word, n) && (at[n] == ',' || !at[n]))
+            return true;
+    return false;
+}
+
+static void hear(void *arg, const gqac_pass_event *event) {
+    listener *l = arg;
+    if (l->time)
+        fprintf(stderr, "%-12s %9.3f ms\n", event->pass, event->seconds * 1e3);
+    if (!l->dump || (strcmp(l->dump, "all") != 0 && !listed(l->dump, event->pass)))
+        return;
+    char *text = gqac_pass_text(event);
+    l->failed |= !text;
+    if (text)
+        printf("// after %s\n%s", event->pass, text);
+    gqac_text_free(text);
+}
+
+static gqac_status check_names(cli *c, const char *flag) {
+    const char *list = cli_value(c, flag);
+    if (!list || (!strcmp(flag, "dump") && !strcmp(list, "all")))
+        return GQAC_OK;
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const int n = (int)strcspn(at, ",");
+        const char *name = NULL, *summary = NULL;
+        bool found = n == 6 && !strncmp(at, "import", 6) && !strcmp(flag, "dump");
+        for (int i = 0; !found && gqac_pass_at(i, &name, &summary); i++)
+            found = (int)strlen(name) == n && !strncmp(at, name, (size_t)n);
+        if (!found)
+            return cli_usage(c, "--%s: there is no pass '%.*s'; see --list-passes", flag, n, at);
+    }
+    return GQAC_OK;
+}
+
+static int list_passes(void) {
+    const char *name = NULL, *summary = NULL;
+    for (int i = 0; gqac_pass_at(i, &name, &summary); i++)
+        printf("%-12s %s\n", name, summary);
+    return 0;
+}
+
+static gqac_status choose_emit(cli *c, gqac_emit *emit) {
+    const char *kind = cli_value(c, "emit"), *out = cli_value(c, "output");
+    static const char *const kinds[] = {"gqac", "onnx", "text"};
+    *emit = GQAC_EMIT_GQAC;
+    for (int i = 0; kind && i < 3; i++)
+        if (!strcmp(kind, kinds[i])) {
+            *emit = (gqac_emit)(GQAC_EMIT_GQAC + i);
+            kind = NULL;
+        }
+    if (kind)
+        return cli_usage(c, "--emit '%s' is not gqac, onnx or text", kind);
+    if (out)
+        return GQAC_OK;
+    *emit = GQAC_EMIT_NONE;
+    if (cli_value(c, "emit") || !(cli_value(c, "dump") || cli_value(c, "stop-after")))
+        return cli_usage(c, "-o FILE is missing");
+    return GQAC_OK;
+}
+
+/* Splits the comma list of --disable in place into a NULL-terminated array. */
+static const char **split(char *list) {
+    const char **names = calloc(strlen(list) + 2, sizeof *names);
+    int n = 0;
+    for (char *word = strtok(list, ","); names && word; word = strtok(NULL, ","))
+        names[n++] = word;
+    return names;
+}
+
+static gqac_status compile(cli *c) {
+    char path[4096];
+    gqac_options options;
+    gqac_emit emit = GQAC_EMIT_NONE;
+    listener l = {.dump = cli_value(c, "dump"), .time = cli_switch(c, "time-passes")};
+    if (cli_value(c, "bake"))
+        return cli_usage(c, "--bake is not built yet");
+    gqac_status status = cli_options(c, &options);
+    static const char *const lists[] = {"dump", "disable", "stop-after"};
+    for (int i = 0; status == GQAC_OK && i < 3; i++)
+        status = check_names(c, lists[i]);
+    if (status == GQAC_OK)
+        status = choose_emit(c, &emit);
+    if (status == GQAC_OK)
+        status = cli_model(c, path, sizeof path);
+    if (status != GQAC_OK)
+        return status;
+    char *disable = cli_value(c, "disable") ? strdup(cli_value(c, "disable")) : NULL;
+    const char **names = disable ? split(disable) : NULL;
+    options.stop_after = cli_value(c, "stop-after");
+    options.disable = names;
+    options.stateless = cli_switch(c, "stateless");
+    options.after = hear;
+    options.after_arg = &l;
+    status = gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag);
+    free((void *)names);
+    free(disable);
+    if (status == GQAC_OK && l.failed)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
+    return status;
+}
+
+static int run(cli *c) {
+    if (cli_switch(c, "list-passes"))
+        return list_passes();
+    if (c->n_operands < 1)
+        return cli_finish(c, cli_usage(c, "MODEL is missing"));
+    return cli_finish(c, compile(c));
+}
+
+extern const gqac_cli_verb gqac_cli_verb_compile;
+const gqac_cli_verb gqac_cli_verb_compile = {
+    .name = "compile",
+    .operands = "MODEL",
+    .most = 1,
+    .summary = "compiles to an artefact, or shows and writes the graph after a pass",
+    .flags = flags,
+    .run = run};

@@ -1,0 +1,268 @@
+/* gqac equiv MODEL: proves that splitting, batching and threading do not change one bit. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/equiv.h"
+
+static const cli_flag flags[] = {
+    {"tokens", "N", "length of the made token list (64)"},
+    {"ids", "FILE", "token ids instead of made ones"},
+    {"splits", "KIND", "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
+    {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
+    {"threads", "N,N,...", "thread counts to try (1)"},
+    {"kv", "KIND,...", "cache kinds to try (contiguous)"},
+    {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
+    {"against", "TARGET", "target of the reference (the same)"},
+    {"budget", "60s", "stops after that time and tells the coverage"},
+    {"certificate", "FILE", "not built yet"},
+    {NULL, NULL, NULL},
+};
+
+typedef struct settings {
+    int64_t *threads;
+    int n_threads;
+    char *kv; /* comma list, split in place by strtok_r */
+    double budget;
+    double start, told;
+    int planned;
+    bool json;
+} settings;
+
+/* ---- flags ------------------------------------------------------------------------------------ */
+
+static gqac_status parse_via(equiv *e) {
+    static const char *const names[] = {"split", "decode", "prefix"};
+    const char *via = cli_value(e->c, "via");
+    for (int i = 0; i < 3; i++)
+        if (!via || !strcmp(via, names[i])) {
+            e->via = (equiv_via)i;
+            return GQAC_OK;
+        }
+    if (!strcmp(via, "snapshot"))
+        return cli_usage(e->c, "--via snapshot is not built yet");
+    return cli_usage(e->c, "--via '%s' is not split, decode or prefix", via);
+}
+
+static gqac_status parse_budget(equiv *e, settings *s) {
+    const char *text = cli_value(e->c, "budget");
+    char *end = NULL;
+    s->budget = text ? strtod(text, &end) : 0;
+    if (text && (end == text || !(s->budget > 0) || s->budget > 1e9 ||
+                 (strcmp(end, "s") != 0 && strcmp(end, "m") != 0 && *end)))
+        return cli_usage(e->c, "--budget '%s' is not a time like 60s or 2m", text);
+    if (text && *end == 'm')
+        s->budget *= 60;
+    return GQAC_OK;
+}
+
+static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids, int64_t *n) {
+    long long tokens = 64;
+    const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
+    const char *file = cli_value(e->c, "ids");
+    if (cli_value(e->c, "certificate"))
+        return cli_usage(e->c, "--certificate is not built yet");
+    if (file && cli_value(e->c, "tokens"))
+        return cli_usage(e->c, "--tokens and --ids exclude each other");
+    gqac_status status = parse_via(e);
+    if (status == GQAC_OK)
+        status = parse_budget(e, s);
+    if (status == GQAC_OK)
+        status = cli_number(e->c, "batch", 1, 1024, 1, batch);
+    if (status == GQAC_OK)
+        status = cli_number(e->c, "tokens", 1, 1000000, 64, &tokens);
+    if (status == GQAC_OK)
+        status = cli_numbers(e->c, "threads", threads ? threads : "1", 1, 1024, &s->threads,
+                             &s->n_threads);
+    *n = tokens;
+    if (status == GQAC_OK && file)
+        status = cli_read_ids(e->c, file, ids, n);
+    s->kv = strdup(kv ? kv : "contiguous");
+    if (status == GQAC_OK && !s->kv)
+        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+    return status;
+}
+
+static gqac_status open_programs(equiv *e) {
+    char path[4096];
+    gqac_options options;
+    const char *against = cli_value(e->c, "against");
+    gqac_status status = cli_options(e->c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(e->c, path, sizeof path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &e->program, &e->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    e->reference = e->program;
+    if (against && strcmp(against, options.target) != 0) {
+        gqac_program *reference = NULL;
+        options.target = against;
+        status = gqac_program_open(path, &options, &reference, &e->c->diag);
+        if (status == GQAC_OK)
+            e->reference = reference;
+    }
+    e->vocabulary = gqac_program_vocabulary(e->program);
+    e->n_pairs = gqac_program_kv_pairs(e->program, &e->pairs);
+    if (status == GQAC_OK && !e->vocabulary)
+        return cli_fail(e->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+    return status;
+}
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+static void progress(equiv *e, settings *s) {
+    const double now = cli_seconds();
+    const bool terminal = isatty(2);
+    if (cli_quiet(e->c) || now - s->told < (terminal ? 0.2 : 5.0))
+        return;
+    s->told = now;
+    fprintf(stderr, "%s%d of %d plans, %lld differing values%s", terminal ? "\r" : "", e->ran,
+            s->planned, e->differing, terminal ? "" : "\n");
+}
+
+static bool out_of_time(const settings *s) {
+    return s->budget > 0 && cli_seconds() - s->start >= s->budget;
+}
+
+/* All plans with one thread count in one kind of cache. */
+static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv) {
+    gqac_context *context = NULL;
+    const int ran = e->ran;
+    const long long compared = e->compared, differing = e->differing;
+    gqac_status status = gqac_context_create(e->program, threads, &context, &e->c->diag);
+    for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(s); p++) {
+        status = equiv_run_plan(e, p, context, kv);
+        progress(e, s);
+    }
+    gqac_context_free(context);
+    if (status == GQAC_OK && !s->json)
+        printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", kv, threads, e->batch, e->ran - ran,
+               e->n_plans, e->compared - compared, e->differing - differing);
+    return status;
+}
+
+static gqac_status run_all(equiv *e, settings *s) {
+    int kinds = 1;
+    for (const char *at = s->kv; *at; at++)
+        kinds += *at == ',';
+    s->planned = e->n_plans * s->n_threads * kinds;
+    if (!s->json)
+        printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
+               "differing");
+    char *rest = NULL;
+    gqac_status status = GQAC_OK;
+    for (char *kv = strtok_r(s->kv, ",", &rest); status == GQAC_OK && kv;
+         kv = strtok_r(NULL, ",", &rest))
+        for (int t = 0; status == GQAC_OK && t < s->n_threads; t++)
+            status = run_series(e, s, (int)s->threads[t], kv);
+    if (!cli_quiet(e->c) && isatty(2))
+        fprintf(stderr, "\r%60s\r", "");
+    return status;
+}
+
+/* ---- reporting -------------------------------------------------------------------------------- */
+
+static json_t *plan_json(const equiv_plan *plan) {
+    json_t *list = json_array();
+    for (int i = 0; i < plan->n; i++)
+        json_array_append_new(list, json_integer(plan->chunks[i]));
+    return list;
+}
+
+static json_t *first_json(const equiv *e) {
+    const equiv_first *f = &e->first;
+    json_t *layer = f->layer < 0 ? json_null() : json_integer(f->layer);
+    return json_pack("{s:o, s:I, s:o, s:s, s:I, s:f, s:f}", "plan", plan_json(&e->plans[f->plan]),
+                     "position", (json_int_t)f->position, "layer", layer, "what", f->what, "index",
+                     (json_int_t)f->index, "actual", f->actual, "expected", f->expected);
+}
+
+static json_t *mixing_json(const gqac_mixing *list, int n) {
+    json_t *all = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(
+            all, json_pack("{s:s, s:s}", "op", list[i].op, "node", list[i].node));
+    return all;
+}
+
+static void print_json(const equiv *e, const settings *s) {
+    const gqac_mixing *mixing = NULL;
+    const int n = gqac_program_mixing(e->program, &mixing);
+    json_t *root =
+        json_pack("{s:I, s:i, s:i, s:i, s:I, s:I}", "tokens", (json_int_t)e->rows[0].n, "batch",
+                  e->batch, "planned", s->planned, "plans", e->ran, "compared",
+                  (json_int_t)e->compared, "differing", (json_int_t)e->differing);
+    json_object_set_new(root, "mixing", mixing_json(mixing, n));
+    json_object_set_new(root, "profile", json_string(gqac_program_profile(e->program)));
+    if (e->has_first)
+        json_object_set_new(root, "first", first_json(e));
+    cli_print_json(root);
+}
+
+static void print_table(const equiv *e, const settings *s) {
+    if (e->has_first) {
+        const equiv_first *f = &e->first;
+        const equiv_plan *plan = &e->plans[f->plan];
+        printf("first difference: position %lld, ", (long long)f->position);
+        if (f->layer >= 0)
+            printf("layer %d, ", f->layer);
+        printf("%s, value %lld: %.9g, expected %.9g; plan ", f->what, (long long)f->index,
+               f->actual, f->expected);
+        for (int i = 0; i < plan->n && i < 16; i++)
+            printf("%s%lld", i ? "," : "", (long long)plan->chunks[i]);
+        printf("%s\n", plan->n > 16 ? ",..." : "");
+    }
+    printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld tokens\n",
+           e->differing ? "different" : "equal", e->differing, e->compared, e->ran, s->planned,
+           s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n);
+}
+
+static gqac_status prove(equiv *e, settings *s) {
+    int64_t *ids = NULL, n = 0;
+    long long batch = 1;
+    const gqac_mixing *mixing = NULL;
+    gqac_status status = parse(e, s, &batch, &ids, &n);
+    if (status == GQAC_OK)
+        status = open_programs(e);
+    if (status == GQAC_OK)
+        status = equiv_make_rows(e, (int)batch, ids, n);
+    free(ids);
+    if (status == GQAC_OK)
+        status = equiv_make_plans(e, cli_value(e->c, "splits"));
+    if (status != GQAC_OK)
+        return status;
+    const int n_mixing = gqac_program_mixing(e->program, &mixing);
+    for (int i = 0; i < n_mixing && !cli_quiet(e->c); i++)
+        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n",
+                mixing[i].node, mixing[i].op);
+    s->start = s->told = cli_seconds();
+    s->json = cli_json(e->c);
+    status = equiv_reference(e);
+    return status == GQAC_OK ? run_all(e, s) : status;
+}
+
+static int run(cli *c) {
+    equiv e = {.c = c};
+    settings s = {0};
+    gqac_status status = prove(&e, &s);
+    if (status == GQAC_OK && s.json)
+        print_json(&e, &s);
+    else if (status == GQAC_OK)
+        print_table(&e, &s);
+    const bool differs = e.differing != 0;
+    equiv_free(&e);
+    free(s.threads);
+    free(s.kv);
+    return status == GQAC_OK && differs ? 1 : cli_finish(c, status);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_equiv;
+const gqac_cli_verb gqac_cli_verb_equiv = {
+    .name = "equiv",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "proves that splits, batches and threads give the same bits",
+    .flags = flags,
+    .run = run};

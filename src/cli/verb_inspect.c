@@ -1,0 +1,169 @@
+/* gqac inspect MODEL: what the model contains and needs. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const cli_flag flags[] = {
+    {"ops", NULL, "ops and how often each occurs"},
+    {"io", NULL, "graph inputs and outputs"},
+    {"kv", NULL, "past/present pairs"},
+    {"invariance", NULL, "nodes that mix rows (none: the model is split-safe)"},
+    {"verify", NULL, "checks every byte of an artefact, weights included"},
+    {"memory", "N", "not built yet"},
+    {"plan", NULL, "not built yet"},
+    {NULL, NULL, NULL},
+};
+
+/* ---- json ------------------------------------------------------------------------------------- */
+
+static json_t *io_json(const gqac_io *list, int n) {
+    json_t *all = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", list[i].name, "dtype",
+                                             gqac_dtype_name(list[i].dtype), "shape",
+                                             list[i].shape));
+    return all;
+}
+
+static json_t *kv_json(const gqac_info *x) {
+    json_t *all = json_array();
+    for (int i = 0; i < x->n_kv_pairs; i++) {
+        const gqac_kv_pair *p = &x->kv_pairs[i];
+        json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:I, s:s}", "past", p->past,
+                                             "present", p->present, "heads", (json_int_t)p->heads,
+                                             "head_size", (json_int_t)p->head_size, "dtype",
+                                             gqac_dtype_name(p->dtype)));
+    }
+    return all;
+}
+
+static void print_json(const gqac_info *x) {
+    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I}", "format", x->format, "producer",
+                             x->producer, "ir_version", (json_int_t)x->ir_version, "opset",
+                             (json_int_t)x->opset, "parameters", (json_int_t)x->parameters);
+    json_t *ops = json_object(), *unsupported = json_array(), *mixing = json_array();
+    for (int i = 0; i < x->n_ops; i++)
+        json_object_set_new(ops, x->ops[i].op, json_integer(x->ops[i].count));
+    for (int i = 0; i < x->n_unsupported; i++) {
+        const gqac_unsupported *u = &x->unsupported[i];
+        json_array_append_new(unsupported,
+                              json_pack("{s:s, s:s, s:i, s:s}", "op", u->op, "reason", u->reason,
+                                        "nodes", u->count, "first", u->first));
+    }
+    for (int i = 0; i < x->n_mixing; i++)
+        json_array_append_new(mixing, json_pack("{s:s, s:s}", "op", x->mixing[i].op, "node",
+                                                x->mixing[i].node));
+    json_object_set_new(root, "ops", ops);
+    json_object_set_new(root, "unsupported", unsupported);
+    json_object_set_new(root, "inputs", io_json(x->inputs, x->n_inputs));
+    json_object_set_new(root, "outputs", io_json(x->outputs, x->n_outputs));
+    json_object_set_new(root, "kv_pairs", kv_json(x));
+    json_object_set_new(root, "mixing", mixing);
+    if (x->target)
+        json_object_set_new(root, "artefact",
+                            json_pack("{s:s, s:s, s:s, s:s}", "target", x->target, "math", x->math,
+                                      "profile", x->profile, "source_digest", x->source_digest));
+    cli_print_json(root);
+}
+
+/* ---- table ------------------------------------------------------------------------------------ */
+
+static void print_io(const char *title, const gqac_io *list, int n) {
+    printf("%s\n", title);
+    for (int i = 0; i < n; i++)
+        printf("  %-32s %s%s\n", list[i].name, gqac_dtype_name(list[i].dtype), list[i].shape);
+}
+
+static void print_unsupported(const gqac_info *x) {
+    if (x->n_unsupported)
+        printf("unsupported\n");
+    for (int i = 0; i < x->n_unsupported; i++) {
+        const gqac_unsupported *u = &x->unsupported[i];
+        printf("  %-40s %s (%d node%s, first '%s')\n", u->op, u->reason, u->count,
+               u->count == 1 ? "" : "s", u->first);
+    }
+}
+
+static void print_kv(const gqac_info *x) {
+    printf("past/present pairs: %d\n", x->n_kv_pairs);
+    for (int i = 0; i < x->n_kv_pairs; i++) {
+        const gqac_kv_pair *p = &x->kv_pairs[i];
+        printf("  %-32s %-24s %s[%lld,%lld]\n", p->past, p->present, gqac_dtype_name(p->dtype),
+               (long long)p->heads, (long long)p->head_size);
+    }
+}
+
+static void print_invariance(const gqac_info *x) {
+    printf("split-safe: %s\n", x->n_mixing || x->n_unsupported ? "no" : "yes");
+    for (int i = 0; i < x->n_mixing; i++)
+        printf("  node '%s' (%s) mixes rows\n", x->mixing[i].node, x->mixing[i].op);
+}
+
+static void print_table(const cli *c, const gqac_info *x) {
+    const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"), kv = cli_switch(c, "kv");
+    const bool invariance = cli_switch(c, "invariance"), all = !(ops || io || kv || invariance);
+    printf("format %s", x->format);
+    if (x->opset)
+        printf(", IR version %lld, opset %lld, producer %s", (long long)x->ir_version,
+               (long long)x->opset, x->producer);
+    printf(", %lld parameters\n", (long long)x->parameters);
+    if (x->target)
+        printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n", x->target,
+               x->math, x->profile, x->source_digest);
+    if (ops || all)
+        printf("ops\n");
+    for (int i = 0; (ops || all) && i < x->n_ops; i++)
+        printf("  %-48s %d\n", x->ops[i].op, x->ops[i].count);
+    print_unsupported(x);
+    if (io || all) {
+        print_io("inputs", x->inputs, x->n_inputs);
+        print_io("outputs", x->outputs, x->n_outputs);
+    }
+    if (kv || all)
+        print_kv(x);
+    if (invariance || all)
+        print_invariance(x);
+}
+
+static gqac_status inspect(cli *c, bool *supported) {
+    char path[4096];
+    gqac_options options;
+    gqac_info *info = NULL;
+    *supported = true;
+    if (cli_value(c, "memory") || cli_switch(c, "plan"))
+        return cli_usage(c, "--memory and --plan are not built yet");
+    gqac_status status = cli_options(c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(c, path, sizeof path);
+    if (status == GQAC_OK && cli_switch(c, "verify"))
+        status = gqac_artefact_verify(path, &c->diag);
+    if (status == GQAC_OK)
+        status = gqac_info_open(path, &options, &info, &c->diag);
+    if (status != GQAC_OK)
+        return status;
+    *supported = !info->n_unsupported;
+    if (cli_json(c))
+        print_json(info);
+    else
+        print_table(c, info);
+    gqac_info_free(info);
+    return GQAC_OK;
+}
+
+static int run(cli *c) {
+    bool supported = true;
+    gqac_status status = inspect(c, &supported);
+    if (status == GQAC_OK && !supported)
+        return gqac_status_exit_code(GQAC_UNSUPPORTED); /* told on stdout */
+    return cli_finish(c, status);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_inspect;
+const gqac_cli_verb gqac_cli_verb_inspect = {
+    .name = "inspect",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "shows ops, inputs, KV pairs and every unsupported node (then exit 3)",
+    .flags = flags,
+    .run = run};

@@ -1,0 +1,266 @@
+/* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+
+static const cli_flag flags[] = {
+    {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
+    {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
+    {"output", "DIR", "writes all outputs there (-o)"},
+    {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
+    {"repeat", "N", "runs N times and reports times_ms"},
+    {"warmup", "N", "runs N times before"},
+    {"rotate", "R", "not built yet"},
+    {"in-place", NULL, "not built yet"},
+    {NULL, NULL, NULL},
+};
+
+typedef struct session {
+    cli *c;
+    gqac_program *program;
+    gqac_context *context;
+    const gqac_io *in, *out;
+    int n_in, n_out;
+    const char **names;   /* of the inputs given, n_in at most */
+    gqac_tensor *tensors; /* owned */
+    gqac_tensor *results; /* views */
+    int n_given;
+    double *times_ms;
+    long long repeat, warmup;
+} session;
+
+/* ---- inputs ----------------------------------------------------------------------------------- */
+
+static gqac_status read_input(session *s, int index, const char *path) {
+    for (int i = 0; i < s->n_given; i++)
+        if (!strcmp(s->names[i], s->in[index].name))
+            return cli_usage(s->c, "input '%s' is given twice", s->names[i]);
+    gqac_status status = gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given],
+                                       &s->c->diag);
+    if (status == GQAC_OK)
+        s->names[s->n_given++] = s->in[index].name;
+    return status;
+}
+
+static gqac_status read_named(session *s, const char *spec) {
+    const char *equals = strrchr(spec, '=');
+    if (!equals || equals == spec || !equals[1])
+        return cli_usage(s->c, "--input '%s' is not NAME=FILE", spec);
+    for (int i = 0; i < s->n_in; i++)
+        if (strlen(s->in[i].name) == (size_t)(equals - spec) &&
+            !strncmp(s->in[i].name, spec, (size_t)(equals - spec)))
+            return read_input(s, i, equals + 1);
+    return cli_usage(s->c, "the model has no input '%.*s'", (int)(equals - spec), spec);
+}
+
+static bool is_given(const session *s, const char *name) {
+    for (int i = 0; i < s->n_given; i++)
+        if (!strcmp(s->names[i], name))
+            return true;
+    return false;
+}
+
+/* --input beats --inputs. */
+static gqac_status read_inputs(session *s) {
+    gqac_status status = GQAC_OK;
+    const char *spec, *dir = cli_value(s->c, "inputs");
+    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "input", i)); i++)
+        status = read_named(s, spec);
+    for (int i = 0; status == GQAC_OK && dir && i < s->n_in; i++) {
+        char path[4096];
+        if (is_given(s, s->in[i].name))
+            continue;
+        cli_tensor_path(path, sizeof path, dir, s->in[i].name);
+        status = read_input(s, i, path);
+    }
+    return status;
+}
+
+/* ---- outputs ---------------------------------------------------------------------------------- */
+
+static gqac_status write_outputs(session *s, const char *dir) {
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return cli_fail(s->c, GQAC_IO, "cannot make folder '%s': %s", dir, strerror(errno));
+    gqac_status status = GQAC_OK;
+    for (int i = 0; status == GQAC_OK && i < s->n_out; i++) {
+        char path[4096];
+        cli_tensor_path(path, sizeof path, dir, s->out[i].name);
+        status = gqac_npy_write(path, &s->results[i], &s->c->diag);
+    }
+    return status;
+}
+
+static gqac_status compare_output(session *s, int i, const char *path, json_t *rows,
+                                  int64_t *differing) {
+    gqac_tensor expected = {0};
+    int64_t first = -1;
+    gqac_status status = gqac_npy_read(path, s->out[i].dtype, &expected, &s->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    *differing = cli_compare(&s->results[i], &expected, &first);
+    if (!cli_json(s->c) && *differing) {
+        printf("FAIL %s: %lld of %lld elements differ", s->out[i].name, (long long)*differing,
+               (long long)gqac_tensor_count(&expected));
+        if (first >= 0)
+            printf(", the first at %lld: %.9g, expected %.9g", (long long)first,
+                   gqac_tensor_get(&s->results[i], first), gqac_tensor_get(&expected, first));
+        printf("\n");
+    } else if (!cli_json(s->c)) {
+        printf("PASS %s\n", s->out[i].name);
+    }
+    json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "name", s->out[i].name, "differing",
+                                          (json_int_t)*differing, "first", (json_int_t)first));
+    gqac_tensor_free(&expected);
+    return GQAC_OK;
+}
+
+/* Outputs that have no file are not compared; at least one must have one. */
+static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bool *equal) {
+    int compared = 0;
+    gqac_status status = GQAC_OK;
+    *equal = true;
+    for (int i = 0; status == GQAC_OK && i < s->n_out; i++) {
+        char path[4096];
+        struct stat info;
+        int64_t differing = 0;
+        cli_tensor_path(path, sizeof path, dir, s->out[i].name);
+        if (stat(path, &info) != 0)
+            continue;
+        compared++;
+        status = compare_output(s, i, path, rows, &differing);
+        *equal = *equal && !differing;
+    }
+    if (status == GQAC_OK && !compared)
+        return cli_fail(s->c, GQAC_IO, "'%s' holds no file of any output", dir);
+    return status;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------- */
+
+static gqac_status open_session(session *s) {
+    char path[4096];
+    gqac_options options;
+    int threads = 1;
+    if (cli_value(s->c, "rotate") || cli_switch(s->c, "in-place"))
+        return cli_usage(s->c, "--rotate and --in-place are not built yet");
+    gqac_status status = cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat);
+    if (status == GQAC_OK)
+        status = cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup);
+    if (status == GQAC_OK)
+        status = cli_threads(s->c, &threads);
+    if (status == GQAC_OK)
+        status = cli_options(s->c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(s->c, path, sizeof path);
+    options.stateless = true;
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &s->program, &s->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    s->n_in = gqac_program_inputs(s->program, &s->in);
+    s->n_out = gqac_program_outputs(s->program, &s->out);
+    s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
+    s->tensors = calloc((size_t)s->n_in + 1, sizeof *s->tensors);
+    s->results = calloc((size_t)s->n_out + 1, sizeof *s->results);
+    s->times_ms = calloc((size_t)s->repeat, sizeof *s->times_ms);
+    if (!s->names || !s->tensors || !s->results || !s->times_ms)
+        return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
+    return GQAC_OK;
+}
+
+static gqac_status run_times(session *s) {
+    gqac_status status = GQAC_OK;
+    for (long long i = -s->warmup; status == GQAC_OK && i < s->repeat; i++) {
+        const double start = cli_seconds();
+        status = gqac_run(s->context, s->n_given, s->names, s->tensors, s->n_out, NULL,
+                          s->results, &s->c->diag);
+        if (i >= 0)
+            s->times_ms[i] = (cli_seconds() - start) * 1e3;
+    }
+    return status;
+}
+
+static void print_outputs(session *s, json_t *compared, bool equal) {
+    json_t *outputs = json_array(), *times = json_array();
+    for (int i = 0; i < s->n_out; i++) {
+        json_t *shape = json_array();
+        for (int d = 0; d < s->results[i].rank; d++)
+            json_array_append_new(shape, json_integer(s->results[i].dims[d]));
+        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o}", "name", s->out[i].name,
+                                                 "dtype", gqac_dtype_name(s->out[i].dtype),
+                                                 "shape", shape));
+    }
+    for (long long i = 0; i < s->repeat; i++)
+        json_array_append_new(times, json_real(s->times_ms[i]));
+    json_t *root = json_pack("{s:o}", "outputs", outputs);
+    if (cli_value(s->c, "repeat"))
+        json_object_set(root, "times_ms", times);
+    json_decref(times);
+    if (cli_value(s->c, "expect")) {
+        json_object_set(root, "compared", compared);
+        json_object_set_new(root, "equal", json_boolean(equal));
+    }
+    cli_print_json(root);
+}
+
+static void print_table(session *s) {
+    for (int i = 0; !cli_value(s->c, "expect") && i < s->n_out; i++) {
+        printf("%-32s %s[", s->out[i].name, gqac_dtype_name(s->results[i].dtype));
+        for (int d = 0; d < s->results[i].rank; d++)
+            printf("%s%lld", d ? "," : "", (long long)s->results[i].dims[d]);
+        printf("]\n");
+    }
+    for (long long i = 0; cli_value(s->c, "repeat") && i < s->repeat; i++)
+        printf("run %lld: %.3f ms\n", i + 1, s->times_ms[i]);
+}
+
+static gqac_status report(session *s, bool *equal) {
+    const char *output = cli_value(s->c, "output"), *expect = cli_value(s->c, "expect");
+    json_t *rows = json_array();
+    gqac_status status = output ? write_outputs(s, output) : GQAC_OK;
+    *equal = true;
+    if (status == GQAC_OK && expect)
+        status = compare_outputs(s, expect, rows, equal);
+    if (status == GQAC_OK && cli_json(s->c))
+        print_outputs(s, rows, *equal);
+    else if (status == GQAC_OK)
+        print_table(s);
+    json_decref(rows);
+    return status;
+}
+
+static int run(cli *c) {
+    session s = {.c = c};
+    bool equal = true;
+    gqac_status status = open_session(&s);
+    if (status == GQAC_OK)
+        status = read_inputs(&s);
+    if (status == GQAC_OK)
+        status = run_times(&s);
+    if (status == GQAC_OK)
+        status = report(&s, &equal);
+    for (int i = 0; s.tensors && i < s.n_in; i++)
+        gqac_tensor_free(&s.tensors[i]);
+    free((void *)s.names);
+    free(s.tensors);
+    free(s.results);
+    free(s.times_ms);
+    gqac_context_free(s.context);
+    gqac_program_free(s.program);
+    return status == GQAC_OK && !equal ? 1 : cli_finish(c, status);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_run;
+const gqac_cli_verb gqac_cli_verb_run = {
+    .name = "run",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "runs the graph as exported on tensors in .npy files",
+    .flags = flags,
+    .run = run};

@@ -1,0 +1,222 @@
+/* gqac test DIR ...: ONNX node-test folders (model.onnx, test_data_set_<n>/input_<i>.pb). */
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+
+typedef struct totals {
+    cli *c;
+    int passed, failed, skipped;
+    json_t *rows;
+} totals;
+
+enum { MOST_IO = 64 };
+
+static bool exists(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void record(totals *t, const char *verdict, const char *name, const char *reason) {
+    int *count = !strcmp(verdict, "PASS") ? &t->passed
+                 : !strcmp(verdict, "FAIL") ? &t->failed
+                                            : &t->skipped;
+    ++*count;
+    if (cli_json(t->c))
+        json_array_append_new(t->rows, json_pack("{s:s, s:s, s:s}", "name", name, "verdict",
+                                                 verdict, "reason", reason));
+    else
+        printf("%s %s%s%s\n", verdict, name, *reason ? " " : "", reason);
+}
+
+/* ---- one data set ----------------------------------------------------------------------------- */
+
+typedef struct data_set {
+    int n_in, n_out;
+    gqac_tensor in[MOST_IO], out[MOST_IO];
+} data_set;
+
+static gqac_status read_side(cli *c, const char *dir, const char *side, gqac_tensor *list, int *n) {
+    for (*n = 0; *n < MOST_IO; ++*n) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s_%d.pb", dir, side, *n);
+        if (!exists(path))
+            break;
+        gqac_status status = gqac_pb_read(path, &list[*n], NULL, 0, &c->diag);
+        if (status != GQAC_OK)
+            return status;
+    }
+    return GQAC_OK;
+}
+
+static void free_set(data_set *d) {
+    for (int i = 0; i < MOST_IO; i++) {
+        gqac_tensor_free(&d->in[i]);
+        gqac_tensor_free(&d->out[i]);
+    }
+}
+
+/* Runs one data set; `reason` says why it failed, empty when it passed. */
+static void run_set(cli *c, const gqac_program *program, gqac_context *context, const data_set *d,
+                    char *reason, size_t size) {
+    const gqac_io *in, *out;
+    const char *names[MOST_IO];
+    gqac_tensor results[MOST_IO];
+    const int n_in = gqac_program_inputs(program, &in);
+    const int n_out = gqac_program_outputs(program, &out);
+    if (d->n_in > n_in || d->n_out > n_out || n_in > MOST_IO || n_out > MOST_IO) {
+        snprintf(reason, size, "the data set has %d inputs and %d outputs, the model %d and %d",
+                 d->n_in, d->n_out, n_in, n_out);
+        return;
+    }
+    for (int i = 0; i < d->n_in; i++)
+        names[i] = in[i].name;
+    gqac_status status =
+        gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
+    if (status != GQAC_OK) {
+        snprintf(reason, size, "%s", c->diag.what);
+        return;
+    }
+    for (int i = 0; i < d->n_out; i++) {
+        int64_t first = -1;
+        const int64_t differing = cli_compare(&results[i], &d->out[i], &first);
+        if (differing && first < 0)
+            snprintf(reason, size, "output '%s' has another shape or dtype", out[i].name);
+        else if (differing)
+            snprintf(reason, size, "output '%s': %lld elements differ, first %lld: %.9g not %.9g",
+                     out[i].name, (long long)differing, (long long)first,
+                     gqac_tensor_get(&results[i], first), gqac_tensor_get(&d->out[i], first));
+        if (differing)
+            return;
+    }
+}
+
+/* ---- one folder ------------------------------------------------------------------------------- */
+
+static const char *run_sets(totals *t, const char *dir, const gqac_program *program,
+                            gqac_context *context, char *reason, size_t size) {
+    int sets = 0;
+    for (;; sets++) {
+        char path[4096];
+        data_set d = {0};
+        snprintf(path, sizeof path, "%s/test_data_set_%d", dir, sets);
+        if (!exists(path))
+            break;
+        gqac_status status = read_side(t->c, path, "input", d.in, &d.n_in);
+        if (status == GQAC_OK)
+            status = read_side(t->c, path, "output", d.out, &d.n_out);
+        if (status != GQAC_OK)
+            snprintf(reason, size, "%s: %s", base_name(path), t->c->diag.what);
+        else if (!d.n_out)
+            snprintf(reason, size, "%s has no outputs", base_name(path));
+        else
+            run_set(t->c, program, context, &d, reason, size);
+        free_set(&d);
+        if (status == GQAC_UNSUPPORTED)
+            return "SKIP";
+        if (*reason)
+            return "FAIL";
+    }
+    if (sets)
+        return "PASS";
+    snprintf(reason, size, "no test_data_set_0");
+    return "SKIP";
+}
+
+static void run_folder(totals *t, const char *dir, const gqac_options *options, int threads) {
+    char model[4096], reason[1024] = "";
+    const char *verdict = "FAIL";
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    snprintf(model, sizeof model, "%s/model.onnx", dir);
+    gqac_status status = gqac_program_open(model, options, &program, &t->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(program, threads, &context, &t->c->diag);
+    if (status == GQAC_OK) {
+        verdict = run_sets(t, dir, program, context, reason, sizeof reason);
+    } else {
+        verdict = status == GQAC_UNSUPPORTED ? "SKIP" : "FAIL";
+        snprintf(reason, sizeof reason, "%s", t->c->diag.what);
+    }
+    record(t, verdict, base_name(dir), reason);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b) {
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* A folder without model.onnx is searched one level down. */
+static gqac_status run_operand(totals *t, const char *dir, const gqac_options *options,
+                               int threads) {
+    char clean[4096], model[4200];
+    snprintf(clean, sizeof clean, "%s", dir);
+    for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
+        clean[n - 1] = 0;
+    snprintf(model, sizeof model, "%s/model.onnx", clean);
+    if (exists(model)) {
+        run_folder(t, clean, options, threads);
+        return GQAC_OK;
+    }
+    struct dirent **list = NULL;
+    const int n = scandir(clean, &list, NULL, by_name);
+    if (n < 0)
+        return cli_fail(t->c, GQAC_IO, "cannot read folder '%s': %s", clean, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        char inner[4096];
+        if (list[i]->d_name[0] != '.' &&
+            (size_t)snprintf(inner, sizeof inner, "%s/%s", clean, list[i]->d_name) <
+                sizeof inner) {
+            snprintf(model, sizeof model, "%.4095s/model.onnx", inner);
+            if (exists(model))
+                run_folder(t, inner, options, threads);
+        }
+        free(list[i]);
+    }
+    free(list);
+    return GQAC_OK;
+}
+
+static int run(cli *c) {
+    totals t = {.c = c, .rows = json_array()};
+    gqac_options options;
+    int threads = 1;
+    gqac_status status = cli_options(c, &options);
+    if (status == GQAC_OK)
+        status = cli_threads(c, &threads);
+    options.stateless = true;
+    for (int i = 0; status == GQAC_OK && i < c->n_operands; i++)
+        status = run_operand(&t, c->operands[i], &options, threads);
+    if (status != GQAC_OK) {
+        json_decref(t.rows);
+        return cli_finish(c, status);
+    }
+    if (cli_json(c))
+        cli_print_json(json_pack("{s:o, s:i, s:i, s:i}", "tests", t.rows, "passed", t.passed,
+                                 "failed", t.failed, "skipped", t.skipped));
+    else {
+        json_decref(t.rows);
+        printf("%d passed, %d failed, %d skipped\n", t.passed, t.failed, t.skipped);
+    }
+    if (t.failed)
+        return 1;
+    return t.passed ? 0 : gqac_status_exit_code(GQAC_ABSENT);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_test;
+const gqac_cli_verb gqac_cli_verb_test = {
+    .name = "test",
+    .operands = "DIR ...",
+    .least = 1,
+    .most = -1,
+    .summary = "runs ONNX node-test folders",
+    .run = run};

@@ -1,0 +1,126 @@
+/* The pool: geometry of a block, and reference counts. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "kv/kv_impl.h"
+
+enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
+
+struct kv_pool {
+    int n_slots;
+    kv_slot *slots;
+    size_t *offsets; /* of each slot in a block; [n_slots] is the size of a block */
+    atomic_size_t blocks;
+};
+
+static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
+    size_t at = 0;
+    for (int i = 0; i < pool->n_slots; i++) {
+        const kv_slot *s = &pool->slots[i];
+        const int64_t dims[3] = {s->heads, GQAC_KV_BLOCK, s->head_size};
+        size_t bytes = 0;
+        if (s->heads < 1 || s->head_size < 1 || gqac_dtype_bits(s->dtype) % 8 ||
+            !gqac_dtype_bits(s->dtype))
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
+                      s->past, (long long)s->heads, (long long)s->head_size,
+                      gqac_dtype_name(s->dtype));
+        GQAC_TRY(gqac_shape_bytes(s->dtype, 3, dims, &bytes, diag));
+        pool->offsets[i] = at;
+        if (!gqac_add_size(at, bytes + ALIGNMENT - 1, &at))
+            GQAC_FAIL(diag, GQAC_LIMIT, "a KV block is too large");
+        at = at / ALIGNMENT * ALIGNMENT;
+    }
+    pool->offsets[pool->n_slots] = at;
+    return GQAC_OK;
+}
+
+gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, gqac_diag *diag) {
+    kv_pool *pool = gqac_calloc(1, sizeof *pool);
+    if (!pool)
+        return gqac_diag_oom(diag, "a KV pool");
+    pool->n_slots = n_slots;
+    pool->slots = gqac_calloc((size_t)n_slots, sizeof *pool->slots);
+    pool->offsets = gqac_calloc((size_t)n_slots + 1, sizeof *pool->offsets);
+    gqac_status status = GQAC_OK;
+    if (pool->slots && pool->offsets) {
+        memcpy(pool->slots, slots, (size_t)n_slots * sizeof *slots);
+        status = measure(pool, diag);
+    } else {
+        status = gqac_diag_oom(diag, "a KV pool");
+    }
+    if (status != GQAC_OK) {
+        kv_pool_free(pool);
+        return status;
+    }
+    *result = pool;
+    return GQAC_OK;
+}
+
+void kv_pool_free(kv_pool *pool) {
+    if (!pool)
+        return;
+    gqac_free(pool->slots);
+    gqac_free(pool->offsets);
+    gqac_free(pool);
+}
+
+int kv_pool_slots(const kv_pool *pool) {
+    return pool->n_slots;
+}
+
+const kv_slot *kv_pool_slot(const kv_pool *pool, int slot) {
+    return &pool->slots[slot];
+}
+
+size_t kv_pool_block_bytes(const kv_pool *pool) {
+    return pool->offsets[pool->n_slots];
+}
+
+size_t kv_pool_blocks_in_use(const kv_pool *pool) {
+    return atomic_load(&pool->blocks);
+}
+
+size_t kv_slot_offset(const kv_pool *pool, int slot) {
+    return pool->offsets[slot];
+}
+
+size_t kv_slot_row_bytes(const kv_pool *pool, int slot) {
+    const kv_slot *s = &pool->slots[slot];
+    return (size_t)s->head_size * (size_t)gqac_dtype_bits(s->dtype) / 8;
+}
+
+static kv_block *make(kv_pool *pool) {
+    kv_block *block = gqac_aligned_alloc(ALIGNMENT, sizeof *block + kv_pool_block_bytes(pool));
+    if (!block)
+        return NULL;
+    atomic_init(&block->references, 1);
+    atomic_fetch_add(&pool->blocks, 1);
+    return block;
+}
+
+kv_block *kv_block_create(kv_pool *pool) {
+    kv_block *block = make(pool);
+    if (block)
+        memset(block->data, UNWRITTEN, kv_pool_block_bytes(pool));
+    return block;
+}
+
+kv_block *kv_block_copy(kv_pool *pool, const kv_block *old) {
+    kv_block *block = make(pool);
+    if (block)
+        memcpy(block->data, old->data, kv_pool_block_bytes(pool));
+    return block;
+}
+
+kv_block *kv_block_share(kv_block *block) {
+    atomic_fetch_add(&block->references, 1);
+    return block;
+}
+
+void kv_block_release(kv_pool *pool, kv_block *block) {
+    if (atomic_fetch_sub(&block->references, 1) != 1)
+        return;
+    atomic_fetch_sub(&pool->blocks, 1);
+    gqac_free(block);
+}

@@ -1,0 +1,68 @@
+/* KV blocks: where a sequence keeps its cached keys, values and other per-token rows.
+ *
+ * A program has `n_slots` slots, one for each past/present pair (layer 0 key, layer 0 value, ...).
+ * A block holds GQAC_KV_BLOCK consecutive tokens of every slot. Blocks belong to a pool and are
+ * counted references; a sequence is a table of blocks and a published length. Rows at or beyond the
+ * length are unspecified (NaN bytes 0xFF in debug and test builds) and never shown to a reader.
+ *
+ * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
+ * rows in [length, length + new), and publishes the new length after all layers ran, so that a
+ * failed step leaves the sequence as it was. */
+#ifndef GQAC_KV_KV_H
+#define GQAC_KV_KV_H
+
+#include <gqac/tensor.h>
+
+#include "base/diag.h"
+
+#define GQAC_KV_BLOCK 64 /* tokens a block; equals the key tile of the numerics contract */
+
+/* One past/present pair. heads and head_size come from the model. */
+typedef struct kv_slot {
+    const char *past;    /* graph input, e.g. "past_key_values.0.key" */
+    const char *present; /* graph output, e.g. "present.0.key" */
+    int64_t heads;
+    int64_t head_size;
+    gqac_dtype dtype;
+} kv_slot;
+
+typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
+typedef struct kv_sequence kv_sequence; /* one conversation; one thread at a time */
+
+/* `slots` is copied but for its names, which must outlive the pool. */
+gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gqac_diag *diag);
+void kv_pool_free(kv_pool *pool); /* after all its sequences */
+int kv_pool_slots(const kv_pool *pool);
+const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
+size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
+size_t kv_pool_blocks_in_use(const kv_pool *pool);
+
+/* kind: "contiguous" (alias "basic"); others are a USAGE error that lists the known ones.
+ * capacity: most tokens the sequence may hold; 0 means no bound but memory. */
+gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
+                               kv_sequence **sequence, gqac_diag *diag);
+void kv_sequence_free(kv_sequence *sequence);
+const char *kv_sequence_kind(const kv_sequence *sequence);
+int64_t kv_sequence_length(const kv_sequence *sequence);   /* published tokens */
+int64_t kv_sequence_capacity(const kv_sequence *sequence); /* 0: unbounded */
+
+/* Makes room for `total` tokens; CAPACITY or NO_MEMORY leave the sequence as it was. A block that
+ * is shared with another sequence and would be written is copied first. */
+gqac_status kv_sequence_reserve(kv_sequence *sequence, int64_t total, gqac_diag *diag);
+/* Publishes a length that is reserved and fully written. */
+void kv_sequence_publish(kv_sequence *sequence, int64_t length);
+/* Shortens to `length` tokens; OUT_OF_RANGE when that is negative or more than there are. Blocks
+ * wholly beyond it are given back. */
+gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
+/* A second sequence with the same published rows; blocks are shared until one of them writes. */
+gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
+
+/* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
+ * the slot's dtype; row (h, i) lies at element (h * stride + i) * head_size. Positions
+ * [position, position + count) must be reserved (write) or published-or-just-written (read). */
+void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t count,
+                   const void *rows, int64_t stride);
+void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,
+                  void *rows, int64_t stride);
+
+#endif

@@ -1,0 +1,192 @@
+/* A sequence: a table of blocks and a published length. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kv/kv_impl.h"
+
+/* Cache kinds by name. A new kind is a new row. */
+static const struct {
+    const char *name, *alias;
+} kinds[] = {{"contiguous", "basic"}};
+
+struct kv_sequence {
+    kv_pool *pool;
+    const char *kind;
+    int64_t capacity, length;
+    size_t n_blocks, room; /* blocks in the table; entries allocated */
+    kv_block **table;
+};
+
+static gqac_status find_kind(const char *name, const char **kind, gqac_diag *diag) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(name, kinds[i].name) || !strcmp(name, kinds[i].alias)) {
+            *kind = kinds[i].name;
+            return GQAC_OK;
+        }
+    gqac_diag_set(diag, GQAC_USAGE, "unknown or not yet built cache kind '%s'", name);
+    gqac_diag_rule(diag, "kinds: contiguous (alias basic)");
+    return GQAC_USAGE;
+}
+
+gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
+                               kv_sequence **sequence, gqac_diag *diag) {
+    const char *name = NULL;
+    GQAC_TRY(find_kind(kind, &name, diag));
+    kv_sequence *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a sequence");
+    s->pool = pool;
+    s->kind = name;
+    s->capacity = capacity;
+    *sequence = s;
+    return GQAC_OK;
+}
+
+/* Gives back the blocks from index n on. */
+static void shrink(kv_sequence *s, size_t n) {
+    while (s->n_blocks > n)
+        kv_block_release(s->pool, s->table[--s->n_blocks]);
+}
+
+void kv_sequence_free(kv_sequence *sequence) {
+    if (!sequence)
+        return;
+    shrink(sequence, 0);
+    gqac_free(sequence->table);
+    gqac_free(sequence);
+}
+
+const char *kv_sequence_kind(const kv_sequence *sequence) {
+    return sequence->kind;
+}
+
+int64_t kv_sequence_length(const kv_sequence *sequence) {
+    return sequence->length;
+}
+
+int64_t kv_sequence_capacity(const kv_sequence *sequence) {
+    return sequence->capacity;
+}
+
+static size_t blocks_for(int64_t tokens) {
+    return ((size_t)tokens + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
+}
+
+static gqac_status grow_table(kv_sequence *s, size_t need, gqac_diag *diag) {
+    if (need <= s->room)
+        return GQAC_OK;
+    const size_t room = need > 2 * s->room ? need : 2 * s->room;
+    kv_block **table = gqac_realloc(s->table, room * sizeof *table);
+    if (!table)
+        return gqac_diag_oom(diag, "a block table");
+    s->table = table;
+    s->room = room;
+    return GQAC_OK;
+}
+
+/* The block that holds row `length` and is shared would be written: it becomes the sequence's own. */
+static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
+    const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
+    for (size_t i = last; i < s->n_blocks; i++) {
+        kv_block *old = s->table[i];
+        if (atomic_load(&old->references) == 1)
+            continue;
+        kv_block *copy = kv_block_copy(s->pool, old);
+        if (!copy)
+            return gqac_diag_oom(diag, "a KV block");
+        s->table[i] = copy;
+        kv_block_release(s->pool, old);
+    }
+    return GQAC_OK;
+}
+
+gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
+    if (s->capacity && total > s->capacity) {
+        gqac_diag_set(diag, GQAC_CAPACITY, "%lld tokens do not fit the capacity of %lld",
+                      (long long)total, (long long)s->capacity);
+        gqac_diag_rule(diag, "past + new <= capacity");
+        gqac_diag_hint(diag, "open the sequence with a larger capacity, or rewind it");
+        return GQAC_CAPACITY;
+    }
+    const size_t before = s->n_blocks, need = blocks_for(total);
+    GQAC_TRY(grow_table(s, need, diag));
+    gqac_status status = total > s->length ? own_last(s, diag) : GQAC_OK;
+    while (status == GQAC_OK && s->n_blocks < need) {
+        kv_block *block = kv_block_create(s->pool);
+        if (block)
+            s->table[s->n_blocks++] = block;
+        else
+            status = gqac_diag_oom(diag, "a KV block");
+    }
+    if (status != GQAC_OK)
+        shrink(s, before);
+    return status;
+}
+
+void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
+    sequence->length = length;
+}
+
+gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) {
+    if (length < 0 || length > s->length)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld",
+                  (long long)s->length, (long long)length);
+    shrink(s, blocks_for(length));
+    s->length = length;
+    return GQAC_OK;
+}
+
+gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag *diag) {
+    kv_sequence *copy = NULL;
+    const size_t n = blocks_for(s->length);
+    GQAC_TRY(kv_sequence_create(s->pool, s->kind, s->capacity, &copy, diag));
+    gqac_status status = grow_table(copy, n, diag);
+    if (status != GQAC_OK) {
+        kv_sequence_free(copy);
+        return status;
+    }
+    for (size_t i = 0; i < n; i++)
+        copy->table[copy->n_blocks++] = kv_block_share(s->table[i]);
+    copy->length = s->length;
+    *fork = copy;
+    return GQAC_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------- */
+
+/* Rows of one head that lie together: from `position` to the end of its block, at most `count`. */
+static int64_t run_length(int64_t position, int64_t count) {
+    const int64_t left = GQAC_KV_BLOCK - position % GQAC_KV_BLOCK;
+    return left < count ? left : count;
+}
+
+static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
+    kv_block *block = s->table[position / GQAC_KV_BLOCK];
+    const int64_t row = head * GQAC_KV_BLOCK + position % GQAC_KV_BLOCK;
+    return block->data + kv_slot_offset(s->pool, slot) +
+           (size_t)row * kv_slot_row_bytes(s->pool, slot);
+}
+
+void kv_write_rows(kv_sequence *s, int slot, int64_t position, int64_t count, const void *rows,
+                   int64_t stride) {
+    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
+    const int64_t heads = kv_pool_slot(s->pool, slot)->heads;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0, n; i < count; i += n) {
+            n = run_length(position + i, count - i);
+            memcpy(row_at(s, slot, h, position + i),
+                   (const char *)rows + (size_t)(h * stride + i) * bytes, (size_t)n * bytes);
+        }
+}
+
+void kv_read_rows(const kv_sequence *s, int slot, int64_t position, int64_t count, void *rows,
+                  int64_t stride) {
+    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
+    const int64_t heads = kv_pool_slot(s->pool, slot)->heads;
+    for (int64_t h = 0; h < heads; h++)
+        for (int64_t i = 0, n; i < count; i += n) {
+            n = run_length(position + i, count - i);
+            memcpy((char *)rows + (size_t)(h * stride + i) * bytes,
+                   row_at(s, slot, h, position + i), (size_t)n * bytes);
+        }
+}

@@ -1,0 +1,18 @@
+/* A context: the executor, the logits of the last step and scratch. */
+#ifndef GQAC_RUNTIME_CONTEXT_H
+#define GQAC_RUNTIME_CONTEXT_H
+
+#include "runtime/exec.h"
+#include "runtime/sequence.h"
+
+struct gqac_context {
+    const gqac_program *program;
+    exec exec;
+    exec_buffer scratch[6]; /* token ids, positions, past, new, total of a call; batch arrays */
+    exec_buffer logits;     /* fp32 rows of the last step, row after row */
+    exec_buffer logit_rows; /* int64 [n][2]: first row and rows of each sequence of that step */
+    int n_logits;
+    int64_t vocabulary;
+};
+
+#endif

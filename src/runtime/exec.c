@@ -1,0 +1,201 @@
+/* The executor: nodes in order, each by the kernel that claimed it.
+ *
+ * A value of the main graph lives in the buffer of its plan slot; values of nested graphs have
+ * buffers of their own. Outputs may also be views of constants (the branches of a LongRoPE If), so
+ * nothing large is copied. Floating-point mode is the default one (round to nearest, no flushing)
+ * while a graph runs, whatever the caller's is. */
+#include "runtime/exec.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+enum { DEFAULT_MXCSR = 0x1F80 };
+static unsigned enter_float_mode(void) {
+    unsigned old = _mm_getcsr();
+    _mm_setcsr(DEFAULT_MXCSR);
+    return old;
+}
+static void leave_float_mode(unsigned old) {
+    _mm_setcsr(old);
+}
+#else
+static unsigned enter_float_mode(void) {
+    return 0;
+}
+static void leave_float_mode(unsigned old) {
+    (void)old;
+}
+#endif
+
+gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag) {
+    memset(e, 0, sizeof *e);
+    e->program = program;
+    const size_t n = (size_t)program->n_values, slots = (size_t)program->n_slots;
+    e->values = gqac_calloc(n + 1, sizeof *e->values);
+    e->owned = gqac_calloc(n + 1, sizeof *e->owned);
+    e->slots = gqac_calloc(slots + 1, sizeof *e->slots);
+    if (!e->values || !e->owned || !e->slots) {
+        exec_destroy(e);
+        return gqac_diag_oom(diag, "a context");
+    }
+    if (threads > 1) {
+        gqac_status status = gqac_pool_create(threads, &e->pool, diag);
+        if (status != GQAC_OK) {
+            exec_destroy(e);
+            return status;
+        }
+    }
+    return GQAC_OK;
+}
+
+void exec_destroy(exec *e) {
+    gqac_pool_free(e->pool);
+    for (int i = 0; e->owned && i <= e->program->n_values; i++)
+        gqac_free(e->owned[i].data);
+    for (int i = 0; e->slots && i < e->program->n_slots; i++)
+        gqac_free(e->slots[i].data);
+    gqac_free(e->values);
+    gqac_free(e->owned);
+    gqac_free(e->slots);
+    memset(e, 0, sizeof *e);
+}
+
+static gqac_status grow(exec_buffer *buffer, size_t bytes, gqac_diag *diag) {
+    if (bytes > buffer->capacity || !buffer->data) {
+        void *data = gqac_aligned_alloc(64, bytes ? bytes : 1);
+        if (!data)
+            return gqac_diag_oom(diag, "an intermediate tensor");
+        gqac_free(buffer->data);
+        buffer->data = data;
+        buffer->capacity = bytes;
+    }
+#ifndef NDEBUG
+    memset(buffer->data, 0xFF, bytes); /* NaN: what a kernel leaves unwritten shows */
+#endif
+    return GQAC_OK;
+}
+
+static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
+                                const int64_t *dims) {
+    exec *e = call->host;
+    gqac_tensor *t = &call->out[index];
+    size_t bytes = 0;
+    GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
+    const ir_value *value = call->node->outputs[index];
+    /* An output nobody wants shares the scratch buffer behind the last value. */
+    exec_buffer *buffer = &e->owned[value ? value->id : e->program->n_values];
+    if (value && value->slot >= 0 && value->graph == e->program->module->graph)
+        buffer = &e->slots[value->slot];
+    GQAC_TRY(grow(buffer, bytes, call->diag));
+    *t = (gqac_tensor){.dtype = dtype, .rank = rank, .data = buffer->data};
+    for (int i = 0; i < rank; i++)
+        t->dims[i] = dims[i];
+    return GQAC_OK;
+}
+
+static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
+
+/* A result of a nested graph must outlive it: what belongs to a graph further out is copied. */
+static gqac_status keep_result(exec *e, const ir_graph *graph, const ir_value *value,
+                               gqac_tensor *result, gqac_diag *diag) {
+    *result = value->constant ? *value->constant : e->values[value->id];
+    if (value->constant || value->graph == graph)
+        return GQAC_OK;
+    const size_t bytes = gqac_tensor_bytes(result);
+    GQAC_TRY(grow(&e->owned[value->id], bytes, diag));
+    if (bytes)
+        memcpy(e->owned[value->id].data, result->data, bytes);
+    result->data = e->owned[value->id].data;
+    return GQAC_OK;
+}
+
+static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
+                              const gqac_tensor *const *args, gqac_tensor *results) {
+    exec *e = call->host;
+    if (n_args != graph->n_inputs)
+        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL, "graph '%s' takes %d values, got %d",
+                  graph->name ? graph->name : "", graph->n_inputs, n_args);
+    for (int i = 0; i < n_args; i++)
+        e->values[graph->inputs[i]->id] = *args[i];
+    GQAC_TRY(run_nodes(e, graph, 0, call->diag));
+    for (int i = 0; i < graph->ret->n_inputs; i++)
+        GQAC_TRY(keep_result(e, graph, graph->ret->inputs[i].value, &results[i], call->diag));
+    return GQAC_OK;
+}
+
+enum { FEW = 32 }; /* operands of a node that need no allocation */
+
+static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
+    const gqac_tensor *few_in[FEW];
+    gqac_tensor few_out[FEW];
+    const bool many = node->n_inputs > FEW || node->n_outputs > FEW;
+    const gqac_tensor **in = few_in;
+    gqac_tensor *out = few_out;
+    if (many) {
+        in = gqac_calloc((size_t)node->n_inputs + 1, sizeof *in);
+        out = gqac_calloc((size_t)node->n_outputs + 1, sizeof *out);
+    }
+    gqac_status status = in && out ? GQAC_OK : gqac_diag_oom(diag, "operands of a node");
+    if (status == GQAC_OK) {
+        for (int i = 0; i < node->n_inputs; i++) {
+            const ir_value *v = node->inputs[i].value;
+            in[i] = !v ? NULL : v->constant ? v->constant : &e->values[v->id];
+        }
+        memset(out, 0, (size_t)node->n_outputs * sizeof *out);
+        op_call call = {.node = node, .in = in, .out = out, .pool = e->pool, .diag = diag,
+                        .host = e, .alloc = alloc_output, .run_graph = run_nested, .kv = e->kv};
+        const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
+        status = kernel->run(&call);
+        for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
+            if (node->outputs[i])
+                e->values[node->outputs[i]->id] = out[i];
+    }
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "", node->op->name);
+    if (many) {
+        gqac_free((void *)in);
+        gqac_free(out);
+    }
+    return status;
+}
+
+/* mark: 0 all nodes, else only those that have it. */
+static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag) {
+    for (const ir_node *n = graph->first; n; n = n->next)
+        if (!mark || (n->mark & mark))
+            GQAC_TRY(run_node(e, n, diag));
+    return GQAC_OK;
+}
+
+static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
+    const unsigned mode = enter_float_mode();
+    gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
+    leave_float_mode(mode);
+    return status;
+}
+
+gqac_status exec_run(exec *e, gqac_diag *diag) {
+    return run_marked(e, 0, diag);
+}
+
+gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag) {
+    const ir_value *cond = e->program->guards[guard]->inputs[0].value;
+    GQAC_TRY(run_marked(e, 1u << guard, diag));
+    const gqac_tensor *t = cond->constant ? cond->constant : &e->values[cond->id];
+    if (t->dtype != GQAC_BOOL || gqac_tensor_count(t) != 1)
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the condition of an If is not one bool");
+    *taken = *(const unsigned char *)t->data != 0;
+    return GQAC_OK;
+}
+
+void exec_set_input(exec *e, int index, const gqac_tensor *tensor) {
+    e->values[e->program->module->graph->inputs[index]->id] = *tensor;
+}
+
+const gqac_tensor *exec_result(const exec *e, int index) {
+    const ir_value *v = e->program->module->graph->ret->inputs[index].value;
+    return v->constant ? v->constant : &e->values[v->id];
+}

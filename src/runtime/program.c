@@ -1,0 +1,270 @@
+/* Making a program of a module: numbering, roles, KV slots, guards. */
+#include "runtime/program.h"
+
+#include <string.h>
+
+#include "numerics/contract.h"
+
+/* ---- numbering -------------------------------------------------------------------------------- */
+
+static void number_value(gqac_program *p, ir_value *value) {
+    value->id = p->n_values++;
+    if (value->slot >= p->n_slots)
+        p->n_slots = value->slot + 1;
+}
+
+static void number_graph(gqac_program *p, ir_graph *graph) {
+    for (int i = 0; i < graph->n_inputs; i++)
+        number_value(p, graph->inputs[i]);
+    for (int i = 0; i < graph->n_constants; i++)
+        number_value(p, graph->constants[i]);
+    for (ir_node *n = graph->first; n; n = n->next) {
+        n->mark = 0;
+        for (int i = 0; i < n->n_outputs; i++)
+            if (n->outputs[i])
+                number_value(p, n->outputs[i]);
+        for (const ir_attr_spec *spec = n->op->attrs; spec && spec->name; spec++)
+            if (n->attrs[spec - n->op->attrs].graph)
+                number_graph(p, n->attrs[spec - n->op->attrs].graph);
+    }
+}
+
+/* ---- inputs and outputs ----------------------------------------------------------------------- */
+
+bool program_describe(gqac_arena *arena, const ir_value *value, const char *name, gqac_io *io) {
+    gqac_str text = {0};
+    gqac_str_append(&text, "[");
+    for (int i = 0; i < value->type.rank; i++) {
+        if (i)
+            gqac_str_append(&text, ",");
+        ir_dim_print(&text, value->type.dims[i]);
+    }
+    gqac_str_append(&text, value->type.rank < 0 ? "*]" : "]");
+    *io = (gqac_io){.name = name, .dtype = value->type.dtype, .rank = value->type.rank};
+    io->shape = text.failed ? NULL : gqac_arena_strdup(arena, text.text);
+    gqac_str_free(&text);
+    return io->shape != NULL;
+}
+
+static gqac_status describe_all(gqac_program *p, gqac_diag *diag) {
+    const ir_graph *g = p->module->graph;
+    p->inputs = GQAC_ARENA_ARRAY(p->arena, gqac_io, (size_t)g->n_inputs + 1);
+    p->outputs = GQAC_ARENA_ARRAY(p->arena, gqac_io, (size_t)g->ret->n_inputs + 1);
+    if (!p->inputs || !p->outputs)
+        return gqac_diag_oom(diag, "a program");
+    for (p->n_inputs = 0; p->n_inputs < g->n_inputs; p->n_inputs++) {
+        const ir_value *v = g->inputs[p->n_inputs];
+        if (!program_describe(p->arena, v, v->name, &p->inputs[p->n_inputs]))
+            return gqac_diag_oom(diag, "a program");
+    }
+    for (p->n_outputs = 0; p->n_outputs < g->ret->n_inputs; p->n_outputs++) {
+        const ir_value *v = g->ret->inputs[p->n_outputs].value;
+        const char *name = g->result_names && g->result_names[p->n_outputs]
+                               ? g->result_names[p->n_outputs]
+                               : v->name;
+        if (!program_describe(p->arena, v, name, &p->outputs[p->n_outputs]))
+            return gqac_diag_oom(diag, "a program");
+    }
+    return GQAC_OK;
+}
+
+/* ---- roles ------------------------------------------------------------------------------------ */
+
+/* The logits: the result of that name, else the only float result of rank 3. */
+static int find_logits(const gqac_program *p) {
+    int found = -1;
+    for (int i = 0; i < p->n_outputs; i++)
+        if (!strcmp(p->outputs[i].name, "logits"))
+            return i;
+    for (int i = 0; i < p->n_outputs; i++)
+        if (p->outputs[i].rank == 3 && gqac_dtype_is_float(p->outputs[i].dtype)) {
+            if (found >= 0)
+                return -1;
+            found = i;
+        }
+    return found;
+}
+
+static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
+    const struct {
+        const char *name;
+        int *role;
+    } table[] = {{"position_ids", &p->roles.position_ids},
+                 {"gqac.past_len", &p->roles.past_len},
+                 {"gqac.new_len", &p->roles.new_len},
+                 {"gqac.total_len", &p->roles.total_len},
+                 {"input_ids", &p->roles.input_ids}};
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        *table[k].role = -1;
+        for (int i = 0; i < p->n_inputs; i++)
+            if (!strcmp(p->inputs[i].name, table[k].name))
+                *table[k].role = i;
+    }
+    p->roles.logits = find_logits(p);
+    if (p->stateless)
+        return GQAC_OK;
+    /* Models that call their token ids otherwise: the one input that has no other part. */
+    for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
+        bool taken = false;
+        for (size_t k = 0; k + 1 < sizeof table / sizeof *table; k++)
+            taken |= *table[k].role == i;
+        if (!taken && p->inputs[i].rank == 2)
+            p->roles.input_ids = i;
+    }
+    if (p->roles.input_ids < 0)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of token ids [B,S]");
+    const gqac_dtype dtype = p->inputs[p->roles.input_ids].dtype;
+    if (dtype != GQAC_I64 && dtype != GQAC_I32)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "input '%s' holds %s, not i64 or i32 token ids",
+                  p->inputs[p->roles.input_ids].name, gqac_dtype_name(dtype));
+    if (p->roles.logits < 0)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no output 'logits'");
+    return GQAC_OK;
+}
+
+/* ---- KV slots --------------------------------------------------------------------------------- */
+
+static bool names_slot(const ir_node *node) {
+    return op_is(node, "gqac", "kv_state");
+}
+
+static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
+    const ir_graph *g = p->module->graph;
+    for (const ir_node *n = g->first; n; n = n->next)
+        p->n_kv += names_slot(n);
+    p->kv = GQAC_ARENA_ARRAY(p->arena, kv_slot, (size_t)p->n_kv + 1);
+    p->kv_pairs = GQAC_ARENA_ARRAY(p->arena, gqac_kv_pair, (size_t)p->n_kv + 1);
+    if (!p->kv || !p->kv_pairs)
+        return gqac_diag_oom(diag, "a program");
+    for (const ir_node *n = g->first; n; n = n->next) {
+        if (!names_slot(n))
+            continue;
+        const int64_t i = ir_attr_int(n, "slot");
+        if (i < 0 || i >= p->n_kv || p->kv[i].past)
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "kv_state: slot %lld is out of range or used twice",
+                      (long long)i);
+        p->kv[i] = (kv_slot){.past = ir_attr_get(n, "past")->s,
+                             .present = ir_attr_get(n, "present")->s,
+                             .heads = ir_attr_int(n, "heads"),
+                             .head_size = ir_attr_int(n, "head_size"),
+                             .dtype = ir_attr_get(n, "dtype")->dtype};
+        p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past, .present = p->kv[i].present,
+                                        .heads = p->kv[i].heads,
+                                        .head_size = p->kv[i].head_size,
+                                        .dtype = p->kv[i].dtype};
+    }
+    if (p->n_kv)
+        return kv_pool_create(p->n_kv, p->kv, &p->pool, diag);
+    return GQAC_OK;
+}
+
+/* ---- guards ----------------------------------------------------------------------------------- */
+
+/* Marks what a value depends on in the main graph; false when that includes an input other than
+ * gqac.total_len, an effect or a nested graph. Iterative: nodes are visited last to first. */
+static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
+    const ir_graph *g = p->module->graph;
+    const ir_value *total = g->inputs[p->roles.total_len];
+    if (value->def)
+        value->def->mark |= bit;
+    bool pure = value->def || value->constant || value == total;
+    for (ir_node *n = g->last; n; n = n->prev) {
+        if (!(n->mark & bit))
+            continue;
+        pure &= !(n->op->flags & IR_OP_EFFECT);
+        for (int i = 0; i < n->n_inputs; i++) {
+            const ir_value *v = n->inputs[i].value;
+            if (v && v->def)
+                v->def->mark |= bit;
+            else if (v && !v->constant)
+                pure &= v == total;
+        }
+    }
+    return pure;
+}
+
+static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
+    ir_graph *g = p->module->graph;
+    if (p->stateless || p->roles.total_len < 0)
+        return GQAC_OK;
+    for (ir_node *n = g->first; n; n = n->next) {
+        if (!op_is(n, "", "If") || !n->inputs[0].value)
+            continue;
+        if (p->n_guards == PROGRAM_MAX_GUARDS)
+            GQAC_FAIL(diag, GQAC_LIMIT, "more than %d If nodes on the total length",
+                      PROGRAM_MAX_GUARDS);
+        const unsigned bit = 1u << p->n_guards;
+        if (mark_slice(p, n->inputs[0].value, bit)) {
+            p->guards[p->n_guards++] = n;
+            continue;
+        }
+        for (ir_node *m = g->first; m; m = m->next)
+            m->mark &= ~bit;
+    }
+    return GQAC_OK;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------- */
+
+gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
+                           const char *math, bool stateless, gqac_program **program,
+                           gqac_diag *diag) {
+    gqac_program *p = GQAC_ARENA_NEW(arena, gqac_program);
+    if (!p)
+        return gqac_diag_oom(diag, "a program");
+    p->arena = arena;
+    p->module = module;
+    p->target = target;
+    p->stateless = stateless;
+    gqac_numerics_profile(p->profile, target->name, math);
+    number_graph(p, module->graph);
+    GQAC_TRY(describe_all(p, diag));
+    GQAC_TRY(find_roles(p, diag));
+    GQAC_TRY(find_guards(p, diag));
+    GQAC_TRY(find_kv(p, diag));
+    *program = p;
+    return GQAC_OK;
+}
+
+void gqac_program_free(gqac_program *program) {
+    if (!program)
+        return;
+    kv_pool_free(program->pool);
+    if (program->release)
+        program->release(program->backing);
+    gqac_arena_free(program->arena); /* holds the program itself */
+}
+
+int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pair **pairs) {
+    *pairs = program->kv_pairs;
+    return program->n_kv;
+}
+
+int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs) {
+    *inputs = program->inputs;
+    return program->n_inputs;
+}
+
+int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs) {
+    *outputs = program->outputs;
+    return program->n_outputs;
+}
+
+int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing) {
+    *mixing = program->mixing;
+    return program->n_mixing;
+}
+
+const char *gqac_program_profile(const gqac_program *program) {
+    return program->profile;
+}
+
+int64_t gqac_program_vocabulary(const gqac_program *program) {
+    int64_t size = 0;
+    if (program->roles.logits < 0)
+        return 0;
+    const ir_value *v = program->module->graph->ret->inputs[program->roles.logits].value;
+    if (v->type.rank > 0)
+        (void)ir_dim_is_const(v->type.dims[v->type.rank - 1], &size);
+    return size;
+}

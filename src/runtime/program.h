@@ -1,0 +1,56 @@
+/* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
+ *
+ * What a sequence program is fed besides the model's own token ids: gqac.past_len and gqac.new_len
+ * (i32 [B]), position_ids (i64 [B,S]) if the graph has it, and gqac.total_len (i64), the length that
+ * picks a LongRoPE table. An `If` whose condition depends on gqac.total_len alone is a *guard*: all
+ * rows of a call, and all calls of a sequence, must agree on it. */
+#ifndef GQAC_RUNTIME_PROGRAM_H
+#define GQAC_RUNTIME_PROGRAM_H
+
+#include <gqac/gqac.h>
+
+#include "ir/ir.h"
+#include "kv/kv.h"
+#include "targets/target.h"
+
+enum { PROGRAM_MAX_GUARDS = 32 };
+
+/* Which graph input plays which part; -1: absent. */
+typedef struct program_roles {
+    int input_ids, position_ids, past_len, new_len, total_len;
+    int logits; /* result index; -1: none */
+} program_roles;
+
+struct gqac_program {
+    gqac_arena *arena; /* holds this program and its module */
+    ir_module *module;
+    const gqac_target *target;
+    void *backing; /* mapped files behind the constants */
+    void (*release)(void *backing);
+    bool stateless;
+    int n_values; /* ir_value.id are 0..n_values-1, constants included */
+    int n_slots;  /* plan slots of the main graph */
+    program_roles roles;
+    int n_kv;
+    kv_slot *kv;
+    gqac_kv_pair *kv_pairs;
+    kv_pool *pool;
+    int n_guards;
+    ir_node *guards[PROGRAM_MAX_GUARDS];
+    int n_inputs, n_outputs;
+    gqac_io *inputs, *outputs;
+    int n_mixing;
+    gqac_mixing *mixing;
+    char profile[96];
+};
+
+/* Turns a module that went through the whole pipeline into a program. Takes over arena and backing
+ * only when it succeeds. Roles, KV slots (from the kv_state nodes) and guards are found here. */
+gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
+                           const char *math, bool stateless, gqac_program **program,
+                           gqac_diag *diag);
+
+/* A gqac_io for a value, texts in the arena. */
+bool program_describe(gqac_arena *arena, const ir_value *value, const char *name, gqac_io *io);
+
+#endif

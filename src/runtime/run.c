@@ -1,0 +1,112 @@
+/* A stateless run: the graph as exported, past and present explicit. */
+#include "runtime/context.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+/* Values of dimension symbols seen so far: equal symbols must have equal lengths. */
+typedef struct bindings {
+    int n, capacity;
+    struct binding {
+        const char *symbol;
+        int64_t value;
+        const char *input;
+    } *list;
+} bindings;
+
+static gqac_status bind(bindings *b, const char *symbol, int64_t value, const char *input,
+                        gqac_diag *diag) {
+    for (int i = 0; i < b->n; i++) {
+        if (strcmp(b->list[i].symbol, symbol))
+            continue;
+        if (b->list[i].value == value)
+            return GQAC_OK;
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT,
+                  "dimension '%s' is %lld in input '%s' but %lld in input '%s'", symbol,
+                  (long long)value, input, (long long)b->list[i].value, b->list[i].input);
+    }
+    if (b->n < b->capacity)
+        b->list[b->n++] = (struct binding){symbol, value, input};
+    return GQAC_OK;
+}
+
+static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bindings *b,
+                               gqac_diag *diag) {
+    if (value->type.dtype != GQAC_NONE && t->dtype != value->type.dtype)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' is %s, the model takes %s", value->name,
+                  gqac_dtype_name(t->dtype), gqac_dtype_name(value->type.dtype));
+    if (value->type.rank >= 0 && t->rank != value->type.rank)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has rank %d, the model takes rank %d",
+                  value->name, t->rank, value->type.rank);
+    for (int i = 0; i < value->type.rank; i++) {
+        int64_t want = 0;
+        const char *symbol = NULL;
+        if (ir_dim_is_const(value->type.dims[i], &want) && t->dims[i] != want)
+            GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s': dimension %d is %lld, expected %lld",
+                      value->name, i, (long long)t->dims[i], (long long)want);
+        if (ir_dim_is_symbol(value->type.dims[i], &symbol))
+            GQAC_TRY(bind(b, symbol, t->dims[i], value->name, diag));
+    }
+    return GQAC_OK;
+}
+
+static int find_io(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name))
+            return i;
+    return -1;
+}
+
+static gqac_status set_inputs(gqac_context *c, int n, const char *const *names,
+                              const gqac_tensor *tensors, bool *given, bindings *b,
+                              gqac_diag *diag) {
+    const gqac_program *p = c->program;
+    for (int i = 0; i < n; i++) {
+        const int at = find_io(p->inputs, p->n_inputs, names[i]);
+        if (at < 0)
+            GQAC_FAIL(diag, GQAC_USAGE, "the model has no input '%s'", names[i]);
+        if (given[at])
+            GQAC_FAIL(diag, GQAC_USAGE, "input '%s' is given twice", names[i]);
+        given[at] = true;
+        GQAC_TRY(check_input(p->module->graph->inputs[at], &tensors[i], b, diag));
+        exec_set_input(&c->exec, at, &tensors[i]);
+    }
+    for (int i = 0; i < p->n_inputs; i++)
+        if (!given[i])
+            GQAC_FAIL(diag, GQAC_USAGE, "input '%s' %s%s is missing", p->inputs[i].name,
+                      gqac_dtype_name(p->inputs[i].dtype), p->inputs[i].shape);
+    return GQAC_OK;
+}
+
+static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
+                               gqac_tensor *outputs, gqac_diag *diag) {
+    const gqac_program *p = c->program;
+    for (int i = 0; i < n; i++) {
+        const int at = names ? find_io(p->outputs, p->n_outputs, names[i]) : i;
+        if (at < 0 || at >= p->n_outputs)
+            GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", names ? names[i] : "");
+        outputs[i] = *exec_result(&c->exec, at);
+    }
+    return GQAC_OK;
+}
+
+gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
+                     const gqac_tensor *inputs, int n_outputs, const char *const *output_names,
+                     gqac_tensor *outputs, gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    if (!p->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+    const size_t n = (size_t)p->n_inputs;
+    bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
+    bool *given = gqac_calloc(n + 1, sizeof *given);
+    b.list = gqac_calloc(n * GQAC_MAX_RANK + 1, sizeof *b.list);
+    gqac_status status = given && b.list ? GQAC_OK : gqac_diag_oom(diag, "a run");
+    if (status == GQAC_OK)
+        status = set_inputs(context, n_inputs, input_names, inputs, given, &b, diag);
+    gqac_free(given);
+    gqac_free(b.list);
+    GQAC_TRY(status);
+    GQAC_TRY(exec_run(&context->exec, diag));
+    return get_outputs(context, n_outputs, output_names, outputs, diag);
+}

@@ -1,0 +1,40 @@
+/* The list of targets, and how a node finds its kernel. */
+#include "targets/target.h"
+
+#include <string.h>
+
+extern const gqac_target target_ref;
+
+static const gqac_target *const targets[] = {&target_ref};
+/* Named by the command line and not built yet. */
+static const char *const planned[] = {"cpu", "gpu"};
+
+static gqac_status run_eval(op_call *call) {
+    return op_of(call->node)->eval(call);
+}
+
+const target_kernel target_generic_kernel = {.name = "generic", .run = run_eval};
+
+const target_kernel *target_claim(const gqac_target *target, const ir_node *node) {
+    for (const target_kernel *k = target->kernels; k->name; k++)
+        if (op_is(node, k->domain, k->op) && (!k->match || k->match(node)))
+            return k;
+    return op_of(node)->eval ? &target_generic_kernel : NULL;
+}
+
+gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag) {
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(targets[i]->name, name)) {
+            *target = targets[i];
+            return GQAC_OK;
+        }
+    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
+        if (!strcmp(planned[i], name)) {
+            gqac_diag_set(diag, GQAC_USAGE, "target '%s' is not built yet", name);
+            gqac_diag_hint(diag, "--target ref");
+            return GQAC_USAGE;
+        }
+    gqac_diag_set(diag, GQAC_USAGE, "unknown target '%s'", name);
+    gqac_diag_rule(diag, "targets: ref");
+    return GQAC_USAGE;
+}

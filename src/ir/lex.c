@@ -199,7 +199,7 @@ gqac_status ir_lex_float(ir_lexer *lexer, float *value) {
             *value = __builtin_nanf("");
         else if (strcmp(word.text, "inf") == 0 || strcmp(word.text, "-inf") == 0)
             *value = word.text[0] == '-' ? -__builtin_inff() : __builtin_inff();
-        else if (!gqac_parse_float(word.text, value))
+        else if (strchr(word.text, 'n') || !gqac_parse_float(word.text, value))
             status = ir_lex_fail(lexer, start, "'%.40s' is not a 32-bit float", word.text);
     }
     gqac_str_free(&word);

@@ -205,12 +205,14 @@ static gqac_status parse_integer(ir_lexer *lexer, gqac_dtype dtype, uint64_t *ra
     return GQAC_OK;
 }
 
-static bool read_double(gqac_str *word, double *value) {
-    char *point = strchr(word->text, '.'), *end;
-    if (point)
-        *point = *localeconv()->decimal_point;
-    *value = strtod(word->text, &end);
-    return end != word->text && !*end && *value - *value == 0;
+/* In the "C" locale, whatever the program around uses. */
+static bool read_double(const char *text, double *value) {
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c);
+    char *end;
+    *value = strtod(text, &end);
+    uselocale(old);
+    freelocale(c);
+    return end != text && !*end && *value - *value == 0;
 }
 
 /* A double in decimal; its words for no number are those of floats. */
@@ -225,7 +227,7 @@ static gqac_status parse_double(ir_lexer *lexer, uint64_t *raw) {
         lexer->at = start;
         status = ir_lex_float(lexer, &f);
         value = f;
-    } else if (status == GQAC_OK && !read_double(&word, &value)) {
+    } else if (status == GQAC_OK && !read_double(word.text, &value)) {
         status = ir_lex_fail(lexer, start, "the word is not a 64-bit float");
     }
     gqac_str_free(&word);

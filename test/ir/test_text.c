@@ -519,6 +519,19 @@ static void test_printed_type(void) {
     gqac_arena_free(arena);
 }
 
+/* Arenas of every size: each allocation of the parser fails once. */
+static void test_no_room(void) {
+    gqac_status status = GQAC_NO_MEMORY;
+    for (size_t budget = 16; status != GQAC_OK && budget < 1 << 20; budget += 16) {
+        gqac_arena *arena = gqac_arena_create(budget);
+        ir_module *module = NULL;
+        status = parse(arena, golden, &module, NULL);
+        CU_ASSERT(status == GQAC_OK || (status == GQAC_NO_MEMORY && !module));
+        gqac_arena_free(arena);
+    }
+    CU_ASSERT_EQUAL(status, GQAC_OK);
+}
+
 #ifdef GQAC_TEST_ALLOC
 static void test_no_memory(void) {
     for (size_t n = 1;; n++) {
@@ -554,6 +567,7 @@ static const unit_case cases[] = {
     {"damage", test_damage},
     {"truncated", test_truncated},
     {"printed type", test_printed_type},
+    {"no room", test_no_room},
 #ifdef GQAC_TEST_ALLOC
     {"no memory", test_no_memory},
 #endif

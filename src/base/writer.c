@@ -1,0 +1,207 @@
+/* Files that appear whole or not at all.
+ *
+ * Bytes go to a temporary file beside the target, which nobody else can open; commit writes out
+ * what is buffered, syncs, gives the file its mode, renames it over the target and syncs the
+ * folder. After a failed sync the kernel may have dropped the pages, so nothing is ever retried:
+ * the temporary is removed and the failure reported. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+
+enum { BUFFER = 64 * 1024, ATTEMPTS = 100, NAME = 256 };
+
+struct gqac_writer {
+    int fd, folder;
+    mode_t mode; /* what the umask leaves of 0666 */
+    bool failed;
+    char *path;       /* as the caller gave it, for messages */
+    const char *base; /* its last part, inside `path` */
+    char temporary[NAME];
+    uint64_t offset;
+    size_t buffered;
+    unsigned char buffer[BUFFER];
+};
+
+static gqac_status fail(const gqac_writer *w, int error, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_IO, "cannot write '%s': %s", w->path, strerrordesc_np(error));
+    if (error == ENOSPC || error == EDQUOT)
+        gqac_diag_hint(diag, "free some space on that file system");
+    return GQAC_IO;
+}
+
+static void discard(gqac_writer *w) {
+    if (w->fd >= 0)
+        close(w->fd);
+    if (w->temporary[0])
+        unlinkat(w->folder, w->temporary, 0);
+    if (w->folder >= 0)
+        close(w->folder);
+    gqac_free(w->path);
+    gqac_free(w);
+}
+
+/* A path that rename must not replace: /dev/null, a FIFO, a folder. */
+static gqac_status check_target(const gqac_writer *w, gqac_diag *diag) {
+    struct stat st;
+    if (w->base[0] == '\0')
+        return fail(w, EISDIR, diag);
+    if (fstatat(w->folder, w->base, &st, 0) != 0)
+        return errno == ENOENT ? GQAC_OK : fail(w, errno, diag);
+    if (!S_ISREG(st.st_mode)) {
+        gqac_diag_set(diag, GQAC_IO, "cannot write '%s': it is not a regular file", w->path);
+        gqac_diag_rule(diag, "a file is replaced as a whole, which needs a regular file");
+        return GQAC_IO;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status open_folder(gqac_writer *w, gqac_diag *diag) {
+    char *slash = strrchr(w->path, '/');
+    w->base = slash ? slash + 1 : w->path;
+    const char *folder = !slash ? "." : slash == w->path ? "/" : w->path;
+    if (slash && slash != w->path)
+        *slash = '\0';
+    w->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int error = errno;
+    if (slash)
+        *slash = '/';
+    return w->folder < 0 ? fail(w, error, diag) : GQAC_OK;
+}
+
+/* Creates the temporary. It is opened with 0666 so that the kernel applies the umask, whose result
+ * is kept for commit; until then the file is ours alone. */
+static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    unsigned long long seed = (unsigned long long)now.tv_nsec * 2654435761u + (unsigned)getpid();
+    for (int i = 0; i < ATTEMPTS; i++) {
+        snprintf(w->temporary, sizeof w->temporary, ".%.200s.%08x.tmp", w->base,
+                 (unsigned)(seed + (unsigned)i * 40503u));
+        w->fd = openat(w->folder, w->temporary,
+                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (w->fd >= 0)
+            break;
+        if (errno != EEXIST && errno != EINTR)
+            break;
+    }
+    if (w->fd < 0) {
+        int error = errno;
+        w->temporary[0] = '\0'; /* not ours */
+        return fail(w, error, diag);
+    }
+    struct stat st;
+    if (fstat(w->fd, &st) != 0 || fchmod(w->fd, 0600) != 0)
+        return fail(w, errno, diag);
+    w->mode = st.st_mode & 0777;
+    return GQAC_OK;
+}
+
+gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag) {
+    size_t length = strlen(path);
+    gqac_writer *w = gqac_alloc(sizeof *w);
+    char *copy = w ? gqac_alloc(length + 1) : NULL;
+    if (!copy) {
+        gqac_free(w);
+        return gqac_diag_oom(diag, "writing a file");
+    }
+    memcpy(copy, path, length + 1);
+    w->fd = w->folder = -1;
+    w->mode = 0600;
+    w->failed = false;
+    w->path = copy;
+    w->base = copy;
+    w->temporary[0] = '\0';
+    w->offset = 0;
+    w->buffered = 0;
+    gqac_status status = open_folder(w, diag);
+    if (status == GQAC_OK)
+        status = check_target(w, diag);
+    if (status == GQAC_OK)
+        status = open_temporary(w, diag);
+    if (status != GQAC_OK) {
+        discard(w);
+        return status;
+    }
+    *writer = w;
+    return GQAC_OK;
+}
+
+static gqac_status put(gqac_writer *w, const unsigned char *data, size_t bytes, gqac_diag *diag) {
+    while (bytes) {
+        ssize_t n = write(w->fd, data, bytes);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0) {
+            w->failed = true;
+            return fail(w, n < 0 ? errno : EIO, diag);
+        }
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status flush(gqac_writer *w, gqac_diag *diag) {
+    size_t bytes = w->buffered;
+    w->buffered = 0;
+    return put(w, w->buffer, bytes, diag);
+}
+
+gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes,
+                              gqac_diag *diag) {
+    gqac_writer *w = writer;
+    if (w->failed)
+        return fail(w, EIO, diag);
+    if (bytes > BUFFER - w->buffered)
+        GQAC_TRY(flush(w, diag));
+    if (bytes >= BUFFER) {
+        GQAC_TRY(put(w, data, bytes, diag));
+    } else if (bytes) {
+        memcpy(w->buffer + w->buffered, data, bytes);
+        w->buffered += bytes;
+    }
+    w->offset += bytes;
+    return GQAC_OK;
+}
+
+uint64_t gqac_writer_offset(const gqac_writer *writer) {
+    return writer->offset;
+}
+
+static gqac_status finish(gqac_writer *w, gqac_diag *diag) {
+    if (w->failed)
+        return fail(w, EIO, diag);
+    GQAC_TRY(flush(w, diag));
+    if (fchmod(w->fd, w->mode) != 0 || fsync(w->fd) != 0)
+        return fail(w, errno, diag);
+    int fd = w->fd;
+    w->fd = -1;
+    if (close(fd) != 0)
+        return fail(w, errno, diag);
+    if (renameat(w->folder, w->temporary, w->folder, w->base) != 0)
+        return fail(w, errno, diag);
+    w->temporary[0] = '\0';
+    /* some file systems cannot sync a folder and say so with EINVAL */
+    if (fsync(w->folder) != 0 && errno != EINVAL)
+        return fail(w, errno, diag);
+    return GQAC_OK;
+}
+
+gqac_status gqac_writer_commit(gqac_writer *writer, gqac_diag *diag) {
+    gqac_status status = finish(writer, diag);
+    discard(writer);
+    return status;
+}
+
+void gqac_writer_abort(gqac_writer *writer) {
+    if (writer)
+        discard(writer);
+}

@@ -1,7 +1,8 @@
 /* Dimensions: integer polynomials over named symbols ("P+S", "2*S", "B*S"), interned so that equal
  * polynomials are the same pointer. Symbols stand for integers >= 0. What ONNX computes at run time
  * is a symbol of its own. NULL stands for "not known" and is contagious: every operation on NULL
- * gives NULL, and so does one that overflows or runs out of memory (see ir_dims_failed). */
+ * gives NULL, and so does one that overflows, exceeds a limit (64 terms, degree 8, 4096 bytes of
+ * text; docs/ir.md) or runs out of memory (see ir_dims_failed). */
 #ifndef GQAC_IR_DIM_H
 #define GQAC_IR_DIM_H
 
@@ -25,13 +26,13 @@ const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint);
 const ir_dim *ir_dim_add(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 const ir_dim *ir_dim_sub(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 const ir_dim *ir_dim_mul(ir_dims *dims, const ir_dim *a, const ir_dim *b);
-/* The quotient when b divides a as polynomials (b: a constant or a monomial); else NULL. */
+/* The quotient when b divides a as polynomials; else NULL. */
 const ir_dim *ir_dim_div_exact(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 /* max(a, b): one of them when a - b has only non-negative (or non-positive) coefficients, else the
  * opaque symbol `max(a,b)`. ir_dim_eval computes such symbols from their parts. */
 const ir_dim *ir_dim_max(ir_dims *dims, const ir_dim *a, const ir_dim *b);
-/* floor(a / n), n > 0: exact quotient when it is one, else the opaque symbol `a/n` that
- * ir_dim_eval computes. */
+/* floor(a / n), n > 0: exact quotient when it is one; else whole parts leave the division, and the
+ * rest is the opaque symbol `a/n` that ir_dim_eval computes. */
 const ir_dim *ir_dim_floordiv(ir_dims *dims, const ir_dim *a, int64_t n);
 
 bool ir_dim_is_const(const ir_dim *dim, int64_t *value); /* false for NULL */
@@ -42,7 +43,7 @@ const ir_dim *ir_dim_substitute(ir_dims *dims, const ir_dim *dim, int n, const i
 /* Values of symbols for ir_dim_eval: returns false when the symbol has none. */
 typedef bool ir_dim_lookup(void *arg, const char *symbol, int64_t *value);
 bool ir_dim_eval(const ir_dim *dim, ir_dim_lookup *lookup, void *arg, int64_t *value);
-/* True when dim is a lone symbol; its name. */
+/* True when dim is a lone symbol; its name. False for max and floordiv, which are computed. */
 bool ir_dim_is_symbol(const ir_dim *dim, const char **name);
 
 void ir_dim_print(gqac_str *out, const ir_dim *dim); /* NULL prints "?" */

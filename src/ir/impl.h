@@ -1,4 +1,7 @@
-/* Private to src/ir: what its files share besides ir.h. */
+/* Private to src/ir: what its files share besides ir.h.
+ *
+ * Uses are only linked and unlinked, and names only claimed, by these functions: so the lists stay
+ * consistent and names unique. */
 #ifndef GQAC_IR_IMPL_H
 #define GQAC_IR_IMPL_H
 

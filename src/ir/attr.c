@@ -1,4 +1,7 @@
-/* Attributes of nodes, by name. The tables are short, so a lookup is a scan. */
+/* Attributes of nodes, by name. The tables are short, so a lookup is a scan.
+ *
+ * Asking for a name that the schema does not have is a defect of the caller; what is set is copied
+ * to the arena. */
 #include "ir/impl.h"
 
 #include <assert.h>

@@ -1,4 +1,7 @@
-/* Straight-line construction before a place in a graph; the first failure sticks. */
+/* Straight-line construction before a place in a graph; the first failure sticks.
+ *
+ * A node that was not built is NULL, and everything that takes a node passes NULL over: a sequence
+ * of calls needs one check, of `status`, at its end. */
 #include "ir/impl.h"
 
 #include <string.h>

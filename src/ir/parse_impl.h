@@ -1,5 +1,7 @@
-/* Private to parse*.c: the state of the parser and the parts that attributes share with the rest.
- */
+/* Private to parse*.c: the state of the parser, and what attributes share with the rest.
+ *
+ * The buffers are reused, also by nested graphs: what they hold is consumed before another
+ * construct is parsed. */
 #ifndef GQAC_IR_PARSE_IMPL_H
 #define GQAC_IR_PARSE_IMPL_H
 

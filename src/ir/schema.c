@@ -1,5 +1,7 @@
-/* Reading a schema's list of inputs or outputs: "query key? value? rest*". Names are separated by
- * blanks; the mark after one says optional (?), any number (*) or at least one (+). */
+/* Reading a schema's list of inputs or outputs: "query key? value? rest*".
+ *
+ * Names are separated by blanks; the mark after one says optional (?), any number (*) or at least
+ * one (+). The last two end the list. */
 #include "ir/impl.h"
 
 #include <limits.h>

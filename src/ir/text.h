@@ -1,5 +1,7 @@
 /* Private to src/ir: what the printer and the parser of the text form share: the lexer, quoting and
- * tensor data. The language is defined in docs/ir.md. */
+ * tensor data. The language is defined in docs/ir.md.
+ *
+ * What one function here prints, its counterpart reads back to the same bits. */
 #ifndef GQAC_IR_TEXT_H
 #define GQAC_IR_TEXT_H
 

@@ -1,5 +1,7 @@
-/* Types of values: element type, rank and dimensions. Dimensions are interned, so types compare by
- * pointers. */
+/* Types of values: element type, rank and dimensions.
+ *
+ * Dimensions are interned, so types compare by pointers. Lists of dimensions live in the arena and
+ * are never changed in place: types are copied freely. */
 #include "ir/impl.h"
 
 #include <string.h>

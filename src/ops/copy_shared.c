@@ -93,7 +93,7 @@ static void copy_row(const op_box *box, int64_t in, int64_t out) {
 static void copy_rows(void *arg, size_t begin, size_t end, int worker) {
     (void)worker;
     const op_box *box = arg;
-    int64_t index[GQAC_MAX_RANK] = {0}, in = box->first_in, out = box->first_out;
+    int64_t index[OP_BOX_RANK] = {0}, in = box->first_in, out = box->first_out;
     int64_t row = (int64_t)begin;
     for (int i = box->rank - 2; i >= 0; i--) {
         index[i] = row % box->dims[i];

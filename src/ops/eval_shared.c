@@ -182,6 +182,26 @@ void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *val
     }
 }
 
+void op_gather_f32(const gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride,
+                   float *out) {
+    if (stride == 1) {
+        op_get_f32s(tensor, first, n, out);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        out[i] = op_get_f32(tensor, first + i * stride);
+}
+
+void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride,
+                    const float *values) {
+    if (stride == 1) {
+        op_put_f32s(tensor, first, n, values);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        op_put_f32(tensor, first + i * stride, values[i]);
+}
+
 /* ---- inputs and outputs --------------------------------------------------------------------- */
 
 gqac_status op_want_set(op_call *call, int input, unsigned set) {
@@ -244,11 +264,16 @@ gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor 
     return GQAC_OK;
 }
 
+/* Products of a tensor's dims fit unless another dim is 0; then they wrap and are not used. */
+static int64_t times(int64_t a, int64_t b) {
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
+
 int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {
     int64_t step = 1;
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = step;
-        step *= dims[i];
+        step = times(step, dims[i]);
     }
     return step;
 }
@@ -256,7 +281,7 @@ int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {
 int64_t op_product(const int64_t *dims, int from, int to) {
     int64_t product = 1;
     for (int i = from; i < to; i++)
-        product *= dims[i];
+        product = times(product, dims[i]);
     return product;
 }
 

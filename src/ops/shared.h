@@ -64,7 +64,8 @@ gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_di
 /* INVALID_MODEL when two inputs' dtypes are known and differ. */
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag);
 /* Fails with "node 'x' (Op)" as the place. */
-#define OP_FAIL(node, diag, ...) return op_fail((node), (diag), __VA_ARGS__)
+#define OP_FAIL(node, diag, status, ...)                                                           \
+    return op_fail((node), (diag), (status), __VA_ARGS__), (status)
 gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt, ...)
     GQAC_PRINTF(4, 5);
 void op_place(const ir_node *node, gqac_diag *diag); /* adds that place */
@@ -89,7 +90,10 @@ int64_t op_get_i64(const gqac_tensor *tensor, int64_t index);
 void op_put_i64(gqac_tensor *tensor, int64_t index, int64_t value);
 float op_get_f32(const gqac_tensor *tensor, int64_t index);       /* f32 f16 bf16: exact widening */
 void op_put_f32(gqac_tensor *tensor, int64_t index, float value); /* one rounding on store */
-/* The whole float (f32 f16 bf16) range [first, first+n) at once. */
+/* The whole float (f32 f16 bf16) range [first, first+n) at once, or n elements with a stride. */
+void op_gather_f32(const gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride, float *out);
+void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride,
+                    const float *values);
 void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out);
 void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *values);
 /* Towards zero, clamped; NaN gives 0 (as numerics/convert.h does it for f32). */
@@ -225,13 +229,14 @@ gqac_status op_cast_infer(ir_node *node, gqac_dtype to, gqac_diag *diag);
 
 /* Copies a box of elements: out[first_out + sum i_k*stride_out[k]] = in[first_in + ...] for all
  * i_k < dims[k]. Strides count elements and may be 0 (in) or negative. The box must lie inside. */
+enum { OP_BOX_RANK = 2 * GQAC_MAX_RANK };
 typedef struct op_box {
     int rank;
-    int64_t dims[GQAC_MAX_RANK];
+    int64_t dims[OP_BOX_RANK];
     const gqac_tensor *in;
     gqac_tensor *out;
     int64_t first_in, first_out;
-    int64_t stride_in[GQAC_MAX_RANK], stride_out[GQAC_MAX_RANK];
+    int64_t stride_in[OP_BOX_RANK], stride_out[OP_BOX_RANK];
 } op_box;
 void op_box_copy(op_call *call, const op_box *box);
 /* op_output for outputs written by op_box_copy or op_put_i64 (i4 and u4 start as zeros). */
@@ -246,11 +251,11 @@ int64_t op_product(const int64_t *dims, int from, int to);
 
 /* ---- axes and reductions ---------------------------------------------------------------- */
 
-/* A list of distinct axes as a bit set, from constant or symbolic elements of an input (infer).
- * *known false when they are not known yet. */
-gqac_status op_axes_infer(const ir_node *node, int input, int rank, unsigned *set, bool *known,
-                          gqac_diag *diag);
-gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set);
+/* The integers of an input as a bit set of distinct axes; *given false when the input is absent.
+ * infer: *known false when they cannot be told yet. */
+gqac_status op_axes_infer(const ir_node *node, int input, int rank, unsigned *set, bool *given,
+                          bool *known, gqac_diag *diag);
+gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool *given);
 
 /* A reduction sees one row at a time, gathered into a buffer. */
 typedef struct op_reduce {
@@ -264,9 +269,10 @@ typedef struct op_reduce {
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
 gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
+double op_lane_sum_f64(const double *row, int64_t n); /* the order of gqn_lane_sum */
 bool op_reduce_mixes(const ir_node *node);
-/* Before the opset `inputs_since` axes were an attribute. */
-gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, const op_raw_attrs *raw);
+/* Axes were an attribute once; takes it when it is there. */
+gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
 
 #endif

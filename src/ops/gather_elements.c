@@ -1,0 +1,81 @@
+/* GatherElements: output[p] = data[p with p[axis] = indices[p]], of the shape of indices; negative
+ * indices count from the end. Source: ONNX operator spec. Every index is checked before its use. */
+#include "ops/shared.h"
+
+#include <string.h>
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_type data = op_in_type(node, 0), indices = op_in_type(node, 1);
+    int axis;
+    GQAC_TRY(op_check_dtype(node, 0, OP_NUMBERS | OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
+    if (data.rank >= 0)
+        GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), data.rank, &axis, diag));
+    if (data.rank >= 0 && indices.rank >= 0 && data.rank != indices.rank)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "data has rank %d, indices have rank %d", data.rank,
+                indices.rank);
+    return op_set_type(node, 0, data.dtype, indices.rank, indices.dims, diag);
+}
+
+static gqac_status copy(op_call *call, int axis) {
+    const gqac_tensor *data = call->in[0], *indices = call->in[1];
+    int64_t strides[GQAC_MAX_RANK], at[GQAC_MAX_RANK] = {0}, base = 0;
+    size_t width = op_width(data->dtype);
+    unsigned char *to = call->out[0].data;
+    const unsigned char *from = data->data;
+    op_strides(data->rank, data->dims, strides);
+    for (int64_t i = 0, n = gqac_tensor_count(indices); i < n; i++) {
+        int64_t index = op_get_i64(indices, i), length = data->dims[axis];
+        if (index < -length || index >= length)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "index %lld is out of range for axis %d of length %lld", (long long)index, axis,
+                    (long long)length);
+        int64_t source = base + (index < 0 ? index + length : index) * strides[axis];
+        memcpy(to + (size_t)i * width, from + (size_t)source * width, width);
+        for (int k = data->rank - 1; k >= 0; k--) { /* base leaves the axis out */
+            base += k == axis ? 0 : strides[k];
+            if (++at[k] < indices->dims[k])
+                break;
+            base -= k == axis ? 0 : strides[k] * indices->dims[k];
+            at[k] = 0;
+        }
+    }
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    const ir_node *node = call->node;
+    int axis;
+    GQAC_TRY(op_want_set(call, 0, OP_NUMBERS | OP_BIT(BOOL)));
+    GQAC_TRY(op_want_set(call, 1, OP_INDICES));
+    const gqac_tensor *data = call->in[0], *indices = call->in[1];
+    GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), data->rank, &axis, call->diag));
+    bool fits = data->rank == indices->rank;
+    for (int i = 0; fits && i < data->rank; i++)
+        fits = i == axis || indices->dims[i] <= data->dims[i];
+    if (!fits)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "indices do not fit into data");
+    GQAC_TRY(op_output_like(call, 0, data->dtype, indices));
+    return copy(call, axis);
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "axis",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 0},
+     .doc = "axis the indices go along"},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_gather_elements = {
+    .schema = {.name = "GatherElements",
+               .domain = "",
+               .since = 13,
+               .inputs = "data indices",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "output[p] = data[p with p[axis] = indices[p]]"},
+    .infer = infer,
+    .eval = eval,
+};

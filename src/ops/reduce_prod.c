@@ -1,0 +1,49 @@
+/* ReduceProd: product over axes, ascending; integers wrap.
+ * Source: ONNX operator spec. */
+#include "ops/shared.h"
+
+static float f32(const float *row, int64_t n) {
+    float product = 1.0f;
+    for (int64_t i = 0; i < n; i++)
+        product *= row[i];
+    return product;
+}
+
+static double f64(const double *row, int64_t n) {
+    double product = 1.0;
+    for (int64_t i = 0; i < n; i++)
+        product *= row[i];
+    return product;
+}
+
+static int64_t i64(const int64_t *row, int64_t n) {
+    int64_t product = 1;
+    for (int64_t i = 0; i < n; i++)
+        product = op_wrap_mul(product, row[i]);
+    return product;
+}
+
+static const op_reduce kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_mul};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
+const gqac_op gqac_op_reduce_prod = {
+    .schema = {.name = "ReduceProd",
+               .domain = "",
+               .since = 18,
+               .inputs = "data axes?",
+               .outputs = "reduced",
+               .attrs = op_reduce_attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "product over axes"},
+    .infer = infer,
+    .eval = eval,
+    .upgrade = op_reduce_upgrade,
+    .mixes = op_reduce_mixes,
+};

@@ -1,0 +1,310 @@
+/* Steps: the bits of splits and mixtures, and what a refused step leaves behind. The model is an
+ * exported one (test/models/llama: Hq 6, Hkv 2, D 32), run through the public API. */
+#include "unit.h"
+
+#include <gqac/gqac.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 70, MOST_PAIRS = 64 };
+
+static const char *const llama = "test/models/llama/model.onnx";
+static const char *const phi3 = "test/models/phi3/model.onnx";
+
+static gqac_diag diag;
+
+static gqac_program *open_model(const char *path) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_options_init(&options);
+    gqac_status status = gqac_program_open(unit_path(path), &options, &program, &diag);
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    return program;
+}
+
+static gqac_context *open_context(const gqac_program *program, int threads) {
+    gqac_context *context = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
+    return context;
+}
+
+static gqac_sequence *open_sequence(const gqac_program *program, int64_t capacity, int64_t length) {
+    const gqac_sequence_options options = {.capacity = capacity, .final_length = length};
+    gqac_sequence *sequence = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
+    return sequence;
+}
+
+static void fill_ids(int64_t *ids, int n) {
+    for (int i = 0; i < n; i++)
+        ids[i] = (i * 37 + 11) % 250;
+}
+
+static gqac_status feed(gqac_context *context, gqac_sequence *sequence, const int64_t *ids,
+                        int64_t count) {
+    return gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
+}
+
+/* All past tensors of a sequence, one after another; malloc'd. */
+static unsigned char *snapshot(const gqac_program *program, const gqac_sequence *sequence,
+                               size_t *bytes) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n = gqac_program_kv_pairs(program, &pairs);
+    const int64_t length = gqac_sequence_length(sequence);
+    unsigned char *all = NULL;
+    *bytes = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t size = (size_t)(pairs[i].heads * length * pairs[i].head_size) *
+                            (size_t)gqac_dtype_bits(pairs[i].dtype) / 8;
+        all = realloc(all, *bytes + size + 1);
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_sequence_export(sequence, pairs[i].past, all + *bytes, size, &diag), GQAC_OK);
+        *bytes += size;
+    }
+    return all;
+}
+
+/* Feeding one by one, and in one call, gives the same logits and the same cache. */
+static void test_split_equals_full(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *full = open_sequence(program, 0, 0), *split = open_sequence(program, 0, 0);
+    int64_t ids[N], rows = 0, vocabulary = 0;
+    fill_ids(ids, N);
+    CU_ASSERT_EQUAL_FATAL(feed(context, full, ids, N), GQAC_OK);
+    const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+    CU_ASSERT_EQUAL_FATAL(rows, N);
+    float *expected = malloc((size_t)(N * vocabulary) * sizeof *expected);
+    memcpy(expected, logits, (size_t)(N * vocabulary) * sizeof *expected);
+    for (int i = 0; i < N; i++) {
+        CU_ASSERT_EQUAL_FATAL(feed(context, split, ids + i, 1), GQAC_OK);
+        logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+        CU_ASSERT_EQUAL(rows, 1);
+        CU_ASSERT(!memcmp(logits, expected + i * vocabulary, (size_t)vocabulary * sizeof *logits));
+    }
+    size_t a = 0, b = 0;
+    unsigned char *x = snapshot(program, full, &a), *y = snapshot(program, split, &b);
+    CU_ASSERT(a > 0 && a == b && !memcmp(x, y, a));
+    free(x);
+    free(y);
+    free(expected);
+    gqac_sequence_free(full);
+    gqac_sequence_free(split);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* Every refused step must leave length and cached bytes as they were, and the next step must give
+ * what it would have given. */
+static void expect_refused(gqac_program *program, gqac_context *context, gqac_sequence *sequence,
+                           gqac_status expected, const int64_t *ids, int64_t count,
+                           const int64_t *position) {
+    size_t before = 0, after = 0;
+    const int64_t length = gqac_sequence_length(sequence);
+    unsigned char *x = snapshot(program, sequence, &before);
+    const gqac_status status = gqac_step(context, 1, &sequence, ids, &count, position, &diag);
+    CU_ASSERT_EQUAL(status, expected);
+    CU_ASSERT(*diag.what);
+    CU_ASSERT_EQUAL(gqac_sequence_length(sequence), length);
+    unsigned char *y = snapshot(program, sequence, &after);
+    CU_ASSERT(before == after && !memcmp(x, y, before));
+    free(x);
+    free(y);
+}
+
+static void test_refused_steps(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 2);
+    gqac_sequence *sequence = open_sequence(program, 66, 0), *twin = open_sequence(program, 66, 0);
+    int64_t ids[N], rows = 0, vocabulary = 0;
+    fill_ids(ids, N);
+    CU_ASSERT_EQUAL_FATAL(feed(context, sequence, ids, 60), GQAC_OK);
+    const int64_t negative[] = {-1}, large[] = {5, 258}, wrong = 59, right = 60;
+    expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, negative, 1, NULL);
+    expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, large, 2, NULL);
+    expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 1, &wrong);
+    expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 0, NULL);
+    expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 7, NULL);
+    const int64_t count = 6;
+    CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 60, &count, &right, &diag), GQAC_OK);
+    expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 1, NULL);
+    const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+    CU_ASSERT_PTR_NULL(logits); /* the refused step has none */
+    CU_ASSERT_EQUAL_FATAL(feed(context, twin, ids, 66), GQAC_OK);
+    size_t a = 0, b = 0;
+    unsigned char *x = snapshot(program, sequence, &a), *y = snapshot(program, twin, &b);
+    CU_ASSERT(a == b && !memcmp(x, y, a));
+    free(x);
+    free(y);
+    gqac_sequence *twice[] = {twin, twin};
+    const int64_t ones[] = {1, 1};
+    CU_ASSERT_EQUAL(gqac_step(context, 2, twice, ids, ones, NULL, &diag), GQAC_USAGE);
+    gqac_sequence_free(sequence);
+    gqac_sequence_free(twin);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* A batch in which one sequence is refused changes none of them. */
+static void test_one_bad_row(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *pair[] = {open_sequence(program, 0, 0), open_sequence(program, 4, 0)};
+    int64_t ids[N];
+    const int64_t counts[] = {9, 5}, fits[] = {9, 4};
+    fill_ids(ids, N);
+    CU_ASSERT_EQUAL(gqac_step(context, 2, pair, ids, counts, NULL, &diag), GQAC_CAPACITY);
+    CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 0);
+    CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 0);
+    CU_ASSERT_EQUAL(gqac_step(context, 2, pair, ids, fits, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 9);
+    CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 4);
+    gqac_sequence_free(pair[0]);
+    gqac_sequence_free(pair[1]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* Rewind to every length, feed the rest again: the same cache. A fork does not see what the other
+ * sequence writes. */
+static void test_rewind_and_fork(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *sequence = open_sequence(program, 0, 0);
+    int64_t ids[N], other[N];
+    size_t size = 0, again = 0;
+    fill_ids(ids, N);
+    for (int i = 0; i < N; i++)
+        other[i] = (ids[i] + 1) % 250;
+    CU_ASSERT_EQUAL_FATAL(feed(context, sequence, ids, N), GQAC_OK);
+    unsigned char *full = snapshot(program, sequence, &size);
+    for (int keep = 0; keep < N; keep += keep < 62 ? 31 : 1) {
+        gqac_sequence *fork = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(sequence, keep, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(sequence, &fork, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(feed(context, fork, other + keep, N - keep), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(feed(context, sequence, ids + keep, N - keep), GQAC_OK);
+        unsigned char *now = snapshot(program, sequence, &again);
+        CU_ASSERT(again == size && !memcmp(full, now, size));
+        free(now);
+        now = snapshot(program, fork, &again);
+        CU_ASSERT(again == size && memcmp(full, now, size) != 0);
+        free(now);
+        gqac_sequence_free(fork);
+    }
+    CU_ASSERT_EQUAL(gqac_sequence_rewind(sequence, N + 1, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(gqac_sequence_rewind(sequence, -1, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(gqac_sequence_length(sequence), N);
+    free(full);
+    gqac_sequence_free(sequence);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* What was exported can be imported, and continues with the same bits; wrong imports change nothing.
+ */
+static void test_export_import(void) {
+    gqac_program *program = open_model(llama);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *source = open_sequence(program, 0, 0), *target = open_sequence(program, 0, 0);
+    const gqac_kv_pair *pairs = NULL;
+    const char *names[MOST_PAIRS];
+    gqac_tensor tensors[MOST_PAIRS];
+    int64_t ids[N];
+    const int n = gqac_program_kv_pairs(program, &pairs);
+    CU_ASSERT_FATAL(n > 0 && n <= MOST_PAIRS);
+    fill_ids(ids, N);
+    CU_ASSERT_EQUAL_FATAL(feed(context, source, ids, 65), GQAC_OK);
+    for (int i = 0; i < n; i++) {
+        tensors[i] = (gqac_tensor){.dtype = pairs[i].dtype,
+                                   .rank = 4,
+                                   .dims = {1, pairs[i].heads, 65, pairs[i].head_size}};
+        tensors[i].data = malloc(gqac_tensor_bytes(&tensors[i]));
+        names[i] = pairs[i].past;
+        CU_ASSERT_EQUAL(gqac_sequence_export(source, names[i], tensors[i].data,
+                                             gqac_tensor_bytes(&tensors[i]), &diag),
+                        GQAC_OK);
+    }
+    CU_ASSERT_EQUAL(gqac_sequence_import(target, n - 1, names, tensors, &diag), GQAC_USAGE);
+    tensors[n - 1].dims[2] = 64;
+    CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
+    tensors[n - 1].dims[2] = 65;
+    tensors[0].dtype = GQAC_F64;
+    CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_INVALID_INPUT);
+    tensors[0].dtype = pairs[0].dtype;
+    CU_ASSERT_EQUAL(gqac_sequence_length(target), 0);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL_FATAL(feed(context, source, ids + 65, 5), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(feed(context, target, ids + 65, 5), GQAC_OK);
+    size_t a = 0, b = 0;
+    unsigned char *x = snapshot(program, source, &a), *y = snapshot(program, target, &b);
+    CU_ASSERT(a == b && !memcmp(x, y, a));
+    CU_ASSERT_EQUAL(gqac_sequence_export(source, "no such tensor", x, a, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_sequence_export(source, names[0], x, 1, &diag), GQAC_INVALID_INPUT);
+    free(x);
+    free(y);
+    for (int i = 0; i < n; i++)
+        free(tensors[i].data);
+    gqac_sequence_free(source);
+    gqac_sequence_free(target);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* LongRoPE (threshold 64): crossing it is RECOMPUTE unless the final length was declared; then the
+ * bits do not depend on where the calls were cut. Rows on different sides share a step. */
+static void test_longrope(void) {
+    gqac_program *program = open_model(phi3);
+    gqac_context *context = open_context(program, 1);
+    gqac_sequence *open = open_sequence(program, 0, 0), *whole = open_sequence(program, 0, 80);
+    gqac_sequence *parts = open_sequence(program, 0, 80), *brief = open_sequence(program, 0, 40);
+    int64_t ids[N * 2], rows = 0, vocabulary = 0;
+    fill_ids(ids, N * 2);
+    CU_ASSERT_EQUAL_FATAL(feed(context, open, ids, 60), GQAC_OK);
+    expect_refused(program, context, open, GQAC_RECOMPUTE, ids + 60, 20, NULL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "LongRoPE"));
+    CU_ASSERT(*diag.hint);
+    CU_ASSERT_EQUAL_FATAL(feed(context, open, ids + 60, 4), GQAC_OK); /* up to the threshold */
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(open, 0, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(feed(context, open, ids, 80), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(feed(context, whole, ids, 80), GQAC_OK);
+    const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+    const size_t bytes = (size_t)vocabulary * sizeof *logits;
+    float *last = malloc(bytes);
+    memcpy(last, logits + 79 * vocabulary, bytes);
+    gqac_sequence *both[] = {parts, brief};
+    int64_t tokens[70];
+    memcpy(tokens, ids, 30 * sizeof *ids);
+    memcpy(tokens + 30, ids, 40 * sizeof *ids);
+    const int64_t counts[] = {30, 40};
+    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 2, both, tokens, counts, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(feed(context, parts, ids + 30, 50), GQAC_OK);
+    logits = gqac_context_logits(context, 0, &rows, &vocabulary);
+    CU_ASSERT(rows == 50 && !memcmp(logits + 49 * vocabulary, last, bytes));
+    expect_refused(program, context, brief, GQAC_OUT_OF_RANGE, ids + 40, 1, NULL);
+    size_t a = 0, b = 0;
+    unsigned char *x = snapshot(program, whole, &a), *y = snapshot(program, open, &b);
+    CU_ASSERT(a == b && !memcmp(x, y, a));
+    free(x);
+    free(y);
+    free(last);
+    gqac_sequence *const all[] = {open, whole, parts, brief};
+    for (int i = 0; i < 4; i++)
+        gqac_sequence_free(all[i]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+static const unit_case cases[] = {
+    {"split = full, logits and cache", test_split_equals_full},
+    {"a refused step leaves the sequence as it was", test_refused_steps},
+    {"one bad row refuses the whole step", test_one_bad_row},
+    {"rewind and fork", test_rewind_and_fork},
+    {"export and import of past tensors", test_export_import},
+    {"LongRoPE tables and the threshold", test_longrope},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("step", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -1,0 +1,118 @@
+/* attention: y = softmax(scale * q k^T ...) v over the visible keys of each query.
+ *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv] -> y [B,S,Hq*Dv]; query head h reads key/value head
+ *   h / G. Order: scale, softcap, bias, mask, softmax (the sink joins its maximum and denominator).
+ * Query s of batch row b sees the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b + n_b;
+ * lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b see nothing and give zeros.
+ * A composite: what no kernel claims becomes the chain of ops built below. */
+#include "ops/attention.h"
+
+#include <math.h>
+
+enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
+
+static const ir_attr_spec attrs[] = {
+    {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
+    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
+    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
+    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys a query sees, itself included; -1: all"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    float cap = ir_attr_float(node, "softcap");
+    int64_t causal = ir_attr_int(node, "causal"), window = ir_attr_int(node, "window");
+    if (!isfinite(ir_attr_float(node, "scale")))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
+    if (!(cap >= 0) || !isfinite(cap))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "softcap = %g: 0 or a positive number",
+                (double)cap);
+    if (causal != 0 && causal != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = %lld: 0 or 1", (long long)causal);
+    if (window < -1 || window == 0 || (window > 0 && !causal))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld: -1, or at least 1 and then causal",
+                (long long)window);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    for (int i = Q; i <= V; i++)
+        GQAC_TRY(attention_want_rank(node, i, 4, diag));
+    GQAC_TRY(op_check_same(node, Q, K, diag));
+    GQAC_TRY(op_check_same(node, K, V, diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 3), op_in_dim(node, K, 3),
+                                "head size of the keys", diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, K, 1), op_in_dim(node, V, 1),
+                                "heads of the values", diag));
+    int64_t q_heads, kv_heads;
+    if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
+        ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
+        (kv_heads < 1 || q_heads % kv_heads != 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
+                (long long)q_heads, (long long)kv_heads);
+    const ir_dim *dims[3] = {
+        op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
+        ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
+    return op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag);
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "causal");
+}
+
+static void set_int(ir_node *node, const char *name, int64_t value) {
+    if (node)
+        ir_attr_set_int(node, name, value);
+}
+
+static ir_value *one(ir_builder *b, ir_node *node) {
+    return ir_build_result(b, node, 0);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    ir_value *in[SINK + 1];
+    for (int i = 0; i <= SINK; i++)
+        in[i] = ir_node_input(node, i);
+    ir_node *range = op_build(b, "gqac", "visible_range", 3,
+                              (ir_value *[]){in[PAST_LEN], in[NEW_LEN], in[Q]}, 2);
+    set_int(range, "causal", ir_attr_int(node, "causal"));
+    set_int(range, "window", ir_attr_int(node, "window"));
+    ir_value *lo = ir_build_result(b, range, 0), *hi = ir_build_result(b, range, 1);
+    ir_node *scores =
+        op_build(b, "gqac", "attention_scores", 4, (ir_value *[]){in[Q], in[K], lo, hi}, 1);
+    if (scores)
+        ir_attr_set_float(scores, "scale", ir_attr_float(node, "scale"));
+    ir_value *s = one(b, scores);
+    if (ir_attr_float(node, "softcap") > 0) {
+        ir_node *cap = op_build(b, "gqac", "softcap", 1, &s, 1);
+        if (cap)
+            ir_attr_set_float(cap, "cap", ir_attr_float(node, "softcap"));
+        s = one(b, cap);
+    }
+    if (in[BIAS]) {
+        ir_node *cast = op_build(b, "", "Cast", 1, &in[BIAS], 1);
+        if (cast)
+            ir_attr_set_dtype(cast, "to", GQAC_F32);
+        s = op_build1(b, "", "Add", 2, (ir_value *[]){s, one(b, cast)});
+    }
+    s = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, lo, hi});
+    s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){s, in[SINK]});
+    results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], lo, hi});
+}
+
+const gqac_op gqac_op_attention = {
+    .schema = {.name = "attention",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "q k v past_len new_len bias? sink?",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "attention of q [B,Hq,S,D] over the visible rows of k, v [B,Hkv,T,D]"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .mixes = mixes,
+};

@@ -1,0 +1,110 @@
+/* present [B,H,C,D], C = max(total, P), from past [B,H,P,D] and new [B,H,S,D]:
+ *   rows [0, p_b) are past's, rows [p_b, p_b + n_b) the first n_b rows of new; rows beyond are
+ *   past's where past has them, zero elsewhere. Rows of new from n_b on (padding) go nowhere. */
+#include "ops/attention.h"
+
+#include <string.h>
+
+enum { PAST, NEW, PAST_LEN, NEW_LEN, TOTAL };
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(attention_want_rank(node, NEW, 4, diag));
+    GQAC_TRY(attention_want_rank(node, PAST, 4, diag));
+    GQAC_TRY(op_check_same(node, PAST, NEW, diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST, 1), op_in_dim(node, NEW, 1),
+                                "heads of the past", diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST, 3), op_in_dim(node, NEW, 3),
+                                "head size of the past", diag));
+    const ir_dim *dims[4] = {op_in_dim(node, NEW, 0), op_in_dim(node, NEW, 1),
+                             attention_capacity(node, TOTAL, PAST), op_in_dim(node, NEW, 3)};
+    return op_set_type(node, 0, op_in_type(node, NEW).dtype, 4, dims, diag);
+}
+
+typedef struct concat {
+    const unsigned char *past, *fresh;
+    unsigned char *present;
+    const int32_t *past_len, *new_len;
+    int64_t heads, past_rows, new_rows, capacity;
+    size_t row; /* bytes */
+} concat;
+
+/* Items are (b, head). */
+static void run(void *arg, size_t begin, size_t end, int worker) {
+    const concat *c = arg;
+    (void)worker;
+    for (size_t i = begin; i < end; i++) {
+        size_t b = i / (size_t)c->heads;
+        size_t p = (size_t)c->past_len[b], n = (size_t)c->new_len[b];
+        size_t kept = (size_t)c->past_rows;
+        unsigned char *out = c->present + i * (size_t)c->capacity * c->row;
+        memset(out, 0, (size_t)c->capacity * c->row);
+        if (kept > 0)
+            memcpy(out, c->past + i * kept * c->row, kept * c->row);
+        if (n > 0)
+            memcpy(out + p * c->row, c->fresh + i * (size_t)c->new_rows * c->row, n * c->row);
+    }
+}
+
+static gqac_status check_lengths(op_call *call, const concat *c, int64_t batch) {
+    for (int64_t b = 0; b < batch; b++) {
+        long long p = c->past_len[b], n = c->new_len[b];
+        if (n > c->new_rows)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "batch row %lld has %lld new tokens, the new keys and values have %lld rows "
+                    "(sharing the rows of another layer is not supported)",
+                    (long long)b, n, (long long)c->new_rows);
+        if (p > c->past_rows || p + n > c->capacity)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "batch row %lld: %lld past and %lld new rows; the past has %lld, the capacity "
+                    "is %lld",
+                    (long long)b, p, n, (long long)c->past_rows, (long long)c->capacity);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    const gqac_tensor *past = call->in[PAST], *fresh = call->in[NEW];
+    int64_t total;
+    GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
+    GQAC_TRY(op_int(call, TOTAL, &total));
+    if (past)
+        GQAC_TRY(op_want(call, PAST, fresh->dtype));
+    if (fresh->rank != 4 || (past && past->rank != 4))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "past and new must have rank 4");
+    if (past && (past->dims[0] != fresh->dims[0] || past->dims[1] != fresh->dims[1] ||
+                 past->dims[3] != fresh->dims[3]))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "past [%lld,%lld,%lld,%lld] does not fit new [%lld,%lld,%lld,%lld]",
+                (long long)past->dims[0], (long long)past->dims[1], (long long)past->dims[2],
+                (long long)past->dims[3], (long long)fresh->dims[0], (long long)fresh->dims[1],
+                (long long)fresh->dims[2], (long long)fresh->dims[3]);
+    concat c = {.past = past ? past->data : NULL,
+                .fresh = fresh->data,
+                .heads = fresh->dims[1],
+                .past_rows = past ? past->dims[2] : 0,
+                .new_rows = fresh->dims[2],
+                .row = (size_t)fresh->dims[3] * op_width(fresh->dtype)};
+    c.capacity = total > c.past_rows ? total : c.past_rows;
+    GQAC_TRY(attention_lengths(call, PAST_LEN, fresh->dims[0], &c.past_len));
+    GQAC_TRY(attention_lengths(call, NEW_LEN, fresh->dims[0], &c.new_len));
+    GQAC_TRY(check_lengths(call, &c, fresh->dims[0]));
+    int64_t dims[4] = {fresh->dims[0], c.heads, c.capacity, fresh->dims[3]};
+    GQAC_TRY(op_output(call, 0, fresh->dtype, 4, dims));
+    c.present = call->out[0].data;
+    if (gqac_tensor_count(&call->out[0]) > 0)
+        op_parallel(call, dims[0] * dims[1], 1 + c.capacity * dims[3] / 8, run, &c);
+    return GQAC_OK;
+}
+
+const gqac_op gqac_op_concat_past_present = {
+    .schema = {.name = "concat_past_present",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "past? new past_len new_len total",
+               .outputs = "present",
+               .rows = IR_ROWS_STATE,
+               .doc = "present [B,H,max(total,P),D]: past's first past_len[b] rows, then new's "
+                      "first new_len[b]"},
+    .infer = infer,
+    .eval = eval,
+};

@@ -1,0 +1,43 @@
+/* The KV state of one past/present pair of a sequence: the token that its appends are ordered by.
+ * No computation: targets have a kernel for it. */
+#include "ops/shared.h"
+
+static const ir_attr_spec attrs[] = {
+    {"slot", IR_ATTR_INT, .required = true, .doc = "number of the pair"},
+    {"past", IR_ATTR_STRING, .required = true, .doc = "graph input of the exported model"},
+    {"present", IR_ATTR_STRING, .required = true, .doc = "graph output of the exported model"},
+    {"heads", IR_ATTR_INT, .required = true, .doc = "key/value heads"},
+    {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head"},
+    {"dtype", IR_ATTR_DTYPE, .required = true, .doc = "element type of the rows"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    if (ir_attr_int(node, "slot") < 0 || ir_attr_int(node, "heads") < 1 ||
+        ir_attr_int(node, "head_size") < 1 || !OP_IN(OP_ANY, ir_attr_get(node, "dtype")->dtype))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_set_type(node, 0, GQAC_TOKEN, 0, NULL, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "KV state outside of a step");
+}
+
+const gqac_op gqac_op_kv_state = {
+    .schema = {.name = "kv_state",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "",
+               .outputs = "token",
+               .attrs = attrs,
+               .flags = IR_OP_EFFECT | IR_OP_NO_FOLD,
+               .rows = IR_ROWS_STATE,
+               .doc = "the cached rows of one past/present pair"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+};

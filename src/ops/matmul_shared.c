@@ -1,0 +1,113 @@
+/* y[m][n] = sum over k of a[m][k] * b[k][n], as the contract defines it: k is cut at multiples of
+ * GQAC_K_PIECE; in a piece one fma chain over k, ascending, from zero; pieces are added ascending.
+ *
+ * A row of y is made as a whole, acc[n] = fma(a[k], b[k][n], acc[n]): each column has its own
+ * chain, so a vector of columns gives the bits of one column, and one row those of many. */
+#include "ops/matmul.h"
+
+#include <string.h>
+
+#include "ops/kernel.h"
+
+/* acc[n] of one row over one piece. */
+OP_BODY void row_piece(const float *a, const float *b, int64_t ldb, int64_t n_k, int64_t n,
+                       float *restrict acc) {
+    memset(acc, 0, (size_t)n * sizeof *acc);
+    int64_t k = 0;
+    for (; k + 4 <= n_k; k += 4) {
+        const float *rows[4] = {b + k * ldb, b + (k + 1) * ldb, b + (k + 2) * ldb,
+                                b + (k + 3) * ldb};
+        op_axpy4(acc, a + k, rows, n);
+    }
+    for (; k < n_k; k++)
+        op_axpy(acc, a[k], b + k * ldb, n);
+}
+
+/* total[m][n] = piece, or total + piece: the value of the first piece starts the sum. */
+typedef struct panel {
+    const float *a, *b;
+    int64_t lda, ldb, n_k, rows, n;
+    bool first;
+    float *total; /* [rows][MATMUL_COLUMNS] */
+} panel;
+
+OP_BODY void add_piece_body(const panel *p) {
+    float acc[MATMUL_COLUMNS];
+    for (int64_t m = 0; m < p->rows; m++) {
+        float *total = p->total + m * MATMUL_COLUMNS;
+        row_piece(p->a + m * p->lda, p->b, p->ldb, p->n_k, p->n, p->first ? total : acc);
+        for (int64_t i = 0; !p->first && i < p->n; i++)
+            total[i] += acc[i];
+    }
+}
+OP_KERNEL(add_piece, (const panel *p), (p))
+
+static int64_t piece_length(const matmul_job *job) {
+#ifdef GQAC_CONTROL_KERNEL_BY_ROWS /* negative control: other arithmetic for a single row */
+    if (job->rows == 1)
+        return 7;
+#endif
+    (void)job;
+    return GQAC_K_PIECE;
+}
+
+typedef struct unit_room {
+    float total[MATMUL_ROWS * MATMUL_COLUMNS];
+    float a[MATMUL_ROWS * GQAC_K_PIECE];
+    float b[GQAC_K_PIECE * MATMUL_COLUMNS];
+} unit_room;
+
+typedef struct plan {
+    const matmul_job *job;
+    op_scratch scratch;
+    int64_t row_blocks, column_blocks;
+} plan;
+
+static void run_unit(const matmul_job *job, int64_t batch, int64_t row, int64_t column,
+                     unit_room *room) {
+    int64_t rows = job->rows - row < MATMUL_ROWS ? job->rows - row : MATMUL_ROWS;
+    int64_t n = job->columns - column < MATMUL_COLUMNS ? job->columns - column : MATMUL_COLUMNS;
+    int64_t step = piece_length(job);
+    memset(room->total, 0, sizeof room->total);
+    for (int64_t k = 0; k < job->depth; k += step) {
+        panel p = {.n_k = job->depth - k < step ? job->depth - k : step,
+                   .rows = rows,
+                   .n = n,
+                   .first = k == 0,
+                   .total = room->total};
+        p.a = job->a(job, batch, row, rows, k, p.n_k, room->a, &p.lda);
+        p.b = job->b(job, batch, column, n, k, p.n_k, room->b, &p.ldb);
+        add_piece(&p);
+    }
+    for (int64_t m = 0; m < rows; m++) {
+        float *values = room->total + m * MATMUL_COLUMNS;
+        for (int64_t i = 0; i < n; i++)
+            values[i] = op_one_nan(values[i]);
+        job->store(job, batch, row + m, column, n, values);
+    }
+}
+
+static void run_units(void *arg, size_t begin, size_t end, int worker) {
+    const plan *p = arg;
+    void *memory = p->scratch.base + (size_t)worker * p->scratch.stride;
+    for (size_t i = begin; i < end; i++) {
+        int64_t column = (int64_t)i % p->column_blocks, rest = (int64_t)i / p->column_blocks;
+        run_unit(p->job, rest / p->row_blocks, rest % p->row_blocks * MATMUL_ROWS,
+                 column * MATMUL_COLUMNS, memory);
+    }
+}
+
+gqac_status matmul_run(op_call *call, const matmul_job *job) {
+    plan p = {.job = job,
+              .row_blocks = (job->rows + MATMUL_ROWS - 1) / MATMUL_ROWS,
+              .column_blocks = (job->columns + MATMUL_COLUMNS - 1) / MATMUL_COLUMNS};
+    int64_t units = job->batches * p.row_blocks * p.column_blocks;
+    if (units <= 0)
+        return GQAC_OK;
+    GQAC_TRY(op_scratch_open(call, 1, sizeof(unit_room), &p.scratch));
+    int64_t rows = job->rows < MATMUL_ROWS ? job->rows : MATMUL_ROWS;
+    int64_t columns = job->columns < MATMUL_COLUMNS ? job->columns : MATMUL_COLUMNS;
+    op_parallel(call, units, 1 + rows * columns * job->depth / 16, run_units, &p);
+    op_scratch_close(&p.scratch);
+    return GQAC_OK;
+}

@@ -1,0 +1,103 @@
+/* com.microsoft.RotaryEmbedding: input [B,S,H*D] or [B,H,S,D], position_ids [1] (start offset) or
+ * [B,S], cos_cache, sin_cache [M,R/2] -> output as input. Lowered to rotary. */
+#include "ops/attention.h"
+
+enum { X, POSITION_IDS, COS, SIN };
+
+static const ir_attr_spec attrs[] = {
+    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "heads of a 3-D input; 0: from the tables"},
+    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "channels that are rotated; 0: all; needs num_heads"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "only 1"},
+    {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
+    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    if (near != 0 && near != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute interleaved = %lld: 0 or 1",
+                (long long)near);
+    if (heads < 0 || heads > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld", (long long)heads);
+    if (width < 0 || width % 2 != 0 || (width > 0 && heads == 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute rotary_embedding_dim = %lld: even, and needs num_heads",
+                (long long)width);
+    if (ir_attr_float(node, "scale") != 1.0f)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute scale = %g: only 1 is supported",
+                (double)ir_attr_float(node, "scale"));
+    if (ir_attr_int(node, "is_packed_batching") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute is_packed_batching is not supported");
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_type x = op_in_type(node, X);
+    int64_t half;
+    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
+    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(attention_want_rank(node, COS, 2, diag));
+    GQAC_TRY(attention_want_rank(node, SIN, 2, diag));
+    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    if (width > 0 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half * 2 != width)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "cos_cache of width %lld, rotary_embedding_dim %lld", (long long)half,
+                (long long)width);
+    return op_set_type_like(node, 0, x, diag);
+}
+
+/* Heads of a 3-D input: num_heads, else as many as the tables' full width allows. */
+static int64_t heads_of(const ir_node *node) {
+    int64_t heads = ir_attr_int(node, "num_heads"), hidden, half;
+    if (heads > 0)
+        return heads;
+    if (ir_dim_is_const(op_in_dim(node, X, 2), &hidden) &&
+        ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > 0 && hidden % (2 * half) == 0)
+        return hidden / (2 * half);
+    return 0;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    int rank = op_in_type(node, X).rank;
+    int64_t heads = rank == 3 ? heads_of(node) : 1;
+    ir_value *x = ir_node_input(node, X);
+    if (b->status == GQAC_OK && (rank < 0 || heads < 1))
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                            "the rank of the input or the number of heads is not known");
+    if (rank == 3) {
+        ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
+        if (split)
+            ir_attr_set_int(split, "q", heads);
+        x = ir_build_result(b, split, 0);
+    }
+    ir_node *rotary = op_build(b, "gqac", "rotary", 6,
+                               (ir_value *[]){x, ir_node_input(node, COS), ir_node_input(node, SIN),
+                                              NULL, NULL, ir_node_input(node, POSITION_IDS)},
+                               1);
+    if (rotary)
+        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
+    x = ir_build_result(b, rotary, 0);
+    results[0] = rank == 3 ? op_build1(b, "gqac", "merge_heads", 1, &x) : x;
+}
+
+const gqac_op gqac_op_ms_rotary_embedding = {
+    .schema = {.name = "RotaryEmbedding",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input position_ids cos_cache sin_cache",
+               .outputs = "output",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "rotary embedding of [B,S,H*D] or [B,H,S,D] at position_ids"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

@@ -1,0 +1,237 @@
+/* Layer and RMS normalisation. One row, one owner: sums are the 16-lane trees of the contract, so a
+ * row's bits depend on nothing but the row. */
+#include "ops/norm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+#include "ops/kernel.h"
+
+const ir_attr_spec norm_attrs[] = {
+    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = -1}, .doc = "first axis normalised over"},
+    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-5f},
+     .doc = "added to the mean square"},
+    {"stash_type", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1: fp32 inside"},
+    {.name = NULL},
+};
+const ir_attr_spec norm_skip_attrs[] = {
+    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-12f},
+     .doc = "added to the mean square"},
+    {.name = NULL},
+};
+
+static bool has_axis(const ir_node *node) {
+    return node->op->attrs == norm_attrs;
+}
+
+gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
+    float epsilon = ir_attr_float(node, "epsilon");
+    if (!(epsilon >= 0) || !isfinite(epsilon))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute epsilon = %g must be finite and not negative", (double)epsilon);
+    if (has_axis(node) && ir_attr_int(node, "stash_type") != 1)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute stash_type = %lld: only 1 is supported",
+                (long long)ir_attr_int(node, "stash_type"));
+    return GQAC_OK;
+}
+
+bool norm_mixes(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, 0);
+    int64_t axis = has_axis(node) ? ir_attr_int(node, "axis") : -1;
+    if (!x || (x->type.rank < 0 && axis != -1))
+        return true;
+    if (x->type.rank >= 0 && axis >= 0)
+        axis -= x->type.rank;
+    for (; axis < 0; axis++)
+        if (op_axis_is_row(x, (int)axis))
+            return true;
+    return false;
+}
+
+gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
+    ir_type x = op_in_type(node, 0), weight = op_in_type(node, kind->skip ? 2 : 1);
+    GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
+    int axis = x.rank - 1;
+    if (x.rank >= 0 && has_axis(node))
+        GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));
+    if (x.rank == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar input");
+    gqac_dtype dtype = kind->round_before && weight.dtype ? weight.dtype : x.dtype;
+    GQAC_TRY(op_set_type(node, 0, dtype, x.rank, x.dims, diag));
+    if (kind->sum_output >= 0)
+        GQAC_TRY(op_set_type_like(node, kind->sum_output, x, diag));
+    const ir_dim *dims[GQAC_MAX_RANK];
+    for (int i = 0; i < x.rank; i++)
+        dims[i] = i < axis ? x.dims[i] : ir_dim_const(op_dims(node), 1);
+    if (kind->mean_output >= 0)
+        GQAC_TRY(op_set_type(node, kind->mean_output, GQAC_F32, x.rank, dims, diag));
+    if (kind->inv_output >= 0)
+        GQAC_TRY(op_set_type(node, kind->inv_output, GQAC_F32, x.rank, dims, diag));
+    return GQAC_OK;
+}
+
+typedef struct norm_run {
+    const norm *kind;
+    const gqac_tensor *x, *skip, *bias, *weight, *beta;
+    gqac_tensor *y, *sum, *mean, *inv;
+    int64_t rows, n, skip_rows;
+    int axis;
+    float epsilon;
+    op_scratch scratch;
+} norm_run;
+
+static bool wanted(const ir_node *node, int output) {
+    return ir_node_output(node, output) != NULL;
+}
+
+/* *sum_sq of x[0..n), or of x - mean, which then replaces x. */
+OP_BODY void moments_body(float *x, int64_t n, bool centred, float *mean, float *sum_sq) {
+    *mean = 0.0f;
+    if (centred) {
+        *mean = gqn_lane_sum(x, (size_t)n) / (float)n;
+        for (int64_t i = 0; i < n; i++)
+            x[i] -= *mean;
+    }
+    *sum_sq = gqn_lane_sum_sq(x, (size_t)n);
+}
+OP_KERNEL(moments, (float *x, int64_t n, bool centred, float *mean, float *sum_sq),
+          (x, n, centred, mean, sum_sq))
+
+/* x of a skip norm: (input + skip) + bias, in fp32. The sum is not rounded before it is normalised,
+ * only where it is stored. */
+static void load_row(const norm_run *r, int64_t row, float *x, float *other) {
+    op_get_f32s(r->x, row * r->n, r->n, x);
+    if (!r->kind->skip)
+        return;
+    op_get_f32s(r->skip, row % r->skip_rows * r->n, r->n, other);
+    for (int64_t i = 0; i < r->n; i++)
+        x[i] += other[i];
+    if (r->bias) {
+        op_get_f32s(r->bias, 0, r->n, other);
+        for (int64_t i = 0; i < r->n; i++)
+            x[i] += other[i];
+    }
+    if (r->sum)
+        op_put_f32s(r->sum, row * r->n, r->n, x);
+}
+
+static void run(void *arg, size_t begin, size_t end, int worker) {
+    const norm_run *r = arg;
+    float *x = (float *)(void *)(r->scratch.base + (size_t)worker * r->scratch.stride);
+    float *w = x + r->n, *beta = w + r->n;
+    for (size_t i = begin; i < end; i++) {
+        int64_t row = (int64_t)i;
+        float mean, sum_sq;
+        load_row(r, row, x, w);
+        op_get_f32s(r->weight, 0, r->n, w);
+        moments(x, r->n, r->kind->centred, &mean, &sum_sq);
+        float inv = gqn_rsqrt(sum_sq / (float)r->n + r->epsilon);
+        if (r->mean)
+            ((float *)r->mean->data)[row] = mean;
+        if (r->inv)
+            ((float *)r->inv->data)[row] = inv;
+        for (int64_t k = 0; k < r->n; k++)
+            x[k] *= inv;
+        if (r->kind->round_before && r->x->dtype != GQAC_F32) {
+            gqac_tensor rounded = {.dtype = r->x->dtype, .data = beta};
+            op_put_f32s(&rounded, 0, r->n, x);
+            op_get_f32s(&rounded, 0, r->n, x);
+        }
+        for (int64_t k = 0; k < r->n; k++)
+            x[k] *= w[k];
+        if (r->beta) {
+            op_get_f32s(r->beta, 0, r->n, beta);
+            for (int64_t k = 0; k < r->n; k++)
+                x[k] += beta[k];
+        }
+        for (int64_t k = 0; k < r->n; k++)
+            x[k] = op_one_nan(x[k]);
+        op_put_f32s(r->y, row * r->n, r->n, x);
+    }
+}
+
+static const gqac_tensor *optional(op_call *call, int input) {
+    return input < call->node->n_inputs ? call->in[input] : NULL;
+}
+
+static gqac_status want_vector(op_call *call, const gqac_tensor *t, int input, int64_t n) {
+    if (!t)
+        return GQAC_OK;
+    GQAC_TRY(op_want_set(call, input, OP_FLOATS));
+    if (gqac_tensor_count(t) != n || (t->rank > 0 && t->dims[t->rank - 1] > n))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input %d has %lld elements, the rows have %lld", input,
+                (long long)gqac_tensor_count(t), (long long)n);
+    return GQAC_OK;
+}
+
+static gqac_status read_inputs(op_call *call, const norm *kind, norm_run *r) {
+    int weight = kind->skip ? 2 : 1, next = weight + 1;
+    GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
+    GQAC_TRY(op_want_set(call, weight, OP_FLOATS));
+    r->x = call->in[0];
+    r->weight = call->in[weight];
+    r->axis = r->x->rank - 1;
+    if (has_axis(call->node))
+        GQAC_TRY(
+            op_axis(call->node, ir_attr_int(call->node, "axis"), r->x->rank, &r->axis, call->diag));
+    if (r->axis < 0)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a scalar input");
+    r->rows = op_product(r->x->dims, 0, r->axis);
+    r->n = op_product(r->x->dims, r->axis, r->x->rank);
+    if (kind->skip) {
+        GQAC_TRY(op_want(call, 1, r->x->dtype));
+        r->skip = call->in[1];
+        int off = r->x->rank - r->skip->rank;
+        bool fits = r->skip->rank >= 1 && off >= 0;
+        for (int i = 0; fits && i < r->skip->rank; i++) {
+            bool leading = i == 0 && r->skip->rank == 3 && r->skip->dims[0] == 1;
+            fits = r->skip->dims[i] == r->x->dims[i + off] || leading;
+        }
+        if (!fits)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "skip does not fit the input");
+        r->skip_rows = op_product(r->skip->dims, 0, r->skip->rank - 1);
+    }
+    if (kind->bias)
+        r->beta = optional(call, next);
+    GQAC_TRY(want_vector(call, r->weight, weight, r->n));
+    GQAC_TRY(want_vector(call, r->beta, next, r->n));
+    next += kind->bias;
+    if (kind->skip)
+        r->bias = optional(call, next);
+    return want_vector(call, r->bias, next, r->n);
+}
+
+static gqac_status make_outputs(op_call *call, const norm *kind, norm_run *r) {
+    int64_t dims[GQAC_MAX_RANK];
+    gqac_dtype dtype = kind->round_before ? r->weight->dtype : r->x->dtype;
+    GQAC_TRY(op_output_like(call, 0, dtype, r->x));
+    r->y = &call->out[0];
+    for (int i = 0; i < r->x->rank; i++)
+        dims[i] = i < r->axis ? r->x->dims[i] : 1;
+    if (kind->sum_output >= 0 && wanted(call->node, kind->sum_output)) {
+        GQAC_TRY(op_output_like(call, kind->sum_output, r->x->dtype, r->x));
+        r->sum = &call->out[kind->sum_output];
+    }
+    if (kind->mean_output >= 0 && wanted(call->node, kind->mean_output)) {
+        GQAC_TRY(op_output(call, kind->mean_output, GQAC_F32, r->x->rank, dims));
+        r->mean = &call->out[kind->mean_output];
+    }
+    if (kind->inv_output >= 0 && wanted(call->node, kind->inv_output)) {
+        GQAC_TRY(op_output(call, kind->inv_output, GQAC_F32, r->x->rank, dims));
+        r->inv = &call->out[kind->inv_output];
+    }
+    return GQAC_OK;
+}
+
+gqac_status norm_eval(op_call *call, const norm *kind) {
+    norm_run r = {.kind = kind, .epsilon = ir_attr_float(call->node, "epsilon")};
+    GQAC_TRY(read_inputs(call, kind, &r));
+    GQAC_TRY(make_outputs(call, kind, &r));
+    GQAC_TRY(op_scratch_open(call, (size_t)(3 * r.n + 1), sizeof(float), &r.scratch));
+    op_parallel(call, r.n > 0 ? r.rows : 0, 1 + 2 * r.n, run, &r);
+    op_scratch_close(&r.scratch);
+    return GQAC_OK;
+}

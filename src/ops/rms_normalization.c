@@ -1,0 +1,29 @@
+/* RMSNormalization: as ONNX defines it, the normalised value is rounded to X's type before it is
+ * multiplied by the scale, whose type Y has. */
+#include "ops/norm.h"
+
+static const norm kind = {
+    .round_before = true, .sum_output = -1, .mean_output = -1, .inv_output = -1};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return norm_infer(node, &kind, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return norm_eval(call, &kind);
+}
+
+const gqac_op gqac_op_rms_normalization = {
+    .schema = {.name = "RMSNormalization",
+               .domain = "",
+               .since = 23,
+               .inputs = "X scale",
+               .outputs = "Y",
+               .attrs = norm_attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "Y = cast(X / sqrt(mean(X^2) + epsilon)) * scale"},
+    .infer = infer,
+    .verify = norm_verify,
+    .eval = eval,
+    .mixes = norm_mixes,
+};

@@ -1,0 +1,161 @@
+/* past_len, new_len [B] from seqlens_k and total_sequence_length: the only place that knows what
+ * seqlens_k means. Everything after it works on p_b = past_len[b] and n_b = new_len[b].
+ *
+ *   total-1: t_b = seqlens_k[b] + 1 is the valid length after this call.
+ *            S == total: a first prompt, p_b = 0, n_b = t_b (right-padded rows have t_b < S);
+ *            else p_b = t_b - S, n_b = S.
+ *   cached:  p_b = seqlens_k[b] rows are cached; with S > 1 the values 0 and C both mean a first
+ *            prompt, p_b = 0; n_b = S.
+ * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to just what is
+ * needed (total = P + S) or has room already (total <= P). */
+#include "ops/attention.h"
+
+#include <string.h>
+
+typedef struct lengths {
+    int64_t batch, chunk, total, past, capacity;
+    bool cached;
+} lengths;
+
+static const ir_attr_spec attrs[] = {
+    {"convention", IR_ATTR_STRING, .fallback = {.set = true, .s = "total-1"},
+     .doc = "what seqlens_k holds: total-1 or cached"},
+    {.name = NULL},
+};
+
+static bool is_cached(const ir_node *node) {
+    return !strcmp(ir_attr_get(node, "convention")->s, "cached");
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const char *convention = ir_attr_get(node, "convention")->s;
+    if (strcmp(convention, "total-1") != 0 && !is_cached(node))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "convention '%s': total-1 or cached", convention);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(attention_want_dtype(node, 0, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, 1, GQAC_I32, diag));
+    const ir_dim *batch = op_in_dim(node, 2, 0);
+    GQAC_TRY(op_set_type(node, 0, GQAC_I32, 1, &batch, diag));
+    return op_set_type(node, 1, GQAC_I32, 1, &batch, diag);
+}
+
+static gqac_status read(op_call *call, lengths *l) {
+    const gqac_tensor *seqlens = call->in[0], *query = call->in[2], *past = NULL;
+    GQAC_TRY(op_want(call, 0, GQAC_I32));
+    GQAC_TRY(op_want(call, 1, GQAC_I32));
+    GQAC_TRY(op_want(call, 2, GQAC_NONE));
+    GQAC_TRY(op_int(call, 1, &l->total));
+    if (call->node->n_inputs > 3)
+        past = call->in[3];
+    if (query->rank < 2 || (past && past->rank != 4))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "query or past_key has a wrong rank");
+    l->batch = query->dims[0];
+    l->chunk = query->dims[1];
+    l->past = past ? past->dims[2] : 0;
+    l->capacity = l->total > l->past ? l->total : l->past;
+    l->cached = is_cached(call->node);
+    bool loose = seqlens->rank >= 1 && gqac_tensor_count(seqlens) == l->batch;
+    for (int i = 0; i < seqlens->rank; i++)
+        loose = loose && (seqlens->dims[i] == 1 || seqlens->dims[i] == l->batch);
+    if (!loose)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "seqlens_k must have one element for each of %lld batch rows, in any shape of rank "
+                ">= 1 (it has %lld, rank %d)",
+                (long long)l->batch, (long long)gqac_tensor_count(seqlens), seqlens->rank);
+    if (l->total <= 0)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "total_sequence_length = %lld must be positive", (long long)l->total);
+    return GQAC_OK;
+}
+
+/* The rule of growing and static caches; a first prompt without past is a cache that grows from
+ * nothing. */
+static gqac_status check_total(op_call *call, const lengths *l) {
+    if (l->cached || l->total == l->past + l->chunk || l->total <= l->past)
+        return GQAC_OK;
+    OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+            "total_sequence_length = %lld with %lld past rows and %lld new tokens: it must equal "
+            "their sum (a cache that grows) or be at most the past rows (a static cache)",
+            (long long)l->total, (long long)l->past, (long long)l->chunk);
+}
+
+static gqac_status total_minus_one(op_call *call, const lengths *l, int64_t row, int64_t value,
+                                   int64_t *past, int64_t *fresh) {
+    int64_t t = value + 1;
+    if (t > l->total)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "seqlens_k[%lld] = %lld: the length %lld exceeds total_sequence_length %lld",
+                (long long)row, (long long)value, (long long)t, (long long)l->total);
+    if (l->chunk == l->total) {
+        *past = 0;
+        *fresh = t;
+        return GQAC_OK;
+    }
+    if (t < l->chunk)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "seqlens_k[%lld] = %lld: the length %lld is less than the %lld new tokens",
+                (long long)row, (long long)value, (long long)t, (long long)l->chunk);
+    *past = t - l->chunk;
+    *fresh = l->chunk;
+    return GQAC_OK;
+}
+
+static gqac_status one_row(op_call *call, const lengths *l, int64_t row, int64_t value,
+                           int64_t *past, int64_t *fresh) {
+    if (value < 0)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "seqlens_k[%lld] = %lld is negative",
+                (long long)row, (long long)value);
+    if (l->cached) {
+        bool first = l->chunk > 1 && (value == 0 || value == l->capacity);
+        *past = first ? 0 : value;
+        *fresh = l->chunk;
+    } else {
+        GQAC_TRY(total_minus_one(call, l, row, value, past, fresh));
+    }
+    if (*past > l->past)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "seqlens_k[%lld] = %lld: %lld past rows are needed, past_key has %lld",
+                (long long)row, (long long)value, (long long)*past, (long long)l->past);
+    if (*fresh > l->capacity - *past)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "seqlens_k[%lld] = %lld: %lld past and %lld new rows exceed the capacity %lld",
+                (long long)row, (long long)value, (long long)*past, (long long)*fresh,
+                (long long)l->capacity);
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    lengths l;
+    GQAC_TRY(read(call, &l));
+    GQAC_TRY(check_total(call, &l));
+    GQAC_TRY(op_output(call, 0, GQAC_I32, 1, &l.batch));
+    GQAC_TRY(op_output(call, 1, GQAC_I32, 1, &l.batch));
+    int32_t *past_len = call->out[0].data, *new_len = call->out[1].data;
+    for (int64_t b = 0; b < l.batch; b++) {
+        int64_t past, fresh;
+        GQAC_TRY(one_row(call, &l, b, op_get_i64(call->in[0], b), &past, &fresh));
+        if (past > INT32_MAX || fresh > INT32_MAX)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "row %lld is longer than 2^31 - 1",
+                    (long long)b);
+        past_len[b] = (int32_t)past;
+        new_len[b] = (int32_t)fresh;
+    }
+    return GQAC_OK;
+}
+
+const gqac_op gqac_op_seqlens_to_past = {
+    .schema = {.name = "seqlens_to_past",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "seqlens_k total query past_key?",
+               .outputs = "past_len new_len",
+               .attrs = attrs,
+               .rows = IR_ROWS_STATE,
+               .doc = "lengths of the past and of the new tokens of each batch row, i32 [B]"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+};

@@ -1,0 +1,51 @@
+/* y = cap * tanh(s / cap), fp32. */
+#include "ops/shared.h"
+
+#include <math.h>
+
+#include "numerics/math.h"
+#include "ops/kernel.h"
+
+static const ir_attr_spec attrs[] = {
+    {"cap", IR_ATTR_FLOAT, .required = true, .doc = "bound of the result, > 0"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    float cap = ir_attr_float(node, "cap");
+    if (!(cap > 0) || !isfinite(cap))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "cap = %g: a positive number", (double)cap);
+    return GQAC_OK;
+}
+
+OP_BODY void capped_body(float *y, const float *s, size_t n, const void *arg) {
+    float cap = *(const float *)arg;
+    for (size_t i = 0; i < n; i++)
+        y[i] = cap * gqn_tanhf(s[i] / cap);
+}
+OP_KERNEL(capped, (float *y, const float *s, size_t n, const void *arg), (y, s, n, arg))
+
+static const op_unary kernel = {.f32 = capped};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    float cap = ir_attr_float(call->node, "cap");
+    return op_unary_eval(call, &kernel, &cap);
+}
+
+const gqac_op gqac_op_softcap = {
+    .schema = {.name = "softcap",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "s",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y = cap * tanh(s / cap)"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+};

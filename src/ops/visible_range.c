@@ -1,0 +1,87 @@
+/* lo, hi i32 [B,S]: query s of batch row b sees the keys lo <= j < hi.
+ *   hi = p_b + s + 1 when causal, else p_b + n_b
+ *   lo = max(0, p_b + s + 1 - window) with a window, else 0
+ * Rows s >= n_b see nothing: lo = hi = 0. */
+#include "ops/attention.h"
+
+static const ir_attr_spec attrs[] = {
+    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
+    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys a query sees, itself included; -1: all"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t causal = ir_attr_int(node, "causal"), window = ir_attr_int(node, "window");
+    if (causal != 0 && causal != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = %lld: 0 or 1", (long long)causal);
+    if (window < -1 || window == 0 || (window > 0 && !causal))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld: -1, or at least 1 and then causal",
+                (long long)window);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(attention_want_dtype(node, 0, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, 1, GQAC_I32, diag));
+    GQAC_TRY(attention_want_rank(node, 2, 4, diag));
+    const ir_dim *dims[2] = {op_in_dim(node, 2, 0), op_in_dim(node, 2, 2)};
+    GQAC_TRY(op_set_type(node, 0, GQAC_I32, 2, dims, diag));
+    return op_set_type(node, 1, GQAC_I32, 2, dims, diag);
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "causal");
+}
+
+static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
+    int64_t end = causal ? past + s + 1 : past + fresh;
+#ifdef GQAC_CONTROL_MASK_OFF_BY_ONE /* negative control: the next key is visible when there is one \
+                                     */
+    end = past + s + 2 < past + fresh ? past + s + 2 : past + fresh;
+#endif
+    return end;
+}
+
+static gqac_status eval(op_call *call) {
+    bool causal = ir_attr_int(call->node, "causal") != 0;
+    int64_t window = ir_attr_int(call->node, "window");
+    const int32_t *past, *fresh;
+    GQAC_TRY(op_want(call, 2, GQAC_NONE));
+    if (call->in[2]->rank != 4)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the queries must have rank 4");
+    int64_t dims[2] = {call->in[2]->dims[0], call->in[2]->dims[2]};
+    GQAC_TRY(attention_lengths(call, 0, dims[0], &past));
+    GQAC_TRY(attention_lengths(call, 1, dims[0], &fresh));
+    GQAC_TRY(op_output(call, 0, GQAC_I32, 2, dims));
+    GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));
+    int32_t *lo = call->out[0].data, *hi = call->out[1].data;
+    for (int64_t b = 0; b < dims[0]; b++) {
+        if (fresh[b] > dims[1] || (int64_t)past[b] + fresh[b] > INT32_MAX)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "batch row %lld: %d past and %d new tokens, the queries have %lld rows",
+                    (long long)b, past[b], fresh[b], (long long)dims[1]);
+        for (int64_t s = 0; s < dims[1]; s++) {
+            bool pad = s >= fresh[b];
+            int64_t first = window > 0 ? past[b] + s + 1 - window : 0;
+            lo[b * dims[1] + s] = pad || first < 0 ? 0 : (int32_t)first;
+            hi[b * dims[1] + s] = pad ? 0 : (int32_t)end_of(past[b], fresh[b], s, causal);
+        }
+    }
+    return GQAC_OK;
+}
+
+const gqac_op gqac_op_visible_range = {
+    .schema = {.name = "visible_range",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "past_len new_len q",
+               .outputs = "lo hi",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "the keys lo <= j < hi that each query of q [B,Hq,S,D] sees, i32 [B,S]"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+    .mixes = mixes,
+};

@@ -6,6 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An allocation of an absurd size is NULL under the sanitizers too. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "allocator_may_return_null=1";
+}
+
 int unit_run(const char *suite, const unit_case *cases, size_t count, int argc, char **argv) {
     if (CU_initialize_registry() != CUE_SUCCESS)
         return 2;

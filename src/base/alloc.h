@@ -6,6 +6,12 @@
 
 #include <stddef.h>
 
+/* Memory that nobody wrote, or that was given back, is filled with bytes that show: in builds with
+ * assertions and in those that test allocation failures. */
+#if !defined(NDEBUG) || defined(GQAC_TEST_ALLOC)
+#define GQAC_POISON 1
+#endif
+
 void *gqac_alloc(size_t bytes);
 void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size overflows */
 void *gqac_realloc(void *old, size_t bytes);
@@ -16,8 +22,8 @@ void gqac_free(void *memory);
 /* From now on count calls; the n-th (1-based) fails, and with `persist` every later one too.
  * n = 0 only counts. */
 void gqac_alloc_fail_at(size_t n, int persist);
-size_t gqac_alloc_calls(void);   /* calls since gqac_alloc_fail_at */
-size_t gqac_alloc_live(void);    /* allocations not yet freed */
+size_t gqac_alloc_calls(void); /* calls since gqac_alloc_fail_at */
+size_t gqac_alloc_live(void);  /* allocations not yet freed */
 #endif
 
 #endif

@@ -72,7 +72,7 @@ void gqac_arena_free(gqac_arena *arena) {
 
 void gqac_arena_reset(gqac_arena *arena) {
     for (chunk *c = arena->first; c; c = c->next) {
-#ifndef NDEBUG
+#ifdef GQAC_POISON
         SHOW(chunk_data(c), c->size);
         memset(chunk_data(c), POISON, c->used);
 #endif

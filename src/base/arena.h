@@ -13,7 +13,7 @@ typedef struct gqac_arena gqac_arena;
 /* NULL when memory is short. `budget` bytes at most can be taken from it; 0 means no bound. */
 gqac_arena *gqac_arena_create(size_t budget);
 void gqac_arena_free(gqac_arena *arena); /* NULL is fine */
-/* Forgets all allocations but keeps (and in debug builds poisons) the memory for reuse. */
+/* Forgets all allocations but keeps (and with GQAC_POISON fills with 0xDD) the memory for reuse. */
 void gqac_arena_reset(gqac_arena *arena);
 /* NULL when memory is short or the budget is spent. Not zeroed. */
 void *gqac_arena_alloc(gqac_arena *arena, size_t bytes);
@@ -25,7 +25,8 @@ char *gqac_arena_strndup(gqac_arena *arena, const char *text, size_t length);
 char *gqac_arena_printf(gqac_arena *arena, const char *fmt, ...) GQAC_PRINTF(2, 3);
 size_t gqac_arena_used(const gqac_arena *arena); /* bytes handed out */
 
-#define GQAC_ARENA_NEW(arena, type)          ((type *)gqac_arena_calloc((arena), 1, sizeof(type)))
-#define GQAC_ARENA_ARRAY(arena, type, count) ((type *)gqac_arena_calloc((arena), (count), sizeof(type)))
+#define GQAC_ARENA_NEW(arena, type) ((type *)gqac_arena_calloc((arena), 1, sizeof(type)))
+#define GQAC_ARENA_ARRAY(arena, type, count)                                                       \
+    ((type *)gqac_arena_calloc((arena), (count), sizeof(type)))
 
 #endif

@@ -27,7 +27,7 @@ void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);
-uint64_t gqac_writer_offset(const gqac_writer *writer); /* bytes written so far */
+uint64_t gqac_writer_offset(const gqac_writer *writer);               /* bytes written so far */
 gqac_status gqac_writer_commit(gqac_writer *writer, gqac_diag *diag); /* frees the writer */
 void gqac_writer_abort(gqac_writer *writer);                          /* removes the temporary */
 

@@ -1,5 +1,6 @@
 /* Text buffers, and numbers as text. Numbers never follow the locale of the program that uses the
- * library: they are written and read in the "C" locale, which newlocale gives without allocating. */
+ * library: they are written and read in the "C" locale, which newlocale gives without allocating.
+ */
 #include "base/str.h"
 
 #include <errno.h>

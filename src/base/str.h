@@ -19,8 +19,8 @@ void gqac_str_append(gqac_str *str, const char *text);
 void gqac_str_append_n(gqac_str *str, const char *text, size_t length);
 void gqac_str_printf(gqac_str *str, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_str_free(gqac_str *str);
-/* Shortest decimal that reads back to the same float ("0.0883883461", "1.0", "nan", "-inf");
- * buffer of 32 bytes. */
+/* Shortest decimal that reads back to the same float ("0.088388346", "1.0", "1e-05",
+ * "-inf", "nan"); buffer of 32 bytes. */
 void gqac_format_float(char *buffer, float value);
 /* Whole-text numbers: false unless all of text is one in-range decimal number. */
 bool gqac_parse_i64(const char *text, long long *out);

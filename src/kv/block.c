@@ -1,4 +1,9 @@
-/* The pool: geometry of a block, and reference counts. */
+/* The pool: geometry of a block, and reference counts.
+ *
+ * The geometry is fixed when the pool is made, after which only counters change, so that sequences
+ * of one pool may run on different threads. Rows that nobody wrote are NaN bytes: whoever reads
+ * beyond a length sees it in his results. */
+#include <stdint.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -27,8 +32,8 @@ static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
                       gqac_dtype_name(s->dtype));
         GQAC_TRY(gqac_shape_bytes(s->dtype, 3, dims, &bytes, diag));
         pool->offsets[i] = at;
-        if (!gqac_add_size(at, bytes + ALIGNMENT - 1, &at))
-            GQAC_FAIL(diag, GQAC_LIMIT, "a KV block is too large");
+        if (!gqac_add_size(at, bytes + ALIGNMENT - 1, &at) || at > PTRDIFF_MAX / 2)
+            GQAC_FAIL(diag, GQAC_LIMIT, "a KV block of %d slots is too large", pool->n_slots);
         at = at / ALIGNMENT * ALIGNMENT;
     }
     pool->offsets[pool->n_slots] = at;
@@ -44,7 +49,8 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     pool->offsets = gqac_calloc((size_t)n_slots + 1, sizeof *pool->offsets);
     gqac_status status = GQAC_OK;
     if (pool->slots && pool->offsets) {
-        memcpy(pool->slots, slots, (size_t)n_slots * sizeof *slots);
+        for (int i = 0; i < n_slots; i++)
+            pool->slots[i] = slots[i];
         status = measure(pool, diag);
     } else {
         status = gqac_diag_oom(diag, "a KV pool");
@@ -90,27 +96,36 @@ size_t kv_slot_row_bytes(const kv_pool *pool, int slot) {
     return (size_t)s->head_size * (size_t)gqac_dtype_bits(s->dtype) / 8;
 }
 
-static kv_block *make(kv_pool *pool) {
-    kv_block *block = gqac_aligned_alloc(ALIGNMENT, sizeof *block + kv_pool_block_bytes(pool));
+kv_block *kv_block_create(kv_pool *pool) {
+    const size_t bytes = kv_pool_block_bytes(pool);
+    kv_block *block = gqac_aligned_alloc(ALIGNMENT, sizeof *block + bytes);
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
     atomic_fetch_add(&pool->blocks, 1);
+    memset(block->data, UNWRITTEN, bytes);
     return block;
 }
 
-kv_block *kv_block_create(kv_pool *pool) {
-    kv_block *block = make(pool);
-    if (block)
-        memset(block->data, UNWRITTEN, kv_pool_block_bytes(pool));
+kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows) {
+    kv_block *block = kv_block_create(pool);
+    for (int slot = 0; block && slot < pool->n_slots; slot++) {
+        const size_t bytes = kv_slot_row_bytes(pool, slot);
+        for (int64_t head = 0; head < pool->slots[slot].heads; head++) {
+            const size_t at = pool->offsets[slot] + (size_t)head * GQAC_KV_BLOCK * bytes;
+            memcpy(block->data + at, old->data + at, (size_t)rows * bytes);
+        }
+    }
     return block;
 }
 
-kv_block *kv_block_copy(kv_pool *pool, const kv_block *old) {
-    kv_block *block = make(pool);
-    if (block)
-        memcpy(block->data, old->data, kv_pool_block_bytes(pool));
-    return block;
+void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row) {
+    for (int slot = 0; slot < pool->n_slots; slot++) {
+        const size_t bytes = kv_slot_row_bytes(pool, slot);
+        for (int64_t head = 0; head < pool->slots[slot].heads; head++)
+            memset(block->data + pool->offsets[slot] + (size_t)(head * GQAC_KV_BLOCK + row) * bytes,
+                   UNWRITTEN, (size_t)(GQAC_KV_BLOCK - row) * bytes);
+    }
 }
 
 kv_block *kv_block_share(kv_block *block) {

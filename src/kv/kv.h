@@ -3,7 +3,7 @@
  * A program has `n_slots` slots, one for each past/present pair (layer 0 key, layer 0 value, ...).
  * A block holds GQAC_KV_BLOCK consecutive tokens of every slot. Blocks belong to a pool and are
  * counted references; a sequence is a table of blocks and a published length. Rows at or beyond the
- * length are unspecified (NaN bytes 0xFF in debug and test builds) and never shown to a reader.
+ * length are unspecified (NaN bytes 0xFF until they are written) and never shown to a reader.
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
  * rows in [length, length + new), and publishes the new length after all layers ran, so that a

@@ -14,7 +14,10 @@ typedef struct kv_block {
 
 /* A new block with one reference, its rows NaN bytes; NULL when memory is short. */
 kv_block *kv_block_create(kv_pool *pool);
-kv_block *kv_block_copy(kv_pool *pool, const kv_block *block);
+/* A new block with the first `rows` rows of `old`; the others are NaN bytes. */
+kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows);
+/* Makes the rows from `row` on NaN bytes again. */
+void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
 kv_block *kv_block_share(kv_block *block);
 void kv_block_release(kv_pool *pool, kv_block *block);
 /* Offset of a slot within data, and bytes of one row of one head. */

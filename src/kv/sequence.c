@@ -1,13 +1,17 @@
-/* A sequence: a table of blocks and a published length. */
+/* A sequence: a table of blocks and a published length.
+ *
+ * Blocks below the last one that holds a published row may be shared with forks and are never
+ * written again; reserve makes every block from there on the sequence's own, so that a write never
+ * meets a shared block. Nothing but publish and rewind changes the length. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/str.h"
 #include "kv/kv_impl.h"
 
 /* Cache kinds by name. A new kind is a new row. */
-static const struct {
-    const char *name, *alias;
-} kinds[] = {{"contiguous", "basic"}};
+static const struct { const char *name, *alias; } kinds[] = {{"contiguous", "basic"}};
 
 struct kv_sequence {
     kv_pool *pool;
@@ -23,8 +27,12 @@ static gqac_status find_kind(const char *name, const char **kind, gqac_diag *dia
             *kind = kinds[i].name;
             return GQAC_OK;
         }
+    gqac_str known = {0};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        gqac_str_printf(&known, "%s%s (or %s)", i ? ", " : "", kinds[i].name, kinds[i].alias);
     gqac_diag_set(diag, GQAC_USAGE, "unknown or not yet built cache kind '%s'", name);
-    gqac_diag_rule(diag, "kinds: contiguous (alias basic)");
+    gqac_diag_rule(diag, "known kinds: %s", known.failed ? kinds[0].name : known.text);
+    gqac_str_free(&known);
     return GQAC_USAGE;
 }
 
@@ -84,23 +92,23 @@ static gqac_status grow_table(kv_sequence *s, size_t need, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The block that holds row `length` and is shared would be written: it becomes the sequence's own. */
+/* The first block that would be written becomes the sequence's own. Later ones are: forks take only
+ * blocks with published rows. */
 static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
-    for (size_t i = last; i < s->n_blocks; i++) {
-        kv_block *old = s->table[i];
-        if (atomic_load(&old->references) == 1)
-            continue;
-        kv_block *copy = kv_block_copy(s->pool, old);
-        if (!copy)
-            return gqac_diag_oom(diag, "a KV block");
-        s->table[i] = copy;
-        kv_block_release(s->pool, old);
-    }
+    if (last >= s->n_blocks || atomic_load(&s->table[last]->references) == 1)
+        return GQAC_OK;
+    kv_block *own = kv_block_copy(s->pool, s->table[last], s->length % GQAC_KV_BLOCK);
+    if (!own)
+        return gqac_diag_oom(diag, "a KV block");
+    kv_block_release(s->pool, s->table[last]);
+    s->table[last] = own;
     return GQAC_OK;
 }
 
 gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
+    if (total < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot reserve %lld tokens", (long long)total);
     if (s->capacity && total > s->capacity) {
         gqac_diag_set(diag, GQAC_CAPACITY, "%lld tokens do not fit the capacity of %lld",
                       (long long)total, (long long)s->capacity);
@@ -110,7 +118,7 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
     }
     const size_t before = s->n_blocks, need = blocks_for(total);
     GQAC_TRY(grow_table(s, need, diag));
-    gqac_status status = total > s->length ? own_last(s, diag) : GQAC_OK;
+    gqac_status status = GQAC_OK;
     while (status == GQAC_OK && s->n_blocks < need) {
         kv_block *block = kv_block_create(s->pool);
         if (block)
@@ -118,12 +126,15 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
         else
             status = gqac_diag_oom(diag, "a KV block");
     }
+    if (status == GQAC_OK && total > s->length)
+        status = own_last(s, diag);
     if (status != GQAC_OK)
         shrink(s, before);
     return status;
 }
 
 void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
+    assert(length >= sequence->length && blocks_for(length) <= sequence->n_blocks);
     sequence->length = length;
 }
 
@@ -133,6 +144,11 @@ gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) 
                   (long long)s->length, (long long)length);
     shrink(s, blocks_for(length));
     s->length = length;
+#ifdef GQAC_POISON
+    const int64_t row = length % GQAC_KV_BLOCK;
+    if (row && atomic_load(&s->table[s->n_blocks - 1]->references) == 1)
+        kv_block_forget(s->pool, s->table[s->n_blocks - 1], row);
+#endif
     return GQAC_OK;
 }
 
@@ -152,7 +168,8 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
     return GQAC_OK;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------
+ */
 
 /* Rows of one head that lie together: from `position` to the end of its block, at most `count`. */
 static int64_t run_length(int64_t position, int64_t count) {
@@ -161,7 +178,9 @@ static int64_t run_length(int64_t position, int64_t count) {
 }
 
 static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
-    kv_block *block = s->table[position / GQAC_KV_BLOCK];
+    const size_t index = (size_t)position / GQAC_KV_BLOCK;
+    assert(position >= 0 && index < s->n_blocks); /* reserved */
+    kv_block *block = s->table[index];
     const int64_t row = head * GQAC_KV_BLOCK + position % GQAC_KV_BLOCK;
     return block->data + kv_slot_offset(s->pool, slot) +
            (size_t)row * kv_slot_row_bytes(s->pool, slot);
@@ -171,9 +190,12 @@ void kv_write_rows(kv_sequence *s, int slot, int64_t position, int64_t count, co
                    int64_t stride) {
     const size_t bytes = kv_slot_row_bytes(s->pool, slot);
     const int64_t heads = kv_pool_slot(s->pool, slot)->heads;
+    assert(position >= s->length); /* published rows never change */
     for (int64_t h = 0; h < heads; h++)
         for (int64_t i = 0, n; i < count; i += n) {
             n = run_length(position + i, count - i);
+            /* a fork after reserve shares blocks again: reserve once more before writing */
+            assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
             memcpy(row_at(s, slot, h, position + i),
                    (const char *)rows + (size_t)(h * stride + i) * bytes, (size_t)n * bytes);
         }

@@ -1,0 +1,189 @@
+/* The pool: every item once, workers told apart, float mode, many short jobs, failed starts. */
+#include <fenv.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/pool.h"
+#include "unit.h"
+
+enum { MOST = 300 };
+
+typedef struct tally {
+    unsigned char seen[MOST]; /* how often an item was run */
+    atomic_int busy[32];      /* calls now running as a worker */
+    atomic_int calls, bad;
+    size_t items, grain;
+    int threads;
+} tally;
+
+static void count(void *arg, size_t begin, size_t end, int worker) {
+    tally *t = arg;
+    atomic_fetch_add(&t->calls, 1);
+    bool bad = begin >= end || end > t->items || worker < 0 || worker >= t->threads;
+    bad = bad || (end - begin < t->grain && end - begin < t->items);
+    if (bad || atomic_fetch_add(&t->busy[worker], 1) != 0) {
+        atomic_fetch_add(&t->bad, 1);
+        return;
+    }
+    for (size_t i = begin; i < end; i++)
+        t->seen[i]++;
+    atomic_fetch_sub(&t->busy[worker], 1);
+}
+
+static void check_run(gqac_pool *pool, size_t items, size_t grain) {
+    tally t = {.items = items, .grain = grain, .threads = pool ? gqac_pool_threads(pool) : 1};
+    gqac_pool_run(pool, items, grain, count, &t);
+    bool once = atomic_load(&t.bad) == 0 && (items > 0) == (atomic_load(&t.calls) > 0);
+    for (size_t i = 0; i < MOST; i++)
+        once = once && t.seen[i] == (i < items);
+    CU_ASSERT_TRUE(once);
+}
+
+static void every_item_once(void) {
+    static const size_t grains[] = {0, 1, 2, 7, 64, 1000};
+    for (int threads = 1; threads <= 17; threads += threads < 5 ? 1 : 4) {
+        gqac_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
+        CU_ASSERT_EQUAL(gqac_pool_threads(pool), threads);
+        for (size_t items = 0; items <= MOST; items += items < 40 ? 1 : 13)
+            for (size_t g = 0; g < sizeof grains / sizeof grains[0]; g++)
+                check_run(pool, items, grains[g]);
+        gqac_pool_free(pool);
+    }
+}
+
+static void no_pool_is_one_thread(void) {
+    check_run(NULL, 0, 1);
+    check_run(NULL, 100, 7);
+    CU_ASSERT_EQUAL(gqac_pool_threads(NULL), 1);
+    gqac_pool_free(NULL);
+}
+
+static void idle_pools_end(void) {
+    for (int i = 0; i < 200; i++) {
+        gqac_pool *pool = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_pool_create(1 + i % 6, &pool, NULL), GQAC_OK);
+        gqac_pool_free(pool);
+    }
+}
+
+static void add(void *arg, size_t begin, size_t end, int worker) {
+    size_t *sums = arg;
+    sums[8 * worker] += end - begin;
+}
+
+static void many_short_jobs(void) {
+    gqac_pool *pool = NULL;
+    size_t sums[8 * 4] = {0};
+    const size_t jobs = unit_full() ? 500000 : 20000;
+    CU_ASSERT_EQUAL_FATAL(gqac_pool_create(4, &pool, NULL), GQAC_OK);
+    for (size_t i = 0; i < jobs; i++) {
+        gqac_pool_run(pool, 5, 1, add, sums);
+        if (i % 4000 == 0)
+            usleep(2000); /* so that the workers sleep now and then */
+    }
+    gqac_pool_free(pool);
+    CU_ASSERT_EQUAL(sums[0] + sums[8] + sums[16] + sums[24], jobs * 5);
+}
+
+static void look_at_rounding(void *arg, size_t begin, size_t end, int worker) {
+    atomic_int *wrong = arg;
+    (void)begin;
+    (void)end;
+    if (worker > 0 && fegetround() != FE_TONEAREST)
+        atomic_fetch_add(wrong, 1);
+}
+
+static void workers_have_the_default_float_mode(void) {
+    gqac_pool *pool = NULL;
+    atomic_int wrong = 0;
+    fesetround(FE_UPWARD);
+    gqac_status status = gqac_pool_create(3, &pool, NULL);
+    fesetround(FE_TONEAREST);
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    gqac_pool_run(pool, 30, 1, look_at_rounding, &wrong);
+    CU_ASSERT_EQUAL(atomic_load(&wrong), 0);
+    gqac_pool_free(pool);
+}
+
+static void thread_counts_are_checked(void) {
+    static const int bad[] = {0, -1, GQAC_POOL_MAX + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        gqac_pool *pool = NULL;
+        gqac_diag diag = {0};
+        CU_ASSERT_EQUAL(gqac_pool_create(bad[i], &pool, &diag), GQAC_USAGE);
+        CU_ASSERT_PTR_NULL(pool);
+        CU_ASSERT(strlen(diag.what) > 0);
+    }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* In a child with little address space some workers start and others do not. */
+static int start_too_many(void) {
+    struct rlimit limit = {(rlim_t)256 << 20, (rlim_t)256 << 20};
+    gqac_pool *pool = NULL;
+    gqac_diag diag = {0};
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        return 2;
+    if (gqac_pool_create(GQAC_POOL_MAX, &pool, &diag) != GQAC_NO_MEMORY || pool)
+        return 3;
+    if (!strstr(diag.what, "thread"))
+        return 4;
+    if (gqac_pool_create(4, &pool, &diag) != GQAC_OK) /* the others ended */
+        return 5;
+    gqac_pool_free(pool);
+    return 0;
+}
+
+static void failed_start_cleans_up(void) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(start_too_many());
+    }
+    int status = -1;
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT_EQUAL(status, 0);
+}
+#endif
+
+#ifdef GQAC_TEST_ALLOC
+static void short_memory_is_a_status(void) {
+    const size_t live = gqac_alloc_live();
+    for (size_t n = 1; n <= 2; n++) {
+        gqac_pool *pool = NULL;
+        gqac_diag diag = {0};
+        gqac_alloc_fail_at(n, 0);
+        CU_ASSERT_EQUAL(gqac_pool_create(3, &pool, &diag), GQAC_NO_MEMORY);
+        CU_ASSERT_PTR_NULL(pool);
+    }
+    gqac_alloc_fail_at(0, 0);
+    CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+}
+#endif
+
+static const unit_case cases[] = {
+    {"every item once", every_item_once},
+    {"no pool is one thread", no_pool_is_one_thread},
+    {"idle pools end", idle_pools_end},
+    {"many short jobs", many_short_jobs},
+    {"workers have the default float mode", workers_have_the_default_float_mode},
+    {"thread counts are checked", thread_counts_are_checked},
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    {"a failed start cleans up", failed_start_cleans_up},
+#endif
+#ifdef GQAC_TEST_ALLOC
+    {"short memory is a status", short_memory_is_a_status},
+#endif
+};
+
+int main(int argc, char **argv) {
+    return unit_run("base/pool", cases, sizeof cases / sizeof cases[0], argc, argv);
+}

@@ -1,0 +1,332 @@
+/* The mapped files of a model, and the containment of its external data.
+ *
+ * A location is opened by the kernel beneath a folder (openat2), never by judging its text alone:
+ * links, renames and races cannot lead out. Without a root named by the user, links of either kind
+ * are refused; with one, links that stay beneath it are followed, as model caches are made of them.
+ * Kernels without openat2 are refused: there is no safe second best. */
+#include "onnx/importer.h"
+
+#include "base/alloc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct side_file {
+    const char *location; /* as first named */
+    gqac_map map;
+    dev_t device;
+    ino_t inode;
+} side_file;
+
+typedef struct side_name {
+    const char *location;
+    const side_file *file;
+} side_name;
+
+struct onnx_files {
+    gqac_arena *arena;
+    const char *path, *root; /* root NULL: the model's folder */
+    const char *below;       /* of the model's folder beneath the root, "" or ending in '/' */
+    int folder;              /* that locations are opened beneath; -1: not opened yet */
+    gqac_map model;
+    dev_t device;
+    ino_t inode;
+    ir_table names; /* side_name, by location */
+    ir_table files; /* side_file, by inode */
+    side_file **order;
+    int n, capacity;
+};
+
+void onnx_files_close(onnx_files *files) {
+    if (!files)
+        return;
+    for (int i = 0; i < files->n; i++)
+        gqac_unmap(&files->order[i]->map);
+    gqac_unmap(&files->model);
+    if (files->folder >= 0)
+        close(files->folder);
+    gqac_arena_free(files->arena);
+    gqac_free(files);
+}
+
+const gqac_map *onnx_files_model(const onnx_files *files) {
+    return &files->model;
+}
+
+static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
+    int fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, strerror(errno));
+    struct stat info = {0};
+    gqac_status status = gqac_map_fd(fd, files->path, &files->model, diag);
+    if (status == GQAC_OK && fstat(fd, &info) == 0) {
+        files->device = info.st_dev;
+        files->inode = info.st_ino;
+    }
+    close(fd);
+    return status;
+}
+
+gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **out,
+                            gqac_diag *diag) {
+    onnx_files *files = gqac_calloc(1, sizeof *files);
+    if (!files)
+        return gqac_diag_oom(diag, "a model's files");
+    const char *root = options ? options->model_root : NULL;
+    files->folder = -1;
+    files->below = "";
+    files->arena = gqac_arena_create(0);
+    if (files->arena) {
+        files->path = gqac_arena_strdup(files->arena, path);
+        files->root = root ? gqac_arena_strdup(files->arena, root) : NULL;
+        ir_table_init(&files->names, files->arena);
+        ir_table_init(&files->files, files->arena);
+    }
+    gqac_status status = GQAC_OK;
+    if (!files->arena || !files->path || (root && !files->root))
+        status = gqac_diag_oom(diag, "a model's files");
+    else
+        status = map_model(files, diag);
+    if (status != GQAC_OK) {
+        onnx_files_close(files);
+        return status;
+    }
+    *out = files;
+    return GQAC_OK;
+}
+
+gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_diag *diag) {
+    enum { PIECE = 16 << 20 };
+    gqac_sha256 state;
+    (void)diag;
+    gqac_sha256_init(&state);
+    for (int i = -1; i < files->n; i++) {
+        const gqac_map *map = i < 0 ? &files->model : &files->order[i]->map;
+        for (size_t at = 0; at < map->size; at += PIECE) {
+            size_t bytes = map->size - at < PIECE ? map->size - at : PIECE;
+            gqac_sha256_update(&state, map->data + at, bytes);
+            gqac_map_release(map, at, bytes);
+        }
+    }
+    gqac_sha256_final(&state, digest);
+    return GQAC_OK;
+}
+
+/* ---- the folder --------------------------------------------------------------------------------
+ */
+
+/* The folder part of the model's path, "." when it has none. */
+static char *folder_of(const onnx_files *files) {
+    const char *slash = strrchr(files->path, '/');
+    if (!slash)
+        return gqac_arena_strdup(files->arena, ".");
+    size_t length = slash == files->path ? 1 : (size_t)(slash - files->path);
+    return gqac_arena_strndup(files->arena, files->path, length);
+}
+
+/* When the model lies beneath the root, locations are relative to the model's folder; else to the
+ * root itself. */
+static gqac_status find_below(onnx_files *files, const char *folder, gqac_diag *diag) {
+    char root[PATH_MAX], own[PATH_MAX];
+    if (!realpath(files->root, root) || !realpath(folder, own))
+        GQAC_FAIL(diag, GQAC_IO, "cannot open the model root '%s': %s", files->root,
+                  strerror(errno));
+    size_t n = strcmp(root, "/") == 0 ? 0 : strlen(root);
+    if (strncmp(own, root, n) != 0 || own[n] != '/' || !own[n + 1])
+        return GQAC_OK;
+    files->below = gqac_arena_printf(files->arena, "%s/", own + n + 1);
+    return files->below ? GQAC_OK : gqac_diag_oom(diag, "a model's files");
+}
+
+static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
+    if (files->folder >= 0)
+        return GQAC_OK;
+    const char *folder = folder_of(files);
+    if (!folder)
+        return gqac_diag_oom(diag, "a model's files");
+    if (files->root)
+        GQAC_TRY(find_below(files, folder, diag));
+    const char *base = files->root ? files->root : folder;
+    files->folder = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (files->folder < 0)
+        GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", base, strerror(errno));
+    return GQAC_OK;
+}
+
+/* ---- side files --------------------------------------------------------------------------------
+ */
+
+/* What is wrong with the spelling of a location, or NULL. The kernel decides where it leads; this
+ * keeps spellings away that other systems would read differently. */
+static const char *misspelt(const char *location) {
+    size_t length = strlen(location);
+    if (length == 0)
+        return "is empty";
+    if (location[0] == '/')
+        return "is absolute";
+    if (strchr(location, '\\'))
+        return "has a backslash";
+    if (location[length - 1] == '/')
+        return "names a folder";
+    for (const char *part = location; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (strncmp(part, "..", 2) == 0 && (part[2] == '/' || !part[2]))
+            return "goes up";
+    }
+    return NULL;
+}
+
+static gqac_status refuse(gqac_diag *diag, const char *location, const char *why) {
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "external data '%s' %s", location, why);
+    gqac_diag_rule(diag, "external data are regular files beneath the model's folder, without "
+                         "links, or beneath the root that is named");
+    return GQAC_INVALID_MODEL;
+}
+
+static gqac_status cannot_open(const onnx_files *files, const char *location, gqac_diag *diag) {
+    int error = errno;
+    if (error == ENOMEM)
+        return gqac_diag_oom(diag, "external data");
+    if (error == EMFILE || error == ENFILE || error == EIO)
+        GQAC_FAIL(diag, GQAC_IO, "cannot open external data '%s': %s", location, strerror(error));
+    if (error == EXDEV)
+        return refuse(diag, location, "leads out of the folder");
+    if (error == ELOOP) {
+        refuse(diag, location, files->root ? "is a loop of links" : "is or goes through a link");
+        if (!files->root)
+            gqac_diag_hint(diag, "name a folder that holds the link and its target: --model-root");
+        return GQAC_INVALID_MODEL;
+    }
+    if (error == ENOSYS || error == EPERM)
+        return refuse(diag, location, "cannot be opened safely: this system has no openat2");
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "cannot open external data '%s': %s", location,
+                  strerror(error));
+    return GQAC_INVALID_MODEL;
+}
+
+static int open_beneath(const onnx_files *files, const char *path) {
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    if (!files->root)
+        how.resolve |= RESOLVE_NO_SYMLINKS;
+    long fd = -1;
+    /* EAGAIN: something was renamed meanwhile; who keeps renaming gets an error */
+    for (int tries = 0; tries < 100; tries++) {
+        fd = syscall(SYS_openat2, files->folder, path, &how, sizeof how);
+        if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
+            break;
+    }
+    return (int)fd;
+}
+
+static gqac_status check_file(const onnx_files *files, const char *location,
+                              const struct stat *info, gqac_diag *diag) {
+    if (!S_ISREG(info->st_mode))
+        return refuse(diag, location, "is not a regular file");
+    if (info->st_dev == files->device && info->st_ino == files->inode)
+        return refuse(diag, location, "is the model itself");
+    if (!files->root && info->st_nlink > 1) {
+        refuse(diag, location, "has several hard links");
+        gqac_diag_hint(diag, "name the folder that holds all of them: --model-root");
+        return GQAC_INVALID_MODEL;
+    }
+    return GQAC_OK;
+}
+
+static bool same_location(const void *item, const void *key) {
+    return strcmp(((const side_name *)item)->location, key) == 0;
+}
+
+static bool same_inode(const void *item, const void *key) {
+    const side_file *file = item;
+    const struct stat *info = key;
+    return file->device == info->st_dev && file->inode == info->st_ino;
+}
+
+static side_file *add_file(onnx_files *files, const char *location, const struct stat *info,
+                           uint64_t hash) {
+    if (files->n == files->capacity) {
+        int capacity = files->capacity ? 2 * files->capacity : 8;
+        side_file **order = GQAC_ARENA_ARRAY(files->arena, side_file *, (size_t)capacity);
+        if (!order)
+            return NULL;
+        if (files->n)
+            memcpy(order, files->order, (size_t)files->n * sizeof *order);
+        files->order = order;
+        files->capacity = capacity;
+    }
+    side_file *file = GQAC_ARENA_NEW(files->arena, side_file);
+    if (!file)
+        return NULL;
+    file->location = gqac_arena_strdup(files->arena, location);
+    file->device = info->st_dev;
+    file->inode = info->st_ino;
+    if (!file->location || !ir_table_add(&files->files, hash, file))
+        return NULL;
+    files->order[files->n++] = file;
+    return file;
+}
+
+/* The record of an open file; maps it when it is new. */
+static gqac_status take_file(onnx_files *files, const char *location, int fd, const side_file **out,
+                             gqac_diag *diag) {
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        GQAC_FAIL(diag, GQAC_IO, "cannot look at '%s': %s", location, strerror(errno));
+    GQAC_TRY(check_file(files, location, &info, diag));
+    uint64_t hash = ir_hash_u64(files->files.seed ^ (uint64_t)info.st_dev, (uint64_t)info.st_ino);
+    *out = ir_table_find(&files->files, hash, same_inode, &info);
+    if (*out)
+        return GQAC_OK;
+    if (files->n == ONNX_MAX_SIDE_FILES)
+        GQAC_FAIL(diag, GQAC_LIMIT, "more than %d files of external data", ONNX_MAX_SIDE_FILES);
+    side_file *file = add_file(files, location, &info, hash);
+    if (!file)
+        return gqac_diag_oom(diag, "external data");
+    *out = file;
+    return gqac_map_fd(fd, location, &file->map, diag);
+}
+
+static gqac_status open_side(onnx_files *files, const char *location, const side_file **file,
+                             gqac_diag *diag) {
+    const char *wrong = misspelt(location);
+    if (wrong)
+        return refuse(diag, location, wrong);
+    GQAC_TRY(open_folder(files, diag));
+    const char *path = gqac_arena_printf(files->arena, "%s%s", files->below, location);
+    if (!path)
+        return gqac_diag_oom(diag, "external data");
+    int fd = open_beneath(files, path);
+    if (fd < 0)
+        return cannot_open(files, location, diag);
+    gqac_status status = take_file(files, location, fd, file, diag);
+    close(fd);
+    return status;
+}
+
+gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,
+                            gqac_diag *diag) {
+    uint64_t hash = ir_hash_bytes(files->names.seed, location, strlen(location));
+    const side_name *known = ir_table_find(&files->names, hash, same_location, location);
+    if (known) {
+        *map = &known->file->map;
+        return GQAC_OK;
+    }
+    const side_file *file = NULL;
+    GQAC_TRY(open_side(files, location, &file, diag));
+    side_name *name = GQAC_ARENA_NEW(files->arena, side_name);
+    if (!name || !(name->location = gqac_arena_strdup(files->arena, location)))
+        return gqac_diag_oom(diag, "external data");
+    name->file = file;
+    if (!ir_table_add(&files->names, hash, name))
+        return gqac_diag_oom(diag, "external data");
+    *map = &file->map;
+    return GQAC_OK;
+}

@@ -1,0 +1,93 @@
+/* onnx_import: map, scan, unpack, import. The unpacked model lives until the end of the import; the
+ * module keeps nothing of it but views of the mapped files. */
+#include "onnx/importer.h"
+
+#include <string.h>
+
+static gqac_status check_model(importer *im) {
+    const Onnx__ModelProto *model = im->model;
+    onnx_report *report = im->report;
+    report->ir_version = model->ir_version;
+    for (size_t i = 0; i < model->n_opset_import; i++)
+        if (!*onnx_domain(model->opset_import[i]->domain))
+            report->opset = model->opset_import[i]->version;
+    const char *name = onnx_text(model->producer_name),
+               *version = onnx_text(model->producer_version);
+    report->producer = gqac_arena_printf(im->arena, "%s%s%s", name, *version ? " " : "", version);
+    if (!report->producer)
+        return onnx_oom(im);
+    if (!model->has_ir_version || model->ir_version < 1)
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the file has no IR version: is it an ONNX model?");
+    if (model->ir_version > ONNX_NEWEST_IR)
+        GQAC_TRY(onnx_tally_unsupported(im, "model", "its IR version is newer than 13", ""));
+    if (model->n_opset_import == 0)
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the model imports no opset");
+    GQAC_TRY(onnx_check_opsets(im, model->n_opset_import, model->opset_import));
+    return onnx_functions_index(im);
+}
+
+static gqac_status unpack(importer *im, gqac_str *thin) {
+    const gqac_map *map = onnx_files_model(im->files);
+    const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
+    ProtobufCMessage *message;
+    GQAC_TRY(onnx_scan(map->data, map->size, type, thin, im->diag));
+    gqac_map_release(map, 0, map->size);
+    GQAC_TRY(onnx_unpack(thin, type, im->scratch, &message, im->diag));
+    gqac_str_free(thin); /* protobuf-c copied what it needs */
+    im->model = (const Onnx__ModelProto *)message;
+    return GQAC_OK;
+}
+
+static gqac_status import_model(importer *im, const char *path) {
+    gqac_str thin = {0};
+    gqac_status status = unpack(im, &thin);
+    gqac_str_free(&thin);
+    GQAC_TRY(status);
+    GQAC_TRY(check_model(im));
+    im->module = ir_module_create(im->arena, path);
+    if (!im->module)
+        return onnx_oom(im);
+    const char *name = im->model->graph ? onnx_text(im->model->graph->name) : "";
+    im->module->graph = ir_graph_create(im->module, *name ? name : "main");
+    if (!im->module->graph)
+        return onnx_oom(im);
+    GQAC_TRY(onnx_import_main(im));
+    return ir_dims_failed(im->module->dims) ? onnx_oom(im) : GQAC_OK;
+}
+
+/* The report is filled even when the import fails. */
+static gqac_status import_and_report(importer *im, const char *path) {
+    im->scratch = gqac_arena_create(0);
+    if (!im->scratch)
+        return onnx_oom(im);
+    GQAC_TRY(onnx_tally_create(im));
+    gqac_status status = import_model(im, path);
+    gqac_status listed = onnx_tally_list(im);
+    if (status != GQAC_OK || listed != GQAC_OK)
+        return status != GQAC_OK ? status : listed;
+    return onnx_tally_verdict(im);
+}
+
+gqac_status onnx_import(const char *path, const onnx_options *options, gqac_arena *arena,
+                        ir_module **module, onnx_files **files, onnx_report *report,
+                        gqac_diag *diag) {
+    gqac_diag own = {0}; /* what is only tallied passes through it */
+    onnx_report unwanted;
+    importer im = {.arena = arena, .report = report ? report : &unwanted, .diag = &own};
+    *module = NULL;
+    *files = NULL;
+    *im.report = (onnx_report){.producer = ""};
+    GQAC_TRY(onnx_files_open(path, options, &im.files, diag));
+    gqac_status status = import_and_report(&im, path);
+    gqac_arena_free(im.scratch);
+    if (status == GQAC_OK) {
+        *module = im.module;
+        *files = im.files;
+        return GQAC_OK;
+    }
+    onnx_files_close(im.files);
+    gqac_diag_where(&own, "%s", path);
+    if (diag)
+        *diag = own;
+    return status;
+}

@@ -1,0 +1,56 @@
+/* ONNX files to and from the IR. */
+#ifndef GQAC_ONNX_ONNX_H
+#define GQAC_ONNX_ONNX_H
+
+#include "ir/ir.h"
+#include "ops/op.h"
+
+typedef struct onnx_options {
+    const char *model_root; /* folder that external data must lie beneath; NULL: the model's own */
+} onnx_options;
+
+/* One kind of thing the model uses that gqac does not support. */
+typedef struct onnx_unsupported {
+    const char *op;     /* "com.microsoft.MoE" */
+    const char *reason; /* "unknown op", "attribute smooth_softmax = 1 is not supported" */
+    int count;
+    const char *first;  /* name of the first such node */
+} onnx_unsupported;
+
+/* Filled by onnx_import as far as it got; lives in the module's arena. */
+typedef struct onnx_report {
+    int64_t ir_version;
+    int64_t opset;          /* of the default domain */
+    const char *producer;
+    int n_ops;
+    const char **ops;       /* distinct op names ("com.microsoft.X"), sorted; known or not */
+    int *op_counts;         /* nodes of each, nested graphs included */
+    int n_unsupported;
+    onnx_unsupported *unsupported; /* sorted by op, then reason */
+} onnx_report;
+
+/* The mapped files behind the module's constants. */
+typedef struct onnx_files onnx_files;
+void onnx_files_close(onnx_files *files);
+
+/* Imports a model: one ONNX node becomes one IR node in its newest form; functions are inlined
+ * unless their op is native; unknown ops, attribute values and inputs are all collected into
+ * report and named together in one UNSUPPORTED error. The module, in `arena`, refers to `files`,
+ * which the caller closes after it is done with the module. INVALID_MODEL, UNSUPPORTED, LIMIT for
+ * content (external data included), IO when the model itself cannot be read. */
+gqac_status onnx_import(const char *path, const onnx_options *options, gqac_arena *arena,
+                        ir_module **module, onnx_files **files, onnx_report *report,
+                        gqac_diag *diag);
+/* SHA-256 over the model file and the external data it uses, in order of first use. */
+gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_diag *diag);
+
+/* Reads a serialized TensorProto (the .pb files of ONNX node tests). Data and name are copied to the
+ * arena; *name may be "". IO, INVALID_INPUT. */
+gqac_status onnx_read_tensor(const char *path, gqac_arena *arena, gqac_tensor *tensor,
+                             const char **name, gqac_diag *diag);
+
+/* Writes a module of ONNX ops as an ONNX file, whole or not at all. UNSUPPORTED naming the first op
+ * that is not ONNX. Data over 1 GiB in all goes to `<path>.data`. */
+gqac_status onnx_export(const ir_module *module, const char *path, gqac_diag *diag);
+
+#endif

@@ -138,7 +138,7 @@ gqac_status op_cast_infer(ir_node *node, gqac_dtype to, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 0, OP_ANY, diag));
     if (to != GQAC_NONE && !OP_IN(OP_ANY, to))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a cast to %s", gqac_dtype_name(to));
-    bool passes = OP_IN(OP_INTS | OP_BIT(BOOL), type.dtype) && OP_IN(OP_INDICES, to);
+    bool passes = OP_IN(OP_INDICES | OP_BIT(BOOL), type.dtype) && OP_IN(OP_INDICES, to);
     type.dtype = to;
     GQAC_TRY(op_set_type_like(node, 0, type, diag));
     return passes ? op_pass_elements(node, 0, 0, diag) : GQAC_OK;

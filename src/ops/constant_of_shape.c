@@ -29,7 +29,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     }
     GQAC_TRY(op_set_type(node, 0, value->dtype, (int)known, dims, diag));
     length = 1;
-    if (known > 1 || !OP_IN(OP_INTS | OP_BIT(BOOL), value->dtype) || value->dtype == GQAC_U64 ||
+    if (known > 1 || !OP_IN(OP_INDICES | OP_BIT(BOOL), value->dtype) ||
         (known == 1 && !ir_dim_is_const(dims[0], &length)) || length < 0 ||
         length > OP_MAX_ELEMENTS)
         return GQAC_OK;

@@ -264,16 +264,11 @@ gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor 
     return GQAC_OK;
 }
 
-/* Products of a tensor's dims fit unless another dim is 0; then they wrap and are not used. */
-static int64_t times(int64_t a, int64_t b) {
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
-
 int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {
     int64_t step = 1;
     for (int i = rank - 1; i >= 0; i--) {
         strides[i] = step;
-        step = times(step, dims[i]);
+        step *= dims[i];
     }
     return step;
 }
@@ -281,7 +276,7 @@ int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {
 int64_t op_product(const int64_t *dims, int from, int to) {
     int64_t product = 1;
     for (int i = from; i < to; i++)
-        product = times(product, dims[i]);
+        product *= dims[i];
     return product;
 }
 

@@ -99,8 +99,11 @@ gqac_status op_set_elements(ir_node *node, int index, int64_t n, const ir_dim *c
         return GQAC_OK;
     bool old = value->elements && value->n_elements == n, same = old, any = false;
     const ir_dim *merged[OP_MAX_ELEMENTS];
+    bool narrow = value->type.dtype == GQAC_I32;
     for (int64_t i = 0; i < n; i++) {
-        merged[i] = elements[i] ? elements[i] : old ? value->elements[i] : NULL;
+        int64_t known;
+        bool wraps = narrow && ir_dim_is_const(elements[i], &known) && known != (int32_t)known;
+        merged[i] = elements[i] && !wraps ? elements[i] : old ? value->elements[i] : NULL;
         any = any || merged[i];
         same = same && merged[i] == value->elements[i];
     }
@@ -122,9 +125,8 @@ int64_t op_elements(const ir_node *node, int input, int64_t max, const ir_dim **
     const gqac_tensor *constant = value->constant;
     if (constant) {
         int64_t n = constant->rank == 1 ? constant->dims[0] : 1;
-        bool ints = OP_IN(OP_INTS | OP_BIT(BOOL), constant->dtype);
-        if (constant->rank > 1 || n > max || !ints || constant->dtype == GQAC_U64 ||
-            (n > 0 && !constant->data))
+        bool ints = OP_IN(OP_INDICES | OP_BIT(BOOL), constant->dtype);
+        if (constant->rank > 1 || n > max || !ints || (n > 0 && !constant->data))
             return -1;
         for (int64_t i = 0; i < n; i++)
             out[i] = ir_dim_const(op_dims(node), op_get_i64(constant, i));

@@ -14,7 +14,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want(call, 0, GQAC_NONE));
-    GQAC_TRY(op_output(call, 0, GQAC_I64, 0, NULL));
+    GQAC_TRY(op_output(call, 0, GQAC_I64, 0, (int64_t[]){0}));
     *(int64_t *)call->out[0].data = gqac_tensor_count(call->in[0]);
     return GQAC_OK;
 }

@@ -1,0 +1,86 @@
+/* expand: every composite that `claim` left to it is replaced by what its own row builds, one
+ * level. What comes out is typed at once, and checked against the types of the outputs it replaces.
+ * New nodes keep the name of the node they come from, so that messages still lead to the file. */
+#include "passes/rewrite.h"
+
+#include <string.h>
+
+const char pass_to_expand[] = "expand";
+
+static gqac_status settle(pass_context *context, const ir_node *node, ir_node *from) {
+    for (ir_node *n = from; n != node; n = n->next) {
+        if (!n->name)
+            n->name = node->name;
+        GQAC_TRY(pass_infer_node(n, context->diag));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status take_over(pass_context *context, const ir_node *node, ir_value *const *results) {
+    for (int i = 0; i < node->n_outputs; i++) {
+        ir_value *old = node->outputs[i], *by = results[i];
+        if (!old || ir_value_unused(old))
+            continue;
+        if (!by)
+            return pass_fail(node, context->diag, GQAC_INTERNAL,
+                             "expanding gave nothing for output %d", i);
+        const bool dtype = old->type.dtype == GQAC_NONE || by->type.dtype == GQAC_NONE ||
+                           old->type.dtype == by->type.dtype;
+        const bool rank =
+            old->type.rank < 0 || by->type.rank < 0 || old->type.rank == by->type.rank;
+        if (!dtype || !rank)
+            return pass_fail(node, context->diag, GQAC_INTERNAL,
+                             "expanding gave another type for output %d: %s of rank %d, not %s of "
+                             "rank %d",
+                             i, gqac_dtype_name(by->type.dtype), by->type.rank,
+                             gqac_dtype_name(old->type.dtype), old->type.rank);
+        ir_value_replace(old, by);
+    }
+    return GQAC_OK;
+}
+
+gqac_status pass_expand_node(pass_context *context, ir_node *node) {
+    char name[128];
+    if (!op_of(node)->expand)
+        return pass_fail(node, context->diag, GQAC_UNSUPPORTED,
+                         "target %s has no kernel for %s, and it cannot be expanded",
+                         context->target ? context->target->name : "?",
+                         pass_op_name(node, name, sizeof name));
+    ir_value **results =
+        GQAC_ARENA_ARRAY(context->module->arena, ir_value *, (size_t)node->n_outputs);
+    if (!results)
+        return gqac_diag_oom(context->diag, "an expansion");
+    ir_builder b = {.graph = node->graph, .before = node, .diag = context->diag};
+    ir_node *prev = node->prev;
+    op_of(node)->expand(&b, node, &context->options, results);
+    if (b.status != GQAC_OK) {
+        if (context->diag && !context->diag->where[0])
+            gqac_diag_where(context->diag, "node '%s' (%s)", node->name ? node->name : "",
+                            pass_op_name(node, name, sizeof name));
+        return b.status;
+    }
+    GQAC_TRY(settle(context, node, prev ? prev->next : node->graph->first));
+    GQAC_TRY(take_over(context, node, results));
+    ir_node_remove(node);
+    context->changed++;
+    return GQAC_OK;
+}
+
+static gqac_status visit(void *arg, ir_node *node) {
+    const bool wanted = node->kernel && strcmp(node->kernel, pass_to_expand) == 0;
+    return wanted ? pass_expand_node(arg, node) : GQAC_OK;
+}
+
+static gqac_status run(pass_context *context) {
+    return ir_graph_walk(context->module->graph, visit, context);
+}
+
+const gqac_pass pass_expand = {
+    .name = "expand",
+    .summary = "replace what no kernel took by simpler ops, one level",
+    .needs = PASS_TYPED | PASS_LOWERED,
+    .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .again = &pass_claim,
+    .run = run,
+};

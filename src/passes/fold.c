@@ -1,0 +1,208 @@
+/* fold: what depends on constants only is computed now, by the op's own eval, so with the same
+ * bits; integer tensors whose symbolic elements all turned out constant become constants too.
+ *
+ * A node is left alone when its result would be large (beyond FOLD_MOST, or more than FOLD_GROWTH
+ * times its inputs unless small: weights stay packed), when its eval fails (it may never run), or
+ * when its row says so. Nodes are visited in order, so one sweep folds whole chains. */
+#include "passes/rewrite.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "ops/shared.h"
+
+enum {
+    FOLD_MOST = 64 << 20,  /* bytes of one result */
+    FOLD_SMALL = 64 << 10, /* bytes that are always fine */
+    FOLD_GROWTH = 4,
+};
+
+typedef struct folder {
+    pass_context *context;
+    size_t room; /* bytes that may still be made in this run; a bound for hostile graphs */
+} folder;
+
+static const size_t fold_room = (size_t)1 << 30;
+
+static gqac_status replace_by(pass_context *context, ir_value *old, const gqac_tensor *tensor) {
+    ir_value *constant = ir_graph_add_constant(old->graph, old->name, tensor);
+    if (!constant)
+        return gqac_diag_oom(context->diag, "a folded constant");
+    ir_value_replace(old, constant);
+    context->changed++;
+    return GQAC_OK;
+}
+
+/* ---- symbolic elements ------------------------------------------------------------------------
+ */
+
+static bool constant_elements(const ir_value *value, int64_t *elements) {
+    const gqac_dtype dtype = value->type.dtype;
+    const int rank = value->type.rank;
+    if (!value->elements || ir_value_unused(value) || value->n_elements > OP_MAX_ELEMENTS)
+        return false;
+    if (!OP_IN(OP_INTS | OP_BIT(BOOL), dtype) || dtype == GQAC_U64 || rank < 0 || rank > 1)
+        return false;
+    for (int64_t i = 0; i < value->n_elements; i++)
+        if (!ir_dim_is_const(value->elements[i], &elements[i]))
+            return false;
+    return rank == 1 || value->n_elements == 1;
+}
+
+static gqac_status fold_elements(pass_context *context, ir_value *value) {
+    int64_t elements[OP_MAX_ELEMENTS];
+    gqac_tensor tensor = {.dtype = value->type.dtype, .rank = value->type.rank};
+    if (!constant_elements(value, elements))
+        return GQAC_OK;
+    tensor.dims[0] = value->n_elements;
+    tensor.data = gqac_arena_calloc(context->module->arena, 1, gqac_tensor_bytes(&tensor));
+    if (!tensor.data)
+        return gqac_diag_oom(context->diag, "a folded constant");
+    for (int64_t i = 0; i < value->n_elements; i++) {
+        op_put_i64(&tensor, i, elements[i]);
+        if (op_get_i64(&tensor, i) != elements[i])
+            return GQAC_OK; /* does not fit: leave it to the run time */
+    }
+    return replace_by(context, value, &tensor);
+}
+
+/* ---- evaluation -------------------------------------------------------------------------------
+ */
+
+static bool foldable(const ir_node *node) {
+    bool used = false;
+    if (node->op->flags & (IR_OP_EFFECT | IR_OP_NO_FOLD | IR_OP_RETURN))
+        return false;
+    if (!op_of(node)->eval || pass_holds_graphs(node))
+        return false;
+    for (int i = 0; i < node->n_inputs; i++)
+        if (node->inputs[i].value && !pass_constant(node->inputs[i].value))
+            return false;
+    for (int i = 0; i < node->n_outputs; i++)
+        used = used || (node->outputs[i] && !ir_value_unused(node->outputs[i]));
+    return used;
+}
+
+/* Bytes a type takes; false when it is not known or out of range. */
+static bool type_bytes(const ir_type *type, size_t *bytes) {
+    int64_t dims[GQAC_MAX_RANK];
+    if (type->dtype == GQAC_NONE || type->rank < 0)
+        return false;
+    for (int i = 0; i < type->rank; i++)
+        if (!ir_dim_is_const(type->dims[i], &dims[i]))
+            return false;
+    return gqac_shape_bytes(type->dtype, type->rank, dims, bytes, NULL) == GQAC_OK;
+}
+
+/* The most bytes the results of a node may take. */
+static size_t limit_of(const ir_node *node) {
+    size_t sum = 0;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const gqac_tensor *t = pass_constant(node->inputs[i].value);
+        if (t && !gqac_add_size(sum, gqac_tensor_bytes(t), &sum))
+            return FOLD_MOST;
+    }
+    if (sum > FOLD_MOST / FOLD_GROWTH)
+        return FOLD_MOST;
+    return sum * FOLD_GROWTH > FOLD_SMALL ? sum * FOLD_GROWTH : FOLD_SMALL;
+}
+
+/* Sums what is known of the results; *known false when some of it is not. */
+static size_t results_of(const ir_node *node, bool *known) {
+    size_t sum = 0, bytes;
+    *known = true;
+    for (int i = 0; i < node->n_outputs; i++) {
+        if (!node->outputs[i])
+            continue;
+        if (!type_bytes(&node->outputs[i]->type, &bytes))
+            *known = false;
+        else if (!gqac_add_size(sum, bytes, &sum))
+            return SIZE_MAX;
+    }
+    return sum;
+}
+
+static bool fits_type(const ir_value *value, const gqac_tensor *tensor) {
+    const ir_type *type = &value->type;
+    return (type->dtype == GQAC_NONE || type->dtype == tensor->dtype) &&
+           (type->rank < 0 || type->rank == tensor->rank);
+}
+
+static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *results, size_t limit) {
+    for (int i = 0; i < node->n_outputs; i++) {
+        ir_value *value = node->outputs[i];
+        if (!value || ir_value_unused(value))
+            continue;
+        gqac_tensor tensor = results[i];
+        const size_t bytes = gqac_tensor_bytes(&tensor);
+        if (bytes > limit || bytes > f->room)
+            continue;
+        if (!fits_type(value, &tensor))
+            return pass_fail(node, f->context->diag, GQAC_INTERNAL,
+                             "folding %%%s gave another type than infer", value->name);
+        tensor.data = gqac_arena_copy(f->context->module->arena, tensor.data, bytes);
+        if (!tensor.data)
+            return gqac_diag_oom(f->context->diag, "a folded constant");
+        f->room -= bytes;
+        GQAC_TRY(replace_by(f->context, value, &tensor));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status evaluate(folder *f, const ir_node *node, size_t limit, bool known,
+                            gqac_arena *scratch) {
+    const gqac_tensor **in = GQAC_ARENA_ARRAY(scratch, const gqac_tensor *, (size_t)node->n_inputs);
+    gqac_tensor *out = GQAC_ARENA_ARRAY(scratch, gqac_tensor, (size_t)node->n_outputs);
+    gqac_diag diag = {0};
+    if (!in || !out)
+        return gqac_diag_oom(f->context->diag, "folding");
+    for (int i = 0; i < node->n_inputs; i++)
+        in[i] = pass_constant(node->inputs[i].value);
+    gqac_status status = op_eval(node, in, out, scratch, &diag);
+    if (status == GQAC_OK)
+        return keep(f, node, out, limit);
+    /* A result of unknown size that exceeds the budget of `scratch` fails like short memory. */
+    if (status == GQAC_INTERNAL || (status == GQAC_NO_MEMORY && known)) {
+        if (f->context->diag)
+            *f->context->diag = diag;
+        return status;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status fold_node(folder *f, const ir_node *node) {
+    bool known;
+    if (!foldable(node))
+        return GQAC_OK;
+    const size_t limit = limit_of(node), bytes = results_of(node, &known);
+    if (bytes > limit || bytes > f->room)
+        return GQAC_OK;
+    const size_t operands = (size_t)(node->n_inputs + node->n_outputs) * sizeof(gqac_tensor);
+    gqac_arena *scratch = gqac_arena_create(known ? 0 : limit + operands + FOLD_SMALL);
+    if (!scratch)
+        return gqac_diag_oom(f->context->diag, "folding");
+    gqac_status status = evaluate(f, node, limit, known, scratch);
+    gqac_arena_free(scratch);
+    return status;
+}
+
+static gqac_status visit(void *arg, ir_node *node) {
+    folder *f = arg;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i] && !(node->op->flags & IR_OP_EFFECT))
+            GQAC_TRY(fold_elements(f->context, node->outputs[i]));
+    return fold_node(f, node);
+}
+
+static gqac_status run(pass_context *context) {
+    folder f = {.context = context, .room = fold_room};
+    return ir_graph_walk(context->module->graph, visit, &f);
+}
+
+const gqac_pass pass_fold = {
+    .name = "fold",
+    .summary = "compute what depends on constants only (part of tidy)",
+    .needs = PASS_TYPED,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run,
+};

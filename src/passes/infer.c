@@ -1,0 +1,31 @@
+/* infer: the types of all values, and the symbolic elements of small integer tensors, from the
+ * inputs on. A node that holds graphs is asked before them (it may type their inputs) and after
+ * each of them (it takes types from their results). Idempotent: what is known is never lost. */
+#include "passes/rewrite.h"
+
+static gqac_status visit(void *arg, ir_node *node) {
+    gqac_diag *diag = arg;
+    if (!(node->op->flags & IR_OP_RETURN))
+        return op_infer(node, diag);
+    ir_node *holder = node->graph->parent;
+    return holder ? op_infer(holder, diag) : GQAC_OK;
+}
+
+gqac_status pass_infer_node(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_infer(node, diag));
+    ir_graph *graph;
+    for (int at = 0; (graph = pass_next_graph(node, &at));)
+        GQAC_TRY(ir_graph_walk_all(graph, visit, diag));
+    return GQAC_OK;
+}
+
+static gqac_status run(pass_context *context) {
+    return ir_graph_walk_all(context->module->graph, visit, context->diag);
+}
+
+const gqac_pass pass_infer = {
+    .name = "infer",
+    .summary = "types and symbolic dims of all values (part of tidy)",
+    .gives = PASS_TYPED,
+    .run = run,
+};

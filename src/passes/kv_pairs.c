@@ -1,0 +1,129 @@
+/* Which graph inputs are pasts of which graph results. Schemas tell it: an operand "past_key" goes
+ * with the output "present_key" of the same node, whatever the op. Attention that is spelt out in
+ * simple ops has no such node; then names tell it (past_key_values.0.key, present.0.key). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "passes/rewrite.h"
+
+typedef struct named_result {
+    const char *name;
+    int index;
+} named_result;
+
+typedef struct finder {
+    const ir_graph *graph;
+    named_result *results; /* by name */
+    int n_results;
+} finder;
+
+static int compare_results(const void *a, const void *b) {
+    const named_result *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+    return order ? order : x->index - y->index;
+}
+
+/* Which result of the graph a value is; -1 when it is none. */
+static int result_of(const ir_graph *graph, const ir_value *value) {
+    int least = -1;
+    for (const ir_use *use = value ? value->uses : NULL; use; use = use->next) {
+        const int index = use->node == graph->ret ? (int)(use - graph->ret->inputs) : -1;
+        if (index >= 0 && (least < 0 || index < least))
+            least = index;
+    }
+    return least;
+}
+
+/* The output of use->node that goes with the operand `use`: "present" + what follows "past". */
+static const ir_value *present_of(const ir_use *use) {
+    const ir_node *node = use->node;
+    char past[64], name[64], present[80];
+    ir_schema_name(node->op->inputs, (int)(use - node->inputs), past, sizeof past);
+    if (strncmp(past, "past", 4) != 0)
+        return NULL;
+    snprintf(present, sizeof present, "present%s", past + 4);
+    for (int i = 0; i < node->n_outputs; i++) {
+        ir_schema_name(node->op->outputs, i, name, sizeof name);
+        if (strcmp(name, present) == 0)
+            return node->outputs[i];
+    }
+    return NULL;
+}
+
+static int by_schema(const finder *f, const ir_value *input) {
+    int least = -1;
+    for (const ir_use *use = input->uses; use; use = use->next) {
+        const int index = result_of(f->graph, present_of(use));
+        if (index >= 0 && (least < 0 || index < least))
+            least = index;
+    }
+    return least;
+}
+
+static int by_name(const finder *f, const ir_value *input) {
+    const char *dot = strchr(input->name, '.');
+    char name[256];
+    if (strncmp(input->name, "past", 4) != 0 || !dot || strlen(dot) > sizeof name - 16)
+        return -1;
+    snprintf(name, sizeof name, "present%s", dot);
+    int low = 0, high = f->n_results;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (strcmp(f->results[middle].name, name) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < f->n_results && strcmp(f->results[low].name, name) == 0 ? f->results[low].index
+                                                                         : -1;
+}
+
+/* Dim `axis` of the past, or of the present when the past does not tell; 0 when neither does. */
+static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
+    int64_t dim;
+    if (past->type.rank == 4 && ir_dim_is_const(past->type.dims[axis], &dim))
+        return dim;
+    if (present->type.rank == 4 && ir_dim_is_const(present->type.dims[axis], &dim))
+        return dim;
+    return 0;
+}
+
+static gqac_status list_results(finder *f, gqac_arena *arena) {
+    f->n_results = f->graph->ret->n_inputs;
+    f->results = GQAC_ARENA_ARRAY(arena, named_result, (size_t)f->n_results + 1);
+    if (!f->results)
+        return GQAC_NO_MEMORY;
+    for (int i = 0; i < f->n_results; i++)
+        f->results[i] = (named_result){f->graph->result_names[i], i};
+    if (f->n_results)
+        qsort(f->results, (size_t)f->n_results, sizeof *f->results, compare_results);
+    return GQAC_OK;
+}
+
+gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots,
+                               int *n) {
+    finder f = {.graph = module->graph};
+    const int n_inputs = f.graph->n_inputs;
+    *slots = GQAC_ARENA_ARRAY(arena, kv_slot, (size_t)n_inputs + 1);
+    *n = 0;
+    if (!*slots)
+        return GQAC_NO_MEMORY;
+    GQAC_TRY(list_results(&f, arena));
+    for (int i = 0; i < n_inputs; i++) {
+        const ir_value *past = f.graph->inputs[i];
+        if (past->type.rank >= 0 && past->type.rank != 4)
+            continue;
+        int at = by_schema(&f, past);
+        at = at < 0 ? by_name(&f, past) : at;
+        if (at < 0)
+            continue;
+        const ir_value *present = f.graph->ret->inputs[at].value;
+        (*slots)[(*n)++] = (kv_slot){.past = past->name,
+                                     .present = f.graph->result_names[at],
+                                     .heads = dim_of(past, present, 1),
+                                     .head_size = dim_of(past, present, 3),
+                                     .dtype = past->type.dtype};
+    }
+    return GQAC_OK;
+}

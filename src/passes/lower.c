@@ -1,0 +1,30 @@
+/* lower: ops that exist in files only for their meaning (the attention ops of every domain) become
+ * our own few, by their own rows, whatever the target. What they expand to may need lowering again;
+ * rows build simpler ops only, so a few sweeps end it. */
+#include "passes/rewrite.h"
+
+enum { MAX_LEVELS = 16 };
+
+static gqac_status visit(void *arg, ir_node *node) {
+    return node->op->flags & IR_OP_LOWER ? pass_expand_node(arg, node) : GQAC_OK;
+}
+
+static gqac_status run(pass_context *context) {
+    for (int level = 0; level < MAX_LEVELS; level++) {
+        const size_t before = context->changed;
+        GQAC_TRY(ir_graph_walk(context->module->graph, visit, context));
+        if (context->changed == before)
+            return GQAC_OK;
+    }
+    GQAC_FAIL(context->diag, GQAC_INTERNAL, "an op is lowered to itself");
+}
+
+const gqac_pass pass_lower = {
+    .name = "lower",
+    .summary = "attention ops of every domain become our own few",
+    .needs = PASS_TYPED,
+    .gives = PASS_LOWERED,
+    .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .run = run,
+};

@@ -1,0 +1,81 @@
+/* Passes: named, deterministic, idempotent rewrites of a module, run by one runner that checks
+ * their conditions, verifies the graph and sweeps dead nodes after each. The order is pipeline.c.*/
+#ifndef GQAC_PASSES_PASS_H
+#define GQAC_PASSES_PASS_H
+
+#include "ir/ir.h"
+#include "ops/op.h"
+#include "targets/target.h"
+
+/* Facts about the module that passes need, give and break; checked by the runner. */
+enum {
+    PASS_TYPED = 1,    /* every value that can have a type has one */
+    PASS_LOWERED = 2,  /* no op flagged IR_OP_LOWER is left */
+    PASS_STATEFUL = 4, /* past/present pairs are sequence state */
+    PASS_CLAIMED = 8,  /* every node has a kernel */
+    PASS_ORDERED = 16, /* the node order is final */
+    PASS_PLANNED = 32, /* every value has a slot */
+    PASS_ONNX = 64,    /* only ONNX ops (domains "" and "com.microsoft"): can be exported */
+};
+
+typedef struct pass_context {
+    ir_module *module;
+    const gqac_target *target;
+    op_options options;
+    unsigned facts; /* PASS_* that hold now */
+    gqac_diag *diag;
+    /* Set by the runner. */
+    size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
+    const char *const *disable; /* as in the request: tidy leaves out those parts */
+} pass_context;
+
+typedef struct gqac_pass {
+    const char *name;
+    const char *summary; /* one line for --list-passes */
+    unsigned needs;
+    unsigned gives;  /* holds after it; what can be checked is looked at, not believed */
+    unsigned breaks; /* holds no more when it changed something */
+    bool retidy;     /* run tidy after it when it changed something */
+    bool sequences;  /* only when past and present become sequence state */
+    const struct gqac_pass *again; /* when it changed something, go on with that earlier pass */
+    gqac_status (*run)(pass_context *context);
+} gqac_pass;
+
+/* The passes of one file each: pass_<name>. */
+extern const gqac_pass pass_infer, pass_fold, pass_simplify; /* the parts of tidy */
+extern const gqac_pass pass_tidy, pass_lower, pass_stateful, pass_claim, pass_expand, pass_order,
+    pass_plan;
+
+/* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
+void pass_sweep(ir_module *module);
+/* Expands one node one level by its own row and replaces it. */
+gqac_status pass_expand_node(pass_context *context, ir_node *node);
+
+/* Past/present pairs of an imported, tidied or lowered graph, in the order of the graph inputs: an
+ * input "past_X" of a node whose output "present_X" is a graph result, and, for attention spelt out
+ * in simple ops, inputs and results named past…N.key and present.N.key. heads and head_size are 0
+ * when the types do not tell. The list lives in `arena`, names in the module. */
+gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
+/* The nodes that make rows of one call depend on each other, in order: empty proves that results do
+ * not depend on how tokens are split into calls. Asks of the tidied graph, before `lower`: there,
+ * an attention op stands for all that reaches other rows through KV state. */
+gqac_status pass_check_invariance(const ir_module *module, gqac_arena *arena,
+                                  const ir_node ***mixing, int *n);
+
+/* What to run and what to tell. All callbacks and lists may be NULL. */
+typedef struct pass_request {
+    bool stateful;              /* run `stateful` (sequences) or not (stateless run) */
+    const char *stop_after;     /* pass name: stops after its first run */
+    const char *const *disable; /* pass names, ends with NULL */
+    /* Called after "import" (before any pass) and after each pass that ran, in order. */
+    void (*after)(void *arg, const char *pass, const ir_module *module, double seconds);
+    void *arg;
+} pass_request;
+
+/* Runs the pipeline. USAGE when a name is unknown, when the pass to stop after does not run, or
+ * when a disabled pass is needed by a later one. */
+gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request);
+/* All passes in order, for --list-passes; ends with NULL. */
+extern const gqac_pass *const gqac_pipeline[];
+
+#endif

@@ -1,0 +1,70 @@
+/* What the passes share (see rewrite.h). */
+#include "passes/rewrite.h"
+
+#include <stdio.h>
+#include <string.h>
+
+ir_graph *pass_next_graph(const ir_node *node, int *at) {
+    const ir_attr_spec *specs = node->op->attrs;
+    for (; specs && specs[*at].name; ++*at)
+        if (specs[*at].kind == IR_ATTR_GRAPH && node->attrs[*at].graph)
+            return node->attrs[(*at)++].graph;
+    return NULL;
+}
+
+bool pass_holds_graphs(const ir_node *node) {
+    int at = 0;
+    return pass_next_graph(node, &at) != NULL;
+}
+
+ir_value *pass_operand(const ir_node *node, const char *name) {
+    char at[64];
+    for (int i = 0; i < node->n_inputs; i++) {
+        ir_schema_name(node->op->inputs, i, at, sizeof at);
+        if (strcmp(at, name) == 0)
+            return node->inputs[i].value;
+        if (ir_schema_kind(node->op->inputs, i) == IR_VARIADIC)
+            return NULL;
+    }
+    return NULL;
+}
+
+bool pass_same_type(const ir_value *a, const ir_value *b) {
+    if (a->type.dtype == GQAC_NONE || a->type.rank < 0 || !ir_type_equal(&a->type, &b->type))
+        return false;
+    for (int i = 0; i < a->type.rank; i++)
+        if (!a->type.dims[i])
+            return false;
+    return true;
+}
+
+const gqac_tensor *pass_constant(const ir_value *value) {
+    const gqac_tensor *tensor = value ? value->constant : NULL;
+    return tensor && (tensor->data || gqac_tensor_count(tensor) == 0) ? tensor : NULL;
+}
+
+bool pass_listed(const char *const *list, const char *name) {
+    for (; list && *list; list++)
+        if (strcmp(*list, name) == 0)
+            return true;
+    return false;
+}
+
+const char *pass_op_name(const ir_node *node, char *buffer, size_t size) {
+    const bool bare = !*node->op->domain || strcmp(node->op->domain, "gqac") == 0;
+    snprintf(buffer, size, "%s%s%s", bare ? "" : node->op->domain, bare ? "" : ".", node->op->name);
+    return buffer;
+}
+
+gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
+                      ...) {
+    char text[sizeof diag->what], name[128];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    gqac_diag_set(diag, status, "%s", text);
+    gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "",
+                    pass_op_name(node, name, sizeof name));
+    return status;
+}

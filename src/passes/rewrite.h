@@ -1,0 +1,29 @@
+/* What the passes share: walking nested graphs, operands by name, and equality of types. */
+#ifndef GQAC_PASSES_REWRITE_H
+#define GQAC_PASSES_REWRITE_H
+
+#include "passes/pass.h"
+
+/* The graphs a node holds: for (int at = 0; (graph = pass_next_graph(node, &at));) */
+ir_graph *pass_next_graph(const ir_node *node, int *at);
+bool pass_holds_graphs(const ir_node *node);
+/* The operand with that name in the schema; NULL when absent. Places are those of the schema, so a
+ * variadic operand has none. */
+ir_value *pass_operand(const ir_node *node, const char *name);
+/* dtype, rank and every dim are known and the same. */
+bool pass_same_type(const ir_value *a, const ir_value *b);
+/* A constant whose data is at hand (one of a dump may have none). */
+const gqac_tensor *pass_constant(const ir_value *value);
+/* What `claim` writes where a kernel's name would be, on composites that no kernel takes. */
+extern const char pass_to_expand[];
+/* op_infer for a node, its nested graphs first and last. */
+gqac_status pass_infer_node(ir_node *node, gqac_diag *diag);
+/* Is `name` in a list that ends with NULL (or is NULL)? */
+bool pass_listed(const char *const *list, const char *name);
+/* "com.microsoft.GroupQueryAttention", for messages. */
+const char *pass_op_name(const ir_node *node, char *buffer, size_t size);
+/* Fails with "node 'x' (Op)" as the place. */
+gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
+                      ...) GQAC_PRINTF(4, 5);
+
+#endif

@@ -1,0 +1,230 @@
+/* Runs the pipeline: checks the request and each pass's conditions, then verifies the graph and
+ * sweeps dead nodes after every pass. Facts that can be looked at in the graph are looked at after
+ * the pass that gives them; a pass whose needs do not hold is our bug unless the user disabled
+ * something. */
+#include <string.h>
+#include <time.h>
+
+#include "base/str.h"
+#include "passes/rewrite.h"
+
+enum { MAX_ROUNDS = 64 }; /* of claim and expand: each goes one level of composites down */
+
+typedef struct runner {
+    pass_context *context;
+    const pass_request *request;
+    bool stopped;
+} runner;
+
+/* ---- facts ------------------------------------------------------------------------------------
+ */
+
+static gqac_status is_onnx(void *arg, ir_node *node) {
+    (void)arg;
+    return strcmp(node->op->domain, "gqac") == 0 ? GQAC_MISMATCH : GQAC_OK;
+}
+
+static gqac_status is_lowered(void *arg, ir_node *node) {
+    (void)arg;
+    return node->op->flags & IR_OP_LOWER ? GQAC_MISMATCH : GQAC_OK;
+}
+
+static gqac_status is_claimed(void *arg, ir_node *node) {
+    (void)arg;
+    return node->kernel && node->claim ? GQAC_OK : GQAC_MISMATCH;
+}
+
+/* `holds` fails for a node that breaks the fact; NULL: the pass is believed. */
+static const struct fact {
+    unsigned bit;
+    const char *name;
+    ir_node_visitor *holds;
+} facts[] = {
+    {PASS_TYPED, "typed", NULL},           {PASS_LOWERED, "lowered", is_lowered},
+    {PASS_STATEFUL, "stateful", NULL},     {PASS_CLAIMED, "claimed", is_claimed},
+    {PASS_ORDERED, "ordered", NULL},       {PASS_PLANNED, "planned", NULL},
+    {PASS_ONNX, "only ONNX ops", is_onnx},
+};
+enum { N_FACTS = sizeof facts / sizeof *facts };
+
+/* Those of `bits` that hold as far as can be seen. */
+static unsigned checked(const ir_module *module, unsigned bits) {
+    for (int i = 0; i < N_FACTS; i++)
+        if (bits & facts[i].bit && facts[i].holds &&
+            ir_graph_walk(module->graph, facts[i].holds, NULL) != GQAC_OK)
+            bits &= ~facts[i].bit;
+    return bits;
+}
+
+static const char *fact_name(unsigned bits) {
+    for (int i = 0; i < N_FACTS; i++)
+        if (bits & facts[i].bit)
+            return facts[i].name;
+    return "?";
+}
+
+/* ---- the request ------------------------------------------------------------------------------
+ */
+
+static bool scheduled(const pass_request *request, const gqac_pass *pass) {
+    return (request->stateful || !pass->sequences) && !pass_listed(request->disable, pass->name);
+}
+
+static const gqac_pass *find_pass(const char *name) {
+    for (int i = 0; gqac_pipeline[i]; i++)
+        if (strcmp(gqac_pipeline[i]->name, name) == 0)
+            return gqac_pipeline[i];
+    return NULL;
+}
+
+static gqac_status unknown_pass(gqac_diag *diag, const char *name) {
+    gqac_str known = {0};
+    for (int i = 0; gqac_pipeline[i]; i++)
+        gqac_str_printf(&known, "%s%s", i ? " " : "", gqac_pipeline[i]->name);
+    gqac_diag_set(diag, GQAC_USAGE, "there is no pass '%s'", name);
+    if (!known.failed)
+        gqac_diag_rule(diag, "passes: %s", known.text);
+    gqac_str_free(&known);
+    return GQAC_USAGE;
+}
+
+static gqac_status check_names(const pass_request *request, gqac_diag *diag) {
+    for (const char *const *name = request->disable; name && *name; name++)
+        if (!find_pass(*name))
+            return unknown_pass(diag, *name);
+    if (!request->stop_after)
+        return GQAC_OK;
+    const gqac_pass *last = find_pass(request->stop_after);
+    if (!last)
+        return unknown_pass(diag, request->stop_after);
+    if (!scheduled(request, last))
+        GQAC_FAIL(diag, GQAC_USAGE, "cannot stop after pass '%s': it does not run here",
+                  last->name);
+    return GQAC_OK;
+}
+
+/* The disabled pass that would have given a fact. */
+static const gqac_pass *giver(const pass_request *request, unsigned bit) {
+    for (int i = 0; gqac_pipeline[i]; i++)
+        if (gqac_pipeline[i]->gives & bit && pass_listed(request->disable, gqac_pipeline[i]->name))
+            return gqac_pipeline[i];
+    return NULL;
+}
+
+/* Goes through the passes that will run. What a pass with `again` breaks, the passes it goes back
+ * to give again. */
+static gqac_status check_needs(const pass_request *request, unsigned have, gqac_diag *diag) {
+    for (int i = 0; gqac_pipeline[i]; i++) {
+        const gqac_pass *pass = gqac_pipeline[i];
+        if (!scheduled(request, pass))
+            continue;
+        const unsigned missing = pass->needs & ~have;
+        for (int k = 0; missing && k < N_FACTS; k++) {
+            const gqac_pass *by = missing & facts[k].bit ? giver(request, facts[k].bit) : NULL;
+            if (by) {
+                gqac_diag_set(diag, GQAC_USAGE, "pass '%s' cannot be disabled", by->name);
+                gqac_diag_rule(diag, "pass '%s' needs the graph %s", pass->name, facts[k].name);
+                return GQAC_USAGE;
+            }
+        }
+        if (missing)
+            GQAC_FAIL(diag, GQAC_INTERNAL,
+                      "pass '%s' needs the graph %s, and no pass before it "
+                      "gives that",
+                      pass->name, fact_name(missing));
+        have = (have & ~(pass->again ? 0 : pass->breaks)) | pass->gives;
+        if (request->stop_after && strcmp(request->stop_after, pass->name) == 0)
+            break;
+    }
+    return GQAC_OK;
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static gqac_status check_graph(const pass_context *context) {
+    if (ir_dims_failed(context->module->dims))
+        return gqac_diag_oom(context->diag, "dimensions");
+    return ir_verify(context->module, context->diag);
+}
+
+static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
+    pass_context *context = r->context;
+    const unsigned missing = pass->needs & ~context->facts;
+    if (missing) {
+        const bool chosen = r->request->disable && *r->request->disable;
+        gqac_diag_set(context->diag, chosen ? GQAC_USAGE : GQAC_INTERNAL,
+                      "pass '%s' needs the graph %s", pass->name, fact_name(missing));
+        if (chosen)
+            gqac_diag_hint(context->diag, "disable fewer passes");
+        return chosen ? GQAC_USAGE : GQAC_INTERNAL;
+    }
+    context->changed = 0;
+    GQAC_TRY(pass->run(context));
+    pass_sweep(context->module);
+    GQAC_TRY(check_graph(context));
+    if (context->changed)
+        context->facts &= ~pass->breaks;
+    context->facts |= checked(context->module, pass->gives);
+    return GQAC_OK;
+}
+
+static gqac_status run_pass(runner *r, const gqac_pass *pass) {
+    pass_context *context = r->context;
+    const double start = now();
+    gqac_status status = run_checked(r, pass);
+    if (status != GQAC_OK) {
+        gqac_diag_where(context->diag, "pass %s", pass->name);
+        return status;
+    }
+    if (r->request->after)
+        r->request->after(r->request->arg, pass->name, context->module, now() - start);
+    r->stopped = r->request->stop_after && strcmp(r->request->stop_after, pass->name) == 0;
+    return GQAC_OK;
+}
+
+static int place_of(const gqac_pass *pass) {
+    for (int i = 0; gqac_pipeline[i]; i++)
+        if (gqac_pipeline[i] == pass)
+            return i;
+    return 0;
+}
+
+static gqac_status run_all(runner *r) {
+    pass_context *context = r->context;
+    int rounds = 0;
+    for (int i = 0; gqac_pipeline[i] && !r->stopped; i++) {
+        const gqac_pass *pass = gqac_pipeline[i];
+        if (!scheduled(r->request, pass))
+            continue;
+        GQAC_TRY(run_pass(r, pass));
+        const bool changed = context->changed > 0;
+        if (!r->stopped && changed && pass->retidy && scheduled(r->request, &pass_tidy))
+            GQAC_TRY(run_pass(r, &pass_tidy));
+        if (!r->stopped && changed && pass->again && scheduled(r->request, pass->again)) {
+            if (++rounds == MAX_ROUNDS)
+                GQAC_FAIL(context->diag, GQAC_INTERNAL, "pass '%s' never comes to an end",
+                          pass->name);
+            i = place_of(pass->again) - 1;
+        }
+    }
+    return GQAC_OK;
+}
+
+gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request) {
+    runner r = {.context = context, .request = request};
+    context->disable = request->disable;
+    GQAC_TRY(check_names(request, context->diag));
+    context->facts = checked(context->module, PASS_ONNX);
+    GQAC_TRY(check_needs(request, context->facts, context->diag));
+    GQAC_TRY(check_graph(context));
+    if (request->after)
+        request->after(request->arg, "import", context->module, 0);
+    return run_all(&r);
+}

@@ -1,0 +1,213 @@
+/* stateful: past/present pairs become sequence state.
+ *
+ * A pair is a graph input that concat_past_present takes as its past, and that node's output as a
+ * graph result. Slot i of the state is the i-th such input. The concat becomes kv_state (the token
+ * of the slot) and kv_append (writes the new rows, gives all rows); input and result go, and the
+ * last token becomes the result "state.i", so that appends are never dead. Lengths are the run
+ * time's own: see stateful_lengths.c. */
+#include "passes/stateful.h"
+
+#include <string.h>
+
+static bool is_concat(const ir_node *node) {
+    return op_is(node, "gqac", "concat_past_present");
+}
+
+/* ---- finding pairs ----------------------------------------------------------------------------
+ */
+
+static const char *result_name(const ir_graph *graph, const ir_value *value) {
+    for (const ir_use *use = value->uses; use; use = use->next)
+        if (use->node == graph->ret)
+            return graph->result_names[use - graph->ret->inputs];
+    return NULL;
+}
+
+/* The node that takes a graph input as its past and whose output is a result. */
+static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
+    for (const ir_use *use = past->uses; use; use = use->next) {
+        ir_node *node = use->node;
+        if (is_concat(node) && node->graph == graph && pass_operand(node, "past") == past &&
+            result_name(graph, node->outputs[0]))
+            return node;
+    }
+    return NULL;
+}
+
+static gqac_status find_pairs(stateful *s) {
+    const ir_graph *graph = s->graph;
+    s->pairs = GQAC_ARENA_ARRAY(s->scratch, struct stateful_pair, (size_t)graph->n_inputs + 1);
+    if (!s->pairs)
+        return gqac_diag_oom(s->context->diag, "past/present pairs");
+    for (int i = 0; i < graph->n_inputs; i++) {
+        ir_node *concat = concat_of(graph, graph->inputs[i]);
+        graph->inputs[i]->id = concat ? STATEFUL_PAST : 0;
+        if (concat)
+            s->pairs[s->n_pairs++] = (struct stateful_pair){graph->inputs[i], concat,
+                                                            result_name(graph, concat->outputs[0])};
+    }
+    return GQAC_OK;
+}
+
+static gqac_status no_pairs(const stateful *s) {
+    gqac_diag *diag = s->context->diag;
+    kv_slot *slots;
+    int named = 0;
+    if (pass_find_kv_pairs(s->context->module, s->scratch, &slots, &named) != GQAC_OK)
+        return gqac_diag_oom(diag, "past/present pairs");
+    if (named)
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "the KV cache of the model ('%s' and %d more) is not read by an attention op",
+                      slots[0].past, named - 1);
+    else
+        gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no KV cache");
+    gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
+    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
+    return GQAC_UNSUPPORTED;
+}
+
+/* A past that no pair took would be wrong silently. */
+static gqac_status check_complete(const stateful *s) {
+    const ir_graph *graph = s->graph;
+    for (int i = 0; i < graph->n_inputs; i++) {
+        const ir_value *input = graph->inputs[i];
+        if (input->id != STATEFUL_PAST && strncmp(input->name, "past", 4) == 0)
+            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
+                      "input '%s' is no KV cache that an attention op reads and gives back as a "
+                      "graph output",
+                      input->name);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status check_none_left(void *arg, ir_node *node) {
+    if (!is_concat(node))
+        return GQAC_OK;
+    return pass_fail(node, arg, GQAC_UNSUPPORTED,
+                     "attention whose keys and values are not a past/present pair of the graph");
+}
+
+/* ---- pairs to state ---------------------------------------------------------------------------
+ */
+
+static gqac_status read_shape(const stateful *s, const struct stateful_pair *pair, int axis,
+                              int64_t *dim) {
+    const ir_value *fresh = pass_operand(pair->concat, "new");
+    if (pair->past->type.rank == 4 && ir_dim_is_const(pair->past->type.dims[axis], dim))
+        return GQAC_OK;
+    if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[axis], dim))
+        return GQAC_OK;
+    return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
+                     "the %s of input '%s' is not constant", axis == 1 ? "heads" : "head size",
+                     pair->past->name);
+}
+
+static gqac_status describe(const stateful *s, const struct stateful_pair *pair, int slot,
+                            ir_node *state) {
+    int64_t heads, size;
+    GQAC_TRY(read_shape(s, pair, 1, &heads));
+    GQAC_TRY(read_shape(s, pair, 3, &size));
+    ir_attr_set_int(state, "slot", slot);
+    ir_attr_set_int(state, "heads", heads);
+    ir_attr_set_int(state, "head_size", size);
+    ir_attr_set_dtype(state, "dtype", pair->past->type.dtype);
+    if (!ir_attr_set_string(state, "past", pair->past->name) ||
+        !ir_attr_set_string(state, "present", pair->present))
+        return gqac_diag_oom(s->context->diag, "KV state");
+    return GQAC_OK;
+}
+
+/* Gives the last token of the slot. */
+static gqac_status make_state(stateful *s, int slot, ir_value **token) {
+    const struct stateful_pair *pair = &s->pairs[slot];
+    gqac_diag *diag = s->context->diag;
+    ir_builder b = {.graph = s->graph, .before = pair->concat, .diag = diag};
+    ir_node *state = op_build(&b, "gqac", "kv_state", 0, NULL, 1);
+    ir_value *operands[] = {ir_build_result(&b, state, 0), pass_operand(pair->concat, "new"),
+                            s->past_len, s->new_len};
+    ir_node *append = op_build(&b, "gqac", "kv_append", 4, operands, 2);
+    if (b.status != GQAC_OK)
+        return b.status;
+    GQAC_TRY(describe(s, pair, slot, state));
+    ir_attr_set_int(append, "slot", slot);
+    state->name = append->name = pair->concat->name;
+    GQAC_TRY(op_infer(state, diag));
+    GQAC_TRY(op_infer(append, diag));
+    ir_value_replace(pair->concat->outputs[0], append->outputs[1]);
+    ir_node_remove(pair->concat);
+    s->context->changed++;
+    *token = append->outputs[0];
+    return GQAC_OK;
+}
+
+/* Results but the presents, then the tokens. */
+static gqac_status set_results(stateful *s, ir_value *const *tokens) {
+    const ir_node *ret = s->graph->ret;
+    const size_t most = (size_t)(ret->n_inputs + s->n_pairs);
+    ir_value **values = GQAC_ARENA_ARRAY(s->scratch, ir_value *, most);
+    const char **names = GQAC_ARENA_ARRAY(s->scratch, const char *, most);
+    int n = 0;
+    bool ok = values && names;
+    for (int i = 0; ok && i < ret->n_inputs; i++) {
+        ir_value *value = ret->inputs[i].value;
+        if (value->def && op_is(value->def, "gqac", "kv_append"))
+            continue;
+        values[n] = value;
+        names[n++] = s->graph->result_names[i];
+    }
+    for (int i = 0; ok && i < s->n_pairs; i++) {
+        values[n] = tokens[i];
+        names[n] = gqac_arena_printf(s->scratch, "state.%d", i);
+        ok = names[n++] != NULL;
+    }
+    if (!ok || !ir_graph_set_results(s->graph, n, values, names))
+        return gqac_diag_oom(s->context->diag, "results");
+    return GQAC_OK;
+}
+
+static gqac_status convert(stateful *s) {
+    GQAC_TRY(find_pairs(s));
+    if (!s->n_pairs)
+        return no_pairs(s);
+    GQAC_TRY(check_complete(s));
+    GQAC_TRY(stateful_lengths(s));
+    ir_value **tokens = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)s->n_pairs);
+    if (!tokens)
+        return gqac_diag_oom(s->context->diag, "KV state");
+    for (int i = 0; i < s->n_pairs; i++)
+        GQAC_TRY(make_state(s, i, &tokens[i]));
+    GQAC_TRY(set_results(s, tokens));
+    pass_sweep(s->context->module);
+    GQAC_TRY(ir_graph_walk(s->graph, check_none_left, s->context->diag));
+    return stateful_inputs(s);
+}
+
+static bool has_state(const ir_graph *graph) {
+    for (const ir_node *node = graph->first; node; node = node->next)
+        if (op_is(node, "gqac", "kv_state"))
+            return true;
+    return false;
+}
+
+static gqac_status run(pass_context *context) {
+    stateful s = {.context = context, .graph = context->module->graph};
+    if (has_state(s.graph))
+        return GQAC_OK; /* it ran before */
+    s.scratch = gqac_arena_create(0);
+    if (!s.scratch)
+        return gqac_diag_oom(context->diag, "KV state");
+    gqac_status status = convert(&s);
+    gqac_arena_free(s.scratch);
+    return status;
+}
+
+const gqac_pass pass_stateful = {
+    .name = "stateful",
+    .summary = "past/present pairs become sequence state",
+    .needs = PASS_TYPED | PASS_LOWERED,
+    .gives = PASS_STATEFUL,
+    .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .sequences = true,
+    .run = run,
+};

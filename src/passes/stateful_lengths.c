@@ -1,0 +1,306 @@
+/* Lengths of a sequence program. Files compute them from the attention mask (sums, shapes); a
+ * sequence knows them: graph inputs gqac.past_len and gqac.new_len (i32 [B]) take the place of
+ * every seqlens_to_past. What is left of the mask is its length, by which a LongRoPE If picks its
+ * tables: that becomes gqac.total_len (i64 scalar), which may decide branches and nothing else,
+ * because the run time feeds the length a sequence is meant to reach. Then the mask has no uses and
+ * goes. */
+#include <string.h>
+
+#include "ops/shared.h"
+#include "passes/stateful.h"
+
+enum { SEEN = 1 }; /* ir_node.mark */
+
+static bool is_length_op(const ir_node *node) {
+    return op_is(node, "gqac", "seqlens_to_past");
+}
+
+static gqac_status clear_mark(void *arg, ir_node *node) {
+    (void)arg;
+    node->mark = 0;
+    return GQAC_OK;
+}
+
+static void clear_marks(ir_graph *graph) {
+    (void)ir_graph_walk_all(graph, clear_mark, NULL);
+}
+
+static gqac_status add_input(const stateful *s, const char *name, ir_type type, ir_value **out) {
+    *out = ir_graph_add_input(s->graph, name, type);
+    if (!*out)
+        return gqac_diag_oom(s->context->diag, "an input");
+    if (strcmp((*out)->name, name) != 0)
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model", name);
+    return GQAC_OK;
+}
+
+/* ---- past_len and new_len ---------------------------------------------------------------------
+ */
+
+/* May lengths be computed from this graph input? Not from the tokens or the cache. */
+static bool is_length_input(const stateful *s, const ir_value *input) {
+    static const char *const data[] = {"input_ids", "inputs_embeds", "position_ids", NULL};
+    return input->graph == s->graph && !pass_listed(data, input->name) &&
+           input->id != STATEFUL_PAST;
+}
+
+/* One operand of a computation of lengths. */
+static gqac_status follow(const stateful *s, const ir_node *node, const ir_value *value) {
+    if (!value || value->constant)
+        return GQAC_OK;
+    if (value->def) {
+        value->def->mark = SEEN;
+        return GQAC_OK;
+    }
+    if (is_length_input(s, value))
+        return GQAC_OK;
+    pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+              "the lengths of the KV cache are computed from '%s'", value->name);
+    gqac_diag_rule(s->context->diag, "they may depend on the attention mask only");
+    return GQAC_UNSUPPORTED;
+}
+
+/* What the lengths are computed from, backwards from every seqlens_to_past. */
+static gqac_status check_slice(const stateful *s) {
+    clear_marks(s->graph);
+    for (ir_node *node = s->graph->last; node; node = node->prev) {
+        if (is_length_op(node)) {
+            GQAC_TRY(follow(s, node, pass_operand(node, "seqlens_k")));
+            GQAC_TRY(follow(s, node, pass_operand(node, "total")));
+        }
+        if (!(node->mark & SEEN))
+            continue;
+        if (node->op->flags & IR_OP_EFFECT || pass_holds_graphs(node) || is_length_op(node))
+            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                             "the lengths of the KV cache depend on this node");
+        for (int i = 0; i < node->n_inputs; i++)
+            GQAC_TRY(follow(s, node, node->inputs[i].value));
+    }
+    return GQAC_OK;
+}
+
+gqac_status stateful_lengths(stateful *s) {
+    ir_node *next, *node = s->graph->first;
+    GQAC_TRY(check_slice(s));
+    while (node && !is_length_op(node))
+        node = node->next;
+    if (!node)
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model's KV cache has no lengths");
+    const ir_type type = node->outputs[0] ? node->outputs[0]->type : node->outputs[1]->type;
+    GQAC_TRY(add_input(s, "gqac.past_len", type, &s->past_len));
+    GQAC_TRY(add_input(s, "gqac.new_len", type, &s->new_len));
+    for (; node; node = next) {
+        next = node->next;
+        if (!is_length_op(node))
+            continue;
+        if (node->outputs[0])
+            ir_value_replace(node->outputs[0], s->past_len);
+        if (node->outputs[1])
+            ir_value_replace(node->outputs[1], s->new_len);
+        ir_node_remove(node);
+    }
+    return GQAC_OK;
+}
+
+/* ---- total_len --------------------------------------------------------------------------------
+ */
+
+/* A list of values to look at or to replace. */
+typedef struct values {
+    ir_value **list;
+    int n, capacity;
+} values;
+
+static gqac_status push(const stateful *s, values *v, ir_value *value) {
+    if (v->n == v->capacity) {
+        const int capacity = v->capacity ? 2 * v->capacity : 64;
+        ir_value **list = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)capacity);
+        if (!list)
+            return gqac_diag_oom(s->context->diag, "lengths");
+        if (v->n)
+            memcpy(list, v->list, (size_t)v->n * sizeof *list);
+        v->list = list;
+        v->capacity = capacity;
+    }
+    v->list[v->n++] = value;
+    return GQAC_OK;
+}
+
+/* The outputs of a node that may hold dims. */
+static gqac_status push_outputs(const stateful *s, values *v, ir_node *node) {
+    if (node->mark & SEEN || node->op->flags & (IR_OP_RETURN | IR_OP_EFFECT))
+        return GQAC_OK;
+    node->mark |= SEEN;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i] && node->outputs[i]->elements)
+            GQAC_TRY(push(s, v, node->outputs[i]));
+    return GQAC_OK;
+}
+
+static bool holds_one(const ir_value *value, const ir_dim *dim) {
+    return value->n_elements == 1 && value->elements[0] == dim &&
+           (value->type.dtype == GQAC_I64 || value->type.dtype == GQAC_I32) &&
+           (value->type.rank == 0 || value->type.rank == 1);
+}
+
+/* Values computed from the shape of `mask` alone that are its length, and no more than that. */
+static gqac_status find_totals(const stateful *s, const ir_value *mask, values *totals) {
+    values seen = {0};
+    if (mask->type.rank != 2 || !mask->type.dims[1])
+        return GQAC_OK;
+    for (const ir_use *use = mask->uses; use; use = use->next)
+        if (op_is(use->node, "", "Shape"))
+            GQAC_TRY(push_outputs(s, &seen, use->node));
+    for (int i = 0; i < seen.n; i++) {
+        if (holds_one(seen.list[i], mask->type.dims[1])) {
+            GQAC_TRY(push(s, totals, seen.list[i]));
+            continue;
+        }
+        for (const ir_use *use = seen.list[i]->uses; use; use = use->next)
+            GQAC_TRY(push_outputs(s, &seen, use->node));
+    }
+    return GQAC_OK;
+}
+
+/* total_len as the type of `value`. */
+static ir_value *adapt(ir_builder *b, ir_value *total, const ir_value *value) {
+    ir_value *by = total;
+    if (value->type.dtype != GQAC_I64) {
+        ir_node *cast = op_build(b, "", "Cast", 1, &by, 1);
+        ir_attr_set_dtype(cast, "to", value->type.dtype);
+        by = ir_build_result(b, cast, 0);
+    }
+    if (value->type.rank == 1)
+        by =
+            op_build1(b, "", "Reshape", 2, (ir_value *[]){by, ir_build_i64s(b, 1, (int64_t[]){1})});
+    return by;
+}
+
+static gqac_status replace_total(stateful *s, ir_value *value) {
+    gqac_diag *diag = s->context->diag;
+    ir_builder b = {.graph = value->graph, .before = value->def, .diag = diag};
+    if (!s->total_len)
+        GQAC_TRY(add_input(s, "gqac.total_len", ir_type_make(s->context->module, GQAC_I64, 0, NULL),
+                           &s->total_len));
+    ir_node *prev = value->def->prev;
+    ir_value *by = adapt(&b, s->total_len, value);
+    if (b.status != GQAC_OK)
+        return b.status;
+    for (ir_node *n = prev ? prev->next : value->graph->first; n != value->def; n = n->next)
+        GQAC_TRY(op_infer(n, diag));
+    ir_value_replace(value, by);
+    return GQAC_OK;
+}
+
+static gqac_status replace_totals(stateful *s) {
+    values totals = {0};
+    clear_marks(s->graph);
+    for (int i = 0; i < s->graph->n_inputs; i++)
+        GQAC_TRY(find_totals(s, s->graph->inputs[i], &totals));
+    for (int i = 0; i < totals.n; i++)
+        GQAC_TRY(replace_total(s, totals.list[i]));
+    pass_sweep(s->context->module);
+    return GQAC_OK;
+}
+
+/* ---- the inputs that are left -----------------------------------------------------------------
+ */
+
+static bool from_total(const stateful *s, const ir_value *value) {
+    return value && (value == s->total_len || (value->def && value->def->mark & SEEN));
+}
+
+/* Marks what depends on total_len; what a branch decides on is an end of it. */
+static gqac_status mark_total(void *arg, ir_node *node) {
+    const stateful *s = arg;
+    bool any = false;
+    for (int i = 0; i < node->n_inputs; i++)
+        any = any || from_total(s, node->inputs[i].value);
+    if (!any || pass_holds_graphs(node)) {
+        node->mark = 0;
+        return GQAC_OK;
+    }
+    node->mark = SEEN;
+    return node->op->flags & IR_OP_RETURN ? GQAC_MISMATCH : GQAC_OK;
+}
+
+/* Finds the first node in order that reads a value; stops the walk there. */
+typedef struct search {
+    const ir_value *value;
+    ir_node *user;
+} search;
+
+static gqac_status find_user(void *arg, ir_node *node) {
+    search *f = arg;
+    for (int i = 0; i < node->n_inputs; i++)
+        if (node->inputs[i].value == f->value) {
+            f->user = node;
+            return GQAC_MISMATCH;
+        }
+    return GQAC_OK;
+}
+
+static gqac_status fail_at_user(const stateful *s, const ir_value *value, const char *what) {
+    search f = {.value = value};
+    (void)ir_graph_walk_all(s->graph, find_user, &f);
+    gqac_diag *diag = s->context->diag;
+    if (f.user && !(f.user->op->flags & IR_OP_RETURN))
+        pass_fail(f.user, diag, GQAC_UNSUPPORTED, "%s", what);
+    else
+        gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", what);
+    gqac_diag_rule(diag, "a sequence feeds token ids, position_ids and lengths");
+    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status fail_at_input(const stateful *s, const ir_value *input) {
+    const char *what = gqac_arena_printf(
+        s->scratch, "input '%.200s' is read in a way that sequences do not support", input->name);
+    return what ? fail_at_user(s, input, what) : gqac_diag_oom(s->context->diag, "a message");
+}
+
+static bool kept(const stateful *s, const ir_value *input) {
+    static const char *const names[] = {"input_ids", "position_ids", NULL};
+    return pass_listed(names, input->name) || input == s->past_len || input == s->new_len ||
+           input == s->total_len;
+}
+
+static bool may_be_ids(const ir_value *input) {
+    return input->type.rank == 2 &&
+           (input->type.dtype == GQAC_I64 || input->type.dtype == GQAC_I32);
+}
+
+/* Models that call their token ids otherwise: the one other input of their type. */
+static const ir_value *find_ids(const stateful *s) {
+    const ir_value *ids = NULL;
+    for (int i = 0; i < s->graph->n_inputs; i++) {
+        const ir_value *input = s->graph->inputs[i];
+        if (strcmp(input->name, "input_ids") == 0)
+            return input;
+        if (kept(s, input) || !may_be_ids(input) || ir_value_unused(input))
+            continue;
+        if (ids)
+            return NULL;
+        ids = input;
+    }
+    return ids;
+}
+
+gqac_status stateful_inputs(stateful *s) {
+    ir_graph *graph = s->graph;
+    GQAC_TRY(replace_totals(s));
+    if (s->total_len && ir_graph_walk_all(graph, mark_total, s) != GQAC_OK)
+        return fail_at_user(s, s->total_len,
+                            "the length of the attention mask does more than pick a branch");
+    const ir_value *ids = find_ids(s);
+    int n = 0;
+    for (int i = 0; i < graph->n_inputs; i++) {
+        ir_value *input = graph->inputs[i];
+        if (kept(s, input) || input == ids)
+            graph->inputs[n++] = input;
+        else if (!ir_value_unused(input))
+            return fail_at_input(s, input);
+    }
+    graph->n_inputs = n;
+    return GQAC_OK;
+}

@@ -154,6 +154,11 @@ static void print_hex(gqac_str *out, const unsigned char *data, size_t bytes) {
     }
 }
 
+bool ir_prints_digest(const ir_value *constant) {
+    const gqac_tensor *t = constant->constant;
+    return gqac_tensor_count(t) > IR_MAX_LISTED || (!t->data && gqac_tensor_bytes(t) > 0);
+}
+
 void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest, bool full) {
     bool absent = !tensor->data && gqac_tensor_bytes(tensor) > 0;
     size_t bytes = gqac_tensor_bytes(tensor);

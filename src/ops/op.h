@@ -1,0 +1,115 @@
+/* The op row: everything gqac knows about one op, in one file of src/ops that exports one constant
+ * `gqac_op_<file stem>`. CMake collects the rows; nothing else lists ops.
+ *
+ * A row has exactly one of `eval` (a primitive: computes tensors) and `expand` (a composite: is
+ * replaced by simpler ops). Composites flagged IR_OP_LOWER are expanded by the `lower` pass
+ * whatever the target; the others only when the target has no kernel for them. */
+#ifndef GQAC_OPS_OP_H
+#define GQAC_OPS_OP_H
+
+#include "base/pool.h"
+#include "ir/ir.h"
+
+enum { IR_OP_LOWER = 16 /* expanded by `lower`, before the target is asked */ };
+
+/* What the user chose that changes the meaning of ops; fixed for a compilation. */
+typedef struct op_options {
+    bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length (design §4) */
+    bool legacy_window;  /* --legacy-window: W+1 keys */
+    bool exact;          /* --math exact: accuracy_level 4 is computed in fp32 too */
+} op_options;
+
+/* One evaluation on concrete tensors. `in` has node->n_inputs entries, NULL where absent; `out` has
+ * node->n_outputs entries. Every eval determines the concrete shape of each output it makes and
+ * gets memory for it from op_output. eval must accept any values and shapes that are possible when
+ * infer succeeded on unknown shapes: it checks ranks, dimensions and indices itself. */
+typedef struct op_call {
+    const ir_node *node;
+    const gqac_tensor *const *in;
+    gqac_tensor *out;
+    gqac_pool *pool;  /* may be NULL */
+    gqac_diag *diag;
+    void *host;       /* for the two functions below; ops do not look inside */
+    /* Allocates out[index] with that type and shape (data uninitialised; NaN bytes in test builds).
+     * Also for outputs that are not wanted (node->outputs[index] NULL): then it is scratch. */
+    gqac_status (*alloc)(struct op_call *call, int index, gqac_dtype dtype, int rank,
+                         const int64_t *dims);
+    /* Runs a nested graph (If, Loop) and stores views of its results. */
+    gqac_status (*run_graph)(struct op_call *call, const ir_graph *graph, int n_args,
+                             const gqac_tensor *const *args, gqac_tensor *results);
+    /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
+    struct kv_batch *kv;
+} op_call;
+
+struct op_raw_attrs;
+
+typedef struct gqac_op {
+    ir_schema schema; /* first: an ir_node's `op` points here */
+    /* Sets the types (and, for small integer tensors, the symbolic elements) of the outputs from
+     * those of the inputs. Must cope with unknown dtype, rank and dims. INVALID_MODEL when the
+     * inputs cannot be right. NULL: nothing can be said. */
+    gqac_status (*infer)(ir_node *node, gqac_diag *diag);
+    /* Names what of this node is invalid (INVALID_MODEL) or not supported (UNSUPPORTED: attribute
+     * values, inputs, dtypes), on import and after parse. Runs before types are known. NULL: the
+     * schema says it all. */
+    gqac_status (*verify)(const ir_node *node, gqac_diag *diag);
+    gqac_status (*eval)(op_call *call);
+    /* Builds the replacement before the node and returns the values for its outputs in `results`
+     * (node->n_outputs entries; NULL allowed for outputs that are not wanted). The builder's sticky
+     * status is the result. The caller replaces and removes the node and infers types anew. */
+    void (*expand)(ir_builder *b, ir_node *node, const op_options *options, ir_value **results);
+    /* Rewrites a node of an older opset of this row's domain into the form of schema.since, in
+     * place (e.g. attribute axes → input). `raw` gives the attributes as the file has them: also
+     * those the schema does not know. NULL: the versions this row speaks for read alike. */
+    gqac_status (*upgrade)(ir_builder *b, ir_node *node, int opset, const struct op_raw_attrs *raw);
+    /* For schema.rows == IR_ROWS_SHAPE: does this node mix rows? NULL: it does not. */
+    bool (*mixes)(const ir_node *node);
+} gqac_op;
+
+/* Attributes of the file that the schema of the row does not know, for `upgrade`. It takes those it
+ * understands; what is left is an unsupported attribute. */
+typedef struct op_raw_attrs {
+    int count;
+    const char *const *names;
+    const ir_attr_kind *kinds;
+    const ir_attr *values;
+    bool *taken; /* set by upgrade */
+} op_raw_attrs;
+const ir_attr *op_raw_take(const op_raw_attrs *raw, const char *name); /* NULL when absent */
+
+/* Made by CMake from the files of src/ops, sorted by file name, ends with NULL. */
+extern const gqac_op *const gqac_op_table[];
+extern const int gqac_op_count;
+
+/* The row for a name of a domain ("", "com.microsoft", "gqac"; "ai.onnx" is ""); NULL when there is
+ * none. Also finds "return". It is an ir_schema_lookup but for the type: see op_schema. */
+const gqac_op *op_find(const char *domain, const char *name);
+const ir_schema *op_schema(const char *domain, const char *name);
+static inline const gqac_op *op_of(const ir_node *node) {
+    return (const gqac_op *)node->op;
+}
+/* Is this node that op? Own ops: op_is(node, "attention"). */
+bool op_is(const ir_node *node, const char *domain, const char *name);
+
+/* op_find and build; a name that is not in the table is an INTERNAL failure of the builder. */
+ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inputs,
+                  ir_value *const *inputs, int n_outputs);
+/* The same for one output: returns it. */
+ir_value *op_build1(ir_builder *b, const char *domain, const char *name, int n_inputs,
+                    ir_value *const *inputs);
+
+/* Runs infer of one node with its place in the diag. */
+gqac_status op_infer(ir_node *node, gqac_diag *diag);
+
+/* Runs eval of one node on tensors, outputs in fresh memory from `arena` (constant folding, tests).
+ * No pool, no KV, no nested graphs. */
+gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
+                    gqac_arena *arena, gqac_diag *diag);
+
+/* Allocates an output: wraps call->alloc. */
+static inline gqac_status op_output(op_call *call, int index, gqac_dtype dtype, int rank,
+                                    const int64_t *dims) {
+    return call->alloc(call, index, dtype, rank, dims);
+}
+
+#endif

@@ -2,7 +2,7 @@
  * a stride over all 2^32 bit patterns plus every pattern near a power of two, a special value or a
  * seam of a formula. The largest error of each function is printed and held to its documented
  * bound. With GQAC_TEST_FULL the stride is denser, and every pattern is also compared with the
- * double function of libm, whose own error (a few ulp of double, below 2^-26 ulp here) does not show.
+ * double function of libm, whose own error (a few ulp of double, 2^-26 ulp here) does not show.
  * Invariants held on the way: NaN is canonical, results below 2^-126 are signed zeros. */
 #include "numerics/math.h"
 #include "unit.h"

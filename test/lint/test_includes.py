@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Who may include whom, and how sources begin and end.
+
+The rules are the table of docs/architecture.md, read from there: its rows name a folder and what the
+folder may include. Besides, a header whose name ends in impl.h is private to its folder, a library
+is known to the folders that wrap it, a source opens with a comment, and no source is longer than
+LINES lines. Sources that break every rule are fed in too, and must be refused.
+
+    python test/lint/test_includes.py        prints `N passed, N failed`
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+LINES = 600
+EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def"}
+LIBRARIES = {  # first part of the header: the folders that wrap it
+    "jansson.h": {"llm", "cli"},
+    "protobuf-c": {"onnx"},
+    "onnx.pb-c.h": {"onnx"},
+    "sha2.h": {"base"},
+}
+NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.h)`")
+ROW = re.compile(r"^\| `(include/gqac|src/\w+)/` \|[^|]*\| ([^|]*) \|$")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def read_table(text):
+    """{folder: set of folders, headers and "public"} from the table in the documentation."""
+    table = {}
+    for line in text.splitlines():
+        if not (match := ROW.match(line)):
+            continue
+        folder, cell = match[1].removeprefix("src/").replace("include/gqac", "gqac"), match[2]
+        may = set(NAMED.findall(cell))
+        if "all of the above" in cell:
+            may |= {f for f in table if f != "gqac"} | {"public"}
+        for word in NAMED.sub("", cell).split(","):
+            word = word.strip()
+            if word == "public headers":
+                may.add("public")
+            elif re.fullmatch(r"[a-z]+", word):
+                may.add(word)
+        if folder not in {"cli", "gqac"}:
+            may.add("base")
+        table[folder] = may
+    return table
+
+
+def include_fault(table, source, header, quoted):
+    """What is wrong with `source` (src/ir/dim.c) including `header`, or None."""
+    parts = source.split("/")
+    folder = parts[1] if parts[0] == "src" else "gqac"
+    if header in LIBRARIES or header.split("/")[0] in LIBRARIES:
+        wrap = LIBRARIES.get(header) or LIBRARIES[header.split("/")[0]]
+        return None if folder in wrap else f"only {', '.join(sorted(wrap))} may use {header}"
+    if header in EVERYWHERE:
+        return None
+    may = table[folder]
+    if header.startswith("gqac/"):
+        fine = folder == "gqac" or "public" in may
+        return None if fine else "the public interface is for those who implement or use it"
+    if not quoted:
+        return None
+    if "/" not in header:  # beside the source
+        header = "/".join(parts[1:-1] + [header])
+    other = header.split("/")
+    if other[0] == folder:
+        if folder == "targets" and len(other) > 2 and other[:-1] != parts[1:-1]:
+            return "a target knows only its own folder"
+        return None
+    if header.endswith("impl.h"):
+        return f"{header} is private to its folder"
+    if other[0] in may or header in may:
+        return None
+    return f"{folder} may include {', '.join(sorted(may)) or 'nothing'}"
+
+
+def source_faults(table, source, text):
+    """Every fault of one file, as texts."""
+    faults = []
+    for match in INCLUDE.finditer(text):
+        fault = include_fault(table, source, match[2], match[1] == '"')
+        if fault:
+            line = text.count("\n", 0, match.start(2)) + 1
+            faults.append(f"{source}:{line}: {match[2]}: {fault}")
+    if not text.startswith("/*"):
+        faults.append(f"{source}:1: a file opens with a comment: what, why, invariants")
+    if text.count("\n") > LINES:
+        faults.append(f"{source}:{LINES + 1}: a file has at most {LINES} lines")
+    return faults
+
+
+WRONG = [  # source, text: each must be refused
+    ("src/base/str.c", '/* */\n#include "ir/ir.h"\n'),
+    ("src/base/str.c", "/* */\n#include <gqac/gqac.h>\n"),
+    ("src/base/str.c", "/* */\n#include <jansson.h>\n"),
+    ("src/numerics/math.c", '/* */\n#include "kv/kv.h"\n'),
+    ("src/ir/dim.c", '/* */\n#include "ops/op.h"\n'),
+    ("src/ir/dim.c", '/* */\n  #  include "numerics/contract.h"\n'),
+    ("src/ops/add.c", '/* */\n#include "targets/target.h"\n'),
+    ("src/ops/add.c", '/* */\n#include "ir/impl.h"\n'),
+    ("src/onnx/import.c", '/* */\n#include "passes/pass.h"\n'),
+    ("src/passes/fold.c", '/* */\n#include "onnx/onnx.h"\n'),
+    ("src/passes/fold.c", '/* */\n#include "targets/ref/ref.h"\n'),
+    ("src/passes/fold.c", "/* */\n#include <protobuf-c/protobuf-c.h>\n"),
+    ("src/kv/block.c", '/* */\n#include "ir/ir.h"\n'),
+    ("src/targets/cpu/matmul.c", '/* */\n#include "targets/ref/ref.h"\n'),
+    ("src/targets/cpu/matmul.c", '/* */\n#include "runtime/program.h"\n'),
+    ("src/runtime/step.c", '/* */\n#include "passes/pass.h"\n'),
+    ("src/runtime/step.c", '/* */\n#include "targets/ref/ref.h"\n'),
+    ("src/llm/chat.c", '/* */\n#include "runtime/program.h"\n'),
+    ("src/cli/main.c", '/* */\n#include "base/str.h"\n'),
+    ("src/cli/main.c", '/* */\n#include "api/load.h"\n'),
+    ("include/gqac/gqac.h", '/* */\n#include "ir/ir.h"\n'),
+    ("src/ir/dim.c", '#include "ir/ir.h"\n'),
+    ("src/ir/dim.c", "/* */\n" + "\n" * LINES),
+]
+RIGHT = [
+    ("src/base/str.c", '/* */\n#include <gqac/status.h>\n#include "base/alloc.h"\n'),
+    ("src/ops/add.c", '/* */\n#include <math.h>\n#include "numerics/math.h"\n'),
+    ("src/numerics/math.h", '/* */\n#include "dialect.h"\n'),
+    ("src/passes/fold.c", '/* */\n#include "targets/target.h"\n#include "ops/op.h"\n'),
+    ("src/targets/cpu/matmul.c", '/* */\n#include "targets/cpu/pack.h"\n#include "kv/kv.h"\n'),
+    ("src/targets/cpu/matmul.c", '/* */\n#include "targets/target.h"\n#include "pack.h"\n'),
+    ("src/api/load.c", '/* */\n#include <gqac/gqac.h>\n#include "runtime/program.h"\n'),
+    ("src/cli/main.c", "/* */\n#include <gqac/text.h>\n#include <jansson.h>\n"),
+    ("src/llm/chat.c", '/* */\n#include <gqac/gqac.h>\n#include "base/str.h"\n'),
+    ("src/ir/dim.c", "/* */\n" + "\n" * (LINES - 1)),
+]
+
+
+def main():
+    table = read_table((ROOT / "docs/architecture.md").read_text())
+    passed = failed = 0
+
+    def count(good, message):
+        nonlocal passed, failed
+        passed += bool(good)
+        failed += not good
+        if not good:
+            print(f"FAIL {message}")
+
+    folders = {f.name for f in (ROOT / "src").iterdir() if f.is_dir() and any(f.rglob("*.[ch]"))}
+    missing = folders - table.keys()
+    count(not missing, f"docs/architecture.md has no row for {sorted(missing)}")
+    for source, text in WRONG:
+        count(source_faults(table, source, text), f"accepted in {source}: {text[:80]!r}")
+    for source, text in RIGHT:
+        faults = source_faults(table, source, text)
+        count(not faults, f"refused: {faults}")
+    files = sorted((ROOT / "src").rglob("*.[ch]")) + sorted((ROOT / "include").rglob("*.h"))
+    for path in files:
+        source = path.relative_to(ROOT).as_posix()
+        if missing & {source.split("/")[1]}:
+            continue
+        faults = source_faults(table, source, path.read_text())
+        count(not faults, "\n     ".join(faults))
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -293,7 +293,7 @@ static const char *compare(const setup *s, const gqa_case *c, const graph_run *r
             continue;
         if (v != c->present_v[i] || (j < s->past[b] && k != c->present_k[i]))
             return "present_value, or a past row of present_key";
-        if (!near(k, c->present_k[i], bound(s, &c->present_k[i], 1) + bound(s, c->y, n)))
+        if (!near(k, c->present_k[i], bound(s, &c->present_k[i], 1) + tolerance))
             return "present_key";
     }
     return NULL;

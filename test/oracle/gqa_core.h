@@ -1,0 +1,130 @@
+/* GroupQueryAttention in double precision, as plain loops, written from the meaning of the op and
+ * sharing nothing with the library. Rows of batch row b: p = past[b] cached ones, n = fresh[b] new
+ * ones; query s (s < n) stands at position p + s and sees the keys max(0, p + s + 1 - window) ...
+ * p + s. Pad rows (s >= n) give zeros and write nothing. */
+#ifndef GQA_CORE_H
+#define GQA_CORE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct gqa_case {
+    int batch, chunk, past_rows, capacity; /* B, S, P, C */
+    int q_heads, kv_heads, size;           /* Hq, Hkv, D */
+    int rotary, interleaved;               /* rotated channels (0: none), pairing */
+    int window;                            /* -1: off */
+    double scale, softcap, epsilon;
+    const int *past, *fresh;       /* [B] */
+    const double *q;               /* [B,S,Hq,D] */
+    const double *k, *v;           /* [B,S,Hkv,D] */
+    const double *past_k, *past_v; /* [B,Hkv,P,D] */
+    const double *cos, *sin;       /* [M,rotary/2] */
+    const double *q_norm, *k_norm; /* [D], NULL: none */
+    double (*store)(double);       /* rounding of the cache's element type; NULL: none */
+    double *y;                     /* [B,S,Hq,D] */
+    double *present_k, *present_v; /* [B,Hkv,C,D] */
+} gqa_case;
+
+static void gqa_norm(const gqa_case *c, const double *weight, double *x) {
+    double sum = 0;
+    if (!weight)
+        return;
+    for (int d = 0; d < c->size; d++)
+        sum += x[d] * x[d];
+    for (int d = 0; d < c->size; d++)
+        x[d] = x[d] / sqrt(sum / c->size + c->epsilon) * weight[d];
+}
+
+static void gqa_rotate(const gqa_case *c, int position, double *x) {
+    int half = c->rotary / 2;
+    for (int i = 0; i < half; i++) {
+        int first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
+        double a = x[first], b = x[second];
+        double co = c->cos[position * half + i], si = c->sin[position * half + i];
+        x[first] = a * co - b * si;
+        x[second] = b * co + a * si;
+    }
+}
+
+static double gqa_stored(const gqa_case *c, double x) {
+    return c->store ? c->store(x) : x;
+}
+
+static void gqa_fill_present(const gqa_case *c) {
+    for (int b = 0; b < c->batch; b++)
+        for (int g = 0; g < c->kv_heads; g++)
+            for (int j = 0; j < c->capacity; j++) {
+                int at = ((b * c->kv_heads + g) * c->capacity + j) * c->size;
+                int s = j - c->past[b];
+                int from = (s >= 0 && s < c->fresh[b])
+                               ? ((b * c->chunk + s) * c->kv_heads + g) * c->size
+                               : ((b * c->kv_heads + g) * c->past_rows + j) * c->size;
+                double *key = c->present_k + at, *value = c->present_v + at;
+                for (int d = 0; d < c->size; d++) {
+                    if (s >= 0 && s < c->fresh[b]) {
+                        key[d] = c->k[from + d];
+                        value[d] = c->v[from + d];
+                    } else {
+                        key[d] = j < c->past_rows ? c->past_k[from + d] : 0;
+                        value[d] = j < c->past_rows ? c->past_v[from + d] : 0;
+                    }
+                }
+                if (s < 0 || s >= c->fresh[b])
+                    continue;
+                gqa_norm(c, c->k_norm, key);
+                gqa_rotate(c, j, key);
+                for (int d = 0; d < c->size; d++)
+                    key[d] = gqa_stored(c, key[d]);
+            }
+}
+
+static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, double *p, double *y) {
+    int position = c->past[b] + s, g = h / (c->q_heads / c->kv_heads);
+    int lo = c->window > 0 && position + 1 > c->window ? position + 1 - c->window : 0;
+    const double *keys = c->present_k + (b * c->kv_heads + g) * c->capacity * c->size;
+    const double *values = c->present_v + (b * c->kv_heads + g) * c->capacity * c->size;
+    double most = -INFINITY, sum = 0;
+    gqa_norm(c, c->q_norm, q);
+    gqa_rotate(c, position, q);
+    for (int j = lo; j <= position; j++) {
+        double dot = 0;
+        for (int d = 0; d < c->size; d++)
+            dot += q[d] * keys[j * c->size + d];
+        p[j] = c->scale * dot;
+        if (c->softcap > 0)
+            p[j] = c->softcap * tanh(p[j] / c->softcap);
+        most = p[j] > most ? p[j] : most;
+    }
+    for (int j = lo; j <= position; j++)
+        sum += p[j] = exp(p[j] - most);
+    for (int d = 0; d < c->size; d++) {
+        y[d] = 0;
+        for (int j = lo; j <= position; j++)
+            y[d] += p[j] / sum * values[j * c->size + d];
+    }
+}
+
+/* Returns 0 when memory is short. */
+static int gqa_compute(const gqa_case *c) {
+    double *p = calloc((size_t)c->capacity + 1, sizeof *p);
+    double *q = calloc((size_t)c->size + 1, sizeof *q);
+    if (p && q) {
+        gqa_fill_present(c);
+        for (int b = 0; b < c->batch; b++)
+            for (int s = 0; s < c->chunk; s++)
+                for (int h = 0; h < c->q_heads; h++) {
+                    int at = ((b * c->chunk + s) * c->q_heads + h) * c->size;
+                    memset(c->y + at, 0, (size_t)c->size * sizeof *q);
+                    memcpy(q, c->q + at, (size_t)c->size * sizeof *q);
+                    if (s < c->fresh[b])
+                        gqa_one_query(c, b, h, s, q, p, c->y + at);
+                }
+    }
+    int done = p && q;
+    free(p);
+    free(q);
+    return done;
+}
+
+#endif

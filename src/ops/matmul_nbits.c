@@ -336,6 +336,11 @@ static gqac_status eval(op_call *call) {
     return matmul_run(call, &job);
 }
 
+static void make_exact(ir_node *node) {
+    if (ir_attr_int(node, "accuracy_level") == 4)
+        ir_attr_set_int(node, "accuracy_level", 0);
+}
+
 const gqac_op gqac_op_matmul_nbits = {
     .schema = {.name = "MatMulNBits",
                .domain = "com.microsoft",
@@ -348,4 +353,5 @@ const gqac_op gqac_op_matmul_nbits = {
     .infer = infer,
     .verify = verify,
     .eval = eval,
+    .make_exact = make_exact,
 };

@@ -16,7 +16,7 @@ enum { IR_OP_LOWER = 16 /* expanded by `lower`, before the target is asked */ };
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length (design §4) */
     bool legacy_window;  /* --legacy-window: W+1 keys */
-    bool exact;          /* --math exact: accuracy_level 4 is computed in fp32 too */
+    bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
 } op_options;
 
 /* One evaluation on concrete tensors. `in` has node->n_inputs entries, NULL where absent; `out` has
@@ -62,6 +62,8 @@ typedef struct gqac_op {
      * place (e.g. attribute axes → input). `raw` gives the attributes as the file has them: also
      * those the schema does not know. NULL: the versions this row speaks for read alike. */
     gqac_status (*upgrade)(ir_builder *b, ir_node *node, int opset, const struct op_raw_attrs *raw);
+    /* --math exact: sets the attributes for which eval computes in fp32. NULL: it always does. */
+    void (*make_exact)(ir_node *node);
     /* For schema.rows == IR_ROWS_SHAPE: does this node mix rows? NULL: it does not. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;

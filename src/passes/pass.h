@@ -42,7 +42,7 @@ typedef struct gqac_pass {
 } gqac_pass;
 
 /* The passes of one file each: pass_<name>. */
-extern const gqac_pass pass_infer, pass_fold, pass_simplify; /* the parts of tidy */
+extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify; /* the parts of tidy */
 extern const gqac_pass pass_tidy, pass_lower, pass_stateful, pass_claim, pass_expand, pass_order,
     pass_plan;
 
@@ -67,7 +67,7 @@ typedef struct pass_request {
     bool stateful;              /* run `stateful` (sequences) or not (stateless run) */
     const char *stop_after;     /* pass name: stops after its first run */
     const char *const *disable; /* pass names, ends with NULL */
-    /* Called after "import" (before any pass) and after each pass that ran, in order. */
+    /* Called after each pass that ran, in order; import is the first. */
     void (*after)(void *arg, const char *pass, const ir_module *module, double seconds);
     void *arg;
 } pass_request;

@@ -1,6 +1,7 @@
 /* The order of the passes. The runner goes down this list; after each pass that asks for it
  * (retidy) and changed something it tidies again, and a pass with `again` sends it back up.
  *
+ *   import                the graph as the file has it, so that it can be shown and stopped at
  *   infer fold simplify   once each, so that each can be looked at alone
  *   tidy                  the three until nothing changes
  *   lower                 GroupQueryAttention, MultiHeadAttention, Attention… -> our own few ops
@@ -9,7 +10,18 @@
  * again order, plan           the order of nodes, their buffers */
 #include "passes/pass.h"
 
+static gqac_status run_import(pass_context *context) {
+    (void)context; /* the importer has done it */
+    return GQAC_OK;
+}
+
+const gqac_pass pass_import = {
+    .name = "import",
+    .summary = "the graph as the file has it",
+    .run = run_import,
+};
+
 const gqac_pass *const gqac_pipeline[] = {
-    &pass_infer, &pass_fold,   &pass_simplify, &pass_tidy, &pass_lower, &pass_stateful,
-    &pass_claim, &pass_expand, &pass_order,    &pass_plan, NULL,
+    &pass_import,   &pass_infer, &pass_fold,   &pass_simplify, &pass_tidy, &pass_lower,
+    &pass_stateful, &pass_claim, &pass_expand, &pass_order,    &pass_plan, NULL,
 };

@@ -13,6 +13,7 @@ enum { MAX_ROUNDS = 64 }; /* of claim and expand: each goes one level of composi
 typedef struct runner {
     pass_context *context;
     const pass_request *request;
+    const gqac_pass *const *passes; /* in order; ends with NULL */
     bool stopped;
 } runner;
 
@@ -66,21 +67,27 @@ static const char *fact_name(unsigned bits) {
 /* ---- the request ------------------------------------------------------------------------------
  */
 
-static bool scheduled(const pass_request *request, const gqac_pass *pass) {
-    return (request->stateful || !pass->sequences) && !pass_listed(request->disable, pass->name);
+static bool scheduled(const runner *r, const gqac_pass *pass) {
+    return (r->request->stateful || !pass->sequences) &&
+           !pass_listed(r->request->disable, pass->name);
 }
 
-static const gqac_pass *find_pass(const char *name) {
-    for (int i = 0; gqac_pipeline[i]; i++)
-        if (strcmp(gqac_pipeline[i]->name, name) == 0)
-            return gqac_pipeline[i];
+static bool is_last(const runner *r, const gqac_pass *pass) {
+    return r->request->stop_after && strcmp(r->request->stop_after, pass->name) == 0;
+}
+
+static const gqac_pass *find_pass(const runner *r, const char *name) {
+    for (int i = 0; r->passes[i]; i++)
+        if (strcmp(r->passes[i]->name, name) == 0)
+            return r->passes[i];
     return NULL;
 }
 
-static gqac_status unknown_pass(gqac_diag *diag, const char *name) {
+static gqac_status unknown_pass(const runner *r, const char *name) {
+    gqac_diag *diag = r->context->diag;
     gqac_str known = {0};
-    for (int i = 0; gqac_pipeline[i]; i++)
-        gqac_str_printf(&known, "%s%s", i ? " " : "", gqac_pipeline[i]->name);
+    for (int i = 0; r->passes[i]; i++)
+        gqac_str_printf(&known, "%s%s", i ? " " : "", r->passes[i]->name);
     gqac_diag_set(diag, GQAC_USAGE, "there is no pass '%s'", name);
     if (!known.failed)
         gqac_diag_rule(diag, "passes: %s", known.text);
@@ -88,52 +95,54 @@ static gqac_status unknown_pass(gqac_diag *diag, const char *name) {
     return GQAC_USAGE;
 }
 
-static gqac_status check_names(const pass_request *request, gqac_diag *diag) {
-    for (const char *const *name = request->disable; name && *name; name++)
-        if (!find_pass(*name))
-            return unknown_pass(diag, *name);
-    if (!request->stop_after)
+static gqac_status check_names(const runner *r) {
+    for (const char *const *name = r->request->disable; name && *name; name++)
+        if (!find_pass(r, *name))
+            return unknown_pass(r, *name);
+    if (!r->request->stop_after)
         return GQAC_OK;
-    const gqac_pass *last = find_pass(request->stop_after);
+    const gqac_pass *last = find_pass(r, r->request->stop_after);
     if (!last)
-        return unknown_pass(diag, request->stop_after);
-    if (!scheduled(request, last))
-        GQAC_FAIL(diag, GQAC_USAGE, "cannot stop after pass '%s': it does not run here",
+        return unknown_pass(r, r->request->stop_after);
+    if (!scheduled(r, last))
+        GQAC_FAIL(r->context->diag, GQAC_USAGE, "cannot stop after pass '%s': it does not run here",
                   last->name);
     return GQAC_OK;
 }
 
 /* The disabled pass that would have given a fact. */
-static const gqac_pass *giver(const pass_request *request, unsigned bit) {
-    for (int i = 0; gqac_pipeline[i]; i++)
-        if (gqac_pipeline[i]->gives & bit && pass_listed(request->disable, gqac_pipeline[i]->name))
-            return gqac_pipeline[i];
+static const gqac_pass *giver(const runner *r, unsigned bit) {
+    for (int i = 0; r->passes[i]; i++)
+        if (r->passes[i]->gives & bit && pass_listed(r->request->disable, r->passes[i]->name))
+            return r->passes[i];
     return NULL;
+}
+
+static gqac_status needs_not_met(const runner *r, const gqac_pass *pass, unsigned missing) {
+    gqac_diag *diag = r->context->diag;
+    for (int k = 0; k < N_FACTS; k++) {
+        const gqac_pass *by = missing & facts[k].bit ? giver(r, facts[k].bit) : NULL;
+        if (!by)
+            continue;
+        gqac_diag_set(diag, GQAC_USAGE, "pass '%s' cannot be disabled", by->name);
+        gqac_diag_rule(diag, "pass '%s' needs the graph %s", pass->name, facts[k].name);
+        return GQAC_USAGE;
+    }
+    GQAC_FAIL(diag, GQAC_INTERNAL, "pass '%s' needs the graph %s, and no pass before it gives that",
+              pass->name, fact_name(missing));
 }
 
 /* Goes through the passes that will run. What a pass with `again` breaks, the passes it goes back
  * to give again. */
-static gqac_status check_needs(const pass_request *request, unsigned have, gqac_diag *diag) {
-    for (int i = 0; gqac_pipeline[i]; i++) {
-        const gqac_pass *pass = gqac_pipeline[i];
-        if (!scheduled(request, pass))
+static gqac_status check_needs(const runner *r, unsigned have) {
+    for (int i = 0; r->passes[i]; i++) {
+        const gqac_pass *pass = r->passes[i];
+        if (!scheduled(r, pass))
             continue;
-        const unsigned missing = pass->needs & ~have;
-        for (int k = 0; missing && k < N_FACTS; k++) {
-            const gqac_pass *by = missing & facts[k].bit ? giver(request, facts[k].bit) : NULL;
-            if (by) {
-                gqac_diag_set(diag, GQAC_USAGE, "pass '%s' cannot be disabled", by->name);
-                gqac_diag_rule(diag, "pass '%s' needs the graph %s", pass->name, facts[k].name);
-                return GQAC_USAGE;
-            }
-        }
-        if (missing)
-            GQAC_FAIL(diag, GQAC_INTERNAL,
-                      "pass '%s' needs the graph %s, and no pass before it "
-                      "gives that",
-                      pass->name, fact_name(missing));
+        if (pass->needs & ~have)
+            return needs_not_met(r, pass, pass->needs & ~have);
         have = (have & ~(pass->again ? 0 : pass->breaks)) | pass->gives;
-        if (request->stop_after && strcmp(request->stop_after, pass->name) == 0)
+        if (is_last(r, pass))
             break;
     }
     return GQAC_OK;
@@ -185,46 +194,51 @@ static gqac_status run_pass(runner *r, const gqac_pass *pass) {
     }
     if (r->request->after)
         r->request->after(r->request->arg, pass->name, context->module, now() - start);
-    r->stopped = r->request->stop_after && strcmp(r->request->stop_after, pass->name) == 0;
+    r->stopped = is_last(r, pass);
     return GQAC_OK;
 }
 
-static int place_of(const gqac_pass *pass) {
-    for (int i = 0; gqac_pipeline[i]; i++)
-        if (gqac_pipeline[i] == pass)
-            return i;
-    return 0;
+/* Where the loop goes on when a pass changed something. */
+static gqac_status go_on(const runner *r, const gqac_pass *pass, int *rounds, int *at) {
+    if (!pass->again || !scheduled(r, pass->again))
+        return GQAC_OK;
+    if (++*rounds == MAX_ROUNDS)
+        GQAC_FAIL(r->context->diag, GQAC_INTERNAL, "pass '%s' never comes to an end", pass->name);
+    while (*at >= 0 && r->passes[*at] != pass->again)
+        --*at;
+    --*at;
+    return GQAC_OK;
 }
 
 static gqac_status run_all(runner *r) {
-    pass_context *context = r->context;
     int rounds = 0;
-    for (int i = 0; gqac_pipeline[i] && !r->stopped; i++) {
-        const gqac_pass *pass = gqac_pipeline[i];
-        if (!scheduled(r->request, pass))
+    for (int i = 0; r->passes[i] && !r->stopped; i++) {
+        const gqac_pass *pass = r->passes[i];
+        if (!scheduled(r, pass))
             continue;
         GQAC_TRY(run_pass(r, pass));
-        const bool changed = context->changed > 0;
-        if (!r->stopped && changed && pass->retidy && scheduled(r->request, &pass_tidy))
+        if (r->stopped || !r->context->changed)
+            continue;
+        if (pass->retidy && scheduled(r, &pass_tidy))
             GQAC_TRY(run_pass(r, &pass_tidy));
-        if (!r->stopped && changed && pass->again && scheduled(r->request, pass->again)) {
-            if (++rounds == MAX_ROUNDS)
-                GQAC_FAIL(context->diag, GQAC_INTERNAL, "pass '%s' never comes to an end",
-                          pass->name);
-            i = place_of(pass->again) - 1;
-        }
+        GQAC_TRY(go_on(r, pass, &rounds, &i));
     }
     return GQAC_OK;
 }
 
-gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request) {
-    runner r = {.context = context, .request = request};
+gqac_status pass_run_list(pass_context *context, const pass_request *request,
+                          const gqac_pass *const *passes) {
+    runner r = {.context = context, .request = request, .passes = passes};
     context->disable = request->disable;
-    GQAC_TRY(check_names(request, context->diag));
+    GQAC_TRY(check_names(&r));
     context->facts = checked(context->module, PASS_ONNX);
-    GQAC_TRY(check_needs(request, context->facts, context->diag));
+    GQAC_TRY(check_needs(&r, context->facts));
     GQAC_TRY(check_graph(context));
     if (request->after)
         request->after(request->arg, "import", context->module, 0);
     return run_all(&r);
+}
+
+gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request) {
+    return pass_run_list(context, request, gqac_pipeline);
 }

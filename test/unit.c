@@ -6,12 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An allocation of an absurd size is NULL under the sanitizers too. */
-const char *__asan_default_options(void);
+/* An allocation of an absurd size is NULL under the sanitizers too, whose libraries look for these.
+ */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
     return "allocator_may_return_null=1";
 }
-const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) {
     return "allocator_may_return_null=1";
 }

@@ -3,6 +3,7 @@
  *
  * A row's bytes are made from its tag, slot, head and element, so one tag a position says what
  * every slot must hold. Lengths cluster around multiples of the block. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -406,6 +407,61 @@ static void forks_are_independent(void) {
     }
 }
 
+enum { THREADS = 4, THREAD_SLOT = 2 };
+
+typedef struct thread_job {
+    kv_sequence *sequence;
+    unsigned char mark;
+    bool good;
+} thread_job;
+
+/* Grows and shortens its own fork; the shared rows hold 7, its own its mark. */
+static void *grow_fork(void *arg) {
+    thread_job *job = arg;
+    unsigned char rows[3 * 200], back[3 * 200];
+    job->good = true;
+    memset(rows, job->mark, sizeof rows);
+    for (int round = 0; round < 300; round++) {
+        const int64_t length = kv_sequence_length(job->sequence), count = 1 + round % 90;
+        job->good =
+            job->good && kv_sequence_reserve(job->sequence, length + count, NULL) == GQAC_OK;
+        kv_write_rows(job->sequence, THREAD_SLOT, length, count, rows, count);
+        kv_sequence_publish(job->sequence, length + count);
+        kv_read_rows(job->sequence, THREAD_SLOT, 0, length + count, back, 200);
+        for (int64_t h = 0; h < 3; h++)
+            for (int64_t i = 0; i < length + count; i++)
+                job->good = job->good && back[h * 200 + i] == (i < 100 ? 7 : job->mark);
+        job->good = job->good && kv_sequence_rewind(job->sequence, 100, NULL) == GQAC_OK;
+    }
+    kv_sequence_free(job->sequence);
+    return NULL;
+}
+
+static void threads_share_a_pool(void) {
+    kv_pool *pool = new_pool();
+    kv_sequence *s = new_sequence(pool, "contiguous", 0);
+    unsigned char rows[3 * 100];
+    memset(rows, 7, sizeof rows);
+    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 100, NULL), GQAC_OK);
+    kv_write_rows(s, THREAD_SLOT, 0, 100, rows, 100);
+    kv_sequence_publish(s, 100);
+    thread_job jobs[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        jobs[i] = (thread_job){.mark = (unsigned char)(20 + i)};
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &jobs[i].sequence, NULL), GQAC_OK);
+    }
+    for (int i = 0; i < THREADS; i++)
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, grow_fork, &jobs[i]), 0);
+    kv_sequence_free(s);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        CU_ASSERT_TRUE(jobs[i].good);
+    }
+    CU_ASSERT_EQUAL(kv_pool_blocks_in_use(pool), 0);
+    kv_pool_free(pool);
+}
+
 #ifdef GQAC_TEST_ALLOC
 /* Growing a forked sequence copies a block and makes three: each of those calls may fail. */
 static void short_memory_changes_nothing(void) {
@@ -468,6 +524,7 @@ static const unit_case cases[] = {
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"forks are independent", forks_are_independent},
+    {"threads share a pool", threads_share_a_pool},
 #ifdef GQAC_TEST_ALLOC
     {"short memory changes nothing", short_memory_changes_nothing},
     {"short memory makes nothing", short_memory_makes_nothing},

@@ -3,8 +3,8 @@
 
 The rules are the table of docs/architecture.md, read from there: its rows name a folder and what the
 folder may include. Besides, a header whose name ends in impl.h is private to its folder, a library
-is known to the folders that wrap it, a source opens with a comment, and no source is longer than
-LINES lines. Sources that break every rule are fed in too, and must be refused.
+is known to the folders that wrap it, a source opens with a comment, no source is longer than LINES
+lines and no function than FUNCTION (kernels of targets may be). Sources that break every rule are fed in too, and must be refused.
 
     python test/lint/test_includes.py        prints `N passed, N failed`
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 600
+FUNCTION = 60
 EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def"}
 LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"llm", "cli"},
@@ -24,6 +25,7 @@ LIBRARIES = {  # first part of the header: the folders that wrap it
 }
 NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.h)`")
 ROW = re.compile(r"^\| `(include/gqac|src/\w+)/` \|[^|]*\| ([^|]*) \|$")
+BODY = re.compile(r"^\w.*\{\n((?:[^}\n].*\n|\n)*)\}$", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -90,6 +92,11 @@ def source_faults(table, source, text):
         faults.append(f"{source}:1: a file opens with a comment: what, why, invariants")
     if text.count("\n") > LINES:
         faults.append(f"{source}:{LINES + 1}: a file has at most {LINES} lines")
+    for match in BODY.finditer(text):
+        head = match[0].split("\n", 1)[0]
+        if head.endswith(") {") and match[0].count("\n") > FUNCTION and "/targets/" not in source:
+            line = text.count("\n", 0, match.start()) + 1
+            faults.append(f"{source}:{line}: a function has at most {FUNCTION} lines")
     return faults
 
 
@@ -117,6 +124,7 @@ WRONG = [  # source, text: each must be refused
     ("include/gqac/gqac.h", '/* */\n#include "ir/ir.h"\n'),
     ("src/ir/dim.c", '#include "ir/ir.h"\n'),
     ("src/ir/dim.c", "/* */\n" + "\n" * LINES),
+    ("src/ir/dim.c", "/* */\nvoid f(void) {\n" + "    g();\n" * FUNCTION + "}\n"),
 ]
 RIGHT = [
     ("src/base/str.c", '/* */\n#include <gqac/status.h>\n#include "base/alloc.h"\n'),
@@ -129,6 +137,8 @@ RIGHT = [
     ("src/cli/main.c", "/* */\n#include <gqac/text.h>\n#include <jansson.h>\n"),
     ("src/llm/chat.c", '/* */\n#include <gqac/gqac.h>\n#include "base/str.h"\n'),
     ("src/ir/dim.c", "/* */\n" + "\n" * (LINES - 1)),
+    ("src/ir/dim.c", "/* */\nvoid f(void) {\n" + "    g();\n" * (FUNCTION - 1) + "}\n"),
+    ("src/ir/dim.c", "/* */\nconst row rows[] = {\n" + "    {1},\n" * FUNCTION + "};\n"),
 ]
 
 

@@ -27,7 +27,7 @@ typedef struct side_file {
 
 typedef struct side_name {
     const char *location;
-    const side_file *file;
+    const side_file *file; /* NULL: not opened yet */
 } side_name;
 
 struct onnx_files {
@@ -285,8 +285,6 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     *out = ir_table_find(&files->files, hash, same_inode, &info);
     if (*out)
         return GQAC_OK;
-    if (files->n == ONNX_MAX_SIDE_FILES)
-        GQAC_FAIL(diag, GQAC_LIMIT, "more than %d files of external data", ONNX_MAX_SIDE_FILES);
     side_file *file = add_file(files, location, &info, hash);
     if (!file)
         return gqac_diag_oom(diag, "external data");
@@ -311,22 +309,34 @@ static gqac_status open_side(onnx_files *files, const char *location, const side
     return status;
 }
 
+static gqac_status note_location(onnx_files *files, const char *location, side_name **out,
+                                 gqac_diag *diag) {
+    uint64_t hash = ir_hash_bytes(files->names.seed, location, strlen(location));
+    side_name *name = ir_table_find(&files->names, hash, same_location, location);
+    *out = name;
+    if (name)
+        return GQAC_OK;
+    if (files->names.count == ONNX_MAX_SIDE_FILES)
+        GQAC_FAIL(diag, GQAC_LIMIT, "more than %d files of external data", ONNX_MAX_SIDE_FILES);
+    *out = name = GQAC_ARENA_NEW(files->arena, side_name);
+    if (!name || !(name->location = gqac_arena_strdup(files->arena, location)) ||
+        !ir_table_add(&files->names, hash, name))
+        return gqac_diag_oom(diag, "external data");
+    return GQAC_OK;
+}
+
+gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag) {
+    side_name *name;
+    const char *wrong = misspelt(location);
+    return wrong ? refuse(diag, location, wrong) : note_location(files, location, &name, diag);
+}
+
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,
                             gqac_diag *diag) {
-    uint64_t hash = ir_hash_bytes(files->names.seed, location, strlen(location));
-    const side_name *known = ir_table_find(&files->names, hash, same_location, location);
-    if (known) {
-        *map = &known->file->map;
-        return GQAC_OK;
-    }
-    const side_file *file = NULL;
-    GQAC_TRY(open_side(files, location, &file, diag));
-    side_name *name = GQAC_ARENA_NEW(files->arena, side_name);
-    if (!name || !(name->location = gqac_arena_strdup(files->arena, location)))
-        return gqac_diag_oom(diag, "external data");
-    name->file = file;
-    if (!ir_table_add(&files->names, hash, name))
-        return gqac_diag_oom(diag, "external data");
-    *map = &file->map;
+    side_name *name;
+    GQAC_TRY(note_location(files, location, &name, diag));
+    if (!name->file)
+        GQAC_TRY(open_side(files, location, &name->file, diag));
+    *map = &name->file->map;
     return GQAC_OK;
 }

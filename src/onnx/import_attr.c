@@ -256,7 +256,8 @@ gqac_status onnx_constant_check(importer *im, const attribute *a) {
         if (strcmp(values[i].name, name) == 0) {
             if (values[i].type != a->type)
                 GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "attribute '%s' has the wrong type", name);
-            return a->t ? onnx_tensor_check(a->t, im->diag) : GQAC_OK;
+            return a->t ? onnx_tensor_check(a->t, onnx_files_model(im->files), im->files, im->diag)
+                        : GQAC_OK;
         }
     GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "Constant has no attribute '%s'", name);
 }

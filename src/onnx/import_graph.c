@@ -21,6 +21,8 @@ gqac_status onnx_check_opsets(importer *im, size_t n, Onnx__OperatorSetIdProto *
         if (version < 1 || version > INT32_MAX)
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "opset %lld of domain '%s'", (long long)version,
                       domain);
+        if (!*domain && version > ONNX_NEWEST_OPSET)
+            GQAC_TRY(onnx_tally_unsupported(im, "model", "its opset is newer than 27", ""));
         for (size_t k = 0; k < i; k++)
             if (strcmp(onnx_domain(opsets[k]->domain), domain) == 0)
                 GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the domain '%s' is imported twice",
@@ -113,23 +115,31 @@ static gqac_status import_inputs(onnx_scope *scope, const Onnx__GraphProto *prot
     return GQAC_OK;
 }
 
-static gqac_status import_initializers(onnx_scope *scope, const Onnx__GraphProto *proto) {
+static gqac_status import_initializer(onnx_scope *scope, const Onnx__TensorProto *tensor) {
+    importer *im = scope->im;
     onnx_name *name;
-    for (size_t i = 0; i < proto->n_initializer; i++) {
-        const Onnx__TensorProto *tensor = proto->initializer[i];
-        GQAC_TRY(onnx_scope_define(scope, onnx_text(tensor->name), &name));
-        gqac_status status = onnx_tensor_check(tensor, scope->im->diag);
-        if (status != GQAC_OK) {
-            gqac_diag_where(scope->im->diag, "tensor '%s'", onnx_text(tensor->name));
-            return status;
-        }
-        name->kind = ONNX_NAME_TENSOR;
-        name->tensor = tensor;
-    }
+    GQAC_TRY(onnx_scope_define(scope, onnx_text(tensor->name), &name));
+    gqac_status status =
+        onnx_tensor_check(tensor, onnx_files_model(im->files), im->files, im->diag);
+    name->kind = ONNX_NAME_TENSOR;
+    name->tensor = tensor;
+    if (status == GQAC_UNSUPPORTED)
+        return onnx_tally_name(im, "initializer", name);
+    if (status != GQAC_OK)
+        gqac_diag_where(im->diag, "tensor '%s'", name->text);
+    return status;
+}
+
+static gqac_status import_initializers(onnx_scope *scope, const Onnx__GraphProto *proto) {
+    importer *im = scope->im;
+    for (size_t i = 0; i < proto->n_initializer; i++)
+        GQAC_TRY(import_initializer(scope, proto->initializer[i]));
     for (size_t i = 0; i < proto->n_sparse_initializer; i++) {
         const Onnx__TensorProto *values = proto->sparse_initializer[i]->values;
+        onnx_name *name;
         GQAC_TRY(onnx_scope_define(scope, values ? onnx_text(values->name) : "", &name));
-        name->kind = ONNX_NAME_SPARSE;
+        gqac_diag_set(im->diag, GQAC_UNSUPPORTED, "sparse tensors are not supported");
+        GQAC_TRY(onnx_tally_name(im, "initializer", name));
     }
     return GQAC_OK;
 }
@@ -161,6 +171,8 @@ gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const
 static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *proto) {
     importer *im = scope->im;
     size_t n = proto->n_output;
+    if (n == 0 && !scope->parent)
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the graph has no outputs");
     ir_value **values = GQAC_ARENA_ARRAY(im->scratch, ir_value *, n);
     const char **names = GQAC_ARENA_ARRAY(im->scratch, const char *, n);
     if (!values || !names)

@@ -62,8 +62,7 @@ gqac_status onnx_pass_over(onnx_scope *scope, const Onnx__NodeProto *node, const
     for (size_t i = 0; i < node->n_output; i++) {
         if (!*node->output[i])
             continue;
-        const char *label = onnx_scope_label(scope, node->output[i]);
-        ir_value *value = label ? ir_graph_add_input(scope->graph, label, ir_type_unknown()) : NULL;
+        ir_value *value = onnx_placeholder(im, node->output[i]);
         if (!value)
             return onnx_oom(im);
         set_output(scope, node->output[i], value);
@@ -206,10 +205,12 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
     if (!own)
         return onnx_oom(im);
     own->name = node->attribute[0]->name;
-    GQAC_TRY(onnx_constant_check(im, own));
+    gqac_status status = onnx_constant_check(im, own);
     if (!*node->output[0])
-        return GQAC_OK;
+        return status == GQAC_UNSUPPORTED ? onnx_tally_failure(im, node) : status;
     onnx_name *name = onnx_scope_find(scope, node->output[0]);
+    if (status != GQAC_OK)
+        return status == GQAC_UNSUPPORTED ? onnx_tally_name(im, "Constant", name) : status;
     name->kind = ONNX_NAME_CONSTANT;
     name->constant = own;
     return GQAC_OK;

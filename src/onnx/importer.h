@@ -15,6 +15,7 @@ enum {
     ONNX_MAX_WORK = 32000000, /* nodes, operands and attributes after inlining */
     ONNX_MAX_SIDE_FILES = 10000,
     ONNX_OLDEST_OPSET = 7, /* of the default domain */
+    ONNX_NEWEST_OPSET = 27,
     ONNX_NEWEST_IR = 13,
 };
 
@@ -24,6 +25,8 @@ enum {
 gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **files,
                             gqac_diag *diag);
 const gqac_map *onnx_files_model(const onnx_files *files);
+/* Counts a location that may be opened later. LIMIT. */
+gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag);
 /* The map of a side file, opened beneath the model's folder or the root on first use. */
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,
                             gqac_diag *diag);
@@ -39,10 +42,11 @@ gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tens
 gqac_status onnx_tensor_read(const Onnx__TensorProto *proto, const gqac_map *model,
                              onnx_files *files, gqac_arena *arena, gqac_tensor *tensor,
                              gqac_diag *diag);
-/* What can be told of a tensor that may never be read: header, fields and inline size, syntax of
- * external data. Element types that are not supported pass. */
-gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, gqac_diag *diag);
-/* Values of a typed data field as elements of tensor->dtype; typed.c. */
+/* The same without making the tensor, for those that may never be used: all but the place of
+ * external data is checked. Strings pass. */
+gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, const gqac_map *model,
+                              onnx_files *files, gqac_diag *diag);
+/* Values of a typed data field as elements of tensor->dtype; arena NULL: only checks. typed.c. */
 gqac_status onnx_tensor_decode(const Onnx__TensorProto *proto, const gqac_map *model,
                                gqac_arena *arena, gqac_tensor *tensor, size_t bytes,
                                gqac_diag *diag);
@@ -79,7 +83,6 @@ typedef enum onnx_name_kind {
     ONNX_NAME_VALUE,    /* value */
     ONNX_NAME_TENSOR,   /* initializer not used yet */
     ONNX_NAME_CONSTANT, /* Constant node not used yet */
-    ONNX_NAME_SPARSE,   /* sparse initializer */
     ONNX_NAME_HOLE,     /* input that the caller of a function left out */
 } onnx_name_kind;
 
@@ -115,6 +118,11 @@ onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text); /* an
 gqac_status onnx_scope_define(onnx_scope *scope, const char *text, onnx_name **name);
 /* The value of a name, made when it is a constant not used yet; NULL for "" and holes. */
 gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value **value);
+/* Stands for a value that cannot be made, in an import that will fail. It is an input of the main
+ * graph, which no op looks at. NULL: no memory. */
+ir_value *onnx_placeholder(importer *im, const char *text);
+/* Tallies what im->diag says of a constant, and puts a placeholder in its stead. */
+gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name);
 /* The name a value or node gets in the module: with the prefix of the call. NULL: no memory. */
 const char *onnx_scope_label(const onnx_scope *scope, const char *text);
 bool onnx_text_is(const char *text, const char *other); /* NULL is "" */

@@ -12,13 +12,14 @@
 #include "base/alloc.h"
 #include "base/diag.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { MAX_FIELD = 32 }; /* field numbers of our schema are below */
 
 typedef enum scan_action {
     SCAN_KEEP,
-    SCAN_SKIP, /* checked for its wire type only, and left out */
+    SCAN_SKIP, /* left out; messages are checked all the same, text is not looked at */
     SCAN_VIEW, /* left out when large, with a note of its place */
 } scan_action;
 
@@ -102,6 +103,7 @@ typedef struct scan_frame {
     size_t end;
     size_t body;           /* where its thinned bytes begin */
     int width;             /* bytes before `body` that are kept for its length */
+    bool muted;            /* in something that is left out: checked only */
     uint32_t seen;         /* singular fields met, by number; bit 0 stands for the oneof */
     uint32_t viewed;       /* data fields met as one large block */
     uint32_t n[MAX_FIELD]; /* elements, by field number */
@@ -147,17 +149,17 @@ const char *onnx_varint(const unsigned char *data, size_t end, size_t *at, uint6
     uint64_t v = 0;
     for (unsigned i = 0; i < 10; i++) {
         if (*at >= end)
-            return "a number is cut off";
+            return "truncated varint";
         unsigned char byte = data[(*at)++];
         if (i == 9 && byte > 1)
-            return "a number has more than 64 bits";
+            return "varint of more than 64 bits";
         v |= (uint64_t)(byte & 0x7f) << (7 * i);
         if (!(byte & 0x80)) {
             *value = v;
             return NULL;
         }
     }
-    return "a number has more than 64 bits";
+    return "varint of more than 10 bytes";
 }
 
 static const scan_rule *rules_of(const ProtobufCMessageDescriptor *type) {
@@ -201,6 +203,8 @@ static gqac_status emitted(scanner *s) {
 }
 
 static gqac_status emit(scanner *s, const scan_field *f) {
+    if (s->frames[s->depth - 1].muted)
+        return GQAC_OK;
     gqac_str_append_n(s->thin, (const char *)s->data + f->start, f->end - f->start);
     return emitted(s);
 }
@@ -230,7 +234,7 @@ static gqac_status read_field(scanner *s, scan_field *f) {
     case 5:
         length = f->wire == 1 ? 8 : 4;
         if (frame->end - s->at < length)
-            return fail(s, f->start, GQAC_INVALID_MODEL, "a number is cut off");
+            return fail(s, f->start, GQAC_INVALID_MODEL, "truncated number");
         s->at += length;
         break;
     case 2:
@@ -299,7 +303,7 @@ static gqac_status check_packed(scanner *s, const scan_field *f, bool large, siz
 
 static gqac_status check_string(scanner *s, const scan_field *f) {
     size_t bytes = f->end - f->value;
-    if (bytes > ONNX_MAX_NAME)
+    if (bytes > ONNX_MAX_NAME && !s->frames[s->depth - 1].muted)
         return fail_field(s, f, GQAC_LIMIT, "has more than 1024 bytes");
     if (bytes && !gqac_utf8_valid((const char *)s->data + f->value, bytes))
         return fail_field(s, f, GQAC_INVALID_MODEL, "is not valid UTF-8 or has a NUL");
@@ -329,8 +333,12 @@ static gqac_status count_elements(scanner *s, const scan_field *f, const scan_ru
         [TOTAL_INITIALIZERS] = {ONNX_MAX_INITIALIZERS, "a model of more than 1000000 initializers"},
     };
     uint32_t *n = &s->frames[s->depth - 1].n[rule->share ? rule->share : f->number];
-    if (rule->most && count > rule->most - *n)
-        return fail_field(s, f, GQAC_LIMIT, "has too many entries");
+    if (rule->most && count > rule->most - *n) {
+        char what[64];
+        snprintf(what, sizeof what, "has more than %u entries%s", rule->most,
+                 rule->most == GQAC_MAX_RANK ? ", the highest rank" : "");
+        return fail_field(s, f, GQAC_LIMIT, what);
+    }
     if (rule->most)
         *n += (uint32_t)count;
     if (rule->total && ++s->totals[rule->total] > totals[rule->total].most)
@@ -348,6 +356,8 @@ static gqac_status scan_data(scanner *s, const scan_field *f, bool large) {
     if (!large)
         return emit(s, f);
     frame->viewed |= bit;
+    if (frame->muted)
+        return GQAC_OK;
     uint64_t note[2] = {f->value, f->end - f->value};
     put_varint(s->thin, (uint64_t)(1000 + f->number) << 3 | 2);
     put_varint(s->thin, sizeof note);
@@ -355,23 +365,26 @@ static gqac_status scan_data(scanner *s, const scan_field *f, bool large) {
     return emitted(s);
 }
 
-static gqac_status enter(scanner *s, const scan_field *f) {
+static gqac_status enter(scanner *s, const scan_field *f, bool muted) {
     const ProtobufCMessageDescriptor *type = f->field->descriptor;
     if (s->depth == ONNX_MAX_DEPTH)
-        return fail(s, f->start, GQAC_LIMIT, "messages are nested more than 100 deep");
+        return fail(s, f->start, GQAC_LIMIT, "messages are nested to a depth of more than 100");
     if (type == &onnx__graph_proto__descriptor && ++s->graphs > ONNX_MAX_GRAPH_DEPTH + 1)
-        return fail(s, f->start, GQAC_LIMIT, "graphs are nested more than 16 deep");
+        return fail(s, f->start, GQAC_LIMIT, "graphs are nested to a depth of more than 16");
     scan_frame *frame = &s->frames[s->depth];
     memset(frame, 0, sizeof *frame);
     frame->type = type;
     frame->rules = rules_of(type);
     frame->end = f->end;
+    frame->muted = muted || frame[-1].muted;
+    s->depth++;
+    s->at = f->value;
+    if (frame->muted)
+        return GQAC_OK;
     frame->width = varint_width(f->end - f->value);
     put_varint(s->thin, (uint64_t)f->number << 3 | 2);
     gqac_str_append_n(s->thin, "\0\0\0\0\0\0\0\0\0", (size_t)frame->width);
     frame->body = s->thin->length;
-    s->depth++;
-    s->at = f->value;
     return emitted(s);
 }
 
@@ -392,7 +405,8 @@ static gqac_status scan_known(scanner *s, const scan_field *f) {
     bool large = rule->action == SCAN_VIEW && f->wire == 2 && f->end - f->value >= ONNX_VIEW_BYTES;
     if (f->wire != wire && !packed)
         return fail_field(s, f, GQAC_INVALID_MODEL, "has the wrong wire type");
-    if (rule->action == SCAN_SKIP)
+    bool skipped = rule->action == SCAN_SKIP;
+    if (skipped && f->field->type != PROTOBUF_C_TYPE_MESSAGE)
         return GQAC_OK;
     size_t count = 1;
     if (packed)
@@ -403,7 +417,7 @@ static gqac_status scan_known(scanner *s, const scan_field *f) {
         GQAC_TRY(check_singular(s, f));
     GQAC_TRY(count_elements(s, f, rule, count));
     if (f->field->type == PROTOBUF_C_TYPE_MESSAGE)
-        return enter(s, f);
+        return enter(s, f, skipped);
     if (f->field->type == PROTOBUF_C_TYPE_STRING)
         GQAC_TRY(check_string(s, f));
     return rule->action == SCAN_VIEW ? scan_data(s, f, large) : emit(s, f);

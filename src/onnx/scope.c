@@ -67,32 +67,38 @@ const char *onnx_scope_label(const onnx_scope *scope, const char *text) {
     return gqac_arena_printf(scope->im->scratch, "%s/%s", scope->call->prefix, text);
 }
 
+ir_value *onnx_placeholder(importer *im, const char *text) {
+    return ir_graph_add_input(im->module->graph, text, ir_type_unknown());
+}
+
+gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name) {
+    GQAC_TRY(onnx_tally_unsupported(im, what, im->diag->what, name->text));
+    *im->diag = (gqac_diag){0};
+    name->kind = ONNX_NAME_VALUE;
+    name->value = onnx_placeholder(im, name->text);
+    return name->value ? GQAC_OK : onnx_oom(im);
+}
+
 /* A constant that is used for the first time. Types that gqac has not are reported and replaced by
  * a placeholder; the import then fails at its end. */
 static gqac_status make_constant(onnx_name *name) {
     importer *im = name->scope->im;
     gqac_tensor tensor = {.dtype = GQAC_NONE};
     gqac_status status = GQAC_UNSUPPORTED;
-    if (name->kind == ONNX_NAME_SPARSE)
-        gqac_diag_set(im->diag, status, "sparse tensors are not supported");
-    else if (name->kind == ONNX_NAME_CONSTANT)
+    if (name->kind == ONNX_NAME_CONSTANT)
         status = onnx_constant_read(im, name->constant, &tensor);
     else
         status = onnx_tensor_read(name->tensor, onnx_files_model(im->files), im->files, im->arena,
                                   &tensor, im->diag);
     const char *label = onnx_scope_label(name->scope, name->text);
     const char *what = name->kind == ONNX_NAME_CONSTANT ? "Constant" : "initializer";
-    if (status == GQAC_UNSUPPORTED) {
-        GQAC_TRY(onnx_tally_unsupported(im, what, im->diag->what, name->text));
-        *im->diag = (gqac_diag){0};
-        name->value =
-            label ? ir_graph_add_input(name->scope->graph, label, ir_type_unknown()) : NULL;
-    } else if (status != GQAC_OK) {
+    if (status == GQAC_UNSUPPORTED)
+        return onnx_tally_name(im, what, name);
+    if (status != GQAC_OK) {
         gqac_diag_where(im->diag, "tensor '%s'", name->text);
         return status;
-    } else {
-        name->value = label ? ir_graph_add_constant(name->scope->graph, label, &tensor) : NULL;
     }
+    name->value = label ? ir_graph_add_constant(name->scope->graph, label, &tensor) : NULL;
     if (!name->value)
         return onnx_oom(im);
     name->kind = ONNX_NAME_VALUE;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RAW = 9 }; /* the number of raw_data */
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw_data is little-endian");
 
 gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
@@ -122,7 +124,8 @@ static gqac_status parse_entry(const Onnx__StringStringEntryProto *entry, extern
     return GQAC_OK;
 }
 
-static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext, gqac_diag *diag) {
+static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext, size_t bytes,
+                                  gqac_diag *diag) {
     *ext = (external){0};
     for (size_t i = 0; i < proto->n_external_data; i++) {
         const Onnx__StringStringEntryProto *entry = proto->external_data[i];
@@ -135,31 +138,26 @@ static gqac_status parse_external(const Onnx__TensorProto *proto, external *ext,
     }
     if (!ext->location)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "external data have no location");
+    if (ext->has_length && ext->length != bytes)
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
+                  "its length in '%s' is %llu bytes, type and shape ask for %zu", ext->location,
+                  (unsigned long long)ext->length, bytes);
     return GQAC_OK;
 }
 
+/* Without a length, the data are as long as type and shape ask for. */
 static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *files, size_t bytes,
                                  gqac_arena *arena, gqac_tensor *tensor, gqac_diag *diag) {
     external ext;
-    GQAC_TRY(parse_external(proto, &ext, diag));
+    const gqac_map *map = NULL;
+    GQAC_TRY(parse_external(proto, &ext, bytes, diag));
     if (!files)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a lone tensor cannot have external data");
-    if (ext.has_length && ext.length != bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "its external data have %llu bytes, type and shape ask for %zu",
-                  (unsigned long long)ext.length, bytes);
-    const gqac_map *map = NULL;
     GQAC_TRY(onnx_files_side(files, ext.location, &map, diag));
-    if (!ext.has_length && ext.offset <= map->size)
-        ext.length = map->size - ext.offset;
-    if (ext.length > map->size || ext.offset > map->size - ext.length)
+    if (bytes > map->size || ext.offset > map->size - bytes)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "its external data at %llu go past the end of '%s' (%zu bytes)",
+                  "its %zu bytes at offset %llu go past the end of '%s' (%zu bytes)", bytes,
                   (unsigned long long)ext.offset, ext.location, map->size);
-    if (ext.length != bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "'%s' has %llu bytes left for it, type and shape ask for %zu", ext.location,
-                  (unsigned long long)ext.length, bytes);
     return take_bytes(map, (size_t)ext.offset, bytes, arena, tensor, diag);
 }
 
@@ -173,7 +171,7 @@ static gqac_status find_data(const Onnx__TensorProto *proto, unsigned *field, gq
         unsigned number;
         size_t n;
     } fields[] = {{4, proto->n_float_data},   {5, proto->n_int32_data},
-                  {7, proto->n_int64_data},   {9, proto->has_raw_data ? proto->raw_data.len : 0},
+                  {7, proto->n_int64_data},   {RAW, proto->has_raw_data ? proto->raw_data.len : 0},
                   {10, proto->n_double_data}, {11, proto->n_uint64_data}};
     *field = 0;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -195,7 +193,7 @@ static gqac_status wrong_bytes(size_t length, size_t bytes, gqac_diag *diag) {
 static gqac_status read_raw(const Onnx__TensorProto *proto, const gqac_map *model,
                             gqac_arena *arena, gqac_tensor *tensor, size_t bytes, gqac_diag *diag) {
     size_t offset = 0, length = proto->has_raw_data ? proto->raw_data.len : 0;
-    bool view = onnx_view(proto, 9, &offset, &length);
+    bool view = onnx_view(proto, RAW, &offset, &length);
     if (length != bytes)
         return wrong_bytes(length, bytes, diag);
     if (view) {
@@ -208,44 +206,57 @@ static gqac_status read_raw(const Onnx__TensorProto *proto, const gqac_map *mode
     return check_bools(tensor, bytes, diag);
 }
 
+static bool is_external(const Onnx__TensorProto *proto) {
+    return proto->has_data_location &&
+           proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+}
+
+/* Header, place of the data, and that they do not contradict each other. */
+static gqac_status prepare(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
+                           unsigned *field, gqac_diag *diag) {
+    GQAC_TRY(onnx_tensor_header(proto, tensor, bytes, diag));
+    GQAC_TRY(find_data(proto, field, diag));
+    if (proto->segment)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "tensors in segments are not supported");
+    if (is_external(proto) && *field)
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it has both inline and external data");
+    if (proto->has_data_location && proto->data_location && !is_external(proto))
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "there is no data location %d",
+                  (int)proto->data_location);
+    return GQAC_OK;
+}
+
 gqac_status onnx_tensor_read(const Onnx__TensorProto *proto, const gqac_map *model,
                              onnx_files *files, gqac_arena *arena, gqac_tensor *tensor,
                              gqac_diag *diag) {
     size_t bytes;
     unsigned field;
-    GQAC_TRY(onnx_tensor_header(proto, tensor, &bytes, diag));
-    GQAC_TRY(find_data(proto, &field, diag));
-    if (proto->segment)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "tensors in segments are not supported");
-    if (proto->has_data_location &&
-        proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__DEFAULT) {
-        if (proto->data_location != ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "there is no data location %d",
-                      (int)proto->data_location);
-        if (field)
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it has both inline and external data");
+    GQAC_TRY(prepare(proto, tensor, &bytes, &field, diag));
+    if (is_external(proto)) {
         GQAC_TRY(read_external(proto, files, bytes, arena, tensor, diag));
         return check_bools(tensor, bytes, diag);
     }
-    if (field == 9 || !field)
+    if (field == RAW || !field)
         return read_raw(proto, model, arena, tensor, bytes, diag);
     return onnx_tensor_decode(proto, model, arena, tensor, bytes, diag);
 }
 
-gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, gqac_diag *diag) {
+gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, const gqac_map *model,
+                              onnx_files *files, gqac_diag *diag) {
     gqac_tensor tensor;
     size_t bytes, offset = 0, length = proto->has_raw_data ? proto->raw_data.len : 0;
     unsigned field;
     external ext;
-    gqac_status status = onnx_tensor_header(proto, &tensor, &bytes, diag);
-    if (status != GQAC_OK)
-        return status == GQAC_UNSUPPORTED ? GQAC_OK : status;
-    if (proto->has_data_location && proto->data_location)
-        return parse_external(proto, &ext, diag);
-    GQAC_TRY(find_data(proto, &field, diag));
-    (void)onnx_view(proto, 9, &offset, &length);
-    if (field != 0 && field != 9)
+    if (proto->has_data_type && proto->data_type == ONNX__TENSOR_PROTO__DATA_TYPE__STRING)
         return GQAC_OK;
+    GQAC_TRY(prepare(proto, &tensor, &bytes, &field, diag));
+    if (is_external(proto)) {
+        GQAC_TRY(parse_external(proto, &ext, bytes, diag));
+        return onnx_files_note(files, ext.location, diag);
+    }
+    if (field != 0 && field != RAW)
+        return onnx_tensor_decode(proto, model, NULL, &tensor, bytes, diag);
+    (void)onnx_view(proto, RAW, &offset, &length);
     return length == bytes ? GQAC_OK : wrong_bytes(length, bytes, diag);
 }
 

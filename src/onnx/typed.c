@@ -77,7 +77,8 @@ static gqac_status decode_fixed(const typed_source *s, size_t width, gqac_tensor
                                 size_t bytes, gqac_diag *diag) {
     if ((s->view ? s->length : s->n * width) != bytes)
         return wrong_count(diag);
-    memcpy(tensor->data, s->view ? (const void *)s->view : s->entries, bytes);
+    if (tensor->data)
+        memcpy(tensor->data, s->view ? (const void *)s->view : s->entries, bytes);
     return GQAC_OK;
 }
 
@@ -91,7 +92,7 @@ static gqac_status decode_ints(const typed_source *s, const typed_row *row, size
                                gqac_tensor *tensor, size_t bytes, gqac_diag *diag) {
     unsigned char *out = tensor->data;
     size_t at = 0, n = bytes / width;
-    for (size_t i = 0; i < n; i++, out += width) {
+    for (size_t i = 0; i < n; i++) {
         uint64_t value;
         if (s->view) {
             if (at == s->length)
@@ -107,7 +108,8 @@ static gqac_status decode_ints(const typed_source *s, const typed_row *row, size
         if (row->most && ((int64_t)value < row->least || (int64_t)value > row->most))
             GQAC_FAIL(diag, GQAC_INVALID_MODEL, "element %zu is out of the range of %s", i,
                       gqac_dtype_name(row->dtype));
-        memcpy(out, &value, width);
+        if (out)
+            memcpy(out + i * width, &value, width);
     }
     return (s->view ? at == s->length : n == s->n) ? GQAC_OK : wrong_count(diag);
 }
@@ -124,8 +126,8 @@ gqac_status onnx_tensor_decode(const Onnx__TensorProto *proto, const gqac_map *m
                   gqac_dtype_name(tensor->dtype));
     if (source.view ? bytes / 16 > source.length : bytes / 16 > source.n)
         return wrong_count(diag); /* before memory is taken for what a shape claims */
-    tensor->data = gqac_arena_alloc(arena, bytes);
-    if (!tensor->data)
+    tensor->data = arena ? gqac_arena_alloc(arena, bytes) : NULL;
+    if (arena && !tensor->data)
         return gqac_diag_oom(diag, "weights");
     int bits = gqac_dtype_bits(tensor->dtype);
     size_t width = bits < 8 ? 1 : (size_t)bits / 8;

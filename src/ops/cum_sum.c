@@ -53,6 +53,7 @@ static gqac_status eval(op_call *call) {
     int64_t wanted;
     int axis;
     GQAC_TRY(op_want_set(call, 0, OP_NUMBERS));
+    GQAC_TRY(op_want_set(call, 1, OP_INDICES));
     GQAC_TRY(op_int(call, 1, &wanted));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_axis(node, wanted, x->rank, &axis, call->diag));

@@ -221,7 +221,7 @@ gqac_status op_want(op_call *call, int input, gqac_dtype dtype) {
 }
 
 gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t *count) {
-    GQAC_TRY(op_want_set(call, input, OP_INTS));
+    GQAC_TRY(op_want_set(call, input, OP_INDICES));
     const gqac_tensor *tensor = call->in[input];
     int64_t n = gqac_tensor_count(tensor);
     if (tensor->rank > 1 || n > max)

@@ -98,9 +98,9 @@ void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out
 void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *values);
 /* Towards zero, clamped; NaN gives 0 (as numerics/convert.h does it for f32). */
 int64_t op_f64_to_i64(double value);
-/* An integer tensor of at most max elements as int64. */
+/* An i32 or i64 tensor of at most max elements as int64. */
 gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t *count);
-/* A single integer (any rank). */
+/* A single integer or bool (any rank). */
 gqac_status op_int(op_call *call, int input, int64_t *out);
 /* Checks the presence and dtype of an input of eval; INVALID_INPUT. GQAC_NONE: any dtype. */
 gqac_status op_want(op_call *call, int input, gqac_dtype dtype);

@@ -118,18 +118,19 @@ static gqac_status sort_nodes(sorter *s) {
     return GQAC_OK;
 }
 
-/* Recursion follows nested graphs, whose depth the verifier bounds. */
+/* Nested graphs first: what they take from outside is listed in their order. Recursion follows
+ * them, and the verifier bounds its depth. */
 static gqac_status sort_graph(pass_context *context, ir_graph *graph) {
+    for (ir_node *node = graph->first; node; node = node->next) {
+        ir_graph *inner;
+        for (int at = 0; (inner = pass_next_graph(node, &at));)
+            GQAC_TRY(sort_graph(context, inner));
+    }
     sorter s = {.context = context, .graph = graph, .arena = gqac_arena_create(0)};
     if (!s.arena)
         return no_memory(&s);
     gqac_status status = sort_nodes(&s);
     gqac_arena_free(s.arena);
-    for (ir_node *node = graph->first; node && status == GQAC_OK; node = node->next) {
-        ir_graph *inner;
-        for (int at = 0; status == GQAC_OK && (inner = pass_next_graph(node, &at));)
-            status = sort_graph(context, inner);
-    }
     return status;
 }
 

@@ -4,10 +4,10 @@
  *   import                the graph as the file has it, so that it can be shown and stopped at
  *   infer fold simplify   once each, so that each can be looked at alone
  *   tidy                  the three until nothing changes
- *   lower                 GroupQueryAttention, MultiHeadAttention, Attention… -> our own few ops
- *   stateful              past/present pairs -> sequence state (not for a stateless run)
- *   claim <-> expand      kernels take nodes; what none took is expanded one level and offered
- * again order, plan           the order of nodes, their buffers */
+ *   lower                 GroupQueryAttention, MultiHeadAttention, Attention: our own few ops
+ *   stateful              past/present pairs: sequence state (not for a stateless run)
+ *   claim, expand         kernels take nodes; the rest is expanded a level, tidied, offered again
+ *   order, plan           the order of nodes, their buffers */
 #include "passes/pass.h"
 
 static gqac_status run_import(pass_context *context) {

@@ -234,8 +234,6 @@ gqac_status pass_run_list(pass_context *context, const pass_request *request,
     context->facts = checked(context->module, PASS_ONNX);
     GQAC_TRY(check_needs(&r, context->facts));
     GQAC_TRY(check_graph(context));
-    if (request->after)
-        request->after(request->arg, "import", context->module, 0);
     return run_all(&r);
 }
 

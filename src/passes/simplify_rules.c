@@ -235,6 +235,7 @@ const simplify_rule simplify_rules[] = {
     {"identity", "", "Identity", copy},
     {"dropout", "", "Dropout", dropout},
     {"same cast", "", "Cast", same_cast},
+    {"same cast like", "", "CastLike", same_cast},
     {"cast back", "", "Cast", cast_back},
     {"concat of one", "", "Concat", only_one},
     {"split into one", "", "Split", only_part},

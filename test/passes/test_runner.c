@@ -1,0 +1,292 @@
+/* The runner: which passes run and in which order, what a request may ask, and that it notices when
+ * a pass breaks its word. */
+#include "support_passes.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static const char *const layer =
+    "graph @layer(%x: f32[B,S,64], %len: i32[B], %total: i32[], %past_key_values.0.key: "
+    "f32[B,2,P,8], %past_key_values.0.value: f32[B,2,P,8], %input_ids: i64[B,S]) {\n"
+    "  const %w: f32[64,64] = sha256 0123456789abcdef\n"
+    "  %i = Identity %x : ?\n"
+    "  %q = MatMul %i, %w : ?\n"
+    "  %y, %k, %v = com.microsoft.GroupQueryAttention %q, _, _, %past_key_values.0.key, "
+    "%past_key_values.0.value, %len, %total {num_heads=4, kv_num_heads=2} : ?, ?, ?\n"
+    "  return %y, %k as \"present.0.key\", %v as \"present.0.value\"\n}\n";
+
+typedef struct trace {
+    gqac_str names;
+    double seconds;
+} trace;
+
+static void note(void *arg, const char *pass, const ir_module *module, double seconds) {
+    trace *t = arg;
+    gqac_str_printf(&t->names, "%s%s", t->names.length ? " " : "", pass);
+    t->seconds += seconds;
+    CU_ASSERT(ir_verify(module, NULL) == GQAC_OK);
+}
+
+/* Runs the pipeline on a text; `names` receives what ran. */
+static gqac_status run_request(fixture *f, const char *text, pass_request request, trace *t) {
+    memset(t, 0, sizeof *t);
+    if (!fixture_open(f, text))
+        return GQAC_INTERNAL;
+    request.after = note;
+    request.arg = t;
+    return gqac_pipeline_run(&f->context, &request);
+}
+
+static void finish(fixture *f, trace *t) {
+    gqac_str_free(&t->names);
+    fixture_close(f);
+}
+
+static void test_sequence(void) {
+    fixture f;
+    trace t;
+    CU_ASSERT(run_request(&f, layer, (pass_request){0}, &t) == GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold simplify tidy lower tidy claim expand "
+                                         "tidy claim expand order plan");
+    CU_ASSERT(t.seconds >= 0);
+    CU_ASSERT(f.context.facts ==
+              (PASS_TYPED | PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED));
+    finish(&f, &t);
+}
+
+static void test_stop(void) {
+    static const struct {
+        const char *stop, *names;
+    } rows[] = {{"infer", "import infer"},
+                {"simplify", "import infer fold simplify"},
+                {"tidy", "import infer fold simplify tidy"},
+                {"lower", "import infer fold simplify tidy lower"},
+                {"claim", "import infer fold simplify tidy lower tidy claim"},
+                {"expand", "import infer fold simplify tidy lower tidy claim expand"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        fixture f;
+        trace t;
+        CU_ASSERT(run_request(&f, layer, (pass_request){.stop_after = rows[i].stop}, &t) ==
+                  GQAC_OK);
+        CU_ASSERT_STRING_EQUAL(t.names.text, rows[i].names);
+        finish(&f, &t);
+    }
+}
+
+/* Requests that cannot be met fail before any pass, with the name. */
+static void test_usage(void) {
+    const struct {
+        pass_request request;
+        const char *what, *rule;
+    } rows[] = {
+        {{.stop_after = "tydi"}, "there is no pass 'tydi'", "infer fold simplify tidy lower"},
+        {{.disable = (const char *const[]){"fold", "shake", NULL}},
+         "'shake'",
+         "passes: import infer"},
+        {{.stop_after = "stateful"}, "'stateful': it does not run", ""},
+        {{.stop_after = "fold", .disable = (const char *const[]){"fold", NULL}}, "'fold'", ""},
+        {{.disable = (const char *const[]){"lower", NULL}}, "'lower' cannot", "'claim' needs"},
+        {{.disable = (const char *const[]){"claim", NULL}}, "'claim' cannot", "'order' needs"},
+        {{.disable = (const char *const[]){"order", NULL}}, "'order' cannot", "'plan' needs"},
+        {{.disable = (const char *const[]){"infer", NULL}}, "'infer' cannot", "'fold' needs"},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        fixture f;
+        trace t;
+        CU_ASSERT(run_request(&f, layer, rows[i].request, &t) == GQAC_USAGE);
+        CU_ASSERT(strstr(f.diag.what, rows[i].what) != NULL);
+        CU_ASSERT(strstr(f.diag.rule, rows[i].rule) != NULL);
+        CU_ASSERT(t.names.length == 0);
+        finish(&f, &t);
+    }
+}
+
+static void test_disable(void) {
+    fixture f;
+    trace t;
+    /* What nobody later needs can be left out; tidy leaves out its part too. */
+    CU_ASSERT(run_request(&f, layer,
+                          (pass_request){.disable = (const char *const[]){"simplify", NULL},
+                                         .stop_after = "lower"},
+                          &t) == GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold tidy lower");
+    char *text = fixture_text(&f);
+    CU_ASSERT(text && strstr(text, "Identity") != NULL);
+    gqac_free(text);
+    finish(&f, &t);
+    /* A pass that is not reached is not needed. */
+    CU_ASSERT(run_request(&f, layer,
+                          (pass_request){.disable = (const char *const[]){"lower", NULL},
+                                         .stop_after = "tidy"},
+                          &t) == GQAC_OK);
+    finish(&f, &t);
+    /* Without expand, what no kernel takes is left over: said when the next pass needs it. */
+    CU_ASSERT(run_request(&f, layer,
+                          (pass_request){.disable = (const char *const[]){"expand", NULL}},
+                          &t) == GQAC_USAGE);
+    CU_ASSERT(strstr(f.diag.what, "'order' needs the graph claimed") != NULL);
+    finish(&f, &t);
+}
+
+static void test_failure(void) {
+    fixture f;
+    trace t;
+    const char *bad = "graph @g(%x: f32[3], %y: f32[4]) {\n  %z = Add %x, %y : ? loc(\"/add\")\n"
+                      "  return %z\n}\n";
+    CU_ASSERT(run_request(&f, bad, (pass_request){0}, &t) == GQAC_INVALID_MODEL);
+    CU_ASSERT_STRING_EQUAL(f.diag.where, "pass infer, node '/add' (Add)");
+    CU_ASSERT_STRING_EQUAL(t.names.text, "import");
+    finish(&f, &t);
+}
+
+/* Facts of a graph that is no import: lowered already, so it cannot be exported. */
+static void test_facts(void) {
+    fixture f;
+    trace t;
+    const char *own = "graph @g(%x: f32[B,S,8]) {\n  %z = split_heads %x {q=2} : ?\n"
+                      "  return %z\n}\n";
+    CU_ASSERT(run_request(&f, own, (pass_request){.stop_after = "tidy"}, &t) == GQAC_OK);
+    CU_ASSERT(f.context.facts == PASS_TYPED);
+    finish(&f, &t);
+    CU_ASSERT(run_request(&f, layer, (pass_request){.stop_after = "tidy"}, &t) == GQAC_OK);
+    CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_ONNX));
+    finish(&f, &t);
+    CU_ASSERT(run_request(&f, layer, (pass_request){.stop_after = "lower"}, &t) == GQAC_OK);
+    CU_ASSERT(f.context.facts == (PASS_TYPED | PASS_LOWERED));
+    finish(&f, &t);
+}
+
+/* ---- passes that break their word -------------------------------------------------------------
+ */
+
+static gqac_status change(pass_context *context) {
+    context->changed++;
+    return GQAC_OK;
+}
+
+static gqac_status damage(pass_context *context) {
+    context->module->graph->first->n_inputs--;
+    return GQAC_OK;
+}
+
+static gqac_status run_list(const gqac_pass *const *passes, gqac_diag *diag) {
+    fixture f;
+    CU_ASSERT(fixture_open(&f, layer));
+    gqac_status status = pass_run_list(&f.context, &(pass_request){0}, passes);
+    *diag = f.diag;
+    fixture_close(&f);
+    return status;
+}
+
+static void test_broken_words(void) {
+    gqac_diag diag;
+    const gqac_pass greedy = {.name = "greedy", .needs = PASS_PLANNED, .run = change};
+    CU_ASSERT(run_list((const gqac_pass *const[]){&greedy, NULL}, &diag) == GQAC_INTERNAL);
+    CU_ASSERT(strstr(diag.what, "'greedy' needs the graph planned") != NULL);
+    /* It says that the graph is lowered, and it is not. */
+    const gqac_pass liar = {.name = "liar", .gives = PASS_LOWERED, .run = change};
+    const gqac_pass trusting = {.name = "trusting", .needs = PASS_LOWERED, .run = change};
+    CU_ASSERT(run_list((const gqac_pass *const[]){&liar, &trusting, NULL}, &diag) == GQAC_INTERNAL);
+    CU_ASSERT_STRING_EQUAL(diag.where, "pass trusting");
+    /* What a pass breaks holds no more behind it. */
+    const gqac_pass breaker = {.name = "breaker", .breaks = PASS_TYPED, .run = change};
+    CU_ASSERT(run_list((const gqac_pass *const[]){&pass_infer, &breaker, &pass_fold, NULL},
+                       &diag) == GQAC_INTERNAL);
+    CU_ASSERT(strstr(diag.what, "'fold' needs the graph typed") != NULL);
+    const gqac_pass vandal = {.name = "vandal", .run = damage};
+    CU_ASSERT(run_list((const gqac_pass *const[]){&vandal, NULL}, &diag) == GQAC_INTERNAL);
+    CU_ASSERT(strstr(diag.where, "pass vandal") == diag.where);
+    gqac_pass restless = {.name = "restless", .run = change};
+    restless.again = &restless;
+    CU_ASSERT(run_list((const gqac_pass *const[]){&restless, NULL}, &diag) == GQAC_INTERNAL);
+    CU_ASSERT(strstr(diag.what, "never comes to an end") != NULL);
+}
+
+/* ---- questions --------------------------------------------------------------------------------
+ */
+
+static void test_kv_pairs(void) {
+    static const char *const stops[] = {"infer", "tidy", "lower"};
+    for (size_t i = 0; i < COUNT(stops); i++) {
+        fixture f;
+        trace t;
+        kv_slot *slots = NULL;
+        int n = 0;
+        CU_ASSERT(run_request(&f, layer, (pass_request){.stop_after = stops[i]}, &t) == GQAC_OK);
+        CU_ASSERT(pass_find_kv_pairs(f.module, f.arena, &slots, &n) == GQAC_OK);
+        CU_ASSERT(n == 2);
+        if (n == 2) {
+            CU_ASSERT_STRING_EQUAL(slots[0].past, "past_key_values.0.key");
+            CU_ASSERT_STRING_EQUAL(slots[0].present, "present.0.key");
+            CU_ASSERT_STRING_EQUAL(slots[1].present, "present.0.value");
+            CU_ASSERT(slots[1].heads == 2 && slots[1].head_size == 8);
+            CU_ASSERT(slots[1].dtype == GQAC_F32);
+        }
+        finish(&f, &t);
+    }
+}
+
+static int count_mixing(const char *text, const char *stop, const char **op) {
+    fixture f;
+    trace t;
+    const ir_node **nodes = NULL;
+    int n = -1;
+    CU_ASSERT(run_request(&f, text, (pass_request){.stop_after = stop}, &t) == GQAC_OK);
+    CU_ASSERT(pass_check_invariance(f.module, f.arena, &nodes, &n) == GQAC_OK);
+    *op = n > 0 ? nodes[0]->op->name : "";
+    finish(&f, &t);
+    return n;
+}
+
+static void test_invariance(void) {
+    const char *op;
+    /* Attention with a cache is split-safe, and so is the arithmetic of its lengths. */
+    static const char *const masked =
+        "graph @g(%x: f32[B,S,64], %mask: i64[B,T], %pk: f32[B,2,P,8], %pv: f32[B,2,P,8]) {\n"
+        "  const %axis: i64[1] = [1]\n  const %one: i64[] = 1\n"
+        "  %sum = ReduceSum %mask, %axis {keepdims=0} : ?\n"
+        "  %last = Sub %sum, %one : ?\n  %len = Cast %last {to=i32} : ?\n"
+        "  %sh = Shape %mask : ?\n  %t = Gather %sh, %one : ?\n  %tot = Cast %t {to=i32} : ?\n"
+        "  %y, %k, %v = com.microsoft.GroupQueryAttention %x, _, _, %pk, %pv, %len, %tot "
+        "{num_heads=4, kv_num_heads=2} : ?, ?, ?\n"
+        "  return %y, %k as \"present.key\", %v as \"present.value\"\n}\n";
+    CU_ASSERT(count_mixing(masked, "tidy", &op) == 0);
+    CU_ASSERT(count_mixing(masked, "lower", &op) == 0);
+    CU_ASSERT(count_mixing(masked, NULL, &op) == 0);
+    /* A maximum over the tokens of a call is not; over channels it is; of a constant it is; and one
+     * that no result depends on does not count. */
+    CU_ASSERT(count_mixing("graph @g(%x: f32[B,S,64]) {\n  const %a: i64[1] = [1]\n"
+                           "  const %c: f32[2,2] = [1.0,2.0,3.0,4.0]\n"
+                           "  %m = ReduceMax %x, %a : ?\n  %y = Sub %x, %m : ?\n"
+                           "  return %y\n}\n",
+                           "tidy", &op) == 1);
+    CU_ASSERT_STRING_EQUAL(op, "ReduceMax");
+    CU_ASSERT(count_mixing("graph @g(%x: f32[B,S,64]) {\n  const %a: i64[1] = [2]\n"
+                           "  %m = ReduceMax %x, %a : ?\n  %y = Sub %x, %m : ?\n"
+                           "  return %y\n}\n",
+                           "tidy", &op) == 0);
+    CU_ASSERT(count_mixing("graph @g(%x: f32[B,S,64], %c: bool[]) {\n  const %a: i64[1] = [1]\n"
+                           "  %y = If %c {then_branch=graph @t() {\n"
+                           "    %m = ReduceMax %x, %a : ?\n    return %m\n  }, "
+                           "else_branch=graph @e() {\n    return %x\n  }} : ?\n"
+                           "  return %y\n}\n",
+                           "tidy", &op) == 1);
+}
+
+static const unit_case cases[] = {
+    {"sequence", test_sequence},
+    {"stop", test_stop},
+    {"usage", test_usage},
+    {"disable", test_disable},
+    {"failure", test_failure},
+    {"facts", test_facts},
+    {"broken words", test_broken_words},
+    {"kv pairs", test_kv_pairs},
+    {"invariance", test_invariance},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("runner", cases, COUNT(cases), argc, argv);
+}

@@ -54,7 +54,7 @@ def row(tool, model):
 def table(tool):
     """The whole table."""
     models = sorted(p.parent for p in (ROOT / "test" / "models").glob("*/model.onnx"))
-    head = ["| model | KV | logits against ONNX Runtime | split-safe | differing bits of values in equiv |",
+    head = ["| model | KV | logits against ONNX Runtime | split-safe | differing values in `equiv` |",
             "|---|---|---|---|---|"]
     return "\n".join(head + [row(tool, m) for m in models]) + "\n"
 

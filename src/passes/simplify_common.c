@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "ir/impl.h"
+#include "ir/table.h"
 
 enum { SMALL_CONSTANT = 1024 }; /* bytes */
 

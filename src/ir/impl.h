@@ -33,6 +33,5 @@ void ir_use_link(ir_use *use, ir_value *value); /* NULL links nothing */
 void ir_use_unlink(ir_use *use);
 bool ir_node_linked(const ir_node *node);
 
-bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b);
 
 #endif

@@ -215,6 +215,8 @@ bool ir_value_rename(ir_value *value, const char *name);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
 
+/* Same values of one kind; both set or both not. */
+bool ir_attr_equal(ir_attr_kind kind, const ir_attr *a, const ir_attr *b);
 /* Attribute by name; the schema must have it. */
 const ir_attr *ir_attr_get(const ir_node *node, const char *name);
 int64_t ir_attr_int(const ir_node *node, const char *name);

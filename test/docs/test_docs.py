@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""The documentation is true where a machine can tell.
+
+README.md and docs/*.md: every `console` block runs as it stands, every `sh` block that starts with
+gqac too; every link into the tree and every path in backticks exists; every `gq` block is a module
+that gqac reads; a block that names a file behind its language quotes that file. No line is longer
+than COLUMNS.
+
+In a console block `$ ` starts a command and `> ` continues it; the lines below it must occur in what
+it prints, in that order. A command must succeed unless `$ echo $?` and its exit code follow. Blocks
+of one page run in one scratch folder, one after another, where the source tree is at hand and gqac,
+the negative controls and python3 (this interpreter) are on the PATH.
+
+    python test/docs/test_docs.py [WORDS]      GQAC names the binary, GQAC_CONTROLS the controls
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
+import harness  # noqa: E402
+from harness import Case, ROOT, gqac  # noqa: E402
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTROLS = Path(os.environ.get("GQAC_CONTROLS", harness.GQAC.parent / "test" / "controls"))
+COLUMNS = 120
+SECONDS = 120 * (10 if harness.SANITIZED else 1)
+FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+CODE = re.compile(r"`([^`\n]+)`")
+TOP = ("src", "test", "docs", "include", "tools", "cmake", "models", "proto", "bench", ".ci")
+FILE = re.compile(r"^(\./)?[\w.+-]+(/[\w.+-]+)*/?$")
+# The text of these is checked elsewhere, against schemas of its own.
+OWN_GQ = {"ir.md": "test/ir/test_doc.c"}
+
+
+def blocks(page):
+    """(language, text, file that is quoted or None) of the fenced blocks of a page."""
+    return [(m[1], m[3], m[2]) for m in FENCE.finditer(page.read_text())]
+
+
+def commands(text):
+    """[(command, shown lines)] of a console block."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif found and line.startswith("> ") and not found[-1][1]:
+            found[-1] = (found[-1][0] + "\n" + line[2:], [])
+        elif found and line.strip():
+            found[-1][1].append(line.rstrip())
+    return found
+
+
+def script_blocks(page):
+    """The commands of each block of a page that is to be run."""
+    for language, text, _ in blocks(page):
+        if language == "console":
+            yield commands(text)
+        elif language == "sh" and text.startswith("gqac "):
+            yield [(line, []) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def missing(shown, printed):
+    """The first shown line that does not occur behind the ones before it; None: all do."""
+    at = 0
+    for line in shown:
+        hits = [i for i, p in enumerate(printed[at:], at) if p.rstrip() == line]
+        if not hits:
+            return line
+        at = hits[0] + 1
+    return None
+
+
+class Shell:
+    """A shell that takes commands one by one, with the tools of the documentation on its PATH."""
+
+    def __init__(self, folder):
+        tools = folder / "tools-on-path"
+        tools.mkdir()
+        python = tools / "python3"
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
+        work = folder / "work"
+        work.mkdir()
+        for entry in ROOT.iterdir():
+            (work / entry.name).symlink_to(entry)
+        env = harness.environment()
+        path = (tools, harness.GQAC.parent, CONTROLS, env.get("PATH", ""))
+        env["PATH"] = ":".join(map(str, path))
+        self.child = subprocess.Popen(["bash", "--norc"], stdin=subprocess.PIPE, cwd=work, env=env,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      start_new_session=True)
+
+    def kill(self):
+        """Ends the shell and what it runs."""
+        os.killpg(self.child.pid, signal.SIGKILL)
+
+    def run(self, command):
+        """(exit code, lines printed); -1 when it outlived SECONDS."""
+        mark = "==end-of-command=="
+        self.child.stdin.write(f"{{ {command}\n}} </dev/null\nstatus=$?; echo; "
+                               f"echo {mark} $status\n")
+        self.child.stdin.flush()
+        timer = threading.Timer(SECONDS, self.kill)
+        timer.start()
+        lines = []
+        try:
+            for line in self.child.stdout:
+                if line.startswith(mark):
+                    return int(line.split()[1]), lines
+                lines.append(line.rstrip("\n"))
+        finally:
+            timer.cancel()
+        return -1, lines
+
+    def close(self):
+        """Ends the shell."""
+        self.child.stdin.close()
+        self.child.wait()
+        self.child.stdout.close()
+
+
+class Blocks(Case):
+    """Commands run, and print what the page shows."""
+
+    def run_page(self, page):
+        """All blocks of one page, in order."""
+        if "KERNEL_BY_ROWS equiv" in page.read_text() and not (CONTROLS / "KERNEL_BY_ROWS").exists():
+            self.skipTest("no negative controls in this build")
+        shell = Shell(self.dir)
+        try:
+            for block in script_blocks(page):
+                self.run_block(shell, block)
+        finally:
+            shell.close()
+
+    def run_block(self, shell, block):
+        """One block."""
+        code, expected, last = 0, 0, ""
+        for command, shown in block:
+            if command == "echo $?":
+                expected = int(shown[0])
+                self.assertEqual(code, expected, last)
+                code = 0
+                continue
+            self.assertEqual(code, 0, last)
+            code, printed = shell.run(command)
+            last = f"$ {command}\n" + "\n".join(printed)
+            for mark in harness.SANITIZER:
+                self.assertNotIn(mark, last)
+            self.assertIsNone(missing(shown, printed), f"not printed by {last}")
+        self.assertEqual(code, 0, last)
+
+
+class Text(Case):
+    """Links, paths, widths and graphs."""
+
+    def test_links(self):
+        """Every link into the tree leads somewhere."""
+        for page in PAGES:
+            for target in LINK.findall(FENCE.sub("", page.read_text())):
+                if re.match(r"\w+:", target):
+                    continue
+                with self.subTest(page=page.name, link=target):
+                    self.assertTrue((page.parent / target).exists())
+
+    def test_paths(self):
+        """Every path in backticks exists; `<name>` and `*` stand for anything, build/ is not ours."""
+        for page in PAGES:
+            for word in CODE.findall(FENCE.sub("", page.read_text())):
+                path = re.sub(r"<[^>]*>", "*", word)
+                first = path.removeprefix("./").split("/")[0]
+                if "/" not in path or first not in TOP or not FILE.match(path.replace("*", "x")):
+                    continue
+                with self.subTest(page=page.name, path=word):
+                    self.assertTrue(list(ROOT.glob(path.removeprefix("./").rstrip("/"))))
+
+    def test_width(self):
+        """Lines outside of blocks and tables fit the screen."""
+        for page in PAGES:
+            for line in FENCE.sub("", page.read_text()).splitlines():
+                if not line.startswith("|"):
+                    self.assertLessEqual(len(line), COLUMNS, f"{page.name}: {line}")
+
+    def test_graphs(self):
+        """Every `gq` block is read, typed, and printed again."""
+        count = 0
+        for page in PAGES:
+            for language, text, _ in blocks(page):
+                if language != "gq" or page.name in OWN_GQ:
+                    continue
+                with self.subTest(page=page.name, text=text[:60]):
+                    path = self.dir / "block.gq"
+                    path.write_text(text)
+                    self.good("compile", path, "--stateless", "--dump", "import", "--stop-after",
+                              "infer")
+                count += 1
+        print(f"{count} graphs read")
+
+    def test_quotes(self):
+        """Blocks that name a file after their language hold lines of it, in that order."""
+        for page in PAGES:
+            for _, text, name in blocks(page):
+                if not name:
+                    continue
+                with self.subTest(page=page.name, quoted=name):
+                    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+                    self.assertIsNone(missing(lines, (ROOT / name).read_text().splitlines()))
+
+    def test_controls(self):
+        """What these checks must refuse."""
+        self.assertEqual(missing(["a", "c"], ["a", "b"]), "c")
+        self.assertEqual(missing(["b", "a"], ["a", "b"]), "a")
+        self.assertEqual(commands("$ x\n> y\nz\n$ w\n"), [("x\ny", ["z"]), ("w", [])])
+        shell = Shell(self.dir)
+        try:
+            for block in ([("false", [])], [("echo a", ["b"])], [("true", []), ("echo $?", ["1"])]):
+                self.assertRaises(AssertionError, Blocks.run_block, self, shell, block)
+        finally:
+            shell.close()
+        path = self.dir / "bad.gq"
+        path.write_text("graph @g() {\n  return %nothing\n}\n")
+        self.check(gqac("compile", path, "--stateless", "--stop-after", "infer"), 3)
+
+
+def add_pages():
+    """One method for each page that has something to run."""
+    for page in PAGES:
+        count = sum(1 for _ in script_blocks(page))
+        if not count:
+            continue
+
+        def test(self, page=page):
+            self.run_page(page)
+        test.__doc__ = f"{page.name}: {count} blocks"
+        setattr(Blocks, f"test_{page.stem}", test)
+
+
+add_pages()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

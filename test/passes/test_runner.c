@@ -275,6 +275,54 @@ static void test_invariance(void) {
                            "tidy", &op) == 1);
 }
 
+/* ---- size -------------------------------------------------------------------------------------
+ */
+
+/* Long chains of everything that rules look at, one value with very many users, and many equal
+ * nodes: all passes stay near-linear. */
+static void test_large(void) {
+    static const char *const steps[] = {
+        "  %%a%d = Reshape %%a%d, %%to : ?\n",   "  %%a%d = Transpose %%a%d {perm=[1,0]} : ?\n",
+        "  %%a%d = Identity %%a%d : ?\n",        "  %%a%d = Add %%a%d, %%x : ?\n",
+        "  %%a%d = Cast %%a%d {to=f32} : ?\n",   "  %%a%d = Unsqueeze %%a%d, %%zero : ?\n",
+        "  %%a%d = Squeeze %%a%d, %%zero : ?\n",
+    };
+    const int n = unit_full() ? 1000000 : 20000;
+    gqac_str text = {0};
+    fixture f;
+    gqac_str_append(&text, "graph @large(%x: f32[S,S]) {\n  const %to: i64[2] = [0,-1]\n"
+                           "  const %zero: i64[1] = [0]\n  %a0 = Exp %x : ?\n");
+    for (int i = 0; i < n; i++)
+        gqac_str_printf(&text, steps[(size_t)i % COUNT(steps)], i + 1, i);
+    for (int i = 0; i < n; i++)
+        gqac_str_printf(&text, "  %%b%d = Neg %%x : ?\n", i);
+    gqac_str_printf(&text, "  %%s = Add %%b%d, %%a%d : ?\n  return %%s\n}\n", n - 1, n);
+    CU_ASSERT(!text.failed && fixture_open(&f, text.text));
+    CU_ASSERT(gqac_pipeline_run(&f.context, &(pass_request){0}) == GQAC_OK);
+    CU_ASSERT(f.context.facts & PASS_PLANNED);
+    gqac_str_free(&text);
+    fixture_close(&f);
+}
+
+#ifdef GQAC_TEST_ALLOC
+/* Short memory is a status like any other, wherever it strikes. */
+static void test_no_memory(void) {
+    gqac_status status = GQAC_NO_MEMORY;
+    for (size_t n = 1; status != GQAC_OK; n += 1 + n / 64) {
+        gqac_alloc_fail_at(n, 1);
+        fixture f;
+        status = GQAC_NO_MEMORY;
+        if (fixture_open(&f, layer))
+            status = gqac_pipeline_run(&f.context, &(pass_request){.stateful = n % 2 == 0});
+        fixture_close(&f);
+        CU_ASSERT(status == GQAC_OK || status == GQAC_NO_MEMORY || status == GQAC_UNSUPPORTED);
+        if (gqac_alloc_calls() >= n)
+            CU_ASSERT(status != GQAC_OK);
+    }
+    gqac_alloc_fail_at(0, 0);
+}
+#endif
+
 static const unit_case cases[] = {
     {"sequence", test_sequence},
     {"stop", test_stop},
@@ -285,6 +333,10 @@ static const unit_case cases[] = {
     {"broken words", test_broken_words},
     {"kv pairs", test_kv_pairs},
     {"invariance", test_invariance},
+    {"large", test_large},
+#ifdef GQAC_TEST_ALLOC
+    {"no memory", test_no_memory},
+#endif
 };
 
 int main(int argc, char **argv) {

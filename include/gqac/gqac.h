@@ -10,9 +10,10 @@
  *   gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
  *   const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
  *
- * Handles are opaque. Every pointer that a create/open call returns is owned by the caller and freed
- * by the matching free call; free calls accept NULL. A program is immutable and may be shared by
- * threads; a context and a sequence belong to one thread at a time. Nothing here prints or exits. */
+ * Handles are opaque. Every pointer that a create/open call returns is owned by the caller and
+ * freed by the matching free call; free calls accept NULL. A program is immutable and may be shared
+ * by threads; a context and a sequence belong to one thread at a time. Nothing here prints or
+ * exits. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 
@@ -25,9 +26,10 @@ extern "C" {
 /* "0.1.0" */
 GQAC_API const char *gqac_version(void);
 
-/* ---- compiling -------------------------------------------------------------------------------- */
+/* ---- compiling ----------------------------------------------------------- */
 
-/* Told after each pass that ran, "import" first. `text` prints the graph then; see gqac_pass_text.*/
+/* Told after each pass that ran, "import" first. `text` prints the graph then; see
+ * gqac_pass_text.*/
 typedef struct gqac_pass_event {
     const char *pass;
     double seconds;
@@ -71,7 +73,7 @@ typedef enum gqac_emit { GQAC_EMIT_NONE, GQAC_EMIT_GQAC, GQAC_EMIT_ONNX, GQAC_EM
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);
 
-/* ---- looking at a model ----------------------------------------------------------------------- */
+/* ---- looking at a model -------------------------------------------------- */
 
 typedef struct gqac_io {
     const char *name;
@@ -111,8 +113,8 @@ typedef struct gqac_info {
     int n_kv_pairs;
     const gqac_kv_pair *kv_pairs;
     int n_mixing;
-    const gqac_mixing *mixing; /* empty: the model is split-safe */
-    int64_t parameters;        /* elements of all constants */
+    const gqac_mixing *mixing;                           /* empty: the model is split-safe */
+    int64_t parameters;                                  /* elements of all constants */
     const char *target, *math, *profile, *source_digest; /* of an artefact; else NULL */
 } gqac_info;
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,
@@ -121,7 +123,7 @@ GQAC_API void gqac_info_free(gqac_info *info);
 /* Checks every byte of an artefact, weights included. INVALID_MODEL when one differs. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 /* Scratch memory and threads. threads >= 1. */
 typedef struct gqac_context gqac_context;
@@ -155,16 +157,16 @@ GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pa
  * dtype, row-major; `bytes` is the room there. */
 GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
                                           void *data, size_t bytes, gqac_diag *diag);
-/* Fills an empty sequence: tensors[i] is the past tensor names[i], [1, heads, T, head_size] with the
- * same T for all; all pairs must be given. Either everything is taken or nothing. */
+/* Fills an empty sequence: tensors[i] is the past tensor names[i], [1, heads, T, head_size] with
+ * the same T for all; all pairs must be given. Either everything is taken or nothing. */
 GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
                                           const gqac_tensor *tensors, gqac_diag *diag);
 
-/* Appends tokens to n different sequences in one call: counts[i] >= 1 ids of sequence i, all rows of
- * `tokens` one after another. Any mixture of lengths and pasts is allowed. positions may be NULL;
- * else positions[i] must equal the length of sequence i. New lengths become visible only when the
- * whole step succeeded: a failed step leaves every sequence as it was.
- * OUT_OF_RANGE (ids, positions, rope table), CAPACITY, RECOMPUTE (LongRoPE threshold). */
+/* Appends tokens to n different sequences in one call: counts[i] >= 1 ids of sequence i, all rows
+ * of `tokens` one after another. Any mixture of lengths and pasts is allowed. positions may be
+ * NULL; else positions[i] must equal the length of sequence i. New lengths become visible only when
+ * the whole step succeeded: a failed step leaves every sequence as it was. OUT_OF_RANGE (ids,
+ * positions, rope table), CAPACITY, RECOMPUTE (LongRoPE threshold). */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                                const int64_t *tokens, const int64_t *counts,
                                const int64_t *positions, gqac_diag *diag);
@@ -192,7 +194,7 @@ GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing 
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
 
-/* ---- tensor files ----------------------------------------------------------------------------- */
+/* ---- tensor files -------------------------------------------------------- */
 
 /* Reads or writes a .npy file. Reading allocates data, to be freed with gqac_tensor_free. `as` is
  * the element type wanted: it turns |V2 and uint16 into bf16 and int8/uint8 into i4/u4; GQAC_NONE

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define GQAC_API         __attribute__((visibility("default")))
+#define GQAC_API          __attribute__((visibility("default")))
 #define GQAC_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #else
 #define GQAC_API

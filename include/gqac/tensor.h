@@ -25,9 +25,9 @@ typedef enum gqac_dtype {
 
 typedef struct gqac_tensor {
     gqac_dtype dtype;
-    int rank;                     /* 0 (scalar) to GQAC_MAX_RANK */
-    int64_t dims[GQAC_MAX_RANK];  /* elements in each dimension, each >= 0 */
-    void *data;                   /* gqac_tensor_bytes() bytes; may be NULL when there are none */
+    int rank;                    /* 0 (scalar) to GQAC_MAX_RANK */
+    int64_t dims[GQAC_MAX_RANK]; /* elements in each dimension, each >= 0 */
+    void *data;                  /* gqac_tensor_bytes() bytes; may be NULL when there are none */
 } gqac_tensor;
 
 /* Text name ("f32"), bits an element, ONNX data type code, NumPy descr of a type. */

@@ -1,4 +1,5 @@
-/* Model folders as the onnxruntime-genai builder writes them: genai_config.json beside the model. */
+/* Model folders as the onnxruntime-genai builder writes them: genai_config.json beside the model.
+ */
 #ifndef GQAC_TEXT_H
 #define GQAC_TEXT_H
 

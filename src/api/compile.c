@@ -11,7 +11,7 @@ const char *gqac_version(void) {
     return GQAC_VERSION;
 }
 
-/* ---- passes ----------------------------------------------------------------------------------- */
+/* ---- passes -------------------------------------------------------------- */
 
 bool gqac_pass_at(int index, const char **name, const char **summary) {
     for (int i = 0; i <= index; i++)
@@ -55,7 +55,7 @@ static gqac_status run_passes(pass_context *context, const gqac_options *o, cons
     return gqac_pipeline_run(context, &request);
 }
 
-/* ---- programs --------------------------------------------------------------------------------- */
+/* ---- programs ------------------------------------------------------------ */
 
 /* Nodes of the tidied graph that mix rows, for `equiv` and `inspect`. */
 static gqac_status find_mixing(const ir_module *module, gqac_arena *arena, gqac_mixing **mixing,
@@ -66,8 +66,8 @@ static gqac_status find_mixing(const ir_module *module, gqac_arena *arena, gqac_
     if (!*mixing)
         return gqac_diag_oom(diag, "a list of nodes");
     for (int i = 0; i < *n; i++)
-        (*mixing)[i] = (gqac_mixing){.op = nodes[i]->op->name,
-                                     .node = nodes[i]->name ? nodes[i]->name : ""};
+        (*mixing)[i] =
+            (gqac_mixing){.op = nodes[i]->op->name, .node = nodes[i]->name ? nodes[i]->name : ""};
     return GQAC_OK;
 }
 
@@ -81,8 +81,8 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
     GQAC_TRY(run_passes(&context, o, NULL));
     GQAC_TRY(find_mixing(m->module, m->arena, &mixing, &n_mixing, diag));
-    GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, program,
-                            diag));
+    GQAC_TRY(
+        program_create(m->arena, m->module, context.target, o->math, o->stateless, program, diag));
     (*program)->mixing = mixing;
     (*program)->n_mixing = n_mixing;
     (*program)->backing = load_backing(m, &(*program)->release, diag);
@@ -104,7 +104,7 @@ gqac_status gqac_program_open(const char *model, const gqac_options *options,
     return status;
 }
 
-/* ---- emitting --------------------------------------------------------------------------------- */
+/* ---- emitting ------------------------------------------------------------ */
 
 static gqac_status write_text(const ir_module *module, const char *path, gqac_diag *diag) {
     char *text = text_of(module, IR_PRINT_FULL);
@@ -178,8 +178,8 @@ static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const 
             GQAC_FAIL(diag, GQAC_USAGE, "an artefact cannot stop after a pass; use --emit text");
         return write_artefact(m, &context, o, model, path, diag);
     }
-    GQAC_TRY(run_passes(&context, o,
-                        kind == GQAC_EMIT_ONNX && !o->stop_after ? "tidy" : o->stop_after));
+    GQAC_TRY(
+        run_passes(&context, o, kind == GQAC_EMIT_ONNX && !o->stop_after ? "tidy" : o->stop_after));
     if (kind == GQAC_EMIT_ONNX)
         return onnx_export(m->module, path, diag);
     return kind == GQAC_EMIT_TEXT ? write_text(m->module, path, diag) : GQAC_OK;

@@ -11,7 +11,7 @@ typedef struct info {
     loaded model;
 } info;
 
-/* ---- op counts of text and artefacts (an ONNX report has its own) ------------------------------ */
+/* ---- op counts of text and artefacts (an ONNX report has its own) -------- */
 
 typedef struct tally {
     gqac_arena *arena;
@@ -85,7 +85,7 @@ static gqac_status fill_unsupported(info *x, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- the graph -------------------------------------------------------------------------------- */
+/* ---- the graph ----------------------------------------------------------- */
 
 static gqac_status fill_io(info *x, gqac_diag *diag) {
     const ir_graph *g = x->model.module->graph;

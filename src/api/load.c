@@ -15,7 +15,7 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
-/* ---- text ------------------------------------------------------------------------------------- */
+/* ---- text ---------------------------------------------------------------- */
 
 /* An op row may refuse a node: the same check that import does. */
 static gqac_status verify_node(void *arg, ir_node *node) {
@@ -41,7 +41,7 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
     return status;
 }
 
-/* ---- any format ------------------------------------------------------------------------------- */
+/* ---- any format ---------------------------------------------------------- */
 
 static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
     if (artefact_is(path) || ends_with(path, ".gqac")) {
@@ -109,7 +109,7 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     return b;
 }
 
-/* ---- options ---------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------- */
 
 static gqac_status choose(const char *flag, const char *value, const char *first,
                           const char *second, bool *is_second, gqac_diag *diag) {

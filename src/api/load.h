@@ -15,7 +15,7 @@ typedef struct loaded {
     ir_module *module;
     onnx_files *files; /* of an ONNX model */
     onnx_report report;
-    gqac_map map;       /* of an artefact */
+    gqac_map map; /* of an artefact */
     artefact_meta meta;
 } loaded;
 

@@ -29,7 +29,7 @@ static gqac_status bad(const char *path, gqac_diag *diag, const char *what) {
     return GQAC_INVALID_INPUT;
 }
 
-/* ---- header ----------------------------------------------------------------------------------- */
+/* ---- header -------------------------------------------------------------- */
 
 static void skip_space(const char **at) {
     while (**at == ' ' || **at == '\n' || **at == '\t')
@@ -135,7 +135,7 @@ static gqac_status parse_header(const char *path, const gqac_map *map, npy *n, g
     return ok ? GQAC_OK : bad(path, diag, "its header does not parse");
 }
 
-/* ---- types ------------------------------------------------------------------------------------ */
+/* ---- types --------------------------------------------------------------- */
 
 static gqac_dtype own_type(const char *descr) {
     for (int t = GQAC_F32; t < GQAC_I4; t++)
@@ -166,7 +166,7 @@ static gqac_status pick_type(const char *path, const npy *n, gqac_dtype as, gqac
     return GQAC_OK;
 }
 
-/* ---- data ------------------------------------------------------------------------------------- */
+/* ---- data ---------------------------------------------------------------- */
 
 static gqac_status pack_nibbles(const char *path, const unsigned char *from, gqac_tensor *t,
                                 gqac_diag *diag) {
@@ -244,7 +244,7 @@ gqac_status gqac_npy_read(const char *path, gqac_dtype as, gqac_tensor *tensor, 
     return GQAC_OK;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------- */
 
 static void print_header(gqac_str *out, const gqac_tensor *t) {
     gqac_str_printf(out, "{'descr': '%s', 'fortran_order': False, 'shape': (",
@@ -294,7 +294,7 @@ gqac_status gqac_npy_write(const char *path, const gqac_tensor *tensor, gqac_dia
     return status;
 }
 
-/* ---- .pb, and the rest ------------------------------------------------------------------------ */
+/* ---- .pb, and the rest --------------------------------------------------- */
 
 gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *name, size_t size,
                          gqac_diag *diag) {

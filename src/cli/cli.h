@@ -34,7 +34,7 @@ struct cli {
     int n_given; /* flags in order, repeats kept */
     struct cli_given {
         const char *name, *value;
-    } *given;
+    } * given;
     gqac_diag diag;
 };
 
@@ -49,8 +49,8 @@ bool cli_quiet(const cli *c);
 gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
                        long long fallback, long long *out);
 /* "3,7,1" as numbers in [least, most]; the array is malloc'd. */
-gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least,
-                        long long most, int64_t **out, int *n);
+gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
+                        int64_t **out, int *n);
 
 /* Fails with USAGE. */
 gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
@@ -74,8 +74,8 @@ double cli_seconds(void); /* monotonic clock */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 
 /* |a - e| <= absolute + relative * |e| (f16, bf16 looser), integers exact, NaN = NaN: design of
- * `run --expect` and `test`. Returns how many elements differ; *first is the first of them. Shape or
- * dtype differences count as all. */
+ * `run --expect` and `test`. Returns how many elements differ; *first is the first of them. Shape
+ * or dtype differences count as all. */
 int64_t cli_compare(const gqac_tensor *actual, const gqac_tensor *expected, int64_t *first);
 
 #endif

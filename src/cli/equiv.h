@@ -17,15 +17,15 @@ typedef struct equiv_plan {
 typedef struct equiv_row {
     int64_t n;
     int64_t *ids;
-    float *logits;  /* [n,V] */
+    float *logits;    /* [n,V] */
     bool *has_logits; /* [n]: models with last-row logits give some only */
-    void **kv;      /* by pair: [heads,n,head_size] */
+    void **kv;        /* by pair: [heads,n,head_size] */
 } equiv_row;
 
 typedef struct equiv_first { /* the first differing value */
     int plan;
     int64_t position, index;
-    int layer; /* -1: the logits */
+    int layer;        /* -1: the logits */
     const char *what; /* a past tensor, or "logits" */
     double actual, expected;
 } equiv_first;
@@ -42,7 +42,7 @@ typedef struct equiv {
     int n_plans;
     equiv_via via;
     long long compared, differing;
-    int ran; /* plan runs */
+    int ran;           /* plan runs */
     equiv_first first; /* of the first plan that differs */
     bool has_first;
 } equiv;

@@ -11,7 +11,7 @@ static gqac_status no_memory(equiv *e) {
     return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-/* ---- plans ------------------------------------------------------------------------------------ */
+/* ---- plans --------------------------------------------------------------- */
 
 static gqac_status set_plan(equiv *e, int p, const int64_t *chunks, int n) {
     e->plans[p].chunks = malloc((size_t)n * sizeof *chunks);
@@ -89,7 +89,7 @@ gqac_status equiv_make_plans(equiv *e, const char *splits) {
     return status;
 }
 
-/* ---- rows ------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------- */
 
 static size_t pair_bytes(const gqac_kv_pair *p, int64_t n) {
     return (size_t)(p->heads * n * p->head_size) * (size_t)gqac_dtype_bits(p->dtype) / 8;
@@ -127,15 +127,14 @@ gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n) 
     return GQAC_OK;
 }
 
-/* ---- reference -------------------------------------------------------------------------------- */
+/* ---- reference ----------------------------------------------------------- */
 
 static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context,
                                  gqac_sequence *sequence) {
     const int64_t one = 1;
     for (int64_t i = 0; i < row->n; i++) {
         int64_t rows = 0, vocabulary = 0;
-        gqac_status status =
-            gqac_step(context, 1, &sequence, row->ids + i, &one, &i, &e->c->diag);
+        gqac_status status = gqac_step(context, 1, &sequence, row->ids + i, &one, &i, &e->c->diag);
         if (status != GQAC_OK)
             return status;
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
@@ -143,9 +142,8 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
         row->has_logits[i] = true;
     }
     for (int k = 0; k < e->n_pairs; k++) {
-        gqac_status status =
-            gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
-                                 pair_bytes(&e->pairs[k], row->n), &e->c->diag);
+        gqac_status status = gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
+                                                  pair_bytes(&e->pairs[k], row->n), &e->c->diag);
         if (status != GQAC_OK)
             return status;
     }

@@ -13,8 +13,8 @@ typedef struct attempt {
     gqac_sequence **sequences; /* by row */
     int64_t **chunks;          /* by row */
     int *n_chunks;
-    int64_t *done;  /* tokens fed, by row */
-    int *next;      /* next chunk, by row */
+    int64_t *done; /* tokens fed, by row */
+    int *next;     /* next chunk, by row */
     /* one call */
     gqac_sequence **active;
     int *row_of;
@@ -23,19 +23,24 @@ typedef struct attempt {
     bool has_best;
 } attempt;
 
-/* ---- comparing -------------------------------------------------------------------------------- */
+/* ---- comparing ----------------------------------------------------------- */
 
 /* KV of the lowest layer comes first at one position, the logits last. */
 static void note(attempt *a, int64_t position, int layer, const char *what, int64_t index,
                  double actual, double expected) {
     const int order = layer < 0 ? 1 << 30 : layer;
     const int best = a->best.layer < 0 ? 1 << 30 : a->best.layer;
-    if (a->has_best && (position > a->best.position ||
-                        (position == a->best.position && order >= best)))
+    if (a->has_best &&
+        (position > a->best.position || (position == a->best.position && order >= best)))
         return;
     a->has_best = true;
-    a->best = (equiv_first){.plan = a->plan, .position = position, .index = index, .layer = layer,
-                            .what = what, .actual = actual, .expected = expected};
+    a->best = (equiv_first){.plan = a->plan,
+                            .position = position,
+                            .index = index,
+                            .layer = layer,
+                            .what = what,
+                            .actual = actual,
+                            .expected = expected};
 }
 
 static void compare_logits(attempt *a, int b, int64_t position, const float *actual) {
@@ -61,16 +66,18 @@ static void compare_pair(attempt *a, int b, int k, const char *actual, const cha
     const gqac_kv_pair *p = &a->e->pairs[k];
     const size_t width = (size_t)gqac_dtype_bits(p->dtype) / 8;
     const int64_t n = a->e->rows[b].n, count = p->heads * n * p->head_size;
-    gqac_tensor x = {.dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)actual};
-    gqac_tensor y = {.dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)expected};
+    gqac_tensor x = {
+        .dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)actual};
+    gqac_tensor y = {
+        .dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)expected};
     a->e->compared += count;
     if (!memcmp(actual, expected, (size_t)count * width))
         return;
     for (int64_t i = 0; i < count; i++)
         if (memcmp(actual + (size_t)i * width, expected + (size_t)i * width, width)) {
             a->e->differing++;
-            note(a, i / p->head_size % n, equiv_layer(a->e, k), p->past, i,
-                 gqac_tensor_get(&x, i), gqac_tensor_get(&y, i));
+            note(a, i / p->head_size % n, equiv_layer(a->e, k), p->past, i, gqac_tensor_get(&x, i),
+                 gqac_tensor_get(&y, i));
         }
 }
 
@@ -78,8 +85,8 @@ static gqac_status compare_kv(attempt *a, int b) {
     equiv *e = a->e;
     for (int k = 0; k < e->n_pairs; k++) {
         const gqac_kv_pair *p = &e->pairs[k];
-        const size_t bytes =
-            (size_t)(p->heads * e->rows[b].n * p->head_size) * (size_t)gqac_dtype_bits(p->dtype) / 8;
+        const size_t bytes = (size_t)(p->heads * e->rows[b].n * p->head_size) *
+                             (size_t)gqac_dtype_bits(p->dtype) / 8;
         char *actual = malloc(bytes + 1);
         if (!actual)
             return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
@@ -94,7 +101,7 @@ static gqac_status compare_kv(attempt *a, int b) {
     return GQAC_OK;
 }
 
-/* ---- feeding ---------------------------------------------------------------------------------- */
+/* ---- feeding ------------------------------------------------------------- */
 
 /* One call with the next chunk of every row that has one; false when all are done. */
 static gqac_status feed(attempt *a, bool *more) {
@@ -136,17 +143,17 @@ static gqac_status reopen(attempt *a, int b, const char *kv) {
     gqac_sequence *fresh = NULL;
     gqac_tensor *tensors = calloc((size_t)e->n_pairs + 1, sizeof *tensors);
     const char **names = calloc((size_t)e->n_pairs + 1, sizeof *names);
-    gqac_status status = tensors && names ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status =
+        tensors && names ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     for (int k = 0; status == GQAC_OK && k < e->n_pairs; k++) {
         const gqac_kv_pair *p = &e->pairs[k];
         names[k] = p->past;
-        tensors[k] = (gqac_tensor){.dtype = p->dtype, .rank = 4,
-                                   .dims = {1, p->heads, length, p->head_size}};
+        tensors[k] = (gqac_tensor){
+            .dtype = p->dtype, .rank = 4, .dims = {1, p->heads, length, p->head_size}};
         tensors[k].data = malloc(gqac_tensor_bytes(&tensors[k]) + 1);
-        status = tensors[k].data
-                     ? gqac_sequence_export(a->sequences[b], p->past, tensors[k].data,
-                                            gqac_tensor_bytes(&tensors[k]), &e->c->diag)
-                     : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+        status = tensors[k].data ? gqac_sequence_export(a->sequences[b], p->past, tensors[k].data,
+                                                        gqac_tensor_bytes(&tensors[k]), &e->c->diag)
+                                 : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     }
     if (status == GQAC_OK)
         status = gqac_sequence_create(e->program, &options, &fresh, &e->c->diag);
@@ -169,8 +176,8 @@ static gqac_status feed_all(attempt *a, const char *kv) {
     bool more = true;
     for (int call = 0; more; call++) {
         gqac_status status = feed(a, &more);
-        for (int b = 0; status == GQAC_OK && call == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch;
-             b++)
+        for (int b = 0;
+             status == GQAC_OK && call == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
             status = reopen(a, b, kv);
         if (status != GQAC_OK)
             return status;
@@ -183,7 +190,7 @@ static gqac_status feed_all(attempt *a, const char *kv) {
     return GQAC_OK;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------- */
+/* ---- setting up ---------------------------------------------------------- */
 
 /* Row 0 follows the plan; mates cut their tokens at random, differently in every plan. Via decode
  * keeps the first chunk and feeds the rest one by one. */
@@ -251,9 +258,9 @@ static void tear_down(attempt *a) {
         if (a->chunks)
             free(a->chunks[b]);
     }
-    void *const arrays[] = {(void *)a->sequences, (void *)a->chunks, a->n_chunks, a->done,
-                            a->next, (void *)a->active, a->row_of, a->counts, a->positions,
-                            a->tokens};
+    void *const arrays[] = {
+        (void *)a->sequences, (void *)a->chunks, a->n_chunks, a->done,      a->next,
+        (void *)a->active,    a->row_of,         a->counts,   a->positions, a->tokens};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

@@ -51,9 +51,8 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
         errno = 0;
         const long long id = strtoll(at, &end, 10);
         if (end == at || errno || (*end && !isspace((unsigned char)*end)) || *at == '+')
-            return cli_fail(c, GQAC_INVALID_INPUT,
-                            "'%s': the word at byte %lld is not a token id", path,
-                            (long long)(at - text));
+            return cli_fail(c, GQAC_INVALID_INPUT, "'%s': the word at byte %lld is not a token id",
+                            path, (long long)(at - text));
         list[(*n)++] = id;
         at = end;
     }

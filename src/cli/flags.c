@@ -22,7 +22,7 @@ const cli_flag cli_common_flags[] = {
     {NULL, NULL, NULL},
 };
 
-/* ---- errors ----------------------------------------------------------------------------------- */
+/* ---- errors -------------------------------------------------------------- */
 
 static void set_what(cli *c, gqac_status status, const char *fmt, va_list args) {
     memset(&c->diag, 0, sizeof c->diag);
@@ -62,7 +62,7 @@ int cli_finish(cli *c, gqac_status status) {
     return gqac_status_exit_code(status);
 }
 
-/* ---- parsing ---------------------------------------------------------------------------------- */
+/* ---- parsing ------------------------------------------------------------- */
 
 static const cli_flag *find_in(const cli_flag *flags, const char *name, size_t length) {
     for (const cli_flag *f = flags; f && f->name; f++)
@@ -106,8 +106,7 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
     for (int i = 0, used = 1; i < argc; i += used) {
         used = 1;
         if (argv[i][0] == '-' && argv[i][1]) {
-            gqac_status status =
-                parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
+            gqac_status status = parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
             if (status != GQAC_OK)
                 return status;
         } else {
@@ -130,7 +129,7 @@ void cli_free(cli *c) {
     free(c->given);
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values -------------------------------------------------------------- */
 
 const char *cli_value(const cli *c, const char *flag) {
     for (int i = c->n_given - 1; i >= 0; i--)
@@ -170,8 +169,7 @@ static bool parse_number(const char *text, const char *end, long long *out) {
     char *stop = NULL;
     errno = 0;
     *out = strtoll(text, &stop, 10);
-    return stop == end && stop != text && !errno && !isspace((unsigned char)*text) &&
-           *text != '+';
+    return stop == end && stop != text && !errno && !isspace((unsigned char)*text) && *text != '+';
 }
 
 gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
@@ -184,8 +182,8 @@ gqac_status cli_number(cli *c, const char *flag, long long least, long long most
     return GQAC_OK;
 }
 
-gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least,
-                        long long most, int64_t **out, int *n) {
+gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
+                        int64_t **out, int *n) {
     int64_t *list = calloc(strlen(text) + 1, sizeof *list);
     if (!list)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");

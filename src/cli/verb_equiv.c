@@ -8,7 +8,8 @@
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
     {"ids", "FILE", "token ids instead of made ones"},
-    {"splits", "KIND", "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
+    {"splits", "KIND",
+     "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
     {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
     {"threads", "N,N,...", "thread counts to try (1)"},
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
@@ -27,9 +28,10 @@ typedef struct settings {
     double start, told;
     int planned;
     bool json;
+    bool headed; /* the table has its head: not before the first series succeeded */
 } settings;
 
-/* ---- flags ------------------------------------------------------------------------------------ */
+/* ---- flags --------------------------------------------------------------- */
 
 static gqac_status parse_via(equiv *e) {
     static const char *const names[] = {"split", "decode", "prefix"};
@@ -77,6 +79,10 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     *n = tokens;
     if (status == GQAC_OK && file)
         status = cli_read_ids(e->c, file, ids, n);
+    const size_t length = kv ? strlen(kv) : 0;
+    if (status == GQAC_OK && kv &&
+        (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
+        return cli_usage(e->c, "--kv '%s' has an empty name", kv);
     s->kv = strdup(kv ? kv : "contiguous");
     if (status == GQAC_OK && !s->kv)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
@@ -109,7 +115,7 @@ static gqac_status open_programs(equiv *e) {
     return status;
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 static void progress(equiv *e, settings *s) {
     const double now = cli_seconds();
@@ -136,6 +142,10 @@ static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv
         progress(e, s);
     }
     gqac_context_free(context);
+    if (status == GQAC_OK && !s->json && !s->headed)
+        printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
+               "differing");
+    s->headed = true;
     if (status == GQAC_OK && !s->json)
         printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", kv, threads, e->batch, e->ran - ran,
                e->n_plans, e->compared - compared, e->differing - differing);
@@ -147,9 +157,6 @@ static gqac_status run_all(equiv *e, settings *s) {
     for (const char *at = s->kv; *at; at++)
         kinds += *at == ',';
     s->planned = e->n_plans * s->n_threads * kinds;
-    if (!s->json)
-        printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
-               "differing");
     char *rest = NULL;
     gqac_status status = GQAC_OK;
     for (char *kv = strtok_r(s->kv, ",", &rest); status == GQAC_OK && kv;
@@ -161,7 +168,7 @@ static gqac_status run_all(equiv *e, settings *s) {
     return status;
 }
 
-/* ---- reporting -------------------------------------------------------------------------------- */
+/* ---- reporting ----------------------------------------------------------- */
 
 static json_t *plan_json(const equiv_plan *plan) {
     json_t *list = json_array();
@@ -181,18 +188,16 @@ static json_t *first_json(const equiv *e) {
 static json_t *mixing_json(const gqac_mixing *list, int n) {
     json_t *all = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(
-            all, json_pack("{s:s, s:s}", "op", list[i].op, "node", list[i].node));
+        json_array_append_new(all, json_pack("{s:s, s:s}", "op", list[i].op, "node", list[i].node));
     return all;
 }
 
 static void print_json(const equiv *e, const settings *s) {
     const gqac_mixing *mixing = NULL;
     const int n = gqac_program_mixing(e->program, &mixing);
-    json_t *root =
-        json_pack("{s:I, s:i, s:i, s:i, s:I, s:I}", "tokens", (json_int_t)e->rows[0].n, "batch",
-                  e->batch, "planned", s->planned, "plans", e->ran, "compared",
-                  (json_int_t)e->compared, "differing", (json_int_t)e->differing);
+    json_t *root = json_pack("{s:I, s:i, s:i, s:i, s:I, s:I}", "tokens", (json_int_t)e->rows[0].n,
+                             "batch", e->batch, "planned", s->planned, "plans", e->ran, "compared",
+                             (json_int_t)e->compared, "differing", (json_int_t)e->differing);
     json_object_set_new(root, "mixing", mixing_json(mixing, n));
     json_object_set_new(root, "profile", json_string(gqac_program_profile(e->program)));
     if (e->has_first)
@@ -234,8 +239,8 @@ static gqac_status prove(equiv *e, settings *s) {
         return status;
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
     for (int i = 0; i < n_mixing && !cli_quiet(e->c); i++)
-        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n",
-                mixing[i].node, mixing[i].op);
+        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n", mixing[i].node,
+                mixing[i].op);
     s->start = s->told = cli_seconds();
     s->json = cli_json(e->c);
     status = equiv_reference(e);

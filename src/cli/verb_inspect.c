@@ -14,14 +14,14 @@ static const cli_flag flags[] = {
     {NULL, NULL, NULL},
 };
 
-/* ---- json ------------------------------------------------------------------------------------- */
+/* ---- json ---------------------------------------------------------------- */
 
 static json_t *io_json(const gqac_io *list, int n) {
     json_t *all = json_array();
     for (int i = 0; i < n; i++)
-        json_array_append_new(all, json_pack("{s:s, s:s, s:s}", "name", list[i].name, "dtype",
-                                             gqac_dtype_name(list[i].dtype), "shape",
-                                             list[i].shape));
+        json_array_append_new(all,
+                              json_pack("{s:s, s:s, s:s}", "name", list[i].name, "dtype",
+                                        gqac_dtype_name(list[i].dtype), "shape", list[i].shape));
     return all;
 }
 
@@ -51,8 +51,8 @@ static void print_json(const gqac_info *x) {
                                         "nodes", u->count, "first", u->first));
     }
     for (int i = 0; i < x->n_mixing; i++)
-        json_array_append_new(mixing, json_pack("{s:s, s:s}", "op", x->mixing[i].op, "node",
-                                                x->mixing[i].node));
+        json_array_append_new(
+            mixing, json_pack("{s:s, s:s}", "op", x->mixing[i].op, "node", x->mixing[i].node));
     json_object_set_new(root, "ops", ops);
     json_object_set_new(root, "unsupported", unsupported);
     json_object_set_new(root, "inputs", io_json(x->inputs, x->n_inputs));
@@ -66,7 +66,7 @@ static void print_json(const gqac_info *x) {
     cli_print_json(root);
 }
 
-/* ---- table ------------------------------------------------------------------------------------ */
+/* ---- table --------------------------------------------------------------- */
 
 static void print_io(const char *title, const gqac_io *list, int n) {
     printf("%s\n", title);

@@ -32,14 +32,14 @@ typedef struct session {
     long long repeat, warmup;
 } session;
 
-/* ---- inputs ----------------------------------------------------------------------------------- */
+/* ---- inputs -------------------------------------------------------------- */
 
 static gqac_status read_input(session *s, int index, const char *path) {
     for (int i = 0; i < s->n_given; i++)
         if (!strcmp(s->names[i], s->in[index].name))
             return cli_usage(s->c, "input '%s' is given twice", s->names[i]);
-    gqac_status status = gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given],
-                                       &s->c->diag);
+    gqac_status status =
+        gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag);
     if (status == GQAC_OK)
         s->names[s->n_given++] = s->in[index].name;
     return status;
@@ -79,7 +79,7 @@ static gqac_status read_inputs(session *s) {
     return status;
 }
 
-/* ---- outputs ---------------------------------------------------------------------------------- */
+/* ---- outputs ------------------------------------------------------------- */
 
 static gqac_status write_outputs(session *s, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
@@ -138,7 +138,7 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
     return status;
 }
 
-/* ---- the run ---------------------------------------------------------------------------------- */
+/* ---- the run ------------------------------------------------------------- */
 
 static gqac_status open_session(session *s) {
     char path[4096];
@@ -177,8 +177,8 @@ static gqac_status run_times(session *s) {
     gqac_status status = GQAC_OK;
     for (long long i = -s->warmup; status == GQAC_OK && i < s->repeat; i++) {
         const double start = cli_seconds();
-        status = gqac_run(s->context, s->n_given, s->names, s->tensors, s->n_out, NULL,
-                          s->results, &s->c->diag);
+        status = gqac_run(s->context, s->n_given, s->names, s->tensors, s->n_out, NULL, s->results,
+                          &s->c->diag);
         if (i >= 0)
             s->times_ms[i] = (cli_seconds() - start) * 1e3;
     }
@@ -191,9 +191,8 @@ static void print_outputs(session *s, json_t *compared, bool equal) {
         json_t *shape = json_array();
         for (int d = 0; d < s->results[i].rank; d++)
             json_array_append_new(shape, json_integer(s->results[i].dims[d]));
-        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o}", "name", s->out[i].name,
-                                                 "dtype", gqac_dtype_name(s->out[i].dtype),
-                                                 "shape", shape));
+        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o}", "name", s->out[i].name, "dtype",
+                                                 gqac_dtype_name(s->out[i].dtype), "shape", shape));
     }
     for (long long i = 0; i < s->repeat; i++)
         json_array_append_new(times, json_real(s->times_ms[i]));
@@ -256,11 +255,11 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_run;
-const gqac_cli_verb gqac_cli_verb_run = {
-    .name = "run",
-    .operands = "MODEL",
-    .least = 1,
-    .most = 1,
-    .summary = "runs the graph as exported on tensors in .npy files",
-    .flags = flags,
-    .run = run};
+const gqac_cli_verb gqac_cli_verb_run = {.name = "run",
+                                         .operands = "MODEL",
+                                         .least = 1,
+                                         .most = 1,
+                                         .summary =
+                                             "runs the graph as exported on tensors in .npy files",
+                                         .flags = flags,
+                                         .run = run};

@@ -70,8 +70,8 @@ static gqac_status feed(scoring *s) {
     int64_t at = 0;
     for (int i = 0; i < s->n_chunks; i++) {
         int64_t rows = 0, vocabulary = 0;
-        gqac_status status = gqac_step(s->context, 1, &s->sequence, s->ids + at, &s->chunks[i],
-                                       NULL, &s->c->diag);
+        gqac_status status =
+            gqac_step(s->context, 1, &s->sequence, s->ids + at, &s->chunks[i], NULL, &s->c->diag);
         if (status != GQAC_OK)
             return status;
         const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
@@ -92,10 +92,8 @@ static gqac_status report(scoring *s) {
         nll += surprise(s->logits + i * s->vocabulary, s->vocabulary, s->ids[i + 1]);
     const double perplexity = s->n > 1 ? exp(nll / (double)(s->n - 1)) : 1.0;
     if (out) {
-        const gqac_tensor t = {.dtype = GQAC_F32,
-                               .rank = 2,
-                               .dims = {s->n, s->vocabulary},
-                               .data = s->logits};
+        const gqac_tensor t = {
+            .dtype = GQAC_F32, .rank = 2, .dims = {s->n, s->vocabulary}, .data = s->logits};
         gqac_status status = gqac_npy_write(out, &t, &s->c->diag);
         if (status != GQAC_OK)
             return status;
@@ -125,11 +123,11 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_score;
-const gqac_cli_verb gqac_cli_verb_score = {
-    .name = "score",
-    .operands = "MODEL",
-    .least = 1,
-    .most = 1,
-    .summary = "log-likelihood, perplexity and logits of token ids",
-    .flags = flags,
-    .run = run};
+const gqac_cli_verb gqac_cli_verb_score = {.name = "score",
+                                           .operands = "MODEL",
+                                           .least = 1,
+                                           .most = 1,
+                                           .summary =
+                                               "log-likelihood, perplexity and logits of token ids",
+                                           .flags = flags,
+                                           .run = run};

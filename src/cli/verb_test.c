@@ -26,7 +26,7 @@ static const char *base_name(const char *path) {
 }
 
 static void record(totals *t, const char *verdict, const char *name, const char *reason) {
-    int *count = !strcmp(verdict, "PASS") ? &t->passed
+    int *count = !strcmp(verdict, "PASS")   ? &t->passed
                  : !strcmp(verdict, "FAIL") ? &t->failed
                                             : &t->skipped;
     ++*count;
@@ -37,7 +37,7 @@ static void record(totals *t, const char *verdict, const char *name, const char 
         printf("%s %s%s%s\n", verdict, name, *reason ? " " : "", reason);
 }
 
-/* ---- one data set ----------------------------------------------------------------------------- */
+/* ---- one data set -------------------------------------------------------- */
 
 typedef struct data_set {
     int n_in, n_out;
@@ -79,8 +79,7 @@ static void run_set(cli *c, const gqac_program *program, gqac_context *context, 
     }
     for (int i = 0; i < d->n_in; i++)
         names[i] = in[i].name;
-    gqac_status status =
-        gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
+    gqac_status status = gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
     if (status != GQAC_OK) {
         snprintf(reason, size, "%s", c->diag.what);
         return;
@@ -99,7 +98,7 @@ static void run_set(cli *c, const gqac_program *program, gqac_context *context, 
     }
 }
 
-/* ---- one folder ------------------------------------------------------------------------------- */
+/* ---- one folder ---------------------------------------------------------- */
 
 static const char *run_sets(totals *t, const char *dir, const gqac_program *program,
                             gqac_context *context, char *reason, size_t size) {
@@ -174,8 +173,7 @@ static gqac_status run_operand(totals *t, const char *dir, const gqac_options *o
     for (int i = 0; i < n; i++) {
         char inner[4096];
         if (list[i]->d_name[0] != '.' &&
-            (size_t)snprintf(inner, sizeof inner, "%s/%s", clean, list[i]->d_name) <
-                sizeof inner) {
+            (size_t)snprintf(inner, sizeof inner, "%s/%s", clean, list[i]->d_name) < sizeof inner) {
             snprintf(model, sizeof model, "%.4095s/model.onnx", inner);
             if (exists(model))
                 run_folder(t, inner, options, threads);
@@ -213,10 +211,9 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_test;
-const gqac_cli_verb gqac_cli_verb_test = {
-    .name = "test",
-    .operands = "DIR ...",
-    .least = 1,
-    .most = -1,
-    .summary = "runs ONNX node-test folders",
-    .run = run};
+const gqac_cli_verb gqac_cli_verb_test = {.name = "test",
+                                          .operands = "DIR ...",
+                                          .least = 1,
+                                          .most = -1,
+                                          .summary = "runs ONNX node-test folders",
+                                          .run = run};

@@ -124,8 +124,7 @@ bool ir_attr_set_string(ir_node *node, const char *name, const char *text) {
     return text != NULL;
 }
 
-/* ---- equality ----------------------------------------------------------------------------------
- */
+/* ---- equality ------------------------------------------------------------ */
 
 static bool tensors_equal(const gqac_tensor *a, const gqac_tensor *b) {
     if (a == b || !a || !b)

@@ -33,8 +33,7 @@ static void *failed(ir_dims *dims) {
     return NULL;
 }
 
-/* ---- terms and sums ----------------------------------------------------------------------------
- */
+/* ---- terms and sums ------------------------------------------------------ */
 
 /* Symbols, then what is opaque. */
 static int compare_atoms(const dim_atom *a, const dim_atom *b) {
@@ -170,8 +169,7 @@ const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly) {
     return dim;
 }
 
-/* ---- atoms -------------------------------------------------------------------------------------
- */
+/* ---- atoms --------------------------------------------------------------- */
 
 typedef struct atom_key {
     const char *text;
@@ -264,8 +262,7 @@ const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint) {
     return NULL;
 }
 
-/* ---- arithmetic --------------------------------------------------------------------------------
- */
+/* ---- arithmetic ---------------------------------------------------------- */
 
 const ir_dim *ir_dim_const(ir_dims *dims, int64_t value) {
     dim_poly poly;

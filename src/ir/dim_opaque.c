@@ -140,8 +140,7 @@ const ir_dim *ir_dim_floordiv(ir_dims *dims, const ir_dim *a, int64_t n) {
     return NULL;
 }
 
-/* ---- substitution and evaluation ---------------------------------------------------------------
- */
+/* ---- substitution and evaluation ----------------------------------------- */
 
 typedef struct substitution {
     ir_dims *dims;

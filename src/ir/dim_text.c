@@ -43,8 +43,7 @@ void dim_quote(gqac_str *out, const char *name) {
     gqac_str_append(out, "`");
 }
 
-/* ---- printer -----------------------------------------------------------------------------------
- */
+/* ---- printer ------------------------------------------------------------- */
 
 static void print_term(gqac_str *out, const dim_term *term, bool first) {
     /* The magnitude as unsigned: -INT64_MIN has no int64. */
@@ -81,8 +80,7 @@ void ir_dim_print(gqac_str *out, const ir_dim *dim) {
             print_term(out, &dim->terms[i], false);
 }
 
-/* ---- parser ------------------------------------------------------------------------------------
- */
+/* ---- parser -------------------------------------------------------------- */
 
 enum {
     MAX_PARENS = 3 * DIM_MAX_DEPTH, /* more than any printed dimension has */

@@ -40,8 +40,7 @@ ir_graph *ir_graph_create(ir_module *module, const char *name) {
     return graph->ret ? graph : NULL;
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values -------------------------------------------------------------- */
 
 ir_value *ir_value_create(ir_graph *graph, const char *wanted, ir_type type) {
     ir_name *name = ir_names_claim(graph->module, wanted);
@@ -131,8 +130,7 @@ bool ir_graph_set_results(ir_graph *graph, int n, ir_value *const *values,
     return true;
 }
 
-/* ---- uses --------------------------------------------------------------------------------------
- */
+/* ---- uses ---------------------------------------------------------------- */
 
 void ir_use_link(ir_use *use, ir_value *value) {
     use->value = value;

@@ -33,5 +33,4 @@ void ir_use_link(ir_use *use, ir_value *value); /* NULL links nothing */
 void ir_use_unlink(ir_use *use);
 bool ir_node_linked(const ir_node *node);
 
-
 #endif

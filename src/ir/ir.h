@@ -23,8 +23,7 @@ typedef struct ir_graph ir_graph;
 typedef struct ir_node ir_node;
 typedef struct ir_value ir_value;
 
-/* ---- schemas ----------------------------------------------------------------------------------
- */
+/* ---- schemas ------------------------------------------------------------- */
 
 typedef enum ir_attr_kind {
     IR_ATTR_INT,     /* ir_attr.i */
@@ -92,8 +91,7 @@ typedef struct ir_schema {
     const char *doc; /* one or two lines: formula and shapes */
 } ir_schema;
 
-/* ---- values, nodes, graphs --------------------------------------------------------------------
- */
+/* ---- values, nodes, graphs ----------------------------------------------- */
 
 typedef struct ir_type {
     gqac_dtype dtype;          /* GQAC_NONE: not known */
@@ -252,8 +250,7 @@ ir_arity ir_schema_kind(const char *list, int index); /* IR_NONE: out of range *
  * Returns the count. */
 bool ir_const_ints(const ir_value *value, int64_t max, int64_t *out, int64_t *count);
 
-/* ---- builder ----------------------------------------------------------------------------------
- */
+/* ---- builder ------------------------------------------------------------- */
 
 /* Straight-line construction before a place in a graph. The first failure sticks: later calls do
  * nothing and return NULL, and callers read `status` once at the end. */
@@ -272,8 +269,7 @@ ir_value *ir_build_f32(ir_builder *b, float value);                       /* ran
 /* Like ir_node_output, and the ir_attr_set_* family; NULL nodes are passed over. */
 ir_value *ir_build_result(ir_builder *b, ir_node *node, int index);
 
-/* ---- verify, print, parse ---------------------------------------------------------------------
- */
+/* ---- verify, print, parse ------------------------------------------------ */
 
 /* Checks every invariant above: order, use lists, arity, required attributes, unique names, types
  * of constants, tokens used once. INTERNAL with the place when one is broken. */

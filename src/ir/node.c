@@ -113,8 +113,7 @@ static gqac_status drop_visited(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* ---- nested graphs -----------------------------------------------------------------------------
- */
+/* ---- nested graphs ------------------------------------------------------- */
 
 /* The first graph attribute of a node behind `after` (NULL: the first of all). */
 static ir_graph *next_graph(const ir_node *node, const ir_graph *after) {

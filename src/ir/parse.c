@@ -139,8 +139,7 @@ static gqac_status parse_slot(ir_parser *p, ir_value *value) {
     return GQAC_OK;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------- */
 
 /* Lists grow in byte buffers: `list` holds pointers. */
 static gqac_status push(ir_parser *p, gqac_str *list, const void *pointer) {
@@ -308,8 +307,7 @@ static gqac_status parse_node(ir_parser *p, ir_graph *graph) {
     return GQAC_OK;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs -------------------------------------------------------------- */
 
 static gqac_status parse_inputs(ir_parser *p, ir_graph *graph) {
     ir_lexer *lexer = &p->lexer;

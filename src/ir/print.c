@@ -73,8 +73,7 @@ static void print_slot(gqac_str *out, const ir_value *value) {
         gqac_str_printf(out, " into %d", value->slot);
 }
 
-/* ---- attributes --------------------------------------------------------------------------------
- */
+/* ---- attributes ---------------------------------------------------------- */
 
 static void print_float(gqac_str *out, float f) {
     char text[32];
@@ -148,8 +147,7 @@ static void print_attrs(printer *p, const ir_node *node) {
     gqac_str_append(p->out, any ? "}" : "");
 }
 
-/* ---- nodes and graphs --------------------------------------------------------------------------
- */
+/* ---- nodes and graphs ---------------------------------------------------- */
 
 static void indent(printer *p) {
     for (int i = 0; i < p->depth; i++)

@@ -62,8 +62,7 @@ static bool half_from_float(float f, uint16_t *half) {
     return half_to_float((uint16_t)low) == size;
 }
 
-/* ---- printing ----------------------------------------------------------------------------------
- */
+/* ---- printing ------------------------------------------------------------ */
 
 static void get_int(const unsigned char *data, int bits, bool is_signed, element *e) {
     uint64_t raw = 0;
@@ -181,8 +180,7 @@ void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *
     }
 }
 
-/* ---- parsing -----------------------------------------------------------------------------------
- */
+/* ---- parsing ------------------------------------------------------------- */
 
 static gqac_status parse_integer(ir_lexer *lexer, gqac_dtype dtype, uint64_t *raw) {
     int bits = dtype == GQAC_BOOL ? 1 : gqac_dtype_bits(dtype);

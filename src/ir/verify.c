@@ -42,8 +42,7 @@ static gqac_status collect(verifier *v, ir_table *table, const void *pointer) {
     return gqac_diag_oom(v->diag, "verifying");
 }
 
-/* ---- values ------------------------------------------------------------------------------------
- */
+/* ---- values -------------------------------------------------------------- */
 
 static gqac_status verify_type(const verifier *v, const ir_value *value) {
     const ir_type *type = &value->type;
@@ -108,8 +107,7 @@ static gqac_status verify_constant(verifier *v, const ir_graph *graph, const ir_
     return GQAC_OK;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------- */
 
 static gqac_status verify_arity(const verifier *v, const ir_node *node) {
     int least, most;
@@ -205,8 +203,7 @@ static gqac_status verify_node(verifier *v, const ir_node *node, const ir_graph 
     return collect(v, &v->nodes, node);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs -------------------------------------------------------------- */
 
 static gqac_status verify_body(verifier *v, const ir_graph *graph, int depth) {
     const ir_node *last = NULL;

@@ -168,8 +168,7 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
     return GQAC_OK;
 }
 
-/* ---- rows -------------------------------------------------------------------------------------
- */
+/* ---- rows ---------------------------------------------------------------- */
 
 /* Rows of one head that lie together: from `position` to the end of its block, at most `count`. */
 static int64_t run_length(int64_t position, int64_t count) {

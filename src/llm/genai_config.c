@@ -24,9 +24,8 @@ static gqac_status decoder_path(const char *folder, const char *config, char *pa
     json_error_t error;
     json_t *root = json_load_file(config, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
-        gqac_status status = json_error_code(&error) == json_error_cannot_open_file
-                                 ? GQAC_IO
-                                 : GQAC_INVALID_MODEL;
+        gqac_status status =
+            json_error_code(&error) == json_error_cannot_open_file ? GQAC_IO : GQAC_INVALID_MODEL;
         gqac_diag_set(diag, status, "%s", error.text);
         gqac_diag_where(diag, "%s, line %d", config, error.line);
         gqac_diag_hint(diag, "a model folder holds the genai_config.json of the model builder");
@@ -49,8 +48,7 @@ gqac_status gqac_text_model_path(const char *model, char *path, size_t size, gqa
     struct stat info;
     char config[4096];
     if (stat(model, &info) == 0 && S_ISDIR(info.st_mode)) {
-        if ((size_t)snprintf(config, sizeof config, "%s/genai_config.json", model) >=
-            sizeof config)
+        if ((size_t)snprintf(config, sizeof config, "%s/genai_config.json", model) >= sizeof config)
             return bad(diag, model, "the path is too long");
         return decoder_path(model, config, path, size, diag);
     }

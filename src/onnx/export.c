@@ -14,8 +14,7 @@ gqac_status export_oom(exporter *ex) {
     return gqac_diag_oom(ex->diag, "the exported model");
 }
 
-/* ---- checks and opsets -------------------------------------------------------------------------
- */
+/* ---- checks and opsets --------------------------------------------------- */
 
 static gqac_status check_node(void *arg, ir_node *node) {
     exporter *ex = arg;
@@ -84,8 +83,7 @@ static gqac_status add_domain(void *arg, ir_node *node) {
     return *node->op->domain ? add_opset(d, node->op->domain, since) : GQAC_OK;
 }
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ----------------------------------------------------------- */
 
 static void add_bytes(exporter *ex, const ir_graph *graph) {
     for (int i = 0; i < graph->n_constants; i++)
@@ -127,8 +125,7 @@ static gqac_status build_model(exporter *ex, Onnx__ModelProto **out) {
     return export_graph(ex, graph, &model->graph);
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ------------------------------------------------------------- */
 
 typedef struct stream {
     ProtobufCBuffer base;

@@ -9,8 +9,7 @@ static char *text_of(const char *text) {
     return (char *)(uintptr_t)text;
 }
 
-/* ---- types -------------------------------------------------------------------------------------
- */
+/* ---- types --------------------------------------------------------------- */
 
 static gqac_status export_dim(exporter *ex, const ir_dim *dim,
                               Onnx__TensorShapeProto__Dimension **out) {
@@ -78,8 +77,7 @@ static gqac_status export_value(exporter *ex, const ir_graph *graph, const ir_ty
     return type->rank < 0 ? GQAC_OK : export_shape(ex, type, &tensor->shape);
 }
 
-/* ---- attributes --------------------------------------------------------------------------------
- */
+/* ---- attributes ---------------------------------------------------------- */
 
 static bool is_default(const ir_attr_spec *spec, const ir_attr *attr) {
     const ir_attr *fallback = &spec->fallback;
@@ -178,8 +176,7 @@ static gqac_status export_attrs(exporter *ex, const ir_node *node, Onnx__NodePro
     return GQAC_OK;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------------
- */
+/* ---- nodes --------------------------------------------------------------- */
 
 static Onnx__NodeProto *new_node(exporter *ex, const char *op, const char *domain, size_t inputs,
                                  size_t outputs) {
@@ -228,8 +225,7 @@ static gqac_status export_identity(exporter *ex, const ir_value *value, const ch
     return GQAC_OK;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------
- */
+/* ---- graphs -------------------------------------------------------------- */
 
 /* The name a result has in the file. In the main graph it is the one the graph gives; a nested
  * graph must make its results itself, each once. */

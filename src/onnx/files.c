@@ -119,8 +119,7 @@ gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_
     return GQAC_OK;
 }
 
-/* ---- the folder --------------------------------------------------------------------------------
- */
+/* ---- the folder ---------------------------------------------------------- */
 
 /* The folder part of the model's path, "." when it has none. */
 static char *folder_of(const onnx_files *files) {
@@ -160,8 +159,7 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- side files --------------------------------------------------------------------------------
- */
+/* ---- side files ---------------------------------------------------------- */
 
 /* What is wrong with the spelling of a location, or NULL. The kernel decides where it leads; this
  * keeps spellings away that other systems would read differently. */

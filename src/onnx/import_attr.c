@@ -158,8 +158,7 @@ gqac_status onnx_attr_resolve(const onnx_scope *scope, const attribute *a, const
     return GQAC_OK;
 }
 
-/* ---- attributes of a node ----------------------------------------------------------------------
- */
+/* ---- attributes of a node ------------------------------------------------ */
 
 static const ir_attr_spec *find_spec(const ir_node *node, const char *name, int *index) {
     *index = 0;
@@ -238,8 +237,7 @@ gqac_status onnx_raw_create(importer *im, size_t n, raw_attrs *raw) {
     return GQAC_OK;
 }
 
-/* ---- Constant ----------------------------------------------------------------------------------
- */
+/* ---- Constant ------------------------------------------------------------ */
 
 gqac_status onnx_constant_check(importer *im, const attribute *a) {
     static const struct {

@@ -44,8 +44,7 @@ const Onnx__FunctionProto *onnx_function_find(const importer *im, const Onnx__No
     return ir_table_find(&im->functions, hash_of(im, &key), same_function, &key);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls --------------------------------------------------------------- */
 
 static gqac_status check_call(const onnx_scope *scope, const Onnx__NodeProto *node,
                               const Onnx__FunctionProto *function) {

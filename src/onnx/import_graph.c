@@ -31,8 +31,7 @@ gqac_status onnx_check_opsets(importer *im, size_t n, Onnx__OperatorSetIdProto *
     return GQAC_OK;
 }
 
-/* ---- inputs ------------------------------------------------------------------------------------
- */
+/* ---- inputs -------------------------------------------------------------- */
 
 static gqac_status import_dim(const onnx_scope *scope, const char *input, int index,
                               const Onnx__TensorShapeProto__Dimension *dim, const ir_dim **out) {
@@ -144,8 +143,7 @@ static gqac_status import_initializers(onnx_scope *scope, const Onnx__GraphProto
     return GQAC_OK;
 }
 
-/* ---- nodes and results -------------------------------------------------------------------------
- */
+/* ---- nodes and results --------------------------------------------------- */
 
 gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const *nodes) {
     importer *im = scope->im;

@@ -29,8 +29,7 @@ static gqac_status count_work(onnx_scope *scope, const Onnx__NodeProto *node) {
     return scope->call ? GQAC_OK : onnx_tally_node(im, node);
 }
 
-/* ---- inputs and outputs ------------------------------------------------------------------------
- */
+/* ---- inputs and outputs -------------------------------------------------- */
 
 static gqac_status find_inputs(const onnx_scope *scope, const Onnx__NodeProto *node,
                                ir_value ***out) {
@@ -96,8 +95,7 @@ static gqac_status build(onnx_scope *scope, const Onnx__NodeProto *proto, const 
     return GQAC_OK;
 }
 
-/* ---- checks after the upgrade ------------------------------------------------------------------
- */
+/* ---- checks after the upgrade -------------------------------------------- */
 
 /* Too many operands: an error in ONNX's own domain, elsewhere something newer. */
 static gqac_status too_many(importer *im, const ir_node *node, const char *what, int have,
@@ -187,8 +185,7 @@ static gqac_status complete(onnx_scope *scope, const Onnx__NodeProto *proto, con
     return status;
 }
 
-/* ---- the node ----------------------------------------------------------------------------------
- */
+/* ---- the node ------------------------------------------------------------ */
 
 static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *node) {
     importer *im = scope->im;

@@ -19,8 +19,7 @@ enum {
     ONNX_NEWEST_IR = 13,
 };
 
-/* ---- files -------------------------------------------------------------------------------------
- */
+/* ---- files --------------------------------------------------------------- */
 
 gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **files,
                             gqac_diag *diag);
@@ -31,8 +30,7 @@ gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *
 gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_map **map,
                             gqac_diag *diag);
 
-/* ---- tensors -----------------------------------------------------------------------------------
- */
+/* ---- tensors ------------------------------------------------------------- */
 
 /* Type and shape. UNSUPPORTED for element types gqac has not; INVALID_MODEL, LIMIT. */
 gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
@@ -51,8 +49,7 @@ gqac_status onnx_tensor_decode(const Onnx__TensorProto *proto, const gqac_map *m
                                gqac_arena *arena, gqac_tensor *tensor, size_t bytes,
                                gqac_diag *diag);
 
-/* ---- importing ---------------------------------------------------------------------------------
- */
+/* ---- importing ----------------------------------------------------------- */
 
 typedef struct onnx_tally onnx_tally;
 

@@ -14,17 +14,17 @@ typedef struct onnx_unsupported {
     const char *op;     /* "com.microsoft.MoE" */
     const char *reason; /* "unknown op", "attribute smooth_softmax = 1 is not supported" */
     int count;
-    const char *first;  /* name of the first such node */
+    const char *first; /* name of the first such node */
 } onnx_unsupported;
 
 /* Filled by onnx_import as far as it got; lives in the module's arena. */
 typedef struct onnx_report {
     int64_t ir_version;
-    int64_t opset;          /* of the default domain */
+    int64_t opset; /* of the default domain */
     const char *producer;
     int n_ops;
-    const char **ops;       /* distinct op names ("com.microsoft.X"), sorted; known or not */
-    int *op_counts;         /* nodes of each, nested graphs included */
+    const char **ops; /* distinct op names ("com.microsoft.X"), sorted; known or not */
+    int *op_counts;   /* nodes of each, nested graphs included */
     int n_unsupported;
     onnx_unsupported *unsupported; /* sorted by op, then reason */
 } onnx_report;
@@ -44,8 +44,8 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
 /* SHA-256 over the model file and the external data it uses, in order of first use. */
 gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_diag *diag);
 
-/* Reads a serialized TensorProto (the .pb files of ONNX node tests). Data and name are copied to the
- * arena; *name may be "". IO, INVALID_INPUT. */
+/* Reads a serialized TensorProto (the .pb files of ONNX node tests). Data and name are copied to
+ * the arena; *name may be "". IO, INVALID_INPUT. */
 gqac_status onnx_read_tensor(const char *path, gqac_arena *arena, gqac_tensor *tensor,
                              const char **name, gqac_diag *diag);
 

@@ -49,8 +49,7 @@ static void add_inner(orderer *o, inner *in, const char *text) {
         o->oom = true;
 }
 
-/* ---- reads -------------------------------------------------------------------------------------
- */
+/* ---- reads --------------------------------------------------------------- */
 
 typedef void read_visitor(orderer *o, int def);
 
@@ -117,8 +116,7 @@ static void find_missing(orderer *o, int def) {
         o->wanted = def;
 }
 
-/* ---- the heap of nodes that could come next ----------------------------------------------------
- */
+/* ---- the heap of nodes that could come next ------------------------------ */
 
 static void push(orderer *o, int node) {
     int i = o->n_heap++;
@@ -142,8 +140,7 @@ static int pop(orderer *o) {
     return top;
 }
 
-/* ---- sorting -----------------------------------------------------------------------------------
- */
+/* ---- sorting ------------------------------------------------------------- */
 
 /* From any node that is left, going to what it waits for ends in a cycle. */
 static gqac_status cycle(orderer *o) {

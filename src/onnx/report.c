@@ -97,8 +97,7 @@ gqac_status onnx_tally_failure(importer *im, const Onnx__NodeProto *node) {
     return GQAC_OK;
 }
 
-/* ---- the lists ---------------------------------------------------------------------------------
- */
+/* ---- the lists ----------------------------------------------------------- */
 
 static int compare_ops(const void *a, const void *b) {
     return strcmp((*(tally_op *const *)a)->name, (*(tally_op *const *)b)->name);

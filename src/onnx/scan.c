@@ -169,8 +169,7 @@ static const scan_rule *rules_of(const ProtobufCMessageDescriptor *type) {
     return m->rules;
 }
 
-/* ---- thinned output ----------------------------------------------------------------------------
- */
+/* ---- thinned output ------------------------------------------------------ */
 
 static int varint_width(uint64_t value) {
     int n = 1;
@@ -209,8 +208,7 @@ static gqac_status emit(scanner *s, const scan_field *f) {
     return emitted(s);
 }
 
-/* ---- fields ------------------------------------------------------------------------------------
- */
+/* ---- fields -------------------------------------------------------------- */
 
 /* Reads tag and extent of the next field. */
 static gqac_status read_field(scanner *s, scan_field *f) {

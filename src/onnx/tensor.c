@@ -39,8 +39,7 @@ gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tens
     return gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, bytes, diag);
 }
 
-/* ---- bytes -------------------------------------------------------------------------------------
- */
+/* ---- bytes --------------------------------------------------------------- */
 
 static size_t alignment_of(gqac_dtype dtype) {
     int bits = gqac_dtype_bits(dtype);
@@ -80,8 +79,7 @@ static gqac_status check_bools(const gqac_tensor *tensor, size_t bytes, gqac_dia
     return GQAC_OK;
 }
 
-/* ---- external ----------------------------------------------------------------------------------
- */
+/* ---- external ------------------------------------------------------------ */
 
 typedef struct external {
     const char *location;
@@ -161,8 +159,7 @@ static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *fil
     return take_bytes(map, (size_t)ext.offset, bytes, arena, tensor, diag);
 }
 
-/* ---- the whole tensor --------------------------------------------------------------------------
- */
+/* ---- the whole tensor ---------------------------------------------------- */
 
 /* The number of a data field, as far as it has data: small ones in the message, large ones noted.
  * More than one is an error; 0: none. */
@@ -260,8 +257,7 @@ gqac_status onnx_tensor_check(const Onnx__TensorProto *proto, const gqac_map *mo
     return length == bytes ? GQAC_OK : wrong_bytes(length, bytes, diag);
 }
 
-/* ---- files of one tensor -----------------------------------------------------------------------
- */
+/* ---- files of one tensor ------------------------------------------------- */
 
 static gqac_status read_tensor(const gqac_map *map, gqac_arena *scratch, gqac_str *thin,
                                gqac_arena *arena, gqac_tensor *tensor, const char **name,

@@ -29,7 +29,7 @@ static gqac_status eval(op_call *call) {
     bool ratio = ir_node_input(node, 1) && call->in[1] && gqac_tensor_count(call->in[1]) == 1 &&
                  op_get_f32(call->in[1], 0) == 0.0f;
     if (training && !ratio)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "training_mode is true");
+        OP_FAIL(node, call->diag, GQAC_UNSUPPORTED, "training_mode is true");
     if (ir_node_output(node, 1)) {
         GQAC_TRY(op_output_like(call, 1, GQAC_BOOL, call->in[0]));
         size_t bytes = gqac_tensor_bytes(&call->out[1]);

@@ -4,7 +4,7 @@
  * f16 and bf16 are computed in fp32 and rounded once; integers wrap. */
 #include "ops/shared.h"
 
-/* ---- typing ------------------------------------------------------------------------------- */
+/* ---- typing -------------------------------------------------------------- */
 
 static unsigned taken(bool f32, bool f64, bool i64, bool bools) {
     return (f32 ? OP_FLOATS : 0u) | (f64 ? OP_BIT(F64) : 0u) | (i64 ? OP_INTS : 0u) |
@@ -110,7 +110,7 @@ gqac_status op_fold_infer(ir_node *node, const op_binary *kernel, gqac_diag *dia
     return n < 0 ? GQAC_OK : op_set_elements(node, 0, n, a, diag);
 }
 
-/* ---- evaluation --------------------------------------------------------------------------- */
+/* ---- evaluation ---------------------------------------------------------- */
 
 typedef struct unary_arg {
     const op_unary *kernel;

@@ -9,8 +9,9 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "numerics/convert.h"
+#include "ops/kernel.h"
 
-/* ---- elements ------------------------------------------------------------------------------- */
+/* ---- elements ------------------------------------------------------------ */
 
 size_t op_width(gqac_dtype dtype) {
     return (size_t)gqac_dtype_bits(dtype) / 8;
@@ -142,6 +143,18 @@ void op_put_i64(gqac_tensor *tensor, int64_t index, int64_t value) {
     }
 }
 
+OP_BODY void widen_body(const uint16_t *restrict half, int64_t n, float *restrict out) {
+    for (int64_t i = 0; i < n; i++)
+        out[i] = gqn_f16_to_f32(half[i]);
+}
+OP_KERNEL(widen, (const uint16_t *half, int64_t n, float *out), (half, n, out))
+
+OP_BODY void narrow_body(const float *restrict values, int64_t n, uint16_t *restrict half) {
+    for (int64_t i = 0; i < n; i++)
+        half[i] = gqn_f32_to_f16(values[i]);
+}
+OP_KERNEL(narrow, (const float *values, int64_t n, uint16_t *half), (values, n, half))
+
 void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out) {
     const uint16_t *half = (const uint16_t *)tensor->data + first;
     switch (tensor->dtype) {
@@ -149,8 +162,7 @@ void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out
         memcpy(out, (const float *)tensor->data + first, (size_t)n * sizeof *out);
         break;
     case GQAC_F16:
-        for (int64_t i = 0; i < n; i++)
-            out[i] = gqn_f16_to_f32(half[i]);
+        widen(half, n, out);
         break;
     case GQAC_BF16:
         for (int64_t i = 0; i < n; i++)
@@ -169,8 +181,7 @@ void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *val
         memcpy((float *)tensor->data + first, values, (size_t)n * sizeof *values);
         break;
     case GQAC_F16:
-        for (int64_t i = 0; i < n; i++)
-            half[i] = gqn_f32_to_f16(values[i]);
+        narrow(values, n, half);
         break;
     case GQAC_BF16:
         for (int64_t i = 0; i < n; i++)
@@ -202,7 +213,7 @@ void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t strid
         op_put_f32(tensor, first + i * stride, values[i]);
 }
 
-/* ---- inputs and outputs --------------------------------------------------------------------- */
+/* ---- inputs and outputs -------------------------------------------------- */
 
 gqac_status op_want_set(op_call *call, int input, unsigned set) {
     const gqac_tensor *tensor = input < call->node->n_inputs ? call->in[input] : NULL;
@@ -280,7 +291,7 @@ int64_t op_product(const int64_t *dims, int from, int to) {
     return product;
 }
 
-/* ---- work ----------------------------------------------------------------------------------- */
+/* ---- work ---------------------------------------------------------------- */
 
 enum { TASK_NS = 20000 }; /* a task shorter than this costs more to hand over than to do */
 

@@ -58,8 +58,7 @@ static bool has(const ir_node *node, int input) {
     return ir_node_input(node, input) != NULL;
 }
 
-/* ---- verify: nonsense first, then what is not built -------------------------------------------
- */
+/* ---- verify: nonsense first, then what is not built ---------------------- */
 
 static gqac_status check_flag(const ir_node *node, const char *name, int64_t least,
                               gqac_diag *diag) {
@@ -177,8 +176,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return check_supported(node, diag);
 }
 
-/* ---- infer ------------------------------------------------------------------------------------
- */
+/* ---- infer --------------------------------------------------------------- */
 
 /* D from the query, else from the past; NULL when neither is known. */
 static const ir_dim *head_size(const ir_node *node) {
@@ -271,8 +269,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 2, dtype, 4, present, diag);
 }
 
-/* ---- expand -----------------------------------------------------------------------------------
- */
+/* ---- expand -------------------------------------------------------------- */
 
 typedef struct gqa {
     ir_builder *b;

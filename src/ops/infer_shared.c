@@ -90,7 +90,7 @@ gqac_status op_set_type_like(ir_node *node, int index, ir_type type, gqac_diag *
     return op_set_type(node, index, type.dtype, type.rank, type.dims, diag);
 }
 
-/* ---- symbolic elements -------------------------------------------------------------------- */
+/* ---- symbolic elements --------------------------------------------------- */
 
 gqac_status op_set_elements(ir_node *node, int index, int64_t n, const ir_dim *const *elements,
                             gqac_diag *diag) {
@@ -148,7 +148,7 @@ gqac_status op_pass_elements(ir_node *node, int input, int output, gqac_diag *di
     return op_set_elements(node, output, n, elements, diag);
 }
 
-/* ---- shapes -------------------------------------------------------------------------------- */
+/* ---- shapes -------------------------------------------------------------- */
 
 const ir_dim *op_broadcast_dim(const ir_dim *a, const ir_dim *b, bool *bad) {
     int64_t x, y;
@@ -222,7 +222,7 @@ int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
     return op_dim_nonneg(dims, difference) ? 0 : -1;
 }
 
-/* ---- checks -------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------- */
 
 gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_diag *diag) {
     gqac_dtype dtype = op_in_type(node, input).dtype;
@@ -242,7 +242,7 @@ gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {
             gqac_dtype_name(x), gqac_dtype_name(y));
 }
 
-/* ---- upgrade ------------------------------------------------------------------------------- */
+/* ---- upgrade ------------------------------------------------------------- */
 
 gqac_status op_put_input(ir_builder *b, ir_node *node, int index, ir_value *value) {
     if (b->status != GQAC_OK)

@@ -48,7 +48,7 @@ static bool in_place(op_carrier carrier, gqac_dtype dtype) {
     }
 }
 
-/* ---- planning ------------------------------------------------------------------------------- */
+/* ---- planning ------------------------------------------------------------ */
 
 static void operand_strides(const gqac_tensor *in, const gqac_tensor *out, int64_t *strides) {
     int64_t own[GQAC_MAX_RANK];
@@ -96,7 +96,7 @@ static void make_plan(map_plan *plan, const op_map *map) {
     plan->spans = (plan->dims[plan->rank - 1] + OP_SPAN - 1) / OP_SPAN;
 }
 
-/* ---- operands ------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------ */
 
 static void load(const gqac_tensor *in, op_carrier carrier, int64_t at, int64_t n, void *buffer) {
     if (carrier == OP_AS_F32) {
@@ -163,7 +163,7 @@ static const void *operand(const map_plan *plan, int k, int64_t at, int64_t n,
     return state->buffer.bytes;
 }
 
-/* ---- running -------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
 /* Splits a flat index of the output's rows into one position an operand. */
 static void locate(const map_plan *plan, int64_t row, int64_t *index, int64_t *at) {

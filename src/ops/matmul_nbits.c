@@ -104,8 +104,7 @@ static float zero_of(const nbits *q, int64_t n, int64_t block) {
     return op_get_f32(q->zero, n * q->blocks + block);
 }
 
-/* ---- fp32: weights a piece at a time, the product of MatMul -----------------------------------
- */
+/* ---- fp32: weights a piece at a time, the product of MatMul -------------- */
 
 static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
                                int64_t k, int64_t n_k, float *room, int64_t *ld) {
@@ -154,8 +153,7 @@ static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t col
     store_row(job->arg, row, column, count, values);
 }
 
-/* ---- level 4: int8 activations ----------------------------------------------------------------
- */
+/* ---- level 4: int8 activations ------------------------------------------- */
 
 static void quantise_block(const float *a, int64_t n, int64_t block, int8_t *qa, float *scale) {
     float amax = 0;
@@ -258,8 +256,7 @@ static gqac_status run_int8(op_call *call, nbits *q) {
     return status;
 }
 
-/* ---- eval -------------------------------------------------------------------------------------
- */
+/* ---- eval ---------------------------------------------------------------- */
 
 static gqac_status check_zero(op_call *call, nbits *q) {
     int n = call->node->n_inputs;

@@ -82,8 +82,7 @@ gqac_status op_infer(ir_node *node, gqac_diag *diag) {
     return placed(node, diag, op_of(node)->infer(node, diag));
 }
 
-/* ---- op_eval -----------------------------------------------------------------------------------
- */
+/* ---- op_eval ------------------------------------------------------------- */
 
 static gqac_status alloc_in_arena(op_call *call, int index, gqac_dtype dtype, int rank,
                                   const int64_t *dims) {

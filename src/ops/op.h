@@ -27,9 +27,9 @@ typedef struct op_call {
     const ir_node *node;
     const gqac_tensor *const *in;
     gqac_tensor *out;
-    gqac_pool *pool;  /* may be NULL */
+    gqac_pool *pool; /* may be NULL */
     gqac_diag *diag;
-    void *host;       /* for the two functions below; ops do not look inside */
+    void *host; /* for the two functions below; ops do not look inside */
     /* Allocates out[index] with that type and shape (data uninitialised; NaN bytes in test builds).
      * Also for outputs that are not wanted (node->outputs[index] NULL): then it is scratch. */
     gqac_status (*alloc)(struct op_call *call, int index, gqac_dtype dtype, int rank,

@@ -2,12 +2,9 @@
 #include "ops/shared.h"
 
 #include "numerics/math.h"
+#include "ops/kernel.h"
 
-static void span(float *y, const float *x, size_t n, const void *arg) {
-    float alpha = *(const float *)arg;
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] * gqn_sigmoidf(alpha * x[i]);
-}
+OP_SPAN1_FMA(span, x *gqn_sigmoidf(*(const float *)arg_ *x))
 
 static const op_unary kernel = {.f32 = span};
 

@@ -6,7 +6,7 @@
 
 #include "numerics/contract.h"
 
-/* ---- axes ---------------------------------------------------------------------------------- */
+/* ---- axes ---------------------------------------------------------------- */
 
 static gqac_status add_axis(const ir_node *node, int64_t axis, int rank, unsigned *set,
                             gqac_diag *diag) {
@@ -46,7 +46,7 @@ gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool
     return GQAC_OK;
 }
 
-/* ---- typing -------------------------------------------------------------------------------- */
+/* ---- typing -------------------------------------------------------------- */
 
 const ir_attr_spec op_reduce_attrs[] = {
     {.name = "keepdims",
@@ -140,7 +140,7 @@ double op_lane_sum_f64(const double *row, int64_t n) {
     return lane[0];
 }
 
-/* ---- evaluation ---------------------------------------------------------------------------- */
+/* ---- evaluation ---------------------------------------------------------- */
 
 typedef struct reduce_plan {
     const op_reduce *kernel;

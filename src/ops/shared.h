@@ -10,7 +10,7 @@ enum {
     OP_SPAN = 256,        /* elements a span kernel is given at once, at most */
 };
 
-/* ---- sets of element types -------------------------------------------------------------- */
+/* ---- sets of element types ----------------------------------------------- */
 
 #define OP_BIT(dtype)     (1u << GQAC_##dtype)
 #define OP_FLOATS         (OP_BIT(F32) | OP_BIT(F16) | OP_BIT(BF16))
@@ -23,7 +23,7 @@ enum {
 #define OP_ANY            (OP_NUMBERS | OP_BIT(BOOL) | OP_NIBBLES)
 #define OP_IN(set, dtype) (((set) >> (dtype)) & 1u)
 
-/* ---- infer ------------------------------------------------------------------------------ */
+/* ---- infer --------------------------------------------------------------- */
 
 /* Types of input/output i. Absent inputs have an unknown type. */
 ir_type op_in_type(const ir_node *node, int index);
@@ -70,7 +70,7 @@ gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, co
     GQAC_PRINTF(4, 5);
 void op_place(const ir_node *node, gqac_diag *diag); /* adds that place */
 
-/* ---- upgrade ---------------------------------------------------------------------------- */
+/* ---- upgrade ------------------------------------------------------------- */
 
 /* Makes `value` input `index` of a node that may have fewer. The builder's status on failure. */
 gqac_status op_put_input(ir_builder *b, ir_node *node, int index, ir_value *value);
@@ -78,7 +78,7 @@ gqac_status op_put_input(ir_builder *b, ir_node *node, int index, ir_value *valu
 gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *raw,
                              const char *name, int index);
 
-/* ---- eval ------------------------------------------------------------------------------- */
+/* ---- eval ---------------------------------------------------------------- */
 
 /* NumPy broadcasting of concrete shapes. */
 gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
@@ -120,7 +120,7 @@ typedef struct op_scratch {
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch);
 void op_scratch_close(op_scratch *scratch);
 
-/* ---- map: span kernels over broadcast tensors ------------------------------------------- */
+/* ---- map: span kernels over broadcast tensors ---------------------------- */
 
 /* How a span kernel sees the elements of an operand. */
 typedef enum op_carrier {
@@ -148,7 +148,7 @@ typedef struct op_map {
 /* Runs a map over all of out, split over the pool by outputs. */
 void op_map_run(op_call *call, const op_map *map);
 
-/* ---- elementwise families --------------------------------------------------------------- */
+/* ---- elementwise families ------------------------------------------------ */
 
 /* A missing function means that the element types of that carrier are not taken. */
 typedef struct op_unary {
@@ -207,6 +207,23 @@ int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0
             y_[i_] = (out)(expr);                                                                  \
         }                                                                                          \
     }
+/* The same for formulas with fma, in both forms of ops/kernel.h (to be included). */
+#define OP_SPAN1_FMA(fn, expr)                                                                     \
+    OP_BODY void fn##_body(float *restrict y_, const float *restrict x_, size_t n_,                \
+                           const void *arg_) {                                                     \
+        size_t i_ = 0;                                                                             \
+        (void)arg_;                                                                                \
+        for (; i_ + GQAC_LANES <= n_; i_ += GQAC_LANES)                                            \
+            for (size_t l_ = 0; l_ < GQAC_LANES; l_++) {                                           \
+                float x = x_[i_ + l_];                                                             \
+                y_[i_ + l_] = (expr);                                                              \
+            }                                                                                      \
+        for (; i_ < n_; i_++) {                                                                    \
+            float x = x_[i_];                                                                      \
+            y_[i_] = (expr);                                                                       \
+        }                                                                                          \
+    }                                                                                              \
+    OP_KERNEL(fn, (float *y_, const float *x_, size_t n_, const void *arg_), (y_, x_, n_, arg_))
 /* Two's complement without undefined behaviour. */
 static inline int64_t op_wrap_add(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -218,14 +235,13 @@ static inline int64_t op_wrap_mul(int64_t a, int64_t b) {
     return (int64_t)((uint64_t)a * (uint64_t)b);
 }
 
-/* ---- cast ------------------------------------------------------------------------------- */
+/* ---- cast ---------------------------------------------------------------- */
 
-/* out[0] = input 0 as another type. Floats to integers: truncated, clamped, NaN gives 0; integers
- * wrap; anything non-zero is true. */
+/* out[0] = input 0 as another type; cast_shared.c says how. */
 gqac_status op_cast(op_call *call, gqac_dtype to);
 gqac_status op_cast_infer(ir_node *node, gqac_dtype to, gqac_diag *diag);
 
-/* ---- copy: moving elements of any type -------------------------------------------------- */
+/* ---- copy: moving elements of any type ----------------------------------- */
 
 /* Copies a box of elements: out[first_out + sum i_k*stride_out[k]] = in[first_in + ...] for all
  * i_k < dims[k]. Strides count elements and may be 0 (in) or negative. The box must lie inside. */
@@ -249,7 +265,7 @@ gqac_status op_copy_as(op_call *call, int rank, const int64_t *dims);
 /* Product of dims[from..to). */
 int64_t op_product(const int64_t *dims, int from, int to);
 
-/* ---- axes and reductions ---------------------------------------------------------------- */
+/* ---- axes and reductions ------------------------------------------------- */
 
 /* The integers of an input as a bit set of distinct axes; *given false when the input is absent.
  * infer: *known false when they cannot be told yet. */

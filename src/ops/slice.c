@@ -5,7 +5,7 @@
  * Rows are picked, not mixed: an output row is one input row whatever the split. */
 #include "ops/shared.h"
 
-/* ---- one axis -------------------------------------------------------------------------------- */
+/* ---- one axis ------------------------------------------------------------ */
 
 static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
     return x < lo ? lo : x > hi ? hi : x;
@@ -29,7 +29,7 @@ static bool resolve(int64_t length, int64_t *start, int64_t end, int64_t *step, 
     return true;
 }
 
-/* ---- infer ----------------------------------------------------------------------------------- */
+/* ---- infer --------------------------------------------------------------- */
 
 /* A position clamped to [0, length] (steps > 0); NULL when its sign is not known. */
 static const ir_dim *clamp_dim(ir_dims *d, const ir_dim *x, const ir_dim *length) {
@@ -123,7 +123,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return infer_elements(node, (const ir_dim *[]){part[0][0], part[1][0], part[2][0]}, diag);
 }
 
-/* ---- eval ------------------------------------------------------------------------------------ */
+/* ---- eval ---------------------------------------------------------------- */
 
 static gqac_status read_ints(op_call *call, int input, int64_t count, int64_t *values) {
     int64_t n;

@@ -6,6 +6,7 @@
 
 #include "numerics/math.h"
 #include "numerics/reduce.h"
+#include "ops/kernel.h"
 
 typedef struct softmax_arg {
     const gqac_tensor *x;
@@ -14,6 +15,16 @@ typedef struct softmax_arg {
     op_scratch scratch;
 } softmax_arg;
 
+OP_BODY void exponents_body(float *row, int64_t n, float most) {
+    int64_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        for (int l = 0; l < GQAC_LANES; l++)
+            row[i + l] = gqn_expf(row[i + l] - most);
+    for (; i < n; i++)
+        row[i] = gqn_expf(row[i] - most);
+}
+OP_KERNEL(exponents, (float *row, int64_t n, float most), (row, n, most))
+
 static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     const softmax_arg *s = arg;
     float *row = (float *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
@@ -21,8 +32,7 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
         int64_t first = item / s->inner * s->n * s->inner + item % s->inner;
         op_gather_f32(s->x, first, s->n, s->inner, row);
         float most = gqn_lane_max(row, (size_t)s->n);
-        for (int64_t i = 0; i < s->n; i++)
-            row[i] = gqn_expf(row[i] - most);
+        exponents(row, s->n, most);
         float sum = gqn_lane_sum(row, (size_t)s->n);
         for (int64_t i = 0; i < s->n; i++)
             row[i] = gqn_div(row[i], sum);

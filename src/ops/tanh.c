@@ -2,8 +2,9 @@
 #include "ops/shared.h"
 
 #include "numerics/math.h"
+#include "ops/kernel.h"
 
-OP_SPAN1(f32, float, gqn_tanhf(x))
+OP_SPAN1_FMA(f32, gqn_tanhf(x))
 
 static const op_unary kernel = {.f32 = f32};
 

@@ -33,8 +33,7 @@ static gqac_status replace_by(pass_context *context, ir_value *old, const gqac_t
     return GQAC_OK;
 }
 
-/* ---- symbolic elements ------------------------------------------------------------------------
- */
+/* ---- symbolic elements --------------------------------------------------- */
 
 static bool constant_elements(const ir_value *value, int64_t *elements) {
     const gqac_dtype dtype = value->type.dtype;
@@ -66,8 +65,7 @@ static gqac_status fold_elements(pass_context *context, ir_value *value) {
     return replace_by(context, value, &tensor);
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------
- */
+/* ---- evaluation ---------------------------------------------------------- */
 
 static bool foldable(const ir_node *node) {
     bool used = false;

@@ -41,8 +41,7 @@ static bool grow(gqac_arena *arena, void **items, size_t n, size_t *capacity, si
     return true;
 }
 
-/* ---- values taken from outside ----------------------------------------------------------------
- */
+/* ---- values taken from outside ------------------------------------------- */
 
 static gqac_status push_captured(sorter *s, ir_value *value) {
     void *items = s->captured;
@@ -72,8 +71,7 @@ static gqac_status list_captured(sorter *s, ir_node *node, size_t *first) {
     return push_captured(s, NULL);
 }
 
-/* ---- depth first ------------------------------------------------------------------------------
- */
+/* ---- depth first --------------------------------------------------------- */
 
 static gqac_status open_node(sorter *s, ir_node *node) {
     void *items = s->stack;

@@ -17,8 +17,7 @@ typedef struct runner {
     bool stopped;
 } runner;
 
-/* ---- facts ------------------------------------------------------------------------------------
- */
+/* ---- facts --------------------------------------------------------------- */
 
 static gqac_status is_onnx(void *arg, ir_node *node) {
     (void)arg;
@@ -64,8 +63,7 @@ static const char *fact_name(unsigned bits) {
     return "?";
 }
 
-/* ---- the request ------------------------------------------------------------------------------
- */
+/* ---- the request --------------------------------------------------------- */
 
 static bool scheduled(const runner *r, const gqac_pass *pass) {
     return (r->request->stateful || !pass->sequences) &&
@@ -148,8 +146,7 @@ static gqac_status check_needs(const runner *r, unsigned have) {
     return GQAC_OK;
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running ------------------------------------------------------------- */
 
 static double now(void) {
     struct timespec t;

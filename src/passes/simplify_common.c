@@ -23,8 +23,7 @@ typedef struct wanted {
     const ir_value *constant;
 } wanted;
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys ---------------------------------------------------------------- */
 
 static uint64_t hash_attr(uint64_t hash, ir_attr_kind kind, const ir_attr *attr) {
     hash = ir_hash_u64(hash, attr->set);
@@ -103,8 +102,7 @@ static gqac_status add(merger *m, ir_table *table, uint64_t hash, const ir_graph
     return gqac_diag_oom(m->context->diag, "common subexpressions");
 }
 
-/* ---- merging ----------------------------------------------------------------------------------
- */
+/* ---- merging ------------------------------------------------------------- */
 
 static gqac_status merge_constants(merger *m, ir_graph *graph) {
     for (int i = 0; i < graph->n_constants; i++) {

@@ -26,8 +26,7 @@ static ir_node *maker(const ir_node *node, const char *op) {
     return x && x->def && op_is(x->def, "", op) ? x->def : NULL;
 }
 
-/* ---- copies -----------------------------------------------------------------------------------
- */
+/* ---- copies -------------------------------------------------------------- */
 
 static ir_value *copy(ir_node *node) {
     return first(node);
@@ -74,8 +73,7 @@ static ir_value *only_part(ir_node *node) {
     return node->n_outputs == 1 ? same_type(node) : NULL;
 }
 
-/* ---- shapes -----------------------------------------------------------------------------------
- */
+/* ---- shapes -------------------------------------------------------------- */
 
 /* Ops that keep the elements and their order. */
 static bool keeps_elements(const ir_node *node) {
@@ -173,8 +171,7 @@ static ir_value *transpose_twice(ir_node *node) {
     return ir_node_output(node, 0);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------
- */
+/* ---- arithmetic ---------------------------------------------------------- */
 
 /* Is every element of an integer constant `wanted`? */
 static bool filled_with(const ir_value *value, int64_t wanted) {
@@ -228,8 +225,7 @@ static ir_value *decided_where(ir_node *node) {
     return NULL;
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ----------------------------------------------------------- */
 
 const simplify_rule simplify_rules[] = {
     {"identity", "", "Identity", copy},

@@ -13,8 +13,7 @@ static bool is_concat(const ir_node *node) {
     return op_is(node, "gqac", "concat_past_present");
 }
 
-/* ---- finding pairs ----------------------------------------------------------------------------
- */
+/* ---- finding pairs ------------------------------------------------------- */
 
 static const char *result_name(const ir_graph *graph, const ir_value *value) {
     for (const ir_use *use = value->uses; use; use = use->next)
@@ -87,8 +86,7 @@ static gqac_status check_none_left(void *arg, ir_node *node) {
                      "attention whose keys and values are not a past/present pair of the graph");
 }
 
-/* ---- pairs to state ---------------------------------------------------------------------------
- */
+/* ---- pairs to state ------------------------------------------------------ */
 
 static gqac_status read_shape(const stateful *s, const struct stateful_pair *pair, int axis,
                               int64_t *dim) {

@@ -34,8 +34,7 @@ static gqac_status add_input(const stateful *s, const char *name, ir_type type, 
     return GQAC_OK;
 }
 
-/* ---- past_len and new_len ---------------------------------------------------------------------
- */
+/* ---- past_len and new_len ------------------------------------------------ */
 
 /* May lengths be computed from this graph input? Not from the tokens or the cache. */
 static bool is_length_input(const stateful *s, const ir_value *input) {
@@ -102,8 +101,7 @@ gqac_status stateful_lengths(stateful *s) {
     return GQAC_OK;
 }
 
-/* ---- total_len --------------------------------------------------------------------------------
- */
+/* ---- total_len ----------------------------------------------------------- */
 
 /* A list of values to look at or to replace. */
 typedef struct values {
@@ -203,8 +201,7 @@ static gqac_status replace_totals(stateful *s) {
     return GQAC_OK;
 }
 
-/* ---- the inputs that are left -----------------------------------------------------------------
- */
+/* ---- the inputs that are left -------------------------------------------- */
 
 static bool from_total(const stateful *s, const ir_value *value) {
     return value && (value == s->total_len || (value->def && value->def->mark & SEEN));

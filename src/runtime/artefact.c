@@ -60,7 +60,7 @@ static void head_digest(const header *h, const section *table, unsigned char dig
     gqac_sha256_final(&state, digest);
 }
 
-/* ---- large constants -------------------------------------------------------------------------- */
+/* ---- large constants ----------------------------------------------------- */
 
 /* Calls f for each constant that the text holds by digest, in the order of the text. */
 typedef gqac_status constant_visitor(void *arg, ir_value *value, gqac_diag *diag);
@@ -82,7 +82,7 @@ static gqac_status visit_graph(const visit *v, ir_graph *graph) {
     return GQAC_OK;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing ------------------------------------------------------------- */
 
 typedef struct layout {
     tensor_row *rows;
@@ -209,7 +209,7 @@ gqac_status artefact_write(const char *path, const ir_module *module, const arte
     return status;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------- */
 
 static gqac_status damaged(const char *path, gqac_diag *diag, const char *what) {
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "the artefact is damaged or foreign: %s", what);
@@ -255,8 +255,8 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
     return GQAC_OK;
 }
 
-static gqac_status check_section(const char *path, const gqac_map *map, const section *table,
-                                 int s, gqac_diag *diag) {
+static gqac_status check_section(const char *path, const gqac_map *map, const section *table, int s,
+                                 gqac_diag *diag) {
     unsigned char digest[32];
     char what[64];
     sha256(map->data + table[s].offset, (size_t)table[s].length, digest);
@@ -273,9 +273,12 @@ static gqac_status parse_meta(const char *path, gqac_arena *arena, const gqac_ma
     const struct {
         const char *key;
         const char **value;
-    } rows[] = {{"target ", &m->target},       {"math ", &m->math},
-                {"profile ", &m->profile},     {"seqlens-k ", &m->seqlens_k},
-                {"legacy-window ", &m->legacy_window}, {"digest ", &m->source_digest},
+    } rows[] = {{"target ", &m->target},
+                {"math ", &m->math},
+                {"profile ", &m->profile},
+                {"seqlens-k ", &m->seqlens_k},
+                {"legacy-window ", &m->legacy_window},
+                {"digest ", &m->source_digest},
                 {"source ", &m->source}};
     if (!at)
         return gqac_diag_oom(diag, "an artefact");
@@ -368,8 +371,8 @@ bool artefact_is(const char *path) {
     FILE *f = fopen(path, "rbe");
     if (!f)
         return false;
-    const bool is = fread(start, 1, sizeof start, f) == sizeof start &&
-                    !memcmp(start, magic, sizeof magic);
+    const bool is =
+        fread(start, 1, sizeof start, f) == sizeof start && !memcmp(start, magic, sizeof magic);
     fclose(f);
     return is;
 }

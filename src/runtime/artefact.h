@@ -18,10 +18,10 @@
 
 typedef struct artefact_meta {
     const char *target, *math, *profile;
-    const char *seqlens_k;      /* "total-1" or "cached" */
-    const char *legacy_window;  /* "0" or "1" */
-    const char *source;         /* path of the model it was made from */
-    const char *source_digest;  /* 64 hex digits: the model and its external data */
+    const char *seqlens_k;     /* "total-1" or "cached" */
+    const char *legacy_window; /* "0" or "1" */
+    const char *source;        /* path of the model it was made from */
+    const char *source_digest; /* 64 hex digits: the model and its external data */
 } artefact_meta;
 
 gqac_status artefact_write(const char *path, const ir_module *module, const artefact_meta *meta,

@@ -145,8 +145,15 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
             in[i] = !v ? NULL : v->constant ? v->constant : &e->values[v->id];
         }
         memset(out, 0, (size_t)node->n_outputs * sizeof *out);
-        op_call call = {.node = node, .in = in, .out = out, .pool = e->pool, .diag = diag,
-                        .host = e, .alloc = alloc_output, .run_graph = run_nested, .kv = e->kv};
+        op_call call = {.node = node,
+                        .in = in,
+                        .out = out,
+                        .pool = e->pool,
+                        .diag = diag,
+                        .host = e,
+                        .alloc = alloc_output,
+                        .run_graph = run_nested,
+                        .kv = e->kv};
         const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
         status = kernel->run(&call);
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)

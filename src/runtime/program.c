@@ -5,7 +5,7 @@
 
 #include "numerics/contract.h"
 
-/* ---- numbering -------------------------------------------------------------------------------- */
+/* ---- numbering ----------------------------------------------------------- */
 
 static void number_value(gqac_program *p, ir_value *value) {
     value->id = p->n_values++;
@@ -29,7 +29,7 @@ static void number_graph(gqac_program *p, ir_graph *graph) {
     }
 }
 
-/* ---- inputs and outputs ----------------------------------------------------------------------- */
+/* ---- inputs and outputs -------------------------------------------------- */
 
 bool program_describe(gqac_arena *arena, const ir_value *value, const char *name, gqac_io *io) {
     gqac_str text = {0};
@@ -68,7 +68,7 @@ static gqac_status describe_all(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- roles ------------------------------------------------------------------------------------ */
+/* ---- roles --------------------------------------------------------------- */
 
 /* The logits: the result of that name, else the only float result of rank 3. */
 static int find_logits(const gqac_program *p) {
@@ -122,7 +122,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- KV slots --------------------------------------------------------------------------------- */
+/* ---- KV slots ------------------------------------------------------------ */
 
 static bool names_slot(const ir_node *node) {
     return op_is(node, "gqac", "kv_state");
@@ -148,7 +148,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .heads = ir_attr_int(n, "heads"),
                              .head_size = ir_attr_int(n, "head_size"),
                              .dtype = ir_attr_get(n, "dtype")->dtype};
-        p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past, .present = p->kv[i].present,
+        p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past,
+                                        .present = p->kv[i].present,
                                         .heads = p->kv[i].heads,
                                         .head_size = p->kv[i].head_size,
                                         .dtype = p->kv[i].dtype};
@@ -158,7 +159,7 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- guards ----------------------------------------------------------------------------------- */
+/* ---- guards -------------------------------------------------------------- */
 
 /* Marks what a value depends on in the main graph; false when that includes an input other than
  * gqac.total_len, an effect or a nested graph. Iterative: nodes are visited last to first. */
@@ -204,7 +205,7 @@ static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ----------------------------------------------------------- */
 
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const char *math, bool stateless, gqac_program **program,

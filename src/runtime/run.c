@@ -12,7 +12,7 @@ typedef struct bindings {
         const char *symbol;
         int64_t value;
         const char *input;
-    } *list;
+    } * list;
 } bindings;
 
 static gqac_status bind(bindings *b, const char *symbol, int64_t value, const char *input,

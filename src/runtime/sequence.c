@@ -24,12 +24,13 @@ gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequenc
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (o->capacity < 0 || o->final_length < 0)
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "capacity %lld and final length %lld must not be negative",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "capacity %lld and final length %lld must not be negative",
                   (long long)o->capacity, (long long)o->final_length);
     gqac_sequence *s = NULL;
     GQAC_TRY(make(program, o, &s, diag));
-    gqac_status status = kv_sequence_create(program->pool, o->kv ? o->kv : "contiguous",
-                                            o->capacity, &s->kv, diag);
+    gqac_status status =
+        kv_sequence_create(program->pool, o->kv ? o->kv : "contiguous", o->capacity, &s->kv, diag);
     if (status != GQAC_OK) {
         gqac_sequence_free(s);
         return status;
@@ -72,7 +73,7 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
     return GQAC_OK;
 }
 
-/* ---- past tensors ----------------------------------------------------------------------------- */
+/* ---- past tensors -------------------------------------------------------- */
 
 static int find_slot(const gqac_program *program, const char *name) {
     for (int i = 0; i < program->n_kv; i++)

@@ -66,7 +66,7 @@ static gqac_status room(exec_buffer *buffer, size_t count, size_t size, gqac_dia
     return GQAC_OK;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------- */
 
 static gqac_status check_tokens(const step *s, int i) {
     const int64_t vocabulary = gqac_program_vocabulary(s->context->program);
@@ -113,7 +113,7 @@ static gqac_status check_all(step *s, const int64_t *positions) {
     return GQAC_OK;
 }
 
-/* ---- rope tables ------------------------------------------------------------------------------ */
+/* ---- rope tables --------------------------------------------------------- */
 
 static gqac_status guard_bits(step *s, int64_t total, unsigned *bits) {
     const gqac_program *p = s->context->program;
@@ -164,7 +164,7 @@ static gqac_status choose_tables(step *s, int i) {
     return GQAC_OK;
 }
 
-/* ---- one group -------------------------------------------------------------------------------- */
+/* ---- one group ----------------------------------------------------------- */
 
 enum { IDS, POSITIONS, PAST, NEW, BATCH, GROUPS };
 
@@ -208,7 +208,8 @@ static gqac_status fill_inputs(step *s, const int *members, int rows, int64_t wi
                  {p->roles.past_len, 1, GQAC_I32, c->scratch[PAST].data},
                  {p->roles.new_len, 1, GQAC_I32, c->scratch[NEW].data}};
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
-        const gqac_tensor t = {.dtype = table[k].dtype, .rank = table[k].rank,
+        const gqac_tensor t = {.dtype = table[k].dtype,
+                               .rank = table[k].rank,
                                .dims = {rows, table[k].rank == 2 ? width : 0},
                                .data = table[k].data};
         if (table[k].role >= 0)
@@ -226,8 +227,9 @@ static gqac_status keep_logits(step *s, const int *members, int rows, int64_t wi
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the logits are not float [B,S,V] or [B,1,V]");
     const bool last_only = t->dims[1] != width;
     if (last_only && rows > 1)
-        GQAC_FAIL(s->diag, GQAC_UNSUPPORTED,
-                  "the model gives logits of the last column only: ragged rows cannot share a call");
+        GQAC_FAIL(
+            s->diag, GQAC_UNSUPPORTED,
+            "the model gives logits of the last column only: ragged rows cannot share a call");
     const int64_t vocabulary = t->dims[2];
     c->vocabulary = vocabulary;
     int64_t *where = c->logit_rows.data;
@@ -278,7 +280,7 @@ static gqac_status run_group(step *s, const int *members, int rows) {
     return keep_logits(s, members, rows, width);
 }
 
-/* ---- the step --------------------------------------------------------------------------------- */
+/* ---- the step ------------------------------------------------------------ */
 
 static gqac_status run_all(step *s, int *members, bool *done) {
     gqac_context *c = s->context;
@@ -290,9 +292,8 @@ static gqac_status run_all(step *s, int *members, bool *done) {
     GQAC_TRY(room(&c->logits, cells, sizeof(float), s->diag));
     GQAC_TRY(room(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
     for (int i = 0; i < s->n; i++)
-        GQAC_TRY(kv_sequence_reserve(s->sequences[i]->kv,
-                                     gqac_sequence_length(s->sequences[i]) + s->counts[i],
-                                     s->diag));
+        GQAC_TRY(kv_sequence_reserve(
+            s->sequences[i]->kv, gqac_sequence_length(s->sequences[i]) + s->counts[i], s->diag));
     for (int i = 0; i < s->n; i++) {
         int n = 0;
         for (int j = i; j < s->n; j++)
@@ -309,8 +310,12 @@ static gqac_status run_all(step *s, int *members, bool *done) {
 gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                       const int64_t *tokens, const int64_t *counts, const int64_t *positions,
                       gqac_diag *diag) {
-    step s = {.context = context, .n = n, .sequences = sequences, .tokens = tokens,
-              .counts = counts, .diag = diag};
+    step s = {.context = context,
+              .n = n,
+              .sequences = sequences,
+              .tokens = tokens,
+              .counts = counts,
+              .diag = diag};
     if (context->program->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     context->n_logits = 0;

@@ -17,8 +17,7 @@
 #include "base/file.h"
 #include "unit.h"
 
-/* ---- faults ------------------------------------------------------------------------------------
- */
+/* ---- faults -------------------------------------------------------------- */
 
 enum { FAULT_NONE, FAULT_ERROR, FAULT_SHORT, FAULT_EINTR, FAULT_KILL };
 
@@ -70,8 +69,7 @@ int __wrap_renameat(int from_folder, const char *from, int to_folder, const char
     return refuses() ? -1 : __real_renameat(from_folder, from, to_folder, to);
 }
 
-/* ---- a folder of our own -----------------------------------------------------------------------
- */
+/* ---- a folder of our own ------------------------------------------------- */
 
 static char folder[64];
 
@@ -116,8 +114,7 @@ static int entries(const char *part, bool remove_them) {
     return n;
 }
 
-/* ---- maps --------------------------------------------------------------------------------------
- */
+/* ---- maps ---------------------------------------------------------------- */
 
 static void regular_files_map(void) {
     const char *path = in_folder("regular");
@@ -183,8 +180,7 @@ static void released_pages_come_back(void) {
     gqac_unmap(&map);
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing ------------------------------------------------------------- */
 
 enum { BIG = 200001 };
 static unsigned char big[BIG];
@@ -351,8 +347,7 @@ static void short_memory_is_a_status(void) {
 }
 #endif
 
-/* ---- SHA-256 (vectors of FIPS 180-2) ------------------------------------------------------------
- */
+/* ---- SHA-256 (vectors of FIPS 180-2) ------------------------------------- */
 
 static void check_digest(gqac_sha256 *state, const char *expected) {
     unsigned char digest[32];

@@ -114,8 +114,7 @@ static void test_free_form(void) {
     }
 }
 
-/* ---- built modules -----------------------------------------------------------------------------
- */
+/* ---- built modules ------------------------------------------------------- */
 
 static gqac_tensor random_tensor(gqac_arena *arena, uint64_t *seed, gqac_dtype dtype) {
     static const int64_t sizes[] = {0, 1, 2, 3, 4, 5, 16, 17, 33};
@@ -266,8 +265,7 @@ static void test_wide(void) {
     gqac_arena_free(arena);
 }
 
-/* ---- malformed ---------------------------------------------------------------------------------
- */
+/* ---- malformed ----------------------------------------------------------- */
 
 /* Bodies of `graph @g(%x: f32[B], %t: token, %c: bool[]) {`; the error is on line 2 and says
  * this.*/

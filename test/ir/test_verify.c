@@ -49,8 +49,7 @@ static scene scene_create(void) {
     return s;
 }
 
-/* ---- one way to break each invariant -----------------------------------------------------------
- */
+/* ---- one way to break each invariant ------------------------------------- */
 
 static void swap_order(scene *s) {
     ir_node_move(s->kitchen, s->graph, s->add);

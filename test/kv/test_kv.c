@@ -35,8 +35,7 @@ static unsigned char byte_of(unsigned tag, int slot, int64_t head, size_t i) {
     return (unsigned char)((x ^ (x >> 13)) * 0x9E3779B1u >> 24);
 }
 
-/* ---- writing and comparing rows through canonical memory ----------------------------------------
- */
+/* ---- writing and comparing rows through canonical memory ----------------- */
 
 static void write_tags(kv_sequence *s, int64_t position, int64_t count, const unsigned *tags) {
     static unsigned char rows[MOST_ROW * (MOST + 3)];
@@ -116,8 +115,7 @@ static bool holds_from(const kv_sequence *s, unsigned from) {
     return holds_tags(s, 0, kv_sequence_length(s), tags);
 }
 
-/* ---- the model ----------------------------------------------------------------------------------
- */
+/* ---- the model ----------------------------------------------------------- */
 
 typedef struct model_block {
     int references;
@@ -288,8 +286,7 @@ static void random_operations_match_the_model(void) {
             run_model(kinds[k], run * 7919u + (unsigned)k, 80);
 }
 
-/* ---- single rules -------------------------------------------------------------------------------
- */
+/* ---- single rules -------------------------------------------------------- */
 
 static void pools_describe_themselves(void) {
     kv_pool *pool = new_pool();

@@ -54,8 +54,7 @@ static void test_refused(void) {
         gqac_diag diag = {0};
         char path[512];
         write_config(bad[i]);
-        CU_ASSERT_EQUAL(gqac_text_model_path(folder, path, sizeof path, &diag),
-                        GQAC_INVALID_MODEL);
+        CU_ASSERT_EQUAL(gqac_text_model_path(folder, path, sizeof path, &diag), GQAC_INVALID_MODEL);
         CU_ASSERT(*diag.what && strstr(diag.where, "genai_config.json"));
     }
 }

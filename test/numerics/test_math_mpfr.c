@@ -137,7 +137,7 @@ static double error_quick(float got, double exact) {
     return fabs(exact - (isinf(got) ? copysign(0x1p128, got) : got)) * scale_of(ilogb(exact));
 }
 
-/* ---- sweeps ---- */
+/* ---- sweeps -------------------------------------------------------------- */
 
 typedef struct sweep {
     const function *f;
@@ -271,7 +271,7 @@ static void test_rsqrt(void) {
     check("rsqrt");
 }
 
-/* ---- negative controls: what the sweep must not let pass ---- */
+/* ---- negative controls: what the sweep must not let pass ----------------- */
 
 /* One coefficient of the exponential off in its 13th bit. */
 static float wrong_coefficient(float x) {
@@ -301,7 +301,7 @@ static void test_controls(void) {
         CU_ASSERT(measure(&wrong[i], 99991, false).worst > wrong[i].bound);
 }
 
-/* ---- pow ---- */
+/* ---- pow ----------------------------------------------------------------- */
 
 static gqn_u32 random_bits(gqn_u64 *state) { /* splitmix64 */
     gqn_u64 z = *state += 0x9e3779b97f4a7c15u;

@@ -97,7 +97,7 @@ static gqac_status make(op_probe *p, how way, ir_node **out) {
     return op_of(node)->verify ? op_of(node)->verify(node, &p->diag) : GQAC_OK;
 }
 
-/* ---- infer -------------------------------------------------------------------------------- */
+/* ---- infer --------------------------------------------------------------- */
 
 static gqac_status infer_twice(op_probe *p, ir_node *node) {
     ir_type types[SUPPORT_MAX];
@@ -146,7 +146,7 @@ static void check_types(op_probe *p, const ir_node *node, const char *way) {
     }
 }
 
-/* ---- eval --------------------------------------------------------------------------------- */
+/* ---- eval ---------------------------------------------------------------- */
 
 static gqac_status alloc(op_call *call, int index, gqac_dtype dtype, int rank,
                          const int64_t *dims) {

@@ -74,7 +74,7 @@ bool next_part(const char **list, const char **part, size_t *length) {
     return true;
 }
 
-/* ---- attributes --------------------------------------------------------------------------- */
+/* ---- attributes ---------------------------------------------------------- */
 
 static ir_attr_kind ints_or_int(ir_attr *attr, gqac_arena *arena, const char **at, bool list) {
     int64_t values[32];

@@ -9,8 +9,7 @@
 
 #include "ops/shared.h"
 
-/* ---- seqlens_to_past --------------------------------------------------------------------------
- */
+/* ---- seqlens_to_past ----------------------------------------------------- */
 
 typedef struct length_case {
     const char *what;
@@ -99,8 +98,7 @@ static void test_loose_shapes(void) {
     }
 }
 
-/* ---- rotary -----------------------------------------------------------------------------------
- */
+/* ---- rotary -------------------------------------------------------------- */
 
 static gqac_status rotary_at(int past, int fresh, const int64_t *ids, int rank, int rows) {
     gqac_arena *arena = gqac_arena_create(0);
@@ -174,8 +172,7 @@ static void test_rotary_embedding(void) {
     gqac_arena_free(arena);
 }
 
-/* ---- softmax ----------------------------------------------------------------------------------
- */
+/* ---- softmax ------------------------------------------------------------- */
 
 static void softmax(const float *s, int keys, const float *sink, float *p) {
     gqac_arena *arena = gqac_arena_create(0);
@@ -224,8 +221,7 @@ static void test_softmax_tails(void) {
     }
 }
 
-/* ---- what GroupQueryAttention refuses ---------------------------------------------------------
- */
+/* ---- what GroupQueryAttention refuses ------------------------------------ */
 
 typedef struct refusal {
     const char *attr;

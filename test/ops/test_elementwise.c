@@ -276,7 +276,7 @@ static void casts(void) {
         {.op = "Cast",
          .attrs = "to=i4",
          .inputs = "f32[3]: 100 -100 3.5",
-         .outputs = "i4[3]: 7 -8 3"},
+         .outputs = "i4[3]: 4 -4 3"},
         {.op = "Cast", .attrs = "to=f64", .inputs = "f32[1]: 0.5", .outputs = "f64[1]: 0.5"},
         {.op = "Cast",
          .attrs = "to=f32",

@@ -194,8 +194,7 @@ static bool run_op(const setup *s, const op_options *options, gqac_pool *pool, g
     return status == GQAC_OK;
 }
 
-/* ---- against the oracle -----------------------------------------------------------------------
- */
+/* ---- against the oracle -------------------------------------------------- */
 
 static double to_f16(double x) {
     return gqn_f16_to_f32(gqn_f32_to_f16((float)x));
@@ -324,8 +323,7 @@ static void test_random_cases(void) {
     }
 }
 
-/* ---- bits -------------------------------------------------------------------------------------
- */
+/* ---- bits ---------------------------------------------------------------- */
 
 static bool same_bits(const gqac_tensor *a, const gqac_tensor *b) {
     size_t bytes = gqac_tensor_bytes(a);
@@ -467,8 +465,7 @@ static void test_split_is_full(void) {
     }
 }
 
-/* ---- who sees whom ----------------------------------------------------------------------------
- */
+/* ---- who sees whom ------------------------------------------------------- */
 
 /* Equal scores, one-hot values: output channel j is not zero exactly when key j is visible. */
 static void visibility(int past, int chunk, int window) {

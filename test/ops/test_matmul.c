@@ -140,8 +140,7 @@ static void test_gemm(void) {
     gqac_arena_free(arena);
 }
 
-/* ---- quantised weights ------------------------------------------------------------------------
- */
+/* ---- quantised weights --------------------------------------------------- */
 
 typedef struct quantised {
     int rows, k, n, bits, block, blocks, level;

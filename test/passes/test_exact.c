@@ -26,8 +26,7 @@ static uint32_t dice(world *w, uint32_t n) {
     return (uint32_t)(w->seed >> 33) % n;
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------
- */
+/* ---- evaluation ---------------------------------------------------------- */
 
 static const gqac_tensor *tensor_of(const world *w, const ir_value *value) {
     return !value ? NULL : value->constant ? value->constant : &w->tensors[value->id];
@@ -78,8 +77,7 @@ static gqac_status number_outputs(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-/* ---- generation -------------------------------------------------------------------------------
- */
+/* ---- generation ---------------------------------------------------------- */
 
 static void put_in_pool(world *w, ir_value *value) {
     if (w->n_pool < POOL)
@@ -259,8 +257,7 @@ static bool generate(world *w, uint64_t seed) {
     return ir_graph_set_results(graph, n, results, NULL);
 }
 
-/* ---- comparison -------------------------------------------------------------------------------
- */
+/* ---- comparison ---------------------------------------------------------- */
 
 static bool same_tensor(const gqac_tensor *a, const gqac_tensor *b) {
     if (a->dtype != b->dtype || a->rank != b->rank)

@@ -19,8 +19,7 @@ enum { PATH = 1024 };
 
 static bool update;
 
-/* ---- files ------------------------------------------------------------------------------------
- */
+/* ---- files --------------------------------------------------------------- */
 
 static char *read_text(const char *path) {
     FILE *file = fopen(path, "rb");
@@ -44,8 +43,7 @@ static bool write_text(const char *path, const char *text) {
     return ok;
 }
 
-/* ---- one case ---------------------------------------------------------------------------------
- */
+/* ---- one case ------------------------------------------------------------ */
 
 static gqac_status run_named(fixture *f, const char *pass) {
     const bool stateful = strcmp(pass, "pipeline") == 0;
@@ -138,8 +136,7 @@ static bool check_case(const char *name, const char *pass, const char *in, const
     return ok;
 }
 
-/* ---- all cases --------------------------------------------------------------------------------
- */
+/* ---- all cases ----------------------------------------------------------- */
 
 static int is_input(const struct dirent *entry) {
     const size_t n = strlen(entry->d_name);

@@ -158,8 +158,7 @@ static void test_facts(void) {
     finish(&f, &t);
 }
 
-/* ---- passes that break their word -------------------------------------------------------------
- */
+/* ---- passes that break their word ---------------------------------------- */
 
 static gqac_status change(pass_context *context) {
     context->changed++;
@@ -204,8 +203,7 @@ static void test_broken_words(void) {
     CU_ASSERT(strstr(diag.what, "never comes to an end") != NULL);
 }
 
-/* ---- questions --------------------------------------------------------------------------------
- */
+/* ---- questions ----------------------------------------------------------- */
 
 static void test_kv_pairs(void) {
     static const char *const stops[] = {"infer", "tidy", "lower"};
@@ -275,8 +273,7 @@ static void test_invariance(void) {
                            "tidy", &op) == 1);
 }
 
-/* ---- size -------------------------------------------------------------------------------------
- */
+/* ---- size ---------------------------------------------------------------- */
 
 /* Long chains of everything that rules look at, one value with very many users, and many equal
  * nodes: all passes stay near-linear. */

@@ -18,8 +18,8 @@ static gqac_status open_and_step(gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
     const int64_t count = 9;
     gqac_options_init(&options);
-    gqac_status status = gqac_program_open(unit_path("test/models/qwen3/model.onnx"), &options,
-                                           &program, diag);
+    gqac_status status =
+        gqac_program_open(unit_path("test/models/qwen3/model.onnx"), &options, &program, diag);
     if (status == GQAC_OK)
         status = gqac_context_create(program, 2, &context, diag);
     if (status == GQAC_OK)
@@ -72,9 +72,9 @@ static void test_sequence_unchanged(void) {
     const gqac_kv_pair *pairs = NULL;
     const int64_t past = 5, more = 4;
     gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path("test/models/qwen3/model.onnx"), &options,
-                                            &program, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_program_open(unit_path("test/models/qwen3/model.onnx"), &options, &program, &diag),
+        GQAC_OK);
     gqac_program_kv_pairs(program, &pairs);
     const size_t bytes = (size_t)(pairs[0].heads * past * pairs[0].head_size) * 4;
     void *before = malloc(bytes), *after = malloc(bytes);
@@ -98,8 +98,7 @@ static void test_sequence_unchanged(void) {
             CU_ASSERT_EQUAL(gqac_sequence_length(sequence), past);
             gqac_sequence_export(sequence, pairs[0].past, after, bytes, &diag);
             CU_ASSERT(!memcmp(before, after, bytes));
-            CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag),
-                            GQAC_OK);
+            CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag), GQAC_OK);
         }
         gqac_sequence_free(sequence);
         gqac_context_free(context);

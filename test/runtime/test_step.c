@@ -201,7 +201,8 @@ static void test_rewind_and_fork(void) {
     gqac_program_free(program);
 }
 
-/* What was exported can be imported, and continues with the same bits; wrong imports change nothing.
+/* What was exported can be imported, and continues with the same bits; wrong imports change
+ * nothing.
  */
 static void test_export_import(void) {
     gqac_program *program = open_model(llama);

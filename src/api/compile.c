@@ -79,8 +79,11 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
-    GQAC_TRY(run_passes(&context, o, NULL));
+    /* rows are mixed by the model's own ops: those of the tidied graph */
+    const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
+    GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(find_mixing(m->module, m->arena, &mixing, &n_mixing, diag));
+    GQAC_TRY(run_passes(&context, o, NULL));
     GQAC_TRY(
         program_create(m->arena, m->module, context.target, o->math, o->stateless, program, diag));
     (*program)->mixing = mixing;

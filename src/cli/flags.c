@@ -17,7 +17,7 @@ const cli_flag cli_common_flags[] = {
     {"per-row-quant", NULL, "not built yet"},
     {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
     {"format", "KIND", "table or json"},
-    {"verbose", NULL, "more on stderr (-v)"},
+    {"verbose", NULL, "the passes and their times on stderr (-v)"},
     {"quiet", NULL, "nothing on stderr but errors (-q)"},
     {NULL, NULL, NULL},
 };
@@ -205,6 +205,11 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
     return GQAC_OK;
 }
 
+static void tell_pass(void *arg, const gqac_pass_event *event) {
+    (void)arg;
+    fprintf(stderr, "gqac: pass %-10s %9.3f ms\n", event->pass, event->seconds * 1e3);
+}
+
 gqac_status cli_options(cli *c, gqac_options *options) {
     gqac_options_init(options);
     const struct {
@@ -217,6 +222,8 @@ gqac_status cli_options(cli *c, gqac_options *options) {
         if (cli_value(c, texts[i].flag))
             *texts[i].field = cli_value(c, texts[i].flag);
     options->legacy_window = cli_switch(c, "legacy-window");
+    if (cli_switch(c, "verbose"))
+        options->after = tell_pass;
     if (cli_switch(c, "per-row-quant"))
         return cli_usage(c, "--per-row-quant is not built yet");
     return GQAC_OK;

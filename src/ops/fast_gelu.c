@@ -3,20 +3,25 @@
 #include "ops/shared.h"
 
 #include "numerics/math.h"
+#include "ops/kernel.h"
 
-static float fast_gelu(float u) {
+OP_BODY float fast_gelu(float u) {
     return 0.5f * u * (1.0f + gqn_tanhf(u * (0.035677408f * (u * u) + 0.7978845608f)));
 }
 
+OP_BODY void biased_body(float *restrict y, const float *restrict x, const float *restrict bias,
+                         size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = fast_gelu(x[i] + bias[i]);
+}
+OP_KERNEL(biased, (float *y, const float *x, const float *bias, size_t n), (y, x, bias, n))
+
 static void span(void *y, const void *const *x, size_t n, const void *arg) {
     (void)arg;
-    const float *from = x[0], *bias = x[1];
-    float *to = y;
-    for (size_t i = 0; i < n; i++)
-        to[i] = fast_gelu(from[i] + bias[i]);
+    biased(y, x[0], x[1], n);
 }
 
-OP_SPAN1(plain, float, fast_gelu(x))
+OP_SPAN1_FMA(plain, fast_gelu(x))
 static const op_unary kernel = {.f32 = plain};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

@@ -14,7 +14,7 @@ enum { IR_OP_LOWER = 16 /* expanded by `lower`, before the target is asked */ };
 
 /* What the user chose that changes the meaning of ops; fixed for a compilation. */
 typedef struct op_options {
-    bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length (design §4) */
+    bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */
     bool legacy_window;  /* --legacy-window: W+1 keys */
     bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
 } op_options;

@@ -4,7 +4,11 @@
 #include "numerics/math.h"
 #include "ops/kernel.h"
 
-OP_SPAN1_FMA(span, x *gqn_sigmoidf(*(const float *)arg_ *x))
+static inline float quick_gelu(float x, const float *alpha) {
+    return x * gqn_sigmoidf(*alpha * x);
+}
+
+OP_SPAN1_FMA(span, quick_gelu(x, arg_))
 
 static const op_unary kernel = {.f32 = span};
 

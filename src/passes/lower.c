@@ -1,4 +1,4 @@
-/* lower: what the user chose about the meaning of ops is settled here. Ops that exist in files only
+/* lower: ops that exist in files only
  * for their meaning (the attention ops of every domain) become our own few, by their own rows,
  * whatever the target. What they expand to may need lowering again; rows build simpler ops only, so
  * a few sweeps end it. */
@@ -7,9 +7,6 @@
 enum { MAX_LEVELS = 16 };
 
 static gqac_status visit(void *arg, ir_node *node) {
-    const pass_context *context = arg;
-    if (context->options.exact && op_of(node)->make_exact)
-        op_of(node)->make_exact(node);
     return node->op->flags & IR_OP_LOWER ? pass_expand_node(arg, node) : GQAC_OK;
 }
 

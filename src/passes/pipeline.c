@@ -1,18 +1,26 @@
 /* The order of the passes. The runner goes down this list; after each pass that asks for it
  * (retidy) and changed something it tidies again, and a pass with `again` sends it back up.
  *
- *   import                the graph as the file has it, so that it can be shown and stopped at
- *   infer fold simplify   once each, so that each can be looked at alone
- *   tidy                  the three until nothing changes
- *   lower                 GroupQueryAttention, MultiHeadAttention, Attention: our own few ops
- *   stateful              past/present pairs: sequence state (not for a stateless run)
- *   claim, expand         kernels take nodes; the rest is expanded a level, tidied, offered again
- *   order, plan           the order of nodes, their buffers */
+ *   import              the graph as the file has it, so that it can be shown and stopped at
+ *   infer fold simplify once each, so that each can be looked at alone
+ *   tidy                the three until nothing changes
+ *   lower               attention ops of every domain -> our own few
+ *   stateful            past/present pairs -> sequence state (not for a stateless run)
+ *   claim, expand       kernels take nodes; what none took is expanded one level, offered again
+ *   order, plan         the order of nodes, their buffers
+ */
 #include "passes/pass.h"
 
-static gqac_status run_import(pass_context *context) {
-    (void)context; /* the importer has done it */
+/* --math exact is settled before anything is folded. */
+static gqac_status settle(void *arg, ir_node *node) {
+    const pass_context *context = arg;
+    if (context->options.exact && op_of(node)->make_exact)
+        op_of(node)->make_exact(node);
     return GQAC_OK;
+}
+
+static gqac_status run_import(pass_context *context) {
+    return ir_graph_walk(context->module->graph, settle, context);
 }
 
 const gqac_pass pass_import = {

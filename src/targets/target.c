@@ -1,6 +1,7 @@
 /* The list of targets, and how a node finds its kernel. */
 #include "targets/target.h"
 
+#include <stdio.h>
 #include <string.h>
 
 extern const gqac_target target_ref;
@@ -22,7 +23,16 @@ const target_kernel *target_claim(const gqac_target *target, const ir_node *node
     return op_of(node)->eval ? &target_generic_kernel : NULL;
 }
 
+/* "ref, ..." */
+static const char *list_targets(char *text, size_t size) {
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "", targets[i]->name);
+    return text;
+}
+
 gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag) {
+    char text[128] = "";
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (!strcmp(targets[i]->name, name)) {
             *target = targets[i];
@@ -35,6 +45,6 @@ gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_
             return GQAC_USAGE;
         }
     gqac_diag_set(diag, GQAC_USAGE, "unknown target '%s'", name);
-    gqac_diag_rule(diag, "targets: ref");
+    gqac_diag_rule(diag, "targets: %s", list_targets(text, sizeof text));
     return GQAC_USAGE;
 }

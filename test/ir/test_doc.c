@@ -1,32 +1,10 @@
-/* The examples of docs/ir.md: every block marked gq is a module in canonical form. */
+/* The examples of docs/ir.md: every block marked gq is a module of real ops in canonical form. */
 #include "fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static const ir_attr_spec slot_attrs[] = {{.name = "slot", .kind = IR_ATTR_INT, .required = true},
-                                          {0}};
-static const ir_attr_spec value_attrs[] = {{.name = "value", .kind = IR_ATTR_TENSOR}, {0}};
-static const ir_schema more[] = {
-    {.name = "kv_state", .domain = "gqac", .inputs = "", .outputs = "token", .attrs = slot_attrs},
-    {.name = "kv_append",
-     .domain = "gqac",
-     .inputs = "token new past_len new_len",
-     .outputs = "token rows",
-     .attrs = slot_attrs},
-    {.name = "ConstantOfShape",
-     .domain = "",
-     .inputs = "input",
-     .outputs = "output",
-     .attrs = value_attrs},
-};
-
-static const ir_schema *lookup(const char *domain, const char *name) {
-    for (size_t i = 0; i < COUNT(more); i++)
-        if (strcmp(more[i].domain, domain) == 0 && strcmp(more[i].name, name) == 0)
-            return &more[i];
-    return fixture_lookup(domain, name);
-}
+#include "ops/op.h"
 
 static char *read_doc(void) {
     FILE *file = fopen(unit_path("docs/ir.md"), "rb");
@@ -42,7 +20,7 @@ static void check_block(const char *text) {
     gqac_diag diag = {0};
     gqac_str out = {0};
     ir_module *module = NULL;
-    if (ir_parse(arena, text, lookup, &module, &diag) != GQAC_OK ||
+    if (ir_parse(arena, text, op_schema, &module, &diag) != GQAC_OK ||
         ir_verify(module, &diag) != GQAC_OK)
         printf("    %s: %s in\n%s", diag.where, diag.what, text);
     if (module)

@@ -1,0 +1,421 @@
+"""Bad files, class graph: nodes, names, sub-graphs, functions, attributes and shapes."""
+
+import numpy as np
+from onnx import TensorProto as T, helper
+
+from tiny import I64, Row, file, info, mlp, model, one, save, tensor, weights
+
+ROWS = []
+NAN, INF = float("nan"), float("inf")
+
+
+def row(name, word, bad, twin=None, **more):
+    """Add a row; bad and twin are models or functions without arguments."""
+    def build(x):
+        return file(x if callable(x) else lambda: x)
+    ROWS.append(Row(name, "graph", word, build(bad), build(twin or mlp), **more))
+
+
+def late(name, word, bad, twin):
+    """A row that may also be told when the graph runs, on x = ones."""
+    def build(m):
+        def both(folder):
+            save(m, folder)
+            (folder / "in").mkdir()
+            for i in m.graph.input:
+                dims = [d.dim_value or 1 for d in i.type.tensor_type.shape.dim]
+                np.save(folder / "in" / f"{i.name}.npy", np.ones(dims, np.float32))
+        return both
+    ROWS.append(Row(name, "graph", word, build(bad), build(twin), verb="run", code=(3, 4)))
+
+
+def nodes(*made, inputs=("x",), outputs=("y",), **more):
+    """A model of these nodes; inputs and outputs are names of fp32 [B,4] values."""
+    return model(made, [info(n, T.FLOAT, ["B", 4]) for n in inputs],
+                 [info(n, T.FLOAT) for n in outputs], **more)
+
+
+def node(op, inputs, outputs, **attrs):
+    """A node from "a b" and "c"."""
+    return helper.make_node(op, inputs.split(" "), outputs.split(" "), name=op.lower(), **attrs)
+
+
+def edit(change):
+    """mlp with an edit, made when it is needed."""
+    return lambda: mlp(change)
+
+
+# ---- names and order -----------------------------------------------------------------------------
+
+PAIR = nodes(node("Relu", "x", "a"), node("Abs", "a", "y"))
+row("cycle of two nodes", "", nodes(node("Add", "x b", "a"), node("Relu", "a", "b"),
+                                    node("Abs", "b", "y")), PAIR)
+row("node that feeds itself", "", nodes(node("Add", "x y", "y")), PAIR)
+row("undefined input", "ghost", nodes(node("Add", "x ghost", "y")), PAIR)
+row("output of two nodes", "a", nodes(node("Relu", "x", "a"), node("Abs", "x", "a"),
+                                      node("Neg", "a", "y")), PAIR)
+row("one node gives an output twice", "y", nodes(node("Split", "x", "y y", axis=1)),
+    nodes(node("Split", "x", "y z", axis=1)))
+row("output named like an input", "x", nodes(node("Relu", "x", "x"), outputs=("x",)), PAIR)
+row("output named like an initialiser", "w", edit(lambda m: m.graph.node[0].output.__setitem__(
+    0, "w")))
+row("graph output that nothing makes", "ghost", nodes(node("Relu", "x", "a"), outputs=("ghost",)),
+    PAIR)
+row("graph input twice", "x", nodes(node("Relu", "x", "y"), inputs=("x", "x")), PAIR)
+row("no graph outputs", "output", nodes(node("Relu", "x", "y"), outputs=()), PAIR, code=(0, 3))
+row("graph output without a name", "", nodes(node("Relu", "x", "y"), outputs=("",)), PAIR)
+row("graph input without a name", "", nodes(node("Relu", "x", "y"), inputs=("x", "")), PAIR)
+row("graph input without a type", "x", edit(lambda m: m.graph.input[0].ClearField("type")))
+row("graph input with an unknown type", "type",
+    edit(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 77)))
+row("graph input with dim -5", "",
+    edit(lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", -5)))
+
+
+def ranked(rank):
+    """Relu of a value of that rank."""
+    return one("Relu", ["x"], shapes={"x": [1] * rank})
+
+
+row("graph input of rank 9", "dim", ranked(9), ranked(8))
+row("unknown op", "Frobnicate", nodes(node("Frobnicate", "x", "y")), PAIR)
+row("op without a type", "", nodes(node("", "x", "y")), PAIR)
+row("unknown domain", "org.example",
+    model([helper.make_node("Relu", ["x"], ["y"], domain="org.example")],
+          [info("x")], [info("y")], domains=["org.example"]), PAIR)
+row("domain that is not imported", "org.example",
+    model([helper.make_node("Relu", ["x"], ["y"], domain="org.example")],
+          [info("x")], [info("y")]), PAIR)
+
+# ---- opsets --------------------------------------------------------------------------------------
+
+
+def opset(version):
+    """mlp in that version of the default domain; None: no import at all."""
+    def change(m):
+        if version is None:
+            del m.opset_import[:]
+        else:
+            m.opset_import[0].version = version
+    return edit(change)
+
+
+for version in (0, -1, 1 << 31, -(1 << 63), 1000):
+    row(f"opset {version}", "opset", opset(version), opset(22))
+row("no opset import", "opset", opset(None))
+row("default domain imported twice", "twice",
+    edit(lambda m: m.opset_import.append(helper.make_opsetid("", 13))),
+    edit(lambda m: m.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))))
+row("IR version 0", "version", edit(lambda m: setattr(m, "ir_version", 0)))
+row("IR version 1 000", "version", edit(lambda m: setattr(m, "ir_version", 1000)), code=(0, 3))
+
+# ---- attributes ----------------------------------------------------------------------------------
+
+
+def cast(**attrs):
+    """Cast with these attributes."""
+    return one("Cast", ["x"], shapes={"y": T.FLOAT16 if attrs.get("to") == 10 else T.FLOAT},
+               **attrs)
+
+
+def with_attribute(change, op="LeakyRelu", **attrs):
+    """A one-node model whose attribute is edited by change(attribute, node)."""
+    m = one(op, ["x"], **(attrs or {"alpha": 0.5}))
+    change(m.graph.node[0].attribute[0], m.graph.node[0])
+    return m
+
+
+SOFT = one("Softmax", ["x"], axis=-1)
+row("required attribute missing", "to", cast(), cast(to=1))
+row("attribute of the wrong type", "to", cast(to="float"), cast(to=1))
+row("attribute int as float", "axis", one("Softmax", ["x"], axis=1.0), SOFT)
+row("attribute int as list", "axis", one("Softmax", ["x"], axis=[1]), SOFT)
+row("unknown attribute", "flavour", one("Softmax", ["x"], axis=-1, flavour=3), SOFT)
+row("attribute twice", "axis",
+    with_attribute(lambda a, n: n.attribute.append(a), "Softmax", axis=-1), SOFT)
+row("attribute without a name", "",
+    with_attribute(lambda a, n: setattr(a, "name", ""), "Softmax", axis=-1), SOFT)
+row("attribute type unknown", "",
+    with_attribute(lambda a, n: setattr(a, "type", 0), "Softmax", axis=-1), SOFT, code=(0, 3))
+row("attribute refers outside of a function", "",
+    with_attribute(lambda a, n: setattr(a, "ref_attr_name", "k"), "Softmax", axis=-1), SOFT)
+row("cast to type 0", "to", cast(to=0), cast(to=10))
+row("cast to type 99", "to", cast(to=99), cast(to=10))
+row("cast to text", "", cast(to=8), cast(to=10))
+
+
+def norm(epsilon):
+    """SimplifiedLayerNormalization with that epsilon."""
+    return one("SimplifiedLayerNormalization", ["x", "g"], constants={"g": weights(4)}, axis=-1,
+               epsilon=epsilon)
+
+
+for value in (NAN, INF, -INF):
+    row(f"epsilon {value}", "epsilon", norm(value), norm(1e-5))
+row("257 attributes", "", one("Relu", ["x"], **{f"a{i}": i for i in range(257)}), PAIR)
+row("4 097 inputs", "input", one("Max", ["x"] * 4097), one("Max", ["x"] * 40))
+row("too many inputs", "Relu", one("Relu", ["x", "z"]), PAIR)
+row("too few inputs", "MatMul", one("MatMul", ["x"]), one("MatMul", ["x", "w"], constants={
+    "w": weights((4, 2))}))
+row("required input left out", "MatMul", one("MatMul", ["x", ""]),
+    one("MatMul", ["x", "w"], constants={"w": weights((4, 2))}))
+row("too many outputs", "Relu", one("Relu", ["x"], ["y", "z"]), PAIR)
+row("node without outputs", "", nodes(node("Relu", "x", "y"), helper.make_node("Abs", ["x"], [])),
+    PAIR)
+
+# ---- shapes and types ----------------------------------------------------------------------------
+
+
+def op(name, constant, **attrs):
+    """x [B,4] with one constant."""
+    return one(name, ["x", "c"], constants={"c": np.asarray(constant)}, **attrs)
+
+
+def ints(*values):
+    """int64 constant."""
+    return np.array(values, np.int64)
+
+
+row("inner dims differ", "MatMul", op("MatMul", weights((5, 2))), op("MatMul", weights((4, 2))))
+row("shapes do not broadcast", "Add", op("Add", weights(3)), op("Add", weights(4)))
+row("element types differ", "Add", op("Add", ints(1, 2, 3, 4)), op("Add", weights(4)))
+row("element type not taken", "", one("Exp", ["x"], shapes={"x": (I64, [4])}),
+    one("Exp", ["x"], shapes={"x": (T.FLOAT, [4])}))
+row("Transpose with a wrong perm", "perm", one("Transpose", ["x"], perm=[0, 2]),
+    one("Transpose", ["x"], perm=[1, 0]))
+row("Transpose with perm twice the same", "perm", one("Transpose", ["x"], perm=[0, 0]),
+    one("Transpose", ["x"], perm=[1, 0]))
+row("Concat axis beyond the rank", "axis", one("Concat", ["x", "x"], axis=2),
+    one("Concat", ["x", "x"], axis=-2))
+row("Concat axis 2^40", "axis", one("Concat", ["x", "x"], axis=1 << 40),
+    one("Concat", ["x", "x"], axis=1))
+row("Softmax axis beyond the rank", "axis", one("Softmax", ["x"], axis=-3), SOFT)
+row("Gather axis beyond the rank", "axis", op("Gather", ints(0), axis=5),
+    op("Gather", ints(0), axis=1))
+
+
+def fixed(name, constant, **attrs):
+    """c1 [2,4] constant with one more constant: everything can be folded."""
+    return one(name, ["d", "c"], constants={"d": weights((2, 4)), "c": np.asarray(constant)},
+               **attrs)
+
+
+late("Gather of constants out of range", "", fixed("Gather", ints(2)), fixed("Gather", ints(-2)))
+late("Gather of constants at 2^62", "", fixed("Gather", ints(1 << 62)), fixed("Gather", ints(1)))
+late("Reshape to another count", "Reshape", fixed("Reshape", ints(3, 3)),
+    fixed("Reshape", ints(4, 2)))
+late("Reshape with two -1", "Reshape", fixed("Reshape", ints(-1, -1)),
+    fixed("Reshape", ints(-1, 2)))
+late("Reshape to -2", "Reshape", fixed("Reshape", ints(-2, 4)), fixed("Reshape", ints(2, 4)))
+late("Reshape that overflows", "Reshape", fixed("Reshape", ints(1 << 62, 1 << 62)),
+    fixed("Reshape", ints(8, 1)))
+late("Reshape to rank 9", "", fixed("Reshape", np.ones(9, np.int64)),
+    fixed("Reshape", ints(2, 1, 4)))
+row("Squeeze of a dim that is not 1", "Squeeze", op("Squeeze", ints(1)),
+    one("Squeeze", ["x", "c"], constants={"c": ints(1)}, shapes={"x": ["B", 1, 4]}))
+row("Unsqueeze twice at one place", "Unsqueeze", op("Unsqueeze", ints(0, 0)),
+    op("Unsqueeze", ints(0, 1)))
+row("Unsqueeze beyond the rank", "Unsqueeze", op("Unsqueeze", ints(7)), op("Unsqueeze", ints(2)))
+row("Unsqueeze to rank 9", "", op("Unsqueeze", ints(*range(7))), op("Unsqueeze", ints(*range(6))))
+
+
+def sliced(*bounds):
+    """Slice of a constant: starts, ends, axes, steps."""
+    names = ["d", "starts", "ends", "axes", "steps"]
+    held = {n: ints(v) for n, v in zip(names[1:], bounds, strict=True)}
+    return one("Slice", names, constants={"d": weights((2, 4)), **held})
+
+
+BIG = (1 << 63) - 1
+late("Slice with step 0", "step", sliced(0, 2, 1, 0), sliced(0, 2, 1, 1))
+row("Slice axis beyond the rank", "ax", sliced(0, 2, 2, 1), sliced(0, BIG, 1, BIG))
+row("Slice axis -2^63", "ax", sliced(0, 2, -BIG - 1, 1), sliced(BIG, -BIG - 1, 1, -BIG - 1))
+late("Split sizes do not add up", "Split", one("Split", ["x", "c"], ["y", "z"], {"c": ints(1, 2)},
+                                              axis=1),
+    one("Split", ["x", "c"], ["y", "z"], {"c": ints(1, 3)}, axis=1))
+late("Split sizes that wrap", "Split",
+    one("Split", ["x", "c"], ["y", "z"], {"c": ints(BIG, -BIG + 4)}, axis=1),
+    one("Split", ["x", "c"], ["y", "z"], {"c": ints(0, 4)}, axis=1))
+
+
+def filled(*dims):
+    """ConstantOfShape of constant dims."""
+    return one("ConstantOfShape", ["c"], constants={"c": ints(*dims)})
+
+
+late("ConstantOfShape with -1", "", filled(-1, 2), filled(3, 2))
+late("ConstantOfShape of 2^45 elements", "", filled(1 << 45), filled(1 << 4))
+late("ConstantOfShape that overflows", "", filled(1 << 32, 1 << 32), filled(4, 4))
+late("Expand to 2^60 elements", "", fixed("Expand", ints(1 << 57, 2, 4)),
+    fixed("Expand", ints(3, 2, 4)))
+
+
+def ranged(start, limit, delta):
+    """Range of constants."""
+    return one("Range", ["a", "b", "c"], constants={
+        n: np.array(v, np.int64) for n, v in zip("abc", (start, limit, delta), strict=True)},
+        shapes={"y": T.INT64})
+
+
+late("Range with delta 0", "Range", ranged(0, 4, 0), ranged(0, 4, 1))
+late("Range of 2^62", "", ranged(0, 1 << 62, 1), ranged(0, 62, 1))
+late("Range that wraps", "", ranged(-BIG, BIG, 1), ranged(-3, 3, 1))
+
+# ---- sub-graphs ----------------------------------------------------------------------------------
+
+
+def branch(output, *made, name="b"):
+    """A sub-graph with one output."""
+    return helper.make_graph(list(made), name, [], [info(output)])
+
+
+def choice(then=None, other=None, outputs="y", **more):
+    """y = If(c, Relu(x), Abs(x)), or other branches."""
+    attrs = {"then_branch": then or branch("t", node("Relu", "x", "t")),
+             "else_branch": other or branch("e", node("Abs", "x", "e"))}
+    attrs = {k: v for k, v in attrs.items() if v != "none"}
+    return model([node("If", "c", outputs, **attrs, **more)],
+                 [info("x", T.FLOAT, ["B", 4]), info("c", T.BOOL, [])],
+                 [info(n) for n in outputs.split(" ")])
+
+
+row("If without else_branch", "else_branch", lambda: choice(other="none"), choice)
+row("If with more outputs than its branches", "If", lambda: choice(outputs="y z"), choice)
+row("If whose branches differ in type", "If",
+    lambda: choice(other=branch("e", node("Cast", "x", "e", to=10))),
+    lambda: choice(other=branch("e", node("Cast", "x", "e", to=1))))
+row("If whose branches differ in rank", "If",
+    lambda: choice(other=branch("e", node("Flatten", "x", "f", axis=0), node("Shape", "f", "e"))),
+    choice)
+row("sub-graph that reads what nobody makes", "ghost",
+    lambda: choice(then=branch("t", node("Add", "x ghost", "t"))), choice)
+row("sub-graph that reads the other branch", "e",
+    lambda: choice(then=branch("t", node("Add", "x e", "t"))), choice)
+row("sub-graph that hides an outer name", "x",
+    lambda: choice(then=branch("x", node("Relu", "x", "x"))), choice)
+row("sub-graph output that nothing makes", "ghost",
+    lambda: choice(then=branch("ghost", node("Relu", "x", "t"))), choice)
+row("sub-graph without outputs", "",
+    lambda: choice(then=helper.make_graph([node("Relu", "x", "t")], "b", [], [])), choice)
+row("condition that is not a truth value", "If",
+    lambda: model([node("If", "x", "y", then_branch=branch("t", node("Relu", "x", "t")),
+                        else_branch=branch("e", node("Abs", "x", "e")))],
+                  [info("x", T.FLOAT, ["B", 4])], [info("y")]), choice)
+
+
+def later(cycle):
+    """A branch reads what a later node makes: that can be sorted, but for a cycle."""
+    m = choice(then=branch("t", node("Add", "x z", "t")))
+    m.graph.node.append(node("Neg", "y" if cycle else "x", "z"))
+    return m
+
+
+row("cycle through a sub-graph", "", lambda: later(True), lambda: later(False))
+
+# ---- functions -----------------------------------------------------------------------------------
+
+
+def function(name, *made, inputs=("a",), outputs=("r",), attributes=()):
+    """A model-local function."""
+    return helper.make_function("local", name, list(inputs), list(outputs), list(made),
+                                [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)],
+                                list(attributes))
+
+
+def call(name, inputs="a", output="r"):
+    """A node that calls a function."""
+    return helper.make_node(name, inputs.split(" "), [output], domain="local")
+
+
+def calling(*functions, inputs="x"):
+    """y = F0(x) with these functions."""
+    return model([call("F0", inputs, "y")], [info("x", T.FLOAT, ["B", 4])], [info("y")],
+                 functions=functions, domains=["local"])
+
+
+def chain(length):
+    """F0 calls F1 calls … Relu."""
+    made = [function(f"F{i}", call(f"F{i + 1}")) for i in range(length - 1)]
+    return calling(*made, function(f"F{length - 1}", node("Relu", "a", "r")))
+
+
+def through_if():
+    """F0 holds an If whose branch calls F0."""
+    then = branch("t", call("F0", "a", "t"))
+    other = branch("e", node("Relu", "a", "e"))
+    truth = helper.make_node("Constant", [], ["c"], value=tensor("", np.array(True)))
+    return calling(function("F0", truth, node("If", "c", "r", then_branch=then,
+                                              else_branch=other)))
+
+
+def doubling(levels):
+    """Each function calls the next one twice: 2^levels nodes when all is inlined."""
+    made = [function(f"F{i}", call(f"F{i + 1}", "a", "m"), call(f"F{i + 1}", "m", "r"))
+            for i in range(levels)]
+    return calling(*made, function(f"F{levels}", node("Relu", "a", "r")))
+
+
+LEAF = function("F0", node("Relu", "a", "r"))
+row("function that calls itself", "F0", calling(function("F0", call("F0"))), calling(LEAF))
+row("functions that call each other", "F",
+    calling(function("F0", call("F1")), function("F1", call("F0"))), chain(2))
+row("functions in a ring of ten", "F",
+    calling(*(function(f"F{i}", call(f"F{(i + 1) % 10}")) for i in range(10))), chain(10))
+row("function that calls itself through If", "F0", through_if, calling(LEAF))
+row("calls 65 deep", "64", chain(65), chain(64))
+row("calls 2 000 deep", "", chain(2000), chain(3))
+row("function that doubles 40 times", "", doubling(40), doubling(4))
+row("10 001 functions", "functions", lambda: calling(LEAF, *(
+    function(f"G{i}", node("Relu", "a", "r")) for i in range(10_000))),
+    lambda: calling(LEAF, *(function(f"G{i}", node("Relu", "a", "r")) for i in range(100))))
+row("function twice", "F0", calling(LEAF, LEAF), calling(LEAF))
+row("function that is not there", "F0", calling(), calling(LEAF))
+row("function called with too many inputs", "F0", calling(LEAF, inputs="x x"), calling(LEAF))
+row("function output that nothing makes", "r", calling(function("F0", node("Relu", "a", "q"))),
+    calling(LEAF))
+row("function that reads the graph's values", "x",
+    calling(function("F0", node("Add", "a x", "r"))), calling(LEAF))
+row("function with a cycle inside", "", calling(function("F0", node("Add", "a q", "r"),
+                                                         node("Relu", "r", "q"))), calling(LEAF))
+
+
+def attributed(given):
+    """A function whose attribute the caller gives, or not."""
+    inner = node("Softmax", "a", "r")
+    reference = inner.attribute.add(name="axis", type=2)
+    reference.ref_attr_name = "k"
+    m = calling(function("F0", inner, attributes=["k"]))
+    m.graph.node[0].attribute.extend([helper.make_attribute("k", given)])
+    return m
+
+
+row("function attribute of the wrong type", "", attributed("one"), attributed(-1))
+
+# ---- quantised weights ---------------------------------------------------------------------------
+
+NB = {"K": 32, "N": 4, "bits": 4, "block_size": 32}
+
+
+def nbits(shape=(4, 1, 16), scales=(4, 1), zero=None, width=32, **attrs):
+    """MatMulNBits of x [B,width] with [N,blocks,bytes] codes."""
+    rng = np.random.default_rng(3)
+    constants = {"b": rng.integers(0, 255, shape).astype(np.uint8), "s": weights(scales)}
+    if zero is not None:
+        constants["z"] = zero
+    return one("MatMulNBits", ["x", *constants], constants=constants, domain="com.microsoft",
+               shapes={"x": ["B", width]}, **{**NB, **attrs})
+
+
+for label, attrs in (("block size 0", {"block_size": 0}), ("block size 17", {"block_size": 17}),
+                     ("block size -32", {"block_size": -32}), ("3 bits", {"bits": 3}),
+                     ("K 0", {"K": 0}), ("K -32", {"K": -32}), ("N 0", {"N": 0}),
+                     ("N 2^62", {"N": 1 << 62}), ("K 2^62", {"K": 1 << 62}),
+                     ("accuracy level 9", {"accuracy_level": 9}), ("block size 2^40",
+                                                                   {"block_size": 1 << 40})):
+    row(f"MatMulNBits with {label}", "", nbits(**attrs), nbits())
+late("MatMulNBits with fewer codes", "", nbits(shape=(3, 1, 16)), nbits())
+late("MatMulNBits with half blocks", "", nbits(shape=(4, 1, 8)), nbits())
+late("MatMulNBits with fewer scales", "", nbits(scales=(3, 1)), nbits(scales=(4,)))
+row("MatMulNBits with another K", "", nbits(width=31), nbits())
+late("MatMulNBits with short zero points", "", nbits(zero=np.zeros(3, np.uint8)),
+    nbits(zero=np.zeros(4, np.uint8)))

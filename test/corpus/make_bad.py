@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""The corpus of bad model files, made anew for every run.
+
+    python test/corpus/make_bad.py DIR      writes DIR/<class>/<number>/{bad,twin}/model.onnx
+
+Each row names a fault, what makes a file with it, the exit code and a word that the message must
+hold, and what makes its legal twin: the nearest file without the fault, which must be taken. Rows
+live in bad_wire.py, bad_tensors.py, bad_external.py, bad_graph.py and bad_attention.py; a fixed
+bug's reproducer becomes a row and stays.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import bad_attention  # noqa: E402  (needs the path)
+import bad_external  # noqa: E402
+import bad_graph  # noqa: E402
+import bad_tensors  # noqa: E402
+import bad_wire  # noqa: E402
+
+ROWS = [row for source in (bad_wire, bad_tensors, bad_external, bad_graph, bad_attention)
+        for row in source.ROWS]
+
+
+def arguments(row, folder):
+    """The command line of gqac for what a builder wrote to `folder`."""
+    model = folder / "model.onnx"
+    return [row.verb, model] + (["--inputs", folder / "in"] if row.verb == "run" else [])
+
+
+def main():
+    """Write everything."""
+    root = Path(sys.argv[1])
+    for i, row in enumerate(ROWS):
+        for label, build in (("bad", row.bad), ("twin", row.twin)):
+            folder = root / row.kind / f"{i:03}" / label
+            folder.mkdir(parents=True)
+            build(folder)
+        (root / row.kind / f"{i:03}" / "name.txt").write_text(f"{row.name}\n{row.code}\n")
+    print(len(ROWS), "rows")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""What the command-line tests share: running gqac under limits, models, .npy files, the summary.
+
+Environment: GQAC names the binary (default build/release/gqac of this tree), GQAC_TEST_FULL=1 runs
+the long tier, GQAC_SANITIZED=1 says that the binary is a sanitizer build, whose address space
+cannot be limited and which is slower.
+"""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MODELS = ROOT / "test" / "models"
+GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac")).resolve()
+FULL = os.environ.get("GQAC_TEST_FULL") == "1"
+SANITIZED = os.environ.get("GQAC_SANITIZED") == "1"
+GIB = 1 << 30
+# max|Δlogits| / max|logits| against ONNX Runtime; see test/models/README.md
+TOLERANCE = {"llama": 2e-5, "llama-fp16": 5e-3, "llama-int4-acc1": 2e-5, "llama-int4-acc4": 2e-2,
+             "mistral": 2e-5, "qwen2": 2e-5, "qwen3": 2e-5, "phi3": 2e-5, "gemma2": 2e-5}
+# What a sanitizer prints when it found something; no test may ever see it.
+SANITIZER = ("AddressSanitizer", "LeakSanitizer", "ThreadSanitizer", "runtime error:")
+
+
+@dataclass
+class Result:
+    """One finished run of gqac."""
+
+    code: int  # exit code, negative: killed by that signal
+    out: str
+    err: str
+    seconds: float
+    peak: int  # bytes, ru_maxrss
+    command: str
+
+    def json(self):
+        """Standard output as JSON."""
+        return json.loads(self.out)
+
+    def __str__(self):
+        return (f"{self.command}\n  exit {self.code}, {self.seconds:.2f} s, "
+                f"{self.peak >> 20} MiB\n  out: {self.out[-600:]}\n  err: {self.err[-1200:]}")
+
+
+def environment(extra=None):
+    """The tests' own environment without GQAC_ settings of the user."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GQAC")}
+    env.update(extra or {})
+    return env
+
+
+def limits(memory):
+    """What the child does before exec: no core files, and an address-space limit."""
+    def apply():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if memory and not SANITIZED:
+            resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    return apply
+
+
+def wait(child, seconds):
+    """Wait for the child, killing it at the limit: (exit code or -signal, peak bytes)."""
+    deadline = time.monotonic() + seconds
+    pause = 0.001
+    while True:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode, usage.ru_maxrss * 1024
+        if time.monotonic() > deadline:
+            child.send_signal(signal.SIGKILL)
+            deadline = float("inf")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
+    """Run gqac with these arguments. A run that outlives `seconds` is killed: code -9."""
+    words = [str(GQAC), *map(str, args)]
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = subprocess.Popen(words, stdout=out, stderr=err,
+                                 stdin=stdin or subprocess.DEVNULL, env=environment(env), cwd=cwd,
+                                 preexec_fn=limits(memory))
+        code, peak = wait(child, seconds * (10 if SANITIZED else 1))
+        taken = time.monotonic() - start
+        texts = []
+        for f in (out, err):
+            f.seek(0)
+            texts.append(f.read().decode("utf-8", "backslashreplace"))
+    return Result(code, *texts, taken, peak, "gqac " + " ".join(map(str, args)))
+
+
+class Case(unittest.TestCase):
+    """A test case with a scratch folder and checks of finished runs."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="gqac-test-")
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+
+    def check(self, result, code, *words):
+        """The exit code is `code` (or one of them) and standard error holds the words."""
+        codes = code if isinstance(code, (tuple, set, list, range)) else (code,)
+        self.assertIn(result.code, codes, str(result))
+        for mark in SANITIZER:
+            self.assertNotIn(mark, result.err, str(result))
+        if result.code and not result.out:
+            self.assertTrue(result.err.startswith("gqac: "), str(result))
+        for word in words:
+            self.assertIn(word.lower(), (result.err + result.out).lower(), str(result))
+        return result
+
+    def good(self, *args, **more):
+        """A run that must succeed."""
+        return self.check(gqac(*args, **more), 0)
+
+    def close(self, got, expected, limit, what=""):
+        """max|Δ| ≤ limit · max|expected|, shapes alike, NaN nowhere."""
+        self.assertEqual(got.shape, expected.shape, what)
+        self.assertLessEqual(relative(got, expected), limit, what)
+
+
+def relative(got, expected):
+    """max|Δ| / max|expected|; infinite when something is not a number."""
+    got, expected = (np.asarray(x).astype(np.float64) for x in (got, expected))
+    if not expected.size:
+        return 0.0
+    error = np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30)
+    return float(error) if np.isfinite(error) else float("inf")
+
+
+def model(name):
+    """The .onnx file of a test model."""
+    return MODELS / name / "model.onnx"
+
+
+def read_ids(path):
+    """Whitespace-separated token ids."""
+    return [int(word) for word in Path(path).read_text().split()]
+
+
+def write_ids(path, ids):
+    """Write token ids; gives the path."""
+    Path(path).write_text(" ".join(str(int(i)) for i in ids) + "\n")
+    return path
+
+
+def rows_of(folder):
+    """(past, new) of each batch row of a stored call."""
+    lines = (folder / "rows.txt").read_text().splitlines()
+    return [tuple(map(int, line.split())) for line in lines]
+
+
+def defined(name, b, past, new):
+    """Index of the elements of output `name` that row b of a call defines."""
+    return np.s_[b, :new] if name == "logits" else np.s_[b, :, :past + new]
+
+
+def main(name="__main__"):
+    """Run the tests of a module; the last line is what the test driver reads."""
+    if not GQAC.exists():
+        print(f"no gqac at {GQAC}; build it or set GQAC")
+        print("0 passed, 1 failed")
+        return 1
+    chosen = [a for a in sys.argv[1:] if not a.startswith("-")]
+    loader = unittest.defaultTestLoader
+    loader.testNamePatterns = [f"*{c}*" for c in chosen] or None
+    suite = loader.loadTestsFromModule(sys.modules[name])
+    result = unittest.TextTestRunner(
+        stream=sys.stdout, verbosity=2 if "-v" in sys.argv else 1).run(suite)
+    bad = {getattr(t, "test_case", t).id() for t, _ in result.failures + result.errors}
+    skipped = f", {len(result.skipped)} skipped" if result.skipped else ""
+    if skipped:
+        print(skipped[2:])
+    print(f"{result.testsRun - len(result.skipped) - len(bad)} passed, {len(bad)} failed")
+    return 1 if bad else 0

@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""The command line: verbs, flags, values, environment, exit codes, JSON shapes, tensor files.
+
+    python test/python/test_cli.py
+
+Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_bad_files.py.
+"""
+
+import json
+import shutil
+import struct
+import sys
+
+import numpy as np
+
+import harness
+from harness import Case, MODELS, gqac, model, read_ids, write_ids
+
+LLAMA = model("llama")
+IDS = MODELS / "llama" / "ref" / "ids.txt"
+INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
+EXPECT = MODELS / "llama" / "ref" / "hybrid" / "expect"
+VERBS = ("inspect", "compile", "run", "test", "score", "equiv", "version")
+NOT_BUILT = ("rewrite", "verify", "generate", "chat", "tokenize", "bench", "cache", "devices")
+PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
+GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
+        "run": (LLAMA, "--inputs", INPUTS), "score": (LLAMA, "--ids", IDS),
+        "equiv": (LLAMA, "--tokens", 4), "version": ()}
+
+
+class Usage(Case):
+    """Exit 2, and everything around it."""
+
+    def usage(self, *args, words=()):
+        """These arguments are a usage error, told on stderr only."""
+        result = self.check(gqac(*args), 2, *words)
+        self.assertEqual(result.out, "", str(result))
+
+    def test_verbs(self):
+        """Unknown verbs and those that are not built."""
+        for verb in (*NOT_BUILT, "frobnicate", "", "-x", "--frobnicate", "INSPECT", "run "):
+            self.usage(verb, LLAMA, words=("verb",))
+        self.assertEqual(gqac().code, 2)
+
+    def test_help(self):
+        """--help, -h and help print what there is, on stdout, exit 0."""
+        for word in ("--help", "-h", "help"):
+            out = self.good(word).out
+            for verb in VERBS:
+                self.assertIn(f"  {verb} ", out)
+            self.assertNotIn("generate ", out)
+        for verb in VERBS:
+            out = self.good(verb, "--help").out
+            self.assertTrue(out.startswith(f"usage: gqac {verb}"), out)
+            self.assertIn("--threads", out)
+        self.assertIn("--splits", self.good("score", LLAMA, "--splits", "-h").out)
+
+    def test_version(self):
+        """version, --version and JSON."""
+        out = self.good("version").out
+        self.assertRegex(out, r"^gqac \d+\.\d+\.\d+\n$")
+        self.assertEqual(self.good("--version").out, out)
+        found = self.good("version", "--format", "json").json()
+        self.assertEqual(found["version"], out.split()[1])
+        self.usage("version", "extra")
+
+    def test_unknown_flags(self):
+        """A flag of nobody, or of another verb."""
+        for verb, args in GOOD.items():
+            for flag in ("--frobnicate", "--frobnicate=3", "-z", "--", "--Threads"):
+                self.usage(verb, *args, flag, words=(flag.split("=")[0],))
+        self.usage("score", *GOOD["score"], "--dump", "all", words=("--dump",))
+        self.usage("inspect", LLAMA, "--ids", IDS, words=("--ids",))
+
+    def test_flag_values(self):
+        """Values that no flag takes."""
+        common = (("target", "tpu"), ("target", "cpu"), ("target", "gpu"), ("math", "fast"),
+                  ("math", "bf16"), ("seqlens-k", "total"), ("threads", "0"), ("threads", "-1"),
+                  ("threads", "x"), ("threads", "1.5"), ("threads", "99999999999999999999"),
+                  ("threads", ""), ("format", "xml"), ("format", "md"), ("format", ""))
+        for flag, value in common:
+            for form in ((f"--{flag}", value), (f"--{flag}={value}",)):
+                self.usage("score", *GOOD["score"], *form, words=(flag if value else "",))
+        for value in ("cpu", "gpu"):
+            self.usage("score", *GOOD["score"], "--target", value, words=("not built",))
+            self.usage("inspect", LLAMA, "--target", value)
+        for args in (("--batch", "0"), ("--batch", "x"), ("--tokens", "0"), ("--tokens", "-3"),
+                     ("--splits", "random:0"), ("--splits", "random:"), ("--splits", "some"),
+                     ("--splits", "3,,4"), ("--splits", "3,0"), ("--splits", "-3"),
+                     ("--splits", "65"), ("--splits", "30,40"), ("--threads", "1,0"),
+                     ("--threads", "1,x"), ("--kv", "paged"), ("--kv", ""), ("--via", "magic"),
+                     ("--via", "snapshot"), ("--against", "cpu"), ("--budget", "0s"),
+                     ("--budget", "soon"), ("--budget", "-5s"), ("--certificate", "F"),
+                     ("--ids", IDS, "--tokens", "4")):
+            self.usage("equiv", LLAMA, *args)
+        for args in (("--repeat", "0"), ("--repeat", "x"), ("--warmup", "-1"), ("--rotate", "2"),
+                     ("--in-place",), ("--input", "input_ids"), ("--input", "=f.npy")):
+            self.usage("run", LLAMA, "--inputs", INPUTS, *args)
+        for args in (("--memory", "4"), ("--plan",)):
+            self.usage("inspect", LLAMA, *args)
+        self.usage("score", *GOOD["score"], "--per-row-quant", words=("not built",))
+
+    def test_missing_values(self):
+        """A flag at the end without its value; a switch with one."""
+        self.usage("score", LLAMA, "--ids", words=("--ids",))
+        self.usage("score", LLAMA, words=("--ids",))
+        self.usage("inspect", LLAMA, "--ops=1", words=("--ops",))
+        self.usage("compile", LLAMA, "-o")
+
+    def test_operands(self):
+        """Too few, too many."""
+        for verb in ("inspect", "run", "score", "equiv", "test", "compile"):
+            self.usage(verb)
+        for verb in ("inspect", "run", "score", "equiv", "compile"):
+            self.usage(verb, *GOOD[verb], "another", words=("another",))
+
+    def test_compile_flags(self):
+        """-o, pass names, what to emit."""
+        self.usage("compile", LLAMA, words=("-o",))
+        self.usage("compile", LLAMA, "--emit", "text", words=("-o",))
+        self.usage("compile", LLAMA, "--emit", "gguf", "-o", self.dir / "o", words=("gguf",))
+        for flag in ("--dump", "--stop-after", "--disable"):
+            for value in ("frobnicate", "tidy,frobnicate", "", "Tidy", "tidy,"):
+                self.usage("compile", LLAMA, flag, value, "-o", self.dir / "o",
+                           words=("pass",) if value else ())
+        self.usage("compile", LLAMA, "--bake", "f", "-o", self.dir / "o", words=("not built",))
+        self.usage("compile", LLAMA, "--stop-after", "tidy", "-o", self.dir / "o")
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_equals_and_repeats(self):
+        """--flag=value is --flag value; the last one wins; order is free."""
+        want = self.good("score", LLAMA, "--ids", IDS, "--format", "json").out
+        self.assertEqual(self.good("score", f"--ids={IDS}", "--format=json", LLAMA).out, want)
+        self.assertEqual(self.good("score", "--format=table", LLAMA, "--ids", "nothere",
+                                   "--ids", IDS, "--format=json").out, want)
+
+    def test_environment(self):
+        """GQAC_<FLAG> stands in for a flag that is not given."""
+        args = ("score", *GOOD["score"])
+        table, told = self.good(*args).out, self.good(*args, "--format", "json").out
+        self.assertEqual(self.good(*args, env={"GQAC_FORMAT": "json"}).out, told)
+        self.assertEqual(self.good(*args, "--format", "table", env={"GQAC_FORMAT": "json"}).out,
+                         table)
+        self.assertEqual(self.good(*args, env={"GQAC_FORMAT": ""}).out, table)
+        for key, value in (("FORMAT", "xml"), ("THREADS", "0"), ("TARGET", "cpu"),
+                           ("SEQLENS_K", "x"), ("MATH", "x"), ("SPLITS", "99")):
+            self.check(gqac(*args, env={f"GQAC_{key}": value}), 2)
+        self.good(*args, env={"GQAC_SPLITS": "9,15", "GQAC_THREADS": "2"})
+        found = self.good("equiv", LLAMA, env={"GQAC_TOKENS": "5", "GQAC_FORMAT": "json"}).json()
+        self.assertEqual(found["tokens"], 5)
+
+    def test_missing_files(self):
+        """What cannot be opened is exit 5, and named."""
+        none = self.dir / "nothere"
+        for verb in ("inspect", "run", "score", "equiv", "compile"):
+            args = {"score": ("--ids", IDS), "compile": ("-o", self.dir / "o")}.get(verb, ())
+            for path in (none, f"{none}.onnx", f"{none}.gqac", f"{none}.gq", none / "x.onnx"):
+                self.check(gqac(verb, path, *args), 5, "nothere")
+        self.check(gqac("score", LLAMA, "--ids", none), 5, "nothere")
+        self.check(gqac("equiv", LLAMA, "--ids", none), 5, "nothere")
+        self.check(gqac("run", LLAMA, "--inputs", none), 5, "nothere")
+        self.check(gqac("test", none), 5, "nothere")
+        self.check(gqac("score", *GOOD["score"], "--logits", none / "l.npy"), 5, "nothere")
+        self.check(gqac("compile", LLAMA, "-o", none / "o.gqac"), 5, "nothere")
+        self.check(gqac("run", *GOOD["run"], "-o", none / "sub"), 5, "nothere")
+        self.check(gqac("run", *GOOD["run"], "--expect", none), 5, "nothere")
+        self.check(gqac("inspect", self.dir), (3, 5))
+
+    def test_full_disk(self):
+        """stdout that cannot be written is exit 5."""
+        with open("/dev/full", "wb") as full:
+            child = harness.subprocess.run([harness.GQAC, "inspect", LLAMA], stdout=full,
+                                           stderr=harness.subprocess.PIPE, check=False)
+        self.assertEqual(child.returncode, 5, child.stderr)
+
+    def test_folder(self):
+        """A folder with genai_config.json is a MODEL; without it, it is not."""
+        for verb, args in GOOD.items():
+            if verb != "version":
+                self.good(verb, MODELS / "llama", *args[1:])
+        shutil.copytree(MODELS / "llama", self.dir / "m", ignore=shutil.ignore_patterns("ref"))
+        config = self.dir / "m" / "genai_config.json"
+        for text in ("", "{", "[]", "{}", '{"model": 3}', '{"model": {"decoder": {}}}', "\0",
+                     '{"model": {"decoder": {"filename": 3}}}', "[" * 100_000,
+                     '{"model": {"decoder": {"filename": "../llama/model.onnx"}}}'):
+            config.write_text(text)
+            self.check(gqac("inspect", self.dir / "m"), 3)
+        config.write_text('{"model": {"decoder": {"filename": "nothere.onnx"}}}')
+        self.check(gqac("inspect", self.dir / "m"), (3, 5), "nothere")
+
+
+class Output(Case):
+    """What the verbs print."""
+
+    def test_inspect(self):
+        """Keys, ops, KV pairs."""
+        found = self.good("inspect", LLAMA, "--format", "json").json()
+        self.assertLessEqual({"ops", "unsupported", "inputs", "outputs", "kv_pairs"}, set(found))
+        self.assertEqual(found["ops"]["com.microsoft.GroupQueryAttention"], 2)
+        self.assertEqual(found["unsupported"], [])
+        self.assertEqual([x["name"] for x in found["inputs"]][:2], ["input_ids", "attention_mask"])
+        self.assertEqual(found["outputs"][0]["name"], "logits")
+        self.assertIn({"past": "past_key_values.0.value", "present": "present.0.value",
+                       "heads": 2, "head_size": 32, "dtype": "f32"}, found["kv_pairs"])
+        self.assertEqual(len(found["kv_pairs"]), 4)
+        for flag, word in (("--ops", "GroupQueryAttention"), ("--io", "input_ids"),
+                           ("--kv", "past_key_values.1.key"), ("--invariance", "split-safe: yes")):
+            self.assertIn(word, self.good("inspect", LLAMA, flag).out)
+        self.assertNotIn("input_ids", self.good("inspect", LLAMA, "--ops").out)
+
+    def test_inspect_unsupported(self):
+        """Every unsupported thing is listed, and the exit code is 3."""
+        import onnx
+        m = onnx.load(LLAMA, load_external_data=False)
+        for i, op in enumerate(("Frobnicate", "Frobnicate", "Mystery")):
+            m.graph.node.add(op_type=op, input=["logits"], output=[f"out{i}"], name=f"odd{i}")
+        (self.dir / "model.onnx").write_bytes(m.SerializeToString())
+        shutil.copy(LLAMA.with_name("model.onnx.data"), self.dir)
+        result = self.check(gqac("inspect", self.dir / "model.onnx", "--format", "json"), 3)
+        rows = {u["op"]: u for u in result.json()["unsupported"]}
+        self.assertEqual({op: u["nodes"] for op, u in rows.items()}, {"Frobnicate": 2,
+                                                                     "Mystery": 1})
+        self.assertTrue(all(u["reason"] for u in rows.values()))
+        self.check(gqac("run", self.dir / "model.onnx"), 3, "Frobnicate", "Mystery")
+
+    def test_score(self):
+        """Keys of the JSON; table; a single token."""
+        found = self.good("score", *GOOD["score"], "--format", "json").json()
+        self.assertEqual(set(found), {"tokens", "nll", "perplexity"})
+        self.assertEqual(found["tokens"], len(read_ids(IDS)))
+        self.assertIn("perplexity", self.good("score", *GOOD["score"]).out)
+        found = self.good("score", LLAMA, "--ids", write_ids(self.dir / "1", [5]),
+                          "--format", "json").json()
+        self.assertEqual((found["tokens"], found["nll"], found["perplexity"]), (1, 0, 1))
+
+    def test_splits(self):
+        """A sum of N is taken, beyond it is usage."""
+        for splits, code in (("48", 0), ("47", 0), ("9,15,24", 0), ("49", 2), ("40,9", 2),
+                             ("0", 2), ("3,,3", 2), ("", 2), ("1," * 30, 2), ("x", 2), ("-1", 2),
+                             (f"{1 << 62},{1 << 62}", 2), ("9 15", 2)):
+            self.check(gqac("score", *GOOD["score"], f"--splits={splits}"), code)
+
+    def test_equiv(self):
+        """Keys of the JSON and the table."""
+        found = self.good("equiv", LLAMA, "--tokens", 6, "--splits", "2,3", "--threads", "1,2",
+                          "--format", "json").json()
+        self.assertLessEqual({"planned", "plans", "compared", "differing"}, set(found))
+        self.assertEqual((found["planned"], found["plans"], found["differing"]), (2, 2, 0))
+        self.assertIn("equal", self.good("equiv", LLAMA, "--tokens", 6).out)
+
+    def test_equiv_budget(self):
+        """A budget ends the run with what was reached."""
+        found = self.good("equiv", LLAMA, "--tokens", 100, "--splits", "all", "--threads",
+                          "1,2,3,5", "--budget", "1s", "--format", "json").json()
+        self.assertLess(found["plans"], found["planned"])
+        self.assertEqual(found["differing"], 0)
+
+    def test_run(self):
+        """Outputs, times, comparison."""
+        found = self.good("run", *GOOD["run"], "--format", "json").json()
+        self.assertEqual(found["outputs"][0], {"name": "logits", "dtype": "f32",
+                                               "shape": [1, 15, 258]})
+        found = self.good("run", *GOOD["run"], "--repeat", 3, "--warmup", 1, "--format",
+                          "json").json()
+        self.assertEqual(len(found["times_ms"]), 3)
+        self.good("run", *GOOD["run"], "-o", self.dir)
+        out = self.good("run", *GOOD["run"], "--expect", self.dir).out
+        self.assertEqual(out.count("PASS"), 5)
+        (self.dir / "logits.npy").unlink()  # outputs without a file are not compared
+        self.assertEqual(self.good("run", *GOOD["run"], "--expect", self.dir).out.count("PASS"), 4)
+
+    def test_run_expect_fails(self):
+        """Exit 1 when one element is too far off."""
+        for path in EXPECT.iterdir():
+            shutil.copy(path, self.dir)
+        logits = np.load(EXPECT / "logits.npy")
+        logits[0, 3, 7] += 1
+        np.save(self.dir / "logits.npy", logits)
+        result = self.check(gqac("run", *GOOD["run"], "--expect", self.dir), 1)
+        self.assertIn(f"first at {3 * 258 + 7}", result.out)
+        np.save(self.dir / "logits.npy", logits[:, :9])
+        self.check(gqac("run", *GOOD["run"], "--expect", self.dir), 1)
+
+    def test_test(self):
+        """The verdicts, the summary, 77 when nothing ran."""
+        self.check(gqac("test", self.dir), 77, "0 passed, 0 failed, 0 skipped")
+        found = gqac("test", self.dir, "--format", "json").json()
+        self.assertEqual((found["tests"], found["passed"]), ([], 0))
+
+    def test_quiet_streams(self):
+        """Results on stdout, nothing on stderr."""
+        for verb, args in GOOD.items():
+            result = self.good(verb, *args, "-q")
+            self.assertEqual(result.err, "", str(result))
+
+    def test_list_passes(self):
+        """Names in order, without MODEL or -o."""
+        names = [line.split()[0] for line in self.good("compile", "--list-passes").out.splitlines()]
+        self.assertEqual([n for n in names if n in PASSES], list(PASSES))
+        times = self.good("compile", LLAMA, "--time-passes", "--stop-after", "lower")
+        self.assertIn("tidy", times.err)
+        self.assertEqual(times.out, "")
+
+
+class Ids(Case):
+    """Token id files."""
+
+    def test_bad_ids(self):
+        """Words that are no ids, and ids that the model does not have."""
+        for text in ("", " \n\t ", "x", "1 2 x", "1.5", "1e3", "0x10", "1,2", "+1", "1 2\0 3",
+                     "99999999999999999999", "-99999999999999999999", "１"):
+            path = self.dir / "ids.txt"
+            path.write_bytes(text.encode())
+            for verb in ("score", "equiv"):
+                self.check(gqac(verb, LLAMA, "--ids", path), 4, "ids.txt")
+        for bad in (258, -1, 1 << 31, (1 << 63) - 1, -(1 << 63)):
+            for ids in ([bad], [1, bad, 2]):
+                write_ids(path, ids)
+                for verb in ("score", "equiv"):
+                    self.check(gqac(verb, LLAMA, "--ids", path), 4, str(bad))
+        self.good("score", LLAMA, "--ids", write_ids(path, [257, 0]))
+
+    def test_blanks(self):
+        """Any white space separates."""
+        path = self.dir / "ids.txt"
+        path.write_bytes(b"\r\n 256\t1\x0b2\x0c3\r\n\r\n4")
+        found = self.good("score", LLAMA, "--ids", path, "--format", "json").json()
+        self.assertEqual(found["tokens"], 5)
+
+    def test_too_long(self):
+        """Positions beyond the rotary table are exit 4 before anything is computed."""
+        ids = write_ids(self.dir / "ids", [1] * 641)
+        for flags in ((), ("--splits", "640")):
+            self.check(gqac("score", LLAMA, "--ids", ids, *flags), 4, "640 rows")
+
+
+class Tensors(Case):
+    """.npy files as inputs of `run`."""
+
+    def call(self, **replace):
+        """`run` of the hybrid call; replaced inputs are arrays or bytes."""
+        args = []
+        for name, value in replace.items():
+            path = self.dir / f"{name}.npy"
+            if isinstance(value, bytes):
+                path.write_bytes(value)
+            else:
+                np.save(path, value)
+            args += ["--input", f"{name}={path}"]
+        return gqac("run", LLAMA, "--inputs", INPUTS, *args)
+
+    def test_shapes_and_types(self):
+        """Wrong dtype, rank or dims."""
+        ids = np.load(INPUTS / "input_ids.npy")
+        mask = np.load(INPUTS / "attention_mask.npy")
+        for bad in (ids.astype(np.int32), ids.astype(np.float32), ids[0], ids[None],
+                    np.concatenate([ids, ids]), ids.astype(">i8"), ids.astype(np.uint64),
+                    ids.astype("U3"), ids.astype(np.complex64), np.zeros((1, 0), np.int64)):
+            self.check(self.call(input_ids=bad), 4)
+        for bad in (mask[:, 1:], np.concatenate([mask, mask], 1), mask * 0, -mask, mask * 1000):
+            self.check(self.call(attention_mask=bad), 4)
+        for bad in (-259, 258, 1 << 40, -(1 << 63)):  # Gather takes -258…257
+            wrong = ids.copy()
+            wrong[0, 3] = bad
+            self.check(self.call(input_ids=wrong), 4, str(bad))
+
+    def test_legal_forms(self):
+        """Fortran order, a longer header, format versions 2 and 3."""
+        want = self.good("run", *GOOD["run"], "-o", self.dir / "want")
+        self.assertEqual(want.code, 0)
+        past = np.load(INPUTS / "past_key_values.0.key.npy")
+        text = header(past)
+        forms = {"fortran": np.asfortranarray(past),
+                 "version 2": npy(text, past.tobytes(), 2),
+                 "version 3": npy(text, past.tobytes(), 3),
+                 "unaligned": npy(text.strip(), past.tobytes()),
+                 "long": npy(text.replace("}", " " * 3000 + "}"), past.tobytes()),
+                 "quotes": npy(text.replace("'", '"'), past.tobytes())}
+        for label, form in forms.items():
+            self.good("run", LLAMA, "--inputs", INPUTS, "--input",
+                      f"past_key_values.0.key={self.file(form)}", "-o", self.dir / "got")
+            for path in (self.dir / "want").iterdir():
+                self.assertEqual(path.read_bytes(), (self.dir / "got" / path.name).read_bytes(),
+                                 label)
+
+    def file(self, form):
+        """A .npy file of an array or bytes."""
+        path = self.dir / "form.npy"
+        if isinstance(form, bytes):
+            path.write_bytes(form)
+        else:
+            np.save(path, form)
+        return path
+
+    def test_damaged(self):
+        """Damaged headers and lengths: exit 4 each."""
+        ids = np.load(INPUTS / "input_ids.npy")
+        damaged = damage(header(ids), ids.tobytes())
+        self.assertGreaterEqual(len(damaged), 25)
+        self.check(self.call(input_ids=npy(header(ids), ids.tobytes())), 0)
+        for label, data in damaged.items():
+            with self.subTest(label):
+                self.check(self.call(input_ids=data), 4)
+
+    def test_every_truncation(self):
+        """Cut at every byte."""
+        data = (INPUTS / "input_ids.npy").read_bytes()
+        for cut in range(0, len(data), 1 if harness.FULL else 7):
+            self.check(self.call(input_ids=data[:cut]), 4)
+
+    def test_names(self):
+        """Unknown and repeated input names are usage, a missing one too."""
+        ids = INPUTS / "input_ids.npy"
+        self.check(gqac("run", LLAMA, "--input", f"ghost={ids}"), 2, "ghost")
+        self.check(gqac("run", LLAMA, "--input", f"input_ids={ids}", "--input",
+                        f"input_ids={ids}"), 2, "twice")
+        self.check(gqac("run", LLAMA, "--input", f"input_ids={ids}"), (2, 4), "attention_mask")
+
+
+def header(array):
+    """The dict of an array's .npy header, padded as NumPy does."""
+    text = f"{{'descr': '{array.dtype.str}', 'fortran_order': False, 'shape': {array.shape}, }}"
+    return text + " " * (63 - (10 + len(text)) % 64) + "\n"
+
+
+def npy(text, data, version=1, magic=b"\x93NUMPY"):
+    """A .npy file from its parts."""
+    size = struct.pack("<H" if version == 1 else "<I", len(text))
+    return magic + bytes([version, 0]) + size + text.encode("latin-1") + data
+
+
+def damage(text, data):
+    """{label: .npy bytes} with one fault each, of an int64 [1,N] array."""
+    swaps = {"descr missing": ("'descr': '<i8', ", ""), "shape missing": ("'shape'", "'form'"),
+             "order missing": ("'fortran_order': False, ", ""), "big endian": ("<i8", ">i8"),
+             "object": ("<i8", "|O"), "text type": ("<i8", "<U8"),
+             "record": ("'<i8'", "[('a','<i8')]"),
+             "long descr": ("<i8", "<i8" * 20), "negative dim": ("(1,", "(-1,"),
+             "huge dim": ("(1,", f"({1 << 62},"), "overflowing dim": ("(1,", f"({'9' * 40},"),
+             "wrapping dims": ("(1,", f"({1 << 32}, {1 << 32},"), "float dim": ("(1,", "(1.0,"),
+             "rank 9": ("(1,", "(1, 1, 1, 1, 1, 1, 1, 1,"), "dim more": ("(1,", "(2,"),
+             "no closing brace": ("}", " "), "no opening brace": ("{", " "), "twice": (
+                 "'fortran_order'", "'descr': '<i8', 'fortran_order'"), "word order": (
+                 "False", "Maybe"), "code": ("False", "__import__('os')"), "list": ("(1,", "[1,"),
+             "text behind": ("}", "} junk"), "unknown key": ("'shape'", "'x': 1, 'shape'"),
+             "NUL": ("'shape'", "\0'shape'"), "no commas": (", ", "  ")}
+    damaged = {label: npy(text.replace(*swap), data) for label, swap in swaps.items()}
+    damaged.update({
+        "magic": npy(text, data, magic=b"\x93NUMPX"), "version 0": npy(text, data, 0),
+        "version 9": npy(text, data, 9), "one byte short": npy(text, data[:-1]),
+        "one byte long": npy(text, data + b"\0"), "no data": npy(text, b""),
+        "empty": b"", "magic only": b"\x93NUMPY", "zip": b"PK\x03\x04" + bytes(100),
+        "header length past the end": b"\x93NUMPY\1\0\xff\xff" + text.encode() + data,
+        "header length 0": b"\x93NUMPY\1\0\0\0" + text.encode() + data,
+        "header of 4 GiB": b"\x93NUMPY\2\0\xff\xff\xff\xff" + text.encode() + data})
+    return damaged
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""`gqac equiv` on every test model: splits, batches and threads change no bit.
+
+    python test/python/test_equiv.py        GQAC_TEST_FULL=1 for the whole of it
+
+The default tier is a fixed sample. The long tier takes all 2-splits and 200 random plans of 100
+tokens on one, two, three and five threads, alone and in a ragged batch of three, and 64 2-splits of
+600 tokens on two models.
+"""
+
+import random
+import sys
+import unittest
+
+import harness
+from harness import Case, FULL, model, read_ids, write_ids
+
+MODELS = sorted(harness.TOLERANCE)
+SECONDS = 3000 if FULL else 120
+# At and around what 100 tokens cross: one token, tile 64, Phi-3's threshold, the end.
+SAMPLE = (1, 63, 64, 65, 99)
+
+
+class Equiv(Case):
+    """No differing bit, and something compared."""
+
+    def equal(self, name, *flags):
+        """One run of equiv that must find nothing; gives its JSON."""
+        result = self.good("equiv", model(name), "--format", "json", "-q", *flags,
+                           seconds=SECONDS)
+        found = result.json()
+        self.assertEqual(found["differing"], 0, str(result))
+        self.assertGreater(found["compared"], 0, str(result))
+        self.assertEqual(found["plans"], found["planned"], str(result))
+        self.assertNotIn("first", found, str(result))
+        self.assertEqual(found["mixing"], [], str(result))
+        return found
+
+    def sample(self, name):
+        """The fixed sample of the default tier."""
+        self.equal(name, "--tokens", 100, "--splits", "random:8", "--batch", 3, "--threads", "2")
+        self.equal(name, "--tokens", 100, "--splits", "random:2", "--threads", "1,5")
+        for at in SAMPLE[MODELS.index(name) % 2::2]:
+            self.equal(name, "--tokens", 100, "--splits", str(at), "--threads", "3")
+        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "prefix", "--batch", 3)
+        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "decode")
+
+    def whole(self, name):
+        """100 tokens, every 2-split and token by token, random plans, batches, threads."""
+        for batch in (1, 3):
+            for splits in ("all", "random:200"):
+                found = self.equal(name, "--tokens", 100, "--splits", splits, "--batch", batch,
+                                   "--threads", "1,2,3,5")
+                self.assertGreaterEqual(found["planned"], 4 * 99)
+        for via in ("decode", "prefix"):
+            self.equal(name, "--tokens", 100, "--splits", "all", "--via", via, "--threads", "2")
+
+    def test_ids_file(self):
+        """--ids takes the tokens of a file, and the made ones are as many as asked for."""
+        ids = model("llama").parent / "ref" / "ids.txt"
+        found = self.equal("llama", "--ids", ids, "--splits", "9,15")
+        self.assertEqual(found["tokens"], len(read_ids(ids)))
+        self.assertEqual(self.equal("llama", "--tokens", 12)["tokens"], 12)
+
+    def test_all_counts_plans(self):
+        """`all` is every 2-split, the whole and token by token."""
+        found = self.equal("llama", "--tokens", 9, "--splits", "all", "--threads", "1,2")
+        self.assertIn(found["planned"], (2 * 9, 2 * 10))
+
+    def test_one_token(self):
+        """A single token has nothing to split, and is still compared."""
+        self.equal("llama", "--tokens", 1, "--batch", 3)
+
+    def test_phi3_both_tables(self):
+        """Below and above the LongRoPE threshold of 64 tokens."""
+        self.equal("phi3", "--tokens", 40, "--splits", "all" if FULL else "random:6", "--batch", 3)
+        self.equal("phi3", "--tokens", 64, "--splits", "9,31")
+        self.equal("phi3", "--tokens", 65, "--splits", "9,31")
+
+    def test_phi3_score_crosses(self):
+        """A sequence that is opened with its final length may cross the threshold in pieces."""
+        ids = model("phi3").parent / "ref" / "ids_long.txt"
+        for splits in (None, "40,40", "64", "65", "1,63,1,35"):
+            out = self.dir / f"{splits}.npy"
+            flags = ("--splits", splits) if splits else ()
+            self.good("score", model("phi3"), "--ids", ids, "--logits", out, *flags)
+            self.assertEqual(out.read_bytes(), (self.dir / "None.npy").read_bytes(), splits)
+
+    @unittest.skipUnless(FULL, "long tier")
+    def test_600_tokens(self):
+        """600 tokens cross nine key tiles and a split; 64 2-splits each."""
+        draw = random.Random(600)
+        for name in ("llama", "gemma2"):
+            ids = model(name).parent / "ref" / "ids600.txt"
+            cuts = {1, 63, 64, 65, 128, 511, 512, 513, 575, 576, 577, 599}
+            cuts.update(draw.sample(sorted(set(range(1, 600)) - cuts), 64 - len(cuts)))
+            for at in sorted(cuts):
+                with self.subTest(name=name, at=at):
+                    self.equal(name, "--ids", ids, "--splits", str(at), "--threads", "2")
+            self.equal(name, "--ids", ids, "--splits", "random:4", "--batch", 3,
+                       "--threads", "1,2,3,5")
+
+    def test_short_tail(self):
+        """Ids of a file, cut so that the last call has one token, alone and in a batch."""
+        ids = read_ids(model("llama").parent / "ref" / "ids.txt")
+        path = write_ids(self.dir / "ids.txt", ids[:33])
+        for batch in (1, 3):
+            self.equal("llama", "--ids", path, "--splits", "32", "--batch", batch)
+
+
+def add_models():
+    """One method for each model."""
+    for name in MODELS:
+        def test(self, name=name):
+            (self.whole if FULL else self.sample)(name)
+        test.__doc__ = f"{name}: 100 tokens"
+        setattr(Equiv, f"test model {name}", test)
+
+
+add_models()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

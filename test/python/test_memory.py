@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""A model with 1.5 GB of inline weights is never held twice: peak memory < file size + 200 MB.
+
+    GQAC_TEST_FULL=1 python test/python/test_memory.py      (writes and deletes 1.5 GB under TMPDIR)
+
+The file is written by hand, field by field, so that this test needs no memory either.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import harness
+from harness import Case, FULL, SANITIZED, gqac
+
+LAYERS = 6
+WIDTH = 8192  # of a [WIDTH, WIDTH] fp32 weight: 256 MiB
+SLACK = 200 * 1000 * 1000
+SMALL = 512
+
+
+def varint(value):
+    """Base-128 number."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes(out) + bytes([value])
+
+
+def number(field, value):
+    """A varint field."""
+    return varint(field << 3) + varint(value)
+
+
+def message(field, *parts):
+    """A length-delimited field; parts are bytes or text."""
+    body = b"".join(p.encode() if isinstance(p, str) else p for p in parts)
+    return varint(field << 3 | 2) + varint(len(body)) + body
+
+
+def value_info(field, name, width):
+    """ValueInfoProto of fp32 [batch, width]."""
+    shape = message(2, message(1, message(2, "batch")), message(1, number(1, width)))
+    return message(field, message(1, name), message(2, message(1, number(1, 1), shape)))
+
+
+def node(i):
+    """MatMul %x_i, %w_i → %x_{i+1}"""
+    return message(1, message(1, f"x{i}"), message(1, f"w{i}"), message(2, f"x{i + 1}"),
+                   message(3, f"matmul{i}"), message(4, "MatMul"))
+
+
+def weight_head(i, width):
+    """Everything of an initialiser but its data, with the length of the whole."""
+    head = number(1, width) + number(1, width) + number(2, 1) + message(8, f"w{i}")
+    data = 4 * width * width
+    head += varint(9 << 3 | 2) + varint(data)
+    return varint(5 << 3 | 2) + varint(len(head) + data) + head, data
+
+
+def write_model(path, layers, width):
+    """Streams the model to the file; gives its size."""
+    heads = [weight_head(i, width) for i in range(layers)]
+    first = b"".join(node(i) for i in range(layers)) + message(2, "large")
+    last = value_info(11, "x0", width) + value_info(12, f"x{layers}", width)
+    graph = len(first) + sum(len(h) + n for h, n in heads) + len(last)
+    block = os.urandom(1 << 20)
+    with open(path, "wb") as f:
+        f.write(number(1, 10) + message(8, message(1, ""), number(2, 17)))
+        f.write(varint(7 << 3 | 2) + varint(graph) + first)
+        for head, data in heads:
+            f.write(head)
+            for _ in range(data >> 20):
+                f.write(block)
+        f.write(last)
+        return f.tell()
+
+
+class Memory(Case):
+    """Peak memory of reading, and of nothing else."""
+
+    def peaks(self, layers, width):
+        """Run what only reads; every peak stays below size + SLACK."""
+        path = self.dir / "large.onnx"
+        size = write_model(path, layers, width)
+        runs = (("inspect", path, "--format", "json"),
+                ("compile", path, "--stop-after", "import", "--dump", "import"))
+        for args in runs:
+            result = self.check(gqac(*args, seconds=300), 0)
+            print(f"{args[0]}: file {size / 1e6:.0f} MB, peak {result.peak / 1e6:.0f} MB, "
+                  f"{result.seconds:.1f} s")
+            if not SANITIZED:
+                self.assertLess(result.peak, size + SLACK, str(result))
+            self.assertIn("MatMul", result.out)
+        path.unlink()
+
+    def test_small(self):
+        """The same with small weights: the writer above makes a valid model."""
+        self.peaks(LAYERS, SMALL)
+
+    @unittest.skipUnless(FULL and not SANITIZED, "long tier")
+    def test_large(self):
+        """1.5 GB of weights."""
+        room = shutil.disk_usage(tempfile.gettempdir()).free
+        if room < 4 << 30:
+            self.skipTest(f"{room >> 20} MiB free under {Path(tempfile.gettempdir())}")
+        self.peaks(LAYERS, WIDTH)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""`gqac test` over the node-test folders of the installed onnx package.
+
+    python test/python/test_node_data.py     (--show prints the verdicts that are not PASS)
+
+Nothing may FAIL but what node_expected_failures.txt names with its reason, and nothing named there
+may pass: the list only shrinks. node_passed_floor.txt holds how many passed when it was last
+written; fewer is a failure.
+"""
+
+import collections
+import os
+import sys
+import unittest
+from functools import cache
+from pathlib import Path
+
+import harness
+from harness import Case, gqac
+
+HERE = Path(__file__).resolve().parent
+ONNX_VERSION = "1.22.0"
+PASSED = ("PASS",)
+
+try:
+    import onnx
+    NODES = Path(os.path.dirname(onnx.__file__)) / "backend" / "test" / "data" / "node"
+except ImportError:
+    onnx, NODES = None, None
+
+
+def expected_failures():
+    """{folder: reason} of the committed list."""
+    lines = (HERE / "node_expected_failures.txt").read_text().splitlines()
+    rows = [line.split(None, 1) for line in lines if line.strip() and line[0] != "#"]
+    return {name: reason for name, reason in rows}
+
+
+def floor():
+    """The number of folders that must pass."""
+    return int((HERE / "node_passed_floor.txt").read_text())
+
+
+@cache
+def verdicts():
+    """({folder: (verdict, reason)}, the finished run)"""
+    result = gqac("test", NODES, "--format", "json", "-q", seconds=600)
+    rows = result.json()["tests"] if result.out else []
+    return {r["name"]: (r["verdict"], r["reason"]) for r in rows}, result
+
+
+@unittest.skipUnless(onnx, "the onnx package is not installed")
+class NodeData(Case):
+    """The verdicts of one run over everything."""
+
+    def test_every_folder_is_told(self):
+        """Each folder has a verdict; the summary agrees with the rows."""
+        rows, result = verdicts()
+        self.check(result, (0, 1))
+        self.assertEqual(set(rows), {p.parent.name for p in NODES.glob("*/model.onnx")})
+        counts = collections.Counter(v for v, _ in rows.values())
+        found = result.json()
+        self.assertEqual((counts["PASS"], counts["FAIL"], counts["SKIP"]),
+                         (found["passed"], found["failed"], found["skipped"]))
+        print(f"onnx {onnx.__version__}: {dict(counts)}")
+
+    def test_no_new_failure(self):
+        """A FAIL must be in the list."""
+        known = expected_failures()
+        new = {n: r for n, (v, r) in verdicts()[0].items() if v == "FAIL" and n not in known}
+        self.assertEqual(new, {})
+
+    def test_list_only_shrinks(self):
+        """What is listed still fails."""
+        rows = verdicts()[0]
+        stale = [n for n in expected_failures() if n in rows and rows[n][0] != "FAIL"]
+        self.assertEqual(stale, [])
+        self.assertTrue(all(expected_failures().values()), "every row has its reason")
+
+    def test_skips_have_reasons(self):
+        """SKIP says why, and names an op or a type."""
+        for name, (verdict, reason) in verdicts()[0].items():
+            if verdict == "SKIP":
+                self.assertTrue(reason, name)
+
+    def test_floor(self):
+        """As many pass as did before."""
+        if onnx.__version__ != ONNX_VERSION:
+            self.skipTest(f"the floor was counted on onnx {ONNX_VERSION}")
+        passed = sum(v in PASSED for v, _ in verdicts()[0].values())
+        self.assertGreaterEqual(passed, floor())
+
+    def test_attention_is_covered(self):
+        """Nothing of what this project is for hides behind a skip that nobody sees."""
+        rows = verdicts()[0]
+        told = collections.Counter(
+            v for n, (v, _) in rows.items() if n.startswith(("test_attention", "test_rotary")))
+        print("attention and rotary folders:", dict(told))
+
+    def test_table_output(self):
+        """One folder as text: a row and a summary."""
+        name = "test_add"
+        result = self.good("test", NODES / name)
+        self.assertEqual(result.out, f"PASS {name}\n1 passed, 0 failed, 0 skipped\n")
+
+
+def show():
+    """Print everything that did not pass, reasons counted."""
+    reasons = collections.Counter()
+    for name, (verdict, reason) in sorted(verdicts()[0].items()):
+        if verdict == "FAIL":
+            print(verdict, name, reason)
+        elif verdict == "SKIP":
+            reasons[reason] += 1
+    for reason, n in reasons.most_common():
+        print(f"{n:5} SKIP {reason}")
+
+
+if __name__ == "__main__":
+    if "--show" in sys.argv:
+        show()
+    else:
+        sys.exit(harness.main())

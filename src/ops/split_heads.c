@@ -13,7 +13,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (q < 1 || kv < 0 || q > INT32_MAX || kv > INT32_MAX)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "q = %lld and kv = %lld heads", (long long)q,
                 (long long)kv);
-    if ((kv > 0) != (ir_node_output(node, 1) || ir_node_output(node, 2)) && kv == 0)
+    if (kv == 0 && (ir_node_output(node, 1) || ir_node_output(node, 2)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "kv = 0 has one output");
     return GQAC_OK;
 }

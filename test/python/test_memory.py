@@ -14,44 +14,15 @@ import unittest
 from pathlib import Path
 
 import harness
-from harness import Case, FULL, SANITIZED, gqac
+from harness import Case, FULL, ROOT, SANITIZED, gqac
+
+sys.path.insert(0, str(ROOT / "test" / "corpus"))
+from wire import message, node, number, value_info, varint  # noqa: E402  (needs the path)
 
 LAYERS = 6
 WIDTH = 8192  # of a [WIDTH, WIDTH] fp32 weight: 256 MiB
 SLACK = 200 * 1000 * 1000
 SMALL = 512
-
-
-def varint(value):
-    """Base-128 number."""
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes(out) + bytes([value])
-
-
-def number(field, value):
-    """A varint field."""
-    return varint(field << 3) + varint(value)
-
-
-def message(field, *parts):
-    """A length-delimited field; parts are bytes or text."""
-    body = b"".join(p.encode() if isinstance(p, str) else p for p in parts)
-    return varint(field << 3 | 2) + varint(len(body)) + body
-
-
-def value_info(field, name, width):
-    """ValueInfoProto of fp32 [batch, width]."""
-    shape = message(2, message(1, message(2, "batch")), message(1, number(1, width)))
-    return message(field, message(1, name), message(2, message(1, number(1, 1), shape)))
-
-
-def node(i):
-    """MatMul %x_i, %w_i → %x_{i+1}"""
-    return message(1, message(1, f"x{i}"), message(1, f"w{i}"), message(2, f"x{i + 1}"),
-                   message(3, f"matmul{i}"), message(4, "MatMul"))
 
 
 def weight_head(i, width):
@@ -65,7 +36,9 @@ def weight_head(i, width):
 def write_model(path, layers, width):
     """Streams the model to the file; gives its size."""
     heads = [weight_head(i, width) for i in range(layers)]
-    first = b"".join(node(i) for i in range(layers)) + message(2, "large")
+    first = message(2, "large")
+    for i in range(layers):
+        first += node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"])
     last = value_info(11, "x0", width) + value_info(12, f"x{layers}", width)
     graph = len(first) + sum(len(h) + n for h, n in heads) + len(last)
     block = os.urandom(1 << 20)

@@ -84,15 +84,17 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(find_mixing(m->module, m->arena, &mixing, &n_mixing, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
-    GQAC_TRY(
-        program_create(m->arena, m->module, context.target, o->math, o->stateless, program, diag));
-    (*program)->mixing = mixing;
-    (*program)->n_mixing = n_mixing;
-    (*program)->backing = load_backing(m, &(*program)->release, diag);
-    if ((*program)->backing)
-        return GQAC_OK;
-    kv_pool_free((*program)->pool);
-    return GQAC_NO_MEMORY;
+    gqac_program *p = NULL;
+    GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
+    p->mixing = mixing;
+    p->n_mixing = n_mixing;
+    p->backing = load_backing(m, &p->release, diag);
+    if (!p->backing) {
+        kv_pool_free(p->pool);
+        return GQAC_NO_MEMORY;
+    }
+    *program = p;
+    return GQAC_OK;
 }
 
 gqac_status gqac_program_open(const char *model, const gqac_options *options,

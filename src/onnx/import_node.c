@@ -88,9 +88,6 @@ static gqac_status build(onnx_scope *scope, const Onnx__NodeProto *proto, const 
     if (!node)
         return onnx_oom(im);
     ir_node_insert(node, NULL);
-    for (size_t i = 0; i < proto->n_output; i++)
-        if (node->outputs[i])
-            set_output(scope, proto->output[i], node->outputs[i]);
     *out = node;
     return GQAC_OK;
 }
@@ -251,7 +248,13 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
     ir_node *built = NULL;
     GQAC_TRY(build(scope, node, op, &built));
     *placed = true;
-    return complete(scope, node, op, built, opset);
+    ir_value **outputs = built->outputs; /* the upgrade may have fewer */
+    GQAC_TRY(complete(scope, node, op, built, opset));
+    /* Only now: nested graphs may use the names of the node's own outputs. */
+    for (size_t i = 0; i < node->n_output; i++)
+        if (outputs[i])
+            set_output(scope, node->output[i], outputs[i]);
+    return GQAC_OK;
 }
 
 gqac_status onnx_import_node(onnx_scope *scope, const Onnx__NodeProto *node) {

@@ -2,10 +2,6 @@
  * Source: ONNX operator spec. The result types are what both branches agree on. */
 #include "ops/shared.h"
 
-#include <string.h>
-
-#include "base/alloc.h"
-
 static const ir_graph *branch(const ir_node *node, bool condition) {
     return ir_attr_get(node, condition ? "then_branch" : "else_branch")->graph;
 }
@@ -54,30 +50,13 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status run_branch(op_call *call, const ir_graph *graph, gqac_tensor *results) {
-    GQAC_TRY(call->run_graph(call, graph, 0, NULL, results));
-    for (int i = 0; i < call->node->n_outputs; i++) {
-        if (!call->node->outputs[i])
-            continue;
-        GQAC_TRY(op_output_like(call, i, results[i].dtype, &results[i]));
-        size_t bytes = gqac_tensor_bytes(&results[i]);
-        if (bytes > 0)
-            memcpy(call->out[i].data, results[i].data, bytes);
-    }
-    return GQAC_OK;
-}
-
+/* The outputs are the branch's results themselves: nothing is copied. */
 static gqac_status eval(op_call *call) {
     int64_t condition;
     GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(op_want(call, 0, GQAC_BOOL));
     GQAC_TRY(op_int(call, 0, &condition));
-    gqac_tensor *results = gqac_calloc((size_t)call->node->n_outputs, sizeof *results);
-    if (!results)
-        return gqac_diag_oom(call->diag, "results of a branch");
-    gqac_status status = run_branch(call, branch(call->node, condition != 0), results);
-    gqac_free(results);
-    return status;
+    return call->run_graph(call, branch(call->node, condition != 0), 0, NULL, call->out);
 }
 
 static const ir_attr_spec attrs[] = {

@@ -34,7 +34,8 @@ typedef struct op_call {
      * Also for outputs that are not wanted (node->outputs[index] NULL): then it is scratch. */
     gqac_status (*alloc)(struct op_call *call, int index, gqac_dtype dtype, int rank,
                          const int64_t *dims);
-    /* Runs a nested graph (If, Loop) and stores views of its results. */
+    /* Runs a nested graph (If, Loop) and stores views of its results, which live until it runs
+     * again: an output may be such a view. */
     gqac_status (*run_graph)(struct op_call *call, const ir_graph *graph, int n_args,
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */

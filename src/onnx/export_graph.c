@@ -267,7 +267,7 @@ gqac_status export_graph(exporter *ex, const ir_graph *graph, Onnx__GraphProto *
         nodes++;
     if (!proto)
         return export_oom(ex);
-    proto->name = text_of(graph->name);
+    proto->name = text_of(*graph->name ? graph->name : "graph"); /* ONNX wants a name */
     proto->node = GQAC_ARENA_ARRAY(ex->arena, Onnx__NodeProto *, nodes);
     proto->initializer =
         GQAC_ARENA_ARRAY(ex->arena, Onnx__TensorProto *, (size_t)graph->n_constants);

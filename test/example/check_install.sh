@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
 # Installs the library and builds the example against it, through pkg-config and find_package.
 set -euo pipefail
+if [ "${GQAC_SANITIZED:-0}" != 0 ]; then
+  echo "a sanitizer build cannot be linked into a program without its run time"
+  exit 77
+fi
 model="$GQAC_SOURCE_DIR/test/models/llama/model.onnx"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -442,6 +442,45 @@ static void test_allocations(void) {
     }
 }
 
+/* ---- mutations ---------------------------------------------------------------------------------
+ */
+
+static uint64_t random_state = 0x2545F4914F6CDD1D;
+
+static size_t random_below(size_t n) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (size_t)(random_state >> 33) % n;
+}
+
+/* Files that pass the pre-scan with wrong contents: every one is taken or refused, and what is
+ * taken passes the verifier. */
+static void test_mutations(void) {
+    float data[40] = {2.0f};
+    int runs = unit_full() ? 500000 : 10000, taken = 0, refused = 0;
+    wire_write("v.bin", data, sizeof data);
+    gqac_str model = rich_model();
+    for (int i = 0; i < runs; i++) {
+        gqac_str copy = {0};
+        gqac_str_append_n(&copy, model.text, model.length);
+        for (size_t k = 1 + random_below(3); k > 0; k--) {
+            char *at = copy.text + random_below(copy.length);
+            int other = random_below(2) ? (int)random_below(256) : *at ^ 1 << random_below(8);
+            *at = (char)other;
+        }
+        wire_import *import = wire_import_model(copy, NULL);
+        gqac_status status = import->status;
+        CU_ASSERT(gqac_status_exit_code(status) == 3 || status == GQAC_OK);
+        CU_ASSERT(status != GQAC_OK || ir_verify(import->module, &import->diag) == GQAC_OK);
+        taken += status == GQAC_OK;
+        refused += status != GQAC_OK;
+        wire_import_free(import);
+    }
+    gqac_str_free(&model);
+    CU_ASSERT(taken > 0 && refused > 0);
+}
+
 int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"model", test_model},
@@ -456,6 +495,7 @@ int main(int argc, char **argv) {
         {"nested", test_nested},
         {"captures", test_captures},
         {"allocations", test_allocations},
+        {"mutations", test_mutations},
     };
     int code = unit_run("onnx_import", cases, sizeof cases / sizeof *cases, argc, argv);
     wire_clean();

@@ -250,7 +250,7 @@ class Output(Case):
 
     def test_equiv_budget(self):
         """A budget ends the run with what was reached."""
-        found = self.good("equiv", LLAMA, "--tokens", 100, "--splits", "all", "--threads",
+        found = self.good("equiv", LLAMA, "--tokens", 600, "--splits", "all", "--threads",
                           "1,2,3,5", "--budget", "1s", "--format", "json").json()
         self.assertLess(found["plans"], found["planned"])
         self.assertEqual(found["differing"], 0)

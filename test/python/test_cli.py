@@ -6,7 +6,6 @@
 Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_bad_files.py.
 """
 
-import json
 import shutil
 import struct
 import sys

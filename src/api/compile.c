@@ -185,8 +185,10 @@ static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const 
     }
     GQAC_TRY(
         run_passes(&context, o, kind == GQAC_EMIT_ONNX && !o->stop_after ? "tidy" : o->stop_after));
-    if (kind == GQAC_EMIT_ONNX)
+    if (kind == GQAC_EMIT_ONNX) {
+        GQAC_TRY(pass_standardise(&context));
         return onnx_export(m->module, path, diag);
+    }
     return kind == GQAC_EMIT_TEXT ? write_text(m->module, path, diag) : GQAC_OK;
 }
 

@@ -1,6 +1,6 @@
-/* Private to src/ir: an open-addressing hash table of pointers, in an arena.
+/* An open-addressing hash table of pointers, in an arena.
  *
- * It serves the interned dimensions, the names of a module and the sets of the verifier. Nothing
+ * It serves whoever looks up structure by hash: dimensions, names, equal nodes, weights. Nothing
  * iterates over a table, so its seed (an address) never shows in any output; the seed keeps hostile
  * models from choosing names that collide. Items are never removed. */
 #ifndef GQAC_IR_TABLE_H

@@ -202,7 +202,7 @@ static gqac_status export_node(exporter *ex, const ir_node *node, Onnx__NodeProt
         new_node(ex, node->op->name, node->op->domain, (size_t)n_inputs, (size_t)n_outputs);
     if (!proto)
         return export_oom(ex);
-    proto->name = node->name && *node->name ? text_of(node->name) : NULL;
+    proto->name = node->name ? text_of(export_node_name(ex, node->name)) : NULL;
     for (int i = 0; i < n_inputs; i++) {
         const ir_value *value = node->inputs[i].value;
         proto->input[i] = text_of(value ? export_name(ex, value) : "");

@@ -37,6 +37,13 @@ const char *export_fresh(exporter *ex, const char *wanted) {
     return text && take(ex, text) == GQAC_OK ? text : NULL;
 }
 
+const char *export_node_name(exporter *ex, const char *name) {
+    const uint64_t hash = ir_hash_bytes(ex->nodes.seed, name, strlen(name));
+    if (!*name || ir_table_find(&ex->nodes, hash, same_text, name))
+        return NULL;
+    return ir_table_add(&ex->nodes, hash, (void *)(uintptr_t)name) ? name : NULL;
+}
+
 static gqac_status set_label(exporter *ex, const ir_value *value, const char *text) {
     label *own = GQAC_ARENA_NEW(ex->arena, label);
     if (!own || !ir_table_add(&ex->labels, hash_of(ex, value), own))
@@ -84,6 +91,7 @@ gqac_status export_names(exporter *ex) {
     ir_graph *graph = ex->module->graph;
     ir_table_init(&ex->labels, ex->arena);
     ir_table_init(&ex->taken, ex->arena);
+    ir_table_init(&ex->nodes, ex->arena);
     for (int i = 0; i < graph->n_inputs; i++)
         GQAC_TRY(name_value(ex, graph->inputs[i]));
     for (int i = 0; i < graph->ret->n_inputs; i++) {

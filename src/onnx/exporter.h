@@ -21,7 +21,8 @@ typedef struct exporter {
     const ir_module *module;
     gqac_diag *diag;
     ir_table labels;   /* names of values that differ from their own, by value */
-    ir_table taken;    /* names in use, by text */
+    ir_table taken;    /* names of values in use, by text */
+    ir_table nodes;    /* names of nodes in use, by text */
     int64_t opset;     /* of the default domain */
     size_t data_bytes; /* of all constants */
     bool external;     /* large tensors go to a file of their own */
@@ -36,6 +37,8 @@ gqac_status export_oom(exporter *ex);
  * names the graph gives them; whoever is in the way gets a suffix. */
 gqac_status export_names(exporter *ex);
 const char *export_name(const exporter *ex, const ir_value *value);
+/* The name of a node in the file: its own, but NULL when another node has it already. */
+const char *export_node_name(exporter *ex, const char *name);
 /* A name nobody has; NULL: no memory. */
 const char *export_fresh(exporter *ex, const char *wanted);
 

@@ -26,7 +26,12 @@ static gqac_status count_work(onnx_scope *scope, const Onnx__NodeProto *node) {
     if (++im->nodes > ONNX_MAX_NODES || im->work > ONNX_MAX_WORK)
         GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d nodes, or %d operands, after inlining",
                   ONNX_MAX_NODES, ONNX_MAX_WORK);
-    return scope->call ? GQAC_OK : onnx_tally_node(im, node);
+    if (!scope->call)
+        return onnx_tally_node(im, node);
+    if (++im->inlined > ONNX_MAX_INLINED)
+        GQAC_FAIL(im->diag, GQAC_LIMIT, "more than %d nodes come from calls of functions",
+                  ONNX_MAX_INLINED);
+    return GQAC_OK;
 }
 
 /* ---- inputs and outputs -------------------------------------------------- */

@@ -63,7 +63,7 @@ typedef struct importer {
     onnx_tally *tally;
     onnx_report *report;
     gqac_diag *diag; /* never NULL */
-    int64_t nodes, work;
+    int64_t nodes, work, inlined;
 } importer;
 
 /* A function being inlined. */

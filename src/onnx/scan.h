@@ -22,6 +22,7 @@ enum {
     ONNX_MAX_DEPTH = 100,            /* messages in each other, the outermost is 1 */
     ONNX_MAX_GRAPH_DEPTH = 16,       /* graphs in the main graph */
     ONNX_MAX_NODES = 1000000,        /* in the whole file, and again after inlining */
+    ONNX_MAX_INLINED = 32768,        /* nodes of function bodies, counted at every call */
     ONNX_MAX_INITIALIZERS = 1000000, /* in the whole file */
     ONNX_MAX_FUNCTIONS = 10000,
     ONNX_MAX_OPERANDS = 4096, /* inputs and outputs of a node or function */

@@ -63,6 +63,9 @@ typedef struct gqac_op {
      * place (e.g. attribute axes → input). `raw` gives the attributes as the file has them: also
      * those the schema does not know. NULL: the versions this row speaks for read alike. */
     gqac_status (*upgrade)(ir_builder *b, ir_node *node, int opset, const struct op_raw_attrs *raw);
+    /* Ops of the ONNX dialects that are in no standard (and no checker knows): builds the same from
+     * standard ops, for export; false when the node needs what those cannot say. Else NULL. */
+    bool (*standard)(ir_builder *b, ir_node *node, ir_value **results);
     /* --math exact: sets the attributes for which eval computes in fp32. NULL: it always does. */
     void (*make_exact)(ir_node *node);
     /* For schema.rows == IR_ROWS_SHAPE: does this node mix rows? NULL: it does not. */

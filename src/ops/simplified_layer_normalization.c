@@ -12,6 +12,31 @@ static gqac_status eval(op_call *call) {
     return norm_eval(call, &kind);
 }
 
+static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
+    ir_node *node = op_build(b, "", "Cast", 1, &x, 1);
+    ir_attr_set_dtype(node, "to", to);
+    return ir_build_result(b, node, 0);
+}
+
+/* RMSNormalization rounds before it scales; around it in fp32 there is one rounding, as here. */
+static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
+    const gqac_dtype dtype = op_in_type(node, 0).dtype;
+    ir_value *in[2] = {ir_node_input(node, 0), ir_node_input(node, 1)};
+    const ir_value *inverse = ir_node_output(node, 1);
+    const bool wide = dtype == GQAC_F32;
+    if ((inverse && !ir_value_unused(inverse)) || dtype == GQAC_NONE || dtype == GQAC_F64)
+        return false;
+    for (int i = 0; i < 2 && !wide; i++)
+        in[i] = cast(b, in[i], GQAC_F32);
+    ir_node *norm = op_build(b, "", "RMSNormalization", 2, in, 1);
+    ir_attr_set_int(norm, "axis", ir_attr_int(node, "axis"));
+    ir_attr_set_float(norm, "epsilon", ir_attr_float(node, "epsilon"));
+    results[0] = ir_build_result(b, norm, 0);
+    if (!wide)
+        results[0] = cast(b, results[0], dtype);
+    return true;
+}
+
 const gqac_op gqac_op_simplified_layer_normalization = {
     .schema = {.name = "SimplifiedLayerNormalization",
                .domain = "",
@@ -24,5 +49,6 @@ const gqac_op gqac_op_simplified_layer_normalization = {
     .infer = infer,
     .verify = norm_verify,
     .eval = eval,
+    .standard = standard,
     .mixes = norm_mixes,
 };

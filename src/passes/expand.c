@@ -39,20 +39,31 @@ static gqac_status take_over(pass_context *context, const ir_node *node, ir_valu
     return GQAC_OK;
 }
 
-gqac_status pass_expand_node(pass_context *context, ir_node *node) {
+static bool expand_by_row(ir_builder *b, ir_node *node, const pass_context *context,
+                          ir_value **results) {
+    op_of(node)->expand(b, node, &context->options, results);
+    return true;
+}
+
+static bool standardise_by_row(ir_builder *b, ir_node *node, const pass_context *context,
+                               ir_value **results) {
+    (void)context;
+    return op_of(node)->standard(b, node, results);
+}
+
+/* Replaces the node by what `build` makes before it; leaves it when that gives false. */
+static gqac_status replace_node(pass_context *context, ir_node *node,
+                                bool (*build)(ir_builder *, ir_node *, const pass_context *,
+                                              ir_value **)) {
     char name[128];
-    if (!op_of(node)->expand)
-        return pass_fail(node, context->diag, GQAC_UNSUPPORTED,
-                         "target %s has no kernel for %s, and it cannot be expanded",
-                         context->target ? context->target->name : "?",
-                         pass_op_name(node, name, sizeof name));
     ir_value **results =
         GQAC_ARENA_ARRAY(context->module->arena, ir_value *, (size_t)node->n_outputs);
     if (!results)
         return gqac_diag_oom(context->diag, "an expansion");
     ir_builder b = {.graph = node->graph, .before = node, .diag = context->diag};
     ir_node *prev = node->prev;
-    op_of(node)->expand(&b, node, &context->options, results);
+    if (!build(&b, node, context, results))
+        return GQAC_OK;
     if (b.status != GQAC_OK) {
         if (context->diag && !context->diag->where[0])
             gqac_diag_where(context->diag, "node '%s' (%s)", node->name ? node->name : "",
@@ -64,6 +75,24 @@ gqac_status pass_expand_node(pass_context *context, ir_node *node) {
     ir_node_remove(node);
     context->changed++;
     return GQAC_OK;
+}
+
+gqac_status pass_expand_node(pass_context *context, ir_node *node) {
+    char name[128];
+    if (!op_of(node)->expand)
+        return pass_fail(node, context->diag, GQAC_UNSUPPORTED,
+                         "target %s has no kernel for %s, and it cannot be expanded",
+                         context->target ? context->target->name : "?",
+                         pass_op_name(node, name, sizeof name));
+    return replace_node(context, node, expand_by_row);
+}
+
+static gqac_status standardise_node(void *arg, ir_node *node) {
+    return op_of(node)->standard ? replace_node(arg, node, standardise_by_row) : GQAC_OK;
+}
+
+gqac_status pass_standardise(pass_context *context) {
+    return ir_graph_walk(context->module->graph, standardise_node, context);
 }
 
 static gqac_status visit(void *arg, ir_node *node) {

@@ -49,6 +49,8 @@ extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_t
 void pass_sweep(ir_module *module);
 /* Expands one node one level by its own row and replaces it. */
 gqac_status pass_expand_node(pass_context *context, ir_node *node);
+/* Replaces ops that no ONNX standard knows by those that say the same, for export. */
+gqac_status pass_standardise(pass_context *context);
 
 /* Past/present pairs of an imported, tidied or lowered graph, in the order of the graph inputs: an
  * input "past_X" of a node whose output "present_X" is a graph result, and, for attention spelt out

@@ -232,7 +232,7 @@ static void test_depth(void) {
     TAKEN(chain(64, 1));
     LIMIT(chain(65, 1), "64");
     TAKEN(chain(8, 2));
-    LIMIT(chain(60, 2), "after inlining"); /* 2^60 nodes */
+    LIMIT(chain(60, 2), "calls of functions"); /* 2^60 nodes */
 }
 
 /* Nested graphs of all inlined functions count together. */

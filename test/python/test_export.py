@@ -19,9 +19,6 @@ import harness
 import ortref
 from harness import Case, TOLERANCE, gqac, model
 
-# Lives in ONNX's domain without being ONNX's; ONNX Runtime knows it.
-NOT_STANDARD = {"SimplifiedLayerNormalization"}
-
 
 def session(path):
     """ONNX Runtime without its own rewriting."""
@@ -59,9 +56,7 @@ class Exported(Case):
         out = self.dir / "out.onnx"
         self.good("compile", path, "-o", out, "--emit", "onnx", "--stop-after", "tidy")
         made = onnx.load(out)
-        ops = {n.op_type for n in made.graph.node if n.domain == ""}
-        if not ops & NOT_STANDARD:
-            onnx.checker.check_model(str(out), full_check=True)
+        onnx.checker.check_model(str(out), full_check=True)
         domains = [o.domain for o in made.opset_import]
         self.assertEqual(len(domains), len(set(domains)))
         self.assertLessEqual({n.domain for n in made.graph.node}, set(domains))
@@ -143,7 +138,12 @@ class Exported(Case):
 
 
 def add_model(name):
-    """A test for one exported language model: prefill, then a token."""
+    """A test for one exported language model: prefill, then a token.
+
+    In fp16 ONNX Runtime rounds inside its own norm where the exported one works in fp32.
+    """
+    limit = TOLERANCE[name] if "fp16" in name else 1e-6
+
     def test(self):
         path = model(name)
         ids = np.array(harness.read_ids(harness.MODELS / name / "ref" / "ids.txt")[:9])
@@ -151,7 +151,7 @@ def add_model(name):
         self.assertEqual(ports(theirs.session), ports(ours.session))
         ours.head_size = theirs.head_size
         for chunks in ([9], [8, 1]):
-            self.close(ours.score(ids, chunks), theirs.score(ids, chunks), 1e-6)
+            self.close(ours.score(ids, chunks), theirs.score(ids, chunks), limit)
     setattr(Exported, "test_" + name.replace("-", "_"), test)
 
 

@@ -1,0 +1,115 @@
+/* attend: y = softmax(scale * q k^T ...) v over given ranges of keys.
+ *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv], lo, hi i32 [B,S] -> y [B,S,Hq*Dv]; query head h
+ * reads key/value head h / G; query s sees the keys lo <= j < hi, others are never read. Order:
+ * scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins maximum and
+ * denominator). qk [B,Hq,S,T] fp32 shows one stage of it; the stages before the mask show every
+ * key, visible or not.
+ * A composite: what no kernel claims becomes the chain of ops built below. */
+#include "ops/attention.h"
+
+#include <math.h>
+
+enum { Q, K, V, LO, HI, MASK, SINK, N_INPUTS };
+enum { RAW, CAPPED, MASKED, PROBABILITIES };
+
+static const ir_attr_spec attrs[] = {
+    {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
+    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
+    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    float cap = ir_attr_float(node, "softcap");
+    int64_t stage = ir_attr_int(node, "qk_stage");
+    if (!isfinite(ir_attr_float(node, "scale")))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
+    if (!(cap >= 0) || !isfinite(cap))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "softcap = %g: 0 or a positive number",
+                (double)cap);
+    if (stage < RAW || stage > PROBABILITIES)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "qk_stage = %lld: 0 to 3", (long long)stage);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    for (int i = Q; i <= V; i++)
+        GQAC_TRY(attention_want_rank(node, i, 4, diag));
+    GQAC_TRY(op_check_same(node, Q, K, diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 3), op_in_dim(node, K, 3),
+                                "head size of the keys", diag));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(attention_same_dim(node, op_in_dim(node, V, i), op_in_dim(node, K, i),
+                                    "shape of the values", diag));
+    int64_t q_heads, kv_heads;
+    if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
+        ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
+        (kv_heads < 1 || q_heads % kv_heads != 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
+                (long long)q_heads, (long long)kv_heads);
+    const ir_dim *dims[3] = {
+        op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
+        ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
+    const ir_dim *qk[4] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 1), op_in_dim(node, Q, 2),
+                           op_in_dim(node, K, 2)};
+    GQAC_TRY(op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag));
+    return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
+}
+
+static ir_value *scores(ir_builder *b, const ir_node *node, ir_value *lo, ir_value *hi) {
+    ir_node *scores =
+        op_build(b, "gqac", "attention_scores", 4,
+                 (ir_value *[]){ir_node_input(node, Q), ir_node_input(node, K), lo, hi}, 1);
+    if (scores)
+        ir_attr_set_float(scores, "scale", ir_attr_float(node, "scale"));
+    return ir_build_result(b, scores, 0);
+}
+
+static ir_value *capped(ir_builder *b, const ir_node *node, ir_value *s) {
+    if (ir_attr_float(node, "softcap") == 0)
+        return s;
+    ir_node *cap = op_build(b, "gqac", "softcap", 1, &s, 1);
+    if (cap)
+        ir_attr_set_float(cap, "cap", ir_attr_float(node, "softcap"));
+    return ir_build_result(b, cap, 0);
+}
+
+/* Stages before the mask, of all keys. */
+static ir_value *unmasked(ir_builder *b, const ir_node *node) {
+    ir_node *all = op_build(b, "gqac", "key_range", 2,
+                            (ir_value *[]){ir_node_input(node, Q), ir_node_input(node, K)}, 2);
+    ir_value *s = scores(b, node, ir_build_result(b, all, 0), ir_build_result(b, all, 1));
+    return ir_attr_int(node, "qk_stage") == CAPPED ? capped(b, node, s) : s;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    int64_t stage = ir_attr_int(node, "qk_stage");
+    ir_value *in[N_INPUTS], *masked;
+    for (int i = 0; i < N_INPUTS; i++)
+        in[i] = ir_node_input(node, i);
+    ir_value *s = capped(b, node, scores(b, node, in[LO], in[HI]));
+    if (in[MASK])
+        s = op_build1(b, "gqac", "mask_scores", 2, (ir_value *[]){s, in[MASK]});
+    masked = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, in[LO], in[HI]});
+    s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){masked, in[SINK]});
+    results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], in[LO], in[HI]});
+    if (ir_node_output(node, 1))
+        results[1] = stage == PROBABILITIES ? s : stage == MASKED ? masked : unmasked(b, node);
+}
+
+const gqac_op gqac_op_attend = {
+    .schema = {.name = "attend",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "q k v lo hi mask? sink?",
+               .outputs = "y qk?",
+               .attrs = attrs,
+               .rows = IR_ROWS_STATE,
+               .doc = "attention of q [B,Hq,S,D] over the rows lo <= j < hi of k, v [B,Hkv,T,D]"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

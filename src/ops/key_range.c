@@ -1,0 +1,112 @@
+/* lo, hi i32 [B,S]: query s of batch row b sees the keys lo <= j < hi of the T rows of k.
+ *   position of the query  at = offset + s, offset = P, or valid[b] - S when aligned to the end
+ *   hi = min(T, valid[b], at + right + 1)    right -1: no such bound
+ *   lo = max(0, at - left)                   left -1: 0
+ * A query that sees nothing has lo = hi = 0. P is the number of rows of past (0 without). Causal
+ * attention has right = 0. Differs from visible_range in that queries and keys may differ in
+ * number: cross attention, and caches that are written by the model. */
+#include "ops/attention.h"
+
+enum { Q, K, PAST, VALID };
+
+static const ir_attr_spec attrs[] = {
+    {"left", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys before its own that a query sees; -1: all"},
+    {"right", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys behind its own that a query sees; -1: all"},
+    {"align_end", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: the last query stands at the last valid key"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    static const char *const names[] = {"left", "right"};
+    int64_t align = ir_attr_int(node, "align_end");
+    for (int i = 0; i < 2; i++) {
+        int64_t value = ir_attr_int(node, names[i]);
+        if (value < -1 || value > INT32_MAX)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s = %lld: -1 or a number of keys", names[i],
+                    (long long)value);
+    }
+    if (align != 0 && align != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = %lld: 0 or 1", (long long)align);
+    if (align && !ir_node_input(node, VALID))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 needs valid");
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    for (int i = Q; i <= PAST; i++)
+        GQAC_TRY(attention_want_rank(node, i, 4, diag));
+    GQAC_TRY(op_check_dtype(node, VALID, OP_INDICES, diag));
+    const ir_dim *dims[2] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 2)};
+    GQAC_TRY(op_set_type(node, 0, GQAC_I32, 2, dims, diag));
+    return op_set_type(node, 1, GQAC_I32, 2, dims, diag);
+}
+
+static bool mixes(const ir_node *node) {
+    return ir_attr_int(node, "right") != 0;
+}
+
+static gqac_status check(op_call *call, int64_t batch, int64_t keys) {
+    const gqac_tensor *valid = call->node->n_inputs > VALID ? call->in[VALID] : NULL;
+    if (!valid)
+        return GQAC_OK;
+    GQAC_TRY(op_want_set(call, VALID, OP_INDICES));
+    if (valid->rank != 1 || valid->dims[0] != batch)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "the numbers of valid keys must have the shape [%lld]", (long long)batch);
+    for (int64_t b = 0; b < batch; b++)
+        if (op_get_i64(valid, b) < 0 || op_get_i64(valid, b) > keys)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "batch row %lld has %lld valid keys of %lld", (long long)b,
+                    (long long)op_get_i64(valid, b), (long long)keys);
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    int64_t left = ir_attr_int(call->node, "left"), right = ir_attr_int(call->node, "right");
+    bool align = ir_attr_int(call->node, "align_end") == 1;
+    int n = call->node->n_inputs;
+    for (int i = Q; i <= PAST && i < n; i++)
+        if (i != PAST || call->in[PAST])
+            GQAC_TRY(attention_float(call, i, 4));
+    const gqac_tensor *past = n > PAST ? call->in[PAST] : NULL;
+    const gqac_tensor *valid = n > VALID ? call->in[VALID] : NULL;
+    int64_t dims[2] = {call->in[Q]->dims[0], call->in[Q]->dims[2]};
+    int64_t keys = call->in[K]->dims[2], before = past ? past->dims[2] : 0;
+    if (keys > INT32_MAX / 2 || dims[1] > INT32_MAX / 2 || before > keys)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "%lld queries, %lld keys, %lld of the past", (long long)dims[1], (long long)keys,
+                (long long)before);
+    GQAC_TRY(check(call, dims[0], keys));
+    GQAC_TRY(op_output(call, 0, GQAC_I32, 2, dims));
+    GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));
+    int32_t *lo = call->out[0].data, *hi = call->out[1].data;
+    for (int64_t i = 0; i < dims[0] * dims[1]; i++) {
+        int64_t end = valid ? op_get_i64(valid, i / dims[1]) : keys;
+        int64_t at = i % dims[1] + (align ? end - dims[1] : before);
+        int64_t first = left >= 0 && at > left ? at - left : 0;
+        if (right >= 0 && at + right + 1 < end)
+            end = at + right + 1;
+        lo[i] = first < end ? (int32_t)first : 0;
+        hi[i] = first < end ? (int32_t)end : 0;
+    }
+    return GQAC_OK;
+}
+
+const gqac_op gqac_op_key_range = {
+    .schema = {.name = "key_range",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "q k past? valid?",
+               .outputs = "lo hi",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "the keys lo <= j < hi of k [B,Hkv,T,D] that each query of q [B,Hq,S,D] "
+                      "sees, i32 [B,S]"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+    .mixes = mixes,
+};

@@ -1,0 +1,256 @@
+/* Attention of the standard (opset 23 to 25).
+ *   Q [B,S,Hq*D], K [B,L,Hkv*D], V [B,L,Hkv*Dv], or [B,H,S,D] each; past [B,Hkv,P,D]
+ *   -> Y as Q, present [B,Hkv,P+L,D], qk_matmul_output [B,Hq,S,P+L]
+ * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s with
+ * a cache that the model writes itself. The scale is applied once, to the scores. */
+#include "ops/attention.h"
+
+#include <math.h>
+
+enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, NONPAD, N_INPUTS };
+
+static const ir_attr_spec attrs[] = {
+    {"is_causal", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a query sees no key behind its own position"},
+    {"q_num_heads", IR_ATTR_INT, .doc = "query heads Hq of 3-D inputs"},
+    {"kv_num_heads", IR_ATTR_INT, .doc = "key/value heads Hkv of 3-D inputs"},
+    {"scale", IR_ATTR_FLOAT, .doc = "factor of the scores; 1/sqrt(D) when absent"},
+    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
+    {"softmax_precision", IR_ATTR_INT,
+     .doc = "1, 10 or 16 (f32, f16, bf16); the softmax is computed in f32"},
+    {"qk_matmul_output_mode", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
+    {"left_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys before its own that a query sees; -1: all"},
+    {"right_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "keys behind its own that a query sees; -1: all"},
+    {.name = NULL},
+};
+
+static bool has(const ir_node *node, int input) {
+    return ir_node_input(node, input) != NULL;
+}
+
+static gqac_status check_between(const ir_node *node, const char *name, int64_t least, int64_t most,
+                                 gqac_diag *diag) {
+    int64_t value = ir_attr_int(node, name);
+    if (ir_attr_is_set(node, name) && (value < least || value > most))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld to %lld", name,
+                (long long)value, (long long)least, (long long)most);
+    return GQAC_OK;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    float cap = ir_attr_float(node, "softcap"), scale = ir_attr_float(node, "scale");
+    int64_t precision = ir_attr_int(node, "softmax_precision");
+    GQAC_TRY(check_between(node, "is_causal", 0, 1, diag));
+    GQAC_TRY(check_between(node, "q_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(check_between(node, "kv_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(check_between(node, "qk_matmul_output_mode", 0, 3, diag));
+    GQAC_TRY(check_between(node, "left_window_size", -1, INT32_MAX, diag));
+    GQAC_TRY(check_between(node, "right_window_size", -1, INT32_MAX, diag));
+    if (!(cap >= 0) || !isfinite(cap))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute softcap = %g: 0 (off) or a positive number", (double)cap);
+    if (ir_attr_is_set(node, "scale") && !isfinite(scale))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
+                (double)scale);
+    if (ir_attr_is_set(node, "softmax_precision") && precision != 1 && precision != 10 &&
+        precision != 16)
+        OP_FAIL(node, diag, precision == 11 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
+                "attribute softmax_precision = %lld: only 1, 10 and 16 (f32, f16, bf16) are "
+                "supported",
+                (long long)precision);
+    if (has(node, PAST_KEY) != has(node, PAST_VALUE))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "inputs past_key and past_value must be both present or both absent");
+    if (has(node, PAST_KEY) && has(node, NONPAD))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "input nonpad_kv_seqlen is for a cache that the model writes: past_key and "
+                "past_value must be absent");
+    return GQAC_OK;
+}
+
+/* ---- infer --------------------------------------------------------------- */
+
+/* Axes of input i as [B,H,S,D]; entries are NULL when not known. */
+static void as_heads(const ir_node *node, int i, const ir_dim *dims[4]) {
+    int rank = op_in_type(node, i).rank;
+    for (int axis = 0; axis < 4; axis++)
+        dims[axis] = rank == 4 ? op_in_dim(node, i, axis) : NULL;
+    if (rank != 3)
+        return;
+    const char *name = i == Q ? "q_num_heads" : "kv_num_heads";
+    if (ir_attr_is_set(node, name))
+        dims[1] = ir_dim_const(op_dims(node), ir_attr_int(node, name));
+    dims[0] = op_in_dim(node, i, 0);
+    dims[2] = op_in_dim(node, i, 1);
+    dims[3] = dims[1] ? ir_dim_div_exact(op_dims(node), op_in_dim(node, i, 2), dims[1]) : NULL;
+}
+
+static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
+    static const int same[][2] = {{K, Q}, {PAST_KEY, K}, {PAST_VALUE, V}};
+    int64_t width;
+    for (int i = Q; i <= V; i++) {
+        int rank = op_in_type(node, i).rank;
+        GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
+        if (rank >= 0 && rank != 3 && rank != 4)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "an input of rank %d: 3 or 4", rank);
+        const char *name = i == Q ? "q_num_heads" : "kv_num_heads";
+        if (rank == 3 && !ir_attr_is_set(node, name))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a 3-D input needs the attribute %s", name);
+        if (rank == 3 && ir_dim_is_const(op_in_dim(node, i, 2), &width) &&
+            width % ir_attr_int(node, name) != 0)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns over %s = %lld", (long long)width,
+                    name, (long long)ir_attr_int(node, name));
+    }
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        GQAC_TRY(op_check_same(node, same[i][0], same[i][1], diag));
+    GQAC_TRY(op_check_dtype(node, MASK, OP_FLOATS | OP_BIT(BOOL), diag));
+    GQAC_TRY(op_check_dtype(node, NONPAD, OP_INDICES, diag));
+    GQAC_TRY(attention_want_rank(node, PAST_KEY, 4, diag));
+    GQAC_TRY(attention_want_rank(node, PAST_VALUE, 4, diag));
+    return attention_want_rank(node, NONPAD, 1, diag);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_dims *dims = op_dims(node);
+    const ir_dim *q[4], *kv[2][4];
+    GQAC_TRY(check_types(node, diag));
+    as_heads(node, Q, q);
+    for (int i = 0; i < 2; i++) {
+        as_heads(node, K + i, kv[i]);
+        if (has(node, PAST_KEY + i))
+            kv[i][2] = ir_dim_add(dims, kv[i][2], op_in_dim(node, PAST_KEY + i, 2));
+        GQAC_TRY(op_set_type(node, 1 + i, op_in_type(node, K + i).dtype, 4, kv[i], diag));
+    }
+    GQAC_TRY(attention_same_dim(node, kv[0][3], q[3], "head size of K", diag));
+    GQAC_TRY(attention_same_dim(node, kv[1][2], kv[0][2], "rows of V", diag));
+    const ir_dim *flat[3] = {q[0], q[2], ir_dim_mul(dims, q[1], kv[1][3])};
+    const ir_dim *heads[4] = {q[0], q[1], q[2], kv[1][3]}, *qk[4] = {q[0], q[1], q[2], kv[0][2]};
+    int rank = op_in_type(node, Q).rank;
+    gqac_dtype dtype = op_in_type(node, Q).dtype;
+    GQAC_TRY(op_set_type(node, 0, dtype, rank, rank == 3 ? flat : heads, diag));
+    return op_set_type(node, 3, dtype, 4, qk, diag);
+}
+
+/* ---- expand -------------------------------------------------------------- */
+
+static void refuse(ir_builder *b, const ir_node *node, const char *what) {
+    if (b->status == GQAC_OK)
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "%s", what);
+}
+
+static ir_value *split(ir_builder *b, ir_value *x, int64_t heads) {
+    ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
+    if (split)
+        ir_attr_set_int(split, "q", heads);
+    return ir_build_result(b, split, 0);
+}
+
+static ir_value *heads_of(ir_builder *b, const ir_node *node, int i) {
+    ir_value *x = ir_node_input(node, i);
+    int rank = op_in_type(node, i).rank;
+    if (rank < 0)
+        refuse(b, node, "the rank of Q, K or V is not known");
+    return rank == 3 ? split(b, x, ir_attr_int(node, i == Q ? "q_num_heads" : "kv_num_heads")) : x;
+}
+
+static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh) {
+    if (!past)
+        return fresh;
+    ir_node *concat = op_build(b, "", "Concat", 2, (ir_value *[]){past, fresh}, 1);
+    if (concat)
+        ir_attr_set_int(concat, "axis", 2);
+    return ir_build_result(b, concat, 0);
+}
+
+static ir_node *ranges(ir_builder *b, const ir_node *node, ir_value *q, ir_value *k) {
+    ir_value *nonpad = ir_node_input(node, NONPAD);
+    ir_node *range = op_build(b, "gqac", "key_range", 4,
+                              (ir_value *[]){q, k, ir_node_input(node, PAST_KEY), nonpad}, 2);
+    int64_t right = ir_attr_int(node, "right_window_size");
+    if (!range)
+        return NULL;
+    ir_attr_set_int(range, "left", ir_attr_int(node, "left_window_size"));
+    ir_attr_set_int(range, "right", ir_attr_int(node, "is_causal") ? 0 : right);
+    ir_attr_set_int(range, "align_end", nonpad != NULL);
+    return range;
+}
+
+static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype from, gqac_dtype to) {
+    if (from == to)
+        return x;
+    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", to);
+    return ir_build_result(b, cast, 0);
+}
+
+static float scale_of(ir_builder *b, const ir_node *node) {
+    const ir_dim *q[4];
+    int64_t size;
+    if (ir_attr_is_set(node, "scale"))
+        return ir_attr_float(node, "scale");
+    as_heads(node, Q, q);
+    if (ir_dim_is_const(q[3], &size) && size > 0)
+        return 1.0f / sqrtf((float)size);
+    refuse(b, node, "the head size is not constant and there is no scale");
+    return 1.0f;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    gqac_dtype dtype = op_in_type(node, Q).dtype;
+    const ir_dim *q_dims[4];
+    int64_t heads = 1;
+    float scale = scale_of(b, node);
+    ir_value *q = heads_of(b, node, Q);
+    ir_value *k = with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
+    ir_value *v = with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
+    ir_node *range = ranges(b, node, q, k);
+    bool wants_qk = ir_node_output(node, 3) != NULL;
+    ir_node *attend =
+        op_build(b, "gqac", "attend", 6,
+                 (ir_value *[]){q, k, v, ir_build_result(b, range, 0), ir_build_result(b, range, 1),
+                                ir_node_input(node, MASK)},
+                 wants_qk ? 2 : 1);
+    if (attend) {
+        ir_attr_set_float(attend, "scale", scale);
+        ir_attr_set_float(attend, "softcap", ir_attr_float(node, "softcap"));
+        ir_attr_set_int(attend, "qk_stage", ir_attr_int(node, "qk_matmul_output_mode"));
+    }
+    as_heads(node, Q, q_dims);
+    bool four = op_in_type(node, Q).rank == 4;
+    if (four && !ir_dim_is_const(q_dims[1], &heads))
+        refuse(b, node, "the number of query heads is not constant");
+    ir_value *y = cast(b, ir_build_result(b, attend, 0), op_in_type(node, V).dtype, dtype);
+    results[0] = four ? split(b, y, heads) : y;
+    if (node->n_outputs > 1)
+        results[1] = k;
+    if (node->n_outputs > 2)
+        results[2] = v;
+    if (wants_qk)
+        results[3] = cast(b, ir_build_result(b, attend, 1), GQAC_F32, dtype);
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "is_causal") && ir_attr_int(node, "right_window_size") != 0;
+}
+
+const gqac_op gqac_op_onnx_attention = {
+    .schema = {.name = "Attention",
+               .domain = "",
+               .since = 23,
+               .inputs = "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
+               .outputs = "Y present_key? present_value? qk_matmul_output?",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "attention of [B,S,H*D] or [B,H,S,D] with mask, past and windows"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .mixes = mixes,
+};

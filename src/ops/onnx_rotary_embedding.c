@@ -1,0 +1,152 @@
+/* RotaryEmbedding of the standard (opset 23): X [B,S,H*D] or [B,H,S,D] -> Y as X.
+ *   with position_ids [B,S]: cos_cache, sin_cache [M,R/2], read at the positions
+ *   without: cos_cache, sin_cache [B,S,R/2] hold the rows of their tokens already
+ * Lowered to rotary; gathered tables are one table of B*S rows, read in order. */
+#include "ops/attention.h"
+
+enum { X, COS, SIN, POSITION_IDS };
+
+static const ir_attr_spec attrs[] = {
+    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "heads of a 3-D input"},
+    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "channels that are rotated; 0: all"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
+    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    if (near != 0 && near != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute interleaved = %lld: 0 or 1",
+                (long long)near);
+    if (heads < 0 || heads > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld", (long long)heads);
+    if (width < 0 || width % 2 != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
+    return GQAC_OK;
+}
+
+static const ir_dim *head_size(const ir_node *node) {
+    int64_t heads = ir_attr_int(node, "num_heads");
+    int rank = op_in_type(node, X).rank;
+    if (rank == 4)
+        return op_in_dim(node, X, 3);
+    if (rank != 3 || heads < 1)
+        return NULL;
+    return ir_dim_div_exact(op_dims(node), op_in_dim(node, X, 2),
+                            ir_dim_const(op_dims(node), heads));
+}
+
+static gqac_status check_width(const ir_node *node, gqac_diag *diag) {
+    int64_t width = ir_attr_int(node, "rotary_embedding_dim"), half, size;
+    bool known = ir_dim_is_const(head_size(node), &size);
+    if (width == 0 && known)
+        width = size;
+    if (known && width > size)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute rotary_embedding_dim = %lld for a head of %lld channels",
+                (long long)width, (long long)size);
+    for (int i = COS; i <= SIN && width > 0; i++)
+        if (ir_dim_is_const(op_in_dim(node, i, -1), &half) && half != width / 2)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "%s of width %lld for %lld channels that are rotated",
+                    i == COS ? "cos_cache" : "sin_cache", (long long)half, (long long)width);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_type x = op_in_type(node, X);
+    int table = ir_node_input(node, POSITION_IDS) ? 2 : 3;
+    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
+    if (x.rank == 3 && ir_attr_int(node, "num_heads") < 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a 3-D input needs the attribute num_heads");
+    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(op_check_same(node, COS, X, diag));
+    GQAC_TRY(op_check_same(node, SIN, X, diag));
+    GQAC_TRY(attention_want_rank(node, COS, table, diag));
+    GQAC_TRY(attention_want_rank(node, SIN, table, diag));
+    GQAC_TRY(attention_want_rank(node, POSITION_IDS, 2, diag));
+    GQAC_TRY(op_check_dtype(node, POSITION_IDS, OP_INDICES, diag));
+    GQAC_TRY(check_width(node, diag));
+    return op_set_type_like(node, 0, x, diag);
+}
+
+/* ---- expand -------------------------------------------------------------- */
+
+static ir_value *reshape(ir_builder *b, ir_value *x, ir_value *shape) {
+    return op_build1(b, "", "Reshape", 2, (ir_value *[]){x, shape});
+}
+
+/* [B,S,R/2] to [B*S,R/2]. */
+static ir_value *as_table(ir_builder *b, const ir_node *node, int input) {
+    int64_t half;
+    if (!ir_dim_is_const(op_in_dim(node, input, 2), &half)) {
+        if (b->status == GQAC_OK)
+            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                                "the width of the gathered tables is not constant");
+        return NULL;
+    }
+    return reshape(b, ir_node_input(node, input), ir_build_i64s(b, 2, (int64_t[]){-1, half}));
+}
+
+/* 0 .. B*S-1 in the shape [B,S] that gathered tables start with. */
+static ir_value *own_rows(ir_builder *b, ir_value *tables) {
+    ir_node *node = op_build(b, "", "Shape", 1, &tables, 1);
+    if (node) {
+        ir_attr_set_int(node, "start", 0);
+        ir_attr_set_int(node, "end", 2);
+    }
+    ir_value *shape = ir_build_result(b, node, 0);
+    ir_node *product = op_build(b, "", "ReduceProd", 1, &shape, 1);
+    if (product)
+        ir_attr_set_int(product, "keepdims", 0);
+    ir_value *range = op_build1(
+        b, "", "Range", 3,
+        (ir_value *[]){ir_build_i64(b, 0), ir_build_result(b, product, 0), ir_build_i64(b, 1)});
+    return reshape(b, range, shape);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    int rank = op_in_type(node, X).rank;
+    ir_value *x = ir_node_input(node, X), *cos = ir_node_input(node, COS);
+    ir_value *sin = ir_node_input(node, SIN), *ids = ir_node_input(node, POSITION_IDS);
+    if (b->status == GQAC_OK && rank < 0)
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "the rank of the input is not known");
+    if (!ids) {
+        ids = own_rows(b, cos);
+        cos = as_table(b, node, COS);
+        sin = as_table(b, node, SIN);
+    }
+    if (rank == 3) {
+        ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
+        if (split)
+            ir_attr_set_int(split, "q", ir_attr_int(node, "num_heads"));
+        x = ir_build_result(b, split, 0);
+    }
+    ir_node *rotary =
+        op_build(b, "gqac", "rotary", 6, (ir_value *[]){x, cos, sin, NULL, NULL, ids}, 1);
+    if (rotary)
+        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
+    x = ir_build_result(b, rotary, 0);
+    results[0] = rank == 3 ? op_build1(b, "gqac", "merge_heads", 1, &x) : x;
+}
+
+const gqac_op gqac_op_onnx_rotary_embedding = {
+    .schema = {.name = "RotaryEmbedding",
+               .domain = "",
+               .since = 23,
+               .inputs = "X cos_cache sin_cache position_ids?",
+               .outputs = "Y",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "rotary embedding of [B,S,H*D] or [B,H,S,D] by tables or gathered rows"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

@@ -163,10 +163,11 @@ GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const 
                                           const gqac_tensor *tensors, gqac_diag *diag);
 
 /* Appends tokens to n different sequences in one call: counts[i] >= 1 ids of sequence i, all rows
- * of `tokens` one after another. Any mixture of lengths and pasts is allowed. positions may be
- * NULL; else positions[i] must equal the length of sequence i. New lengths become visible only when
- * the whole step succeeded: a failed step leaves every sequence as it was. OUT_OF_RANGE (ids,
- * positions, rope table), CAPACITY, RECOMPUTE (LongRoPE threshold). */
+ * of `tokens` one after another. Any mixture of lengths and pasts is allowed (one sequence a step
+ * when the model gives the last row of logits only). positions may be NULL; else positions[i] must
+ * equal the length of sequence i. New lengths become visible only when the whole step succeeded: a
+ * failed step leaves every sequence as it was. OUT_OF_RANGE (ids, positions, rope table), CAPACITY,
+ * RECOMPUTE (LongRoPE threshold). */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                                const int64_t *tokens, const int64_t *counts,
                                const int64_t *positions, gqac_diag *diag);
@@ -177,7 +178,8 @@ GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, in
                                           int64_t *vocabulary);
 
 /* Runs a stateless program once: the graph as exported. Inputs by name, all of them; outputs are
- * views owned by the context, valid until its next call; names NULL: all outputs in graph order.
+ * views, valid until the context's next call and as long as the inputs (an output may be an input);
+ * names NULL: all outputs in graph order.
  * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values). */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,

@@ -57,24 +57,10 @@ static gqac_status run_passes(pass_context *context, const gqac_options *o, cons
 
 /* ---- programs ------------------------------------------------------------ */
 
-/* Nodes of the tidied graph that mix rows, for `equiv` and `inspect`. */
-static gqac_status find_mixing(const ir_module *module, gqac_arena *arena, gqac_mixing **mixing,
-                               int *n, gqac_diag *diag) {
-    const ir_node **nodes = NULL;
-    GQAC_TRY(pass_check_invariance(module, arena, &nodes, n));
-    *mixing = GQAC_ARENA_ARRAY(arena, gqac_mixing, (size_t)*n + 1);
-    if (!*mixing)
-        return gqac_diag_oom(diag, "a list of nodes");
-    for (int i = 0; i < *n; i++)
-        (*mixing)[i] =
-            (gqac_mixing){.op = nodes[i]->op->name, .node = nodes[i]->name ? nodes[i]->name : ""};
-    return GQAC_OK;
-}
-
 static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program **program,
                                 gqac_diag *diag) {
     pass_context context;
-    gqac_mixing *mixing = NULL;
+    const gqac_mixing *mixing = NULL;
     int n_mixing = 0;
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
@@ -82,7 +68,7 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     /* rows are mixed by the model's own ops: those of the tidied graph */
     const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
-    GQAC_TRY(find_mixing(m->module, m->arena, &mixing, &n_mixing, diag));
+    GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));

@@ -127,19 +127,6 @@ static gqac_status fill_kv(info *x, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status fill_mixing(info *x, gqac_diag *diag) {
-    const ir_node **nodes = NULL;
-    gqac_arena *arena = x->model.arena;
-    GQAC_TRY(pass_check_invariance(x->model.module, arena, &nodes, &x->public.n_mixing));
-    gqac_mixing *list = GQAC_ARENA_ARRAY(arena, gqac_mixing, (size_t)x->public.n_mixing + 1);
-    if (!list)
-        return gqac_diag_oom(diag, "a list of nodes");
-    for (int i = 0; i < x->public.n_mixing; i++)
-        list[i] = (gqac_mixing){nodes[i]->op->name, nodes[i]->name ? nodes[i]->name : ""};
-    x->public.mixing = list;
-    return GQAC_OK;
-}
-
 static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *diag) {
     pass_context context;
     gqac_options o = *options;
@@ -155,7 +142,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     GQAC_TRY(gqac_pipeline_run(&context, &request));
     GQAC_TRY(fill_io(x, diag));
     GQAC_TRY(fill_kv(x, diag));
-    return fill_mixing(x, diag);
+    return load_mixing(&x->model, &x->public.mixing, &x->public.n_mixing, diag);
 }
 
 static void fill_meta(info *x) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "numerics/contract.h"
 
 void gqac_options_init(gqac_options *options) {
     *options = (gqac_options){.target = "ref", .math = "model", .seqlens_k = "total-1"};
@@ -109,6 +110,19 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     return b;
 }
 
+gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag) {
+    const ir_node **nodes = NULL;
+    GQAC_TRY(pass_check_invariance(model->module, model->arena, &nodes, n));
+    gqac_mixing *list = GQAC_ARENA_ARRAY(model->arena, gqac_mixing, (size_t)*n + 1);
+    if (!list)
+        return gqac_diag_oom(diag, "a list of nodes");
+    for (int i = 0; i < *n; i++)
+        list[i] =
+            (gqac_mixing){.op = nodes[i]->op->name, .node = nodes[i]->name ? nodes[i]->name : ""};
+    *mixing = list;
+    return GQAC_OK;
+}
+
 /* ---- options ------------------------------------------------------------- */
 
 static gqac_status choose(const char *flag, const char *value, const char *first,
@@ -143,11 +157,21 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
                     &context->options.cached_lengths, diag));
     context->options.legacy_window = options->legacy_window;
     if (model->meta.target) {
+        char profile[GQAC_PROFILE_SIZE];
         GQAC_TRY(same("--target", model->meta.target, options->target, diag));
         GQAC_TRY(same("--math", model->meta.math, options->math, diag));
         GQAC_TRY(same("--seqlens-k", model->meta.seqlens_k, options->seqlens_k, diag));
         GQAC_TRY(same("--legacy-window", model->meta.legacy_window,
                       options->legacy_window ? "1" : "0", diag));
+        gqac_numerics_profile(profile, options->target, options->math);
+        if (strcmp(profile, model->meta.profile) != 0) {
+            gqac_diag_set(diag, GQAC_INVALID_MODEL,
+                          "the artefact has the numerics profile %s, this gqac computes by %s",
+                          model->meta.profile, profile);
+            gqac_diag_rule(diag, "results of different profiles are never mixed");
+            gqac_diag_hint(diag, "compile the model again");
+            return GQAC_INVALID_MODEL;
+        }
     }
     return gqac_target_find(options->target, &context->target, diag);
 }

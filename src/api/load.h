@@ -27,6 +27,9 @@ void load_free(loaded *model);
 /* Moves arena, files and map to a program-like owner: see gqac_program.backing. */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
 
+/* Nodes of a tidied graph that mix rows, in the model's arena. */
+gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag);
+
 /* Checks option values and makes the pass context; model->meta is compared for artefacts. */
 gqac_status load_context(loaded *model, const gqac_options *options, pass_context *context,
                          gqac_diag *diag);

@@ -27,13 +27,6 @@ static inline bool gqac_add_i64(int64_t a, int64_t b, int64_t *out) {
     *out = r;
     return true;
 }
-static inline bool gqac_sub_i64(int64_t a, int64_t b, int64_t *out) {
-    int64_t r;
-    if (__builtin_sub_overflow(a, b, &r))
-        return false;
-    *out = r;
-    return true;
-}
 static inline bool gqac_mul_i64(int64_t a, int64_t b, int64_t *out) {
     int64_t r;
     if (__builtin_mul_overflow(a, b, &r))

@@ -17,9 +17,8 @@ typedef struct equiv_plan {
 typedef struct equiv_row {
     int64_t n;
     int64_t *ids;
-    float *logits;    /* [n,V] */
-    bool *has_logits; /* [n]: models with last-row logits give some only */
-    void **kv;        /* by pair: [heads,n,head_size] */
+    float *logits; /* [n,V] */
+    void **kv;     /* by pair: [heads,n,head_size] */
 } equiv_row;
 
 typedef struct equiv_first { /* the first differing value */

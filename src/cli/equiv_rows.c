@@ -100,9 +100,8 @@ static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *
     row->n = n;
     row->ids = calloc((size_t)n, sizeof *row->ids);
     row->logits = calloc((size_t)n * (size_t)e->vocabulary, sizeof *row->logits);
-    row->has_logits = calloc((size_t)n, sizeof *row->has_logits);
     row->kv = calloc((size_t)e->n_pairs + 1, sizeof *row->kv);
-    if (!row->ids || !row->logits || !row->has_logits || !row->kv)
+    if (!row->ids || !row->logits || !row->kv)
         return no_memory(e);
     for (int k = 0; k < e->n_pairs; k++)
         if (!(row->kv[k] = malloc(pair_bytes(&e->pairs[k], n) + 1)))
@@ -139,7 +138,6 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
             return status;
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
         memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
-        row->has_logits[i] = true;
     }
     for (int k = 0; k < e->n_pairs; k++) {
         gqac_status status = gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
@@ -176,7 +174,6 @@ void equiv_free(equiv *e) {
             free(e->rows[b].kv[k]);
         free(e->rows[b].ids);
         free(e->rows[b].logits);
-        free(e->rows[b].has_logits);
         free(e->rows[b].kv);
     }
     for (int p = 0; e->plans && p < e->n_plans; p++)

@@ -127,8 +127,9 @@ static void progress(equiv *e, settings *s) {
             s->planned, e->differing, terminal ? "" : "\n");
 }
 
-static bool out_of_time(const settings *s) {
-    return s->budget > 0 && cli_seconds() - s->start >= s->budget;
+/* At least one plan is run: a proof of nothing must not look like one. */
+static bool out_of_time(const equiv *e, const settings *s) {
+    return s->budget > 0 && e->ran > 0 && cli_seconds() - s->start >= s->budget;
 }
 
 /* All plans with one thread count in one kind of cache. */
@@ -137,7 +138,7 @@ static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv
     const int ran = e->ran;
     const long long compared = e->compared, differing = e->differing;
     gqac_status status = gqac_context_create(e->program, threads, &context, &e->c->diag);
-    for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(s); p++) {
+    for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(e, s); p++) {
         status = equiv_run_plan(e, p, context, kv);
         progress(e, s);
     }

@@ -43,8 +43,9 @@ gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
-int64_t kv_sequence_length(const kv_sequence *sequence);   /* published tokens */
-int64_t kv_sequence_capacity(const kv_sequence *sequence); /* 0: unbounded */
+const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: none such */
+int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
+int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: unbounded */
 
 /* Makes room for `total` tokens; CAPACITY or NO_MEMORY leave the sequence as it was. A block that
  * is shared with another sequence and would be written is copied first. */

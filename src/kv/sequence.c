@@ -68,6 +68,11 @@ const char *kv_sequence_kind(const kv_sequence *sequence) {
     return sequence->kind;
 }
 
+const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot) {
+    const bool known = slot >= 0 && slot < kv_pool_slots(sequence->pool);
+    return known ? kv_pool_slot(sequence->pool, (int)slot) : NULL;
+}
+
 int64_t kv_sequence_length(const kv_sequence *sequence) {
     return sequence->length;
 }

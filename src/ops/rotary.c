@@ -52,8 +52,8 @@ OP_BODY void rotate_body(const float *x, const float *c, const float *t, int64_t
     for (int64_t i = 0; i < half; i++) {
         int64_t first = near ? 2 * i : i, second = near ? 2 * i + 1 : i + half;
         float u = x[first], w = x[second];
-        y[first] = gqn_fma(u, c[i], -(w * t[i]));
-        y[second] = gqn_fma(w, c[i], u * t[i]);
+        y[first] = op_one_nan(gqn_fma(u, c[i], -(w * t[i])));
+        y[second] = op_one_nan(gqn_fma(w, c[i], u * t[i]));
     }
 }
 OP_KERNEL(rotate,

@@ -26,11 +26,22 @@ typedef struct planner {
     int n_free, n_slots;
 } planner;
 
+static void clear_graph(ir_graph *graph) {
+    for (int i = 0; i < graph->n_inputs; i++)
+        graph->inputs[i]->slot = -1;
+    for (int i = 0; i < graph->n_constants; i++)
+        graph->constants[i]->slot = -1;
+}
+
+/* Text may bring slots of its own; none of them counts. */
 static gqac_status clear_slots(void *arg, ir_node *node) {
     (void)arg;
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i])
             node->outputs[i]->slot = -1;
+    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
+        if (node->attrs[spec - node->op->attrs].graph)
+            clear_graph(node->attrs[spec - node->op->attrs].graph);
     return GQAC_OK;
 }
 
@@ -110,6 +121,7 @@ static gqac_status run(pass_context *context) {
     p.arena = gqac_arena_create(0);
     if (!p.arena)
         return gqac_diag_oom(context->diag, "planning");
+    clear_graph(p.graph);
     (void)ir_graph_walk(p.graph, clear_slots, NULL);
     gqac_status status = run_in(&p);
     gqac_arena_free(p.arena);

@@ -1,10 +1,9 @@
 /* Writing and opening artefacts; the layout is drawn in artefact.h. */
 #include "runtime/artefact.h"
 
-#include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
@@ -134,10 +133,25 @@ static gqac_status pad(gqac_writer *w, uint64_t offset, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* The lines of the meta section, in order. */
+static const struct {
+    const char *key;
+    size_t field; /* offset of a const char * in artefact_meta */
+} meta_rows[] = {
+    {"target ", offsetof(artefact_meta, target)},
+    {"math ", offsetof(artefact_meta, math)},
+    {"profile ", offsetof(artefact_meta, profile)},
+    {"seqlens-k ", offsetof(artefact_meta, seqlens_k)},
+    {"legacy-window ", offsetof(artefact_meta, legacy_window)},
+    {"digest ", offsetof(artefact_meta, source_digest)},
+    {"source ", offsetof(artefact_meta, source)},
+};
+enum { META_ROWS = sizeof meta_rows / sizeof *meta_rows };
+
 static void print_meta(gqac_str *out, const artefact_meta *m) {
-    gqac_str_printf(out, "target %s\nmath %s\nprofile %s\nseqlens-k %s\nlegacy-window %s\n",
-                    m->target, m->math, m->profile, m->seqlens_k, m->legacy_window);
-    gqac_str_printf(out, "digest %s\nsource %s\n", m->source_digest, m->source);
+    for (int i = 0; i < META_ROWS; i++)
+        gqac_str_printf(out, "%s%s\n", meta_rows[i].key,
+                        *(const char *const *)(const void *)((const char *)m + meta_rows[i].field));
 }
 
 /* Places the sections and fills header and table. */
@@ -267,30 +281,23 @@ static gqac_status check_section(const char *path, const gqac_map *map, const se
     return damaged(path, diag, what);
 }
 
-/* "key value\n" in exactly the order of print_meta. */
 static gqac_status parse_meta(const char *path, gqac_arena *arena, const gqac_map *map,
                               const section *s, artefact_meta *m, gqac_diag *diag) {
     char *at = gqac_arena_strndup(arena, (const char *)map->data + s->offset, (size_t)s->length);
-    const struct {
-        const char *key;
-        const char **value;
-    } rows[] = {{"target ", &m->target},
-                {"math ", &m->math},
-                {"profile ", &m->profile},
-                {"seqlens-k ", &m->seqlens_k},
-                {"legacy-window ", &m->legacy_window},
-                {"digest ", &m->source_digest},
-                {"source ", &m->source}};
     if (!at)
         return gqac_diag_oom(diag, "an artefact");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const char *const all = at;
+    for (int i = 0; i < META_ROWS; i++) {
+        const size_t n = strlen(meta_rows[i].key);
         char *end = strchr(at, '\n');
-        if (!end || strncmp(at, rows[i].key, strlen(rows[i].key)))
+        if (!end || strncmp(at, meta_rows[i].key, n))
             return damaged(path, diag, "its meta section does not parse");
         *end = 0;
-        *rows[i].value = at + strlen(rows[i].key);
+        *(const char **)(void *)((char *)m + meta_rows[i].field) = at + n;
         at = end + 1;
     }
+    if ((size_t)(at - all) != s->length)
+        return damaged(path, diag, "its meta section has lines too many");
     return GQAC_OK;
 }
 
@@ -368,14 +375,10 @@ gqac_status artefact_verify(const char *path, gqac_diag *diag) {
 }
 
 bool artefact_is(const char *path) {
-    char start[sizeof magic] = {0};
-    /* O_NONBLOCK: a FIFO must not be waited for; what is no regular file is refused by the reader
-     */
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0)
-        return false;
-    const bool is = pread(fd, start, sizeof start, 0) == (ssize_t)sizeof start &&
-                    !memcmp(start, magic, sizeof magic);
-    close(fd);
+    gqac_map map;
+    if (gqac_map_file(path, &map, NULL) != GQAC_OK)
+        return false; /* whoever reads it says why */
+    const bool is = map.size >= sizeof magic && !memcmp(map.data, magic, sizeof magic);
+    gqac_unmap(&map);
     return is;
 }

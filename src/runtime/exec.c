@@ -6,38 +6,21 @@
  * while a graph runs, whatever the caller's is. */
 #include "runtime/exec.h"
 
+#include <fenv.h>
 #include <string.h>
 
 #include "base/alloc.h"
-
-#if defined(__SSE2__)
-#include <immintrin.h>
-enum { DEFAULT_MXCSR = 0x1F80 };
-static unsigned enter_float_mode(void) {
-    unsigned old = _mm_getcsr();
-    _mm_setcsr(DEFAULT_MXCSR);
-    return old;
-}
-static void leave_float_mode(unsigned old) {
-    _mm_setcsr(old);
-}
-#else
-static unsigned enter_float_mode(void) {
-    return 0;
-}
-static void leave_float_mode(unsigned old) {
-    (void)old;
-}
-#endif
 
 gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag) {
     memset(e, 0, sizeof *e);
     e->program = program;
     const size_t n = (size_t)program->n_values, slots = (size_t)program->n_slots;
+    const size_t outputs = (size_t)program->most_outputs;
     e->values = gqac_calloc(n + 1, sizeof *e->values);
     e->owned = gqac_calloc(n + 1, sizeof *e->owned);
     e->slots = gqac_calloc(slots + 1, sizeof *e->slots);
-    if (!e->values || !e->owned || !e->slots) {
+    e->unwanted = gqac_calloc(outputs + 1, sizeof *e->unwanted);
+    if (!e->values || !e->owned || !e->slots || !e->unwanted) {
         exec_destroy(e);
         return gqac_diag_oom(diag, "a context");
     }
@@ -53,13 +36,16 @@ gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_
 
 void exec_destroy(exec *e) {
     gqac_pool_free(e->pool);
-    for (int i = 0; e->owned && i <= e->program->n_values; i++)
+    for (int i = 0; e->owned && i < e->program->n_values; i++)
         gqac_free(e->owned[i].data);
+    for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
+        gqac_free(e->unwanted[i].data);
     for (int i = 0; e->slots && i < e->program->n_slots; i++)
         gqac_free(e->slots[i].data);
     gqac_free(e->values);
     gqac_free(e->owned);
     gqac_free(e->slots);
+    gqac_free(e->unwanted);
     memset(e, 0, sizeof *e);
 }
 
@@ -78,6 +64,12 @@ static gqac_status grow(exec_buffer *buffer, size_t bytes, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Where a value of the main graph shares memory with later ones. */
+static exec_buffer *shared_buffer(const exec *e, const ir_value *value) {
+    const bool planned = value->slot >= 0 && value->graph == e->program->module->graph;
+    return planned ? &e->slots[value->slot] : NULL;
+}
+
 static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
                                 const int64_t *dims) {
     exec *e = call->host;
@@ -85,10 +77,9 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
     size_t bytes = 0;
     GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
     const ir_value *value = call->node->outputs[index];
-    /* An output nobody wants shares the scratch buffer behind the last value. */
-    exec_buffer *buffer = &e->owned[value ? value->id : e->program->n_values];
-    if (value && value->slot >= 0 && value->graph == e->program->module->graph)
-        buffer = &e->slots[value->slot];
+    exec_buffer *buffer = value ? shared_buffer(e, value) : &e->unwanted[index];
+    if (!buffer)
+        buffer = &e->owned[value->id];
     GQAC_TRY(grow(buffer, bytes, call->diag));
     *t = (gqac_tensor){.dtype = dtype, .rank = rank, .data = buffer->data};
     for (int i = 0; i < rank; i++)
@@ -98,17 +89,21 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
 
-/* A result of a nested graph must outlive it: what belongs to a graph further out is copied. */
-static gqac_status keep_result(exec *e, const ir_graph *graph, const ir_value *value,
-                               gqac_tensor *result, gqac_diag *diag) {
+/* A result of a nested graph is a view. Memory that later values share does not live as long as the
+ * output of the node: such a value is copied to the output's own buffer. */
+static gqac_status keep_result(const op_call *call, int index, const ir_value *value,
+                               gqac_tensor *result) {
+    exec *e = call->host;
+    const ir_value *output = call->node->outputs[index];
     *result = value->constant ? *value->constant : e->values[value->id];
-    if (value->constant || value->graph == graph)
+    if (value->constant || !output || !shared_buffer(e, value))
         return GQAC_OK;
     const size_t bytes = gqac_tensor_bytes(result);
-    GQAC_TRY(grow(&e->owned[value->id], bytes, diag));
+    exec_buffer *own = &e->owned[output->id];
+    GQAC_TRY(grow(own, bytes, call->diag));
     if (bytes)
-        memcpy(e->owned[value->id].data, result->data, bytes);
-    result->data = e->owned[value->id].data;
+        memcpy(own->data, result->data, bytes);
+    result->data = own->data;
     return GQAC_OK;
 }
 
@@ -122,7 +117,7 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
         e->values[graph->inputs[i]->id] = *args[i];
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
     for (int i = 0; i < graph->ret->n_inputs; i++)
-        GQAC_TRY(keep_result(e, graph, graph->ret->inputs[i].value, &results[i], call->diag));
+        GQAC_TRY(keep_result(call, i, graph->ret->inputs[i].value, &results[i]));
     return GQAC_OK;
 }
 
@@ -178,9 +173,11 @@ static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac
 }
 
 static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
-    const unsigned mode = enter_float_mode();
+    fenv_t callers;
+    if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
+        GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
-    leave_float_mode(mode);
+    (void)fesetenv(&callers);
     return status;
 }
 

@@ -14,10 +14,11 @@ typedef struct exec_buffer {
 typedef struct exec {
     const gqac_program *program;
     gqac_pool *pool;
-    gqac_tensor *values; /* by ir_value.id */
-    exec_buffer *slots;  /* by plan slot */
-    exec_buffer *owned;  /* by ir_value.id, for values without a slot */
-    kv_batch *kv;        /* of the running step; NULL in a stateless run */
+    gqac_tensor *values;   /* by ir_value.id */
+    exec_buffer *slots;    /* by plan slot */
+    exec_buffer *owned;    /* by ir_value.id, for values without a slot */
+    exec_buffer *unwanted; /* by output index: outputs that nobody uses */
+    kv_batch *kv;          /* of the running step; NULL in a stateless run */
 } exec;
 
 gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag);

@@ -9,24 +9,47 @@
 
 static void number_value(gqac_program *p, ir_value *value) {
     value->id = p->n_values++;
-    if (value->slot >= p->n_slots)
-        p->n_slots = value->slot + 1;
 }
 
-static void number_graph(gqac_program *p, ir_graph *graph) {
+/* Constants of a dump have a digest in place of their data. */
+static gqac_status number_constant(gqac_program *p, ir_value *value, gqac_diag *diag) {
+    number_value(p, value);
+    if (value->constant->data || !gqac_tensor_bytes(value->constant))
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_INVALID_MODEL,
+                  "constant '%s' has no data: the text is a dump "
+                  "without weights",
+                  value->name);
+    gqac_diag_hint(diag, "compile --emit text writes the weights too");
+    return GQAC_INVALID_MODEL;
+}
+
+static void number_outputs(gqac_program *p, const ir_node *n) {
+    const bool main = n->graph == p->module->graph;
+    if (n->n_outputs > p->most_outputs)
+        p->most_outputs = n->n_outputs;
+    for (int i = 0; i < n->n_outputs; i++) {
+        if (!n->outputs[i])
+            continue;
+        number_value(p, n->outputs[i]);
+        if (main && n->outputs[i]->slot >= p->n_slots)
+            p->n_slots = n->outputs[i]->slot + 1; /* by `plan`: fewer than values */
+    }
+}
+
+static gqac_status number_graph(gqac_program *p, ir_graph *graph, gqac_diag *diag) {
     for (int i = 0; i < graph->n_inputs; i++)
         number_value(p, graph->inputs[i]);
     for (int i = 0; i < graph->n_constants; i++)
-        number_value(p, graph->constants[i]);
+        GQAC_TRY(number_constant(p, graph->constants[i], diag));
     for (ir_node *n = graph->first; n; n = n->next) {
         n->mark = 0;
-        for (int i = 0; i < n->n_outputs; i++)
-            if (n->outputs[i])
-                number_value(p, n->outputs[i]);
+        number_outputs(p, n);
         for (const ir_attr_spec *spec = n->op->attrs; spec && spec->name; spec++)
             if (n->attrs[spec - n->op->attrs].graph)
-                number_graph(p, n->attrs[spec - n->op->attrs].graph);
+                GQAC_TRY(number_graph(p, n->attrs[spec - n->op->attrs].graph, diag));
     }
+    return GQAC_OK;
 }
 
 /* ---- inputs and outputs -------------------------------------------------- */
@@ -85,6 +108,27 @@ static int find_logits(const gqac_program *p) {
     return found;
 }
 
+/* Every input must be one that the run time feeds, of the type that it feeds. */
+static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
+    const program_roles *r = &p->roles;
+    for (int i = 0; i < p->n_inputs; i++) {
+        const gqac_io *io = &p->inputs[i];
+        bool fits = false;
+        if (i == r->input_ids)
+            fits = io->rank == 2 && (io->dtype == GQAC_I64 || io->dtype == GQAC_I32);
+        else if (i == r->position_ids)
+            fits = io->rank == 2 && io->dtype == GQAC_I64;
+        else if (i == r->past_len || i == r->new_len)
+            fits = io->rank == 1 && io->dtype == GQAC_I32;
+        else if (i == r->total_len)
+            fits = (io->rank == 0 || io->rank == 1) && io->dtype == GQAC_I64;
+        if (!fits)
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED, "sequences cannot feed input '%s' %s%s", io->name,
+                      gqac_dtype_name(io->dtype), io->shape);
+    }
+    return GQAC_OK;
+}
+
 static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     const struct {
         const char *name;
@@ -113,10 +157,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     }
     if (p->roles.input_ids < 0)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of token ids [B,S]");
-    const gqac_dtype dtype = p->inputs[p->roles.input_ids].dtype;
-    if (dtype != GQAC_I64 && dtype != GQAC_I32)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "input '%s' holds %s, not i64 or i32 token ids",
-                  p->inputs[p->roles.input_ids].name, gqac_dtype_name(dtype));
+    GQAC_TRY(check_roles(p, diag));
     if (p->roles.logits < 0)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no output 'logits'");
     return GQAC_OK;
@@ -126,6 +167,20 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
 
 static bool names_slot(const ir_node *node) {
     return op_is(node, "gqac", "kv_state");
+}
+
+/* Every kv_append continues the state of its own slot. */
+static gqac_status check_appends(const gqac_program *p, gqac_diag *diag) {
+    for (const ir_node *n = p->module->graph->first; n; n = n->next) {
+        if (!op_is(n, "gqac", "kv_append"))
+            continue;
+        const ir_value *token = ir_node_input(n, 0);
+        if (!token || !token->def || !names_slot(token->def) ||
+            ir_attr_int(token->def, "slot") != ir_attr_int(n, "slot"))
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "kv_append: slot %lld is not that of its token",
+                      (long long)ir_attr_int(n, "slot"));
+    }
+    return GQAC_OK;
 }
 
 static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
@@ -154,12 +209,20 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                                         .head_size = p->kv[i].head_size,
                                         .dtype = p->kv[i].dtype};
     }
+    GQAC_TRY(check_appends(p, diag));
     if (p->n_kv)
         return kv_pool_create(p->n_kv, p->kv, &p->pool, diag);
     return GQAC_OK;
 }
 
 /* ---- guards -------------------------------------------------------------- */
+
+static bool holds_graph(const ir_node *node) {
+    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
+        if (node->attrs[spec - node->op->attrs].graph)
+            return true;
+    return false;
+}
 
 /* Marks what a value depends on in the main graph; false when that includes an input other than
  * gqac.total_len, an effect or a nested graph. Iterative: nodes are visited last to first. */
@@ -172,7 +235,7 @@ static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
     for (ir_node *n = g->last; n; n = n->prev) {
         if (!(n->mark & bit))
             continue;
-        pure &= !(n->op->flags & IR_OP_EFFECT);
+        pure &= !(n->op->flags & IR_OP_EFFECT) && !holds_graph(n);
         for (int i = 0; i < n->n_inputs; i++) {
             const ir_value *v = n->inputs[i].value;
             if (v && v->def)
@@ -218,7 +281,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->target = target;
     p->stateless = stateless;
     gqac_numerics_profile(p->profile, target->name, math);
-    number_graph(p, module->graph);
+    GQAC_TRY(number_graph(p, module->graph, diag));
     GQAC_TRY(describe_all(p, diag));
     GQAC_TRY(find_roles(p, diag));
     GQAC_TRY(find_guards(p, diag));

@@ -28,8 +28,9 @@ struct gqac_program {
     void *backing; /* mapped files behind the constants */
     void (*release)(void *backing);
     bool stateless;
-    int n_values; /* ir_value.id are 0..n_values-1, constants included */
-    int n_slots;  /* plan slots of the main graph */
+    int n_values;     /* ir_value.id are 0..n_values-1, constants included */
+    int n_slots;      /* plan slots of the main graph */
+    int most_outputs; /* of any node */
     program_roles roles;
     int n_kv;
     kv_slot *kv;
@@ -40,7 +41,7 @@ struct gqac_program {
     int n_inputs, n_outputs;
     gqac_io *inputs, *outputs;
     int n_mixing;
-    gqac_mixing *mixing;
+    const gqac_mixing *mixing;
     char profile[96];
 };
 

@@ -33,6 +33,11 @@ static gqac_status bind(bindings *b, const char *symbol, int64_t value, const ch
 
 static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bindings *b,
                                gqac_diag *diag) {
+    size_t bytes = 0;
+    if (gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, NULL) != GQAC_OK ||
+        (bytes && !t->data))
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has an impossible shape or no data",
+                  value->name);
     if (value->type.dtype != GQAC_NONE && t->dtype != value->type.dtype)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' is %s, the model takes %s", value->name,
                   gqac_dtype_name(t->dtype), gqac_dtype_name(value->type.dtype));

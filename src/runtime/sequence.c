@@ -52,8 +52,10 @@ int64_t gqac_sequence_length(const gqac_sequence *sequence) {
 
 gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag) {
     GQAC_TRY(kv_sequence_rewind(sequence->kv, length, diag));
-    if (length == 0)
-        sequence->pinned = 0; /* nothing cached depends on a rope table any more */
+    if (length == 0) { /* nothing cached depends on a rope table any more */
+        sequence->pinned = 0;
+        sequence->imported = false;
+    }
     return GQAC_OK;
 }
 
@@ -140,5 +142,8 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
     for (int i = 0; i < n && length; i++)
         kv_write_rows(sequence->kv, find_slot(p, names[i]), 0, length, tensors[i].data, length);
     kv_sequence_publish(sequence->kv, length);
+    /* which rope table rotated the rows is what their length, or the declared one, tells */
+    sequence->pinned = sequence->final_length ? sequence->final_length : length;
+    sequence->imported = length > 0;
     return GQAC_OK;
 }

@@ -10,6 +10,7 @@ struct gqac_sequence {
     int64_t final_length; /* as declared; 0: not */
     int64_t pinned;       /* gqac.total_len its guards were computed for; 0: no step yet */
     unsigned guards;      /* bit g: guard g took its then branch */
+    bool imported;        /* rows came from elsewhere: guards are not computed yet */
 };
 
 #endif

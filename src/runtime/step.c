@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "numerics/convert.h"
 
-/* Arrays of one call; n sequences, rows of group g have group[i] == g. */
+/* Arrays of one call over n sequences. */
 typedef struct step {
     gqac_context *context;
     int n;
@@ -25,8 +25,8 @@ typedef struct step {
 
 gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
                                 gqac_diag *diag) {
-    if (threads < 1 || threads > 1024)
-        GQAC_FAIL(diag, GQAC_USAGE, "threads must be 1 to 1024, got %d", threads);
+    if (threads < 1 || threads > GQAC_POOL_MAX)
+        GQAC_FAIL(diag, GQAC_USAGE, "threads must be 1 to %d, got %d", GQAC_POOL_MAX, threads);
     gqac_context *c = gqac_calloc(1, sizeof *c);
     if (!c)
         return gqac_diag_oom(diag, "a context");
@@ -149,8 +149,11 @@ static gqac_status choose_tables(step *s, int i) {
     s->guards[i] = 0;
     if (!s->context->program->n_guards)
         return GQAC_OK;
+    unsigned cached = q->guards;
     GQAC_TRY(guard_bits(s, s->pinned[i], &s->guards[i]));
-    if (q->pinned && s->guards[i] != q->guards) {
+    if (q->imported)
+        GQAC_TRY(guard_bits(s, q->pinned, &cached));
+    if (q->pinned && s->guards[i] != cached) {
         gqac_diag_set(s->diag, GQAC_RECOMPUTE,
                       "sequence %d crosses the LongRoPE threshold: %lld tokens are cached with the "
                       "rope table of length %lld, the step would reach %lld",
@@ -230,7 +233,10 @@ static gqac_status keep_logits(step *s, const int *members, int rows, int64_t wi
         GQAC_FAIL(
             s->diag, GQAC_UNSUPPORTED,
             "the model gives logits of the last column only: ragged rows cannot share a call");
-    const int64_t vocabulary = t->dims[2];
+    const int64_t vocabulary = gqac_program_vocabulary(c->program);
+    if (t->dims[2] != vocabulary)
+        GQAC_FAIL(s->diag, GQAC_INVALID_MODEL, "the logits are %lld wide, the graph says %lld",
+                  (long long)t->dims[2], (long long)vocabulary);
     c->vocabulary = vocabulary;
     int64_t *where = c->logit_rows.data;
     for (int b = 0; b < rows; b++) {
@@ -336,6 +342,7 @@ gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequen
         kv_sequence_publish(q->kv, gqac_sequence_length(q) + counts[i]);
         q->pinned = s.pinned[i];
         q->guards = s.guards[i];
+        q->imported = false;
     }
     context->n_logits = n;
     return GQAC_OK;

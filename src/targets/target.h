@@ -32,7 +32,7 @@ typedef struct gqac_target {
 extern const target_kernel target_generic_kernel;
 
 /* The first row of the target that matches, the generic kernel when the op has an eval, else NULL
- * (the op must be expanded). `full` receives the name shown ("ref.kv_append") in an arena string.
+ * (the op must be expanded).
  */
 const target_kernel *target_claim(const gqac_target *target, const ir_node *node);
 

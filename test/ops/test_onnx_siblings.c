@@ -1,5 +1,5 @@
 /* RotaryEmbedding of the standard against the one of com.microsoft, which has the same numbers with
- * its inputs in another order; TensorScatter and Pad by hand. */
+ * its inputs in another order; TensorScatter, Pad, masks and ranges of keys by hand. */
 #include "support.h"
 #include "support_graph.h"
 
@@ -158,12 +158,125 @@ static void test_pad(void) {
     run_cases(cases, COUNT(cases));
 }
 
+static void test_padding(void) {
+    static const op_case cases[] = {
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[2]: 1 3 | f32[2,1,2,1]: 0 0 0 0 | f32[2,1,3,1]: 0 0 0 0 0 0",
+         .outputs = "f32[2,1,1,3]: 0 -9 -9 0 0 0"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[4]: 2 3 1 0 | f32[2,1,2,1]: 0 0 0 0 | f32[2,1,3,1]: 0 0 0 0 0 0",
+         .outputs = "f32[2,1,1,3]: -9 0 -9 0 0 0"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[5]: 2 0 2 0 3 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .outputs = "f32[1,1,1,3]: 0 0 -9"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[1,3]: 1 0 -1 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .outputs = "f32[1,1,1,3]: 0 -9 -9"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[1,1]: 0 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .outputs = "f32[1,1,1,3]: 0 0 0"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[1,2,3]: 1 0 1 0 0 1 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .outputs = "f32[1,1,2,3]: 0 -9 0 -9 -9 0"},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[1,2]: 1 0 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .status = GQAC_INVALID_INPUT},
+        {.domain = "gqac",
+         .op = "padding_bias",
+         .attrs = "value=-9.0f",
+         .inputs = "i32[]: 1 | f32[1,1,2,1]: 0 0 | f32[1,1,3,1]: 0 0 0",
+         .status = GQAC_UNSUPPORTED},
+    };
+    run_cases(cases, COUNT(cases));
+}
+
+static void test_masks(void) {
+    static const op_case cases[] = {
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,1,2,3]: 1 nan 3 4 5 6 | bool[2,2]: 1 0 0 1",
+         .outputs = "f32[1,1,2,3]: 1 -inf -inf -inf 5 -inf"},
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,2,1,2]: 1 2 3 4 | f16[1,2,1,2]: 1 -inf 0 2",
+         .outputs = "f32[1,2,1,2]: 2 -inf 3 6"},
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,2,1,2]: 1 2 3 4 | f32[1]: 10",
+         .outputs = "f32[1,2,1,2]: 11 -inf 13 -inf"},
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,2,1,2]: 1 2 3 4 | f32[3,1,2]: 1 2 3 4 5 6",
+         .status = GQAC_INVALID_INPUT},
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,2,1,2]: 1 2 3 4 | f32[3]: 1 2 3",
+         .status = GQAC_INVALID_MODEL},
+        {.domain = "gqac",
+         .op = "mask_scores",
+         .inputs = "f32[1,2,1,2]: 1 2 3 4 | f32[]: 1",
+         .status = GQAC_INVALID_MODEL},
+    };
+    run_cases(cases, COUNT(cases));
+}
+
+static void test_ranges(void) {
+    static const op_case cases[] = {
+        {.domain = "gqac",
+         .op = "key_range",
+         .inputs = "f32[1,1,3,1]: 0 0 0 | f32[1,1,2,1]: 0 0",
+         .outputs = "i32[1,3]: 0 0 0 | i32[1,3]: 2 2 2"},
+        {.domain = "gqac",
+         .op = "key_range",
+         .attrs = "right=0 left=1",
+         .inputs = "f32[1,1,3,1]: 0 0 0 | f32[1,1,4,1]: 0 0 0 0 | f32[1,1,1,1]: 0",
+         .outputs = "i32[1,3]: 0 1 2 | i32[1,3]: 2 3 4"},
+        {.domain = "gqac",
+         .op = "key_range",
+         .attrs = "right=0 align_end=1",
+         .inputs = "f32[2,1,2,1]: 0 0 0 0 | f32[2,1,3,1]: 0 0 0 0 0 0 | _ | i64[2]: 1 3",
+         .outputs = "i32[2,2]: 0 0 0 0 | i32[2,2]: 0 1 2 3"},
+        {.domain = "gqac",
+         .op = "key_range",
+         .attrs = "right=2",
+         .inputs = "f32[1,1,2,1]: 0 0 | f32[1,1,5,1]: 0 0 0 0 0",
+         .outputs = "i32[1,2]: 0 0 | i32[1,2]: 3 4"},
+        {.domain = "gqac",
+         .op = "key_range",
+         .inputs = "f32[1,1,1,1]: 0 | f32[1,1,2,1]: 0 0 | _ | i64[1]: 3",
+         .status = GQAC_OUT_OF_RANGE},
+        {.domain = "gqac",
+         .op = "key_range",
+         .inputs = "f32[1,1,1,1]: 0 | f32[1,1,2,1]: 0 0 | _ | i32[1]: -1",
+         .status = GQAC_OUT_OF_RANGE},
+        {.domain = "gqac",
+         .op = "key_range",
+         .inputs = "f32[1,1,1,1]: 0 | f32[1,1,2,1]: 0 0 | _ | i32[2]: 1 1",
+         .status = GQAC_INVALID_INPUT},
+    };
+    run_cases(cases, COUNT(cases));
+}
+
 int main(int argc, char **argv) {
     const unit_case cases[] = {
-        {"RotaryEmbedding", test_rotary},
-        {"refused attributes", test_refused},
-        {"TensorScatter", test_scatter},
-        {"Pad", test_pad},
+        {"RotaryEmbedding", test_rotary}, {"refused attributes", test_refused},
+        {"TensorScatter", test_scatter},  {"Pad", test_pad},
+        {"padding_bias", test_padding},   {"mask_scores", test_masks},
+        {"key_range", test_ranges},
     };
     return unit_run("onnx_siblings", cases, sizeof cases / sizeof *cases, argc, argv);
 }

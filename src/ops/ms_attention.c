@@ -1,0 +1,194 @@
+/* com.microsoft.Attention: projection and attention in one node.
+ *   input [B,S,M], weights [M,Dq+Dk+Dv], bias [Dq+Dk+Dv], past [2,B,N,P,D] (keys, then values)
+ *   -> output [B,S,Dv], present [2,B,N,P+S,D]
+ * mask_index is a padding mask (see padding_bias). Always lowered. */
+#include "ops/multi_head.h"
+
+enum { INPUT, WEIGHTS, BIAS, MASK, PAST, ATTENTION_BIAS, PAST_LENGTH };
+
+static const ir_attr_spec attrs[] = {
+    {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
+    {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a query sees no key behind its own position"},
+    {"qkv_hidden_sizes", IR_ATTR_INTS,
+     .doc = "Dq, Dk, Dv; a third of the columns each when absent"},
+    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
+     .doc = "added to the scores of padding"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "ignored"},
+    {"past_present_share_buffer", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {.name = NULL},
+};
+
+static gqac_status check_sizes(const ir_node *node, gqac_diag *diag) {
+    const ir_attr *sizes = ir_attr_get(node, "qkv_hidden_sizes");
+    int64_t heads = ir_attr_int(node, "num_heads");
+    if (!sizes->set || sizes->count == 0)
+        return GQAC_OK;
+    bool good = sizes->count == 3 && sizes->ints[0] == sizes->ints[1];
+    for (size_t i = 0; i < 3 && good; i++)
+        good = sizes->ints[i] > 0 && sizes->ints[i] <= INT32_MAX && sizes->ints[i] % heads == 0;
+    if (!good)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute qkv_hidden_sizes: three multiples of num_heads = %lld, the first two "
+                "equal",
+                (long long)heads);
+    return GQAC_OK;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    static const char *const unsupported[] = {"do_rotary", "past_present_share_buffer"};
+    GQAC_TRY(multi_head_verify(node, diag));
+    for (int i = 0; i < 2; i++)
+        if (ir_attr_int(node, unsupported[i]) != 0)
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only 0 is supported",
+                    unsupported[i], (long long)ir_attr_int(node, unsupported[i]));
+    if (ir_node_input(node, PAST_LENGTH))
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input past_sequence_length is not supported");
+    return check_sizes(node, diag);
+}
+
+/* Columns of queries, keys or values; NULL when not known. */
+static const ir_dim *width_of(const ir_node *node, int part) {
+    const ir_attr *sizes = ir_attr_get(node, "qkv_hidden_sizes");
+    ir_dims *dims = op_dims(node);
+    const ir_dim *all = op_in_dim(node, WEIGHTS, 1);
+    if (sizes->set && sizes->count == 3)
+        return ir_dim_const(dims, sizes->ints[part]);
+    return all ? ir_dim_div_exact(dims, all, ir_dim_const(dims, 3)) : NULL;
+}
+
+static const ir_dim *head_size(const ir_node *node, int part) {
+    const ir_dim *width = width_of(node, part);
+    const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
+    return width ? ir_dim_div_exact(op_dims(node), width, heads) : NULL;
+}
+
+static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
+    static const struct {
+        int input, rank;
+    } floats[] = {{WEIGHTS, 2}, {BIAS, 1}, {PAST, 5}, {ATTENTION_BIAS, 4}};
+    GQAC_TRY(op_check_dtype(node, INPUT, OP_FLOATS, diag));
+    GQAC_TRY(attention_want_rank(node, INPUT, 3, diag));
+    for (size_t i = 0; i < sizeof floats / sizeof *floats; i++) {
+        GQAC_TRY(op_check_same(node, floats[i].input, INPUT, diag));
+        GQAC_TRY(attention_want_rank(node, floats[i].input, floats[i].rank, diag));
+    }
+    return attention_want_dtype(node, MASK, GQAC_I32, diag);
+}
+
+static gqac_status check_columns(const ir_node *node, gqac_diag *diag) {
+    int64_t columns, width[3], heads = ir_attr_int(node, "num_heads");
+    if (!ir_dim_is_const(op_in_dim(node, WEIGHTS, 1), &columns))
+        return GQAC_OK;
+    int64_t sum = 0;
+    for (int i = 0; i < 3; i++) {
+        if (!ir_dim_is_const(width_of(node, i), &width[i]))
+            width[i] = 0;
+        sum += width[i];
+    }
+    if (width[2] != width[0] && (ir_node_input(node, PAST) || ir_node_output(node, 1)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "past and present hold keys and values of one width, here they have %lld and %lld "
+                "columns",
+                (long long)width[0], (long long)width[2]);
+    if (sum != columns || width[0] % heads != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "weights of %lld columns for queries, keys and values of %lld heads",
+                (long long)columns, (long long)heads);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_dims *dims = op_dims(node);
+    GQAC_TRY(check_types(node, diag));
+    GQAC_TRY(check_columns(node, diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, INPUT, 2), op_in_dim(node, WEIGHTS, 0),
+                                "columns of the input", diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST, 0), ir_dim_const(dims, 2),
+                                "first dimension of past", diag));
+    const ir_dim *rows = op_in_dim(node, INPUT, 1), *keys = rows;
+    if (ir_node_input(node, PAST))
+        keys = ir_dim_add(dims, keys, op_in_dim(node, PAST, 3));
+    const ir_dim *out[3] = {op_in_dim(node, INPUT, 0), rows, width_of(node, 2)};
+    const ir_dim *present[5] = {ir_dim_const(dims, 2), out[0],
+                                ir_dim_const(dims, ir_attr_int(node, "num_heads")), keys,
+                                head_size(node, 0)};
+    gqac_dtype dtype = op_in_type(node, INPUT).dtype;
+    GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
+    return op_set_type(node, 1, dtype, 5, present, diag);
+}
+
+/* ---- expand -------------------------------------------------------------- */
+
+/* q, k, v [B,N,S,D] of the projected input. */
+static void project(ir_builder *b, const ir_node *node, ir_value *parts[3]) {
+    int64_t widths[3] = {0}, heads = ir_attr_int(node, "num_heads");
+    for (int i = 0; i < 3; i++)
+        if (!ir_dim_is_const(width_of(node, i), &widths[i]) && b->status == GQAC_OK)
+            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                                "the number of columns of the weights is not constant");
+    ir_value *x =
+        op_build1(b, "", "MatMul", 2,
+                  (ir_value *[]){ir_node_input(node, INPUT), ir_node_input(node, WEIGHTS)});
+    if (ir_node_input(node, BIAS))
+        x = op_build1(b, "", "Add", 2, (ir_value *[]){x, ir_node_input(node, BIAS)});
+    ir_node *split = op_build(b, "", "Split", 2, (ir_value *[]){x, ir_build_i64s(b, 3, widths)}, 3);
+    if (split)
+        ir_attr_set_int(split, "axis", 2);
+    for (int i = 0; i < 3; i++)
+        parts[i] = multi_head_split(b, ir_build_result(b, split, i), heads);
+}
+
+static ir_value *both(ir_builder *b, ir_value *k, ir_value *v) {
+    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
+    k = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){k, axis});
+    v = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){v, axis});
+    ir_node *concat = op_build(b, "", "Concat", 2, (ir_value *[]){k, v}, 1);
+    if (concat)
+        ir_attr_set_int(concat, "axis", 0);
+    return ir_build_result(b, concat, 0);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    ir_value *parts[3], *past = ir_node_input(node, PAST);
+    project(b, node, parts);
+    multi_head m = {.q = parts[0],
+                    .k = parts[1],
+                    .v = parts[2],
+                    .past_k = past ? multi_head_pick(b, past, 0, 0) : NULL,
+                    .past_v = past ? multi_head_pick(b, past, 0, 1) : NULL,
+                    .padding = ir_node_input(node, MASK),
+                    .bias = ir_node_input(node, ATTENTION_BIAS),
+                    .scale = multi_head_scale(b, node, head_size(node, 0)),
+                    .filter = ir_attr_float(node, "mask_filter_value"),
+                    .causal = ir_attr_int(node, "unidirectional") == 1};
+    multi_head_build(b, &m);
+    results[0] = m.y;
+    if (ir_node_output(node, 1))
+        results[1] = both(b, m.present_k, m.present_v);
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "unidirectional");
+}
+
+const gqac_op gqac_op_ms_attention = {
+    .schema = {.name = "Attention",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input weights bias? mask_index? past? attention_bias? "
+                         "past_sequence_length?",
+               .outputs = "output present?",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "projection of [B,S,M] and attention; present [2,B,N,P+S,D]"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .mixes = mixes,
+};

@@ -1,0 +1,265 @@
+/* com.microsoft.MultiHeadAttention: attention with as many key heads as query heads.
+ *   query [B,S,N*D], key [B,L,N*D], value [B,L,N*Dv]
+ *   query [B,S,N*D], key [B,N,L,D], value [B,N,L,Dv]    cross attention to keys made before
+ *   query [B,S,N*D], key [B,L,N,2,D]                    packed keys and values
+ *   query [B,S,N,3,D]                                   packed
+ *   -> output [B,S,N*Dv], present [B,N,P+L,D], qk [B,N,S,P+L] (scores before softmax)
+ * bias [Dq+Dk+Dv] is added to query, key and value; to 4-D keys and values it is not. Lowered. */
+#include "ops/multi_head.h"
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    BIAS,
+    PADDING,
+    ATTENTION_BIAS,
+    PAST_KEY,
+    PAST_VALUE,
+    PAST_LENGTH,
+    CACHE_INDIRECTION,
+    N_INPUTS
+};
+
+static const ir_attr_spec attrs[] = {
+    {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
+    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
+     .doc = "added to the scores of padding"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a query sees no key behind its own position"},
+    {.name = NULL},
+};
+
+static bool has(const ir_node *node, int input) {
+    return ir_node_input(node, input) != NULL;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(multi_head_verify(node, diag));
+    if (has(node, VALUE) && !has(node, KEY))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input value without key");
+    if (has(node, PAST_KEY) != has(node, PAST_VALUE))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "inputs past_key and past_value must be both present or both absent");
+    if (has(node, PAST_LENGTH))
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input past_sequence_length is not supported");
+    if (has(node, CACHE_INDIRECTION))
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input cache_indirection is not supported");
+    return GQAC_OK;
+}
+
+/* ---- infer --------------------------------------------------------------- */
+
+typedef struct layout {
+    const ir_dim *batch, *rows, *keys, *size, *v_size; /* keys: of this call, L */
+} layout;
+
+static const ir_dim *per_head(const ir_node *node, const ir_dim *width) {
+    const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
+    return width ? ir_dim_div_exact(op_dims(node), width, heads) : NULL;
+}
+
+static layout layout_of(const ir_node *node) {
+    layout l = {.batch = op_in_dim(node, QUERY, 0), .rows = op_in_dim(node, QUERY, 1)};
+    if (op_in_type(node, QUERY).rank == 5) {
+        l.keys = l.rows;
+        l.size = l.v_size = op_in_dim(node, QUERY, 4);
+        return l;
+    }
+    if (op_in_type(node, QUERY).rank == 3)
+        l.size = per_head(node, op_in_dim(node, QUERY, 2));
+    switch (op_in_type(node, KEY).rank) {
+    case 3:
+        l.keys = op_in_dim(node, KEY, 1);
+        if (op_in_type(node, VALUE).rank == 3)
+            l.v_size = per_head(node, op_in_dim(node, VALUE, 2));
+        break;
+    case 4:
+        l.keys = op_in_dim(node, KEY, 2);
+        l.v_size = op_in_dim(node, VALUE, 3);
+        break;
+    case 5:
+        l.keys = op_in_dim(node, KEY, 1);
+        l.v_size = op_in_dim(node, KEY, 4);
+        break;
+    default:
+        break;
+    }
+    return l;
+}
+
+static gqac_status check_layout(const ir_node *node, gqac_diag *diag) {
+    int q = op_in_type(node, QUERY).rank, k = op_in_type(node, KEY).rank;
+    int v = op_in_type(node, VALUE).rank;
+    if (q >= 0 && q != 3 && q != 5)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of rank %d: 3 or 5", q);
+    if ((q == 3 && !has(node, KEY)) || (q == 5 && has(node, KEY)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of rank %d %s key", q,
+                q == 3 ? "needs a" : "holds its own");
+    if (k >= 0 && (k < 3 || k > 5 || (k == 5) == has(node, VALUE)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d %s value", k,
+                has(node, VALUE) ? "with a" : "without");
+    if (k >= 0 && v >= 0 && k != v)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d and value of rank %d", k, v);
+    if (k == 4 && has(node, PAST_KEY))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "4-D keys are all there is: no past_key with them");
+    if (q == 5)
+        GQAC_TRY(attention_same_dim(node, op_in_dim(node, QUERY, 3), ir_dim_const(op_dims(node), 3),
+                                    "packed query", diag));
+    if (k == 5)
+        GQAC_TRY(attention_same_dim(node, op_in_dim(node, KEY, 3), ir_dim_const(op_dims(node), 2),
+                                    "packed key", diag));
+    return GQAC_OK;
+}
+
+static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
+    static const int like_query[] = {KEY, VALUE, BIAS, ATTENTION_BIAS, PAST_KEY, PAST_VALUE};
+    GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
+    for (size_t i = 0; i < sizeof like_query / sizeof *like_query; i++)
+        GQAC_TRY(op_check_same(node, like_query[i], QUERY, diag));
+    GQAC_TRY(attention_want_dtype(node, PADDING, GQAC_I32, diag));
+    GQAC_TRY(attention_want_rank(node, BIAS, 1, diag));
+    GQAC_TRY(attention_want_rank(node, ATTENTION_BIAS, 4, diag));
+    GQAC_TRY(attention_want_rank(node, PAST_KEY, 4, diag));
+    return attention_want_rank(node, PAST_VALUE, 4, diag);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_dims *dims = op_dims(node);
+    int64_t width;
+    GQAC_TRY(check_types(node, diag));
+    GQAC_TRY(check_layout(node, diag));
+    layout l = layout_of(node);
+    int64_t heads = ir_attr_int(node, "num_heads");
+    if (op_in_type(node, QUERY).rank == 3 && ir_dim_is_const(op_in_dim(node, QUERY, 2), &width) &&
+        width % heads != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
+                (long long)width, (long long)heads);
+    const ir_dim *n = ir_dim_const(dims, heads), *keys = l.keys;
+    if (has(node, PAST_KEY))
+        keys = ir_dim_add(dims, keys, op_in_dim(node, PAST_KEY, 2));
+    const ir_dim *out[3] = {l.batch, l.rows, ir_dim_mul(dims, n, l.v_size)};
+    const ir_dim *present[4] = {l.batch, n, keys, l.size}, *qk[4] = {l.batch, n, l.rows, keys};
+    gqac_dtype dtype = op_in_type(node, QUERY).dtype;
+    GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
+    GQAC_TRY(op_set_type(node, 1, dtype, 4, present, diag));
+    present[3] = l.v_size;
+    GQAC_TRY(op_set_type(node, 2, dtype, 4, present, diag));
+    return op_set_type(node, 3, dtype, 4, qk, diag);
+}
+
+/* ---- expand -------------------------------------------------------------- */
+
+static void refuse(ir_builder *b, const ir_node *node, const char *what) {
+    if (b->status == GQAC_OK)
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "%s", what);
+}
+
+/* The parts of bias for query, key, value, each as one row of heads [1,1,N*D]. */
+static void split_bias(ir_builder *b, const ir_node *node, const layout *l, ir_value *parts[3]) {
+    const ir_dim *sizes[3] = {l->size, l->size, l->v_size};
+    int64_t widths[3], heads = ir_attr_int(node, "num_heads");
+    ir_value *bias = ir_node_input(node, BIAS);
+    for (int i = 0; i < 3; i++) {
+        parts[i] = NULL;
+        if (bias && !ir_dim_is_const(sizes[i], &widths[i])) {
+            refuse(b, node, "a bias, and a head size that is not constant");
+            return;
+        }
+        widths[i] = bias ? widths[i] * heads : 0;
+    }
+    if (!bias)
+        return;
+    ir_node *split =
+        op_build(b, "", "Split", 2, (ir_value *[]){bias, ir_build_i64s(b, 3, widths)}, 3);
+    if (split)
+        ir_attr_set_int(split, "axis", 0);
+    for (int i = 0; i < 3; i++)
+        parts[i] = ir_build_result(b, split, i);
+}
+
+/* x [B,S,N*D] plus its bias, as [B,N,S,D]. */
+static ir_value *flat_heads(ir_builder *b, const ir_node *node, ir_value *x, ir_value *bias) {
+    if (bias)
+        x = op_build1(b, "", "Add", 2, (ir_value *[]){x, bias});
+    return multi_head_split(b, x, ir_attr_int(node, "num_heads"));
+}
+
+/* Part `index` of x [B,S,N,parts,D], as [B,S,N*D] so that the bias fits. */
+static ir_value *unpacked(ir_builder *b, ir_value *x, int64_t index) {
+    static const int64_t flat[3] = {0, 0, -1};
+    ir_value *part = multi_head_pick(b, x, 3, index);
+    return op_build1(b, "", "Reshape", 2, (ir_value *[]){part, ir_build_i64s(b, 3, flat)});
+}
+
+static void read_heads(ir_builder *b, const ir_node *node, ir_value *const bias[3], multi_head *m) {
+    ir_value *query = ir_node_input(node, QUERY), *key = ir_node_input(node, KEY);
+    ir_value *value = ir_node_input(node, VALUE);
+    int q = op_in_type(node, QUERY).rank, k = op_in_type(node, KEY).rank;
+    if (q < 0 || (key && k < 0)) {
+        refuse(b, node, "the rank of query or key is not known");
+        return;
+    }
+    if (q == 5) {
+        key = unpacked(b, query, 1);
+        value = unpacked(b, query, 2);
+        query = unpacked(b, query, 0);
+    } else if (k == 5) {
+        value = unpacked(b, key, 1);
+        key = unpacked(b, key, 0);
+    }
+    m->q = flat_heads(b, node, query, bias[0]);
+    m->k = k == 4 ? key : flat_heads(b, node, key, bias[1]);
+    m->v = k == 4 ? value : flat_heads(b, node, value, bias[2]);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    layout l = layout_of(node);
+    ir_value *bias[3];
+    multi_head m = {.past_k = ir_node_input(node, PAST_KEY),
+                    .past_v = ir_node_input(node, PAST_VALUE),
+                    .padding = ir_node_input(node, PADDING),
+                    .bias = ir_node_input(node, ATTENTION_BIAS),
+                    .scale = multi_head_scale(b, node, l.size),
+                    .filter = ir_attr_float(node, "mask_filter_value"),
+                    .causal = ir_attr_int(node, "unidirectional") == 1,
+                    .wants_qk = ir_node_output(node, 3) != NULL};
+    split_bias(b, node, &l, bias);
+    read_heads(b, node, bias, &m);
+    multi_head_build(b, &m);
+    results[0] = m.y;
+    if (node->n_outputs > 1)
+        results[1] = m.present_k;
+    if (node->n_outputs > 2)
+        results[2] = m.present_v;
+    if (m.wants_qk) {
+        ir_node *cast = op_build(b, "", "Cast", 1, &m.qk, 1);
+        if (cast)
+            ir_attr_set_dtype(cast, "to", op_in_type(node, QUERY).dtype);
+        results[3] = ir_build_result(b, cast, 0);
+    }
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "unidirectional");
+}
+
+const gqac_op gqac_op_multi_head_attention = {
+    .schema = {.name = "MultiHeadAttention",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "query key? value? bias? key_padding_mask? attention_bias? past_key? "
+                         "past_value? past_sequence_length? cache_indirection?",
+               .outputs = "output present_key? present_value? qk?",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "attention of N heads; output [B,S,N*Dv], present [B,N,P+L,D]"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .mixes = mixes,
+};

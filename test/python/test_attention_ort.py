@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""The siblings of GroupQueryAttention against ONNX Runtime: random nodes, one model each.
+
+    python test/python/test_attention_ort.py        (GQAC_TEST_SEED chooses other cases)
+
+What ONNX Runtime refuses is counted and passed over; enough of each op must have been compared.
+"""
+
+import os
+import random
+import sys
+import unittest
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import harness
+from harness import FULL, Case, gqac, relative
+
+try:
+    import onnxruntime as ort
+except ImportError:
+    ort = None
+
+SEED = int(os.environ.get("GQAC_TEST_SEED", "7"))
+COUNT = 600 if FULL else 120
+LIMIT = 2e-5
+TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32,
+         np.dtype(np.int64): TensorProto.INT64, np.dtype(np.bool_): TensorProto.BOOL}
+
+
+class Node:
+    """One op: inputs by name in schema order (None: absent), outputs, attributes."""
+
+    def __init__(self, op, domain, inputs, outputs, **attributes):
+        self.op, self.domain, self.inputs, self.outputs = op, domain, inputs, outputs
+        self.attributes = attributes
+
+    def model(self):
+        """The model of just this node."""
+        feeds = self.feeds()
+        node = helper.make_node(
+            self.op, [n if v is not None else "" for n, v in self.inputs.items()], self.outputs,
+            domain=self.domain, name="it", **self.attributes)
+        graph = helper.make_graph(
+            [node], "g",
+            [helper.make_tensor_value_info(n, TYPES[v.dtype], v.shape) for n, v in feeds.items()],
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in self.outputs if n])
+        opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def feeds(self):
+        """The inputs that are there."""
+        return {n: v for n, v in self.inputs.items() if v is not None}
+
+    def peer(self):
+        """Outputs of ONNX Runtime; None when it refuses."""
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            session = ort.InferenceSession(self.model().SerializeToString(), options,
+                                           providers=["CPUExecutionProvider"])
+            return session.run([n for n in self.outputs if n], self.feeds())
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            if os.environ.get("GQAC_TEST_SHOW"):
+                print(self, str(error)[:300])
+            return None
+
+    def __str__(self):
+        shapes = {n: list(v.shape) for n, v in self.feeds().items()}
+        return f"{self.op} {shapes} {self.attributes} -> {self.outputs}"
+
+
+class Sibling(Case):
+    """Runs nodes both ways."""
+
+    def ours(self, node):
+        """Outputs of gqac on stored inputs."""
+        folder = self.dir / "case"
+        (folder / "in").mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*/*.npy"):
+            old.unlink()
+        onnx.save(node.model(), folder / "node.onnx")
+        for name, value in node.feeds().items():
+            np.save(folder / "in" / f"{name}.npy", value)
+        self.check(gqac("run", folder / "node.onnx", "--inputs", folder / "in", "--output",
+                        folder / "out", "-q"), 0)
+        return [np.load(folder / "out" / f"{n}.npy") for n in node.outputs if n]
+
+    def compare(self, make, least):
+        """Random nodes of `make`; at least `least` of them must have been taken by both."""
+        rng, pick = np.random.default_rng(SEED), random.Random(SEED)
+        taken = 0
+        for number in range(COUNT):
+            node = make(rng, pick)
+            expected = node.peer()
+            if expected is None:
+                continue
+            taken += 1
+            got = self.ours(node)
+            for name, x, y in zip([n for n in node.outputs if n], got, expected):
+                self.assertEqual(x.shape, y.shape, f"case {number} {name}: {node}")
+                self.assertLessEqual(relative(x, y), LIMIT, f"case {number} {name}: {node}")
+        print(f"{taken} of {COUNT} compared")
+        self.assertGreaterEqual(taken, COUNT * least)
+
+
+def floats(rng, *shape):
+    """Standard normal float32."""
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def padding_mask(rng, pick, batch, rows, total):
+    """One of the forms of a padding mask; no row is masked throughout."""
+    form = pick.choice(["none", "none", "lengths", "keys", "queries"])
+    if form == "lengths":
+        return rng.integers(1, total + 1, batch).astype(np.int32)
+    if form == "none":
+        return None
+    shape = (batch, total) if form == "keys" else (batch, rows, total)
+    mask = rng.integers(0, 2, shape).astype(np.int32)
+    mask[..., 0] = 1
+    return mask
+
+
+def multi_head(rng, pick):
+    """A random MultiHeadAttention."""
+    batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
+    size = pick.choice([4, 8, 16])
+    layout = pick.choice(["self", "self", "past", "past", "cross", "made"])
+    v_size = pick.choice([size, 8]) if layout in ("self", "cross") else size
+    keys = rows if layout in ("self", "past") else pick.randint(1, 12)
+    past = pick.randint(0, 9) if layout == "past" else None
+    total = keys + (past or 0)
+    flat = layout != "made"
+    inputs = {
+        "query": floats(rng, batch, rows, heads * size),
+        "key": floats(rng, batch, keys, heads * size) if flat
+        else floats(rng, batch, heads, keys, size),
+        "value": floats(rng, batch, keys, heads * v_size) if flat
+        else floats(rng, batch, heads, keys, v_size),
+        "bias": floats(rng, heads * (2 * size + v_size)) if pick.random() < 0.4 else None,
+        "key_padding_mask": padding_mask(rng, pick, batch, rows, total),
+        "attention_bias": floats(rng, pick.choice([1, batch]), pick.choice([1, heads]), rows, total)
+        if pick.random() < 0.3 else None,
+        "past_key": None if past is None else floats(rng, batch, heads, past, size),
+        "past_value": None if past is None else floats(rng, batch, heads, past, v_size),
+    }
+    outputs = ["output"] if layout == "made" or (past is None and pick.random() < 0.5) else [
+        "output", "present_key", "present_value"]
+    extra = {"scale": 0.4} if pick.random() < 0.3 else {}
+    if pick.random() < 0.3:
+        extra["mask_filter_value"] = -5000.0
+    # With more keys than queries ONNX Runtime leaves the last query of a causal node unmasked.
+    causal = pick.randint(0, 1) if keys <= rows else 0
+    return Node("MultiHeadAttention", "com.microsoft", inputs, outputs, num_heads=heads,
+                unidirectional=causal, **extra)
+
+
+def packed(rng, pick):
+    """A random com.microsoft.Attention."""
+    batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
+    size, width = pick.choice([4, 8, 16]), pick.choice([5, 16])
+    past = pick.randint(0, 9) if pick.random() < 0.5 else None
+    v_size = size if past is not None else pick.choice([size, 8])
+    total = rows + (past or 0)
+    columns = heads * (2 * size + v_size)
+    mask = padding_mask(rng, pick, batch, rows, total)
+    if past is None and mask is not None and mask.ndim == 1 and pick.random() < 0.5:
+        mask = np.concatenate([mask, rng.integers(0, mask)]).astype(np.int32)
+    inputs = {
+        "input": floats(rng, batch, rows, width),
+        "weights": floats(rng, width, columns),
+        "bias": floats(rng, columns),
+        "mask_index": mask,
+        "past": None if past is None else floats(rng, 2, batch, heads, past, size),
+        "attention_bias": floats(rng, pick.choice([1, batch]), pick.choice([1, heads]), rows, total)
+        if pick.random() < 0.3 else None,
+    }
+    extra = {"scale": 0.1} if pick.random() < 0.3 else {}
+    if v_size != size or pick.random() < 0.2:
+        extra["qkv_hidden_sizes"] = [heads * size, heads * size, heads * v_size]
+    bare = past is None and (v_size != size or pick.random() < 0.5)
+    outputs = ["output"] if bare else ["output", "present"]
+    return Node("Attention", "com.microsoft", inputs, outputs, num_heads=heads,
+                unidirectional=pick.randint(0, 1), **extra)
+
+
+def standard_mask(rng, pick, batch, heads, rows, total):
+    """A mask of Attention: bool or float, each axis possibly 1; no row is masked throughout."""
+    if pick.random() < 0.3:
+        return None
+    rank = pick.randint(2, 4)
+    shape = [pick.choice([1, batch]), pick.choice([1, heads]), rows, total][4 - rank:]
+    if pick.random() < 0.5:
+        return floats(rng, *shape)
+    mask = rng.integers(0, 2, shape).astype(bool)
+    mask[..., 0] = True
+    return mask
+
+
+def standard(rng, pick):
+    """A random Attention of the standard."""
+    batch, kv_heads, rows = pick.randint(1, 3), pick.randint(1, 3), pick.randint(1, 9)
+    heads, size, v_size = kv_heads * pick.randint(1, 3), pick.choice([4, 8]), pick.choice([4, 8])
+    past = pick.randint(1, 9) if pick.random() < 0.5 else None
+    keys = rows if past is not None or pick.random() < 0.5 else pick.randint(1, 12)
+    total, flat = keys + (past or 0), pick.random() < 0.5
+
+    def sequence(heads, rows, size):
+        return floats(rng, batch, rows, heads * size) if flat else \
+            floats(rng, batch, heads, rows, size)
+
+    inputs = {
+        "Q": sequence(heads, rows, size),
+        "K": sequence(kv_heads, keys, size),
+        "V": sequence(kv_heads, keys, v_size),
+        "attn_mask": standard_mask(rng, pick, batch, heads, rows, total),
+        "past_key": None if past is None else floats(rng, batch, kv_heads, past, size),
+        "past_value": None if past is None else floats(rng, batch, kv_heads, past, v_size),
+    }
+    extra = {"q_num_heads": heads, "kv_num_heads": kv_heads} if flat else {}
+    if pick.random() < 0.3:
+        extra["scale"] = 0.3
+    if pick.random() < 0.3:
+        extra["softcap"] = 2.0
+    if past is None and keys >= rows and pick.random() < 0.4:
+        inputs["nonpad_kv_seqlen"] = rng.integers(rows, keys + 1, batch)
+    outputs = ["Y"] if past is None else ["Y", "present_key", "present_value"]
+    return Node("Attention", "", inputs, outputs, is_causal=pick.randint(0, 1), **extra)
+
+
+def rotary(rng, pick):
+    """A random RotaryEmbedding of the standard."""
+    batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
+    size, positions = pick.choice([8, 16]), 20
+    width = pick.choice([size, size // 2])
+    ids = rng.integers(0, positions, (batch, rows)) if pick.random() < 0.6 else None
+    table = (batch, rows) if ids is None else (positions,)
+    flat = pick.random() < 0.5
+    inputs = {
+        "X": floats(rng, batch, rows, heads * size) if flat
+        else floats(rng, batch, heads, rows, size),
+        "cos_cache": floats(rng, *table, width // 2),
+        "sin_cache": floats(rng, *table, width // 2),
+        "position_ids": ids,
+    }
+    extra = {"rotary_embedding_dim": width} if width != size else {}
+    return Node("RotaryEmbedding", "", inputs, ["Y"], interleaved=pick.randint(0, 1),
+                num_heads=heads, **extra)
+
+
+def norm(rng, pick):
+    """A random RMSNormalization."""
+    shape = [pick.randint(1, 5) for _ in range(pick.randint(1, 3))] + [pick.choice([7, 16, 33])]
+    inputs = {"X": floats(rng, *shape), "scale": floats(rng, shape[-1])}
+    return Node("RMSNormalization", "", inputs, ["Y"], epsilon=pick.choice([1e-5, 1e-2]))
+
+
+def scatter(rng, pick):
+    """A random TensorScatter."""
+    batch, rows, new, width = pick.randint(1, 3), pick.randint(3, 9), pick.randint(1, 3), 4
+    circular = pick.random() < 0.5
+    last = rows - 1 if circular else rows - new
+    inputs = {
+        "past_cache": floats(rng, batch, 2, rows, width),
+        "update": floats(rng, batch, 2, new, width),
+        "write_indices": rng.integers(0, last + 1, batch) if pick.random() < 0.8 else None,
+    }
+    return Node("TensorScatter", "", inputs, ["present_cache"],
+                mode="circular" if circular else "linear")
+
+
+@unittest.skipUnless(ort, "onnxruntime is not installed")
+class Siblings(Sibling):
+    """One test an op."""
+
+    def test_multi_head_attention(self):
+        """Separate inputs, keys made before, past, bias, masks, causal."""
+        self.compare(multi_head, 0.9)
+
+    def test_packed_attention(self):
+        """Weights in the node, past in one tensor, masks of every rank."""
+        self.compare(packed, 0.6)
+
+    def test_standard_attention(self):
+        """Both layouts, grouped heads, past, masks, softcap."""
+        self.compare(standard, 0.6)
+
+    def test_rotary_embedding(self):
+        """Both layouts, whole and partial, tables and gathered rows."""
+        self.compare(rotary, 0.6)
+
+    def test_rms_normalization(self):
+        """Rows of several ranks."""
+        self.compare(norm, 0.9)
+
+    def test_tensor_scatter(self):
+        """Rows written at an index each, wrapped or not."""
+        self.compare(scatter, 0.9)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -15,7 +15,7 @@
 
 #include "base/diag.h"
 
-#define GQAC_KV_BLOCK 64 /* tokens a block; equals the key tile of the numerics contract */
+#define GQAC_KV_BLOCK 64 /* tokens a block: one key tile of the contract as it ships */
 
 /* One past/present pair. heads and head_size come from the model. */
 typedef struct kv_slot {

@@ -5,9 +5,10 @@
 #include "ops/attention.h"
 
 /* Attention of q, k, v [B,N,S|L,D], with optional (NULL) past [B,N,P,D], padding mask i32 (see
- * padding_bias) and bias that broadcasts to [B,N,S,P+L]. */
+ * padding_bias) and bias that broadcasts to [B,N,S,P+L]. With past_rows (i32, one element) past is
+ * a buffer [B,N,M,D] that holds so many rows; the new ones are written behind them. */
 typedef struct multi_head {
-    ir_value *q, *k, *v, *past_k, *past_v, *padding, *bias;
+    ir_value *q, *k, *v, *past_k, *past_v, *past_rows, *padding, *bias;
     float scale, filter; /* filter: added to the scores of padding */
     bool causal, wants_qk;
     ir_value *y, *present_k, *present_v, *qk; /* results; qk fp32 */

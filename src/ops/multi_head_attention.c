@@ -4,6 +4,7 @@
  *   query [B,S,N*D], key [B,L,N,2,D]                    packed keys and values
  *   query [B,S,N,3,D]                                   packed
  *   -> output [B,S,N*Dv], present [B,N,P+L,D], qk [B,N,S,P+L] (scores before softmax)
+ * With past_sequence_length P past and present are buffers [B,N,M,D] of which P rows are valid.
  * bias [Dq+Dk+Dv] is added to query, key and value; to 4-D keys and values it is not. Lowered. */
 #include "ops/multi_head.h"
 
@@ -43,8 +44,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (has(node, PAST_KEY) != has(node, PAST_VALUE))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "inputs past_key and past_value must be both present or both absent");
-    if (has(node, PAST_LENGTH))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input past_sequence_length is not supported");
+    if (has(node, PAST_LENGTH) && !has(node, PAST_KEY))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input past_sequence_length without past_key");
     if (has(node, CACHE_INDIRECTION))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input cache_indirection is not supported");
     return GQAC_OK;
@@ -120,6 +121,7 @@ static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
     for (size_t i = 0; i < sizeof like_query / sizeof *like_query; i++)
         GQAC_TRY(op_check_same(node, like_query[i], QUERY, diag));
     GQAC_TRY(attention_want_dtype(node, PADDING, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, PAST_LENGTH, GQAC_I32, diag));
     GQAC_TRY(attention_want_rank(node, BIAS, 1, diag));
     GQAC_TRY(attention_want_rank(node, ATTENTION_BIAS, 4, diag));
     GQAC_TRY(attention_want_rank(node, PAST_KEY, 4, diag));
@@ -138,7 +140,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
                 (long long)width, (long long)heads);
     const ir_dim *n = ir_dim_const(dims, heads), *keys = l.keys;
-    if (has(node, PAST_KEY))
+    if (has(node, PAST_LENGTH))
+        keys = op_in_dim(node, PAST_KEY, 2);
+    else if (has(node, PAST_KEY))
         keys = ir_dim_add(dims, keys, op_in_dim(node, PAST_KEY, 2));
     const ir_dim *out[3] = {l.batch, l.rows, ir_dim_mul(dims, n, l.v_size)};
     const ir_dim *present[4] = {l.batch, n, keys, l.size}, *qk[4] = {l.batch, n, l.rows, keys};
@@ -221,6 +225,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *bias[3];
     multi_head m = {.past_k = ir_node_input(node, PAST_KEY),
                     .past_v = ir_node_input(node, PAST_VALUE),
+                    .past_rows = ir_node_input(node, PAST_LENGTH),
                     .padding = ir_node_input(node, PADDING),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
                     .scale = multi_head_scale(b, node, l.size),

@@ -47,9 +47,33 @@ ir_value *multi_head_pick(ir_builder *b, ir_value *x, int64_t axis, int64_t inde
     return ir_build_result(b, pick, 0);
 }
 
-static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh) {
+static ir_value *length(ir_builder *b, ir_value *x, int64_t axis) {
+    ir_node *shape = op_build(b, "", "Shape", 1, &x, 1);
+    if (shape) {
+        ir_attr_set_int(shape, "start", axis);
+        ir_attr_set_int(shape, "end", axis + 1);
+    }
+    return ir_build_result(b, shape, 0);
+}
+
+/* past_rows, and past_rows + L, for every batch row: i64 [B]. */
+static void buffer_rows(ir_builder *b, const multi_head *m, ir_value **before, ir_value **valid) {
+    ir_node *cast = op_build(b, "", "Cast", 1, (ir_value *[]){m->past_rows}, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", GQAC_I64);
+    ir_value *batch = length(b, m->k, 0);
+    ir_value *one =
+        op_build1(b, "", "Reshape", 2,
+                  (ir_value *[]){ir_build_result(b, cast, 0), ir_build_i64s(b, 1, (int64_t[]){1})});
+    *before = op_build1(b, "", "Expand", 2, (ir_value *[]){one, batch});
+    *valid = op_build1(b, "", "Add", 2, (ir_value *[]){*before, length(b, m->k, 2)});
+}
+
+static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh, ir_value *before) {
     if (!past)
         return fresh;
+    if (before)
+        return op_build1(b, "", "TensorScatter", 3, (ir_value *[]){past, fresh, before});
     ir_node *concat = op_build(b, "", "Concat", 2, (ir_value *[]){past, fresh}, 1);
     if (concat)
         ir_attr_set_int(concat, "axis", 2);
@@ -62,8 +86,10 @@ static ir_value *addend(ir_builder *b, const multi_head *m) {
         return m->bias;
     ir_node *padding =
         op_build(b, "gqac", "padding_bias", 3, (ir_value *[]){m->padding, m->q, m->present_k}, 1);
-    if (padding)
+    if (padding) {
         ir_attr_set_float(padding, "value", m->filter);
+        ir_attr_set_int(padding, "short", m->past_rows != NULL);
+    }
     if (!m->bias)
         return ir_build_result(b, padding, 0);
     ir_node *cast = op_build(b, "", "Cast", 1, (ir_value *[]){m->bias}, 1);
@@ -74,13 +100,18 @@ static ir_value *addend(ir_builder *b, const multi_head *m) {
 }
 
 void multi_head_build(ir_builder *b, multi_head *m) {
-    m->present_k = with_past(b, m->past_k, m->k);
-    m->present_v = with_past(b, m->past_v, m->v);
+    ir_value *before = NULL, *valid = NULL;
+    if (m->past_rows)
+        buffer_rows(b, m, &before, &valid);
+    m->present_k = with_past(b, m->past_k, m->k, before);
+    m->present_v = with_past(b, m->past_v, m->v, before);
     ir_value *mask = addend(b, m);
-    ir_node *range =
-        op_build(b, "gqac", "key_range", 3, (ir_value *[]){m->q, m->present_k, m->past_k}, 2);
-    if (range)
+    ir_node *range = op_build(b, "gqac", "key_range", 4,
+                              (ir_value *[]){m->q, m->present_k, m->past_k, valid}, 2);
+    if (range) {
         ir_attr_set_int(range, "right", m->causal ? 0 : -1);
+        ir_attr_set_int(range, "align_end", valid != NULL);
+    }
     ir_node *attend =
         op_build(b, "gqac", "attend", 6,
                  (ir_value *[]){m->q, m->present_k, m->present_v, ir_build_result(b, range, 0),

@@ -15,6 +15,8 @@ enum { MASK, Q, K };
 
 static const ir_attr_spec attrs[] = {
     {"value", IR_ATTR_FLOAT, .required = true, .doc = "added to the scores of padding"},
+    {"short", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a mask [B,T'] with T' < T gives [B,1,1,T']"},
     {.name = NULL},
 };
 
@@ -31,12 +33,13 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_dtype(node, MASK, GQAC_I32, diag));
     if (rank == 0 || rank > 3)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a padding mask of rank %d: 1 to 3", rank);
+    bool cut = rank == 2 && ir_attr_int(node, "short") == 1;
     const ir_dim *one = ir_dim_const(op_dims(node), 1);
     const ir_dim *dims[4] = {op_in_dim(node, Q, 0), one,
                              rank == 3  ? op_in_dim(node, Q, 2)
                              : rank < 0 ? NULL
                                         : one,
-                             op_in_dim(node, K, 2)};
+                             cut ? op_in_dim(node, MASK, 1) : op_in_dim(node, K, 2)};
     return op_set_type(node, 0, GQAC_F32, 4, dims, diag);
 }
 
@@ -51,6 +54,8 @@ static gqac_status check(op_call *call, int64_t batch, int64_t rows, int64_t key
     bool fits = false;
     if (mask->rank == 1)
         fits = n == batch || n == 2 * batch || n == 3 * batch + 2;
+    else if (mask->rank == 2 && ir_attr_int(call->node, "short") == 1)
+        fits = n == batch && mask->dims[1] <= keys;
     else if (mask->rank == 2)
         fits = (n == batch && mask->dims[1] == keys) || is_empty(mask, batch);
     else if (mask->rank == 3)
@@ -71,11 +76,13 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *mask = call->in[MASK];
     int64_t batch = call->in[Q]->dims[0], rows = call->in[Q]->dims[2], keys = call->in[K]->dims[2];
     GQAC_TRY(check(call, batch, rows, keys));
+    bool cut = mask->rank == 2 && ir_attr_int(call->node, "short") == 1;
+    bool all = keys > 1 && !cut && is_empty(mask, batch);
+    keys = cut ? mask->dims[1] : keys;
     int64_t dims[4] = {batch, 1, mask->rank == 3 ? rows : 1, keys};
     GQAC_TRY(op_output(call, 0, GQAC_F32, 4, dims));
     const int32_t *m = mask->data;
     float *y = call->out[0].data;
-    bool all = keys > 1 && is_empty(mask, batch);
     bool starts = mask->rank == 1 && mask->dims[0] == 2 * batch;
     for (int64_t i = 0, count = batch * dims[2] * keys; i < count; i++) {
         int64_t b = i / keys, j = i % keys; /* b counts queries when each has its own row */

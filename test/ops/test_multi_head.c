@@ -193,6 +193,40 @@ static void test_packed_split(void) {
     gqac_arena_free(arena);
 }
 
+/* Token by token into a buffer of NaN: the bytes of the whole. */
+static void test_buffer(void) {
+    gqac_arena *arena = gqac_arena_create(0);
+    test_random r = {.state = 26};
+    gqac_tensor x[3], past[2];
+    graph_run full, run[ROWS];
+    for (int i = 0; i < 3; i++)
+        x[i] = test_floats(arena, GQAC_F32, 3, (int64_t[]){B, ROWS, WIDTH}, &r);
+    for (int i = 0; i < 2; i++) {
+        past[i] = test_tensor(arena, GQAC_F32, 4, (int64_t[]){B, N, ROWS, D});
+        memset(past[i].data, 0xff, (size_t)(B * N * ROWS * D) * sizeof(float));
+    }
+    CU_ASSERT_FATAL(open_multi_head(&full, 3, (const gqac_tensor *[]){&x[0], &x[1], &x[2]}, 1, 3));
+    CU_ASSERT_FATAL(graph_run_all(&full, NULL, NULL) == GQAC_OK);
+    for (int s = 0; s < ROWS; s++) {
+        gqac_tensor c[3], done = test_ints(arena, GQAC_I32, 1, (int64_t[]){1}, (int64_t[]){s});
+        for (int i = 0; i < 3; i++)
+            c[i] = rows_of(arena, &x[i], s, 1);
+        const gqac_tensor *in[8] = {&c[0], &c[1], &c[2], NULL, NULL, &past[0], &past[1], &done};
+        CU_ASSERT_FATAL(graph_run_open(&run[s], ms, "DecoderMaskedMultiHeadAttention", 8, in, 3));
+        ir_attr_set_int(run[s].node, "num_heads", N);
+        ir_attr_set_int(run[s].node, "past_present_share_buffer", 1);
+        CU_ASSERT_FATAL(graph_run_all(&run[s], NULL, NULL) == GQAC_OK);
+        check_rows(arena, &full, &run[s], s, 1);
+        past[0] = run[s].results[1];
+        past[1] = run[s].results[2];
+    }
+    CU_ASSERT(same(&past[0], &full.results[1]) && same(&past[1], &full.results[2]));
+    for (int s = 0; s < ROWS; s++)
+        graph_run_close(&run[s]);
+    graph_run_close(&full);
+    gqac_arena_free(arena);
+}
+
 /* ---- what is refused ----------------------------------------------------- */
 
 static gqac_status refused(unsigned inputs, const char *attr, int64_t value, const char *named) {
@@ -225,11 +259,40 @@ static void test_refused(void) {
     CU_ASSERT_EQUAL(refused(3, NULL, 0, "value"), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(refused(5, NULL, 0, "key"), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(refused(7 | 1 << 6, NULL, 0, "past_value"), GQAC_INVALID_MODEL);
-    CU_ASSERT_EQUAL(refused(7 | 1 << 8, NULL, 0, "past_sequence_length"), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(refused(7 | 1 << 8, NULL, 0, "past_sequence_length"), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(refused(7 | 1 << 9, NULL, 0, "cache_indirection"), GQAC_UNSUPPORTED);
     CU_ASSERT_EQUAL(refused(7, "num_heads", 0, "num_heads"), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(refused(7, "num_heads", 3, "heads"), GQAC_INVALID_MODEL);
     CU_ASSERT_EQUAL(refused(7, "unidirectional", 2, "unidirectional"), GQAC_INVALID_MODEL);
+}
+
+static gqac_status decoder(int rows, int beam, int shared, int past_rows) {
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_tensor x = test_tensor(arena, GQAC_F32, 3, (int64_t[]){B, rows, WIDTH});
+    gqac_tensor past = test_tensor(arena, GQAC_F32, 4, (int64_t[]){B, N, 3, D});
+    gqac_tensor n = test_ints(arena, GQAC_I32, 1, (int64_t[]){1}, (int64_t[]){past_rows});
+    memset(x.data, 0, (size_t)gqac_tensor_count(&x) * sizeof(float));
+    memset(past.data, 0, (size_t)gqac_tensor_count(&past) * sizeof(float));
+    const gqac_tensor *in[10] = {
+        &x, &x, &x, NULL, NULL, &past, &past, past_rows < -1 ? NULL : &n, beam ? &n : NULL, NULL};
+    graph_run run;
+    CU_ASSERT_FATAL(graph_run_open(&run, ms, "DecoderMaskedMultiHeadAttention", 10, in, 3));
+    ir_attr_set_int(run.node, "num_heads", N);
+    ir_attr_set_int(run.node, "past_present_share_buffer", shared);
+    gqac_status status = graph_run_all(&run, NULL, NULL);
+    graph_run_close(&run);
+    gqac_arena_free(arena);
+    return status;
+}
+
+static void test_refused_decoder(void) {
+    CU_ASSERT_EQUAL(decoder(1, 0, 1, 2), GQAC_OK);
+    CU_ASSERT_EQUAL(decoder(1, 0, 0, -2), GQAC_OK); /* the past grows */
+    CU_ASSERT_EQUAL(decoder(1, 0, 1, -2), GQAC_INVALID_MODEL);
+    CU_ASSERT_EQUAL(decoder(2, 0, 1, 1), GQAC_INVALID_MODEL);
+    CU_ASSERT_EQUAL(decoder(1, 1, 1, 2), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(decoder(1, 0, 1, 3), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(decoder(1, 0, 1, -1), GQAC_OUT_OF_RANGE);
 }
 
 static void test_refused_packed(void) {
@@ -260,6 +323,8 @@ int main(int argc, char **argv) {
         {"NaN in later keys", test_poison},
         {"split = full, MultiHeadAttention", test_multi_head_split},
         {"split = full, Attention", test_packed_split},
+        {"token by token into a buffer", test_buffer},
+        {"refused by DecoderMaskedMultiHeadAttention", test_refused_decoder},
         {"refused by MultiHeadAttention", test_refused},
         {"refused by Attention", test_refused_packed},
     };

@@ -244,8 +244,9 @@ static void test_visibility(void) {
         c.dtype = GQAC_F32;
         make_scene(&c, &t, &r);
         memset(t.k.data, 0, (size_t)gqac_tensor_count(&t.k) * 4);
-        memset(t.past_k.data, 0, (size_t)gqac_tensor_count(&t.past_k) * (c.past >= 0 ? 4 : 0));
         int past = c.past > 0 ? c.past : 0;
+        if (past)
+            memset(t.past_k.data, 0, (size_t)gqac_tensor_count(&t.past_k) * 4);
         for (int64_t i = 0; i < gqac_tensor_count(&t.v); i++)
             op_put_f32(&t.v, i, i % c.v_size == i / c.v_size % c.new_rows + past);
         for (int64_t i = 0; past && i < gqac_tensor_count(&t.past_v); i++)

@@ -160,6 +160,34 @@ def multi_head(rng, pick):
                 unidirectional=causal, **extra)
 
 
+def decoder(rng, pick):
+    """A random DecoderMaskedMultiHeadAttention: the past in a buffer, or keys made before."""
+    batch, heads, size = pick.randint(1, 3), pick.randint(1, 4), pick.choice([4, 8])
+    room, made = pick.randint(1, 12), pick.random() < 0.3
+    past = pick.randint(0, room - 1)
+    total = room if made else past + 1
+    mask = rng.integers(0, 2, (batch, total)).astype(np.int32) if pick.random() < 0.5 else None
+    if mask is not None:
+        mask[:, 0] = 1
+    inputs = {
+        "query": floats(rng, batch, 1, heads * size),
+        "key": floats(rng, batch, heads, room, size) if made
+        else floats(rng, batch, 1, heads * size),
+        "value": floats(rng, batch, heads, room, size) if made
+        else floats(rng, batch, 1, heads * size),
+        "mask_index": mask,
+        "attention_bias": floats(rng, 1, pick.choice([1, heads]), 1, total)
+        if not made and pick.random() < 0.3 else None,
+        "past_key": None if made else floats(rng, batch, heads, room, size),
+        "past_value": None if made else floats(rng, batch, heads, room, size),
+        "past_sequence_length": None if made else np.array([past], np.int32),
+    }
+    extra = {} if made else {"past_present_share_buffer": 1}
+    return Node("DecoderMaskedMultiHeadAttention", "com.microsoft", inputs,
+                ["output"] if made else ["output", "present_key", "present_value"],
+                num_heads=heads, **extra)
+
+
 def packed(rng, pick):
     """A random com.microsoft.Attention."""
     batch, heads, rows = pick.randint(1, 3), pick.randint(1, 4), pick.randint(1, 9)
@@ -281,6 +309,10 @@ class Siblings(Sibling):
     def test_multi_head_attention(self):
         """Separate inputs, keys made before, past, bias, masks, causal."""
         self.compare(multi_head, 0.9)
+
+    def test_decoder_masked(self):
+        """One token after a buffer, or over keys made before."""
+        self.compare(decoder, 0.6)
 
     def test_packed_attention(self):
         """Weights in the node, past in one tensor, masks of every rank."""

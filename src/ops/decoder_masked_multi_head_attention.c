@@ -1,0 +1,114 @@
+/* com.microsoft.DecoderMaskedMultiHeadAttention: MultiHeadAttention of one new token, its inputs in
+ * another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
+ * past_sequence_length rows are valid; 4-D key and value are those of cross attention.
+ * Lowered to MultiHeadAttention. Beam search (cache_indirection) is not supported. */
+#include "ops/multi_head.h"
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    MASK,
+    ATTENTION_BIAS,
+    PAST_KEY,
+    PAST_VALUE,
+    PAST_LENGTH,
+    BEAM_WIDTH,
+    CACHE_INDIRECTION,
+    BIAS
+};
+
+static const ir_attr_spec attrs[] = {
+    {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
+    {"past_present_share_buffer", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: past is a buffer, see past_sequence_length"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
+     .doc = "added to the scores of padding"},
+    {"output_qk", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "qk is computed whenever it is wanted"},
+    {.name = NULL},
+};
+
+static bool has(const ir_node *node, int input) {
+    return ir_node_input(node, input) != NULL;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t heads = ir_attr_int(node, "num_heads");
+    bool shared = ir_attr_int(node, "past_present_share_buffer") == 1;
+    if (heads < 1 || heads > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
+                (long long)heads);
+    if (has(node, BEAM_WIDTH) || has(node, CACHE_INDIRECTION))
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "inputs beam_width and cache_indirection (beam search) are not supported");
+    if (shared && has(node, PAST_KEY) && !has(node, PAST_LENGTH))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "past_present_share_buffer = 1 needs past_sequence_length");
+    return GQAC_OK;
+}
+
+static bool is_shared(const ir_node *node) {
+    return has(node, PAST_KEY) && ir_attr_int(node, "past_present_share_buffer") == 1;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_dims *dims = op_dims(node);
+    int64_t rows;
+    if (ir_dim_is_const(op_in_dim(node, QUERY, 1), &rows) && rows != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld tokens: 1 is possible", (long long)rows);
+    GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
+    const ir_dim *present[4] = {op_in_dim(node, QUERY, 0),
+                                ir_dim_const(dims, ir_attr_int(node, "num_heads")), NULL,
+                                op_in_dim(node, PAST_KEY, 3)};
+    const ir_dim *past = op_in_dim(node, PAST_KEY, 2);
+    if (has(node, PAST_KEY))
+        present[2] = is_shared(node) ? past : ir_dim_add(dims, past, ir_dim_const(dims, 1));
+    const ir_dim *out[3] = {present[0], op_in_dim(node, QUERY, 1), NULL};
+    const ir_dim *qk[4] = {present[0], present[1], out[1], NULL};
+    gqac_dtype dtype = op_in_type(node, QUERY).dtype;
+    GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
+    GQAC_TRY(op_set_type(node, 1, dtype, 4, present, diag));
+    present[3] = op_in_dim(node, PAST_VALUE, 3);
+    GQAC_TRY(op_set_type(node, 2, dtype, 4, present, diag));
+    return op_set_type(node, 3, dtype, 4, qk, diag);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    ir_value *in[BIAS + 1];
+    for (int i = 0; i <= BIAS; i++)
+        in[i] = ir_node_input(node, i);
+    ir_value *rows = is_shared(node) ? in[PAST_LENGTH] : NULL;
+    ir_node *attention =
+        op_build(b, "com.microsoft", "MultiHeadAttention", 9,
+                 (ir_value *[]){in[QUERY], in[KEY], in[VALUE], in[BIAS], in[MASK],
+                                in[ATTENTION_BIAS], in[PAST_KEY], in[PAST_VALUE], rows},
+                 4);
+    if (attention) {
+        ir_attr_set_int(attention, "num_heads", ir_attr_int(node, "num_heads"));
+        ir_attr_set_float(attention, "scale", ir_attr_float(node, "scale"));
+        ir_attr_set_float(attention, "mask_filter_value", ir_attr_float(node, "mask_filter_value"));
+        ir_attr_set_int(attention, "unidirectional", op_in_type(node, KEY).rank != 4);
+    }
+    for (int i = 0; i < 4 && i < node->n_outputs; i++)
+        results[i] = ir_build_result(b, attention, i);
+}
+
+const gqac_op gqac_op_decoder_masked_multi_head_attention = {
+    .schema = {.name = "DecoderMaskedMultiHeadAttention",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "query key? value? mask_index? attention_bias? past_key? past_value? "
+                         "past_sequence_length? beam_width? cache_indirection? bias?",
+               .outputs = "output present_key? present_value? qk?",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_STATE,
+               .doc = "MultiHeadAttention of one new token, the past in a buffer or grown"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

@@ -3,6 +3,7 @@
  *   h / G. Order: scale, softcap, bias, mask, softmax (the sink joins its maximum and denominator).
  * Query s of batch row b sees the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b + n_b;
  * lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b see nothing and give zeros.
+ * qk [B,Hq,S,T] fp32 shows the scores before the softmax or the probabilities, 0 for other keys.
  * A composite: what no kernel claims becomes the chain of ops built below. */
 #include "ops/attention.h"
 
@@ -17,12 +18,17 @@ static const ir_attr_spec attrs[] = {
     {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
     {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
      .doc = "keys a query sees, itself included; -1: all"},
+    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
+     .doc = "what qk shows: 1 scores with softcap and bias, 2 probabilities"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     float cap = ir_attr_float(node, "softcap");
     int64_t causal = ir_attr_int(node, "causal"), window = ir_attr_int(node, "window");
+    int64_t stage = ir_attr_int(node, "qk_stage");
+    if (stage != 1 && stage != 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "qk_stage = %lld: 1 or 2", (long long)stage);
     if (!isfinite(ir_attr_float(node, "scale")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
     if (!(cap >= 0) || !isfinite(cap))
@@ -54,7 +60,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *dims[3] = {
         op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
         ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
-    return op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag);
+    const ir_dim *qk[4] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 1), op_in_dim(node, Q, 2),
+                           op_in_dim(node, K, 2)};
+    GQAC_TRY(op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag));
+    return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
 }
 
 static bool mixes(const ir_node *node) {
@@ -91,15 +100,14 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
             ir_attr_set_float(cap, "cap", ir_attr_float(node, "softcap"));
         s = one(b, cap);
     }
-    if (in[BIAS]) {
-        ir_node *cast = op_build(b, "", "Cast", 1, &in[BIAS], 1);
-        if (cast)
-            ir_attr_set_dtype(cast, "to", GQAC_F32);
-        s = op_build1(b, "", "Add", 2, (ir_value *[]){s, one(b, cast)});
-    }
+    if (in[BIAS])
+        s = op_build1(b, "gqac", "add_bias", 4, (ir_value *[]){s, in[BIAS], lo, hi});
+    ir_value *shown = s;
     s = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, lo, hi});
     s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){s, in[SINK]});
     results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], lo, hi});
+    if (ir_node_output(node, 1))
+        results[1] = ir_attr_int(node, "qk_stage") == 1 ? shown : s;
 }
 
 const gqac_op gqac_op_attention = {
@@ -107,7 +115,7 @@ const gqac_op gqac_op_attention = {
                .domain = "gqac",
                .since = 1,
                .inputs = "q k v past_len new_len bias? sink?",
-               .outputs = "y",
+               .outputs = "y qk?",
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "attention of q [B,Hq,S,D] over the visible rows of k, v [B,Hkv,T,D]"},

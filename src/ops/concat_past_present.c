@@ -1,6 +1,8 @@
 /* present [B,H,C,D], C = max(total, P), from past [B,H,P,D] and new [B,H,S,D]:
  *   rows [0, p_b) are past's, rows [p_b, p_b + n_b) the first n_b rows of new; rows beyond are
- *   past's where past has them, zero elsewhere. Rows of new from n_b on (padding) go nowhere. */
+ *   past's where past has them, zero elsewhere. Rows of new from n_b on (padding) go nowhere.
+ * A new without any rows appends nothing: the past holds the rows of these tokens already (another
+ * layer wrote them), so total <= P. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -40,18 +42,22 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         memset(out, 0, (size_t)c->capacity * c->row);
         if (kept > 0)
             memcpy(out, c->past + i * kept * c->row, kept * c->row);
-        if (n > 0)
+        if (n > 0 && c->new_rows > 0)
             memcpy(out + p * c->row, c->fresh + i * (size_t)c->new_rows * c->row, n * c->row);
     }
 }
 
 static gqac_status check_lengths(op_call *call, const concat *c, int64_t batch) {
+    if (c->new_rows == 0 && c->capacity > c->past_rows)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "keys and values without rows share those of the past: total_sequence_length %lld "
+                "exceeds its %lld rows",
+                (long long)c->capacity, (long long)c->past_rows);
     for (int64_t b = 0; b < batch; b++) {
         long long p = c->past_len[b], n = c->new_len[b];
-        if (n > c->new_rows)
+        if (n > c->new_rows && c->new_rows > 0)
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "batch row %lld has %lld new tokens, the new keys and values have %lld rows "
-                    "(sharing the rows of another layer is not supported)",
+                    "batch row %lld has %lld new tokens, the new keys and values have %lld rows",
                     (long long)b, n, (long long)c->new_rows);
         if (p > c->past_rows || p + n > c->capacity)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,

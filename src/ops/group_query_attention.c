@@ -42,10 +42,13 @@ static const ir_attr_spec attrs[] = {
      .doc = "1: rotary embedding of queries and keys"},
     {"rotary_interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
+    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
+     .doc = "0: later tokens are visible"},
     {"sliding_window_cache", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
-    {"smooth_softmax", IR_ATTR_INT, .fallback = {.set = true, .i = -1}, .doc = "only -1 or 0"},
-    {"qk_output", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {"smooth_softmax", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
+     .doc = "1: a zero joins the softmax"},
+    {"qk_output", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "output_qk: 1 scores, 2 probabilities"},
     {"k_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"}, .doc = "only NONE"},
     {"v_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"}, .doc = "only NONE"},
     {"kv_cache_bit_width", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
@@ -99,6 +102,9 @@ static gqac_status check_numbers(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(check_flag(node, "rotary_interleaved", 0, diag));
     GQAC_TRY(check_flag(node, "causal", 0, diag));
     GQAC_TRY(check_flag(node, "sliding_window_cache", 0, diag));
+    if (window > 0 && ir_attr_int(node, "causal") == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = 0 needs local_window_size = -1, not %lld",
+                (long long)window);
     return check_flag(node, "smooth_softmax", -1, diag);
 }
 
@@ -122,6 +128,13 @@ static gqac_status check_wiring(const ir_node *node, gqac_diag *diag) {
                 "present_key and present_value must be both wanted or both omitted");
     if (ir_attr_int(node, "do_rotary") == 1 && !has(node, COS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
+    int64_t qk = ir_attr_int(node, "qk_output");
+    if (qk < 0 || qk > 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld: 0, 1 or 2",
+                (long long)qk);
+    if ((qk != 0) != (ir_node_output(node, 3) != NULL))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld %s output output_qk",
+                (long long)qk, qk ? "needs the" : "leaves nothing for the");
     return GQAC_OK;
 }
 
@@ -144,29 +157,14 @@ static gqac_status check_quantised(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status check_supported(const ir_node *node, gqac_diag *diag) {
-    static const char *const no_input[] = {[BIAS] = "attention_bias",
-                                           [SINK] = "head_sink",
-                                           [K_SCALE] = "k_scale",
-                                           [V_SCALE] = "v_scale"};
-    int64_t qk = ir_attr_int(node, "qk_output");
     GQAC_TRY(check_quantised(node, diag));
-    for (int i = BIAS; i <= V_SCALE; i++)
+    for (int i = K_SCALE; i <= V_SCALE; i++)
         if (has(node, i))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %s is not supported", no_input[i]);
-    if (has(node, POSITION_IDS) && ir_attr_int(node, "do_rotary") == 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input position_ids is not supported");
-    if (ir_attr_int(node, "causal") == 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute causal = 0 is not supported");
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %s is not supported",
+                    i == K_SCALE ? "k_scale" : "v_scale");
     if (ir_attr_int(node, "sliding_window_cache") == 1)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "attribute sliding_window_cache = 1 is not supported");
-    if (ir_attr_int(node, "smooth_softmax") == 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute smooth_softmax = 1 is not supported");
-    if (qk != 0)
-        OP_FAIL(node, diag, qk == 1 || qk == 2 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
-                "attribute qk_output = %lld: only 0 is supported", (long long)qk);
-    if (ir_node_output(node, 3))
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "output output_qk is not supported");
     return GQAC_OK;
 }
 
@@ -187,10 +185,12 @@ static const ir_dim *head_size(const ir_node *node) {
 }
 
 static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
-    static const int like_query[] = {KEY, VALUE, PAST_KEY, PAST_VALUE, COS, SIN, Q_NORM, K_NORM};
+    static const int like_query[] = {KEY, VALUE, PAST_KEY, PAST_VALUE, COS,
+                                     SIN, BIAS,  SINK,     Q_NORM,     K_NORM};
     static const int ranks[N_INPUTS] = {
-        [QUERY] = 3, [KEY] = 3, [VALUE] = 3,  [PAST_KEY] = 4, [PAST_VALUE] = 4,
-        [COS] = 2,   [SIN] = 2, [Q_NORM] = 1, [K_NORM] = 1};
+        [QUERY] = 3,      [KEY] = 3,  [VALUE] = 3,  [PAST_KEY] = 4,
+        [PAST_VALUE] = 4, [COS] = 2,  [SIN] = 2,    [POSITION_IDS] = 2,
+        [BIAS] = 4,       [SINK] = 1, [Q_NORM] = 1, [K_NORM] = 1};
     GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
     GQAC_TRY(op_check_dtype(node, PAST_KEY, OP_FLOATS, diag)); /* also a quantised cache */
     for (size_t i = 0; i < sizeof like_query / sizeof *like_query; i++)
@@ -200,6 +200,7 @@ static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
             GQAC_TRY(attention_want_rank(node, i, ranks[i], diag));
     GQAC_TRY(attention_want_dtype(node, SEQLENS_K, GQAC_I32, diag));
     GQAC_TRY(attention_want_dtype(node, TOTAL, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, POSITION_IDS, GQAC_I64, diag));
     if (op_in_type(node, SEQLENS_K).rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "seqlens_k must have at least one axis");
     return GQAC_OK;
@@ -219,13 +220,34 @@ static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
             attention_same_dim(node, op_in_dim(node, i, 2), wanted, "width of key or value", diag));
         int64_t rows, chunk;
         if (ir_dim_is_const(op_in_dim(node, i, 1), &rows) &&
-            ir_dim_is_const(op_in_dim(node, QUERY, 1), &chunk) && rows != chunk)
-            OP_FAIL(node, diag, rows == 0 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
-                    "key and value have %lld rows for %lld queries%s", (long long)rows,
-                    (long long)chunk,
-                    rows == 0 ? " (sharing the rows of another layer is not supported)" : "");
+            ir_dim_is_const(op_in_dim(node, QUERY, 1), &chunk) && rows != chunk &&
+            (rows != 0 || !has(node, PAST_KEY)))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key and value have %lld rows for %lld queries",
+                    (long long)rows, (long long)chunk);
     }
     return GQAC_OK;
+}
+
+/* A dim of the bias that is 1 or `full`. */
+static gqac_status check_bias_dim(const ir_node *node, int axis, const ir_dim *full,
+                                  gqac_diag *diag) {
+    int64_t dim;
+    const ir_dim *have = op_in_dim(node, BIAS, axis);
+    if (axis < 2 && ir_dim_is_const(have, &dim) && dim == 1)
+        return GQAC_OK;
+    return attention_same_dim(node, have, full, "dimension of attention_bias", diag);
+}
+
+static gqac_status check_extras(const ir_node *node, gqac_diag *diag) {
+    const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
+    const ir_dim *total = NULL;
+    if (op_elements(node, TOTAL, 1, &total) != 1)
+        total = NULL;
+    GQAC_TRY(check_bias_dim(node, 0, op_in_dim(node, QUERY, 0), diag));
+    GQAC_TRY(check_bias_dim(node, 1, heads, diag));
+    GQAC_TRY(check_bias_dim(node, 2, op_in_dim(node, QUERY, 1), diag));
+    GQAC_TRY(check_bias_dim(node, 3, total, diag));
+    return attention_same_dim(node, op_in_dim(node, SINK, 0), heads, "head_sink", diag);
 }
 
 static gqac_status check_dims(const ir_node *node, gqac_diag *diag) {
@@ -257,6 +279,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     GQAC_TRY(check_types(node, diag));
     GQAC_TRY(check_dims(node, diag));
+    GQAC_TRY(check_extras(node, diag));
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     const ir_dim *batch = op_in_dim(node, QUERY, 0), *size = head_size(node);
     gqac_dtype dtype = op_in_type(node, QUERY).dtype;
@@ -266,7 +289,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
                                 attention_capacity(node, TOTAL, PAST_KEY), size};
     GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
     GQAC_TRY(op_set_type(node, 1, dtype, 4, present, diag));
-    return op_set_type(node, 2, dtype, 4, present, diag);
+    GQAC_TRY(op_set_type(node, 2, dtype, 4, present, diag));
+    const ir_dim *qk[4] = {batch, ir_dim_const(dims, q), out[1], NULL};
+    if (op_elements(node, TOTAL, 1, &qk[3]) != 1)
+        qk[3] = NULL;
+    return op_set_type(node, 3, dtype, 4, qk, diag);
 }
 
 /* ---- expand -------------------------------------------------------------- */
@@ -275,7 +302,7 @@ typedef struct gqa {
     ir_builder *b;
     ir_node *node;
     ir_value *in[N_INPUTS];
-    ir_value *past_len, *new_len;
+    ir_value *past_len, *new_len, *positions; /* positions: NULL, they follow from past_len */
 } gqa;
 
 static ir_node *split(gqa *g, ir_value *x, int64_t q, int64_t kv) {
@@ -300,9 +327,9 @@ static ir_value *norm(gqa *g, ir_value *x, ir_value *weight) {
 static ir_value *rotate(gqa *g, ir_value *x) {
     if (ir_attr_int(g->node, "do_rotary") != 1)
         return x;
-    ir_node *rotary =
-        op_build(g->b, "gqac", "rotary", 5,
-                 (ir_value *[]){x, g->in[COS], g->in[SIN], g->past_len, g->new_len}, 1);
+    ir_node *rotary = op_build(
+        g->b, "gqac", "rotary", g->positions ? 6 : 5,
+        (ir_value *[]){x, g->in[COS], g->in[SIN], g->past_len, g->new_len, g->positions}, 1);
     if (rotary)
         ir_attr_set_int(rotary, "interleaved", ir_attr_int(g->node, "rotary_interleaved"));
     return ir_build_result(g->b, rotary, 0);
@@ -314,14 +341,20 @@ static ir_value *concat(gqa *g, ir_value *past, ir_value *fresh) {
 }
 
 static void read_lengths(gqa *g, const op_options *options) {
-    ir_node *lengths =
-        op_build(g->b, "gqac", "seqlens_to_past", g->in[PAST_KEY] ? 4 : 3,
-                 (ir_value *[]){g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY], g->in[PAST_KEY]}, 2);
+    bool ids = g->in[POSITION_IDS] && ir_attr_int(g->node, "do_rotary") == 1;
+    ir_node *lengths = op_build(g->b, "gqac", "seqlens_to_past",
+                                ids               ? 5
+                                : g->in[PAST_KEY] ? 4
+                                                  : 3,
+                                (ir_value *[]){g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY],
+                                               g->in[PAST_KEY], g->in[POSITION_IDS]},
+                                ids ? 3 : 2);
     if (lengths &&
         !ir_attr_set_string(lengths, "convention", options->cached_lengths ? "cached" : "total-1"))
         g->b->status = gqac_diag_oom(g->b->diag, "an attribute");
     g->past_len = ir_build_result(g->b, lengths, 0);
     g->new_len = ir_build_result(g->b, lengths, 1);
+    g->positions = ids ? ir_build_result(g->b, lengths, 2) : NULL;
 }
 
 static float scale_of(gqa *g) {
@@ -337,19 +370,57 @@ static float scale_of(gqa *g) {
     return 1.0f;
 }
 
-static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_options *options) {
+static ir_value *cast(gqa *g, ir_value *x, gqac_dtype to) {
+    ir_node *cast = op_build(g->b, "", "Cast", 1, &x, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", to);
+    return ir_build_result(g->b, cast, 0);
+}
+
+static ir_value *reshape(gqa *g, ir_value *x, int64_t n) {
+    return op_build1(g->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_i64s(g->b, 1, &n)});
+}
+
+/* Zeros, one for each head, for smooth_softmax; head_sink wins. */
+static ir_value *sink_of(gqa *g) {
+    if (g->in[SINK] || ir_attr_int(g->node, "smooth_softmax") != 1)
+        return g->in[SINK];
+    int64_t heads = ir_attr_int(g->node, "num_heads");
+    return op_build1(g->b, "", "Expand", 2,
+                     (ir_value *[]){ir_build_f32(g->b, 0), ir_build_i64s(g->b, 1, &heads)});
+}
+
+/* The first total_sequence_length columns. */
+static ir_value *shown(gqa *g, ir_value *qk) {
+    const int64_t zero = 0, last = 3;
+    ir_value *total = cast(g, reshape(g, g->in[TOTAL], 1), GQAC_I64);
+    qk = op_build1(
+        g->b, "", "Slice", 4,
+        (ir_value *[]){qk, ir_build_i64s(g->b, 1, &zero), total, ir_build_i64s(g->b, 1, &last)});
+    return cast(g, qk, op_in_type(g->node, QUERY).dtype);
+}
+
+static ir_node *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_options *options) {
     float scale = scale_of(g);
-    ir_node *attention =
-        op_build(g->b, "gqac", "attention", 5, (ir_value *[]){q, k, v, g->past_len, g->new_len}, 1);
     int64_t window = ir_attr_int(g->node, "local_window_size");
-    if (attention) {
-        ir_attr_set_float(attention, "scale", scale);
-        ir_attr_set_float(attention, "softcap", ir_attr_float(g->node, "softcap"));
-        ir_attr_set_int(attention, "causal", 1);
-        ir_attr_set_int(attention, "window",
-                        window > 0 && options->legacy_window ? window + 1 : window);
-    }
-    return ir_build_result(g->b, attention, 0);
+    int64_t stage = ir_attr_int(g->node, "qk_output");
+    ir_value *sink = sink_of(g);
+    ir_node *attention = op_build(
+        g->b, "gqac", "attention",
+        sink          ? 7
+        : g->in[BIAS] ? 6
+                      : 5,
+        (ir_value *[]){q, k, v, g->past_len, g->new_len, g->in[BIAS], sink}, stage ? 2 : 1);
+    if (!attention)
+        return NULL;
+    ir_attr_set_float(attention, "scale", scale);
+    ir_attr_set_float(attention, "softcap", ir_attr_float(g->node, "softcap"));
+    ir_attr_set_int(attention, "causal", ir_attr_int(g->node, "causal"));
+    ir_attr_set_int(attention, "window",
+                    window > 0 && options->legacy_window ? window + 1 : window);
+    if (stage)
+        ir_attr_set_int(attention, "qk_stage", stage);
+    return attention;
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -373,11 +444,18 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     k = rotate(&g, norm(&g, k, g.in[K_NORM]));
     k = concat(&g, g.in[PAST_KEY], k);
     v = concat(&g, g.in[PAST_VALUE], v);
-    results[0] = attend(&g, q, k, v, options);
+    ir_node *attention = attend(&g, q, k, v, options);
+    results[0] = ir_build_result(b, attention, 0);
+    if (ir_node_output(node, 3))
+        results[3] = shown(&g, ir_build_result(b, attention, 1));
     if (node->n_outputs > 1)
         results[1] = k;
     if (node->n_outputs > 2)
         results[2] = v;
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_attr_int(node, "causal");
 }
 
 const gqac_op gqac_op_group_query_attention = {
@@ -396,4 +474,5 @@ const gqac_op gqac_op_group_query_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .mixes = mixes,
 };

@@ -68,7 +68,7 @@ typedef struct gqac_op {
     bool (*standard)(ir_builder *b, ir_node *node, ir_value **results);
     /* --math exact: sets the attributes for which eval computes in fp32. NULL: it always does. */
     void (*make_exact)(ir_node *node);
-    /* For schema.rows == IR_ROWS_SHAPE: does this node mix rows? NULL: it does not. */
+    /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: does this node mix rows? NULL: no. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;
 

@@ -95,9 +95,10 @@ static gqac_status check_positions(op_call *call, const rotation *r) {
             int64_t position = sane ? position_of(r, b, s) : base;
             if (position < 0 || position >= r->positions)
                 OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                        "position %lld of batch row %lld, token %lld, is out of range: the cos/sin "
+                        "%s %lld of batch row %lld, token %lld, is out of range: the cos/sin "
                         "tables have %lld rows",
-                        (long long)position, (long long)b, (long long)s, (long long)r->positions);
+                        r->ids ? "position_ids: position" : "position", (long long)position,
+                        (long long)b, (long long)s, (long long)r->positions);
         }
     return GQAC_OK;
 }
@@ -115,7 +116,8 @@ static gqac_status read_lengths(op_call *call, rotation *r) {
         return GQAC_OK;
     GQAC_TRY(op_want_set(call, POSITION_IDS, OP_INDICES));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
-    bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch && r->ids->dims[1] == r->rows;
+    bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&
+                (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to turn */
     if (!start && !each)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "position_ids must have the shape [1] or [%lld,%lld]", (long long)r->batch,

@@ -7,10 +7,15 @@
  *   cached:  p_b = seqlens_k[b] rows are cached; with S > 1 the values 0 and C both mean a first
  *            prompt, p_b = 0; n_b = S.
  * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to just what is
- * needed (total = P + S) or has room already (total <= P). */
+ * needed (total = P + S) or has room already (total <= P).
+ *
+ * positions [B,S] i64, from position_ids [B,>=S]: of a first prompt (S == total) the first id is a
+ * start that counts up in every row; else each token has its own id. */
 #include "ops/attention.h"
 
 #include <string.h>
+
+enum { IDS = 4 };
 
 typedef struct lengths {
     int64_t batch, chunk, total, past, capacity;
@@ -38,8 +43,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_dtype(node, 0, GQAC_I32, diag));
     GQAC_TRY(attention_want_dtype(node, 1, GQAC_I32, diag));
     const ir_dim *batch = op_in_dim(node, 2, 0);
+    const ir_dim *tokens[2] = {batch, op_in_dim(node, 2, 1)};
     GQAC_TRY(op_set_type(node, 0, GQAC_I32, 1, &batch, diag));
-    return op_set_type(node, 1, GQAC_I32, 1, &batch, diag);
+    GQAC_TRY(op_set_type(node, 1, GQAC_I32, 1, &batch, diag));
+    return op_set_type(node, 2, GQAC_I64, 2, tokens, diag);
 }
 
 static gqac_status read(op_call *call, lengths *l) {
@@ -127,6 +134,27 @@ static gqac_status one_row(op_call *call, const lengths *l, int64_t row, int64_t
     return GQAC_OK;
 }
 
+static gqac_status make_positions(op_call *call, const lengths *l) {
+    const gqac_tensor *ids = call->node->n_inputs > IDS ? call->in[IDS] : NULL;
+    if (call->node->n_outputs < 3 || !call->node->outputs[2])
+        return GQAC_OK;
+    GQAC_TRY(op_want_set(call, IDS, OP_INDICES));
+    if (ids->rank != 2 || ids->dims[0] != l->batch || ids->dims[1] < l->chunk)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "position_ids must have the shape [%lld,%lld]", (long long)l->batch,
+                (long long)l->chunk);
+    int64_t dims[2] = {l->batch, l->chunk};
+    GQAC_TRY(op_output(call, 2, GQAC_I64, 2, dims));
+    int64_t *positions = call->out[2].data;
+    for (int64_t i = 0; i < l->batch * l->chunk; i++) {
+        int64_t b = i / l->chunk, s = i % l->chunk;
+        bool first = l->chunk == l->total;
+        int64_t id = op_get_i64(ids, first ? 0 : b * ids->dims[1] + s);
+        positions[i] = first && id >= 0 && id <= INT32_MAX ? id + s : id;
+    }
+    return GQAC_OK;
+}
+
 static gqac_status eval(op_call *call) {
     lengths l;
     GQAC_TRY(read(call, &l));
@@ -143,15 +171,15 @@ static gqac_status eval(op_call *call) {
         past_len[b] = (int32_t)past;
         new_len[b] = (int32_t)fresh;
     }
-    return GQAC_OK;
+    return make_positions(call, &l);
 }
 
 const gqac_op gqac_op_seqlens_to_past = {
     .schema = {.name = "seqlens_to_past",
                .domain = "gqac",
                .since = 1,
-               .inputs = "seqlens_k total query past_key?",
-               .outputs = "past_len new_len",
+               .inputs = "seqlens_k total query past_key? position_ids?",
+               .outputs = "past_len new_len positions?",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
                .doc = "lengths of the past and of the new tokens of each batch row, i32 [B]"},

@@ -54,7 +54,8 @@ static void mark_showing(const ir_graph *graph) {
 static bool mixes(const ir_node *node) {
     if (node->op->rows == IR_ROWS_MIXES)
         return true;
-    return node->op->rows == IR_ROWS_SHAPE && op_of(node)->mixes && op_of(node)->mixes(node);
+    const bool asks = node->op->rows == IR_ROWS_SHAPE || node->op->rows == IR_ROWS_STATE;
+    return asks && op_of(node)->mixes && op_of(node)->mixes(node);
 }
 
 typedef struct list {

@@ -102,7 +102,12 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
 
 static gqac_status describe(const stateful *s, const struct stateful_pair *pair, int slot,
                             ir_node *state) {
-    int64_t heads, size;
+    int64_t heads, size, rows;
+    const ir_value *fresh = pass_operand(pair->concat, "new");
+    if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
+        return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
+                         "keys and values of zero length (a layer that shares the cache of "
+                         "another one)");
     GQAC_TRY(read_shape(s, pair, 1, &heads));
     GQAC_TRY(read_shape(s, pair, 3, &size));
     ir_attr_set_int(state, "slot", slot);

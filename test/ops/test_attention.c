@@ -247,12 +247,12 @@ static const refusal refusals[] = {
     {"do_rotary", 1, 0, GQAC_INVALID_MODEL}, /* without tables */
     {"rotary_interleaved", -1, 0, GQAC_INVALID_MODEL},
     {"causal", 2, 0, GQAC_INVALID_MODEL},
-    {"causal", 0, 0, GQAC_UNSUPPORTED},
+    {"causal", 0, 0, GQAC_OK},
     {"sliding_window_cache", 1, 0, GQAC_UNSUPPORTED},
-    {"smooth_softmax", 1, 0, GQAC_UNSUPPORTED},
+    {"smooth_softmax", 1, 0, GQAC_OK},
     {"smooth_softmax", 2, 0, GQAC_INVALID_MODEL},
     {"smooth_softmax", 0, 0, GQAC_OK},
-    {"qk_output", 1, 0, GQAC_UNSUPPORTED},
+    {"qk_output", 1, 0, GQAC_INVALID_MODEL}, /* without the output */
     {"qk_output", 3, 0, GQAC_INVALID_MODEL},
     {"kv_cache_bit_width", 8, 0, GQAC_UNSUPPORTED},
     {"kv_cache_bit_width", 5, 0, GQAC_INVALID_MODEL},
@@ -324,13 +324,14 @@ static void test_refused_inputs(void) {
         {1u << 3 | 1u << 4, 3, GQAC_OK, ""},
         {1u << 3 | 1u << 4, 1, GQAC_OK, ""},
         {1u << 3 | 1u << 4, 2, GQAC_INVALID_MODEL, "present_value"},
-        {1u << 3 | 1u << 4, 4, GQAC_UNSUPPORTED, "output_qk"},
+        {1u << 3 | 1u << 4, 4, GQAC_INVALID_MODEL, "output_qk"},
         {1u << 3, 3, GQAC_INVALID_MODEL, "past_value"},
         {1u << 1, 3, GQAC_INVALID_MODEL, "value"},
         {1u << 7, 3, GQAC_INVALID_MODEL, "sin_cache"},
         {1u << 14, 3, GQAC_INVALID_MODEL, "k_norm_weight"},
-        {1u << 10, 3, GQAC_UNSUPPORTED, "attention_bias"},
-        {1u << 11, 3, GQAC_UNSUPPORTED, "head_sink"},
+        {1u << 10, 3, GQAC_INVALID_MODEL, "attention_bias"}, /* of another shape, as below */
+        {1u << 11, 3, GQAC_INVALID_MODEL, "head_sink"},
+        {1u << 9, 3, GQAC_INVALID_MODEL, "position_ids"},
         {1u << 12 | 1u << 13, 3, GQAC_UNSUPPORTED, "k_scale"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

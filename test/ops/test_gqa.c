@@ -2,197 +2,13 @@
  * random cases; who sees whom; and the promise itself: the same bits however the tokens are split,
  * and whatever lies in rows that nobody may read. */
 #include "oracle/gqa_core.h"
-#include "support_graph.h"
+#include "support_gqa.h"
 #include "unit.h"
 
 #include <stdio.h>
 
 #include "numerics/convert.h"
 #include "ops/shared.h"
-
-enum { QUERY, KEY, VALUE, PAST_KEY, PAST_VALUE, SEQLENS, TOTAL, COS, SIN, Q_NORM = 14, K_NORM };
-
-/* One call of the op: the shape, and what goes in. */
-typedef struct setup {
-    gqac_arena *arena;
-    gqac_dtype dtype;
-    int batch, chunk, past_rows, total, q_heads, kv_heads, size;
-    int rotary, interleaved, window;
-    bool packed, has_past, norms;
-    float scale, softcap;
-    int past[8], fresh[8]; /* what must come out of seqlens_to_past */
-    gqac_tensor in[16];
-    bool present[16]; /* which inputs there are */
-} setup;
-
-static int64_t seqlens_of(const setup *s, int b) {
-    return s->past[b] + s->fresh[b] - 1;
-}
-
-static void put(setup *s, int input, gqac_tensor tensor) {
-    s->in[input] = tensor;
-    s->present[input] = true;
-}
-
-/* Rows nobody may read hold NaN, or `garbage` noise of another kind. */
-static void poison(const gqac_tensor *t, int64_t first, int64_t n, test_random *garbage) {
-    for (int64_t i = first; i < first + n; i++)
-        op_put_f32((gqac_tensor *)(uintptr_t)t, i,
-                   garbage ? 100 * test_random_float(garbage) : gqn_as_f32(0x7fc01234u));
-}
-
-static void poison_unread(const setup *s, test_random *garbage) {
-    int heads[3] = {s->q_heads, s->kv_heads, s->kv_heads};
-    int packed = s->packed ? s->q_heads + 2 * s->kv_heads : 0;
-    for (int b = 0; b < s->batch; b++) {
-        for (int i = 0; i < (s->packed ? 1 : 3); i++) {
-            int64_t width = (int64_t)(packed ? packed : heads[i]) * s->size;
-            poison(&s->in[QUERY + i], (b * s->chunk + s->fresh[b]) * width,
-                   (s->chunk - s->fresh[b]) * width, garbage);
-        }
-        for (int g = 0; s->has_past && g < s->kv_heads; g++)
-            for (int i = PAST_KEY; i <= PAST_VALUE; i++)
-                poison(&s->in[i],
-                       ((b * s->kv_heads + g) * (int64_t)s->past_rows + s->past[b]) * s->size,
-                       (int64_t)(s->past_rows - s->past[b]) * s->size, garbage);
-    }
-}
-
-static void fill(setup *s, test_random *r) {
-    int width = s->packed ? s->q_heads + 2 * s->kv_heads : s->q_heads;
-    gqac_arena *a = s->arena;
-    put(s, QUERY, test_floats(a, s->dtype, 3, (int64_t[]){s->batch, s->chunk, width * s->size}, r));
-    for (int i = KEY; i <= VALUE && !s->packed; i++)
-        put(s, i,
-            test_floats(a, s->dtype, 3, (int64_t[]){s->batch, s->chunk, s->kv_heads * s->size}, r));
-    for (int i = PAST_KEY; i <= PAST_VALUE && s->has_past; i++)
-        put(s, i,
-            test_floats(a, s->dtype, 4, (int64_t[]){s->batch, s->kv_heads, s->past_rows, s->size},
-                        r));
-    int64_t seqlens[8], total = s->total;
-    for (int b = 0; b < s->batch; b++)
-        seqlens[b] = seqlens_of(s, b);
-    int loose = test_random_int(r, 0, 2);
-    const int64_t shapes[3][2] = {{s->batch}, {s->batch, 1}, {1, s->batch}};
-    put(s, SEQLENS, test_ints(a, GQAC_I32, loose ? 2 : 1, shapes[loose], seqlens));
-    put(s, TOTAL, test_ints(a, GQAC_I32, test_random_int(r, 0, 1), (int64_t[]){1}, &total));
-    if (s->rotary > 0) {
-        int rows = (s->total > s->past_rows ? s->total : s->past_rows) + test_random_int(r, 0, 3);
-        put(s, COS, test_tensor(a, s->dtype, 2, (int64_t[]){rows, s->rotary / 2}));
-        put(s, SIN, test_tensor(a, s->dtype, 2, (int64_t[]){rows, s->rotary / 2}));
-        for (int i = 0; i < rows * s->rotary / 2; i++) {
-            double angle =
-                i / (s->rotary / 2) * pow(10000, -2.0 * (i % (s->rotary / 2)) / s->rotary);
-            op_put_f32(&s->in[COS], i, (float)cos(angle));
-            op_put_f32(&s->in[SIN], i, (float)sin(angle));
-        }
-    }
-    for (int i = Q_NORM; i <= K_NORM && s->norms; i++)
-        put(s, i, test_floats(a, s->dtype, 1, (int64_t[]){s->size}, r));
-}
-
-static int pick(test_random *r, const int *of, int n) {
-    return of[test_random_int(r, 0, n - 1)];
-}
-
-/* Lengths of a first prompt, a chunk or decode step on a growing cache, or one on a static buffer.
- */
-static void random_lengths(setup *s, test_random *r) {
-    static const int pasts[] = {1, 2, 5, 31, 62, 63, 64, 65, 66, 127, 130};
-    static const int chunks[] = {1, 1, 1, 2, 3, 4, 7, 16, 17, 33, 65};
-    int mode = test_random_int(r, 0, 3);
-    s->chunk = pick(r, chunks, 11);
-    s->past_rows = pick(r, pasts, 11);
-    s->total = s->past_rows + s->chunk;
-    s->has_past = true;
-    if (mode == 0) { /* first prompt, without past or with an empty or a large one */
-        s->has_past = test_random_int(r, 0, 2) > 0;
-        s->past_rows = s->has_past && test_random_int(r, 0, 1) ? s->chunk + pick(r, pasts, 11) : 0;
-        s->total = s->chunk;
-    } else if (mode == 3) {
-        s->past_rows += s->chunk + test_random_int(r, 0, 9);
-        s->total = test_random_int(r, s->chunk + 1, s->past_rows);
-    }
-    for (int b = 0; b < s->batch; b++) {
-        s->past[b] = mode == 0 ? 0 : test_random_int(r, 0, s->total - s->chunk);
-        if (b == 0 && mode != 0)
-            s->past[b] = s->total - s->chunk;
-        s->fresh[b] =
-            mode == 0 && test_random_int(r, 0, 1) ? test_random_int(r, 1, s->chunk) : s->chunk;
-    }
-}
-
-static void random_shape(setup *s, test_random *r) {
-    static const int sizes[] = {8, 16, 24, 40, 64}, groups[] = {1, 2, 3, 5, 7};
-    static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F32, GQAC_F32, GQAC_F16, GQAC_BF16};
-    s->dtype = dtypes[test_random_int(r, 0, 4)];
-    s->batch = test_random_int(r, 1, 4);
-    s->kv_heads = test_random_int(r, 1, 3);
-    s->q_heads = s->kv_heads * pick(r, groups, 5);
-    s->size = pick(r, sizes, 5);
-    s->packed = test_random_int(r, 0, 1);
-    s->norms = test_random_int(r, 0, 4) == 0;
-    s->rotary = test_random_int(r, 0, 3) ? s->size : 0;
-    if (s->rotary > 0 && test_random_int(r, 0, 2) == 0)
-        s->rotary = s->size / 4 * 2;
-    s->interleaved = test_random_int(r, 0, 1);
-    s->softcap = test_random_int(r, 0, 3) ? 0.0f : 3.0f;
-    s->scale = test_random_int(r, 0, 1) ? 0.0f : 0.3f;
-    s->window = -1;
-}
-
-static void random_window(setup *s, test_random *r) {
-    int past = s->total - s->chunk;
-    switch (test_random_int(r, 0, 5)) {
-    case 0:
-        s->window = 1;
-        break;
-    case 1:
-        s->window = past > 1 ? past - 1 : 2;
-        break;
-    case 2:
-        s->window = past > 0 ? past : 3;
-        break;
-    case 3:
-        s->window = past + 1 + test_random_int(r, 0, s->chunk);
-        break;
-    default:
-        s->window = -1;
-    }
-}
-
-static setup random_setup(gqac_arena *arena, test_random *r) {
-    setup s = {.arena = arena};
-    random_shape(&s, r);
-    random_lengths(&s, r);
-    random_window(&s, r);
-    fill(&s, r);
-    poison_unread(&s, NULL);
-    return s;
-}
-
-/* Runs the op; false with the message printed when it fails. */
-static bool run_op(const setup *s, const op_options *options, gqac_pool *pool, graph_run *run) {
-    const gqac_tensor *in[16];
-    int n = 0;
-    for (int i = 0; i < 16; i++) {
-        in[i] = s->present[i] ? &s->in[i] : NULL;
-        n = s->present[i] ? i + 1 : n;
-    }
-    if (!graph_run_open(run, "com.microsoft", "GroupQueryAttention", n, in, 3))
-        return false;
-    ir_attr_set_int(run->node, "num_heads", s->q_heads);
-    ir_attr_set_int(run->node, "kv_num_heads", s->kv_heads);
-    ir_attr_set_float(run->node, "scale", s->scale);
-    ir_attr_set_float(run->node, "softcap", s->softcap);
-    ir_attr_set_int(run->node, "local_window_size", s->window);
-    ir_attr_set_int(run->node, "do_rotary", s->rotary > 0);
-    ir_attr_set_int(run->node, "rotary_interleaved", s->interleaved);
-    gqac_status status = graph_run_all(run, options, pool);
-    if (status != GQAC_OK)
-        printf("%s: %s\n", gqac_status_name(status), run->diag.what);
-    return status == GQAC_OK;
-}
 
 /* ---- against the oracle -------------------------------------------------- */
 
@@ -204,7 +20,7 @@ static double to_bf16(double x) {
     return gqn_bf16_to_f32(gqn_f32_to_bf16((float)x));
 }
 
-static const double *doubles(const setup *s, int input) {
+static const double *doubles(const gqa_setup *s, int input) {
     const gqac_tensor *t = &s->in[input];
     if (!s->present[input])
         return NULL;
@@ -216,7 +32,7 @@ static const double *doubles(const setup *s, int input) {
 }
 
 /* Heads [first, first + heads) of the packed rows. */
-static const double *unpack(const setup *s, int first, int heads) {
+static const double *unpack(const gqa_setup *s, int first, int heads) {
     int width = (s->q_heads + 2 * s->kv_heads) * s->size, rows = s->batch * s->chunk;
     double *x = GQAC_ARENA_ARRAY(s->arena, double, (size_t)(rows * heads * s->size) + 1);
     for (int i = 0; i < rows * heads * s->size; i++)
@@ -225,7 +41,7 @@ static const double *unpack(const setup *s, int first, int heads) {
     return x;
 }
 
-static gqa_case oracle_case(const setup *s, const op_options *options) {
+static gqa_case oracle_case(const gqa_setup *s, const op_options *options) {
     gqa_case c = {.batch = s->batch,
                   .chunk = s->chunk,
                   .past_rows = s->has_past ? s->past_rows : 0,
@@ -251,6 +67,23 @@ static gqa_case oracle_case(const setup *s, const op_options *options) {
     c.q_norm = doubles(s, Q_NORM);
     c.k_norm = doubles(s, K_NORM);
     c.store = s->dtype == GQAC_F16 ? to_f16 : s->dtype == GQAC_BF16 ? to_bf16 : NULL;
+    c.everyone = s->everyone;
+    c.shared = s->shared;
+    c.total = s->total;
+    c.qk_stage = s->qk_output;
+    c.bias = doubles(s, BIAS);
+    c.sink = doubles(s, SINK);
+    if (!c.sink && s->smooth)
+        c.sink = gqac_arena_calloc(s->arena, (size_t)s->q_heads, sizeof(double));
+    if (c.bias) {
+        c.bias_batch = (int)s->in[BIAS].dims[0];
+        c.bias_heads = (int)s->in[BIAS].dims[1];
+    }
+    if (s->present[POSITION_IDS])
+        c.positions = s->positions;
+    if (s->qk_output)
+        c.qk = gqac_arena_calloc(s->arena, (size_t)(s->batch * s->q_heads * s->chunk * s->total),
+                                 sizeof(double));
     size_t rows = (size_t)(s->batch * s->kv_heads * c.capacity * s->size);
     c.y = GQAC_ARENA_ARRAY(s->arena, double, (size_t)(s->batch * s->chunk * s->q_heads * s->size));
     c.present_k = GQAC_ARENA_ARRAY(s->arena, double, rows);
@@ -259,22 +92,34 @@ static gqa_case oracle_case(const setup *s, const op_options *options) {
 }
 
 /* Largest value that counts, for the tolerance. */
-static double bound(const setup *s, const double *wanted, int64_t n) {
+static double bound(const gqa_setup *s, const double *wanted, int64_t n) {
     double most = 0;
     for (int64_t i = 0; i < n; i++)
         most = fabs(wanted[i]) > most ? fabs(wanted[i]) : most;
     if (s->dtype == GQAC_F32)
         return 2e-5 * most;
-    /* 2e-3, and roundings of the storage type: bf16 keeps 8 bits, and queries are rounded too */
-    return 2e-3 * most + most * (s->dtype == GQAC_F16 ? 0x1p-10 : 0x1p-6);
+    return 2e-3 * most + most * (s->dtype == GQAC_F16 ? 0x1p-10 : 0x1p-7); /* and one unit */
 }
 
 static bool near(double got, double wanted, double tolerance) {
     return fabs(got - wanted) <= tolerance;
 }
 
+static const char *compare_qk(const gqa_setup *s, const gqa_case *c, const graph_run *run) {
+    int64_t n = (int64_t)s->batch * s->q_heads * s->chunk * s->total;
+    double most = 1;
+    for (int64_t i = 0; c->qk && i < n; i++)
+        most = isfinite(c->qk[i]) && fabs(c->qk[i]) > most ? fabs(c->qk[i]) : most;
+    for (int64_t i = 0; c->qk && i < n; i++) {
+        double got = op_get_f64(&run->results[3], i);
+        if (got != c->qk[i] && !near(got, c->qk[i], bound(s, &most, 1)))
+            return "output_qk";
+    }
+    return NULL;
+}
+
 /* NULL, or what differs. */
-static const char *compare(const setup *s, const gqa_case *c, const graph_run *run) {
+static const char *compare(const gqa_setup *s, const gqa_case *c, const graph_run *run) {
     const gqac_tensor *y = &run->results[0];
     int64_t width = (int64_t)s->q_heads * s->size, n = s->batch * s->chunk * width;
     double tolerance = bound(s, c->y, n);
@@ -285,12 +130,15 @@ static const char *compare(const setup *s, const gqa_case *c, const graph_run *r
         if (pad ? got != 0 || signbit(got) : !near(got, c->y[i], tolerance))
             return pad ? "a pad row is not zero" : "output";
     }
+    const char *qk = compare_qk(s, c, run);
+    if (qk)
+        return qk;
     for (int64_t i = 0; i < (int64_t)s->batch * s->kv_heads * c->capacity * s->size; i++) {
         int64_t j = i / s->size % c->capacity, b = i / s->size / c->capacity / s->kv_heads;
         double k = op_get_f64(&run->results[1], i), v = op_get_f64(&run->results[2], i);
         if (j >= s->past[b] + s->fresh[b])
             continue;
-        if (v != c->present_v[i] || (j < s->past[b] && k != c->present_k[i]))
+        if (v != c->present_v[i] || ((s->shared || j < s->past[b]) && k != c->present_k[i]))
             return "present_value, or a past row of present_key";
         if (!near(k, c->present_k[i], bound(s, &c->present_k[i], 1) + tolerance))
             return "present_key";
@@ -299,14 +147,14 @@ static const char *compare(const setup *s, const gqa_case *c, const graph_run *r
 }
 
 static void test_random_cases(void) {
-    int cases = unit_full() ? 6000 : 500;
+    int cases = unit_full() ? 6000 : 1000;
     for (int i = 0; i < cases; i++) {
         test_random r = {.state = 1000u + (uint64_t)i};
         gqac_arena *arena = gqac_arena_create(0);
-        setup s = random_setup(arena, &r);
+        gqa_setup s = gqa_random_setup(arena, &r);
         op_options options = {.legacy_window = s.window > 0 && i % 7 == 0};
         graph_run run;
-        bool ran = run_op(&s, &options, NULL, &run);
+        bool ran = gqa_run(&s, &options, NULL, &run);
         CU_ASSERT(ran);
         if (ran) {
             gqa_case c = oracle_case(&s, &options);
@@ -338,12 +186,12 @@ static void test_unread_rows(void) {
     for (int i = 0; i < (unit_full() ? 1000 : 120); i++) {
         test_random r = {.state = 77000u + (uint64_t)i}, garbage = {.state = (uint64_t)i};
         gqac_arena *arena = gqac_arena_create(0);
-        setup s = random_setup(arena, &r);
+        gqa_setup s = gqa_random_setup(arena, &r);
         op_options options = {0};
         graph_run nan, noise;
-        CU_ASSERT(run_op(&s, &options, NULL, &nan));
-        poison_unread(&s, &garbage);
-        CU_ASSERT(run_op(&s, &options, pool, &noise));
+        CU_ASSERT(gqa_run(&s, &options, NULL, &nan));
+        gqa_poison_unread(&s, &garbage);
+        CU_ASSERT(gqa_run(&s, &options, pool, &noise));
         CU_ASSERT(same_bits(&nan.results[0], &noise.results[0]));
         graph_run_close(&nan);
         graph_run_close(&noise);
@@ -360,10 +208,22 @@ static void copy_rows(const gqac_tensor *from, int64_t from_row, gqac_tensor *to
            (const char *)from->data + (size_t)from_row * bytes, (size_t)n * bytes);
 }
 
+/* The rows and columns of the bias that a chunk has. */
+static gqac_tensor part_of_bias(const gqa_setup *full, gqac_arena *arena, int first, int n) {
+    const gqac_tensor *bias = &full->in[BIAS];
+    int64_t blocks = bias->dims[0] * bias->dims[1], columns = bias->dims[3];
+    gqac_tensor part =
+        test_tensor(arena, bias->dtype, 4, (int64_t[]){bias->dims[0], bias->dims[1], n, first + n});
+    for (int64_t i = 0; i < blocks * n; i++)
+        copy_rows(bias, (i / n * full->chunk + first + i % n) * columns, &part, i * (first + n),
+                  first + n, 1);
+    return part;
+}
+
 /* Tokens [first, first + n) of a full prompt as one call on the cache that `past` holds. */
-static setup chunk_of(const setup *full, gqac_arena *arena, int first, int n,
-                      const gqac_tensor *past, int static_rows) {
-    setup s = *full;
+static gqa_setup chunk_of(const gqa_setup *full, gqac_arena *arena, int first, int n,
+                          const gqac_tensor *past, int static_rows) {
+    gqa_setup s = *full;
     s.arena = arena;
     s.chunk = n;
     s.past_rows = static_rows ? static_rows : first;
@@ -379,14 +239,16 @@ static setup chunk_of(const setup *full, gqac_arena *arena, int first, int n,
     int rotary = s.rotary;
     s.norms = false;
     s.rotary = 0;
-    fill(&s, &r);
+    gqa_fill(&s, &r);
     s.norms = norms;
     s.rotary = rotary;
     for (int i = 0; i < 16; i++)
-        if (i == COS || i == SIN || i >= Q_NORM) {
+        if (i == COS || i == SIN || i == SINK || i >= Q_NORM) {
             s.in[i] = full->in[i];
             s.present[i] = full->present[i];
         }
+    if (full->present[BIAS])
+        gqa_put(&s, BIAS, part_of_bias(full, arena, first, n));
     for (int i = QUERY; i <= VALUE; i++)
         for (int b = 0; s.present[i] && b < s.batch; b++)
             copy_rows(&full->in[i], (int64_t)b * full->chunk + first, &s.in[i], (int64_t)b * n, n,
@@ -394,7 +256,7 @@ static setup chunk_of(const setup *full, gqac_arena *arena, int first, int n,
     for (int i = 0; i < 2 && s.has_past; i++)
         for (int h = 0; h < s.batch * s.kv_heads; h++) {
             gqac_tensor *to = &s.in[PAST_KEY + i];
-            poison(to, (int64_t)h * s.past_rows * s.size, (int64_t)s.past_rows * s.size, NULL);
+            gqa_poison(to, (int64_t)h * s.past_rows * s.size, (int64_t)s.past_rows * s.size, NULL);
             if (first > 0)
                 copy_rows(&past[i], (int64_t)h * past[i].dims[2], to, (int64_t)h * s.past_rows,
                           first, s.size);
@@ -403,7 +265,7 @@ static setup chunk_of(const setup *full, gqac_arena *arena, int first, int n,
 }
 
 /* One chunk after another; true when every output row and cached row has the bits of `full`. */
-static bool split_equals(const setup *s, const graph_run *full, test_random *r) {
+static bool split_equals(const gqa_setup *s, const graph_run *full, test_random *r) {
     graph_run run[2];
     memset(run, 0, sizeof run);
     gqac_arena *arenas[2] = {NULL, NULL};
@@ -414,9 +276,9 @@ static bool split_equals(const setup *s, const graph_run *full, test_random *r) 
     while (first < s->chunk) {
         int left = s->chunk - first, n = single ? 1 : test_random_int(r, 1, left);
         gqac_arena *arena = gqac_arena_create(0);
-        setup part = chunk_of(s, arena, first, n, &run[!now].results[1], room);
+        gqa_setup part = chunk_of(s, arena, first, n, &run[!now].results[1], room);
         op_options options = {0};
-        equal = run_op(&part, &options, NULL, &run[now]) && equal;
+        equal = gqa_run(&part, &options, NULL, &run[now]) && equal;
         for (int b = 0; equal && b < s->batch; b++)
             equal = memcmp((char *)run[now].results[0].data +
                                (size_t)(b * n * width) * op_width(s->dtype),
@@ -449,16 +311,21 @@ static void test_split_is_full(void) {
     for (int i = 0; i < (unit_full() ? 3000 : 300); i++) {
         test_random r = {.state = 424242u + (uint64_t)i};
         gqac_arena *arena = gqac_arena_create(0);
-        setup s = {.arena = arena};
-        random_shape(&s, &r);
+        gqa_setup s = {.arena = arena};
+        gqa_random_shape(&s, &r);
         s.chunk = s.total = test_random_int(&r, 2, i % 10 == 0 ? 140 : 40);
         for (int b = 0; b < s.batch; b++)
             s.fresh[b] = s.chunk;
         s.window = test_random_int(&r, 0, 1) ? -1 : test_random_int(&r, 1, s.chunk + 2);
-        fill(&s, &r);
+        gqa_fill(&s, &r);
+        if (i % 3 == 0)
+            gqa_fill_bias(&s, &r);
+        if (i % 4 == 0)
+            gqa_put(&s, SINK, test_floats(arena, s.dtype, 1, (int64_t[]){s.q_heads}, &r));
+        s.smooth = i % 5 == 0;
         op_options options = {0};
         graph_run full;
-        CU_ASSERT(run_op(&s, &options, NULL, &full));
+        CU_ASSERT(gqa_run(&s, &options, NULL, &full));
         CU_ASSERT(split_equals(&s, &full, &r));
         graph_run_close(&full);
         gqac_arena_free(arena);
@@ -470,21 +337,21 @@ static void test_split_is_full(void) {
 /* Equal scores, one-hot values: output channel j is not zero exactly when key j is visible. */
 static void visibility(int past, int chunk, int window) {
     gqac_arena *arena = gqac_arena_create(0);
-    setup s = {.arena = arena,
-               .dtype = GQAC_F32,
-               .batch = 1,
-               .chunk = chunk,
-               .past_rows = past,
-               .total = past + chunk,
-               .q_heads = 1,
-               .kv_heads = 1,
-               .size = 24,
-               .window = window,
-               .has_past = past > 0,
-               .past = {past},
-               .fresh = {chunk}};
+    gqa_setup s = {.arena = arena,
+                   .dtype = GQAC_F32,
+                   .batch = 1,
+                   .chunk = chunk,
+                   .past_rows = past,
+                   .total = past + chunk,
+                   .q_heads = 1,
+                   .kv_heads = 1,
+                   .size = 24,
+                   .window = window,
+                   .has_past = past > 0,
+                   .past = {past},
+                   .fresh = {chunk}};
     test_random r = {.state = 9};
-    fill(&s, &r);
+    gqa_fill(&s, &r);
     memset(s.in[QUERY].data, 0, gqac_tensor_bytes(&s.in[QUERY]));
     for (int j = 0; j < past + chunk; j++)
         for (int d = 0; d < s.size; d++)
@@ -492,7 +359,7 @@ static void visibility(int past, int chunk, int window) {
                        (int64_t)(j < past ? j : j - past) * s.size + d, j == d ? 1.0f : 0.0f);
     op_options options = {0};
     graph_run run;
-    CU_ASSERT(run_op(&s, &options, NULL, &run));
+    CU_ASSERT(gqa_run(&s, &options, NULL, &run));
     for (int i = 0; i < chunk; i++)
         for (int j = 0; j < past + chunk; j++) {
             bool wanted = j <= past + i && (window < 0 || j > past + i - window);
@@ -509,12 +376,108 @@ static void test_visibility(void) {
                 visibility(past, chunk, window);
 }
 
+/* ---- what lengths mean, to the bytes of the present ----------------------- */
+
+typedef struct behaviour {
+    const char *what;
+    int chunk, past_rows, total; /* past_rows 0: no past */
+    int cached[2];               /* seqlens_k as cached lengths */
+    int past[2];                 /* what that means */
+} behaviour;
+
+static const behaviour behaviours[] = {
+    {"initial by 0", 3, 10, 10, {0, 0}, {0, 0}},
+    {"initial by the capacity", 3, 10, 10, {10, 10}, {0, 0}},
+    {"initial by both", 3, 10, 10, {10, 0}, {0, 0}},
+    {"initial, growing", 3, 0, 3, {0, 3}, {0, 0}},
+    {"decode", 1, 10, 10, {4, 9}, {4, 9}},
+    {"decode of an empty row", 1, 10, 10, {0, 2}, {0, 2}},
+    {"decode, growing", 1, 9, 10, {9, 3}, {9, 3}},
+    {"hybrid", 3, 10, 10, {1, 7}, {1, 7}},
+    {"hybrid beside an initial row", 3, 10, 10, {10, 7}, {0, 7}},
+    {"hybrid, growing", 3, 7, 10, {7, 2}, {7, 2}},
+};
+
+/* Bytes of row j of a cache [B,Hkv,rows,D], bh = b * Hkv + head. */
+static const char *cached_row(const gqac_tensor *t, int bh, int64_t j) {
+    size_t row = (size_t)t->dims[3] * op_width(t->dtype);
+    return (const char *)t->data + (size_t)(bh * t->dims[2] + j) * row;
+}
+
+/* Rows [0,p) and from p + S on are the past's (zero where it has none), the rest is new. */
+static bool present_is(const gqa_setup *s, const gqac_tensor *present, int b) {
+    static const char zeros[256];
+    const gqac_tensor *fresh = &s->in[VALUE], *past = &s->in[PAST_VALUE];
+    size_t bytes = (size_t)s->size * op_width(s->dtype);
+    bool equal = true;
+    for (int g = 0; g < s->kv_heads; g++)
+        for (int64_t j = 0; j < present->dims[2]; j++) {
+            int64_t at = j - s->past[b];
+            const char *wanted = zeros;
+            if (at >= 0 && at < s->chunk)
+                wanted = (const char *)fresh->data +
+                         (size_t)((b * s->chunk + at) * s->kv_heads + g) * bytes;
+            else if (s->has_past && j < s->past_rows)
+                wanted = cached_row(past, b * s->kv_heads + g, j);
+            equal =
+                equal && memcmp(cached_row(present, b * s->kv_heads + g, j), wanted, bytes) == 0;
+        }
+    return equal;
+}
+
+static void check_behaviour(const behaviour *c) {
+    gqac_arena *arena = gqac_arena_create(0);
+    gqa_setup s = {.arena = arena,
+                   .dtype = GQAC_F32,
+                   .batch = 2,
+                   .chunk = c->chunk,
+                   .past_rows = c->past_rows,
+                   .total = c->total,
+                   .q_heads = 4,
+                   .kv_heads = 2,
+                   .size = 16,
+                   .rotary = 16,
+                   .window = -1,
+                   .has_past = c->past_rows > 0,
+                   .past = {c->past[0], c->past[1]},
+                   .fresh = {c->chunk, c->chunk}};
+    test_random r = {.state = 31};
+    gqa_fill(&s, &r);
+    gqa_poison_unread(&s, NULL);
+    graph_run run[2];
+    op_options options[2] = {{0}, {.cached_lengths = true}};
+    for (int i = 0; i < 2; i++) {
+        if (i == 1)
+            gqa_put(&s, SEQLENS,
+                    test_ints(arena, GQAC_I32, 1, (int64_t[]){2},
+                              (int64_t[]){c->cached[0], c->cached[1]}));
+        CU_ASSERT_FATAL(gqa_run(&s, &options[i], NULL, &run[i]));
+        for (int b = 0; b < 2; b++) {
+            bool equal = present_is(&s, &run[i].results[2], b);
+            if (!equal)
+                printf("%s: row %d, %s\n", c->what, b, i ? "cached" : "total-1");
+            CU_ASSERT(equal);
+        }
+    }
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(same_bits(&run[0].results[i], &run[1].results[i]));
+    graph_run_close(&run[0]);
+    graph_run_close(&run[1]);
+    gqac_arena_free(arena);
+}
+
+static void test_behaviours(void) {
+    for (size_t i = 0; i < sizeof behaviours / sizeof *behaviours; i++)
+        check_behaviour(&behaviours[i]);
+}
+
 int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"random cases agree with the oracle", test_random_cases},
         {"unread rows never matter", test_unread_rows},
         {"split = full, bit for bit", test_split_is_full},
         {"visible keys by one-hot values", test_visibility},
+        {"both length conventions, row by row", test_behaviours},
     };
     return unit_run("gqa", cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -1,11 +1,13 @@
 /* GroupQueryAttention in double precision, as plain loops, written from the meaning of the op and
  * sharing nothing with the library. Rows of batch row b: p = past[b] cached ones, n = fresh[b] new
  * ones; query s (s < n) stands at position p + s and sees the keys max(0, p + s + 1 - window) ...
- * p + s. Pad rows (s >= n) give zeros and write nothing. */
+ * p + s, or all keys below p + n without causality. Pad rows (s >= n) give zeros and write nothing.
+ * With shared keys the past holds the rows of the new tokens already. */
 #ifndef GQA_CORE_H
 #define GQA_CORE_H
 
 #include <math.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +16,10 @@ typedef struct gqa_case {
     int q_heads, kv_heads, size;           /* Hq, Hkv, D */
     int rotary, interleaved;               /* rotated channels (0: none), pairing */
     int window;                            /* -1: off */
+    int everyone;                          /* 1: not causal */
+    int shared;                            /* 1: no new keys and values, k and v are not read */
+    int bias_batch, bias_heads, total;     /* dims of the bias; columns of bias and qk */
+    int qk_stage;                          /* qk shows 1: scores, 2: probabilities */
     double scale, softcap, epsilon;
     const int *past, *fresh;       /* [B] */
     const double *q;               /* [B,S,Hq,D] */
@@ -21,10 +27,18 @@ typedef struct gqa_case {
     const double *past_k, *past_v; /* [B,Hkv,P,D] */
     const double *cos, *sin;       /* [M,rotary/2] */
     const double *q_norm, *k_norm; /* [D], NULL: none */
-    double (*store)(double);       /* rounding of the cache's element type; NULL: none */
+    const double *bias, *sink;     /* [bias_batch,bias_heads,S,total], [Hq], NULL: none */
+    const int64_t *positions;      /* [B,S], NULL: past + s */
+    double (*store)(double);       /* rounding to the element type of the tensors: what a norm or
+                                      the rotation gives is a value of it; NULL: none */
     double *y;                     /* [B,S,Hq,D] */
     double *present_k, *present_v; /* [B,Hkv,C,D] */
+    double *qk;                    /* [B,Hq,S,total], NULL: not wanted */
 } gqa_case;
+
+static double gqa_stored(const gqa_case *c, double x) {
+    return c->store ? c->store(x) : x;
+}
 
 static void gqa_norm(const gqa_case *c, const double *weight, double *x) {
     double sum = 0;
@@ -33,7 +47,7 @@ static void gqa_norm(const gqa_case *c, const double *weight, double *x) {
     for (int d = 0; d < c->size; d++)
         sum += x[d] * x[d];
     for (int d = 0; d < c->size; d++)
-        x[d] = x[d] / sqrt(sum / c->size + c->epsilon) * weight[d];
+        x[d] = gqa_stored(c, x[d] / sqrt(sum / c->size + c->epsilon) * weight[d]);
 }
 
 static void gqa_rotate(const gqa_case *c, int position, double *x) {
@@ -42,13 +56,13 @@ static void gqa_rotate(const gqa_case *c, int position, double *x) {
         int first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
         double a = x[first], b = x[second];
         double co = c->cos[position * half + i], si = c->sin[position * half + i];
-        x[first] = a * co - b * si;
-        x[second] = b * co + a * si;
+        x[first] = gqa_stored(c, a * co - b * si);
+        x[second] = gqa_stored(c, b * co + a * si);
     }
 }
 
-static double gqa_stored(const gqa_case *c, double x) {
-    return c->store ? c->store(x) : x;
+static int gqa_position(const gqa_case *c, int b, int s) {
+    return c->positions ? (int)c->positions[b * c->chunk + s] : c->past[b] + s;
 }
 
 static void gqa_fill_present(const gqa_case *c) {
@@ -57,12 +71,12 @@ static void gqa_fill_present(const gqa_case *c) {
             for (int j = 0; j < c->capacity; j++) {
                 int at = ((b * c->kv_heads + g) * c->capacity + j) * c->size;
                 int s = j - c->past[b];
-                int from = (s >= 0 && s < c->fresh[b])
-                               ? ((b * c->chunk + s) * c->kv_heads + g) * c->size
-                               : ((b * c->kv_heads + g) * c->past_rows + j) * c->size;
+                int new_row = s >= 0 && s < c->fresh[b] && !c->shared;
+                int from = new_row ? ((b * c->chunk + s) * c->kv_heads + g) * c->size
+                                   : ((b * c->kv_heads + g) * c->past_rows + j) * c->size;
                 double *key = c->present_k + at, *value = c->present_v + at;
                 for (int d = 0; d < c->size; d++) {
-                    if (s >= 0 && s < c->fresh[b]) {
+                    if (new_row) {
                         key[d] = c->k[from + d];
                         value[d] = c->v[from + d];
                     } else {
@@ -70,39 +84,61 @@ static void gqa_fill_present(const gqa_case *c) {
                         value[d] = j < c->past_rows ? c->past_v[from + d] : 0;
                     }
                 }
-                if (s < 0 || s >= c->fresh[b])
+                if (!new_row)
                     continue;
                 gqa_norm(c, c->k_norm, key);
-                gqa_rotate(c, j, key);
-                for (int d = 0; d < c->size; d++)
-                    key[d] = gqa_stored(c, key[d]);
+                gqa_rotate(c, gqa_position(c, b, s), key);
             }
 }
 
+/* The row (b,h,s) of output_qk. */
+static void gqa_show(const gqa_case *c, int b, int h, int s, int stage, int lo, int hi,
+                     const double *p, double sum) {
+    if (!c->qk || c->qk_stage != stage)
+        return;
+    double *row = c->qk + ((b * c->q_heads + h) * c->chunk + s) * c->total;
+    for (int j = 0; j < c->total; j++)
+        row[j] = j >= lo && j < hi ? p[j] / sum : 0;
+}
+
 static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, double *p, double *y) {
-    int position = c->past[b] + s, g = h / (c->q_heads / c->kv_heads);
-    int lo = c->window > 0 && position + 1 > c->window ? position + 1 - c->window : 0;
+    int at = c->past[b] + s, g = h / (c->q_heads / c->kv_heads);
+    int lo = c->window > 0 && at + 1 > c->window ? at + 1 - c->window : 0;
+    int hi = c->everyone ? c->past[b] + c->fresh[b] : at + 1;
     const double *keys = c->present_k + (b * c->kv_heads + g) * c->capacity * c->size;
     const double *values = c->present_v + (b * c->kv_heads + g) * c->capacity * c->size;
-    double most = -INFINITY, sum = 0;
+    double most = c->sink ? c->sink[h] : -INFINITY, sum = 0;
     gqa_norm(c, c->q_norm, q);
-    gqa_rotate(c, position, q);
-    for (int j = lo; j <= position; j++) {
+    gqa_rotate(c, gqa_position(c, b, s), q);
+    for (int j = lo; j < hi; j++) {
         double dot = 0;
         for (int d = 0; d < c->size; d++)
             dot += q[d] * keys[j * c->size + d];
         p[j] = c->scale * dot;
         if (c->softcap > 0)
             p[j] = c->softcap * tanh(p[j] / c->softcap);
+        if (c->bias)
+            p[j] +=
+                c->bias[(((b % c->bias_batch) * c->bias_heads + h % c->bias_heads) * c->chunk + s) *
+                            c->total +
+                        j];
         most = p[j] > most ? p[j] : most;
     }
-    for (int j = lo; j <= position; j++)
-        sum += p[j] = exp(p[j] - most);
-    for (int d = 0; d < c->size; d++) {
-        y[d] = 0;
-        for (int j = lo; j <= position; j++)
-            y[d] += p[j] / sum * values[j * c->size + d];
+    gqa_show(c, b, h, s, 1, lo, hi, p, 1);
+    memset(y, 0, (size_t)c->size * sizeof *y);
+    if (most == -INFINITY) { /* every key is ruled out */
+        memset(p, 0, (size_t)hi * sizeof *p);
+        gqa_show(c, b, h, s, 2, lo, hi, p, 1);
+        return;
     }
+    for (int j = lo; j < hi; j++)
+        sum += p[j] = exp(p[j] - most);
+    if (c->sink)
+        sum += exp(c->sink[h] - most);
+    gqa_show(c, b, h, s, 2, lo, hi, p, sum);
+    for (int d = 0; d < c->size; d++)
+        for (int j = lo; j < hi; j++)
+            y[d] += p[j] / sum * values[j * c->size + d];
 }
 
 /* Returns 0 when memory is short. */

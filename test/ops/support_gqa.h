@@ -1,0 +1,55 @@
+/* Calls of GroupQueryAttention for tests: random shapes, lengths and inputs, and running them. */
+#ifndef GQAC_TEST_SUPPORT_GQA_H
+#define GQAC_TEST_SUPPORT_GQA_H
+
+#include "support_graph.h"
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    PAST_KEY,
+    PAST_VALUE,
+    SEQLENS,
+    TOTAL,
+    COS,
+    SIN,
+    POSITION_IDS,
+    BIAS,
+    SINK,
+    Q_NORM = 14,
+    K_NORM
+};
+
+/* One call of the op: the shape, and what goes in. */
+typedef struct gqa_setup {
+    gqac_arena *arena;
+    gqac_dtype dtype;
+    int batch, chunk, past_rows, total, q_heads, kv_heads, size;
+    int rotary, interleaved, window;
+    bool packed, has_past, norms;
+    bool everyone, shared, smooth; /* causal = 0; key and value of zero length */
+    int qk_output;
+    int64_t positions[8 * 256]; /* [B,S], when there are position_ids */
+    float scale, softcap;
+    int past[8], fresh[8]; /* what must come out of seqlens_to_past */
+    gqac_tensor in[16];
+    bool present[16]; /* which inputs there are */
+} gqa_setup;
+
+void gqa_put(gqa_setup *s, int input, gqac_tensor tensor);
+/* Elements [first, first + n) become NaN, or `garbage` noise of another kind. */
+void gqa_poison(const gqac_tensor *t, int64_t first, int64_t n, test_random *garbage);
+/* The same for all rows that nobody may read. */
+void gqa_poison_unread(const gqa_setup *s, test_random *garbage);
+/* Inputs for the shape and the lengths that are set. */
+void gqa_fill(gqa_setup *s, test_random *r);
+/* A bias, some of it -inf. */
+void gqa_fill_bias(gqa_setup *s, test_random *r);
+void gqa_random_shape(gqa_setup *s, test_random *r);
+/* Everything at random; rows that nobody may read hold NaN. */
+gqa_setup gqa_random_setup(gqac_arena *arena, test_random *r);
+/* Runs the op; false with the message printed when it fails. */
+bool gqa_run(const gqa_setup *s, const op_options *options, gqac_pool *pool, graph_run *run);
+
+#endif

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Sums what the test programs of a verbose ctest log report.
 
-Each program prints `N passed, N failed` as its last line. One that ends without it, or fails in
-spite of it, counts as one failure. Prints the output of what failed, then the one line of the sum;
-exits with 1 when anything failed or nothing ran.
+Each program prints `N passed, N failed` as its last line. One that ends without it, fails in spite
+of it, or ran nothing (and did not say so by exit code 77) counts as one failure. Prints the output
+of what failed, then the one line of the sum; exits with 1 when anything failed or nothing ran.
 """
 
 import re
@@ -31,7 +31,7 @@ def counts(lines, passed):
     for line in reversed(lines):
         if match := SUMMARY.match(line):
             ok, bad = int(match[1]), int(match[2])
-            return ok, bad if passed or bad else 1
+            return ok, bad if bad or passed and ok else 1
     return (1, 0) if passed else (0, 1)
 
 

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Hostile text IR: refused by name, fast, in little memory; the legal twins are taken.
+
+    python test/python/test_bad_text.py [WORD …]      only rows whose name or class has the word
+    python test/python/test_bad_text.py --show        every message, for reading
+
+See test/corpus/bad_text.py for what a row is.
+"""
+
+import sys
+import unittest
+from collections import Counter
+from functools import cache
+from tempfile import TemporaryDirectory
+from pathlib import Path
+
+import numpy as np
+
+import harness
+from harness import Case, GIB, ROOT, gqac
+
+sys.path.insert(0, str(ROOT / "test" / "corpus"))
+try:
+    import bad_text
+except ImportError as missing:
+    bad_text = None
+    print(missing)
+
+SECONDS = 10
+LEAST_ROWS = 100
+
+
+@cache
+def base(name):
+    """The dump of the tiny model after a pass."""
+    with TemporaryDirectory(prefix="gqac-test-") as folder:
+        source, out = Path(folder) / "m.onnx", Path(folder) / "m.gq"
+        source.write_bytes(bad_text.tiny_model().SerializeToString())
+        result = gqac("compile", source, "--emit", "text", "--stop-after", name, "-o", out)
+        if result.code:
+            raise AssertionError(str(result))
+        return out.read_text()
+
+
+def text_of(row, what):
+    """The text of row.bad or row.twin."""
+    if isinstance(what, str):
+        return what
+    made = base(row.base)
+    for old, new in what:
+        if old not in made:
+            raise AssertionError(f"{row.name}: no {old!r} in the dump after {row.base}")
+        made = made.replace(old, new)
+    return made
+
+
+def run(row, folder, what):
+    """gqac on the text."""
+    folder.mkdir()
+    path = folder / "m.gq"
+    path.write_text(text_of(row, what))
+    words = [row.verb, path]
+    if row.verb == "score":
+        ids = folder / "ids.txt"
+        ids.write_text(bad_text.IDS)
+        words += ["--ids", ids]
+    elif row.verb == "run":
+        for name, value in row.inputs.items():
+            np.save(folder / f"{name}.npy", value)
+            words += ["--input", f"{name}={folder / name}.npy"]
+    return gqac(*words, seconds=SECONDS, memory=GIB)
+
+
+def twin_of(row):
+    """A stateful base cannot be run without sequences: its twin is scored."""
+    if row.base and row.verb == "run":
+        return bad_text.TextRow(row.name, row.kind, "", base=row.base, twin=row.twin)
+    return row
+
+
+@unittest.skipUnless(bad_text, "the onnx package is not installed")
+class BadText(Case):
+    """Two tests for each row, made below."""
+
+    def bad(self, row):
+        """The hostile text: the exit code, the word, the limits."""
+        result = run(row, self.dir / "bad", row.bad)
+        self.check(result, row.code, *([row.word] if result.code else []))
+        self.assertLess(result.seconds, SECONDS * (10 if harness.SANITIZED else 1), str(result))
+        if not harness.SANITIZED:
+            self.assertLess(result.peak, GIB, str(result))
+
+    def twin(self, row):
+        """The legal twin."""
+        self.check(run(twin_of(row), self.dir / "twin", row.twin), 0)
+
+    def test_enough(self):
+        """The corpus has its size, and no two rows share a name."""
+        counts = Counter(row.kind for row in bad_text.ROWS)
+        print(f"{len(bad_text.ROWS)} hostile texts: {dict(counts)}")
+        self.assertGreaterEqual(len(bad_text.ROWS), LEAST_ROWS)
+        names = Counter((row.kind, row.name) for row in bad_text.ROWS)
+        self.assertEqual([n for n, k in names.items() if k > 1], [])
+
+    def test_round_trip(self):
+        """The bases are what they claim: text that prints again to the same bytes."""
+        for name in ("stateful", "plan"):
+            path, out = self.dir / f"{name}.gq", self.dir / "out.gq"
+            path.write_text(base(name))
+            self.good("compile", path, "--stop-after", "import", "--emit", "text", "-o", out)
+            self.assertEqual(out.read_text(), base(name))
+
+
+def add_rows():
+    """Two methods for each row; one for all rows that share a twin."""
+    seen = set()
+    for i, row in enumerate(bad_text.ROWS):
+        def bad(self, row=row):
+            self.bad(row)
+
+        def twin(self, row=row):
+            self.twin(row)
+        setattr(BadText, f"test {i:03} {row.kind}: {row.name}", bad)
+        key = (row.base, str(row.twin), twin_of(row).verb)
+        if key not in seen:
+            setattr(BadText, f"test {i:03} {row.kind}: twin of {row.name}", twin)
+        seen.add(key)
+
+
+def show():
+    """Print every row's outcome."""
+    class Show(Case):
+        """Only its scratch folder."""
+    case = Show()
+    case.setUp()
+    for i, row in enumerate(bad_text.ROWS):
+        bad = run(row, case.dir / f"{i}b", row.bad)
+        twin = run(twin_of(row), case.dir / f"{i}t", row.twin)
+        good = bad.code in (row.code if isinstance(row.code, tuple) else (row.code,)) \
+            and (not bad.code or row.word.lower() in bad.err.lower() + bad.out.lower())
+        first = " | ".join(bad.err.strip().splitlines()[:2]) or bad.out.strip().replace("\n", " ")
+        print(f"{'ok ' if good else 'BAD'} {'ok ' if twin.code == 0 else 'BAD'} {row.kind}: "
+              f"{row.name} -> {bad.code} {bad.seconds:.2f}s {bad.peak >> 20}M {first[-220:]}")
+        if twin.code:
+            print(f"        twin {twin.code}: {(twin.err or twin.out).strip()[:300]}")
+    case.doCleanups()
+
+
+if bad_text:
+    add_rows()
+
+if __name__ == "__main__":
+    if "--show" in sys.argv:
+        show()
+    else:
+        sys.exit(harness.main())

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""An `If` whose branch returns a value of the graph around it gives the right values.
+
+    python test/python/test_run_if.py
+"""
+
+import sys
+
+import numpy as np
+
+import harness
+from harness import Case
+
+X = np.array([1.5, -2.0, 0.0, 7.25], np.float32)
+HEAD = "graph @g(%c: bool[], %x: f32[4]) {\n  %a = Neg %x : f32[4]\n"
+
+
+def branch(name, body, indent="  "):
+    """A nested graph from its lines."""
+    lines = "".join(f"{indent}  {line}\n" for line in body)
+    return f"graph @{name}() {{\n{lines}{indent}}}"
+
+
+def choice(then, other):
+    """The If of two bodies that gives %y."""
+    return (f"  %y = If %c {{then_branch={branch('t', then)}, "
+            f"else_branch={branch('e', other)}}} : f32[4]\n")
+
+
+ABS = ("%b = Abs %x : f32[4]", "return %b")
+
+
+class Outer(Case):
+    """Each text runs with both conditions."""
+
+    def outputs(self, text, taken):
+        """{name: values} of one run."""
+        path, out = self.dir / "m.gq", self.dir / "out"
+        path.write_text(text)
+        np.save(self.dir / "c.npy", np.array(taken))
+        np.save(self.dir / "x.npy", X)
+        self.good("run", path, "--input", f"c={self.dir / 'c.npy'}", "--input",
+                  f"x={self.dir / 'x.npy'}", "--output", out)
+        return {p.stem: np.load(p) for p in out.glob("*.npy")}
+
+    def both(self, text, expected):
+        """expected[taken] is {name: values}."""
+        for taken, values in ((True, expected[0]), (False, expected[1])):
+            got = self.outputs(text, taken)
+            self.assertEqual(set(got), set(values))
+            for name, value in values.items():
+                self.assertTrue(np.array_equal(got[name], value), (name, taken, got[name]))
+
+    def test_value_of_a_node(self):
+        """What another node made, which is an output too."""
+        text = HEAD + choice(("return %a",), ABS) + '  return %a as "a", %y as "y"\n}\n'
+        self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
+
+    def test_used_afterwards(self):
+        """The result is used after the outer value's last other use."""
+        text = (HEAD + choice(("return %a",), ABS) + "  %p = Abs %x : f32[4]\n"
+                "  %q = Exp %p : f32[4]\n  %z = Neg %y : f32[4]\n"
+                '  return %q as "q", %z as "z"\n}\n')
+        q = self.outputs(text, True)["q"]
+        self.both(text, ({"q": q, "z": X}, {"q": q, "z": -np.abs(X)}))
+
+    def test_graph_input(self):
+        """An input of the graph."""
+        text = HEAD + choice(("return %x",), ABS) + '  return %a as "a", %y as "y"\n}\n'
+        self.both(text, ({"a": -X, "y": X}, {"a": -X, "y": np.abs(X)}))
+
+    def test_constant(self):
+        """A constant of the graph."""
+        k = np.array([4, 3, 2, 1], np.float32)
+        text = ("graph @g(%c: bool[], %x: f32[4]) {\n  const %k: f32[4] = [4, 3, 2, 1]\n"
+                + choice(("return %k",), ABS) + '  return %y as "y"\n}\n')
+        self.both(text, ({"y": k}, {"y": np.abs(X)}))
+
+    def test_both_branches(self):
+        """Both return outer values, nothing else."""
+        text = HEAD + choice(("return %a",), ("return %x",)) + '  return %y as "y"\n}\n'
+        self.both(text, ({"y": -X}, {"y": X}))
+
+    def test_nested(self):
+        """Two levels out."""
+        inner = ("%i = If %c {then_branch=" + branch("t2", ("return %a",), "    ")
+                 + ", else_branch=" + branch("e2", ("%d = Abs %x : f32[4]", "return %d"), "    ") + "} : f32[4]", "return %i")
+        text = HEAD + choice(inner, ABS) + '  return %a as "a", %y as "y"\n}\n'
+        self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
+
+    def test_twice(self):
+        """Two Ifs of the same outer value, one of them negated."""
+        second = choice(("return %a",), ABS).replace("%y =", "%z =").replace("@t", "@t3").replace(
+            "@e", "@e3").replace("%b", "%d")
+        text = (HEAD + choice(("return %a",), ABS) + second + "  %n = Neg %z : f32[4]\n"
+                '  return %y as "y", %n as "n"\n}\n')
+        self.both(text, ({"y": -X, "n": X}, {"y": np.abs(X), "n": -np.abs(X)}))
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

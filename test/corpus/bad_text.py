@@ -278,7 +278,7 @@ edit("attributes", "a scale that is no number", "", ("scale=0.70710677", "scale=
 edit("attributes", "an unknown op", "ghost", ("= attention %", "= ghost %"))
 edit("attributes", "too many inputs", "attention",
      ("%gqac.new_len {scale", "%gqac.new_len, _, _, %x, %x, %x {scale"))
-edit("attributes", "too many results", "attention", ("%attention = attention",
+edit("attributes", "too many results", "", ("%attention = attention",
                                                      "%attention, %more = attention"))
 edit("attributes", "a negative axis of a table", "axis", ("%x = Gather %emb, %input_ids :",
                                                           "%x = Gather %emb, %input_ids {axis=-9} :"

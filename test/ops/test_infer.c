@@ -266,7 +266,8 @@ static void table(void) {
         CU_ASSERT_PTR_EQUAL(op_find(op->schema.domain, op->schema.name), op);
         CU_ASSERT_TRUE(!op->eval || !op->expand);
         CU_ASSERT_TRUE(op->schema.since >= 1 && op->schema.doc != NULL);
-        CU_ASSERT_TRUE(!op->mixes || op->schema.rows == IR_ROWS_SHAPE);
+        CU_ASSERT_TRUE(!op->mixes || op->schema.rows == IR_ROWS_SHAPE ||
+                       op->schema.rows == IR_ROWS_STATE);
     }
 }
 

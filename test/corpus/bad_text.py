@@ -1,7 +1,8 @@
 """Hostile text IR: what a row changes in a dump of a tiny model, and what must be said of it.
 
 A row edits one of the bases with (old, new) pairs, or brings its own text. The bases are made anew
-by gqac itself: "stateful" and "plan" are dumps of tiny_model() after those passes. The legal twin is
+by gqac itself: "stateful" and "plan" are dumps
+of tiny_model() after those passes. The legal twin is
 the unedited base unless the row has a text (or edits) of its own for it. Every
 `old` must occur, so that a change of the dumps cannot empty a row.
 """
@@ -113,7 +114,8 @@ edit("kv", "append without a token", "token",
      ("kv_append %kv_state,", "kv_append %gqac.past_len,"))
 edit("kv", "append with too few inputs", "kv_append", (", %gqac.past_len, %gqac.new_len {slot=0}",
                                                        " {slot=0}"))
-edit("kv", "append of an absent value", "kv_append", ("%kv_state, %split_heads.1,", "%kv_state, _,"))
+edit("kv", "append of an absent value", "kv_append", ("%kv_state, %split_heads.1,", "%kv_state,
+     _,"))
 edit("kv", "append of rank 3", "rank", ("%kv_state, %split_heads.1,", "%kv_state, %x,"))
 edit("kv", "past and new lengths swapped", "",
      (APPEND, APPEND.replace("%gqac.past_len, %gqac.new_len", "%gqac.new_len, %gqac.past_len")),
@@ -159,7 +161,8 @@ for verb in ("run", "inspect"):
          code=3 if verb == "run" else (0, 3))
 text("constants", "a short digest", "digest", MATMUL.format("sha256 01234567"),
      MATMUL.format(HEX), verb="run", inputs=X4)
-text("constants", "a digest of other letters", "digest", MATMUL.format("sha256 xyz"), MATMUL.format(HEX))
+text("constants", "a digest of other letters", "digest", MATMUL.format("sha256 xyz"),
+     MATMUL.format(HEX))
 text("constants", "hex of too few bytes", "", MATMUL.format('hex "0000803f"'), MATMUL.format(HEX))
 text("constants", "hex of too many bytes", "",
      MATMUL.format(HEX[:-1] + '00"'), MATMUL.format(HEX))
@@ -339,7 +342,8 @@ for label, word, bad in (("nothing", "", ""), ("zeros", "", "\0" * 100),
                          ("an output named twice", "a",
                           'graph @g(%x: f32[4]) {\n  %y = Neg %x : f32[4]\n'
                           '  return %y as "a", %x as "a"\n}\n'),
-                         ("a name of 1 MB", "", NEG.format("", "").replace("%y", "%" + "y" * (1 << 20)
+                         ("a name of 1 MB", "", NEG.format("", "").replace("%y",
+                              "%" + "y" * (1 << 20)
                                                                            + "?")),
                          ("an op of 1 MB", "", NEG.format("", "").replace("Neg", "N" * (1 << 20)))):
     text("text", label, word, bad, NEG.format("", ""),

@@ -84,7 +84,8 @@ class Outer(Case):
     def test_nested(self):
         """Two levels out."""
         inner = ("%i = If %c {then_branch=" + branch("t2", ("return %a",), "    ")
-                 + ", else_branch=" + branch("e2", ("%d = Abs %x : f32[4]", "return %d"), "    ") + "} : f32[4]", "return %i")
+                 + ", else_branch=" + branch("e2", ("%d = Abs %x : f32[4]", "return %d"),
+                          "    ") + "} : f32[4]", "return %i")
         text = HEAD + choice(inner, ABS) + '  return %a as "a", %y as "y"\n}\n'
         self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
 

@@ -114,8 +114,8 @@ edit("kv", "append without a token", "token",
      ("kv_append %kv_state,", "kv_append %gqac.past_len,"))
 edit("kv", "append with too few inputs", "kv_append", (", %gqac.past_len, %gqac.new_len {slot=0}",
                                                        " {slot=0}"))
-edit("kv", "append of an absent value", "kv_append", ("%kv_state, %split_heads.1,", "%kv_state,
-     _,"))
+edit("kv", "append of an absent value", "kv_append",
+     ("%kv_state, %split_heads.1,", "%kv_state, _,"))
 edit("kv", "append of rank 3", "rank", ("%kv_state, %split_heads.1,", "%kv_state, %x,"))
 edit("kv", "past and new lengths swapped", "",
      (APPEND, APPEND.replace("%gqac.past_len, %gqac.new_len", "%gqac.new_len, %gqac.past_len")),

@@ -65,7 +65,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld pads for %lld axes", (long long)n,
                 (long long)count);
     GQAC_TRY(axis_order(node, x.rank, count, given ? axes : NULL, order, diag));
-    memcpy(dims, x.dims, (size_t)x.rank * sizeof *dims);
+    for (int i = 0; i < x.rank; i++)
+        dims[i] = x.dims[i];
     for (int64_t i = 0; i < count; i++)
         dims[order[i]] = ir_dim_add(op_dims(node), dims[order[i]],
                                     ir_dim_add(op_dims(node), pads[i], pads[count + i]));

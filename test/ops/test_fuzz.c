@@ -13,7 +13,6 @@ static const struct {
 } excluded[] = {
     {"If", "its attributes are graphs: test/python runs them"},
     {"kv_state", "needs the state of a sequence: test/runtime"},
-    {"Pad", "of a scalar copies no dims from NULL, which a sanitizer names: back with the fix"},
     {"kv_append", "needs the state of a sequence: test/runtime"},
 };
 

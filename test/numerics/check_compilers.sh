@@ -42,4 +42,5 @@ for cc in gcc clang; do
     done
 done
 [ "$ran" = 1 ] || exit 77
+echo "$((1 - failed)) passed, $failed failed"
 exit "$failed"

@@ -20,6 +20,12 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
+/* The length of an axis used as a number is a fact of the call. */
+static bool mixes(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, 0);
+    return x && x->elements && OP_IN(OP_FLOATS, ir_attr_get(node, "to")->dtype);
+}
+
 const gqac_op gqac_op_cast = {
     .schema = {.name = "Cast",
                .domain = "",
@@ -27,8 +33,9 @@ const gqac_op gqac_op_cast = {
                .inputs = "input",
                .outputs = "output",
                .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
+               .rows = IR_ROWS_SHAPE,
                .doc = "output = input as another type"},
     .infer = infer,
     .eval = eval,
+    .mixes = mixes,
 };

@@ -116,4 +116,5 @@ const gqac_op gqac_op_concat = {
                .doc = "inputs joined along an axis"},
     .infer = infer,
     .eval = eval,
+    .mixes = op_axis_mixes,
 };

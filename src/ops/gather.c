@@ -127,4 +127,5 @@ const gqac_op gqac_op_gather = {
                .doc = "slices of data along an axis, by index"},
     .infer = infer,
     .eval = eval,
+    .mixes = op_axis_mixes,
 };

@@ -203,6 +203,18 @@ bool op_axis_is_row(const ir_value *value, int axis) {
     return !ir_dim_is_const(value->type.dims[axis], &length);
 }
 
+bool op_any_row(const ir_value *value) {
+    const int rank = value && value->type.rank > 0 ? value->type.rank : 1;
+    for (int axis = 0; axis < rank; axis++)
+        if (op_axis_is_row(value, axis))
+            return true;
+    return false;
+}
+
+bool op_axis_mixes(const ir_node *node) {
+    return op_axis_is_row(ir_node_input(node, 0), (int)ir_attr_int(node, "axis"));
+}
+
 bool op_dim_nonneg(ir_dims *dims, const ir_dim *dim) {
     return dim && ir_dim_max(dims, dim, ir_dim_const(dims, 0)) == dim;
 }

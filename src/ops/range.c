@@ -88,6 +88,12 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
+/* A count of rows, or a place among them, is a fact of the call. */
+static bool mixes(const ir_node *node) {
+    (void)node;
+    return true;
+}
+
 const gqac_op gqac_op_range = {
     .schema = {.name = "Range",
                .domain = "",
@@ -98,4 +104,5 @@ const gqac_op gqac_op_range = {
                .doc = "start, start + delta, ... below limit"},
     .infer = infer,
     .eval = eval,
+    .mixes = mixes,
 };

@@ -56,6 +56,10 @@ gqac_status op_axis(const ir_node *node, int64_t axis, int rank, int *out, gqac_
 /* An axis whose length is not constant holds tokens or batch rows. A negative axis counts from the
  * end; true when the rank is not known. */
 bool op_axis_is_row(const ir_value *value, int axis);
+bool op_any_row(const ir_value *value);
+/* `mixes` of an op that moves rows along its attribute axis of input 0: a place among the rows of
+ * one call is another row in another split. */
+bool op_axis_mixes(const ir_node *node);
 bool op_dim_nonneg(ir_dims *dims, const ir_dim *dim);   /* provably >= 0 */
 bool op_dim_negative(ir_dims *dims, const ir_dim *dim); /* provably < 0 */
 const ir_dim *op_dim_min(ir_dims *dims, const ir_dim *a, const ir_dim *b);

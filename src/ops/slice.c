@@ -186,6 +186,19 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
     return op_ints_to_input(b, node, raw, "axes", 3);
 }
 
+/* Rows cut out by their place in the call are other rows in another split. */
+static bool mixes(const ir_node *node) {
+    int64_t axes[GQAC_MAX_RANK], n = 0;
+    const ir_value *data = ir_node_input(node, 0), *named = ir_node_input(node, 3);
+    if (named && ir_const_ints(named, GQAC_MAX_RANK, axes, &n)) {
+        for (int64_t i = 0; i < n; i++)
+            if (op_axis_is_row(data, (int)axes[i]))
+                return true;
+        return false;
+    }
+    return op_any_row(data);
+}
+
 const gqac_op gqac_op_slice = {
     .schema = {.name = "Slice",
                .domain = "",
@@ -196,5 +209,6 @@ const gqac_op gqac_op_slice = {
                .doc = "start, start + step, ... below end along some axes"},
     .infer = infer,
     .eval = eval,
+    .mixes = mixes,
     .upgrade = upgrade,
 };

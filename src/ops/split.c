@@ -136,5 +136,6 @@ const gqac_op gqac_op_split = {
     .verify = verify,
     .infer = infer,
     .eval = eval,
+    .mixes = op_axis_mixes,
     .upgrade = upgrade,
 };

@@ -69,6 +69,11 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
+static bool mixes(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, 0);
+    return op_axis_is_row(x, -1) || op_axis_is_row(x, -2);
+}
+
 const gqac_op gqac_op_trilu = {
     .schema = {.name = "Trilu",
                .domain = "",
@@ -80,4 +85,5 @@ const gqac_op gqac_op_trilu = {
                .doc = "upper or lower triangle of the last two axes"},
     .infer = infer,
     .eval = eval,
+    .mixes = mixes,
 };

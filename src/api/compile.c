@@ -169,8 +169,12 @@ static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const 
             GQAC_FAIL(diag, GQAC_USAGE, "an artefact cannot stop after a pass; use --emit text");
         return write_artefact(m, &context, o, model, path, diag);
     }
-    GQAC_TRY(
-        run_passes(&context, o, kind == GQAC_EMIT_ONNX && !o->stop_after ? "tidy" : o->stop_after));
+    const char *stop = o->stop_after;
+    if (kind == GQAC_EMIT_ONNX && !stop)
+        stop = "tidy";
+    else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))
+        stop = "infer"; /* a file states its types; infer adds nothing else */
+    GQAC_TRY(run_passes(&context, o, stop));
     if (kind == GQAC_EMIT_ONNX) {
         GQAC_TRY(pass_standardise(&context));
         return onnx_export(m->module, path, diag);
@@ -190,5 +194,10 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
 }
 
 gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
+    gqac_map map;
+    GQAC_TRY(gqac_map_file(path, &map, diag));
+    gqac_unmap(&map);
+    if (!artefact_is(path) && !load_is_artefact_name(path))
+        GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only those have checksums", path);
     return artefact_verify(path, diag);
 }

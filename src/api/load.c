@@ -16,6 +16,10 @@ static bool ends_with(const char *text, const char *end) {
     return n >= m && !strcmp(text + n - m, end);
 }
 
+bool load_is_artefact_name(const char *path) {
+    return ends_with(path, ".gqac");
+}
+
 /* ---- text ---------------------------------------------------------------- */
 
 /* An op row may refuse a node: the same check that import does. */
@@ -45,7 +49,7 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
 /* ---- any format ---------------------------------------------------------- */
 
 static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
-    if (artefact_is(path) || ends_with(path, ".gqac")) {
+    if (artefact_is(path) || load_is_artefact_name(path)) {
         m->format = "gqac";
         GQAC_TRY(artefact_open(path, m->arena, &m->module, &m->meta, &m->map, diag));
         return ir_graph_walk(m->module->graph, verify_node, diag);

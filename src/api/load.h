@@ -24,6 +24,7 @@ typedef struct loaded {
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
 void load_free(loaded *model);
+bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a program-like owner: see gqac_program.backing. */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
 

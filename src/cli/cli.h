@@ -67,6 +67,8 @@ gqac_status cli_threads(cli *c, int *threads);
 
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
+/* A number; null when it is not finite, which JSON cannot say. */
+json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */
 void cli_print_json(json_t *value);
 double cli_seconds(void); /* monotonic clock */

@@ -77,6 +77,10 @@ gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
     return status;
 }
 
+json_t *cli_real_json(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 void cli_print_json(json_t *value) {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     putchar('\n');

@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
             return print_verb_help(c.verb);
     gqac_status status = cli_parse(&c, argc - 2, argv + 2);
     int code = status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status);
-    if (fflush(stdout) != 0 && code == 0)
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
         code = cli_finish(&c, cli_fail(&c, GQAC_IO, "cannot write to standard output"));
     cli_free(&c);
     return code;

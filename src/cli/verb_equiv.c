@@ -181,9 +181,10 @@ static json_t *plan_json(const equiv_plan *plan) {
 static json_t *first_json(const equiv *e) {
     const equiv_first *f = &e->first;
     json_t *layer = f->layer < 0 ? json_null() : json_integer(f->layer);
-    return json_pack("{s:o, s:I, s:o, s:s, s:I, s:f, s:f}", "plan", plan_json(&e->plans[f->plan]),
+    return json_pack("{s:o, s:I, s:o, s:s, s:I, s:o, s:o}", "plan", plan_json(&e->plans[f->plan]),
                      "position", (json_int_t)f->position, "layer", layer, "what", f->what, "index",
-                     (json_int_t)f->index, "actual", f->actual, "expected", f->expected);
+                     (json_int_t)f->index, "actual", cli_real_json(f->actual), "expected",
+                     cli_real_json(f->expected));
 }
 
 static json_t *mixing_json(const gqac_mixing *list, int n) {

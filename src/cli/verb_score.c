@@ -99,8 +99,8 @@ static gqac_status report(scoring *s) {
             return status;
     }
     if (cli_json(s->c))
-        cli_print_json(json_pack("{s:I, s:f, s:f}", "tokens", (json_int_t)s->n, "nll", nll,
-                                 "perplexity", perplexity));
+        cli_print_json(json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)s->n, "nll",
+                                 cli_real_json(nll), "perplexity", cli_real_json(perplexity)));
     else
         printf("tokens %lld, nll %.6f, perplexity %.6f\n", (long long)s->n, nll, perplexity);
     return GQAC_OK;

@@ -93,19 +93,12 @@ static gqac_status describe_all(gqac_program *p, gqac_diag *diag) {
 
 /* ---- roles --------------------------------------------------------------- */
 
-/* The logits: the result of that name, else the only float result of rank 3. */
+/* The logits go by that name in every export; another float result may be hidden states. */
 static int find_logits(const gqac_program *p) {
-    int found = -1;
     for (int i = 0; i < p->n_outputs; i++)
         if (!strcmp(p->outputs[i].name, "logits"))
             return i;
-    for (int i = 0; i < p->n_outputs; i++)
-        if (p->outputs[i].rank == 3 && gqac_dtype_is_float(p->outputs[i].dtype)) {
-            if (found >= 0)
-                return -1;
-            found = i;
-        }
-    return found;
+    return -1;
 }
 
 /* Every input must be one that the run time feeds, of the type that it feeds. */

@@ -84,6 +84,8 @@ static gqac_status check_tokens(const step *s, int i) {
 
 static gqac_status check_sequence(const step *s, int i, const int64_t *positions) {
     const gqac_sequence *q = s->sequences[i];
+    if (!q)
+        GQAC_FAIL(s->diag, GQAC_USAGE, "sequence %d is NULL", i);
     const int64_t length = gqac_sequence_length(q);
     if (q->program != s->context->program)
         GQAC_FAIL(s->diag, GQAC_USAGE, "sequence %d belongs to another program", i);

@@ -15,7 +15,7 @@ export PKG_CONFIG_PATH="$libdir"
 
 # shellcheck disable=SC2046
 cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/example.c" -o "$work/by_pkg_config" \
-  $(pkg-config --cflags --libs --static gqac)
+  $(pkg-config --cflags --libs gqac)
 cmake -S "$GQAC_SOURCE_DIR/test/example" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build" >/dev/null
 

@@ -36,10 +36,24 @@ typedef struct gqac_pass_event {
     const void *module; /* for gqac_pass_text; valid during the call only */
 } gqac_pass_event;
 typedef void gqac_pass_callback(void *arg, const gqac_pass_event *event);
-/* Text IR (docs/ir.md) of the graph of an event, to be freed with gqac_text_free; NULL when memory
- * is short. */
+/* Text IR (docs/ir.md) of the graph of an event, to be freed with gqac_release; NULL when memory is
+ * short. */
 GQAC_API char *gqac_pass_text(const gqac_pass_event *event);
-GQAC_API void gqac_text_free(char *text);
+/* Frees memory that a call returned for the caller to free; NULL is fine. */
+GQAC_API void gqac_release(void *memory);
+
+/* A graph input or output that is known here by another name: the model's `file_name` stands for
+ * `name` ("input_ids", "logits", "past_key_values.0.key", ...). */
+typedef struct gqac_io_name {
+    const char *file_name, *name;
+} gqac_io_name;
+
+/* A file that travels in an artefact. */
+typedef struct gqac_attachment {
+    const char *name; /* plain: no '/', at most 100 bytes */
+    const void *data;
+    size_t bytes;
+} gqac_attachment;
 
 typedef struct gqac_options {
     const char *target;     /* "ref" */
@@ -52,6 +66,11 @@ typedef struct gqac_options {
     const char *const *disable; /* pass names, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
+    int n_io_names; /* renamed before the first pass, unless `stateless`. A name that the model does
+                       not have is skipped */
+    const gqac_io_name *io_names;
+    int n_attachments; /* for gqac_compile to an artefact */
+    const gqac_attachment *attachments;
 } gqac_options;
 GQAC_API void gqac_options_init(gqac_options *options);
 
@@ -122,6 +141,10 @@ GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *optio
 GQAC_API void gqac_info_free(gqac_info *info);
 /* Checks every byte of an artefact, weights included. INVALID_MODEL when one differs. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
+/* The files attached to an artefact, checked against their digests: an array of *n in one piece of
+ * memory, freed with gqac_release. */
+GQAC_API gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,
+                                               gqac_diag *diag);
 
 /* ---- running ------------------------------------------------------------- */
 

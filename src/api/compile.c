@@ -35,8 +35,8 @@ char *gqac_pass_text(const gqac_pass_event *event) {
     return text_of(event->module, IR_PRINT_DIGEST);
 }
 
-void gqac_text_free(char *text) {
-    gqac_free(text);
+void gqac_release(void *memory) {
+    gqac_free(memory);
 }
 
 static void tell(void *arg, const char *pass, const ir_module *module, double seconds) {

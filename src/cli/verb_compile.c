@@ -42,7 +42,7 @@ static void hear(void *arg, const gqac_pass_event *event) {
     l->failed |= !text;
     if (text)
         printf("// after %s\n%s", event->pass, text);
-    gqac_text_free(text);
+    gqac_release(text);
 }
 
 static gqac_status check_names(cli *c, const char *flag) {

@@ -19,6 +19,7 @@ FUNCTION = 60
 EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def"}
 LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"llm", "cli"},
+    "utf8proc.h": {"llm"},
     "protobuf-c": {"onnx"},
     "onnx.pb-c.h": {"onnx"},
     "sha2.h": {"base"},

@@ -1,0 +1,108 @@
+/* What the files of src/llm share: the parts of a gqac_text, and the interfaces between tokenizer,
+ * template, sampler and the loop. Memory that crosses them comes from base/alloc.h. */
+#ifndef GQAC_LLM_LLM_H
+#define GQAC_LLM_LLM_H
+
+#include <gqac/text.h>
+#include <jansson.h>
+
+#include "base/diag.h"
+#include "base/str.h"
+
+/* ---- pattern.c: the regular expressions of pre-tokenizers ----------------- */
+
+/* A compiled expression. Matching is leftmost-first as a backtracking engine finds it, but runs all
+ * threads at once: time is linear in the text, whatever the expression. */
+typedef struct pattern pattern;
+/* UNSUPPORTED names the construct and its offset; LIMIT when it is too large. */
+gqac_status pattern_create(const char *source, size_t length, pattern **out, gqac_diag *diag);
+void pattern_free(pattern *p);
+/* The match at or after `from`; false when there is none. The text is valid UTF-8. Thread-safe on a
+ * shared pattern: `scratch` is the caller's (pattern_scratch_create). */
+typedef struct pattern_scratch pattern_scratch;
+pattern_scratch *pattern_scratch_create(const pattern *p); /* NULL: out of memory */
+void pattern_scratch_free(pattern_scratch *scratch);
+bool pattern_find(const pattern *p, pattern_scratch *scratch, const char *text, size_t length,
+                  size_t from, size_t *begin, size_t *end);
+
+/* ---- unicode.c: what utf8proc knows ------------------------------------------ */
+
+/* Reads one character of valid UTF-8; returns its bytes. */
+size_t unicode_read(const char *text, size_t length, int32_t *codepoint);
+/* General category as in \p{..}: "L", "Lu", "N", "Nd", "M", "P", "S", "Z", "C", ...; false when the
+ * name is not one. */
+bool unicode_category(const char *name, size_t length, uint32_t *mask);
+bool unicode_is(int32_t codepoint, uint32_t mask);
+bool unicode_is_space(int32_t codepoint); /* White_Space, \s */
+bool unicode_is_word(int32_t codepoint);  /* \w: letters, marks, decimal digits, connectors */
+typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
+gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, gqac_str *out,
+                              gqac_diag *diag);
+gqac_status unicode_lower(const char *text, size_t length, gqac_str *out, gqac_diag *diag);
+
+/* ---- tokenizer.c --------------------------------------------------------------- */
+
+/* A tokenizer.json: byte-level BPE and byte-fallback BPE. Immutable. */
+typedef struct tokenizer tokenizer;
+gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
+void tokenizer_free(tokenizer *t);
+/* As gqac_text_tokenize and gqac_text_detokenize. */
+gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, bool special,
+                             int64_t **ids, size_t *n, gqac_diag *diag);
+gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, bool skip_special,
+                             char **out, size_t *length, gqac_diag *diag);
+typedef struct tokenizer_stream tokenizer_stream;
+gqac_status tokenizer_stream_create(const tokenizer *t, tokenizer_stream **out, gqac_diag *diag);
+void tokenizer_stream_free(tokenizer_stream *s);
+gqac_status tokenizer_stream_push(tokenizer_stream *s, int64_t id, const char **piece,
+                                  size_t *length, gqac_diag *diag);
+gqac_status tokenizer_stream_finish(tokenizer_stream *s, const char **piece, size_t *length,
+                                    gqac_diag *diag);
+
+/* ---- jinja.c ------------------------------------------------------------------- */
+
+/* A parsed template. Immutable. */
+typedef struct jinja jinja;
+/* INVALID_MODEL (syntax, with line), UNSUPPORTED (a tag, filter, test or function by name). */
+gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_diag *diag);
+void jinja_free(jinja *j);
+/* Appends to *out. `variables` is an object. INVALID_INPUT for raise_exception and run-time errors
+ * (with line), LIMIT for too many steps, too deep recursion or too long results. */
+gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag);
+
+/* ---- sampler.c ----------------------------------------------------------------- */
+
+typedef struct sampler sampler; /* scratch for one vocabulary */
+gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag);
+void sampler_free(sampler *s);
+/* USAGE names the option that is out of range. */
+gqac_status sampler_check(const gqac_sampling *options, gqac_diag *diag);
+/* The next id of a row of logits [vocabulary]. `history` are prompt and answer so far (repetition
+ * penalty; ids outside of the vocabulary are ignored), `position` is the place the id will have in
+ * the sequence, `banned` ids (end-of-text ids too early) are never chosen. *probability as in
+ * gqac_generate_event. INVALID_INPUT when no logit is a number. */
+gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *logits,
+                         const int64_t *history, size_t n_history, const int64_t *banned,
+                         int n_banned, uint64_t position, int64_t *id, double *probability,
+                         gqac_diag *diag);
+/* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* ---- text.c: the parts ----------------------------------------------------------- */
+
+struct gqac_text {
+    gqac_text_settings settings;
+    tokenizer *tokenizer; /* NULL: absent or not asked for */
+    jinja *template;
+    json_t *special; /* {"bos_token": "<s>", ...}, variables of the template */
+    int n_files;
+    gqac_attachment *files;
+    void *memory; /* what settings, files and names point into; text.c */
+};
+
+/* genai_config.c: settings of a config file; strings and lists are taken from *memory (a
+ * gqac_arena). `decoder` (may be NULL) gets model.decoder.filename. */
+gqac_status genai_config_read(const char *json, size_t bytes, void *memory,
+                              gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
+
+#endif

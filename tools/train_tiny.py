@@ -44,7 +44,7 @@ CONFIG = dict(
     num_key_value_heads=2, head_dim=16, max_position_embeddings=1280, rms_norm_eps=1e-5,
     tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
-STEPS, WARMUP, DECAY = 6000, 200, 0.2
+STEPS, WARMUP, DECAY = 3600, 200, 0.2
 WINDOW, BATCH, RATE = 512, 8, 3e-3
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"

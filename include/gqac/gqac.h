@@ -66,8 +66,9 @@ typedef struct gqac_options {
     const char *const *disable; /* pass names, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
-    int n_io_names; /* renamed before the first pass, unless `stateless`. A name that the model does
-                       not have is skipped */
+    int n_io_names; /* renamed before the first pass, unless `stateless` and not in artefacts and
+                       ONNX files, which keep the model's names. A name that the model does not
+                       have is skipped */
     const gqac_io_name *io_names;
     int n_attachments; /* for gqac_compile to an artefact */
     const gqac_attachment *attachments;
@@ -142,7 +143,8 @@ GQAC_API void gqac_info_free(gqac_info *info);
 /* Checks every byte of an artefact, weights included. INVALID_MODEL when one differs. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
 /* The files attached to an artefact, checked against their digests: an array of *n in one piece of
- * memory, freed with gqac_release. */
+ * memory, freed with gqac_release. The data are followed by a NUL byte. USAGE when the file is not
+ * an artefact. */
 GQAC_API gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,
                                                gqac_diag *diag);
 

@@ -65,6 +65,8 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
+    if (!o->stateless)
+        GQAC_TRY(load_rename(m, o, diag));
     /* rows are mixed by the model's own ops: those of the tidied graph */
     const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
@@ -150,14 +152,19 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     GQAC_TRY(run_passes(context, o, "tidy"));
     GQAC_TRY(digest_text(m, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
-    const artefact_meta meta = {.target = context->target->name,
-                                .math = o->math,
-                                .profile = profile,
-                                .seqlens_k = o->seqlens_k,
-                                .legacy_window = o->legacy_window ? "1" : "0",
-                                .source = m->meta.source ? m->meta.source : model,
-                                .source_digest = hex};
-    return artefact_write(path, m->module, &meta, diag);
+    artefact_parts parts = {.module = m->module,
+                            .meta = {.target = context->target->name,
+                                     .math = o->math,
+                                     .profile = profile,
+                                     .seqlens_k = o->seqlens_k,
+                                     .legacy_window = o->legacy_window ? "1" : "0",
+                                     .source = m->meta.source ? m->meta.source : model,
+                                     .source_digest = hex},
+                            .n_files = o->n_attachments,
+                            .files = o->attachments};
+    if (m->map.data && !o->n_attachments) /* of an artefact: it keeps its own */
+        GQAC_TRY(artefact_files(model, m->arena, &m->map, &parts.files, &parts.n_files, diag));
+    return artefact_write(path, &parts, diag);
 }
 
 static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const char *model,
@@ -174,6 +181,8 @@ static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const 
         stop = "tidy";
     else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))
         stop = "infer"; /* a file states its types; infer adds nothing else */
+    if (kind != GQAC_EMIT_ONNX && !o->stateless) /* files keep their own names */
+        GQAC_TRY(load_rename(m, o, diag));
     GQAC_TRY(run_passes(&context, o, stop));
     if (kind == GQAC_EMIT_ONNX) {
         GQAC_TRY(pass_standardise(&context));
@@ -193,11 +202,24 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
     return status;
 }
 
-gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
+/* ---- artefacts ----------------------------------------------------------- */
+
+static gqac_status need_artefact(const char *path, gqac_diag *diag) {
     gqac_map map;
     GQAC_TRY(gqac_map_file(path, &map, diag));
     gqac_unmap(&map);
-    if (!artefact_is(path) && !load_is_artefact_name(path))
-        GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only those have checksums", path);
+    if (artefact_is(path) || load_is_artefact_name(path))
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only those have checksums", path);
+}
+
+gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
+    GQAC_TRY(need_artefact(path, diag));
     return artefact_verify(path, diag);
+}
+
+gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,
+                                      gqac_diag *diag) {
+    GQAC_TRY(need_artefact(path, diag));
+    return artefact_read_files(path, files, n, diag);
 }

@@ -28,6 +28,10 @@ bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a program-like owner: see gqac_program.backing. */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
 
+/* Gives inputs and results the names of options->io_names. INVALID_MODEL when two would have one
+ * name. */
+gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *diag);
+
 /* Nodes of a tidied graph that mix rows, in the model's arena. */
 gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag);
 

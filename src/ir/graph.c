@@ -64,6 +64,19 @@ bool ir_value_rename(ir_value *value, const char *wanted) {
     return true;
 }
 
+bool ir_value_take_name(ir_value *value, const char *wanted) {
+    ir_name *name = ir_names_find(value->graph->module, wanted, strlen(wanted));
+    if (!name)
+        return ir_value_rename(value, wanted);
+    /* a name also remembers values that have given it up */
+    if (name->value && name->value != value && name->value->name == name->text &&
+        !ir_value_rename(name->value, wanted))
+        return false;
+    value->name = name->text;
+    name->value = value;
+    return true;
+}
+
 bool ir_value_unused(const ir_value *value) {
     return !value->uses;
 }

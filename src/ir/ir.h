@@ -210,6 +210,8 @@ void ir_value_replace(ir_value *old, ir_value *by);
 bool ir_value_unused(const ir_value *value);
 /* Gives a value another name, with a suffix when it is taken; the old one stays taken. */
 bool ir_value_rename(ir_value *value, const char *name);
+/* Gives a value exactly this name; a value that has it gets another one. */
+bool ir_value_take_name(ir_value *value, const char *name);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
 

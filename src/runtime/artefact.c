@@ -9,10 +9,12 @@
 #include "base/check.h"
 #include "ops/op.h"
 
-enum { VERSION = 1, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
-enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS };
+enum { VERSION = 2, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
+enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
+static const char file_prefix[] = "file:"; /* no other section can be called so */
+enum { PREFIX = sizeof file_prefix - 1 };
 
 typedef struct header {
     char magic[8];
@@ -23,8 +25,8 @@ typedef struct header {
 } header;
 
 typedef struct section {
-    char name[8];
-    uint64_t offset, length, zero;
+    char name[128]; /* the rest is zero */
+    uint64_t offset, length, zero[2];
     unsigned char digest[32];
 } section;
 
@@ -32,7 +34,8 @@ typedef struct tensor_row {
     uint64_t offset, bytes;
 } tensor_row;
 
-_Static_assert(sizeof(header) == LINE && sizeof(section) == LINE, "file layout");
+_Static_assert(sizeof(header) == LINE && sizeof(section) == 3 * LINE, "file layout");
+_Static_assert(PREFIX + ARTEFACT_MAX_NAME < sizeof((section *)NULL)->name, "names end with NUL");
 
 static uint64_t align_up(uint64_t offset, uint64_t alignment) {
     return (offset + alignment - 1) / alignment * alignment;
@@ -50,14 +53,50 @@ static void sha256(const void *data, size_t bytes, unsigned char digest[32]) {
     gqac_sha256_final(&state, digest);
 }
 
+/* h->sections rows follow the header. */
 static void head_digest(const header *h, const section *table, unsigned char digest[32]) {
     header clean = *h;
     gqac_sha256 state;
     memset(clean.digest, 0, sizeof clean.digest);
     gqac_sha256_init(&state);
     gqac_sha256_update(&state, &clean, sizeof clean);
-    gqac_sha256_update(&state, table, SECTIONS * sizeof *table);
+    gqac_sha256_update(&state, table, h->sections * sizeof *table);
     gqac_sha256_final(&state, digest);
+}
+
+/* ---- attached files ------------------------------------------------------ */
+
+static bool is_plain(const char *name) {
+    const size_t length = strnlen(name, ARTEFACT_MAX_NAME + 1);
+    if (!length || length > ARTEFACT_MAX_NAME || !gqac_utf8_valid(name, length))
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f || name[i] == '/' || name[i] == '\\')
+            return false;
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
+                                 gqac_diag *diag) {
+    if (n < 0 || n > ARTEFACT_MAX_FILES)
+        GQAC_FAIL(diag, status, "%d attached files; at most %d fit in an artefact", n,
+                  ARTEFACT_MAX_FILES);
+    for (int i = 0; i < n; i++) {
+        if (!files[i].name || !is_plain(files[i].name)) {
+            gqac_diag_set(diag, status, "attached file %d has the name '%.*s'", i,
+                          ARTEFACT_MAX_NAME, files[i].name ? files[i].name : "");
+            gqac_diag_rule(diag, "a plain file name of at most %d bytes, without separators",
+                           ARTEFACT_MAX_NAME);
+            return status;
+        }
+        for (int k = 0; k < i; k++)
+            if (!strcmp(files[k].name, files[i].name))
+                GQAC_FAIL(diag, status, "two attached files are called '%s'", files[i].name);
+        if (files[i].bytes > ARTEFACT_MAX_FILE_BYTES)
+            GQAC_FAIL(diag, status, "attached file '%s' has %zu bytes, more than %d", files[i].name,
+                      files[i].bytes, ARTEFACT_MAX_FILE_BYTES);
+    }
+    return GQAC_OK;
 }
 
 /* ---- large constants ----------------------------------------------------- */
@@ -154,73 +193,96 @@ static void print_meta(gqac_str *out, const artefact_meta *m) {
                         *(const char *const *)(const void *)((const char *)m + meta_rows[i].field));
 }
 
-/* Places the sections and fills header and table. */
-static void place(header *h, section *table, const gqac_str *meta, const gqac_str *graph,
-                  layout *l) {
-    const uint64_t lengths[SECTIONS] = {meta->length, graph->length, l->count * sizeof *l->rows,
+/* Everything but the bytes of the weights, which are visited twice. */
+typedef struct draft {
+    header head;
+    section table[MOST_SECTIONS];
+    const void *data[MOST_SECTIONS]; /* NULL: weights */
+    gqac_str meta, graph;
+    layout layout;
+} draft;
+
+static void add_section(draft *d, const char *prefix, const char *name, const void *data,
+                        uint64_t length) {
+    const uint32_t s = d->head.sections++;
+    section *row = &d->table[s];
+    snprintf(row->name, sizeof row->name, "%s%s", prefix, name);
+    row->length = length;
+    d->data[s] = data;
+    if (s == WEIGHTS)
+        gqac_sha256_final(&d->layout.digest, row->digest);
+    else
+        sha256(data, (size_t)length, row->digest);
+}
+
+/* Fills header and table. */
+static void place(draft *d, const artefact_parts *parts) {
+    const layout *l = &d->layout;
+    const uint64_t lengths[SECTIONS] = {d->meta.length, d->graph.length, l->count * sizeof *l->rows,
                                         l->bytes};
-    const void *const data[SECTIONS] = {meta->text, graph->text, l->rows, NULL};
-    uint64_t end = sizeof *h + SECTIONS * sizeof *table;
-    for (int s = 0; s < SECTIONS; s++) {
-        memcpy(table[s].name, section_names[s], strlen(section_names[s]));
-        table[s].offset = align_up(end, section_alignment(s));
-        table[s].length = lengths[s];
-        end = table[s].offset + lengths[s];
-        if (s == WEIGHTS)
-            gqac_sha256_final(&l->digest, table[s].digest);
-        else
-            sha256(data[s], (size_t)lengths[s], table[s].digest);
+    const void *const data[SECTIONS] = {d->meta.text, d->graph.text, l->rows, NULL};
+    for (int s = 0; s < SECTIONS; s++)
+        add_section(d, "", section_names[s], data[s], lengths[s]);
+    for (int i = 0; i < parts->n_files; i++)
+        add_section(d, file_prefix, parts->files[i].name, parts->files[i].data,
+                    parts->files[i].bytes);
+    uint64_t end = sizeof d->head + d->head.sections * sizeof *d->table;
+    for (uint32_t s = 0; s < d->head.sections; s++) {
+        d->table[s].offset = align_up(end, section_alignment((int)s));
+        end = d->table[s].offset + d->table[s].length;
     }
-    memcpy(h->magic, magic, sizeof magic);
-    h->version = VERSION;
-    h->byte_order = BYTE_ORDER_MARK;
-    h->length = end;
-    h->sections = SECTIONS;
-    head_digest(h, table, h->digest);
+    memcpy(d->head.magic, magic, sizeof magic);
+    d->head.version = VERSION;
+    d->head.byte_order = BYTE_ORDER_MARK;
+    d->head.length = end;
+    head_digest(&d->head, d->table, d->head.digest);
 }
 
-static gqac_status write_all(gqac_writer *w, const ir_module *module, const gqac_str *meta,
-                             const gqac_str *graph, layout *l, gqac_diag *diag) {
-    header h = {0};
-    section table[SECTIONS] = {0};
-    place(&h, table, meta, graph, l);
-    GQAC_TRY(gqac_writer_write(w, &h, sizeof h, diag));
-    GQAC_TRY(gqac_writer_write(w, table, sizeof table, diag));
-    GQAC_TRY(pad(w, table[META].offset, diag));
-    GQAC_TRY(gqac_writer_write(w, meta->text, meta->length, diag));
-    GQAC_TRY(pad(w, table[GRAPH].offset, diag));
-    GQAC_TRY(gqac_writer_write(w, graph->text, graph->length, diag));
-    GQAC_TRY(pad(w, table[TENSORS].offset, diag));
-    GQAC_TRY(gqac_writer_write(w, l->rows, l->count * sizeof *l->rows, diag));
-    GQAC_TRY(pad(w, table[WEIGHTS].offset, diag));
-    l->writer = w;
-    l->count = 0;
-    l->bytes = 0;
-    return visit_graph(&(visit){emit, l, diag}, module->graph);
+static gqac_status write_all(gqac_writer *w, const ir_module *module, draft *d, gqac_diag *diag) {
+    GQAC_TRY(gqac_writer_write(w, &d->head, sizeof d->head, diag));
+    GQAC_TRY(gqac_writer_write(w, d->table, d->head.sections * sizeof *d->table, diag));
+    for (uint32_t s = 0; s < d->head.sections; s++) {
+        GQAC_TRY(pad(w, d->table[s].offset, diag));
+        if (s != WEIGHTS) {
+            GQAC_TRY(gqac_writer_write(w, d->data[s], (size_t)d->table[s].length, diag));
+            continue;
+        }
+        d->layout.writer = w;
+        d->layout.count = 0;
+        d->layout.bytes = 0;
+        GQAC_TRY(visit_graph(&(visit){emit, &d->layout, diag}, module->graph));
+    }
+    return GQAC_OK;
 }
 
-gqac_status artefact_write(const char *path, const ir_module *module, const artefact_meta *meta,
-                           gqac_diag *diag) {
-    gqac_str meta_text = {0}, graph_text = {0};
-    layout l = {0};
+static gqac_status write_draft(const char *path, const artefact_parts *parts, draft *d,
+                               gqac_diag *diag) {
     gqac_writer *w = NULL;
-    print_meta(&meta_text, meta);
-    ir_print(&graph_text, module, IR_PRINT_DIGEST);
-    gqac_sha256_init(&l.digest);
-    gqac_status status = visit_graph(&(visit){measure, &l, diag}, module->graph);
-    if (status == GQAC_OK && (meta_text.failed || graph_text.failed))
-        status = gqac_diag_oom(diag, "an artefact");
+    print_meta(&d->meta, &parts->meta);
+    ir_print(&d->graph, parts->module, IR_PRINT_DIGEST);
+    gqac_sha256_init(&d->layout.digest);
+    GQAC_TRY(visit_graph(&(visit){measure, &d->layout, diag}, parts->module->graph));
+    if (d->meta.failed || d->graph.failed)
+        return gqac_diag_oom(diag, "an artefact");
+    place(d, parts);
+    GQAC_TRY(gqac_writer_open(path, &w, diag));
+    gqac_status status = write_all(w, parts->module, d, diag);
     if (status == GQAC_OK)
-        status = gqac_writer_open(path, &w, diag);
-    if (status == GQAC_OK)
-        status = write_all(w, module, &meta_text, &graph_text, &l, diag);
-    if (status == GQAC_OK)
-        status = gqac_writer_commit(w, diag);
-    else if (w)
-        gqac_writer_abort(w);
-    gqac_str_free(&meta_text);
-    gqac_str_free(&graph_text);
-    gqac_free(l.rows);
+        return gqac_writer_commit(w, diag);
+    gqac_writer_abort(w);
+    return status;
+}
+
+gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_diag *diag) {
+    GQAC_TRY(artefact_check_files(parts->n_files, parts->files, GQAC_USAGE, diag));
+    draft *d = gqac_calloc(1, sizeof *d);
+    if (!d)
+        return gqac_diag_oom(diag, "an artefact");
+    gqac_status status = write_draft(path, parts, d, diag);
+    gqac_str_free(&d->meta);
+    gqac_str_free(&d->graph);
+    gqac_free(d->layout.rows);
+    gqac_free(d);
     return status;
 }
 
@@ -233,12 +295,45 @@ static gqac_status damaged(const char *path, gqac_diag *diag, const char *what) 
     return GQAC_INVALID_MODEL;
 }
 
+/* The sections that every artefact has, then files; each where the one before it ends. */
+static gqac_status check_table(const char *path, const gqac_map *map, const header *h,
+                               const section *t, gqac_diag *diag) {
+    static const section clean;
+    uint64_t end = sizeof *h + h->sections * sizeof *t;
+    for (uint32_t s = 0; s < h->sections; s++) {
+        const size_t n = strnlen(t[s].name, sizeof t[s].name);
+        const bool named = s < SECTIONS ? !strcmp(t[s].name, section_names[s])
+                                        : !strncmp(t[s].name, file_prefix, PREFIX);
+        const uint64_t offset = align_up(end, section_alignment((int)s));
+        if (n == sizeof t[s].name || memcmp(t[s].name + n, clean.name, sizeof t[s].name - n) ||
+            !named || t[s].zero[0] || t[s].zero[1] || t[s].offset != offset || offset > map->size ||
+            t[s].length > map->size - offset)
+            return damaged(path, diag, "its section table is wrong");
+        for (uint64_t i = end; i < offset; i++)
+            if (map->data[i])
+                return damaged(path, diag, "padding between sections is not zero");
+        end = offset + t[s].length;
+    }
+    return end == map->size ? GQAC_OK : damaged(path, diag, "it has bytes behind its last section");
+}
+
+static int list_files(const header *h, const section *t, const gqac_map *map,
+                      gqac_attachment *files) {
+    const int n = (int)h->sections - SECTIONS;
+    for (int i = 0; i < n; i++)
+        files[i] = (gqac_attachment){.name = t[SECTIONS + i].name + PREFIX,
+                                     .data = map->data + t[SECTIONS + i].offset,
+                                     .bytes = (size_t)t[SECTIONS + i].length};
+    return n;
+}
+
 static gqac_status check_head(const char *path, const gqac_map *map, const section **table,
                               gqac_diag *diag) {
     unsigned char digest[32];
+    gqac_attachment files[ARTEFACT_MAX_FILES];
     const header *h = (const void *)map->data;
     const section *t = (const void *)(map->data + sizeof *h);
-    if (map->size < sizeof *h + SECTIONS * sizeof *t)
+    if (map->size < sizeof *h)
         return damaged(path, diag, "it is shorter than its header");
     if (memcmp(h->magic, magic, sizeof magic))
         return damaged(path, diag, "it does not start with the magic of a .gqac file");
@@ -246,38 +341,32 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
         return damaged(path, diag, "it has another byte order");
     if (h->version != VERSION)
         return damaged(path, diag, "it has another format version");
-    if (h->sections != SECTIONS)
+    if (h->sections < SECTIONS || h->sections > MOST_SECTIONS)
         return damaged(path, diag, "it has another number of sections");
+    if (map->size < sizeof *h + h->sections * sizeof *t)
+        return damaged(path, diag, "it is shorter than its section table");
     head_digest(h, t, digest);
     if (memcmp(digest, h->digest, sizeof digest))
         return damaged(path, diag, "the checksum of its header is wrong");
     if (h->length != map->size)
         return damaged(path, diag, "its length is not the one in its header");
-    uint64_t end = sizeof *h + SECTIONS * sizeof *t;
-    for (int s = 0; s < SECTIONS; s++) {
-        const uint64_t offset = align_up(end, section_alignment(s));
-        if (strncmp(t[s].name, section_names[s], sizeof t[s].name) || t[s].offset != offset ||
-            offset > map->size || t[s].length > map->size - offset)
-            return damaged(path, diag, "its section table is wrong");
-        for (uint64_t i = end; i < offset; i++)
-            if (map->data[i])
-                return damaged(path, diag, "padding between sections is not zero");
-        end = offset + t[s].length;
-    }
-    if (end != map->size)
-        return damaged(path, diag, "it has bytes behind its last section");
+    GQAC_TRY(check_table(path, map, h, t, diag));
+    const int n = list_files(h, t, map, files);
+    gqac_status status = artefact_check_files(n, files, GQAC_INVALID_MODEL, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s", path);
     *table = t;
-    return GQAC_OK;
+    return status;
 }
 
 static gqac_status check_section(const char *path, const gqac_map *map, const section *table, int s,
                                  gqac_diag *diag) {
     unsigned char digest[32];
-    char what[64];
+    char what[200];
     sha256(map->data + table[s].offset, (size_t)table[s].length, digest);
     if (!memcmp(digest, table[s].digest, sizeof digest))
         return GQAC_OK;
-    snprintf(what, sizeof what, "the checksum of section '%s' is wrong", section_names[s]);
+    snprintf(what, sizeof what, "the checksum of section '%s' is wrong", table[s].name);
     return damaged(path, diag, what);
 }
 
@@ -363,14 +452,69 @@ gqac_status artefact_open(const char *path, gqac_arena *arena, ir_module **modul
     return status;
 }
 
+static uint32_t count_sections(const gqac_map *map) {
+    return ((const header *)(const void *)map->data)->sections;
+}
+
 gqac_status artefact_verify(const char *path, gqac_diag *diag) {
     gqac_map map;
     GQAC_TRY(gqac_map_file(path, &map, diag));
     const section *table = NULL;
     gqac_status status = check_head(path, &map, &table, diag);
-    for (int s = META; s < SECTIONS && status == GQAC_OK; s++)
+    for (int s = META; status == GQAC_OK && s < (int)count_sections(&map); s++)
         status = check_section(path, &map, table, s, diag);
     gqac_unmap(&map);
+    return status;
+}
+
+gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
+                           const gqac_attachment **files, int *n, gqac_diag *diag) {
+    const section *table = NULL;
+    GQAC_TRY(check_head(path, map, &table, diag));
+    for (int s = SECTIONS; s < (int)count_sections(map); s++)
+        GQAC_TRY(check_section(path, map, table, s, diag));
+    gqac_attachment *list = GQAC_ARENA_ARRAY(arena, gqac_attachment, ARTEFACT_MAX_FILES);
+    if (!list)
+        return gqac_diag_oom(diag, "attached files");
+    *n = list_files((const void *)map->data, table, map, list);
+    *files = list;
+    return GQAC_OK;
+}
+
+/* List, names and data in one piece of memory; data aligned as by malloc and followed by a NUL. */
+static gqac_attachment *copy_files(const gqac_attachment *files, int n) {
+    enum { ALIGN = 16 };
+    size_t bytes = (size_t)align_up((size_t)n * sizeof *files, ALIGN);
+    for (int i = 0; i < n; i++) /* at most 64 of at most 2^28: no overflow */
+        bytes += (size_t)align_up(files[i].bytes + 1, ALIGN) +
+                 (size_t)align_up(strlen(files[i].name) + 1, ALIGN);
+    gqac_attachment *copy = gqac_calloc(1, bytes ? bytes : 1);
+    char *at = copy ? (char *)copy + align_up((size_t)n * sizeof *files, ALIGN) : NULL;
+    for (int i = 0; copy && i < n; i++) {
+        copy[i] = (gqac_attachment){.data = at, .bytes = files[i].bytes};
+        memcpy(at, files[i].data, files[i].bytes);
+        at += align_up(files[i].bytes + 1, ALIGN);
+        copy[i].name = memcpy(at, files[i].name, strlen(files[i].name) + 1);
+        at += align_up(strlen(files[i].name) + 1, ALIGN);
+    }
+    return copy;
+}
+
+gqac_status artefact_read_files(const char *path, gqac_attachment **files, int *n,
+                                gqac_diag *diag) {
+    gqac_map map;
+    const gqac_attachment *list = NULL;
+    gqac_arena *arena = gqac_arena_create(0);
+    if (!arena)
+        return gqac_diag_oom(diag, "attached files");
+    gqac_status status = gqac_map_file(path, &map, diag);
+    if (status == GQAC_OK) {
+        status = artefact_files(path, arena, &map, &list, n, diag);
+        if (status == GQAC_OK && !(*files = copy_files(list, *n)))
+            status = gqac_diag_oom(diag, "attached files");
+        gqac_unmap(&map);
+    }
+    gqac_arena_free(arena);
     return status;
 }
 

@@ -2,19 +2,24 @@
  *
  *   header     64 bytes   magic, version, byte order, file length, sections, digest of the rest of
  *                         header and table
- *   table      64 bytes a section: name, offset, length, SHA-256
+ *   table      192 bytes a section: name, offset, length, SHA-256
  *   meta       "key value" lines: target, math, profile, options, source, digest of the source
  *   graph      text IR of the tidied graph, large constants by digest
  *   tensors    offset and bytes in `weights` of those constants, in the order of the text
  *   weights    page-aligned constant data
+ *   file:NAME  an attached file as it is; any number up to ARTEFACT_MAX_FILES, names unique
  *
- * Sections follow each other without overlap or holes but zero padding. Everything but the weight
- * bytes is verified when it is opened; those by artefact_verify. */
+ * Sections follow each other without overlap or holes but zero padding. Everything but weights and
+ * files is verified when it is opened; files when they are read; all by artefact_verify. */
 #ifndef GQAC_RUNTIME_ARTEFACT_H
 #define GQAC_RUNTIME_ARTEFACT_H
 
+#include <gqac/gqac.h>
+
 #include "base/file.h"
 #include "ir/ir.h"
+
+enum { ARTEFACT_MAX_FILES = 64, ARTEFACT_MAX_NAME = 100, ARTEFACT_MAX_FILE_BYTES = 1 << 28 };
 
 typedef struct artefact_meta {
     const char *target, *math, *profile;
@@ -24,11 +29,29 @@ typedef struct artefact_meta {
     const char *source_digest; /* 64 hex digits: the model and its external data */
 } artefact_meta;
 
-gqac_status artefact_write(const char *path, const ir_module *module, const artefact_meta *meta,
-                           gqac_diag *diag);
+/* What an artefact is made of. */
+typedef struct artefact_parts {
+    const ir_module *module;
+    artefact_meta meta;
+    int n_files;
+    const gqac_attachment *files;
+} artefact_parts;
+
+/* USAGE when the files break a limit: see artefact_check_files. */
+gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_diag *diag);
+/* Number, sizes, names: plain (no separator, not "." or "..", UTF-8 without control characters) and
+ * no two alike. Fails with the status given. */
+gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
+                                 gqac_diag *diag);
 /* Opens and checks; constants of the module are views of *map, which the caller unmaps last. */
 gqac_status artefact_open(const char *path, gqac_arena *arena, ir_module **module,
                           artefact_meta *meta, gqac_map *map, gqac_diag *diag);
+/* The attached files of an artefact that was opened, checked; the list lies in the arena, the data
+ * in the map. */
+gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
+                           const gqac_attachment **files, int *n, gqac_diag *diag);
+/* The same for a file that is not open: one piece of memory, freed with gqac_free. */
+gqac_status artefact_read_files(const char *path, gqac_attachment **files, int *n, gqac_diag *diag);
 /* Checks every byte. */
 gqac_status artefact_verify(const char *path, gqac_diag *diag);
 bool artefact_is(const char *path); /* the file starts with the magic */

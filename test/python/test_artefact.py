@@ -11,13 +11,23 @@ import sys
 import harness
 from harness import Case, FULL, MODELS, TOLERANCE, gqac, model
 
-HEADER, ROW, SECTIONS, PAGE = 64, 64, 4, 4096
-META, GRAPH, TENSORS, WEIGHTS = range(SECTIONS)
+HEADER, ROW, PAGE = 64, 192, 4096
+META, GRAPH, TENSORS, WEIGHTS = range(4)
+
+
+def sections(data):
+    """How many there are: four, and one a file."""
+    return struct.unpack_from("<I", data, 24)[0]
 
 
 def table(data):
     """(offset, length) of each section."""
-    return [struct.unpack_from("<QQ", data, HEADER + ROW * s + 8) for s in range(SECTIONS)]
+    return [struct.unpack_from("<QQ", data, HEADER + ROW * s + 128) for s in range(sections(data))]
+
+
+def head(data):
+    """Bytes of header and table."""
+    return HEADER + ROW * sections(data)
 
 
 def flipped(data, at, bit=0):
@@ -150,27 +160,27 @@ class Damage(Case):
 
     def test_header_bits(self):
         """Every byte of header and table (every bit in the long tier)."""
-        for at in range(HEADER + ROW * SECTIONS):
+        for at in range(head(self.data)):
             for bit in range(8) if FULL else (at % 8,):
                 self.refused(flipped(self.data, at, bit), f"bit {bit} of byte {at}")
 
     def test_pages(self):
         """One bit in every page: at once before the weights, by --verify in them."""
         weights = table(self.data)[WEIGHTS][0]
-        for at in range(HEADER + ROW * SECTIONS, len(self.data), PAGE if FULL else 3 * PAGE):
+        for at in range(head(self.data), len(self.data), PAGE if FULL else 3 * PAGE):
             flags = ("--verify",) if at >= weights else ()
             self.refused(flipped(self.data, at, at % 8), f"byte {at}", *flags)
         for s, (offset, length) in enumerate(table(self.data)):
             for at in (offset, offset + length - 1):
-                flags = ("--verify",) if s == WEIGHTS else ()
+                flags = ("--verify",) if s >= WEIGHTS else ()
                 self.refused(flipped(self.data, at), f"section {s}, byte {at}", *flags)
 
     def test_sections(self):
         """Swapped rows of the table, swapped names, sections left out."""
         for a, b in ((META, GRAPH), (GRAPH, TENSORS), (TENSORS, WEIGHTS)):
-            rows = [self.data[HEADER + ROW * s:HEADER + ROW * (s + 1)] for s in range(SECTIONS)]
+            rows = [self.data[HEADER + ROW * s:HEADER + ROW * (s + 1)] for s in range(sections(self.data))]
             rows[a], rows[b] = rows[b], rows[a]
-            self.refused(self.data[:HEADER] + b"".join(rows) + self.data[HEADER + ROW * SECTIONS:],
+            self.refused(self.data[:HEADER] + b"".join(rows) + self.data[head(self.data):],
                          f"rows {a} and {b} swapped")
         (a, n), (b, m) = table(self.data)[META], table(self.data)[GRAPH]
         swapped = self.data[:a] + self.data[b:b + m] + self.data[a + n:b] + self.data[a:a + n] \

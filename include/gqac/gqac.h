@@ -170,6 +170,7 @@ GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           gqac_sequence **sequence, gqac_diag *diag);
 GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
+GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
 /* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* A second sequence with the same rows; blocks are shared until one of them writes. */

@@ -50,6 +50,10 @@ int64_t gqac_sequence_length(const gqac_sequence *sequence) {
     return kv_sequence_length(sequence->kv);
 }
 
+const char *gqac_sequence_kind(const gqac_sequence *sequence) {
+    return kv_sequence_kind(sequence->kv);
+}
+
 gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag) {
     GQAC_TRY(kv_sequence_rewind(sequence->kv, length, diag));
     if (length == 0) { /* nothing cached depends on a rope table any more */

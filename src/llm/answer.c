@@ -1,0 +1,268 @@
+/* One request: what is checked before anything runs, what happens to a row of logits, and what the
+ * caller gets in the end. The loop (generate.c) feeds the model and knows nothing of texts. */
+#include "llm/answer.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+/* ---- before -------------------------------------------------------------- */
+
+static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
+    if (!q->session)
+        GQAC_FAIL(diag, GQAC_USAGE, "the session is NULL");
+    if (q->n_prompt < 1 || !q->prompt)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has no ids, at least one is needed");
+    if (q->n_prompt > INT32_MAX)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has %zu ids", q->n_prompt);
+    if (q->max_new < 0 || q->min_length < 0 || q->chunk < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "max_new %lld, min_length %lld and chunk %lld must not be negative",
+                  (long long)q->max_new, (long long)q->min_length, (long long)q->chunk);
+    if (q->n_eos < 0 || (q->n_eos && !q->eos) || q->n_stop < 0 || (q->n_stop && !q->stop))
+        GQAC_FAIL(diag, GQAC_USAGE, "%d end-of-text ids and %d stop texts, and no such list",
+                  q->n_eos, q->n_stop);
+    const int64_t vocabulary = gqac_program_vocabulary(q->session->program);
+    if (vocabulary < 1)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+    for (size_t i = 0; i < q->n_prompt; i++)
+        if (q->prompt[i] < 0 || q->prompt[i] >= vocabulary) {
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
+                          (long long)q->prompt[i], i);
+            gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
+            return GQAC_OUT_OF_RANGE;
+        }
+    return sampler_check(&q->sampling, diag);
+}
+
+/* The most tokens of prompt and answer together; 0: no bound. */
+static int64_t bound(const answer *a, const gqac_text *text) {
+    const int64_t own = a->session->context;
+    const int64_t model = text ? gqac_text_get_settings(text)->context_length : 0;
+    return own && (!model || own < model) ? own : model;
+}
+
+static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) {
+    const int64_t most = bound(a, text), prompt = (int64_t)a->request->n_prompt;
+    int64_t limit = a->request->max_new;
+    if (most > 0 && prompt > most) {
+        gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
+                      (long long)prompt, (long long)most);
+        gqac_diag_rule(diag, "prompt and answer together fit into the context");
+        gqac_diag_hint(diag, "%s",
+                       most == a->session->context ? "open the session with a larger context"
+                                                   : "the model says how long its context is; "
+                                                     "shorten the prompt");
+        return GQAC_CAPACITY;
+    }
+    if (most > 0 && limit > most - prompt)
+        limit = most - prompt;
+    a->limit = (size_t)limit;
+    if (!limit)
+        answer_finish(a, GQAC_FINISH_LENGTH);
+    return GQAC_OK;
+}
+
+/* Room for one more element of `size` bytes behind n. */
+static gqac_status grow(void **data, size_t n, size_t *room, size_t size, gqac_diag *diag) {
+    size_t next = 0, bytes = 0;
+    if (n < *room)
+        return GQAC_OK;
+    if (!gqac_mul_size(n + 8, 2, &next) || !gqac_mul_size(next, size, &bytes))
+        return gqac_diag_oom(diag, "an answer");
+    void *more = gqac_realloc(*data, bytes);
+    if (!more)
+        return gqac_diag_oom(diag, "an answer");
+    *data = more;
+    *room = next;
+    return GQAC_OK;
+}
+
+static double read_clock(const gqac_generate_request *q) {
+    struct timespec now;
+    if (q->clock)
+        return q->clock(q->clock_arg);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+gqac_status answer_open(answer *a, const gqac_generate_request *request, const gqac_text *text,
+                        int index, gqac_diag *diag) {
+    a->request = request;
+    gqac_status status = check(request, diag);
+    a->session = request->session;
+    if (status == GQAC_OK)
+        status = set_limit(a, text, diag);
+    if (status == GQAC_OK)
+        status = reply_open(&a->reply, text, request->n_stop, request->stop, diag);
+    if (status == GQAC_OK) {
+        a->n = a->room = request->n_prompt;
+        a->list = gqac_alloc(a->n * sizeof *a->list);
+        if (!a->list)
+            status = gqac_diag_oom(diag, "an answer");
+    }
+    if (status != GQAC_OK) {
+        gqac_diag_where(diag, "request %d", index);
+        return status;
+    }
+    memcpy(a->list, request->prompt, a->n * sizeof *a->list);
+    a->start = read_clock(request);
+    return GQAC_OK;
+}
+
+void answer_close(answer *a) {
+    reply_close(&a->reply);
+    gqac_free(a->list);
+    gqac_free(a->forward);
+    if (a->session)
+        session_end(a->session);
+}
+
+gqac_status answer_begin(answer *a, gqac_diag *diag) {
+    return session_keep(a->session, a->list, a->n, &a->reused, diag);
+}
+
+gqac_status answer_step(answer *a, gqac_diag *diag) {
+    if (a->running)
+        return GQAC_OK;
+    a->begin = read_clock(a->request);
+    GQAC_TRY(session_begin(a->session, (int64_t)a->n, diag));
+    a->running = true;
+    return GQAC_OK;
+}
+
+void answer_took(answer *a, int64_t count) {
+    session_append(a->session, a->list + a->session->n, (size_t)count);
+    a->computed += count;
+    if (!answer_pending(a)) /* before the answers of others take their time */
+        a->end = read_clock(a->request);
+}
+
+/* ---- a row of logits ----------------------------------------------------- */
+
+static bool is_eos(const gqac_generate_request *q, int64_t id) {
+    for (int i = 0; i < q->n_eos; i++)
+        if (q->eos[i] == id)
+            return true;
+    return false;
+}
+
+void answer_finish(answer *a, gqac_finish finish) {
+    a->done = true;
+    a->finish = finish;
+}
+
+/* Adds the text of the newest id, and decides whether it is the last. */
+static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
+    if (!eos)
+        GQAC_TRY(reply_push(&a->reply, a->list[a->n - 1], diag));
+    if (eos)
+        answer_finish(a, GQAC_FINISH_EOS);
+    else if (!a->reply.stopped && answer_new(a) >= a->limit)
+        answer_finish(a, GQAC_FINISH_LENGTH);
+    if (a->done)
+        GQAC_TRY(reply_finish(&a->reply, diag));
+    if (a->reply.stopped && !eos)
+        answer_finish(a, GQAC_FINISH_STOP);
+    return GQAC_OK;
+}
+
+static void tell(answer *a, double probability, bool eos, int index) {
+    const gqac_generate_request *q = a->request;
+    const size_t step = answer_new(a);
+    gqac_generate_event event = {.request = index,
+                                 .step = (int64_t)step,
+                                 .id = a->list[a->n - 1],
+                                 .probability = probability,
+                                 .phase = step == 1 ? "prefill" : "decode",
+                                 .eos = eos};
+    event.text = reply_tell(&a->reply, a->done, &event.length);
+    if (!q->on_token(q->arg, &event) && !a->done)
+        answer_finish(a, GQAC_FINISH_STOP);
+}
+
+gqac_status answer_pick(answer *a, sampler *s, const float *logits, int index, gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    const bool early = a->n < (uint64_t)q->min_length;
+    double probability = 0;
+    int64_t id = 0;
+    GQAC_TRY(grow((void **)&a->list, a->n, &a->room, sizeof *a->list, diag));
+    GQAC_TRY(grow((void **)&a->forward, a->n_forward, &a->forward_room, sizeof *a->forward, diag));
+    GQAC_TRY(sampler_pick(s, &q->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
+                          a->n, &id, q->on_token ? &probability : NULL, diag));
+    a->forward[a->n_forward++] = a->end - a->begin;
+    a->running = false;
+    a->list[a->n++] = id;
+    if (answer_new(a) == 1)
+        a->first = read_clock(q) - a->start;
+    const bool eos = is_eos(q, id);
+    GQAC_TRY(take_text(a, eos, diag));
+    if (q->on_token)
+        tell(a, probability, eos, index);
+    return GQAC_OK;
+}
+
+/* ---- after --------------------------------------------------------------- */
+
+static void measure(const answer *a, gqac_generate_metrics *m) {
+    double sum = 0;
+    double *ms = a->forward;
+    m->n_forwards = a->n_forward;
+    m->reused_tokens = a->reused;
+    m->computed_tokens = a->computed;
+    m->time_to_first_token_ms = 1000 * a->first;
+    m->forward_ms = ms;
+    for (size_t i = 0; i < a->n_forward; i++) {
+        ms[i] *= 1000;
+        sum += ms[i];
+        m->forward_ms_min = i && m->forward_ms_min < ms[i] ? m->forward_ms_min : ms[i];
+        m->forward_ms_max = i && m->forward_ms_max > ms[i] ? m->forward_ms_max : ms[i];
+    }
+    if (!a->n_forward)
+        return;
+    m->forward_ms_mean = sum / (double)a->n_forward;
+    sum = 0;
+    for (size_t i = 1; i < a->n_forward; i++)
+        sum += ms[i];
+    if (sum > 0)
+        m->decode_tokens_per_second = 1000 * (double)(a->n_forward - 1) / sum;
+}
+
+gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {
+    GQAC_TRY(reply_finish(&a->reply, diag)); /* what no event told, when the end came unforeseen */
+    gqac_generation *g = gqac_calloc(1, sizeof *g);
+    if (!a->reply.text.text)
+        gqac_str_append(&a->reply.text, "");
+    if (!g || a->reply.text.failed) {
+        gqac_free(g);
+        return gqac_diag_oom(diag, "an answer");
+    }
+    g->n_ids = answer_new(a);
+    memmove(a->list, a->list + a->request->n_prompt, g->n_ids * sizeof *a->list);
+    g->ids = a->list;
+    g->text = a->reply.text.text;
+    g->length = a->reply.text.length;
+    g->finish = a->reply.stopped && a->finish != GQAC_FINISH_EOS ? GQAC_FINISH_STOP : a->finish;
+    measure(a, &g->metrics);
+    a->list = NULL;
+    a->forward = NULL;
+    a->reply.text = (gqac_str){0};
+    *out = g;
+    return GQAC_OK;
+}
+
+void gqac_generation_free(gqac_generation *generation) {
+    if (!generation)
+        return;
+    gqac_free((void *)generation->ids);
+    gqac_free((void *)generation->text);
+    gqac_free((void *)generation->metrics.forward_ms);
+    gqac_free(generation);
+}
+
+const char *gqac_finish_name(gqac_finish finish) {
+    static const char *const names[] = {"eos", "length", "stop"};
+    return (unsigned)finish < sizeof names / sizeof *names ? names[finish] : "unknown";
+}

@@ -1,0 +1,264 @@
+/* The generation loop: prompts in pieces first, then one id a step, all requests together.
+ *
+ * A step that a sequence refuses is taken again one sequence at a time, which finds out whom it
+ * concerns: at the end of its room a request ends, at a LongRoPE threshold its rows are computed
+ * anew. Bits cannot depend on any of this, for gqac_step promises so. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "llm/answer.h"
+
+/* Logits that the pieces of one step may have together, unless the caller says how long they are.
+ */
+enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256, NEW_IDS = 128 };
+
+typedef struct run {
+    gqac_context *context;
+    int n;
+    answer *answers;
+    sampler *sampler;
+    int64_t chunk; /* gqac's choice */
+    bool alone;    /* the model gives the last row only: one sequence a step */
+    int *members;  /* answers of the next step */
+    int64_t *counts;
+    gqac_sequence **sequences;
+    int64_t *tokens;
+    size_t room;
+    gqac_diag *diag;
+} run;
+
+void gqac_generate_request_init(gqac_generate_request *request, const gqac_text *text,
+                                gqac_session *session, const int64_t *prompt, size_t n_prompt) {
+    *request = (gqac_generate_request){
+        .session = session,
+        .prompt = prompt,
+        .n_prompt = n_prompt,
+        .max_new = NEW_IDS,
+        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1}};
+    if (text) {
+        const gqac_text_settings *settings = gqac_text_get_settings(text);
+        request->min_length = settings->min_length;
+        request->n_eos = settings->n_eos;
+        request->eos = settings->eos;
+    }
+}
+
+/* ---- one step ------------------------------------------------------------ */
+
+static int64_t piece(const run *r, const answer *a) {
+    const int64_t most = a->request->chunk ? a->request->chunk : r->chunk;
+    const size_t pending = answer_pending(a);
+    return pending < (size_t)most ? (int64_t)pending : most;
+}
+
+/* Rows of an empty sequence in several pieces: the first piece would choose the rope tables. */
+static bool needs_tables(const run *r, const answer *a) {
+    return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
+}
+
+/* Chooses the next id when the whole list was fed; `row` is the answer's place in the last step. */
+static gqac_status pick(run *r, int index, int row) {
+    answer *a = &r->answers[index];
+    int64_t rows = 0, vocabulary = 0;
+    if (answer_pending(a))
+        return GQAC_OK;
+    const float *logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
+    const gqac_status status =
+        answer_pick(a, r->sampler, logits + (rows - 1) * vocabulary, index, r->diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(r->diag, "request %d", index);
+    return status;
+}
+
+/* A sequence that takes no more tokens: the answer ends, but a prompt must fit. */
+static gqac_status no_room(run *r, int index, gqac_status status) {
+    answer *a = &r->answers[index];
+    if (answer_new(a)) {
+        answer_finish(a, GQAC_FINISH_LENGTH);
+        return GQAC_OK;
+    }
+    if (!r->diag)
+        return GQAC_CAPACITY;
+    const gqac_diag cause = *r->diag;
+    gqac_diag_set(r->diag, GQAC_CAPACITY, "the model has no room for a prompt of %zu tokens: %s",
+                  a->n, cause.what);
+    gqac_diag_where(r->diag, "request %d%s%s", index, *cause.where ? ", " : "", cause.where);
+    gqac_diag_rule(r->diag, "%s", *cause.rule ? cause.rule : gqac_status_meaning(status));
+    gqac_diag_hint(r->diag, "shorten the prompt");
+    return GQAC_CAPACITY;
+}
+
+static gqac_status step_alone(run *r, int index) {
+    answer *a = &r->answers[index];
+    gqac_session *s = a->session;
+    const int64_t count = piece(r, a);
+    gqac_status status = GQAC_RECOMPUTE;
+    if (!needs_tables(r, a)) {
+        status = gqac_step(r->context, 1, &s->sequence, a->list + s->n, &count, NULL, r->diag);
+        if (status == GQAC_OK)
+            answer_took(a, count);
+    }
+    if (status == GQAC_RECOMPUTE && !s->off) {
+        const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
+        if (!answer_new(a))
+            a->reused = 0;
+        status = session_recompute(s, r->context, a->list, a->n, chunk, &a->computed, r->diag);
+        if (status == GQAC_OK)
+            answer_took(a, 0);
+    }
+    if (status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY)
+        return no_room(r, index, status);
+    if (status != GQAC_OK) {
+        gqac_diag_where(r->diag, "request %d", index);
+        return status;
+    }
+    return pick(r, index, 0);
+}
+
+/* Feeds the members' next pieces in one step. */
+static gqac_status step_together(run *r, int n) {
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        const answer *a = &r->answers[r->members[i]];
+        const gqac_session *s = a->session;
+        r->counts[i] = piece(r, a);
+        r->sequences[i] = s->sequence;
+        memcpy(r->tokens + at, a->list + s->n, (size_t)r->counts[i] * sizeof *r->tokens);
+        at += r->counts[i];
+    }
+    GQAC_TRY(gqac_step(r->context, n, r->sequences, r->tokens, r->counts, NULL, r->diag));
+    for (int i = 0; i < n; i++) /* all of them before any callback or failure */
+        answer_took(&r->answers[r->members[i]], r->counts[i]);
+    return GQAC_OK;
+}
+
+/* Whether a failure may concern some of the sequences only. */
+static bool is_partial(gqac_status status) {
+    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE ||
+           status == GQAC_UNSUPPORTED;
+}
+
+static gqac_status room_for_tokens(run *r, size_t n) {
+    size_t bytes = 0;
+    if (n <= r->room)
+        return GQAC_OK;
+    if (!gqac_mul_size(n, sizeof *r->tokens, &bytes))
+        return gqac_diag_oom(r->diag, "the tokens of a step");
+    int64_t *tokens = gqac_realloc(r->tokens, bytes);
+    if (!tokens)
+        return gqac_diag_oom(r->diag, "the tokens of a step");
+    r->tokens = tokens;
+    r->room = n;
+    return GQAC_OK;
+}
+
+static gqac_status step(run *r, int n) {
+    bool together = n > 1 && !r->alone;
+    size_t tokens = 0;
+    for (int i = 0; i < n; i++) {
+        answer *a = &r->answers[r->members[i]];
+        GQAC_TRY(answer_step(a, r->diag));
+        const size_t count = (size_t)piece(r, a);
+        GQAC_TRY(session_reserve(a->session, count, r->diag));
+        if (!gqac_add_size(tokens, count, &tokens))
+            return gqac_diag_oom(r->diag, "the tokens of a step");
+        together = together && !needs_tables(r, a);
+    }
+    if (together) {
+        GQAC_TRY(room_for_tokens(r, tokens));
+        const gqac_status status = step_together(r, n);
+        if (status != GQAC_OK && !is_partial(status))
+            return status;
+        r->alone = status == GQAC_UNSUPPORTED;
+        together = status == GQAC_OK;
+    }
+    for (int i = 0; i < n; i++)
+        GQAC_TRY(together ? pick(r, r->members[i], i) : step_alone(r, r->members[i]));
+    return GQAC_OK;
+}
+
+/* ---- the loop ------------------------------------------------------------ */
+
+/* Who takes part in the next step: prompts before single ids, which would be padded to them. */
+static int choose(run *r) {
+    bool prompts = false;
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        prompts |= !r->answers[i].done && answer_pending(&r->answers[i]) > 1;
+    for (int i = 0; i < r->n; i++)
+        if (!r->answers[i].done && (!prompts || answer_pending(&r->answers[i]) > 1))
+            r->members[n++] = i;
+    return n;
+}
+
+static gqac_status answer_all(run *r, gqac_generation **results) {
+    for (int i = 0; i < r->n; i++)
+        if (!r->answers[i].done)
+            GQAC_TRY(answer_begin(&r->answers[i], r->diag));
+    for (int n = choose(r); n; n = choose(r))
+        GQAC_TRY(step(r, n));
+    for (int i = 0; i < r->n; i++)
+        GQAC_TRY(answer_result(&r->answers[i], &results[i], r->diag));
+    return GQAC_OK;
+}
+
+static gqac_status check_sessions(const run *r) {
+    for (int i = 0; i < r->n; i++) {
+        const gqac_session *s = r->answers[i].session;
+        for (int j = 0; j < i; j++)
+            if (r->answers[j].session == s)
+                GQAC_FAIL(r->diag, GQAC_USAGE, "requests %d and %d have the same session", j, i);
+        if (s->program != r->answers[0].session->program)
+            GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has a session of another program", i);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_request *requests) {
+    const size_t n = (size_t)r->n;
+    r->answers = gqac_calloc(n, sizeof *r->answers);
+    r->members = gqac_calloc(n, sizeof *r->members);
+    r->counts = gqac_calloc(n, sizeof *r->counts);
+    r->sequences = gqac_calloc(n, sizeof *r->sequences);
+    if (!r->answers || !r->members || !r->counts || !r->sequences)
+        return gqac_diag_oom(r->diag, "generation");
+    for (int i = 0; i < r->n; i++)
+        GQAC_TRY(answer_open(&r->answers[i], &requests[i], text, i, r->diag));
+    GQAC_TRY(check_sessions(r));
+    const int64_t vocabulary = gqac_program_vocabulary(requests[0].session->program);
+    GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
+    const int64_t fit = MOST_LOGITS / vocabulary / r->n;
+    r->chunk = fit < 1 ? 1 : fit > MOST_CHUNK ? MOST_CHUNK : fit;
+    return GQAC_OK;
+}
+
+static void close_run(run *r) {
+    for (int i = 0; r->answers && i < r->n; i++)
+        answer_close(&r->answers[i]);
+    sampler_free(r->sampler);
+    gqac_free(r->answers);
+    gqac_free(r->members);
+    gqac_free(r->counts);
+    gqac_free(r->sequences);
+    gqac_free(r->tokens);
+}
+
+gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
+                          const gqac_generate_request *requests, gqac_generation **results,
+                          gqac_diag *diag) {
+    run r = {.context = context, .n = n, .diag = diag};
+    if (n < 1)
+        GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);
+    for (int i = 0; i < n; i++)
+        results[i] = NULL;
+    gqac_status status = open_run(&r, text, requests);
+    if (status == GQAC_OK)
+        status = answer_all(&r, results);
+    for (int i = 0; status != GQAC_OK && i < n; i++) {
+        gqac_generation_free(results[i]);
+        results[i] = NULL;
+    }
+    close_run(&r);
+    return status;
+}

@@ -1,0 +1,299 @@
+/* The next id of a row of logits: repetition penalty, temperature, top-k, top-p, min-p, and one
+ * draw.
+ *
+ * Every set that a filter leaves is a beginning of the ids in order of likelihood (ties: lowest id
+ * first), so one heap gives all of them; the draw then walks the kept ids upwards. Scalar double
+ * arithmetic in a fixed order with an exponential of our own: no machine chooses otherwise. */
+#include "llm/llm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+struct sampler {
+    int64_t vocabulary;
+    double *score;       /* logits after the penalty; NaN: cannot be chosen */
+    double *weight;      /* exp((score - best) / temperature) */
+    int64_t *heap;       /* ids, the likeliest first; taken ids lie behind its end, last first */
+    int64_t size;        /* ids in the heap */
+    unsigned char *mark; /* all zero between uses */
+};
+
+gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag) {
+    size_t bytes = 0;
+    if (vocabulary < 1 || vocabulary > INT32_MAX ||
+        !gqac_mul_size((size_t)vocabulary, sizeof(double), &bytes))
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "cannot sample from a vocabulary of %lld ids",
+                  (long long)vocabulary);
+    sampler *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a sampler");
+    s->vocabulary = vocabulary;
+    s->score = gqac_alloc(bytes);
+    s->weight = gqac_alloc(bytes);
+    s->heap = gqac_alloc(bytes);
+    s->mark = gqac_calloc((size_t)vocabulary, 1);
+    if (!s->score || !s->weight || !s->heap || !s->mark) {
+        sampler_free(s);
+        return gqac_diag_oom(diag, "a sampler");
+    }
+    *out = s;
+    return GQAC_OK;
+}
+
+void sampler_free(sampler *s) {
+    if (!s)
+        return;
+    gqac_free(s->score);
+    gqac_free(s->weight);
+    gqac_free(s->heap);
+    gqac_free(s->mark);
+    gqac_free(s);
+}
+
+static gqac_status refuse(gqac_diag *diag, const char *name, double value, const char *rule) {
+    gqac_diag_set(diag, GQAC_USAGE, "%s is %g", name, value);
+    gqac_diag_rule(diag, "%s", rule);
+    return GQAC_USAGE;
+}
+
+gqac_status sampler_check(const gqac_sampling *o, gqac_diag *diag) {
+    if (!(o->temperature >= 0 && isfinite(o->temperature)))
+        return refuse(diag, "temperature", o->temperature, "temperature >= 0, and finite");
+    if (o->top_k < 0)
+        return refuse(diag, "top_k", (double)o->top_k, "top_k >= 0; 0 takes all ids");
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return refuse(diag, "top_p", o->top_p, "0 < top_p <= 1; 1 takes all ids");
+    if (!(o->min_p >= 0 && o->min_p <= 1))
+        return refuse(diag, "min_p", o->min_p, "0 <= min_p <= 1; 0 takes all ids");
+    if (!(o->repetition_penalty > 0 && isfinite(o->repetition_penalty)))
+        return refuse(diag, "repetition_penalty", o->repetition_penalty,
+                      "repetition_penalty > 0, and finite; 1 is none");
+    return GQAC_OK;
+}
+
+/* ---- random bits --------------------------------------------------------- */
+
+void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+    uint32_t c[4], k0 = key[0], k1 = key[1];
+    memcpy(c, counter, sizeof c);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
+        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b,
+                                  (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
+        memcpy(c, next, sizeof c);
+        k0 += 0x9e3779b9u;
+        k1 += 0xbb67ae85u;
+    }
+    memcpy(out, c, sizeof c);
+}
+
+/* A number in [0, 1), a multiple of 2^-53. */
+static double draw(const gqac_sampling *o, uint64_t position) {
+    const uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32),
+                                 (uint32_t)o->request, (uint32_t)(o->request >> 32)};
+    const uint32_t key[2] = {(uint32_t)o->seed, (uint32_t)(o->seed >> 32)};
+    uint32_t bits[4];
+    philox4x32(counter, key, bits);
+    return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
+}
+
+/* ---- weights ------------------------------------------------------------- */
+
+/* e^x for x <= 0, within 2 ulp; 0 where the result would not be a normal number. The library's exp
+ * differs between machines in the last bit. */
+static double exp_down(double x) {
+    if (!(x > -708.0))
+        return 0;
+    const double n = floor(x * 0x1.71547652b82fep+0 + 0.5); /* 1 / ln 2 */
+    const double r = (x - n * 0x1.62e42fefa38p-1) - n * 0x1.ef35793c7673p-45;
+    double sum = 1.0 / 6227020800; /* r^n / n! for n from 13 down */
+    sum = sum * r + 1.0 / 479001600;
+    sum = sum * r + 1.0 / 39916800;
+    sum = sum * r + 1.0 / 3628800;
+    sum = sum * r + 1.0 / 362880;
+    sum = sum * r + 1.0 / 40320;
+    sum = sum * r + 1.0 / 5040;
+    sum = sum * r + 1.0 / 720;
+    sum = sum * r + 1.0 / 120;
+    sum = sum * r + 1.0 / 24;
+    sum = sum * r + 1.0 / 6;
+    sum = sum * r + 0.5;
+    sum = sum * r + 1;
+    sum = sum * r + 1;
+    const uint64_t bits = (uint64_t)((int64_t)n + 1023) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return sum * scale;
+}
+
+/* log of a weight: 0 at the best, -inf where the ratio is beyond all numbers. */
+static double below(double score, double best, double temperature) {
+    return score == best ? 0 : (score - best) / temperature;
+}
+
+/* The softmax of the logits at `id`; what is no number has no share. */
+static double probability_of(const sampler *s, const float *logits, int64_t id) {
+    double best = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        if (logits[i] > best)
+            best = logits[i];
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        if (!isnan(logits[i]))
+            sum += exp_down(below(logits[i], best, 1));
+    return exp_down(below(logits[id], best, 1)) / sum;
+}
+
+/* Penalises each id of the history once. */
+static void penalise(sampler *s, double penalty, const int64_t *history, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const int64_t id = history[i];
+        if (id < 0 || id >= s->vocabulary || s->mark[id])
+            continue;
+        s->mark[id] = 1;
+        s->score[id] = s->score[id] > 0 ? s->score[id] / penalty : s->score[id] * penalty;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (history[i] >= 0 && history[i] < s->vocabulary)
+            s->mark[history[i]] = 0;
+}
+
+/* The likeliest id, the lowest of equals; -1 when none can be chosen. */
+static int64_t likeliest(const sampler *s) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        if (!isnan(s->score[i]) && (best < 0 || s->score[i] > s->score[best]))
+            best = i;
+    return best;
+}
+
+/* Fills the weights; returns their sum. */
+static double weigh(sampler *s, double best, double temperature) {
+    double sum = 0;
+    for (int64_t i = 0; i < s->vocabulary; i++) {
+        const bool none = isnan(s->score[i]);
+        s->weight[i] = none ? 0 : exp_down(below(s->score[i], best, temperature));
+        sum += s->weight[i];
+    }
+    return sum;
+}
+
+/* ---- order of likelihood ------------------------------------------------- */
+
+static bool before(const sampler *s, int64_t a, int64_t b) {
+    return s->score[a] > s->score[b] || (s->score[a] == s->score[b] && a < b);
+}
+
+static void sink(sampler *s, int64_t at) {
+    const int64_t id = s->heap[at];
+    for (int64_t child = 2 * at + 1; child < s->size; child = 2 * at + 1) {
+        if (child + 1 < s->size && before(s, s->heap[child + 1], s->heap[child]))
+            child++;
+        if (!before(s, s->heap[child], id))
+            break;
+        s->heap[at] = s->heap[child];
+        at = child;
+    }
+    s->heap[at] = id;
+}
+
+/* All ids that can be chosen, as a heap. */
+static void heap_fill(sampler *s) {
+    s->size = 0;
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        if (!isnan(s->score[i]))
+            s->heap[s->size++] = i;
+    for (int64_t at = s->size / 2; at-- > 0;)
+        sink(s, at);
+}
+
+/* Takes the likeliest id out; it lies at heap[size] then. */
+static int64_t heap_take(sampler *s) {
+    const int64_t id = s->heap[0];
+    s->heap[0] = s->heap[--s->size];
+    sink(s, 0);
+    s->heap[s->size] = id;
+    return id;
+}
+
+/* ---- filters ------------------------------------------------------------- */
+
+/* Applies top-k, top-p and min-p: ids that are left out get weight 0. */
+static void filter(sampler *s, const gqac_sampling *o, double total) {
+    heap_fill(s);
+    const int64_t all = s->size;
+    int64_t most = all, kept = 0;
+    if (o->top_k > 0 && o->top_k < all) {
+        most = o->top_k;
+        total = 0;
+        for (int64_t i = 0; i < most; i++)
+            total += s->weight[heap_take(s)];
+    }
+    double reached = 0;
+    while (kept < most) {
+        /* what top-k took already lies at the end, in order */
+        const int64_t id = all - kept > s->size ? s->heap[all - 1 - kept] : heap_take(s);
+        if (kept && s->weight[id] < o->min_p)
+            break;
+        s->mark[id] = 1;
+        kept++;
+        reached += s->weight[id];
+        if (o->top_p < 1 && reached >= o->top_p * total)
+            break;
+    }
+    for (int64_t i = 0; i < s->vocabulary; i++) {
+        if (!s->mark[i])
+            s->weight[i] = 0;
+        s->mark[i] = 0;
+    }
+}
+
+/* The id at which the running sum of the weights passes `share` of it all. */
+static int64_t walk(const sampler *s, double share) {
+    double total = 0, passed = 0;
+    int64_t last = -1;
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        total += s->weight[i];
+    for (int64_t i = 0; i < s->vocabulary; i++) {
+        if (s->weight[i] <= 0)
+            continue;
+        passed += s->weight[i];
+        last = i;
+        if (passed > share * total)
+            break;
+    }
+    return last;
+}
+
+gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits,
+                         const int64_t *history, size_t n_history, const int64_t *banned,
+                         int n_banned, uint64_t position, int64_t *id, double *probability,
+                         gqac_diag *diag) {
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        s->score[i] = logits[i];
+    if (o->repetition_penalty != 1)
+        penalise(s, o->repetition_penalty, history, n_history);
+    for (int i = 0; i < n_banned; i++)
+        if (banned[i] >= 0 && banned[i] < s->vocabulary)
+            s->score[banned[i]] = NAN;
+    int64_t chosen = likeliest(s);
+    if (chosen < 0) {
+        gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
+                      (unsigned long long)position);
+        gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
+        gqac_diag_hint(diag, "the model overflows, or min_length bans its only ids");
+        return GQAC_INVALID_INPUT;
+    }
+    if (o->sample && o->temperature > 0) {
+        const double total = weigh(s, s->score[chosen], o->temperature);
+        if (o->top_k > 0 || o->top_p < 1 || o->min_p > 0)
+            filter(s, o, total);
+        chosen = walk(s, draw(o, position));
+    }
+    *id = chosen;
+    if (probability)
+        *probability = probability_of(s, logits, chosen);
+    return GQAC_OK;
+}

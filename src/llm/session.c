@@ -1,0 +1,189 @@
+/* Sessions: a sequence beside the ids whose rows it holds, and what keeps the two in step.
+ *
+ * Rows must be those that one forward over all ids would have written. A model that chooses its
+ * rope tables by the length makes that more than appending: rows of another table are computed anew
+ * in a sequence that is declared with its final length, and then moved to the session's own, which
+ * has none and can go on. */
+#include "llm/session.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+static bool has_tables(const gqac_program *program) {
+    const gqac_io *inputs = NULL;
+    const int n = gqac_program_inputs(program, &inputs);
+    for (int i = 0; i < n; i++)
+        if (!strcmp(inputs[i].name, "gqac.total_len"))
+            return true;
+    return false;
+}
+
+gqac_status gqac_session_create(const gqac_program *program, const gqac_session_options *options,
+                                gqac_session **session, gqac_diag *diag) {
+    static const gqac_session_options defaults = {0};
+    const gqac_session_options *o = options ? options : &defaults;
+    if (o->context < 0)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a context of %lld tokens", (long long)o->context);
+    gqac_session *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a session");
+    s->program = program;
+    s->context = o->context;
+    s->off = o->kv && !strcmp(o->kv, "off");
+    s->tables = has_tables(program);
+    const gqac_sequence_options inner = {.kv = s->off ? NULL : o->kv, .capacity = o->context};
+    const gqac_status status = gqac_sequence_create(program, &inner, &s->sequence, diag);
+    if (status != GQAC_OK) {
+        if (status == GQAC_USAGE)
+            gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
+        gqac_session_free(s);
+        return status;
+    }
+    session_end(s);
+    *session = s;
+    return GQAC_OK;
+}
+
+void gqac_session_free(gqac_session *session) {
+    if (!session)
+        return;
+    gqac_sequence_free(session->sequence);
+    gqac_free(session->ids);
+    gqac_free(session);
+}
+
+const char *gqac_session_kind(const gqac_session *session) {
+    return session->off ? "off" : gqac_sequence_kind(session->sequence);
+}
+
+const int64_t *gqac_session_ids(const gqac_session *session, size_t *n) {
+    *n = session->off ? 0 : session->n;
+    return session->ids;
+}
+
+/* ---- ids and rows -------------------------------------------------------- */
+
+gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
+                         gqac_diag *diag) {
+    size_t same = 0;
+    while (same < session->n && same < n - 1 && session->ids[same] == ids[same])
+        same++;
+    if (same < session->n)
+        GQAC_TRY(gqac_sequence_rewind(session->sequence, (int64_t)same, diag));
+    session->n = same;
+    *kept = (int64_t)same;
+    return GQAC_OK;
+}
+
+gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag) {
+    if (!session->off)
+        return GQAC_OK;
+    session_end(session);
+    const gqac_sequence_options options = {.capacity = session->context, .final_length = total};
+    return gqac_sequence_create(session->program, &options, &session->sequence, diag);
+}
+
+gqac_status session_reserve(gqac_session *session, size_t n, gqac_diag *diag) {
+    size_t need = 0, bytes = 0;
+    if (!gqac_add_size(session->n, n, &need) || !gqac_mul_size(need, 2 * sizeof(int64_t), &bytes))
+        return gqac_diag_oom(diag, "the ids of a session");
+    if (need <= session->room)
+        return GQAC_OK;
+    int64_t *ids = gqac_realloc(session->ids, bytes);
+    if (!ids)
+        return gqac_diag_oom(diag, "the ids of a session");
+    session->ids = ids;
+    session->room = 2 * need;
+    return GQAC_OK;
+}
+
+void session_append(gqac_session *session, const int64_t *ids, size_t n) {
+    memcpy(session->ids + session->n, ids, n * sizeof *ids);
+    session->n += n;
+}
+
+void session_end(gqac_session *session) {
+    if (!session->off)
+        return;
+    gqac_sequence_free(session->sequence);
+    session->sequence = NULL;
+    session->n = 0;
+}
+
+/* ---- other rope tables --------------------------------------------------- */
+
+/* Feeds all ids to `sequence` in pieces. */
+static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const int64_t *ids,
+                        size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
+    for (size_t at = 0; at < n;) {
+        const size_t left = n - at;
+        const int64_t count = left < (size_t)chunk ? (int64_t)left : chunk;
+        GQAC_TRY(gqac_step(context, 1, &sequence, ids + at, &count, NULL, diag));
+        at += (size_t)count;
+        *computed += count;
+    }
+    return GQAC_OK;
+}
+
+/* The past tensors of a sequence as tensors in memory; the caller frees what data are there, also
+ * after a failure. */
+static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_pair *pairs,
+                            const char **names, gqac_tensor *tensors, gqac_diag *diag) {
+    const int64_t length = gqac_sequence_length(sequence);
+    for (int i = 0; i < n; i++) {
+        names[i] = pairs[i].past;
+        tensors[i] = (gqac_tensor){.dtype = pairs[i].dtype,
+                                   .rank = 4,
+                                   .dims = {1, pairs[i].heads, length, pairs[i].head_size}};
+        const size_t bytes = gqac_tensor_bytes(&tensors[i]);
+        tensors[i].data = gqac_alloc(bytes);
+        if (!tensors[i].data)
+            return gqac_diag_oom(diag, "rows of a recomputed sequence");
+        GQAC_TRY(gqac_sequence_export(sequence, names[i], tensors[i].data, bytes, diag));
+    }
+    return GQAC_OK;
+}
+
+/* Moves the rows of *from, which it frees, to the session's sequence. */
+static gqac_status move_rows(gqac_session *session, gqac_sequence **from, gqac_diag *diag) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n = gqac_program_kv_pairs(session->program, &pairs);
+    gqac_tensor *tensors = gqac_calloc((size_t)n, sizeof *tensors);
+    const char **names = gqac_calloc((size_t)n, sizeof *names);
+    gqac_status status =
+        tensors && names ? GQAC_OK : gqac_diag_oom(diag, "rows of a recomputed sequence");
+    if (status == GQAC_OK)
+        status = copy_out(*from, n, pairs, names, tensors, diag);
+    gqac_sequence_free(*from);
+    *from = NULL;
+    if (status == GQAC_OK)
+        status = gqac_sequence_rewind(session->sequence, 0, diag);
+    if (status == GQAC_OK) {
+        session->n = 0;
+        status = gqac_sequence_import(session->sequence, n, names, tensors, diag);
+    }
+    for (int i = 0; tensors && i < n; i++)
+        gqac_free(tensors[i].data);
+    gqac_free(names);
+    gqac_free(tensors);
+    return status;
+}
+
+gqac_status session_recompute(gqac_session *session, gqac_context *context, const int64_t *ids,
+                              size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
+    const gqac_sequence_options options = {.kv = gqac_session_kind(session),
+                                           .final_length = (int64_t)n};
+    gqac_sequence *whole = NULL;
+    if (n > session->n)
+        GQAC_TRY(session_reserve(session, n - session->n, diag));
+    GQAC_TRY(gqac_sequence_create(session->program, &options, &whole, diag));
+    gqac_status status = feed(whole, context, ids, n, chunk, computed, diag);
+    if (status == GQAC_OK)
+        status = move_rows(session, &whole, diag);
+    gqac_sequence_free(whole);
+    if (status == GQAC_OK)
+        session_append(session, ids, n);
+    return status;
+}

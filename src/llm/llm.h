@@ -6,6 +6,7 @@
 #include <gqac/text.h>
 #include <jansson.h>
 
+#include "base/arena.h"
 #include "base/diag.h"
 #include "base/str.h"
 
@@ -88,6 +89,39 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
+/* ---- folder.c: the files of a model ---------------------------------------------- */
+
+/* A folder, or what is attached to an artefact, or nothing. */
+typedef struct folder {
+    const char *name; /* of the model, for messages; the caller's */
+    int fd;           /* -1: no folder */
+    int n;
+    gqac_attachment *attached;
+} folder;
+/* IO when the model does not exist or cannot be read. */
+gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
+/* The folder that a model file lies in. */
+gqac_status folder_open_beside(const char *model, folder *out, gqac_diag *diag);
+void folder_close(folder *f);
+/* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL behind it; data
+ * is NULL when there is none. Links are not followed: whatever is read lies in the folder. */
+gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
+                        gqac_attachment *file, gqac_diag *diag);
+/* INVALID_MODEL with line and column; keys are unique. */
+gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag);
+/* Largest configs; a tokenizer or a template may be larger. */
+enum { FOLDER_CONFIG_BYTES = 4 << 20 };
+
+/* ---- genai_config.c -------------------------------------------------------------- */
+
+/* What holds without a config: greedy, no special ids. */
+extern const gqac_text_settings genai_config_defaults;
+/* Settings of a config file; strings and lists are taken from the arena. `decoder` (may be NULL)
+ * gets model.decoder.filename, a plain name. With settings NULL nothing else is read or checked.
+ * UNSUPPORTED names a setting that would change results and that gqac does not have. */
+gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
+                              gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
+
 /* ---- text.c: the parts ----------------------------------------------------------- */
 
 struct gqac_text {
@@ -97,12 +131,7 @@ struct gqac_text {
     json_t *special; /* {"bos_token": "<s>", ...}, variables of the template */
     int n_files;
     gqac_attachment *files;
-    void *memory; /* what settings, files and names point into; text.c */
+    gqac_arena *memory; /* what settings, files and names point into */
 };
-
-/* genai_config.c: settings of a config file; strings and lists are taken from *memory (a
- * gqac_arena). `decoder` (may be NULL) gets model.decoder.filename. */
-gqac_status genai_config_read(const char *json, size_t bytes, void *memory,
-                              gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
 
 #endif

@@ -1,0 +1,165 @@
+/* The files of a model folder or of an artefact, and which of them is the decoder.
+ *
+ * Names are our own constants or checked to be plain, and links are not followed, so nothing
+ * outside of the folder is ever read. Only regular files of bounded size are. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "llm/llm.h"
+
+static gqac_status open_folder(const char *path, folder *out, gqac_diag *diag) {
+    out->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (out->fd >= 0)
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", path, strerrordesc_np(errno));
+}
+
+gqac_status folder_open(const char *model, folder *out, gqac_diag *diag) {
+    gqac_diag quiet;
+    *out = (folder){.name = model, .fd = -1};
+    if (gqac_path_is_dir(model))
+        return open_folder(model, out, diag);
+    gqac_status status = gqac_artefact_attachments(model, &out->attached, &out->n, &quiet);
+    if (status == GQAC_OK || status == GQAC_USAGE) /* or no artefact: nothing beside it */
+        return GQAC_OK;
+    if (diag)
+        *diag = quiet;
+    return status;
+}
+
+gqac_status folder_open_beside(const char *model, folder *out, gqac_diag *diag) {
+    char path[4096];
+    const char *slash = strrchr(model, '/');
+    const size_t n = slash ? (size_t)(slash - model) : 0;
+    *out = (folder){.name = model, .fd = -1};
+    if (n >= sizeof path)
+        GQAC_FAIL(diag, GQAC_IO, "the path '%s' is too long", model);
+    memcpy(path, model, n);
+    path[n] = 0;
+    return open_folder(n ? path : slash ? "/" : ".", out, diag);
+}
+
+void folder_close(folder *f) {
+    if (f->fd >= 0)
+        close(f->fd);
+    gqac_release(f->attached);
+    *f = (folder){.fd = -1};
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static gqac_status keep(const folder *f, const char *name, const void *data, size_t bytes,
+                        size_t limit, gqac_arena *arena, gqac_attachment *file, gqac_diag *diag) {
+    if (bytes > limit) {
+        gqac_diag_set(diag, GQAC_LIMIT, "'%s' has %zu bytes; at most %zu are read", name, bytes,
+                      limit);
+        gqac_diag_where(diag, "%s", f->name);
+        return GQAC_LIMIT;
+    }
+    char *copy = gqac_arena_alloc(arena, bytes + 1);
+    if (!copy)
+        return gqac_diag_oom(diag, "a file of the model");
+    if (bytes)
+        memcpy(copy, data, bytes);
+    copy[bytes] = 0;
+    *file = (gqac_attachment){name, copy, bytes};
+    return GQAC_OK;
+}
+
+static gqac_status cannot_open(const folder *f, const char *name, int error, gqac_diag *diag) {
+    if (error == ELOOP) {
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "'%s' is a symbolic link", name);
+        gqac_diag_rule(diag, "the files of a model lie in its folder; links are not followed");
+        gqac_diag_hint(diag, "copy the folder with its links resolved: cp -rL FOLDER COPY");
+    } else {
+        gqac_diag_set(diag, GQAC_IO, "cannot open '%s': %s", name, strerrordesc_np(error));
+    }
+    gqac_diag_where(diag, "%s", f->name);
+    return error == ELOOP ? GQAC_INVALID_MODEL : GQAC_IO;
+}
+
+gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
+                        gqac_attachment *file, gqac_diag *diag) {
+    *file = (gqac_attachment){.name = name};
+    for (int i = 0; i < f->n; i++)
+        if (!strcmp(f->attached[i].name, name))
+            return keep(f, name, f->attached[i].data, f->attached[i].bytes, limit, arena, file,
+                        diag);
+    if (f->fd < 0)
+        return GQAC_OK;
+    const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+    const int fd = openat(f->fd, name, flags);
+    if (fd < 0)
+        return errno == ENOENT ? GQAC_OK : cannot_open(f, name, errno, diag);
+    gqac_map map;
+    gqac_status status = gqac_map_fd(fd, name, &map, diag);
+    close(fd);
+    if (status != GQAC_OK) {
+        gqac_diag_where(diag, "%s", f->name);
+        return status;
+    }
+    status = keep(f, name, map.data, map.size, limit, arena, file, diag);
+    gqac_unmap(&map);
+    return status;
+}
+
+gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag) {
+    json_error_t error;
+    *root = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
+    if (*root)
+        return GQAC_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return gqac_diag_oom(diag, "a JSON text");
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "it is not sound JSON: %s", error.text);
+    gqac_diag_where(diag, "line %d, column %d", error.line, error.column);
+    gqac_diag_rule(diag, "JSON in UTF-8, an object or a list, no key twice in an object");
+    return GQAC_INVALID_MODEL;
+}
+
+/* ---- the decoder --------------------------------------------------------- */
+
+static gqac_status no_config(const char *model, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_IO, "the folder '%s' has no genai_config.json", model);
+    gqac_diag_rule(diag, "a model folder holds genai_config.json, the .onnx file that it names, "
+                         "and tokenizer.json");
+    gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model builder of "
+                         "onnxruntime-genai");
+    return GQAC_IO;
+}
+
+static gqac_status decoder_path(const char *model, folder *f, gqac_arena *arena, char *path,
+                                size_t size, gqac_diag *diag) {
+    gqac_attachment file;
+    const char *decoder = NULL;
+    GQAC_TRY(folder_read(f, "genai_config.json", FOLDER_CONFIG_BYTES, arena, &file, diag));
+    if (!file.data)
+        return no_config(model, diag);
+    gqac_status status = genai_config_read(file.data, file.bytes, arena, NULL, &decoder, diag);
+    if (status == GQAC_OK && (size_t)snprintf(path, size, "%s/%s", model, decoder) >= size)
+        status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the path of '%s' is too long", decoder);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s/genai_config.json", model);
+    return status;
+}
+
+gqac_status gqac_text_model_path(const char *model, char *path, size_t size, gqac_diag *diag) {
+    if (!gqac_path_is_dir(model)) {
+        if ((size_t)snprintf(path, size, "%s", model) < size)
+            return GQAC_OK;
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "the path is too long");
+        gqac_diag_where(diag, "%s", model);
+        return GQAC_INVALID_MODEL;
+    }
+    folder f;
+    GQAC_TRY(folder_open(model, &f, diag));
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_status status = arena ? decoder_path(model, &f, arena, path, size, diag)
+                               : gqac_diag_oom(diag, "a model folder");
+    gqac_arena_free(arena);
+    folder_close(&f);
+    return status;
+}

@@ -1,0 +1,397 @@
+/* The parts of a model beside its graph: finding, reading, checking and keeping them.
+ *
+ * Special tokens are those of tokenizer_config.json. The template is chat_template.jinja, else
+ * chat_template.json, else chat_template of tokenizer_config.json: a text, or a list of named ones,
+ * of which "default" is taken, or the only one. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "llm/llm.h"
+
+enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 << 20, FILES = 8 };
+
+typedef struct opener {
+    gqac_text *text;
+    folder folder;
+    gqac_diag *diag;
+} opener;
+
+/* Reads a file and keeps it for artefacts; *file has no data when there is none. */
+static gqac_status take_file(opener *o, const char *name, size_t limit, gqac_attachment *file) {
+    GQAC_TRY(folder_read(&o->folder, name, limit, o->text->memory, file, o->diag));
+    if (file->data)
+        o->text->files[o->text->n_files++] = *file;
+    return GQAC_OK;
+}
+
+/* Says in which file something is wrong. */
+static gqac_status in_file(const opener *o, const char *name, gqac_status status) {
+    if (status != GQAC_OK)
+        gqac_diag_where(o->diag, "%s/%s", o->folder.name, name);
+    return status;
+}
+
+/* ---- config and tokenizer ------------------------------------------------ */
+
+static gqac_status open_config(opener *o) {
+    static const char name[] = "genai_config.json";
+    gqac_text *t = o->text;
+    gqac_attachment file;
+    GQAC_TRY(take_file(o, name, FOLDER_CONFIG_BYTES, &file));
+    if (!file.data)
+        return GQAC_OK;
+    GQAC_TRY(in_file(
+        o, name, genai_config_read(file.data, file.bytes, t->memory, &t->settings, NULL, o->diag)));
+    t->settings.has_config = true;
+    return GQAC_OK;
+}
+
+static gqac_status open_tokenizer(opener *o) {
+    static const char name[] = "tokenizer.json";
+    gqac_text *t = o->text;
+    gqac_attachment file;
+    GQAC_TRY(take_file(o, name, TOKENIZER_BYTES, &file));
+    if (!file.data)
+        return GQAC_OK;
+    GQAC_TRY(in_file(o, name, tokenizer_create(file.data, file.bytes, &t->tokenizer, o->diag)));
+    t->settings.has_tokenizer = true;
+    return GQAC_OK;
+}
+
+/* ---- special tokens ------------------------------------------------------ */
+
+static gqac_status wrong(const opener *o, const char *what, const char *rule) {
+    gqac_diag_set(o->diag, GQAC_INVALID_MODEL, "%s has the wrong type", what);
+    gqac_diag_rule(o->diag, "%s", rule);
+    return GQAC_INVALID_MODEL;
+}
+
+/* The text of a token: "<s>" or {"content": "<s>", ...}; NULL when it is neither. */
+static json_t *token_text(json_t *value) {
+    json_t *text = json_is_object(value) ? json_object_get(value, "content") : value;
+    return json_is_string(text) ? text : NULL;
+}
+
+static gqac_status set_special(opener *o, const char *key, json_t *value) {
+    return json_object_set(o->text->special, key, value) == 0
+               ? GQAC_OK
+               : gqac_diag_oom(o->diag, "special tokens");
+}
+
+static gqac_status read_token(opener *o, const char *key, json_t *value) {
+    json_t *text = token_text(value);
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    if (!text)
+        return wrong(o, key, "a token is a text or an object with the text 'content'");
+    return set_special(o, key, text);
+}
+
+static gqac_status read_token_list(opener *o, const char *key, json_t *value) {
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    if (!json_is_array(value))
+        return wrong(o, key, "it is a list of tokens");
+    json_t *list = json_array();
+    gqac_status status = list ? GQAC_OK : gqac_diag_oom(o->diag, "special tokens");
+    for (size_t i = 0; status == GQAC_OK && i < json_array_size(value); i++) {
+        json_t *text = token_text(json_array_get(value, i));
+        if (!text)
+            status = wrong(o, key, "a token is a text or an object with the text 'content'");
+        else if (json_array_append(list, text) != 0)
+            status = gqac_diag_oom(o->diag, "special tokens");
+    }
+    if (status == GQAC_OK)
+        status = set_special(o, key, list);
+    json_decref(list);
+    return status;
+}
+
+static gqac_status read_special(opener *o, json_t *root) {
+    static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                       "pad_token", "cls_token", "mask_token"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        GQAC_TRY(read_token(o, keys[i], json_object_get(root, keys[i])));
+    const char *key = "additional_special_tokens";
+    GQAC_TRY(read_token_list(o, key, json_object_get(root, key)));
+    /* a list is not named; an object names tokens of the model's own: {"image_token": "<image>"} */
+    json_t *extra = json_object_get(root, "extra_special_tokens"), *value = NULL;
+    if (json_is_object(extra))
+        json_object_foreach(extra, key, value) GQAC_TRY(read_token(o, key, value));
+    return GQAC_OK;
+}
+
+/* ---- template ------------------------------------------------------------ */
+
+static gqac_status make_template(opener *o, const char *source, size_t length) {
+    GQAC_TRY(jinja_create(source, length, &o->text->template, o->diag));
+    o->text->settings.has_template = true;
+    return GQAC_OK;
+}
+
+/* *source is NULL when no template of the list is for plain chat. */
+static gqac_status choose_template(opener *o, const json_t *list, const json_t **source) {
+    const size_t n = json_array_size(list);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *row = json_array_get(list, i);
+        const json_t *text = json_object_get(row, "template");
+        const char *name = json_string_value(json_object_get(row, "name"));
+        if (!name || !json_is_string(text))
+            return wrong(o, "chat_template", "each has the texts 'name' and 'template'");
+        if (n == 1 || !strcmp(name, "default"))
+            *source = text;
+    }
+    return GQAC_OK;
+}
+
+/* chat_template of an object. */
+static gqac_status read_template(opener *o, const json_t *root) {
+    const json_t *value = json_object_get(root, "chat_template"), *source = NULL;
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    if (json_is_string(value))
+        source = value;
+    else if (json_is_array(value))
+        GQAC_TRY(choose_template(o, value, &source));
+    else
+        return wrong(o, "chat_template", "it is a text or a list of named ones");
+    if (!source)
+        return GQAC_OK;
+    if (json_string_length(source) > TEMPLATE_BYTES)
+        GQAC_FAIL(o->diag, GQAC_LIMIT, "chat_template has %zu bytes; at most %d are taken",
+                  json_string_length(source), TEMPLATE_BYTES);
+    return make_template(o, json_string_value(source), json_string_length(source));
+}
+
+static gqac_status read_json_file(opener *o, const gqac_attachment *file, bool special,
+                                  bool template) {
+    json_t *root = NULL;
+    GQAC_TRY(folder_json(file->data, file->bytes, &root, o->diag));
+    gqac_status status = GQAC_OK;
+    if (!json_is_object(root))
+        status = gqac_diag_set(o->diag, GQAC_INVALID_MODEL, "it is not an object");
+    if (status == GQAC_OK && special)
+        status = read_special(o, root);
+    if (status == GQAC_OK && template)
+        status = read_template(o, root);
+    json_decref(root);
+    return status;
+}
+
+static gqac_status open_template(opener *o) {
+    static const char own[] = "chat_template.jinja", json[] = "chat_template.json",
+                      config[] = "tokenizer_config.json";
+    gqac_attachment file;
+    o->text->special = json_object();
+    if (!o->text->special)
+        return gqac_diag_oom(o->diag, "special tokens");
+    GQAC_TRY(take_file(o, own, TEMPLATE_BYTES, &file));
+    if (file.data)
+        GQAC_TRY(in_file(o, own, make_template(o, file.data, file.bytes)));
+    if (!o->text->template) {
+        GQAC_TRY(take_file(o, json, CONFIG_BYTES, &file));
+        if (file.data)
+            GQAC_TRY(in_file(o, json, read_json_file(o, &file, false, true)));
+    }
+    GQAC_TRY(take_file(o, config, CONFIG_BYTES, &file));
+    if (file.data)
+        GQAC_TRY(in_file(o, config, read_json_file(o, &file, true, !o->text->template)));
+    return GQAC_OK;
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+/* A model file stands for its folder when the config there names it; a config that cannot be read
+ * names nothing. */
+static gqac_status find_folder(opener *o, const char *model) {
+    const char *slash = strrchr(model, '/'), *decoder = NULL;
+    gqac_attachment file;
+    folder beside;
+    if (o->folder.fd >= 0 || o->folder.attached)
+        return GQAC_OK;
+    if (folder_open_beside(model, &beside, NULL) != GQAC_OK)
+        return GQAC_OK;
+    gqac_status status = folder_read(&beside, "genai_config.json", FOLDER_CONFIG_BYTES,
+                                     o->text->memory, &file, o->diag);
+    if (status == GQAC_OK && file.data)
+        status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, o->diag);
+    if (status == GQAC_OK && decoder && !strcmp(decoder, slash ? slash + 1 : model))
+        o->folder = beside;
+    else
+        folder_close(&beside);
+    return status == GQAC_NO_MEMORY ? status : GQAC_OK;
+}
+
+static gqac_status open_parts(opener *o, const char *model, unsigned parts) {
+    gqac_text *t = o->text;
+    t->settings = genai_config_defaults;
+    t->memory = gqac_arena_create(0);
+    t->files = t->memory ? GQAC_ARENA_ARRAY(t->memory, gqac_attachment, FILES) : NULL;
+    if (!t->files)
+        return gqac_diag_oom(o->diag, "a model folder");
+    GQAC_TRY(folder_open(model, &o->folder, o->diag));
+    GQAC_TRY(find_folder(o, model));
+    if (parts & GQAC_TEXT_CONFIG)
+        GQAC_TRY(open_config(o));
+    if (parts & GQAC_TEXT_TOKENIZER)
+        GQAC_TRY(open_tokenizer(o));
+    if (parts & GQAC_TEXT_TEMPLATE)
+        GQAC_TRY(open_template(o));
+    return GQAC_OK;
+}
+
+gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text, gqac_diag *diag) {
+    opener o = {.text = gqac_calloc(1, sizeof *o.text), .folder = {.fd = -1}, .diag = diag};
+    if (!o.text)
+        return gqac_diag_oom(diag, "a model folder");
+    gqac_status status = open_parts(&o, model, parts);
+    folder_close(&o.folder);
+    if (status == GQAC_OK)
+        *text = o.text;
+    else
+        gqac_text_free(o.text);
+    return status;
+}
+
+void gqac_text_free(gqac_text *text) {
+    if (!text)
+        return;
+    tokenizer_free(text->tokenizer);
+    jinja_free(text->template);
+    json_decref(text->special);
+    gqac_arena_free(text->memory);
+    gqac_free(text);
+}
+
+const gqac_text_settings *gqac_text_get_settings(const gqac_text *text) {
+    return &text->settings;
+}
+
+int gqac_text_attachments(const gqac_text *text, const gqac_attachment **files) {
+    *files = text->files;
+    return text->n_files;
+}
+
+/* ---- tokens -------------------------------------------------------------- */
+
+static gqac_status absent(gqac_diag *diag, const char *what, const char *file) {
+    gqac_diag_set(diag, GQAC_USAGE, "the model has no %s", what);
+    gqac_diag_rule(diag, "it is read from %s in the model folder, or packed in the artefact", file);
+    gqac_diag_hint(diag, "give the model folder, or token ids with --ids");
+    return GQAC_USAGE;
+}
+
+static gqac_status need_tokenizer(const gqac_text *text, gqac_diag *diag) {
+    return text->tokenizer ? GQAC_OK : absent(diag, "tokenizer", "tokenizer.json");
+}
+
+/* A tokenizer may have more tokens than the model; the model cannot be fed those. */
+static gqac_status check_ids(const gqac_text *text, const int64_t *ids, size_t n, gqac_diag *diag) {
+    const int64_t size = text->settings.vocab_size;
+    for (size_t i = 0; size && i < n; i++)
+        if (ids[i] >= size) {
+            gqac_diag_set(diag, GQAC_INVALID_MODEL, "the tokenizer gives token %lld",
+                          (long long)ids[i]);
+            gqac_diag_rule(diag, "the vocab_size of genai_config.json is %lld", (long long)size);
+            gqac_diag_hint(diag, "tokenizer.json and the model must belong together");
+            return GQAC_INVALID_MODEL;
+        }
+    return GQAC_OK;
+}
+
+gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
+                               bool special, int64_t **ids, size_t *n, gqac_diag *diag) {
+    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(tokenizer_encode(text->tokenizer, bytes, length, special, ids, n, diag));
+    gqac_status status = check_ids(text, *ids, *n, diag);
+    if (status != GQAC_OK) {
+        gqac_free(*ids);
+        *ids = NULL;
+    }
+    return status;
+}
+
+gqac_status gqac_text_detokenize(const gqac_text *text, const int64_t *ids, size_t n,
+                                 bool skip_special, char **out, size_t *length, gqac_diag *diag) {
+    GQAC_TRY(need_tokenizer(text, diag));
+    return tokenizer_decode(text->tokenizer, ids, n, skip_special, out, length, diag);
+}
+
+struct gqac_text_stream {
+    tokenizer_stream *stream;
+};
+
+gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_stream **stream,
+                                    gqac_diag *diag) {
+    GQAC_TRY(need_tokenizer(text, diag));
+    gqac_text_stream *s = gqac_calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a stream of text");
+    gqac_status status = tokenizer_stream_create(text->tokenizer, &s->stream, diag);
+    if (status == GQAC_OK)
+        *stream = s;
+    else
+        gqac_free(s);
+    return status;
+}
+
+void gqac_text_stream_free(gqac_text_stream *stream) {
+    if (!stream)
+        return;
+    tokenizer_stream_free(stream->stream);
+    gqac_free(stream);
+}
+
+gqac_status gqac_text_stream_push(gqac_text_stream *stream, int64_t id, const char **piece,
+                                  size_t *length, gqac_diag *diag) {
+    return tokenizer_stream_push(stream->stream, id, piece, length, diag);
+}
+
+gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece, size_t *length,
+                                    gqac_diag *diag) {
+    return tokenizer_stream_finish(stream->stream, piece, length, diag);
+}
+
+/* ---- template ------------------------------------------------------------ */
+
+static gqac_status read_variables(const gqac_text *text, const char *variables, json_t **root,
+                                  gqac_diag *diag) {
+    gqac_status status = folder_json(variables, strlen(variables), root, diag);
+    if (status == GQAC_INVALID_MODEL) {
+        gqac_diag_where(diag, "variables of the template");
+        if (diag)
+            diag->status = GQAC_INVALID_INPUT;
+        return GQAC_INVALID_INPUT;
+    }
+    GQAC_TRY(status);
+    if (!json_is_object(*root))
+        status = gqac_diag_set(diag, GQAC_INVALID_INPUT,
+                               "the variables of a template are not a JSON object");
+    else if (json_object_update_missing(*root, text->special) != 0)
+        status = gqac_diag_oom(diag, "variables of a template");
+    if (status != GQAC_OK)
+        json_decref(*root);
+    return status;
+}
+
+gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
+                             size_t *length, gqac_diag *diag) {
+    gqac_str result = {0};
+    json_t *root = NULL;
+    if (!text->template)
+        return absent(diag, "chat template", "chat_template.jinja or tokenizer_config.json");
+    GQAC_TRY(read_variables(text, variables, &root, diag));
+    gqac_status status = jinja_render(text->template, root, &result, diag);
+    json_decref(root);
+    if (status == GQAC_OK)
+        gqac_str_append_n(&result, "", 0); /* an empty text too has its NUL */
+    if (status == GQAC_OK && (result.failed || !result.text))
+        status = gqac_diag_oom(diag, "a rendered template");
+    if (status != GQAC_OK) {
+        gqac_str_free(&result);
+        return status;
+    }
+    *out = result.text;
+    *length = result.length;
+    return GQAC_OK;
+}

@@ -24,4 +24,29 @@ gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_di
  * `past`; NULL when not known. Without a past P is 0. */
 const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 
+/* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
+
+/* Of a sequence of `length` tokens a cache of C rows for a window of W keys holds the last e, at
+ * rows 0 .. e-1: all while they fit, else length less whole multiples of C - W + 1. */
+int64_t attention_resident(int64_t capacity, int64_t window, int64_t length);
+/* Attention over such a cache counts positions from here on: a multiple of the contract's cuts at
+ * or before the first row that is held, so that no element's arithmetic depends on the cache. */
+int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past);
+/* Checks the attribute window, and at run time that the capacity has room for it. */
+gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag);
+gqac_status attention_window_fits(op_call *call, int64_t capacity);
+/* Rows that attention sees: max over b of past + new - start. */
+int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t batch,
+                              const int32_t *past, const int32_t *fresh);
+
+/* ---- codes of a quantised cache (kv_quantise, kv_dequantise) ------------- */
+
+/* Checks the attributes bits and per_channel. */
+gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag);
+/* Elements of a row of `size` codes; NULL when not known. */
+const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits);
+/* The f32 scales of an input: one, or heads * size of them, all finite. */
+gqac_status attention_scales(op_call *call, int input, bool per_channel, int64_t heads,
+                             int64_t size, const float **scales);
+
 #endif

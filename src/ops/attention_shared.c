@@ -1,6 +1,10 @@
 /* Checks and dims shared by the ops of attention. */
 #include "ops/attention.h"
 
+#include <math.h>
+
+#include "numerics/contract.h"
+
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
     GQAC_TRY(op_want(call, input, GQAC_I32));
     const gqac_tensor *tensor = call->in[input];
@@ -85,4 +89,84 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past) {
     if (op_elements(node, total, 1, &t) != 1)
         return NULL;
     return ir_dim_max(dims, t, p);
+}
+
+/* ---- window-sized caches -------------------------------------------------- */
+
+enum { /* sums go in lanes too */
+       WINDOW_UNIT = GQAC_KEY_SPLIT % GQAC_LANES ? GQAC_KEY_SPLIT * GQAC_LANES : GQAC_KEY_SPLIT
+};
+
+int64_t attention_resident(int64_t capacity, int64_t window, int64_t length) {
+    int64_t gap = capacity - window + 1;
+    return length <= capacity ? length : length - (length - capacity + gap - 1) / gap * gap;
+}
+
+int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past) {
+    return (past - attention_resident(capacity, window, past)) / WINDOW_UNIT * WINDOW_UNIT;
+}
+
+gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag) {
+    int64_t window = ir_attr_int(node, "window");
+    if (window < 1 || window > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld keys: must be positive",
+                (long long)window);
+    return GQAC_OK;
+}
+
+gqac_status attention_window_fits(op_call *call, int64_t capacity) {
+    int64_t window = ir_attr_int(call->node, "window");
+    if (capacity < window)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "sliding_window_cache = 1: past_key has %lld rows, local_window_size is %lld: the "
+                "cache must have at least as many",
+                (long long)capacity, (long long)window);
+    return GQAC_OK;
+}
+
+int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t batch,
+                              const int32_t *past, const int32_t *fresh) {
+    int64_t window = ir_attr_int(node, "window"), most = 0;
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t rows = past[b] - attention_window_start(capacity, window, past[b]) + fresh[b];
+        most = rows > most ? rows : most;
+    }
+    return most;
+}
+
+/* ---- codes of a quantised cache ------------------------------------------ */
+
+gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag) {
+    int64_t bits = ir_attr_int(node, "bits"), per_channel = ir_attr_int(node, "per_channel");
+    if (bits != 4 && bits != 8)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "bits = %lld: 4 or 8", (long long)bits);
+    if (per_channel != 0 && per_channel != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "per_channel = %lld: 0 or 1",
+                (long long)per_channel);
+    return GQAC_OK;
+}
+
+const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits) {
+    if (bits != 4)
+        return size;
+    return ir_dim_floordiv(dims, ir_dim_add(dims, size, ir_dim_const(dims, 1)), 2);
+}
+
+gqac_status attention_scales(op_call *call, int input, bool per_channel, int64_t heads,
+                             int64_t size, const float **scales) {
+    GQAC_TRY(op_want(call, input, GQAC_F32));
+    const gqac_tensor *tensor = call->in[input];
+    const int64_t have = gqac_tensor_count(tensor);
+    if (per_channel ? heads == 0 || have % heads != 0 || have / heads != size : have != 1)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "%lld scales for %lld heads of %lld channels: %s", (long long)have,
+                (long long)heads, (long long)size,
+                per_channel ? "PER_CHANNEL has one for each channel of each head"
+                            : "PER_TENSOR has one");
+    *scales = tensor->data;
+    for (int64_t i = 0; i < have; i++)
+        if (!isfinite((*scales)[i]))
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "scale %lld is %g: must be finite",
+                    (long long)i, (double)(*scales)[i]);
+    return GQAC_OK;
 }

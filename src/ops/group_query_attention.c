@@ -4,30 +4,10 @@
  *   past_key, past_value [B,Hkv,P,D] -> output [B,S,Hq*D], present [B,Hkv,max(total,P),D]
  * Always lowered: what it means is the graph that `expand` builds. docs/group-query-attention.md
  * tells it with an example. */
-#include "ops/attention.h"
+#include "ops/gqa.h"
 
 #include <math.h>
 #include <string.h>
-
-enum {
-    QUERY,
-    KEY,
-    VALUE,
-    PAST_KEY,
-    PAST_VALUE,
-    SEQLENS_K,
-    TOTAL,
-    COS,
-    SIN,
-    POSITION_IDS,
-    BIAS,
-    SINK,
-    K_SCALE,
-    V_SCALE,
-    Q_NORM,
-    K_NORM,
-    N_INPUTS
-};
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
@@ -44,257 +24,22 @@ static const ir_attr_spec attrs[] = {
      .doc = "1: pairs are neighbours, 0: half a head apart"},
     {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
      .doc = "0: later tokens are visible"},
-    {"sliding_window_cache", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {"sliding_window_cache", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: past and present hold the last keys only"},
     {"smooth_softmax", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
      .doc = "1: a zero joins the softmax"},
     {"qk_output", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "output_qk: 1 scores, 2 probabilities"},
-    {"k_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"}, .doc = "only NONE"},
-    {"v_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"}, .doc = "only NONE"},
-    {"kv_cache_bit_width", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {"k_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"},
+     .doc = "NONE, PER_TENSOR or PER_CHANNEL: the cache holds codes"},
+    {"v_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"},
+     .doc = "the same for values"},
+    {"kv_cache_bit_width", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "bits of a code, 8 or 4; 0: none"},
     {"qk_norm_epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-6f},
      .doc = "epsilon of the norms of queries and keys"},
     {.name = NULL},
 };
-
-static bool has(const ir_node *node, int input) {
-    return ir_node_input(node, input) != NULL;
-}
-
-/* ---- verify: nonsense first, then what is not built ---------------------- */
-
-static gqac_status check_flag(const ir_node *node, const char *name, int64_t least,
-                              gqac_diag *diag) {
-    int64_t value = ir_attr_int(node, name);
-    if (value < least || value > 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %s0 or 1", name,
-                (long long)value, least < 0 ? "-1, " : "");
-    return GQAC_OK;
-}
-
-static gqac_status check_numbers(const ir_node *node, gqac_diag *diag) {
-    int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    int64_t window = ir_attr_int(node, "local_window_size");
-    float cap = ir_attr_float(node, "softcap"), scale = ir_attr_float(node, "scale");
-    float epsilon = ir_attr_float(node, "qk_norm_epsilon");
-    if (q < 1 || q > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
-                (long long)q);
-    if (kv < 1 || q % kv != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute kv_num_heads = %lld must be positive and divide num_heads = %lld",
-                (long long)kv, (long long)q);
-    if (window == 0 || window < -1 || window > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute local_window_size = %lld: -1 (off) or at least 1", (long long)window);
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute softcap = %g: 0 (off) or a positive number", (double)cap);
-    if (!isfinite(scale))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
-                (double)scale);
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute qk_norm_epsilon = %g must be finite "
-                "and not negative",
-                (double)epsilon);
-    GQAC_TRY(check_flag(node, "do_rotary", 0, diag));
-    GQAC_TRY(check_flag(node, "rotary_interleaved", 0, diag));
-    GQAC_TRY(check_flag(node, "causal", 0, diag));
-    GQAC_TRY(check_flag(node, "sliding_window_cache", 0, diag));
-    if (window > 0 && ir_attr_int(node, "causal") == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = 0 needs local_window_size = -1, not %lld",
-                (long long)window);
-    return check_flag(node, "smooth_softmax", -1, diag);
-}
-
-static gqac_status check_pair(const ir_node *node, int a, int b, gqac_diag *diag) {
-    if (has(node, a) == has(node, b))
-        return GQAC_OK;
-    char first[64], second[64];
-    ir_schema_name(node->op->inputs, a, first, sizeof first);
-    ir_schema_name(node->op->inputs, b, second, sizeof second);
-    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inputs %s and %s must be both present or both absent",
-            first, second);
-}
-
-static gqac_status check_wiring(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(check_pair(node, KEY, VALUE, diag));
-    GQAC_TRY(check_pair(node, PAST_KEY, PAST_VALUE, diag));
-    GQAC_TRY(check_pair(node, COS, SIN, diag));
-    GQAC_TRY(check_pair(node, Q_NORM, K_NORM, diag));
-    if ((ir_node_output(node, 1) != NULL) != (ir_node_output(node, 2) != NULL))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "present_key and present_value must be both wanted or both omitted");
-    if (ir_attr_int(node, "do_rotary") == 1 && !has(node, COS))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
-    int64_t qk = ir_attr_int(node, "qk_output");
-    if (qk < 0 || qk > 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld: 0, 1 or 2",
-                (long long)qk);
-    if ((qk != 0) != (ir_node_output(node, 3) != NULL))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld %s output output_qk",
-                (long long)qk, qk ? "needs the" : "leaves nothing for the");
-    return GQAC_OK;
-}
-
-static gqac_status check_quantised(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"k_quant_type", "v_quant_type"};
-    int64_t bits = ir_attr_int(node, "kv_cache_bit_width");
-    for (int i = 0; i < 2; i++) {
-        const char *type = ir_attr_get(node, names[i])->s;
-        bool known = !strcmp(type, "PER_TENSOR") || !strcmp(type, "PER_CHANNEL");
-        if (strcmp(type, "NONE") != 0)
-            OP_FAIL(node, diag, known ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
-                    "attribute %s = '%s' %s", names[i], type,
-                    known ? "(a quantised KV cache) is not supported"
-                          : "is none of NONE, PER_TENSOR, PER_CHANNEL");
-    }
-    if (bits != 0)
-        OP_FAIL(node, diag, bits == 4 || bits == 8 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
-                "attribute kv_cache_bit_width = %lld: only 0 is supported", (long long)bits);
-    return GQAC_OK;
-}
-
-static gqac_status check_supported(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(check_quantised(node, diag));
-    for (int i = K_SCALE; i <= V_SCALE; i++)
-        if (has(node, i))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %s is not supported",
-                    i == K_SCALE ? "k_scale" : "v_scale");
-    if (ir_attr_int(node, "sliding_window_cache") == 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
-                "attribute sliding_window_cache = 1 is not supported");
-    return GQAC_OK;
-}
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(check_numbers(node, diag));
-    GQAC_TRY(check_wiring(node, diag));
-    return check_supported(node, diag);
-}
-
-/* ---- infer --------------------------------------------------------------- */
-
-/* D from the query, else from the past; NULL when neither is known. */
-static const ir_dim *head_size(const ir_node *node) {
-    int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    const ir_dim *heads = ir_dim_const(op_dims(node), has(node, KEY) ? q : q + 2 * kv);
-    const ir_dim *size = ir_dim_div_exact(op_dims(node), op_in_dim(node, QUERY, 2), heads);
-    return size ? size : op_in_dim(node, PAST_KEY, 3);
-}
-
-static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
-    static const int like_query[] = {KEY, VALUE, PAST_KEY, PAST_VALUE, COS,
-                                     SIN, BIAS,  SINK,     Q_NORM,     K_NORM};
-    static const int ranks[N_INPUTS] = {
-        [QUERY] = 3,      [KEY] = 3,  [VALUE] = 3,  [PAST_KEY] = 4,
-        [PAST_VALUE] = 4, [COS] = 2,  [SIN] = 2,    [POSITION_IDS] = 2,
-        [BIAS] = 4,       [SINK] = 1, [Q_NORM] = 1, [K_NORM] = 1};
-    GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
-    GQAC_TRY(op_check_dtype(node, PAST_KEY, OP_FLOATS, diag)); /* also a quantised cache */
-    for (size_t i = 0; i < sizeof like_query / sizeof *like_query; i++)
-        GQAC_TRY(op_check_same(node, like_query[i], QUERY, diag));
-    for (int i = 0; i < N_INPUTS; i++)
-        if (ranks[i] > 0)
-            GQAC_TRY(attention_want_rank(node, i, ranks[i], diag));
-    GQAC_TRY(attention_want_dtype(node, SEQLENS_K, GQAC_I32, diag));
-    GQAC_TRY(attention_want_dtype(node, TOTAL, GQAC_I32, diag));
-    GQAC_TRY(attention_want_dtype(node, POSITION_IDS, GQAC_I64, diag));
-    if (op_in_type(node, SEQLENS_K).rank == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "seqlens_k must have at least one axis");
-    return GQAC_OK;
-}
-
-static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
-    int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads"), hidden;
-    int64_t heads = has(node, KEY) ? q : q + 2 * kv;
-    if (ir_dim_is_const(op_in_dim(node, QUERY, 2), &hidden) &&
-        (hidden < heads || hidden % heads != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
-                (long long)hidden, (long long)heads);
-    for (int i = KEY; i <= VALUE; i++) {
-        const ir_dim *wanted =
-            ir_dim_mul(op_dims(node), head_size(node), ir_dim_const(op_dims(node), kv));
-        GQAC_TRY(
-            attention_same_dim(node, op_in_dim(node, i, 2), wanted, "width of key or value", diag));
-        int64_t rows, chunk;
-        if (ir_dim_is_const(op_in_dim(node, i, 1), &rows) &&
-            ir_dim_is_const(op_in_dim(node, QUERY, 1), &chunk) && rows != chunk &&
-            (rows != 0 || !has(node, PAST_KEY)))
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key and value have %lld rows for %lld queries",
-                    (long long)rows, (long long)chunk);
-    }
-    return GQAC_OK;
-}
-
-/* A dim of the bias that is 1 or `full`. */
-static gqac_status check_bias_dim(const ir_node *node, int axis, const ir_dim *full,
-                                  gqac_diag *diag) {
-    int64_t dim;
-    const ir_dim *have = op_in_dim(node, BIAS, axis);
-    if (axis < 2 && ir_dim_is_const(have, &dim) && dim == 1)
-        return GQAC_OK;
-    return attention_same_dim(node, have, full, "dimension of attention_bias", diag);
-}
-
-static gqac_status check_extras(const ir_node *node, gqac_diag *diag) {
-    const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
-    const ir_dim *total = NULL;
-    if (op_elements(node, TOTAL, 1, &total) != 1)
-        total = NULL;
-    GQAC_TRY(check_bias_dim(node, 0, op_in_dim(node, QUERY, 0), diag));
-    GQAC_TRY(check_bias_dim(node, 1, heads, diag));
-    GQAC_TRY(check_bias_dim(node, 2, op_in_dim(node, QUERY, 1), diag));
-    GQAC_TRY(check_bias_dim(node, 3, total, diag));
-    return attention_same_dim(node, op_in_dim(node, SINK, 0), heads, "head_sink", diag);
-}
-
-static gqac_status check_dims(const ir_node *node, gqac_diag *diag) {
-    const ir_dim *size = head_size(node);
-    const ir_dim *kv = ir_dim_const(op_dims(node), ir_attr_int(node, "kv_num_heads"));
-    GQAC_TRY(check_hidden(node, diag));
-    for (int i = PAST_KEY; i <= PAST_VALUE; i++) {
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, i, 1), kv, "heads of the past", diag));
-        GQAC_TRY(
-            attention_same_dim(node, op_in_dim(node, i, 3), size, "head size of the past", diag));
-    }
-    GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST_VALUE, 2), op_in_dim(node, PAST_KEY, 2),
-                                "rows of past_value", diag));
-    for (int i = 0; i < 2; i++)
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, SIN, i), op_in_dim(node, COS, i),
-                                    "dimension of sin_cache", diag));
-    for (int i = Q_NORM; i <= K_NORM; i++)
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, i, 0), size, "q/k norm weight", diag));
-    int64_t half, d;
-    if (ir_attr_int(node, "do_rotary") == 1 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) &&
-        ir_dim_is_const(size, &d) && half > d / 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "cos_cache of width %lld for a head of %lld channels", (long long)half,
-                (long long)d);
-    return GQAC_OK;
-}
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    ir_dims *dims = op_dims(node);
-    GQAC_TRY(check_types(node, diag));
-    GQAC_TRY(check_dims(node, diag));
-    GQAC_TRY(check_extras(node, diag));
-    int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    const ir_dim *batch = op_in_dim(node, QUERY, 0), *size = head_size(node);
-    gqac_dtype dtype = op_in_type(node, QUERY).dtype;
-    const ir_dim *out[3] = {batch, op_in_dim(node, QUERY, 1),
-                            ir_dim_mul(dims, size, ir_dim_const(dims, q))};
-    const ir_dim *present[4] = {batch, ir_dim_const(dims, kv),
-                                attention_capacity(node, TOTAL, PAST_KEY), size};
-    GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
-    GQAC_TRY(op_set_type(node, 1, dtype, 4, present, diag));
-    GQAC_TRY(op_set_type(node, 2, dtype, 4, present, diag));
-    const ir_dim *qk[4] = {batch, ir_dim_const(dims, q), out[1], NULL};
-    if (op_elements(node, TOTAL, 1, &qk[3]) != 1)
-        qk[3] = NULL;
-    return op_set_type(node, 3, dtype, 4, qk, diag);
-}
 
 /* ---- expand -------------------------------------------------------------- */
 
@@ -302,7 +47,10 @@ typedef struct gqa {
     ir_builder *b;
     ir_node *node;
     ir_value *in[N_INPUTS];
+    int bits;                                 /* of a code of the cache; 0: it holds values */
+    bool windowed;                            /* the cache holds the last keys only */
     ir_value *past_len, *new_len, *positions; /* positions: NULL, they follow from past_len */
+    ir_value *key_past; /* rows before the new ones among those that attention sees */
 } gqa;
 
 static ir_node *split(gqa *g, ir_value *x, int64_t q, int64_t kv) {
@@ -335,10 +83,7 @@ static ir_value *rotate(gqa *g, ir_value *x) {
     return ir_build_result(g->b, rotary, 0);
 }
 
-static ir_value *concat(gqa *g, ir_value *past, ir_value *fresh) {
-    return op_build1(g->b, "gqac", "concat_past_present", 5,
-                     (ir_value *[]){past, fresh, g->past_len, g->new_len, g->in[TOTAL]});
-}
+/* ---- lengths and cache --------------------------------------------------- */
 
 static void read_lengths(gqa *g, const op_options *options) {
     bool ids = g->in[POSITION_IDS] && ir_attr_int(g->node, "do_rotary") == 1;
@@ -352,17 +97,82 @@ static void read_lengths(gqa *g, const op_options *options) {
     if (lengths &&
         !ir_attr_set_string(lengths, "convention", options->cached_lengths ? "cached" : "total-1"))
         g->b->status = gqac_diag_oom(g->b->diag, "an attribute");
-    g->past_len = ir_build_result(g->b, lengths, 0);
+    if (lengths)
+        ir_attr_set_int(lengths, "windowed", g->windowed);
+    g->past_len = g->key_past = ir_build_result(g->b, lengths, 0);
     g->new_len = ir_build_result(g->b, lengths, 1);
     g->positions = ids ? ir_build_result(g->b, lengths, 2) : NULL;
 }
+
+/* An op of window-sized caches, by its name. */
+static ir_node *windowed(gqa *g, const char *name, int n_inputs, ir_value *const *inputs,
+                         int n_outputs) {
+    ir_node *node = op_build(g->b, "gqac", name, n_inputs, inputs, n_outputs);
+    if (node)
+        ir_attr_set_int(node, "window", ir_attr_int(g->node, "local_window_size"));
+    return node;
+}
+
+static void start_window(gqa *g) {
+    ir_value *past = g->in[PAST_KEY];
+    ir_node *start = windowed(g, "window_start", 2, (ir_value *[]){past, g->past_len}, 2);
+    g->key_past = ir_build_result(g->b, start, 1);
+    if (g->in[BIAS])
+        g->in[BIAS] =
+            ir_build_result(g->b,
+                            windowed(g, "window_bias", 4,
+                                     (ir_value *[]){g->in[BIAS], past, g->past_len, g->new_len}, 1),
+                            0);
+}
+
+/* kv_quantise or kv_dequantise of the keys (PAST_KEY) or values (PAST_VALUE). */
+static ir_node *code(gqa *g, const char *name, ir_value *x, int past) {
+    ir_node *node =
+        op_build(g->b, "gqac", name, 2, (ir_value *[]){x, g->in[past - PAST_KEY + K_SCALE]}, 1);
+    if (node) {
+        ir_attr_set_int(node, "bits", g->bits);
+        ir_attr_set_int(node, "per_channel", gqa_per_channel(g->node, past));
+    }
+    return node;
+}
+
+static ir_value *decode(gqa *g, ir_value *codes, int past) {
+    int64_t size = 0;
+    if (!ir_dim_is_const(gqa_head_size(g->node), &size) && g->b->status == GQAC_OK)
+        g->b->status = op_fail(g->node, g->b->diag, GQAC_UNSUPPORTED,
+                               "the head size is not constant and the cache is quantised");
+    ir_node *node = code(g, "kv_dequantise", codes, past);
+    if (node)
+        ir_attr_set_int(node, "size", size);
+    return ir_build_result(g->b, node, 0);
+}
+
+/* New rows join the cache; gives the rows that attention sees, as stored. */
+static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
+    ir_value *old = g->in[past], *rows;
+    if (g->bits)
+        fresh = ir_build_result(g->b, code(g, "kv_quantise", fresh, past), 0);
+    if (g->windowed) {
+        ir_value *lengths[] = {old, fresh, g->past_len, g->new_len};
+        rows = ir_build_result(g->b, windowed(g, "window_rows", 4, lengths, 1), 0);
+        lengths[1] = rows;
+        *present = ir_build_result(g->b, windowed(g, "window_present", 4, lengths, 1), 0);
+    } else {
+        rows = *present =
+            op_build1(g->b, "gqac", "concat_past_present", 5,
+                      (ir_value *[]){old, fresh, g->past_len, g->new_len, g->in[TOTAL]});
+    }
+    return g->bits ? decode(g, rows, past) : rows;
+}
+
+/* ---- attention ----------------------------------------------------------- */
 
 static float scale_of(gqa *g) {
     float scale = ir_attr_float(g->node, "scale");
     int64_t size;
     if (scale != 0.0f)
         return scale;
-    if (ir_dim_is_const(head_size(g->node), &size) && size > 0)
+    if (ir_dim_is_const(gqa_head_size(g->node), &size) && size > 0)
         return 1.0f / sqrtf((float)size);
     if (g->b->status == GQAC_OK)
         g->b->status = op_fail(g->node, g->b->diag, GQAC_UNSUPPORTED,
@@ -410,7 +220,7 @@ static ir_node *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_o
         sink          ? 7
         : g->in[BIAS] ? 6
                       : 5,
-        (ir_value *[]){q, k, v, g->past_len, g->new_len, g->in[BIAS], sink}, stage ? 2 : 1);
+        (ir_value *[]){q, k, v, g->key_past, g->new_len, g->in[BIAS], sink}, stage ? 2 : 1);
     if (!attention)
         return NULL;
     ir_attr_set_float(attention, "scale", scale);
@@ -423,35 +233,43 @@ static ir_node *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_o
     return attention;
 }
 
+static void split_all(gqa *g, ir_value **q, ir_value **k, ir_value **v) {
+    int64_t heads = ir_attr_int(g->node, "num_heads"), kv = ir_attr_int(g->node, "kv_num_heads");
+    ir_node *first = split(g, g->in[QUERY], heads, g->in[KEY] ? 0 : kv);
+    *q = ir_build_result(g->b, first, 0);
+    *k = ir_build_result(g->b, g->in[KEY] ? split(g, g->in[KEY], kv, 0) : first, !g->in[KEY]);
+    *v = ir_build_result(g->b, g->in[KEY] ? split(g, g->in[VALUE], kv, 0) : first,
+                         g->in[KEY] ? 0 : 2);
+}
+
+/* Sequences keep all rows: there the window-sized cache is a plain one. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    gqa g = {.b = b, .node = node};
-    int64_t heads = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    ir_value *q, *k, *v;
+    gqa g = {.b = b,
+             .node = node,
+             .bits = gqa_code_bits(node),
+             .windowed = ir_attr_int(node, "sliding_window_cache") == 1 && !options->for_sequences};
+    const gqac_dtype dtype = op_in_type(node, QUERY).dtype;
+    ir_value *q, *k, *v, *present[2];
     for (int i = 0; i < N_INPUTS; i++)
         g.in[i] = ir_node_input(node, i);
     read_lengths(&g, options);
-    if (g.in[KEY]) {
-        q = ir_build_result(b, split(&g, g.in[QUERY], heads, 0), 0);
-        k = ir_build_result(b, split(&g, g.in[KEY], kv, 0), 0);
-        v = ir_build_result(b, split(&g, g.in[VALUE], kv, 0), 0);
-    } else {
-        ir_node *qkv = split(&g, g.in[QUERY], heads, kv);
-        q = ir_build_result(b, qkv, 0);
-        k = ir_build_result(b, qkv, 1);
-        v = ir_build_result(b, qkv, 2);
-    }
+    if (g.windowed)
+        start_window(&g);
+    split_all(&g, &q, &k, &v);
     q = rotate(&g, norm(&g, q, g.in[Q_NORM]));
     k = rotate(&g, norm(&g, k, g.in[K_NORM]));
-    k = concat(&g, g.in[PAST_KEY], k);
-    v = concat(&g, g.in[PAST_VALUE], v);
+    k = store(&g, PAST_KEY, k, &present[0]);
+    v = store(&g, PAST_VALUE, v, &present[1]);
+    if (g.bits)
+        q = cast(&g, q, GQAC_F32);
     ir_node *attention = attend(&g, q, k, v, options);
     results[0] = ir_build_result(b, attention, 0);
+    if (g.bits)
+        results[0] = cast(&g, results[0], dtype);
     if (ir_node_output(node, 3))
         results[3] = shown(&g, ir_build_result(b, attention, 1));
-    if (node->n_outputs > 1)
-        results[1] = k;
-    if (node->n_outputs > 2)
-        results[2] = v;
+    for (int i = 1; i <= 2 && i < node->n_outputs; i++)
+        results[i] = present[i - 1];
 }
 
 static bool mixes(const ir_node *node) {
@@ -471,8 +289,8 @@ const gqac_op gqac_op_group_query_attention = {
                .rows = IR_ROWS_STATE,
                .doc =
                    "attention with a KV cache; output [B,S,Hq*D], present [B,Hkv,max(total,P),D]"},
-    .infer = infer,
-    .verify = verify,
+    .infer = gqa_infer,
+    .verify = gqa_verify,
     .expand = expand,
     .mixes = mixes,
 };

@@ -17,6 +17,7 @@ typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */
     bool legacy_window;  /* --legacy-window: W+1 keys */
     bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
+    bool for_sequences;  /* past and present will become sequence state; set by the runner */
 } op_options;
 
 /* One evaluation on concrete tensors. `in` has node->n_inputs entries, NULL where absent; `out` has

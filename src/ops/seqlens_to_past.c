@@ -7,7 +7,8 @@
  *   cached:  p_b = seqlens_k[b] rows are cached; with S > 1 the values 0 and C both mean a first
  *            prompt, p_b = 0; n_b = S.
  * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to just what is
- * needed (total = P + S) or has room already (total <= P).
+ * needed (total = P + S) or has room already (total <= P). A window-sized cache (windowed) knows
+ * neither rule: lengths may exceed total and C, p_b is t_b - S or seqlens_k[b] and n_b = S always.
  *
  * positions [B,S] i64, from position_ids [B,>=S]: of a first prompt (S == total) the first id is a
  * start that counts up in every row; else each token has its own id. */
@@ -19,12 +20,14 @@ enum { IDS = 4 };
 
 typedef struct lengths {
     int64_t batch, chunk, total, past, capacity;
-    bool cached;
+    bool cached, windowed;
 } lengths;
 
 static const ir_attr_spec attrs[] = {
     {"convention", IR_ATTR_STRING, .fallback = {.set = true, .s = "total-1"},
      .doc = "what seqlens_k holds: total-1 or cached"},
+    {"windowed", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: past_key holds the last rows only, lengths are those of the tokens"},
     {.name = NULL},
 };
 
@@ -36,6 +39,9 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *convention = ir_attr_get(node, "convention")->s;
     if (strcmp(convention, "total-1") != 0 && !is_cached(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "convention '%s': total-1 or cached", convention);
+    int64_t windowed = ir_attr_int(node, "windowed");
+    if (windowed != 0 && windowed != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "windowed = %lld: 0 or 1", (long long)windowed);
     return GQAC_OK;
 }
 
@@ -64,6 +70,7 @@ static gqac_status read(op_call *call, lengths *l) {
     l->past = past ? past->dims[2] : 0;
     l->capacity = l->total > l->past ? l->total : l->past;
     l->cached = is_cached(call->node);
+    l->windowed = ir_attr_int(call->node, "windowed") == 1;
     bool loose = seqlens->rank >= 1 && gqac_tensor_count(seqlens) == l->batch;
     for (int i = 0; i < seqlens->rank; i++)
         loose = loose && (seqlens->dims[i] == 1 || seqlens->dims[i] == l->batch);
@@ -81,7 +88,7 @@ static gqac_status read(op_call *call, lengths *l) {
 /* The rule of growing and static caches; a first prompt without past is a cache that grows from
  * nothing. */
 static gqac_status check_total(op_call *call, const lengths *l) {
-    if (l->cached || l->total == l->past + l->chunk || l->total <= l->past)
+    if (l->cached || l->windowed || l->total == l->past + l->chunk || l->total <= l->past)
         return GQAC_OK;
     OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
             "total_sequence_length = %lld with %lld past rows and %lld new tokens: it must equal "
@@ -92,11 +99,11 @@ static gqac_status check_total(op_call *call, const lengths *l) {
 static gqac_status total_minus_one(op_call *call, const lengths *l, int64_t row, int64_t value,
                                    int64_t *past, int64_t *fresh) {
     int64_t t = value + 1;
-    if (t > l->total)
+    if (t > l->total && !l->windowed)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                 "seqlens_k[%lld] = %lld: the length %lld exceeds total_sequence_length %lld",
                 (long long)row, (long long)value, (long long)t, (long long)l->total);
-    if (l->chunk == l->total) {
+    if (l->chunk == l->total && !l->windowed) {
         *past = 0;
         *fresh = t;
         return GQAC_OK;
@@ -116,12 +123,14 @@ static gqac_status one_row(op_call *call, const lengths *l, int64_t row, int64_t
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "seqlens_k[%lld] = %lld is negative",
                 (long long)row, (long long)value);
     if (l->cached) {
-        bool first = l->chunk > 1 && (value == 0 || value == l->capacity);
+        bool first = l->chunk > 1 && (value == 0 || value == l->capacity) && !l->windowed;
         *past = first ? 0 : value;
         *fresh = l->chunk;
     } else {
         GQAC_TRY(total_minus_one(call, l, row, value, past, fresh));
     }
+    if (l->windowed)
+        return GQAC_OK;
     if (*past > l->past)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                 "seqlens_k[%lld] = %lld: %lld past rows are needed, past_key has %lld",

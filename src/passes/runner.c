@@ -227,6 +227,7 @@ gqac_status pass_run_list(pass_context *context, const pass_request *request,
                           const gqac_pass *const *passes) {
     runner r = {.context = context, .request = request, .passes = passes};
     context->disable = request->disable;
+    context->options.for_sequences = request->stateful;
     GQAC_TRY(check_names(&r));
     context->facts = checked(context->module, PASS_ONNX);
     GQAC_TRY(check_needs(&r, context->facts));

@@ -248,13 +248,13 @@ static const refusal refusals[] = {
     {"rotary_interleaved", -1, 0, GQAC_INVALID_MODEL},
     {"causal", 2, 0, GQAC_INVALID_MODEL},
     {"causal", 0, 0, GQAC_OK},
-    {"sliding_window_cache", 1, 0, GQAC_UNSUPPORTED},
+    {"sliding_window_cache", 1, 0, GQAC_INVALID_MODEL}, /* without a window */
     {"smooth_softmax", 1, 0, GQAC_OK},
     {"smooth_softmax", 2, 0, GQAC_INVALID_MODEL},
     {"smooth_softmax", 0, 0, GQAC_OK},
     {"qk_output", 1, 0, GQAC_INVALID_MODEL}, /* without the output */
     {"qk_output", 3, 0, GQAC_INVALID_MODEL},
-    {"kv_cache_bit_width", 8, 0, GQAC_UNSUPPORTED},
+    {"kv_cache_bit_width", 8, 0, GQAC_INVALID_MODEL}, /* nothing is quantised */
     {"kv_cache_bit_width", 5, 0, GQAC_INVALID_MODEL},
 };
 
@@ -332,7 +332,7 @@ static void test_refused_inputs(void) {
         {1u << 10, 3, GQAC_INVALID_MODEL, "attention_bias"}, /* of another shape, as below */
         {1u << 11, 3, GQAC_INVALID_MODEL, "head_sink"},
         {1u << 9, 3, GQAC_INVALID_MODEL, "position_ids"},
-        {1u << 12 | 1u << 13, 3, GQAC_UNSUPPORTED, "k_scale"},
+        {1u << 12 | 1u << 13, 3, GQAC_INVALID_MODEL, "k_scale"}, /* nothing is quantised */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bench t;

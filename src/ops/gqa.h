@@ -1,0 +1,37 @@
+/* GroupQueryAttention: its inputs, and the checks apart from what it is lowered to. */
+#ifndef GQAC_OPS_GQA_H
+#define GQAC_OPS_GQA_H
+
+#include "ops/attention.h"
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    PAST_KEY,
+    PAST_VALUE,
+    SEQLENS_K,
+    TOTAL,
+    COS,
+    SIN,
+    POSITION_IDS,
+    BIAS,
+    SINK,
+    K_SCALE,
+    V_SCALE,
+    Q_NORM,
+    K_NORM,
+    N_INPUTS
+};
+
+/* Verify and infer of the row. */
+gqac_status gqa_verify(const ir_node *node, gqac_diag *diag);
+gqac_status gqa_infer(ir_node *node, gqac_diag *diag);
+/* D from the query, else from the past; NULL when neither is known. */
+const ir_dim *gqa_head_size(const ir_node *node);
+/* Bits of a code of a quantised cache; 0: the cache holds values. */
+int gqa_code_bits(const ir_node *node);
+/* Keys (PAST_KEY) or values (PAST_VALUE): one scale for each channel of each head, or one alone. */
+bool gqa_per_channel(const ir_node *node, int past);
+
+#endif

@@ -1,0 +1,523 @@
+/* The sampler against known answers of Philox, against a second sampler that sorts everything, and
+ * against the distributions that the options describe (chi-square at fixed seeds). */
+#include "unit.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "llm/llm.h"
+
+static gqac_diag diag;
+
+static const gqac_sampling plain = {
+    .sample = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 7, .request = 3};
+
+/* A small generator for test data, of another kind than the one that is tested. */
+static uint64_t state = 88172645463325252ull;
+static uint32_t next_random(void) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 16);
+}
+static double uniform(void) {
+    return next_random() / 4294967296.0;
+}
+
+static sampler *open_sampler(int64_t vocabulary) {
+    sampler *s = NULL;
+    CU_ASSERT_EQUAL_FATAL(sampler_create(vocabulary, &s, &diag), GQAC_OK);
+    return s;
+}
+
+static int64_t pick_at(sampler *s, const gqac_sampling *options, const float *logits,
+                       uint64_t position) {
+    int64_t id = -1;
+    CU_ASSERT_EQUAL_FATAL(
+        sampler_pick(s, options, logits, NULL, 0, NULL, 0, position, &id, NULL, &diag), GQAC_OK);
+    return id;
+}
+
+/* ---- Philox -------------------------------------------------------------- */
+
+static void test_philox(void) {
+    static const struct {
+        uint32_t counter[4], key[2], out[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        uint32_t out[4];
+        philox4x32(known[i].counter, known[i].key, out);
+        CU_ASSERT(!memcmp(out, known[i].out, sizeof out));
+    }
+}
+
+/* ---- a second sampler ---------------------------------------------------- */
+
+typedef struct ranked {
+    double score;
+    long double weight;
+    int64_t id;
+} ranked;
+
+static int by_rank(const void *x, const void *y) {
+    const ranked *a = x, *b = y;
+    if (a->score != b->score)
+        return a->score > b->score ? -1 : 1;
+    return a->id < b->id ? -1 : 1;
+}
+
+static int by_id(const void *x, const void *y) {
+    const ranked *a = x, *b = y;
+    return a->id < b->id ? -1 : 1;
+}
+
+static bool holds(const int64_t *ids, size_t n, int64_t id) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* What the options leave of a row, in ascending order of ids, with shares that add up to 1. Returns
+ * how many. */
+static size_t reference_set(const gqac_sampling *o, const float *logits, int64_t v,
+                            const int64_t *history, size_t n_history, const int64_t *banned,
+                            size_t n_banned, ranked *set) {
+    size_t n = 0, kept = 0;
+    long double total = 0, reached = 0;
+    for (int64_t i = 0; i < v; i++) {
+        double x = logits[i];
+        if (isnan(x) || holds(banned, n_banned, i))
+            continue;
+        if (holds(history, n_history, i))
+            x = x > 0 ? x / o->repetition_penalty : x * o->repetition_penalty;
+        set[n++] = (ranked){.score = x, .id = i};
+    }
+    if (!n)
+        return 0;
+    qsort(set, n, sizeof *set, by_rank);
+    if (!o->sample || o->temperature == 0) {
+        set->weight = 1;
+        return 1;
+    }
+    if (o->top_k && (size_t)o->top_k < n)
+        n = (size_t)o->top_k;
+    for (size_t i = 0; i < n; i++) {
+        const long double down = (long double)set[i].score - (long double)set[0].score;
+        set[i].weight = set[i].score == set[0].score ? 1 : expl(down / o->temperature);
+        total += set[i].weight;
+    }
+    while (kept < n) {
+        if (kept && (o->top_p < 1 && reached >= (long double)o->top_p * total))
+            break;
+        if (kept && set[kept].weight < (long double)o->min_p)
+            break;
+        reached += set[kept++].weight;
+    }
+    qsort(set, kept, sizeof *set, by_id);
+    for (size_t i = 0; i < kept; i++)
+        set[i].weight /= reached;
+    return kept;
+}
+
+static int64_t reference_pick(const gqac_sampling *o, const ranked *set, size_t n,
+                              uint64_t position) {
+    const uint32_t counter[] = {(uint32_t)position, (uint32_t)(position >> 32),
+                                (uint32_t)o->request, (uint32_t)(o->request >> 32)};
+    const uint32_t key[] = {(uint32_t)o->seed, (uint32_t)(o->seed >> 32)};
+    uint32_t bits[4];
+    philox4x32(counter, key, bits);
+    const long double u = (long double)bits[0] / 4294967296.0L +
+                          (long double)(bits[1] >> 11) / (4294967296.0L * 2097152.0L);
+    long double sum = 0;
+    int64_t last = -1;
+    for (size_t i = 0; i < n; i++) {
+        sum += set[i].weight;
+        if (set[i].weight > 0)
+            last = set[i].id;
+        if (sum > u)
+            break;
+    }
+    return last;
+}
+
+enum { ROWS = 10000, WIDEST = 300 };
+
+static gqac_sampling random_options(int64_t v) {
+    gqac_sampling o = plain;
+    o.sample = next_random() % 10 != 0;
+    o.temperature = next_random() % 3 ? 0.05 + 3 * uniform() : next_random() % 2;
+    o.top_k = next_random() % 2 ? 0 : next_random() % (v + 3);
+    o.top_p = next_random() % 2 ? 1 : 1 - uniform();
+    o.min_p = next_random() % 3 ? 0 : uniform();
+    o.repetition_penalty = next_random() % 2 ? 1 : 0.5 + uniform() * 2;
+    o.seed = (uint64_t)next_random() << 32 | next_random();
+    o.request = (uint64_t)next_random() << 32 | next_random();
+    return o;
+}
+
+static void random_row(float *logits, int64_t v) {
+    const bool ties = next_random() % 2, odd = next_random() % 4 == 0;
+    for (int64_t i = 0; i < v; i++) {
+        const double x = 4 * (uniform() + uniform() + uniform() - 1.5);
+        logits[i] = (float)(ties ? floor(x) : x);
+        if (odd && next_random() % 8 == 0)
+            logits[i] = next_random() % 2 ? -INFINITY : NAN;
+    }
+    logits[next_random() % v] = 1; /* one is a number */
+}
+
+static void test_reference(void) {
+    static float logits[WIDEST];
+    static ranked set[WIDEST];
+    int wrong = 0, empty = 0;
+    for (int row = 0; row < ROWS; row++) {
+        const int64_t v = 1 + next_random() % WIDEST;
+        const gqac_sampling o = random_options(v);
+        int64_t history[40], banned[2], id = -1;
+        const size_t n_history = next_random() % 40, n_banned = next_random() % 3;
+        for (size_t i = 0; i < n_history; i++) /* some twice, some outside of the vocabulary */
+            history[i] = (int64_t)(next_random() % (v + 4)) - 2;
+        for (size_t i = 0; i < n_banned; i++)
+            banned[i] = (int64_t)(next_random() % (v + 2)) - 1;
+        random_row(logits, v);
+        const uint64_t position = (uint64_t)next_random() << (next_random() % 2 ? 20 : 0);
+        const size_t n = reference_set(&o, logits, v, history, n_history, banned, n_banned, set);
+        sampler *s = open_sampler(v);
+        const gqac_status status = sampler_pick(s, &o, logits, history, n_history, banned,
+                                                (int)n_banned, position, &id, NULL, &diag);
+        sampler_free(s);
+        if (!n) { /* everything that is a number was banned */
+            CU_ASSERT_EQUAL(status, GQAC_INVALID_INPUT);
+            empty++;
+            continue;
+        }
+        wrong += status != GQAC_OK || id != reference_pick(&o, set, n, position);
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT(empty < ROWS / 20);
+    printf("  %d rows, %d differ\n", ROWS - empty, wrong);
+}
+
+/* ---- distributions ------------------------------------------------------- */
+
+enum { SMALL = 20, DRAWS = 20000 };
+
+static void fill_small(float *logits) {
+    for (int i = 0; i < SMALL; i++)
+        logits[i] = (float)(3 * sin(1.7 * i) + 0.1 * i);
+    logits[4] = logits[9]; /* a tie */
+}
+
+/* Upper bound of chi-square with `df` degrees of freedom, exceeded once in 10,000 (Wilson and
+ * Hilferty 1931). */
+static double chi_bound(double df) {
+    const double a = 2 / (9 * df);
+    return df * pow(1 - a + 3.719 * sqrt(a), 3);
+}
+
+/* Draws over positions (or over requests) are distributed as the reference says. */
+static void expect_distribution(const gqac_sampling *options, bool over_requests, size_t kept) {
+    float logits[SMALL];
+    ranked set[SMALL];
+    int count[SMALL] = {0};
+    fill_small(logits);
+    const size_t n = reference_set(options, logits, SMALL, NULL, 0, NULL, 0, set);
+    if (kept)
+        CU_ASSERT_EQUAL(n, kept);
+    sampler *s = open_sampler(SMALL);
+    for (int i = 0; i < DRAWS; i++) {
+        gqac_sampling o = *options;
+        if (over_requests)
+            o.request += (uint64_t)i;
+        count[pick_at(s, &o, logits, over_requests ? 11 : (uint64_t)i)]++;
+    }
+    sampler_free(s);
+    double chi = 0, df = -1;
+    int seen = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double expected = (double)set[i].weight * DRAWS;
+        seen += count[set[i].id];
+        if (expected < 5) /* too rare to count */
+            continue;
+        chi += (count[set[i].id] - expected) * (count[set[i].id] - expected) / expected;
+        df++;
+    }
+    CU_ASSERT_EQUAL(seen, DRAWS); /* nothing outside of the set */
+    CU_ASSERT(df < 1 || chi < chi_bound(df));
+    if (!(df < 1 || chi < chi_bound(df)))
+        printf("chi-square %g, %g degrees, bound %g\n", chi, df, chi_bound(df));
+}
+
+static void test_distributions(void) {
+    const struct {
+        double t, p, m;
+        int64_t k;
+        size_t kept;
+    } cases[] = {
+        {1, 1, 0, 0, SMALL}, {0.5, 1, 0, 0, SMALL}, {2, 1, 0, 0, SMALL},   {1, 1, 0, 5, 5},
+        {1, 1, 0, 1, 1},     {1, 0.8, 0, 0, 0},     {1, 0.5, 0, 0, 0},     {1, 1, 0.2, 0, 0},
+        {1, 0.9, 0.1, 8, 0}, {1.5, 0.7, 0, 10, 0},  {1, 1, 0, 100, SMALL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        gqac_sampling o = plain;
+        o.temperature = cases[i].t;
+        o.top_p = cases[i].p;
+        o.min_p = cases[i].m;
+        o.top_k = cases[i].k;
+        expect_distribution(&o, false, cases[i].kept);
+        expect_distribution(&o, true, cases[i].kept);
+    }
+}
+
+/* The draw depends on each of seed, request and position, and on nothing else. */
+static void test_draw_identity(void) {
+    float logits[SMALL] = {0};
+    sampler *s = open_sampler(SMALL), *other = open_sampler(SMALL);
+    int same[3] = {0};
+    for (uint64_t i = 0; i < 1000; i++) {
+        gqac_sampling o = plain, seed = plain, request = plain;
+        seed.seed += 1ull << 40;
+        request.request += 1ull << 40;
+        const int64_t id = pick_at(s, &o, logits, i);
+        CU_ASSERT_EQUAL(pick_at(other, &o, logits, i), id);
+        same[0] += pick_at(s, &seed, logits, i) == id;
+        same[1] += pick_at(s, &request, logits, i) == id;
+        same[2] += pick_at(s, &o, logits, i + (1ull << 40)) == id;
+    }
+    for (int k = 0; k < 3; k++) /* by chance 50 of 1000 */
+        CU_ASSERT(same[k] > 20 && same[k] < 90);
+    sampler_free(s);
+    sampler_free(other);
+}
+
+/* ---- edges --------------------------------------------------------------- */
+
+/* Every one of many draws is `id`. */
+static void expect_always(const gqac_sampling *o, const float *logits, int64_t v, int64_t id) {
+    sampler *s = open_sampler(v);
+    int wrong = 0;
+    for (uint64_t i = 0; i < 500; i++)
+        wrong += pick_at(s, o, logits, i) != id;
+    CU_ASSERT_EQUAL(wrong, 0);
+    sampler_free(s);
+}
+
+static void test_edges(void) {
+    const float row[] = {1, 3, 2, 3, -1, 3}, one[] = {-5};
+    const float low[] = {-INFINITY, 2, -INFINITY, NAN}, floor_only[] = {NAN, -INFINITY, -INFINITY};
+    const float top[] = {1, INFINITY, 3e38f};
+    gqac_sampling o = plain;
+    o.top_p = 1e-300;
+    expect_always(&o, row, 6, 1); /* one of three equal ones: the lowest */
+    o = plain;
+    o.top_k = 1;
+    expect_always(&o, row, 6, 1);
+    o = plain;
+    o.temperature = 0;
+    expect_always(&o, row, 6, 1);
+    o.temperature = 1e-6;
+    o.top_k = 1;
+    expect_always(&o, row, 6, 1);
+    o = plain;
+    o.temperature = DBL_MIN; /* nothing but the likeliest ones is left, and nothing overflows */
+    o.top_k = 4;
+    sampler *s = open_sampler(6);
+    bool seen[6] = {0};
+    for (uint64_t i = 0; i < 200; i++)
+        seen[pick_at(s, &o, row, i)] = true;
+    CU_ASSERT(seen[1] && seen[3] && seen[5] && !seen[0] && !seen[2] && !seen[4]);
+    o = plain;
+    o.min_p = 1;
+    memset(seen, 0, sizeof seen);
+    for (uint64_t i = 0; i < 200; i++)
+        seen[pick_at(s, &o, row, i)] = true;
+    CU_ASSERT(seen[1] && seen[3] && seen[5] && !seen[0] && !seen[2] && !seen[4]);
+    sampler_free(s);
+    expect_always(&plain, one, 1, 0);
+    expect_always(&plain, low, 4, 1);
+    expect_always(&plain, top, 3, 1);
+    o = plain;
+    o.sample = false;
+    expect_always(&o, low, 4, 1);
+    expect_always(&o, floor_only, 3, 1);
+    o.sample = true;
+    o.top_k = 1;
+    expect_always(&o, floor_only, 3, 1);
+}
+
+static void test_nothing_left(void) {
+    const float nans[] = {NAN, NAN}, row[] = {1, 2};
+    const int64_t both[] = {1, 0};
+    int64_t id = -7;
+    sampler *s = open_sampler(2);
+    for (int sample = 0; sample < 2; sample++) {
+        gqac_sampling o = plain;
+        o.sample = sample;
+        memset(&diag, 0, sizeof diag);
+        CU_ASSERT_EQUAL(sampler_pick(s, &o, nans, NULL, 0, NULL, 0, 5, &id, NULL, &diag),
+                        GQAC_INVALID_INPUT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "5"));
+        CU_ASSERT(*diag.rule && *diag.hint);
+        CU_ASSERT_EQUAL(sampler_pick(s, &o, row, NULL, 0, both, 2, 5, &id, NULL, &diag),
+                        GQAC_INVALID_INPUT);
+        CU_ASSERT_EQUAL(sampler_pick(s, &o, row, NULL, 0, both, 1, 5, &id, NULL, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(id, 0);
+    }
+    sampler_free(s);
+}
+
+/* A positive logit is divided, another multiplied, and each id counts once. */
+static void test_penalty(void) {
+    const float row[] = {4, 3, -1, -1.5f};
+    const int64_t history[] = {0, 0, 0, -3, 99, 0}, lows[] = {2, 2};
+    const int64_t high[] = {0, 1};
+    gqac_sampling o = plain;
+    int64_t id = -1;
+    sampler *s = open_sampler(4);
+    o.sample = false;
+    o.repetition_penalty = 1.3; /* 4 / 1.3 = 3.08 > 3, but 4 / 1.3 / 1.3 is less */
+    CU_ASSERT_EQUAL(sampler_pick(s, &o, row, history, 6, NULL, 0, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 0);
+    o.repetition_penalty = 1.4;
+    CU_ASSERT_EQUAL(sampler_pick(s, &o, row, history, 6, NULL, 0, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 1);
+    o.repetition_penalty = 1.6; /* -1 * 1.6 < -1.5 */
+    CU_ASSERT_EQUAL(sampler_pick(s, &o, row, lows, 2, high, 2, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 3);
+    o.repetition_penalty = 0.5; /* a reward: -1.5 * 0.5 > -1 */
+    CU_ASSERT_EQUAL(sampler_pick(s, &o, row, lows + 1, 1, high, 2, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 2);
+    CU_ASSERT_EQUAL(sampler_pick(s, &plain, row, NULL, 0, NULL, 0, 0, &id, NULL, &diag), GQAC_OK);
+    sampler_free(s);
+}
+
+/* The probability is that of the model, whatever the options do. */
+static void test_probability(void) {
+    float row[SMALL];
+    double worst = 0;
+    sampler *s = open_sampler(SMALL);
+    for (uint64_t i = 0; i < 2000; i++) {
+        gqac_sampling o = random_options(SMALL);
+        const int64_t history[] = {1, 2, 3};
+        int64_t id = 0;
+        double p = 0;
+        random_row(row, SMALL);
+        for (int j = 0; j < SMALL; j++)
+            row[j] *= (float)(i % 50);
+        row[0] = 0;
+        CU_ASSERT_EQUAL_FATAL(sampler_pick(s, &o, row, history, 3, NULL, 0, i, &id, &p, &diag),
+                              GQAC_OK);
+        long double best = -INFINITY, sum = 0;
+        for (int j = 0; j < SMALL; j++)
+            best = row[j] > best ? row[j] : best;
+        for (int j = 0; j < SMALL; j++)
+            sum += isnan(row[j]) ? 0 : expl(row[j] - best);
+        const double expected = (double)(expl(row[id] - best) / sum);
+        const double off = expected > 1e-290 ? fabs(p - expected) / expected : 0;
+        worst = off > worst ? off : worst;
+    }
+    CU_ASSERT(worst < 4e-15);
+    sampler_free(s);
+}
+
+/* A vocabulary as large as real ones: the filters agree with the full sort. */
+static void test_large_vocabulary(void) {
+    enum { LARGE = 128256 };
+    float *logits = malloc(LARGE * sizeof *logits);
+    ranked *set = malloc(LARGE * sizeof *set);
+    sampler *s = open_sampler(LARGE);
+    for (int64_t i = 0; i < LARGE; i++)
+        logits[i] = (float)(8 * (uniform() + uniform() - 1));
+    const struct {
+        double p, m;
+        int64_t k;
+    } cases[] = {{1, 0, 0}, {1, 0, 50}, {0.9, 0, 0}, {0.95, 0.05, 40}, {1, 0.3, 0}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        gqac_sampling o = plain;
+        o.top_p = cases[c].p;
+        o.min_p = cases[c].m;
+        o.top_k = cases[c].k;
+        const size_t n = reference_set(&o, logits, LARGE, NULL, 0, NULL, 0, set);
+        for (uint64_t i = 0; i < 20; i++)
+            CU_ASSERT_EQUAL(pick_at(s, &o, logits, i), reference_pick(&o, set, n, i));
+    }
+    sampler_free(s);
+    free(set);
+    free(logits);
+}
+
+static void test_options(void) {
+    gqac_sampling bad[13];
+    for (size_t i = 0; i < 13; i++)
+        bad[i] = plain;
+    bad[0].temperature = -1;
+    bad[1].temperature = NAN;
+    bad[2].temperature = INFINITY;
+    bad[3].top_k = -1;
+    bad[4].top_p = 0;
+    bad[5].top_p = 1.01;
+    bad[6].top_p = NAN;
+    bad[7].min_p = -0.1;
+    bad[8].min_p = 1.1;
+    bad[9].min_p = NAN;
+    bad[10].repetition_penalty = 0;
+    bad[11].repetition_penalty = -1;
+    bad[12].repetition_penalty = NAN;
+    static const char *const names[] = {"temperature",
+                                        "temperature",
+                                        "temperature",
+                                        "top_k",
+                                        "top_p",
+                                        "top_p",
+                                        "top_p",
+                                        "min_p",
+                                        "min_p",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "repetition_penalty",
+                                        "repetition_penalty"};
+    for (size_t i = 0; i < 13; i++) {
+        memset(&diag, 0, sizeof diag);
+        CU_ASSERT_EQUAL(sampler_check(&bad[i], &diag), GQAC_USAGE);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, names[i]));
+        CU_ASSERT(*diag.rule);
+    }
+    CU_ASSERT_EQUAL(sampler_check(&plain, &diag), GQAC_OK);
+    sampler *s = NULL;
+    CU_ASSERT_EQUAL(sampler_create(0, &s, &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(sampler_create(INT64_MAX, &s, &diag), GQAC_UNSUPPORTED);
+    const size_t live = gqac_alloc_live();
+    for (size_t n = 1; n <= 5; n++) {
+        gqac_alloc_fail_at(n, 0);
+        CU_ASSERT_EQUAL(sampler_create(9, &s, &diag), GQAC_NO_MEMORY);
+        gqac_alloc_fail_at(0, 0);
+        CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+    }
+}
+
+static const unit_case cases[] = {
+    {"Philox4x32-10 gives the known answers", test_philox},
+    {"10,000 rows: as a sampler that sorts", test_reference},
+    {"distributions over positions and requests", test_distributions},
+    {"the draw is a function of seed, request, position", test_draw_identity},
+    {"edges", test_edges},
+    {"nothing can be chosen", test_nothing_left},
+    {"repetition penalty", test_penalty},
+    {"probability of the model", test_probability},
+    {"a vocabulary of 128,256", test_large_vocabulary},
+    {"options out of range", test_options},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("sampler", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -25,6 +25,8 @@ pattern_scratch *pattern_scratch_create(const pattern *p); /* NULL: out of memor
 void pattern_scratch_free(pattern_scratch *scratch);
 bool pattern_find(const pattern *p, pattern_scratch *scratch, const char *text, size_t length,
                   size_t from, size_t *begin, size_t *end);
+/* Units of work since it was created, for tests of bounds. */
+uint64_t pattern_scratch_steps(const pattern_scratch *scratch);
 
 /* ---- unicode.c: what utf8proc knows ------------------------------------------ */
 

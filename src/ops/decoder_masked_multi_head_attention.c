@@ -54,6 +54,15 @@ static bool is_shared(const ir_node *node) {
     return has(node, PAST_KEY) && ir_attr_int(node, "past_present_share_buffer") == 1;
 }
 
+/* Columns of the output: those of value, or of its heads. */
+static const ir_dim *width_of(const ir_node *node) {
+    const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
+    int rank = op_in_type(node, VALUE).rank;
+    return rank == 3   ? op_in_dim(node, VALUE, 2)
+           : rank == 4 ? ir_dim_mul(op_dims(node), heads, op_in_dim(node, VALUE, 3))
+                       : NULL;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     int64_t rows;
@@ -66,7 +75,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *past = op_in_dim(node, PAST_KEY, 2);
     if (has(node, PAST_KEY))
         present[2] = is_shared(node) ? past : ir_dim_add(dims, past, ir_dim_const(dims, 1));
-    const ir_dim *out[3] = {present[0], op_in_dim(node, QUERY, 1), NULL};
+    const ir_dim *out[3] = {present[0], op_in_dim(node, QUERY, 1), width_of(node)};
     const ir_dim *qk[4] = {present[0], present[1], out[1], NULL};
     gqac_dtype dtype = op_in_type(node, QUERY).dtype;
     GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));

@@ -2,12 +2,14 @@
  *   position of the query  at = offset + s, offset = P, or valid[b] - S when aligned to the end
  *   hi = min(T, valid[b], at + right + 1)    right -1: no such bound
  *   lo = max(0, at - left)                   left -1: 0
- * A query that sees nothing has lo = hi = 0. P is the number of rows of past (0 without). Causal
+ * A query that sees nothing has lo = hi = 0. P is the number of rows of past (0 without). In a
+ * sequence past_len and new_len take the place of past and valid: offset = past_len[b], no key from
+ * past_len[b] + new_len[b] on is seen, and queries s >= new_len[b] (padding) see nothing. Causal
  * attention has right = 0. Differs from visible_range in that queries and keys may differ in
  * number: cross attention, and caches that are written by the model. */
 #include "ops/attention.h"
 
-enum { Q, K, PAST, VALID };
+enum { Q, K, PAST, VALID, PAST_LEN, NEW_LEN };
 
 static const ir_attr_spec attrs[] = {
     {"left", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
@@ -32,6 +34,10 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = %lld: 0 or 1", (long long)align);
     if (align && !ir_node_input(node, VALID))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 needs valid");
+    bool past = ir_node_input(node, PAST_LEN), fresh = ir_node_input(node, NEW_LEN);
+    if (past != fresh || (past && (ir_node_input(node, PAST) || ir_node_input(node, VALID))))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "past_len goes with new_len, and without past and valid");
     return GQAC_OK;
 }
 
@@ -39,6 +45,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     for (int i = Q; i <= PAST; i++)
         GQAC_TRY(attention_want_rank(node, i, 4, diag));
     GQAC_TRY(op_check_dtype(node, VALID, OP_INDICES, diag));
+    GQAC_TRY(attention_want_dtype(node, PAST_LEN, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, NEW_LEN, GQAC_I32, diag));
     const ir_dim *dims[2] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 2)};
     GQAC_TRY(op_set_type(node, 0, GQAC_I32, 2, dims, diag));
     return op_set_type(node, 1, GQAC_I32, 2, dims, diag);
@@ -64,34 +72,73 @@ static gqac_status check(op_call *call, int64_t batch, int64_t keys) {
     return GQAC_OK;
 }
 
-static gqac_status eval(op_call *call) {
-    int64_t left = ir_attr_int(call->node, "left"), right = ir_attr_int(call->node, "right");
+typedef struct ranges {
+    int64_t left, right, batch, rows, keys;
+    int32_t *lo, *hi;
+} ranges;
+
+/* The range of query s of batch row b, which stands at `at`; keys from `end` on do not exist. */
+static void set(const ranges *r, int64_t b, int64_t s, int64_t at, int64_t end) {
+    int64_t first = r->left >= 0 && at > r->left ? at - r->left : 0;
+    if (r->right >= 0 && at + r->right + 1 < end)
+        end = at + r->right + 1;
+    r->lo[b * r->rows + s] = first < end ? (int32_t)first : 0;
+    r->hi[b * r->rows + s] = first < end ? (int32_t)end : 0;
+}
+
+static gqac_status of_sequence(op_call *call, const ranges *r) {
+    const int32_t *past, *fresh;
+    GQAC_TRY(attention_lengths(call, PAST_LEN, r->batch, &past));
+    GQAC_TRY(attention_lengths(call, NEW_LEN, r->batch, &fresh));
+    for (int64_t b = 0; b < r->batch; b++) {
+        int64_t end = (int64_t)past[b] + fresh[b];
+        if (fresh[b] > r->rows || end > r->keys)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "batch row %lld: %d past and %d new tokens of %lld queries and %lld keys",
+                    (long long)b, past[b], fresh[b], (long long)r->rows, (long long)r->keys);
+        for (int64_t s = 0; s < r->rows; s++)
+            set(r, b, s, past[b] + s, s < fresh[b] ? end : 0);
+    }
+    return GQAC_OK;
+}
+
+static void of_call(const op_call *call, const ranges *r) {
+    const gqac_tensor *past = call->node->n_inputs > PAST ? call->in[PAST] : NULL;
+    const gqac_tensor *valid = call->node->n_inputs > VALID ? call->in[VALID] : NULL;
     bool align = ir_attr_int(call->node, "align_end") == 1;
+    for (int64_t b = 0; b < r->batch; b++) {
+        int64_t end = valid ? op_get_i64(valid, b) : r->keys;
+        int64_t offset = align ? end - r->rows : past ? past->dims[2] : 0;
+        for (int64_t s = 0; s < r->rows; s++)
+            set(r, b, s, offset + s, end);
+    }
+}
+
+static gqac_status eval(op_call *call) {
     int n = call->node->n_inputs;
     for (int i = Q; i <= PAST && i < n; i++)
         if (i != PAST || call->in[PAST])
             GQAC_TRY(attention_float(call, i, 4));
     const gqac_tensor *past = n > PAST ? call->in[PAST] : NULL;
-    const gqac_tensor *valid = n > VALID ? call->in[VALID] : NULL;
     int64_t dims[2] = {call->in[Q]->dims[0], call->in[Q]->dims[2]};
-    int64_t keys = call->in[K]->dims[2], before = past ? past->dims[2] : 0;
-    if (keys > INT32_MAX / 2 || dims[1] > INT32_MAX / 2 || before > keys)
+    ranges r = {.left = ir_attr_int(call->node, "left"),
+                .right = ir_attr_int(call->node, "right"),
+                .batch = dims[0],
+                .rows = dims[1],
+                .keys = call->in[K]->dims[2]};
+    int64_t before = past ? past->dims[2] : 0;
+    if (r.keys > INT32_MAX / 2 || r.rows > INT32_MAX / 2 || before > r.keys)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld queries, %lld keys, %lld of the past", (long long)dims[1], (long long)keys,
+                "%lld queries, %lld keys, %lld of the past", (long long)r.rows, (long long)r.keys,
                 (long long)before);
-    GQAC_TRY(check(call, dims[0], keys));
+    GQAC_TRY(check(call, dims[0], r.keys));
     GQAC_TRY(op_output(call, 0, GQAC_I32, 2, dims));
     GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));
-    int32_t *lo = call->out[0].data, *hi = call->out[1].data;
-    for (int64_t i = 0; i < dims[0] * dims[1]; i++) {
-        int64_t end = valid ? op_get_i64(valid, i / dims[1]) : keys;
-        int64_t at = i % dims[1] + (align ? end - dims[1] : before);
-        int64_t first = left >= 0 && at > left ? at - left : 0;
-        if (right >= 0 && at + right + 1 < end)
-            end = at + right + 1;
-        lo[i] = first < end ? (int32_t)first : 0;
-        hi[i] = first < end ? (int32_t)end : 0;
-    }
+    r.lo = call->out[0].data;
+    r.hi = call->out[1].data;
+    if (n > PAST_LEN && call->in[PAST_LEN])
+        return of_sequence(call, &r);
+    of_call(call, &r);
     return GQAC_OK;
 }
 
@@ -99,7 +146,7 @@ const gqac_op gqac_op_key_range = {
     .schema = {.name = "key_range",
                .domain = "gqac",
                .since = 1,
-               .inputs = "q k past? valid?",
+               .inputs = "q k past? valid? past_len? new_len?",
                .outputs = "lo hi",
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,

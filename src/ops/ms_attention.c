@@ -173,7 +173,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
 }
 
 static bool mixes(const ir_node *node) {
-    return !ir_attr_int(node, "unidirectional");
+    return !ir_node_input(node, PAST) || !ir_attr_int(node, "unidirectional");
 }
 
 const gqac_op gqac_op_ms_attention = {
@@ -185,7 +185,7 @@ const gqac_op gqac_op_ms_attention = {
                .outputs = "output present?",
                .attrs = attrs,
                .flags = IR_OP_LOWER,
-               .rows = IR_ROWS_SHAPE,
+               .rows = IR_ROWS_STATE,
                .doc = "projection of [B,S,M] and attention; present [2,B,N,P+S,D]"},
     .infer = infer,
     .verify = verify,

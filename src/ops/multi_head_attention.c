@@ -248,8 +248,11 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     }
 }
 
+/* Without a past the keys are those of the call; 4-D ones were made before. */
 static bool mixes(const ir_node *node) {
-    return !ir_attr_int(node, "unidirectional");
+    if (op_in_type(node, KEY).rank == 4)
+        return false;
+    return !has(node, PAST_KEY) || !ir_attr_int(node, "unidirectional");
 }
 
 const gqac_op gqac_op_multi_head_attention = {
@@ -261,7 +264,7 @@ const gqac_op gqac_op_multi_head_attention = {
                .outputs = "output present_key? present_value? qk?",
                .attrs = attrs,
                .flags = IR_OP_LOWER,
-               .rows = IR_ROWS_SHAPE,
+               .rows = IR_ROWS_STATE,
                .doc = "attention of N heads; output [B,S,N*Dv], present [B,N,P+L,D]"},
     .infer = infer,
     .verify = verify,

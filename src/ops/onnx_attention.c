@@ -235,7 +235,10 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[3] = cast(b, ir_build_result(b, attend, 1), GQAC_F32, dtype);
 }
 
+/* Without a cache the keys are those of the call. */
 static bool mixes(const ir_node *node) {
+    if (!has(node, PAST_KEY) && !has(node, NONPAD))
+        return true;
     return !ir_attr_int(node, "is_causal") && ir_attr_int(node, "right_window_size") != 0;
 }
 
@@ -247,7 +250,7 @@ const gqac_op gqac_op_onnx_attention = {
                .outputs = "Y present_key? present_value? qk_matmul_output?",
                .attrs = attrs,
                .flags = IR_OP_LOWER,
-               .rows = IR_ROWS_SHAPE,
+               .rows = IR_ROWS_STATE,
                .doc = "attention of [B,S,H*D] or [B,H,S,D] with mask, past and windows"},
     .infer = infer,
     .verify = verify,

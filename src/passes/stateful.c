@@ -1,7 +1,8 @@
 /* stateful: past/present pairs become sequence state.
  *
  * A pair is a graph input that concat_past_present takes as its past, and that node's output as a
- * graph result. Slot i of the state is the i-th such input. The concat becomes kv_state (the token
+ * graph result; the caches of stateful_family.c are pairs too. Slot i of the state is the i-th such
+ * input. The concat becomes kv_state (the token
  * of the slot) and kv_append (writes the new rows, gives all rows); input and result go, and the
  * last token becomes the result "state.i", so that appends are never dead. Lengths are the run
  * time's own: see stateful_lengths.c. */
@@ -26,7 +27,8 @@ static const char *result_name(const ir_graph *graph, const ir_value *value) {
 static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
     for (const ir_use *use = past->uses; use; use = use->next) {
         ir_node *node = use->node;
-        if (is_concat(node) && node->graph == graph && pass_operand(node, "past") == past &&
+        const bool own = is_concat(node) && pass_operand(node, "past") == past;
+        if (node->graph == graph && (own || stateful_is_cache(node, past)) &&
             result_name(graph, node->outputs[0]))
             return node;
     }
@@ -90,7 +92,7 @@ static gqac_status check_none_left(void *arg, ir_node *node) {
 
 static gqac_status read_shape(const stateful *s, const struct stateful_pair *pair, int axis,
                               int64_t *dim) {
-    const ir_value *fresh = pass_operand(pair->concat, "new");
+    const ir_value *fresh = stateful_fresh(pair->concat);
     if (pair->past->type.rank == 4 && ir_dim_is_const(pair->past->type.dims[axis], dim))
         return GQAC_OK;
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[axis], dim))
@@ -103,7 +105,7 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
 static gqac_status describe(const stateful *s, const struct stateful_pair *pair, int slot,
                             ir_node *state) {
     int64_t heads, size, rows;
-    const ir_value *fresh = pass_operand(pair->concat, "new");
+    const ir_value *fresh = stateful_fresh(pair->concat);
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
         return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
                          "keys and values of zero length (a layer that shares the cache of "
@@ -126,7 +128,7 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     gqac_diag *diag = s->context->diag;
     ir_builder b = {.graph = s->graph, .before = pair->concat, .diag = diag};
     ir_node *state = op_build(&b, "gqac", "kv_state", 0, NULL, 1);
-    ir_value *operands[] = {ir_build_result(&b, state, 0), pass_operand(pair->concat, "new"),
+    ir_value *operands[] = {ir_build_result(&b, state, 0), stateful_fresh(pair->concat),
                             s->past_len, s->new_len};
     ir_node *append = op_build(&b, "gqac", "kv_append", 4, operands, 2);
     if (b.status != GQAC_OK)
@@ -169,11 +171,14 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
 }
 
 static gqac_status convert(stateful *s) {
+    GQAC_TRY(stateful_unpack(s));
     GQAC_TRY(find_pairs(s));
     if (!s->n_pairs)
         return no_pairs(s);
     GQAC_TRY(check_complete(s));
     GQAC_TRY(stateful_lengths(s));
+    GQAC_TRY(stateful_masks(s));
+    GQAC_TRY(stateful_ranges(s));
     ir_value **tokens = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)s->n_pairs);
     if (!tokens)
         return gqac_diag_oom(s->context->diag, "KV state");

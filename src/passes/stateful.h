@@ -1,11 +1,13 @@
 /* The parts of stateful: pairs become state (stateful.c), lengths come from the run time
- * (stateful_lengths.c). */
+ * (stateful_lengths.c), and what differs for attention ops beside GroupQueryAttention: caches and
+ * ranges (stateful_family.c), masks (stateful_masks.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
 #include "passes/rewrite.h"
 
 enum { STATEFUL_PAST = 1 }; /* ir_value.id of the past of a pair; 0 of other graph inputs */
+enum { STATEFUL_PAIR = 2 }; /* ir_node.mark of the node that makes the present of a pair */
 
 typedef struct stateful {
     pass_context *context;
@@ -21,9 +23,23 @@ typedef struct stateful {
     ir_value *total_len;          /* likewise; NULL when nothing asks for it */
 } stateful;
 
+/* One past of keys and values [2,B,N,P,D] (com.microsoft.Attention) becomes two, and its result. */
+gqac_status stateful_unpack(stateful *s);
+/* Does a node append to `past`, as Concat or TensorScatter, for attention only? */
+bool stateful_is_cache(const ir_node *node, const ir_value *past);
+/* The buffer kind of it, whose valid rows the model is told. */
+bool stateful_is_static(const ir_node *node);
+/* The new rows of the node of a pair. */
+ir_value *stateful_fresh(const ir_node *cache);
 /* Graph inputs past_len and new_len take the place of every seqlens_to_past. UNSUPPORTED when what
- * that reads depends on more than length inputs (the attention mask). */
+ * that reads, or the lengths of the family, depend on more than length inputs (the attention mask).
+ * Marks the nodes of pairs. */
 gqac_status stateful_lengths(stateful *s);
+/* Then: key_range counts from past_len and new_len; UNSUPPORTED names one that is not over a pair.
+ */
+gqac_status stateful_ranges(stateful *s);
+/* Masks that only repeat the attention mask go; UNSUPPORTED names attention with another one. */
+gqac_status stateful_masks(stateful *s);
 /* Afterwards: what still asks for the length of the mask asks for total_len, and inputs that have
  * no uses any more go. UNSUPPORTED names a node that reads the mask otherwise, or inputs that a
  * sequence cannot feed. */

@@ -59,15 +59,28 @@ static gqac_status follow(const stateful *s, const ir_node *node, const ir_value
     return GQAC_UNSUPPORTED;
 }
 
-/* What the lengths are computed from, backwards from every seqlens_to_past. */
+/* The lengths that a node of attention takes. */
+static gqac_status follow_lengths(const stateful *s, const ir_node *node) {
+    if (is_length_op(node)) {
+        GQAC_TRY(follow(s, node, pass_operand(node, "seqlens_k")));
+        return follow(s, node, pass_operand(node, "total"));
+    }
+    if (node->mark & STATEFUL_PAIR && stateful_is_static(node))
+        return follow(s, node, pass_operand(node, "write_indices"));
+    if (op_is(node, "gqac", "key_range"))
+        return follow(s, node, pass_operand(node, "valid"));
+    const ir_value *mask = op_is(node, "gqac", "padding_bias") ? node->inputs[0].value : NULL;
+    return mask && mask->type.rank == 1 ? follow(s, node, mask) : GQAC_OK;
+}
+
+/* What the lengths are computed from, backwards from every node that takes some. */
 static gqac_status check_slice(const stateful *s) {
     clear_marks(s->graph);
+    for (int i = 0; i < s->n_pairs; i++)
+        s->pairs[i].concat->mark |= STATEFUL_PAIR;
     for (ir_node *node = s->graph->last; node; node = node->prev) {
-        if (is_length_op(node)) {
-            GQAC_TRY(follow(s, node, pass_operand(node, "seqlens_k")));
-            GQAC_TRY(follow(s, node, pass_operand(node, "total")));
-        }
-        if (!(node->mark & SEEN))
+        GQAC_TRY(follow_lengths(s, node));
+        if (!(node->mark & SEEN) || op_is(node, "", "Shape")) /* the shape of a call is a length */
             continue;
         if (node->op->flags & IR_OP_EFFECT || pass_holds_graphs(node) || is_length_op(node))
             return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
@@ -81,11 +94,13 @@ static gqac_status check_slice(const stateful *s) {
 gqac_status stateful_lengths(stateful *s) {
     ir_node *next, *node = s->graph->first;
     GQAC_TRY(check_slice(s));
-    while (node && !is_length_op(node))
-        node = node->next;
-    if (!node)
-        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model's KV cache has no lengths");
-    const ir_type type = node->outputs[0] ? node->outputs[0]->type : node->outputs[1]->type;
+    const ir_dim *batch = NULL;
+    const ir_value *fresh = stateful_fresh(s->pairs[0].concat);
+    if (fresh && fresh->type.rank == 4)
+        batch = fresh->type.dims[0];
+    const ir_type type = ir_type_make(s->context->module, GQAC_I32, 1, &batch);
+    if (type.rank < 0)
+        return gqac_diag_oom(s->context->diag, "an input");
     GQAC_TRY(add_input(s, "gqac.past_len", type, &s->past_len));
     GQAC_TRY(add_input(s, "gqac.new_len", type, &s->new_len));
     for (; node; node = next) {

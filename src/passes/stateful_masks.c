@@ -1,0 +1,229 @@
+/* Masks of attention in a sequence. The rows of a sequence hold no padding, and which keys a query
+ * sees follows from lengths. So a mask that only says where attention_mask is zero says nothing
+ * more, and goes. To know that, it is computed for an attention mask of one 1: an element of it may
+ * depend on its own element of attention_mask only, and must be what hides nothing. Any other mask
+ * is refused: it may say what a sequence would have to say for every split. */
+#include <string.h>
+
+#include "ops/shared.h"
+#include "passes/stateful.h"
+
+enum { MASK = 5, SEEN = 1 }; /* operand of attend; ir_node.mark */
+enum { MOST = 64 };          /* nodes from attention_mask to a mask */
+
+typedef struct trial {
+    const stateful *s;
+    ir_node *nodes[MOST]; /* from the mask back */
+    int n;
+    const gqac_tensor *found[MOST]; /* result of nodes[i] for a mask of ones */
+    gqac_arena *arena;
+} trial;
+
+/* An element of the result depends on the same element of each operand that is no constant. */
+static bool is_pointwise(const ir_node *node) {
+    static const char *const names[] = {"Cast",
+                                        "Identity",
+                                        "Unsqueeze",
+                                        "Squeeze",
+                                        "Not",
+                                        "And",
+                                        "Or",
+                                        "Sub",
+                                        "Mul",
+                                        "Add",
+                                        "Div",
+                                        "Neg",
+                                        "Equal",
+                                        "Greater",
+                                        "Less",
+                                        "Where",
+                                        "Min",
+                                        "Max",
+                                        "GreaterOrEqual",
+                                        "Clip",
+                                        "LessOrEqual",
+                                        NULL};
+    return op_is(node, "gqac", "padding_bias") ||
+           (!*node->op->domain && pass_listed(names, node->op->name));
+}
+
+static bool is_attention_mask(const stateful *s, const ir_value *value) {
+    return !value->def && !value->constant && value->graph == s->graph &&
+           strstr(value->name, "attention_mask") && value->type.rank == 2 &&
+           OP_IN(OP_NUMBERS | OP_BIT(BOOL), value->type.dtype);
+}
+
+/* padding_bias reads its mask; of queries and keys it only takes the shape. */
+static int operands_of(const ir_node *node) {
+    return op_is(node, "gqac", "padding_bias") ? 1 : node->n_inputs;
+}
+
+/* ---- collecting ---------------------------------------------------------- */
+
+static bool may_be_constant(const ir_node *node, int operand) {
+    const gqac_tensor *t = pass_constant(node->inputs[operand].value);
+    const bool axes = operand == 1 && (op_is(node, "", "Unsqueeze") || op_is(node, "", "Squeeze"));
+    return t && (gqac_tensor_count(t) == 1 || axes);
+}
+
+static bool add(trial *t, ir_value *value) {
+    if (!value->def || !is_pointwise(value->def) || value->def->graph != t->s->graph)
+        return false;
+    if (value->def->mark & SEEN)
+        return true;
+    if (t->n == MOST)
+        return false;
+    value->def->mark |= SEEN;
+    t->nodes[t->n++] = value->def;
+    return true;
+}
+
+/* Everything between the mask and attention_mask; false when something else is in it. */
+static bool collect(trial *t, ir_value *mask) {
+    bool good = add(t, mask);
+    for (int i = 0; i < t->n && good; i++) {
+        const ir_node *node = t->nodes[i];
+        for (int k = 0; k < operands_of(node) && good; k++) {
+            ir_value *value = node->inputs[k].value;
+            good = !value || may_be_constant(node, k) || is_attention_mask(t->s, value) ||
+                   (!value->constant && add(t, value));
+        }
+    }
+    for (int i = 0; i < t->n; i++)
+        t->nodes[i]->mark &= ~(unsigned)SEEN;
+    return good;
+}
+
+/* ---- computing ----------------------------------------------------------- */
+
+static const gqac_tensor *ones(trial *t, gqac_dtype dtype) {
+    gqac_tensor *made = GQAC_ARENA_NEW(t->arena, gqac_tensor);
+    void *data = gqac_arena_alloc(t->arena, 16);
+    if (!made || !data)
+        return NULL;
+    memset(data, 0, 16);
+    *made = (gqac_tensor){.dtype = dtype, .rank = 2, .dims = {1, 1}, .data = data};
+    if (OP_IN(OP_FLOATS, dtype))
+        op_put_f32(made, 0, 1.0f);
+    else if (dtype == GQAC_F64)
+        *(double *)data = 1.0;
+    else
+        op_put_i64(made, 0, 1);
+    return made;
+}
+
+static const gqac_tensor *result_of(trial *t, const ir_value *value) {
+    if (!value)
+        return NULL;
+    if (value->constant)
+        return value->constant;
+    if (!value->def)
+        return ones(t, value->type.dtype);
+    for (int i = 0; i < t->n; i++)
+        if (t->nodes[i] == value->def)
+            return t->found[i];
+    return NULL;
+}
+
+/* Where the mask is one: nothing is added. */
+static bool pads_nothing(const gqac_tensor *mask, gqac_tensor *out) {
+    static const float zero = 0.0f;
+    *out = (gqac_tensor){.dtype = GQAC_F32, .rank = 4, .dims = {1, 1, 1, 1}};
+    out->data = (void *)(uintptr_t)&zero; /* read only */
+    return mask && mask->rank == 2 && mask->dtype == GQAC_I32 && op_get_i64(mask, 0) > 0;
+}
+
+static bool is_ready(trial *t, const ir_node *node) {
+    for (int k = 0; k < operands_of(node); k++)
+        if (node->inputs[k].value && !result_of(t, node->inputs[k].value))
+            return false;
+    return true;
+}
+
+/* One node on one element; false when it cannot be told. */
+static bool compute(trial *t, int i) {
+    ir_node *node = t->nodes[i];
+    const gqac_tensor *in[8];
+    gqac_tensor *out = GQAC_ARENA_ARRAY(t->arena, gqac_tensor, (size_t)node->n_outputs);
+    if (!out || node->n_inputs > 8 || node->n_outputs != 1)
+        return false;
+    t->found[i] = out;
+    if (op_is(node, "gqac", "padding_bias"))
+        return pads_nothing(result_of(t, node->inputs[0].value), out);
+    for (int k = 0; k < node->n_inputs; k++) {
+        in[k] = result_of(t, node->inputs[k].value);
+        if (node->inputs[k].value && !in[k])
+            return false;
+    }
+    gqac_diag unused = {0};
+    return op_eval(node, in, out, t->arena, &unused) == GQAC_OK && gqac_tensor_count(out) == 1;
+}
+
+/* A node is computed once its operands are: the list is short, so it is gone over again. */
+static bool compute_all(trial *t) {
+    for (int done = 0, before = -1; done < t->n;) {
+        if (done == before)
+            return false;
+        before = done;
+        for (int i = t->n - 1; i >= 0; i--) {
+            if (t->found[i] || !is_ready(t, t->nodes[i]))
+                continue;
+            if (!compute(t, i))
+                return false;
+            done++;
+        }
+    }
+    return true;
+}
+
+/* A mask of rank 4, [B,1,1,T]: of other ranks the batch would stand for heads or queries. */
+static bool hides_nothing(trial *t, ir_value *mask) {
+    if (mask->type.rank != 4 || !collect(t, mask) || !compute_all(t))
+        return false;
+    const gqac_tensor *last = result_of(t, mask);
+    if (last->rank != 4)
+        return false;
+    return last->dtype == GQAC_BOOL ? op_get_i64(last, 0) != 0
+                                    : OP_IN(OP_FLOATS, last->dtype) && op_get_f32(last, 0) == 0.0f;
+}
+
+/* ---- all masks ----------------------------------------------------------- */
+
+/* padding_bias by lengths [B]: how many keys there are is what a sequence knows itself.
+ * stateful_lengths has seen to it that they come from the attention mask. */
+static bool by_length(const ir_value *mask) {
+    if (!mask->def || !op_is(mask->def, "gqac", "padding_bias"))
+        return false;
+    const ir_value *lengths = ir_node_input(mask->def, 0), *q = ir_node_input(mask->def, 1);
+    return lengths && lengths->type.rank == 1 && q->type.rank == 4 && lengths->type.dims[0] &&
+           lengths->type.dims[0] == q->type.dims[0];
+}
+
+static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
+    gqac_diag *diag = s->context->diag;
+    pass_fail(attend, diag, GQAC_UNSUPPORTED,
+              "the mask or bias of attention says more than where attention_mask is zero");
+    gqac_diag_rule(diag, "in a sequence causality is an attribute (is_causal, unidirectional) and "
+                         "padding a function of the elements of attention_mask");
+    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
+    return GQAC_UNSUPPORTED;
+}
+
+gqac_status stateful_masks(stateful *s) {
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_status status = arena ? GQAC_OK : gqac_diag_oom(s->context->diag, "masks");
+    for (ir_node *node = s->graph->first; node && status == GQAC_OK; node = node->next) {
+        ir_value *mask = op_is(node, "gqac", "attend") ? ir_node_input(node, MASK) : NULL;
+        if (!mask)
+            continue;
+        trial t = {.s = s, .arena = arena};
+        if (!by_length(mask) && !hides_nothing(&t, mask)) {
+            status = fail_mask(s, node);
+            break;
+        }
+        ir_node_set_input(node, MASK, NULL);
+        s->context->changed++;
+    }
+    gqac_arena_free(arena);
+    return status;
+}

@@ -1,0 +1,339 @@
+"""Small decoders of the attention ops beside GroupQueryAttention, written node by node.
+
+Decoder(kind) makes a two-layer model: embedding, attention with a residual, a gate, logits. `kind`
+is one of KINDS; each puts another op, and another way to carry lengths and padding, around the
+same arithmetic. Inputs are input_ids, attention_mask and the pasts, as exporters have them.
+"""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+VOCABULARY, WIDTH, HEADS, KV_HEADS, LAYERS = 61, 32, 4, 2, 2
+SIZE = WIDTH // HEADS
+ROOM = 160  # rows of a buffer
+F, I32, I64 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64
+
+
+class Decoder:
+    """Collects nodes; model() gives the file."""
+
+    def __init__(self, kind, seed=3):
+        self.kind = kind
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.weights = [], []
+        self.inputs = [self.info("input_ids", I64, ["B", "S"]),
+                       self.info("attention_mask", I64, ["B", "T"])]
+        self.outputs = [self.info("logits", F, ["B", "S", VOCABULARY])]
+        for name, value in (("zero", [0]), ("one", [1]), ("two", [2]), ("axes", [1, 2]),
+                            ("scalar", 1)):
+            self.constant(name, np.array(value, np.int64))
+        x = self.node("Gather", self.weight("embed", VOCABULARY, WIDTH), "input_ids")
+        for layer in range(LAYERS):
+            y = getattr(self, kind)(layer, x)
+            x = self.node("Add", x, self.project(f"o{layer}", y, WIDTH, WIDTH))
+            gate = self.node("Sigmoid", self.project(f"g{layer}", x, WIDTH, WIDTH))
+            x = self.node("Add", x, self.node("Mul", gate, x))
+        self.node("MatMul", x, self.weight("head", WIDTH, VOCABULARY), out=["logits"])
+
+    # ---- pieces ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def info(name, dtype, shape):
+        """A graph input or output."""
+        return helper.make_tensor_value_info(name, dtype, shape)
+
+    def constant(self, name, value):
+        """An initialiser; gives its name."""
+        self.weights.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def weight(self, name, *shape):
+        """A random one."""
+        scale = 1.0 if len(shape) == 1 or shape[0] == VOCABULARY else 1.3 / shape[0] ** 0.5
+        return self.constant(name, (self.random.standard_normal(shape) * scale).astype(np.float32))
+
+    def node(self, op, *inputs, out=None, domain="", **attributes):
+        """A node; gives its first output."""
+        out = out or [f"node.{len(self.nodes)}"]
+        self.nodes.append(helper.make_node(op, list(inputs), out, domain=domain,
+                                           name=f"{op}_{len(self.nodes)}", **attributes))
+        return out[0]
+
+    def project(self, name, x, width, columns):
+        """x times a weight."""
+        return self.node("MatMul", x, self.weight(name, width, columns))
+
+    def qkv(self, layer, x, kv_heads):
+        """Projections q, k, v [B,S,heads*D]."""
+        return [self.project(f"{n}{layer}", x, WIDTH, h * SIZE)
+                for n, h in (("q", HEADS), ("k", kv_heads), ("v", kv_heads))]
+
+    def pair(self, layer, heads, rows=("P", "T"), presents=True):
+        """Pasts and presents of a layer: their names."""
+        names = [f"past_key_values.{layer}.{n}" for n in ("key", "value")]
+        for name in names:
+            self.inputs.append(self.info(name, F, ["B", heads, rows[0], SIZE]))
+        results = [f"present.{layer}.{n}" for n in ("key", "value")]
+        for name in results if presents else ():
+            self.outputs.append(self.info(name, F, ["B", heads, rows[1], SIZE]))
+        return names, results
+
+    def once(self, name, make):
+        """A value that all layers share."""
+        if not hasattr(self, name):
+            setattr(self, name, make())
+        return getattr(self, name)
+
+    def valid(self):
+        """Sum of the mask: rows that are valid after this call, i64 [B]."""
+        return self.once("_valid", lambda: self.node("ReduceSum", "attention_mask", "one",
+                                                     keepdims=0))
+
+    def chunk(self):
+        """S, i64 [1]."""
+        return self.once("_chunk", lambda: self.node("Shape", "input_ids", start=1, end=2))
+
+    def mask32(self):
+        """attention_mask as i32."""
+        return self.once("_mask32", lambda: self.node("Cast", "attention_mask", to=I32))
+
+    def additive(self):
+        """(1 - mask) * -10000 as [B,1,1,T]."""
+        def make():
+            x = self.node("Cast", "attention_mask", to=F)
+            x = self.node("Unsqueeze", x, "axes")
+            x = self.node("Sub", self.constant("f1", np.float32(1)), x)
+            return self.node("Mul", x, self.constant("low", np.float32(-10000)))
+        return self.once("_additive", make)
+
+    def triangle(self):
+        """0 or -10000 [B|1,1,S,T]: what a query may see, from shapes."""
+        def make():
+            total = self.node("Shape", "attention_mask", start=1, end=2)
+            first = self.node("Sub", total, self.chunk())
+            ends = [self.node("Squeeze", n) for n in (first, total)]
+            zero = self.constant("s0", np.int64(0))
+            rows = self.node("Unsqueeze", self.node("Range", *ends, "scalar"), "one")
+            columns = self.node("Unsqueeze", self.node("Range", zero, ends[1], "scalar"), "zero")
+            seen = self.node("LessOrEqual", columns, rows)
+            mask = self.node("Where", seen, self.constant("f0", np.float32(0)),
+                             self.constant("hide", np.float32(-10000)))
+            return self.node("Unsqueeze", mask, self.constant("front", np.array([0, 1])))
+        return self.once("_triangle", make)
+
+    # ---- kinds -----------------------------------------------------------------------------------
+
+    def attention(self, layer, x, mask="", **attributes):
+        """Attention-23 of 3-D inputs with a growing past."""
+        past, present = self.pair(layer, KV_HEADS)
+        return self.node("Attention", *self.qkv(layer, x, KV_HEADS), mask, *past,
+                         out=[f"y{layer}", *present], q_num_heads=HEADS, kv_num_heads=KV_HEADS,
+                         **{"is_causal": 1, **attributes})
+
+    def attention_capped(self, layer, x):
+        """The same with softcap, scale and a mask that only pads."""
+        return self.attention(layer, x, self.additive(), softcap=3.0, scale=0.6)
+
+    def attention_bool(self, layer, x):
+        """A bool mask that only pads."""
+        mask = self.once("_bool", lambda: self.node(
+            "Unsqueeze", self.node("Cast", "attention_mask", to=TensorProto.BOOL), "axes"))
+        return self.attention(layer, x, mask)
+
+    def attention_window(self, layer, x):
+        """A window of five keys and no is_causal."""
+        return self.attention(layer, x, is_causal=0, left_window_size=4, right_window_size=0)
+
+    def attention_4d(self, layer, x):
+        """4-D inputs."""
+        heads = []
+        for value, n in zip(self.qkv(layer, x, KV_HEADS), (HEADS, KV_HEADS, KV_HEADS)):
+            shape = self.once(f"_shape{n}", lambda n=n: self.constant(
+                f"shape{n}", np.array([0, 0, n, SIZE])))
+            heads.append(self.node("Transpose", self.node("Reshape", value, shape),
+                                   perm=[0, 2, 1, 3]))
+        past, present = self.pair(layer, KV_HEADS)
+        y = self.node("Attention", *heads, "", *past, out=[f"y{layer}", *present], is_causal=1)
+        flat = self.once("_flat", lambda: self.constant("flat", np.array([0, 0, WIDTH])))
+        return self.node("Reshape", self.node("Transpose", y, perm=[0, 2, 1, 3]), flat)
+
+    def attention_static(self, layer, x):
+        """TensorScatter into a buffer, and Attention-24 told how much of it is valid."""
+        past, present = self.pair(layer, KV_HEADS, (ROOM, ROOM))
+        shape = self.once("_kv", lambda: self.constant("kv", np.array([0, 0, KV_HEADS, SIZE])))
+        shape_q = self.once("_q", lambda: self.constant("qs", np.array([0, 0, HEADS, SIZE])))
+        q, *fresh = self.qkv(layer, x, KV_HEADS)
+        first = self.once("_first", lambda: self.node("Sub", self.valid(), self.chunk()))
+        for value, cache, result in zip(fresh, past, present):
+            rows = self.node("Transpose", self.node("Reshape", value, shape), perm=[0, 2, 1, 3])
+            self.node("TensorScatter", cache, rows, first, out=[result])
+        q = self.node("Transpose", self.node("Reshape", q, shape_q), perm=[0, 2, 1, 3])
+        y = self.node("Attention", q, *present, "", "", "", self.valid(), is_causal=1)
+        flat = self.once("_flat", lambda: self.constant("flat", np.array([0, 0, WIDTH])))
+        return self.node("Reshape", self.node("Transpose", y, perm=[0, 2, 1, 3]), flat)
+
+    def multi_head(self, layer, x, *rest, **attributes):
+        """com.microsoft.MultiHeadAttention with a growing past."""
+        past, present = self.pair(layer, HEADS)
+        bias = self.weight(f"b{layer}", 3 * WIDTH)
+        padding, addend = rest or ("", "")
+        return self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), bias, padding, addend,
+                         *past, out=[f"y{layer}", *present], domain="com.microsoft",
+                         num_heads=HEADS, **{"unidirectional": 1, **attributes})
+
+    def multi_head_padded(self, layer, x):
+        """With a padding mask of keys."""
+        return self.multi_head(layer, x, self.mask32(), "")
+
+    def multi_head_lengths(self, layer, x):
+        """With the number of keys as its padding mask."""
+        lengths = self.once("_lengths", lambda: self.node("Cast", self.valid(), to=I32))
+        return self.multi_head(layer, x, lengths, "")
+
+    def multi_head_biased(self, layer, x):
+        """With a padding mask, and a bias that only pads."""
+        return self.multi_head(layer, x, self.mask32(), self.additive())
+
+    def multi_head_buffer(self, layer, x):
+        """With a buffer and past_sequence_length."""
+        past, present = self.pair(layer, HEADS, (ROOM, ROOM))
+        first = self.once("_one", lambda: self.node("Cast", self.node(
+            "Sub", self.node("Shape", "attention_mask", start=1, end=2), self.chunk()), to=I32))
+        return self.node("MultiHeadAttention", *self.qkv(layer, x, HEADS), "", "", "", *past, first,
+                         out=[f"y{layer}", *present], domain="com.microsoft", num_heads=HEADS,
+                         unidirectional=1)
+
+    def masked_decoder(self, layer, x, share=0):
+        """com.microsoft.DecoderMaskedMultiHeadAttention."""
+        past, present = self.pair(layer, HEADS, (ROOM, ROOM) if share else ("P", "T"))
+        more = []
+        if share:
+            more.append(self.once("_one", lambda: self.node("Cast", self.node(
+                "Sub", self.node("Shape", "attention_mask", start=1, end=2), self.chunk()),
+                to=I32)))
+        return self.node("DecoderMaskedMultiHeadAttention", *self.qkv(layer, x, HEADS),
+                         self.mask32(), "", *past, *more, out=[f"y{layer}", *present],
+                         domain="com.microsoft", num_heads=HEADS, past_present_share_buffer=share)
+
+    def masked_decoder_buffer(self, layer, x):
+        """The same with a buffer."""
+        return self.masked_decoder(layer, x, 1)
+
+    def packed(self, layer, x, mask=""):
+        """com.microsoft.Attention: past of keys and values in one tensor."""
+        self.inputs.append(self.info(f"past_{layer}", F, [2, "B", HEADS, "P", SIZE]))
+        self.outputs.append(self.info(f"present_{layer}", F, [2, "B", HEADS, "T", SIZE]))
+        return self.node("Attention", x, self.weight(f"w{layer}", WIDTH, 3 * WIDTH),
+                         self.weight(f"b{layer}", 3 * WIDTH), mask, f"past_{layer}",
+                         out=[f"y{layer}", f"present_{layer}"], domain="com.microsoft",
+                         num_heads=HEADS, unidirectional=1)
+
+    def packed_padded(self, layer, x):
+        """With a padding mask of keys."""
+        return self.packed(layer, x, self.mask32())
+
+    # ---- what a sequence must refuse -------------------------------------------------------------
+
+    def mask_from_shapes(self, layer, x):
+        """Causality as a mask."""
+        return self.attention(layer, x, self.triangle(), is_causal=0)
+
+    def bias_from_shapes(self, layer, x):
+        """The same of com.microsoft."""
+        return self.multi_head(layer, x, "", self.triangle(), unidirectional=0)
+
+    def slopes(self, layer, x):
+        """A bias that grows with the key's place (ALiBi): [1,1,1,T], from the mask's length."""
+        def make():
+            total = self.node("Squeeze", self.node("Shape", "attention_mask", start=1, end=2))
+            places = self.node("Range", self.constant("s0", np.int64(0)), total, "scalar")
+            front = self.constant("front3", np.array([0, 1, 2]))
+            return self.node("Unsqueeze", self.node("Cast", places, to=F), front)
+        return self.attention(layer, x, self.once("_slopes", make))
+
+    def one_bias(self, layer, x):
+        """A mask that adds something where attention_mask is one."""
+        return self.attention(layer, x, self.node(
+            "Unsqueeze", self.node("Cast", "attention_mask", to=F), "axes"))
+
+    def no_past(self, layer, x):
+        """One layer keeps no keys."""
+        if layer == 0:
+            return self.attention(layer, x)
+        return self.node("Attention", *self.qkv(layer, x, KV_HEADS), q_num_heads=HEADS,
+                         kv_num_heads=KV_HEADS, is_causal=1)
+
+    def half_present(self, layer, x):
+        """The keys are not given back."""
+        y = self.attention(layer, x)
+        self.outputs = [o for o in self.outputs if o.name != f"present.{layer}.key"]
+        return y
+
+    def no_present(self, layer, x):
+        """Layer 1 gives nothing back."""
+        y = self.attention(layer, x)
+        self.outputs = [o for o in self.outputs if not o.name.startswith("present.1")]
+        return y
+
+    def shared_past(self, layer, x):
+        """Layer 1 reads the cache of layer 0 and has no new keys."""
+        if layer == 0:
+            return self.attention(layer, x)
+        q = self.qkv(layer, x, KV_HEADS)[0]
+        return self.node("Attention", q, "present.0.key", "present.0.value", q_num_heads=HEADS,
+                         is_causal=1)
+
+    def read_elsewhere(self, layer, x):
+        """The cache is data for another op too."""
+        y = self.attention(layer, x)
+        mean = self.node("ReduceMean", f"present.{layer}.key", self.constant(
+            f"rows{layer}", np.array([1, 2, 3])), keepdims=0)
+        return self.node("Add", y, self.node("Unsqueeze", mean, "axes"))
+
+    def circular(self, layer, x):
+        """A ring buffer."""
+        y = self.attention_static(layer, x)
+        for n in self.nodes:
+            if n.op_type == "TensorScatter" and not n.attribute:
+                n.attribute.append(helper.make_attribute("mode", "circular"))
+        return y
+
+    def lengths_of_ids(self, layer, x):
+        """The valid length is computed from the token ids."""
+        self.once("_valid", lambda: self.node("ReduceMax", "input_ids", "one", keepdims=0))
+        return self.attention_static(layer, x)
+
+    def queries_padded(self, layer, x):
+        """A padding mask [B,S,T]."""
+        mask = self.once("_3d", lambda: self.node("Cast", self.node(
+            "Expand", self.node("Unsqueeze", "attention_mask", "one"),
+            self.node("Concat", "one", self.chunk(), "one", axis=0)), to=I32))
+        return self.multi_head(layer, x, mask, "")
+
+    def model(self):
+        """The finished model."""
+        graph = helper.make_graph(self.nodes, self.kind, self.inputs, self.outputs, self.weights)
+        opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+    def save(self, path):
+        """Writes the file; gives the path."""
+        onnx.save(self.model(), path)
+        return path
+
+    def empty(self, ids):
+        """Feeds of a first call."""
+        feeds = {"input_ids": np.array([ids], np.int64),
+                 "attention_mask": np.ones((1, len(ids)), np.int64)}
+        for value in self.inputs[2:]:
+            shape = [d.dim_value or {"B": 1, "P": 0}[d.dim_param]
+                     for d in value.type.tensor_type.shape.dim]
+            feeds[value.name] = np.zeros(shape, np.float32)
+        return feeds
+
+
+KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
+         "attention_static", "multi_head", "multi_head_padded", "multi_head_lengths",
+         "multi_head_biased", "multi_head_buffer", "masked_decoder", "masked_decoder_buffer",
+         "packed", "packed_padded"]

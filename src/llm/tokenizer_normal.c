@@ -1,0 +1,203 @@
+/* Normalizers: what happens to a text before it is cut into words. A list of steps, each from one
+ * buffer to the other. Other normalizers than these are refused by name. */
+#include <string.h>
+
+#include "llm/tokenizer_impl.h"
+
+/* ---- reading ------------------------------------------------------------------- */
+
+typedef struct normal_reader {
+    gqac_arena *arena;
+    normalizer *out;
+} normal_reader;
+
+static gqac_status read_replace(const json_t *part, gqac_arena *arena, normal_step *step,
+                                gqac_diag *diag) {
+    GQAC_TRY(json_need_text(part, "content", &step->content, diag));
+    GQAC_TRY(span_keep(arena, &step->content, diag));
+    return json_need_pattern(part, arena, &step->find, &step->regex, diag);
+}
+
+static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag *diag) {
+    static const char *const types[] = {"NFC",   "NFD",     "NFKC",    "NFKD",
+                                        "Strip", "Replace", "Prepend", "Lowercase"};
+    enum { STRIP = 4, REPLACE, PREPEND, LOWERCASE };
+    normal_reader *reader = arg;
+    int kind;
+    GQAC_TRY(span_among(type, "normalizer", types, 8, &kind, diag));
+    if (reader->out->n == TOKENIZER_MAX_STEPS)
+        GQAC_FAIL(diag, GQAC_LIMIT, "there are more than %d normalizers", TOKENIZER_MAX_STEPS);
+    normal_step *step = &reader->out->steps[reader->out->n++];
+    *step = (normal_step){.kind = NORMAL_FORM, .left = true, .right = true};
+    switch (kind) {
+    case STRIP:
+        step->kind = NORMAL_STRIP;
+        GQAC_TRY(json_may_bool(part, "strip_left", &step->left, diag));
+        return json_may_bool(part, "strip_right", &step->right, diag);
+    case REPLACE:
+        step->kind = NORMAL_REPLACE;
+        return read_replace(part, reader->arena, step, diag);
+    case PREPEND:
+        step->kind = NORMAL_PREPEND;
+        GQAC_TRY(json_need_text(part, "prepend", &step->content, diag));
+        return span_keep(reader->arena, &step->content, diag);
+    case LOWERCASE:
+        step->kind = NORMAL_LOWER;
+        return GQAC_OK;
+    default:
+        step->form = kind == 0   ? UNICODE_NFC
+                     : kind == 1 ? UNICODE_NFD
+                     : kind == 2 ? UNICODE_NFKC
+                                 : UNICODE_NFKD;
+        return GQAC_OK;
+    }
+}
+
+gqac_status normalizer_read(const json_t *value, gqac_arena *arena, normalizer *out,
+                            gqac_diag *diag) {
+    normal_reader reader = {arena, out};
+    return json_each_part(value, "normalizer", "normalizers", read_step, &reader, diag);
+}
+
+void normalizer_free(normalizer *n) {
+    for (int i = 0; i < n->n; i++)
+        pattern_free(n->steps[i].regex);
+}
+
+/* ---- matches ---------------------------------------------------------------------- */
+
+bool match_next(const pattern *p, pattern_scratch *scratch, span text, match_state *state,
+                size_t *begin, size_t *end) {
+    while (state->at <= text.length &&
+           pattern_find(p, scratch, text.bytes, text.length, state->at, begin, end)) {
+        if (*begin == *end && state->any && state->last == *end) {
+            size_t bytes = gqac_utf8_char(text.bytes + state->at, text.length - state->at);
+            state->at += bytes ? bytes : 1;
+            continue;
+        }
+        state->at = state->last = *end;
+        state->any = true;
+        return true;
+    }
+    return false;
+}
+
+gqac_status text_check(const gqac_str *text, gqac_diag *diag) {
+    if (text->failed)
+        return gqac_diag_oom(diag, "a text");
+    if (text->length > TOKENIZER_MAX_TEXT)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the text has more than %d bytes", TOKENIZER_MAX_TEXT);
+    return GQAC_OK;
+}
+
+static gqac_status replace_literal(span find, span content, span text, gqac_str *out,
+                                   gqac_diag *diag) {
+    size_t done = 0;
+    const char *at;
+    while ((at = memmem(text.bytes + done, text.length - done, find.bytes, find.length)) != NULL) {
+        size_t begin = (size_t)(at - text.bytes);
+        gqac_str_append_n(out, text.bytes + done, begin - done);
+        gqac_str_append_n(out, content.bytes, content.length);
+        GQAC_TRY(text_check(out, diag));
+        done = begin + find.length;
+    }
+    gqac_str_append_n(out, text.bytes + done, text.length - done);
+    return text_check(out, diag);
+}
+
+static gqac_status replace_regex(const pattern *regex, span content, span text, gqac_str *out,
+                                 gqac_diag *diag) {
+    pattern_scratch *scratch = pattern_scratch_create(regex);
+    if (!scratch)
+        return gqac_diag_oom(diag, "a pattern");
+    gqac_status status = GQAC_OK;
+    match_state state = {0};
+    size_t done = 0, begin, end;
+    while (status == GQAC_OK && match_next(regex, scratch, text, &state, &begin, &end)) {
+        gqac_str_append_n(out, text.bytes + done, begin - done);
+        gqac_str_append_n(out, content.bytes, content.length);
+        status = text_check(out, diag);
+        done = end;
+    }
+    pattern_scratch_free(scratch);
+    gqac_str_append_n(out, text.bytes + done, text.length - done);
+    return status == GQAC_OK ? text_check(out, diag) : status;
+}
+
+gqac_status replace_all(span find, const pattern *regex, span content, span text, gqac_str *out,
+                        gqac_diag *diag) {
+    return regex ? replace_regex(regex, content, text, out, diag)
+                 : replace_literal(find, content, text, out, diag);
+}
+
+/* ---- steps -------------------------------------------------------------------------- */
+
+static bool is_ascii(span text) {
+    for (size_t i = 0; i < text.length; i++)
+        if ((unsigned char)text.bytes[i] >= 0x80)
+            return false;
+    return true;
+}
+
+static void strip(const normal_step *step, span text, gqac_str *out, bool *first) {
+    size_t begin = 0, end = text.length;
+    int32_t c;
+    while (step->left && begin < end) {
+        size_t bytes = unicode_read(text.bytes + begin, end - begin, &c);
+        if (!unicode_is_space(c))
+            break;
+        begin += bytes;
+    }
+    while (step->right && end > begin) {
+        size_t at = end - 1;
+        while (at > begin && ((unsigned char)text.bytes[at] & 0xc0) == 0x80)
+            at--;
+        unicode_read(text.bytes + at, end - at, &c);
+        if (!unicode_is_space(c))
+            break;
+        end = at;
+    }
+    *first = *first && begin == 0;
+    gqac_str_append_n(out, text.bytes + begin, end - begin);
+}
+
+static gqac_status run_step(const normal_step *step, span text, gqac_str *out, bool *first,
+                            gqac_diag *diag) {
+    switch (step->kind) {
+    case NORMAL_FORM:
+        if (!is_ascii(text))
+            return unicode_normalise(step->form, text.bytes, text.length, out, diag);
+        gqac_str_append_n(out, text.bytes, text.length);
+        return GQAC_OK;
+    case NORMAL_LOWER:
+        return unicode_lower(text.bytes, text.length, out, diag);
+    case NORMAL_STRIP:
+        strip(step, text, out, first);
+        return GQAC_OK;
+    case NORMAL_PREPEND:
+        if (text.length)
+            gqac_str_append_n(out, step->content.bytes, step->content.length);
+        gqac_str_append_n(out, text.bytes, text.length);
+        return GQAC_OK;
+    default:
+        return replace_all(step->find, step->regex, step->content, text, out, diag);
+    }
+}
+
+gqac_status normalizer_run(const normalizer *n, const char *text, size_t length,
+                           gqac_str buffers[2], bool *first, gqac_diag *diag) {
+    buffers[0].length = 0;
+    gqac_str_append_n(&buffers[0], text, length);
+    GQAC_TRY(text_check(&buffers[0], diag));
+    for (int i = 0; i < n->n; i++) {
+        buffers[1].length = 0;
+        span from = {buffers[0].text, buffers[0].length};
+        gqac_str_append_n(&buffers[1], "", 0); /* a step that gives nothing gives "" */
+        GQAC_TRY(run_step(&n->steps[i], from, &buffers[1], first, diag));
+        GQAC_TRY(text_check(&buffers[1], diag));
+        gqac_str swap = buffers[0];
+        buffers[0] = buffers[1];
+        buffers[1] = swap;
+    }
+    return GQAC_OK;
+}

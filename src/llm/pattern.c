@@ -142,7 +142,7 @@ static gqac_status emit_node(emitter *e, const node *x) {
 
 static gqac_status compile(const char *source, size_t length, charsets *sets, pattern *p,
                            gqac_diag *diag) {
-    node *root;
+    node *root = NULL;
     emitter e = {.diag = diag};
     GQAC_TRY(pattern_parse(source, length, sets, &root, diag));
     gqac_status status = emit_node(&e, root);

@@ -88,7 +88,7 @@ static bool add_shorthand(parser *p, charset *set, char c, bool *oom) {
         *oom = !charset_add_category(set, p->sets, UINT32_C(1) << 9 /* Nd */);
         break;
     case 'w':
-        *oom = !charset_add_words(set, p->sets);
+        *oom = !charset_add_words(set, p->sets, p->class_depth > 0);
         break;
     case 'h':
         charset_add(set, '0', '9');

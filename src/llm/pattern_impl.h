@@ -55,7 +55,9 @@ void charset_unite(charset *set, const charset *other);
 void charset_intersect(charset *set, const charset *other);
 void charset_negate(charset *set);
 void charset_add_spaces(charset *set);
-bool charset_add_words(charset *set, charsets *all); /* false: out of memory */
+/* \w; outside of brackets Oniguruma counts the numbers U+00B2, B3, B9, BC, BD and BE among them, in
+ * brackets it does not. false: out of memory. */
+bool charset_add_words(charset *set, charsets *all, bool in_class);
 bool charset_add_category(charset *set, charsets *all, uint32_t mask);
 /* Adds what differs from a member only in case. *longer: a member that is the same as several
  * characters in another case and that matters, or -1; it does not in a class that is `negated`

@@ -145,7 +145,7 @@ static gqac_status make_pair(parser *p, node_kind kind, node *a, node *b, node *
 
 /* '^': the beginning of the text, or behind a newline that is not its last character. */
 static gqac_status make_line_begin(parser *p, charset *set, node **out) {
-    node *begin, *newline, *more, *line;
+    node *begin = NULL, *newline = NULL, *more = NULL, *line = NULL;
     GQAC_TRY(make_node(p, NODE_BEHIND, set, true, false, &begin));
     charset_add(set, '\n', '\n');
     GQAC_TRY(make_node(p, NODE_BEHIND, set, false, false, &newline));
@@ -157,8 +157,8 @@ static gqac_status make_line_begin(parser *p, charset *set, node **out) {
 
 /* '\b': one side is a word's, the other is not; '\B': both are, or neither is. */
 static gqac_status make_word_edge(parser *p, charset *set, bool inside, node **out) {
-    node *behind[2], *ahead[2], *pair[2];
-    if (!charset_add_words(set, p->sets))
+    node *behind[2] = {0}, *ahead[2] = {0}, *pair[2] = {0};
+    if (!charset_add_words(set, p->sets, false))
         return gqac_diag_oom(p->diag, "an expression");
     for (int i = 0; i < 2; i++) {
         GQAC_TRY(make_node(p, NODE_BEHIND, set, i, false, &behind[i]));

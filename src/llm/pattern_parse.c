@@ -130,7 +130,7 @@ static gqac_status make_possessive(parser *p, node *repeat) {
 
 /* What an atomic group is without being one. */
 static gqac_status finish_atomic(parser *p, size_t offset, node **out) {
-    node *body;
+    node *body = NULL;
     GQAC_TRY(finish_group(p, offset, &body));
     *out = body;
     bool repeat = body->kind == NODE_REPEAT && body->child->kind == NODE_SET;
@@ -203,7 +203,7 @@ static gqac_status parse_group(parser *p, size_t offset, bool *repeatable, node 
     };
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
         if (pattern_accept(p, looks[i].text)) {
-            node *body;
+            node *body = NULL;
             *repeatable = false;
             GQAC_TRY(finish_group(p, offset, &body));
             return pattern_make_look(p, body, looks[i].kind, looks[i].negate, offset, out);
@@ -299,7 +299,7 @@ static gqac_status parse_repeats(parser *p, bool repeatable, node **x) {
             return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a repeat of nothing");
         if (n == MAX_STACKED)
             return pattern_refuse(p, GQAC_LIMIT, offset, "more than 8 repeats of one thing");
-        node *repeat;
+        node *repeat = NULL;
         p->n_tail = 0;
         GQAC_TRY(pattern_make(p, NODE_REPEAT, offset, &repeat));
         repeat->child = *x;

@@ -122,7 +122,8 @@ bool charset_add_category(charset *set, charsets *all, uint32_t mask) {
     return true;
 }
 
-bool charset_add_words(charset *set, charsets *all) {
+bool charset_add_words(charset *set, charsets *all, bool in_class) {
+    static const int32_t numbers[] = {0xb2, 0xb3, 0xb9, 0xbc, 0xbd, 0xbe};
     if (!find_runs(all))
         return false;
     /* within a run of one category only letters in circles and squares (So) differ */
@@ -135,6 +136,8 @@ bool charset_add_words(charset *set, charsets *all) {
             if (unicode_is_word(c))
                 charset_add(set, c, c);
     }
+    for (size_t i = 0; !in_class && i < sizeof numbers / sizeof *numbers; i++)
+        charset_add(set, numbers[i], numbers[i]);
     return true;
 }
 

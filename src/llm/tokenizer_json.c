@@ -82,7 +82,7 @@ gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *lit
     if (!json_is_object(value) || json_object_size(value) != 1)
         return wrong("pattern", "an object of one String or Regex", diag);
     if (json_object_get(value, "Regex")) {
-        span source;
+        span source = {0};
         GQAC_TRY(json_need_text(value, "Regex", &source, diag));
         *literal = (span){0};
         return pattern_create(source.bytes, source.length, regex, diag);

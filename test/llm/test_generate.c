@@ -296,6 +296,29 @@ static void test_sessions(void) {
     expect_turns("llama-int4-acc4", "basic", true);
 }
 
+/* An answer in one go, and in two calls of which the second gets the first part as its prompt: the
+ * draw knows where an id will be, not in which call. */
+static void test_continued(void) {
+    rig r = open_model("llama", 1);
+    const gqac_sampling sampling = lively(9);
+    int64_t list[MOST];
+    fill_ids(list, PROMPT, 1);
+    gqac_generation *whole = answer(&r, NULL, list, PROMPT, 12, 0, &sampling);
+    for (size_t cut = 1; cut < 12; cut += 5) {
+        gqac_generation *first = answer(&r, NULL, list, PROMPT, (int64_t)cut, 0, &sampling);
+        memcpy(list + PROMPT, first->ids, cut * sizeof *list);
+        gqac_generation *second =
+            answer(&r, "off", list, PROMPT + cut, 12 - (int64_t)cut, 0, &sampling);
+        CU_ASSERT_EQUAL_FATAL(second->n_ids, 12 - cut);
+        CU_ASSERT(!memcmp(whole->ids, first->ids, cut * sizeof *list));
+        CU_ASSERT(!memcmp(whole->ids + cut, second->ids, (12 - cut) * sizeof *list));
+        gqac_generation_free(first);
+        gqac_generation_free(second);
+    }
+    gqac_generation_free(whole);
+    close_rig(&r);
+}
+
 /* ---- LongRoPE ------------------------------------------------------------ */
 
 /* phi3 rotates with another table beyond 64 tokens. Whatever the session holds, an answer is that
@@ -370,6 +393,7 @@ static const unit_case cases[] = {
     {"chunks and threads", test_chunks_and_threads},
     {"three in one call = each alone", test_company},
     {"a session reuses and counts", test_sessions},
+    {"an answer in two calls", test_continued},
     {"the LongRoPE threshold", test_longrope},
     {"the position guard of decode", test_position_guard},
 };

@@ -2,14 +2,20 @@
  *
  *   tool_text pattern FILE     all matches of each expression in each text
  *   tool_text normal FORM FILE a text in a normal form: nfc, nfd, nfkc, nfkd, lower
+ *   tool_text tokens TOKENIZER FILE  texts to ids and ids to texts, with one tokenizer.json
  *
  * A file for `pattern` is a list of records: 'P' or 'T', a number of bytes in decimal, a newline,
  * the bytes, a newline. A text is matched by the last expression; a line of "begin:end" goes out
- * for each, "refused STATUS WHAT" for an expression that is refused. */
+ * for each, "refused STATUS WHAT" for an expression that is refused.
+ *
+ * A file for `tokens` has records of the same form: 'E' a text, 'S' a text with the post-processor;
+ * 'D' ids, 'K' ids without special tokens, 'V' the same through a stream. Out go a line of ids, or
+ * the number of bytes, a newline, the bytes and a newline; or the refusal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "llm/llm.h"
 
 static char *read_all(const char *path, size_t *length) {
@@ -105,11 +111,113 @@ static int run_normal(const char *form, const char *path) {
     return gqac_status_exit_code(status);
 }
 
+/* ---- tokens -------------------------------------------------------------- */
+
+static void refused(gqac_status status, const gqac_diag *diag) {
+    printf("refused %s %s\n", gqac_status_name(status), diag->what);
+}
+
+static void print_ids(const tokenizer *t, const char *text, size_t length, bool special) {
+    gqac_diag diag = {0};
+    int64_t *ids;
+    size_t n;
+    gqac_status status = tokenizer_encode(t, text, length, special, &ids, &n, &diag);
+    if (status != GQAC_OK) {
+        refused(status, &diag);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        printf("%s%lld", i ? " " : "", (long long)ids[i]);
+    putchar('\n');
+    gqac_free(ids);
+}
+
+static gqac_status stream(const tokenizer *t, const int64_t *ids, size_t n, gqac_str *out,
+                          gqac_diag *diag) {
+    tokenizer_stream *s;
+    const char *piece;
+    size_t length;
+    gqac_status status = tokenizer_stream_create(t, &s, diag);
+    for (size_t i = 0; i <= n && status == GQAC_OK; i++) {
+        status = i < n ? tokenizer_stream_push(s, ids[i], &piece, &length, diag)
+                       : tokenizer_stream_finish(s, &piece, &length, diag);
+        for (size_t k = 0; status == GQAC_OK && k < length;) {
+            size_t bytes = gqac_utf8_char(piece + k, length - k);
+            if (!bytes) /* half a character */
+                status = gqac_diag_set(diag, GQAC_INTERNAL, "piece %zu is not UTF-8", i);
+            k += bytes;
+        }
+        if (status == GQAC_OK)
+            gqac_str_append_n(out, piece, length);
+    }
+    tokenizer_stream_free(s);
+    return status;
+}
+
+static void print_text(const tokenizer *t, char kind, const char *text, size_t length) {
+    gqac_diag diag = {0};
+    int64_t *ids = malloc((length + 1) * sizeof *ids);
+    size_t n = 0;
+    gqac_str out = {0};
+    gqac_status status;
+    if (!ids)
+        return;
+    for (char *at = (char *)text, *next; at < text + length; at = next, n++) {
+        ids[n] = strtoll(at, &next, 10);
+        if (next == at)
+            break;
+    }
+    if (kind == 'V')
+        status = stream(t, ids, n, &out, &diag);
+    else
+        status = tokenizer_decode(t, ids, n, kind == 'K', &out.text, &out.length, &diag);
+    free(ids);
+    if (status == GQAC_OK) {
+        printf("%zu\n", out.length);
+        fwrite(out.text, out.length ? 1 : 0, out.length, stdout);
+        putchar('\n');
+    } else {
+        refused(status, &diag);
+    }
+    gqac_str_free(&out);
+}
+
+static int run_tokens(const char *json_path, const char *path) {
+    size_t bytes, length, n;
+    gqac_diag diag = {0};
+    tokenizer *t = NULL;
+    char *json = read_all(json_path, &bytes), *all = read_all(path, &length), *at = all;
+    if (!json || !all)
+        return 5;
+    gqac_status status = tokenizer_create(json, bytes, &t, &diag);
+    free(json);
+    if (status != GQAC_OK) {
+        refused(status, &diag);
+        fprintf(stderr, "%s\n%s\n%s\n", diag.where, diag.rule, diag.hint);
+    }
+    while (t && at < all + length) {
+        char kind = *at;
+        n = strtoul(at + 1, &at, 10);
+        if (*at++ != '\n' || n > (size_t)(all + length - at))
+            return 2;
+        if (kind == 'E' || kind == 'S')
+            print_ids(t, at, n, kind == 'S');
+        else
+            print_text(t, kind, at, n);
+        at += n + 1;
+    }
+    tokenizer_free(t);
+    free(all);
+    return gqac_status_exit_code(status);
+}
+
 int main(int argc, char **argv) {
     if (argc == 3 && !strcmp(argv[1], "pattern"))
         return run_patterns(argv[2]);
     if (argc == 4 && !strcmp(argv[1], "normal"))
         return run_normal(argv[2], argv[3]);
-    fputs("usage: tool_text pattern FILE | normal FORM FILE\n", stderr);
+    if (argc == 4 && !strcmp(argv[1], "tokens"))
+        return run_tokens(argv[2], argv[3]);
+    fputs("usage: tool_text pattern FILE | normal FORM FILE | tokens TOKENIZER FILE\n", stderr);
     return 2;
 }

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""The tokenizer against PyPI's `tokenizers`: the same ids, the same text, for the styles of
+test/tokenizers, on strings made to be awkward. Each string and each list of ids is a case.
+
+    python test/python/test_tokenizer.py          prints `N passed, N failed`
+
+GQAC_TEXT_TOOL names the program (test/llm/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
+strings.
+"""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FILES = sorted((ROOT / "test" / "tokenizers").glob("*/tokenizer.json"))
+TOOL = os.environ.get("GQAC_TEXT_TOOL", str(ROOT / "build" / "release" / "test" / "tool_text"))
+FULL = os.environ.get("GQAC_TEST_FULL") == "1"
+SLOW = 10 if os.environ.get("GQAC_SANITIZED") == "1" else 1
+STRINGS = 20_000 if FULL else 2_400  # of each style; nine styles
+SHOWN = 5  # differences printed for each style
+BYTE_LEVEL = ("llama3", "o200k")  # whose decode(encode(x)) is x
+WHOLE = 1 << 20
+
+WORDS = ("the", "She'll", "it's", "I'D", "naïve", "Zug", "Straße", "word", "haus", "Über", "Поезд",
+         "火车早上", "電車は朝", "기차는", "القطار", "הרכבת", "รถไฟ", "ट्रेन", "İstanbul", "ΣΑΣ", "ﬁne",
+         "½", "²³", "Ⅷ", "١٢٣", "12", "3456789", "0x1F", "_a_b", "camelCase", "HTTPServer", "don’t",
+         "ſ's", "'LL", "K", "th", "aether", "[UNK]", "<0x41>", "<unk>", "▁", "▁▁", "_", "…", "—")
+EMOJI = ("😀", "👍🏽", "👨‍👩‍👧", "🇩🇪", "☝️", "1️⃣", "🏴‍☠️", "\u200d", "\ufe0f", "🌙")
+MARKS = ("e\u0301", "é", "A\u030a", "Å", "Å", "q\u0323\u0307", "\u0307\u0323q", "각", "각",
+         "ऩ", "ऩ", "\u0344", "שּׁ", "\u0301", "ế", "ế")
+SPACES = (" ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", "\r", "\v", "\f", "\u00a0", "\u2003", "\u3000",
+          "\u2028", "\u0085", " \n", "\n ", "\u200b", "\ufeff", "    ")
+CONTROL = tuple(chr(c) for c in (*range(32), 0x7f, 0x80, 0x9f, 0xad, 0xffff, 0x10ffff, 0xe000))
+CODE = ("def f(x):\n    return x", "for (int i = 0; i < n; i++) {", "\t\tif (a) b();", "# ---", "//",
+        "x += 1;", "{\"k\": [1, 2]}", "=>", "!=", "...", "</div>", "a[i][j]", "\\n", "\"\"\"", "/*", "$x",
+        "@param", "100%", "C:\\dir\\", "https://example.org/a?b=c&d=1#e")
+
+
+def pieces_of(tokenizer):
+    """Contents of the added tokens, and things that nearly are ones."""
+    added = [t.content for t in tokenizer.get_added_tokens_decoder().values()]
+    near = [w[:-1] for w in added] + [w[1:] for w in added] + [w.upper() for w in added]
+    return added, [w for w in near if w]
+
+
+def any_char(rng):
+    """A random character; planes and blocks that exist are likelier."""
+    kind = rng.random()
+    if kind < 0.4:
+        return chr(rng.randrange(0x20, 0x250))
+    if kind < 0.8:
+        return chr(rng.randrange(0x250, 0x3100))
+    while True:
+        c = rng.randrange(0x3100, 0x110000 if kind < 0.9 else 0x20000)
+        if not 0xd800 <= c < 0xe000:
+            return chr(c)
+
+
+def make_string(rng, added, near):
+    """One awkward string."""
+    kind = rng.randrange(9)
+    n = rng.randrange(1, 14)
+    if kind == 0:
+        return "".join(any_char(rng) for _ in range(n))
+    if kind == 1:
+        return rng.choice((*WORDS, *SPACES, *EMOJI, "a", "ab", "0", "!", "é")) * rng.randrange(1, 90)
+    if kind == 2:
+        return "".join(rng.choice(SPACES) for _ in range(n)) + rng.choice(("", "a", "."))
+    if kind == 3:
+        return rng.choice(("\n", " ", "")).join(rng.choice(CODE) for _ in range(n))
+    if kind == 4:
+        return "".join(rng.choice((*added, *near, *SPACES, *WORDS)) for _ in range(n))
+    if kind == 5:
+        return "".join(rng.choice((*MARKS, *EMOJI, *WORDS)) for _ in range(n))
+    if kind == 6:
+        return "".join(rng.choice((*CONTROL, *WORDS, *SPACES)) for _ in range(n))
+    if kind == 7:
+        return " ".join(rng.choice(WORDS) for _ in range(n))
+    every = (*WORDS, *EMOJI, *MARKS, *SPACES, *CONTROL, *CODE, *added, *near)
+    return "".join(rng.choice(every) for _ in range(n))
+
+
+def unassigned(text):
+    """Characters whose category the two libraries' Unicode versions may not agree on."""
+    return any(unicodedata.category(c) == "Cn" and ord(c) not in (0xffff, 0x10ffff) for c in text)
+
+
+def make_ids(rng, known, low):
+    """Random ids; some lists mostly of the lowest, among which are the byte tokens."""
+    pool = rng.choice((known, low, known + low * 4))
+    return [rng.choice(pool) for _ in range(rng.randrange(0, 20))]
+
+
+# ---- the tool ------------------------------------------------------------------------------------
+
+def run_tool(path, records, seconds=120):
+    """Answers to [(kind, bytes)]: bytes of a text, a list of ids, or 'refused ...'."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "records"
+        file.write_bytes(b"".join(kind.encode() + b"%d\n" % len(data) + data + b"\n"
+                                  for kind, data in records))
+        done = subprocess.run([TOOL, "tokens", str(path), str(file)], stdout=subprocess.PIPE,
+                              timeout=seconds * SLOW, check=False)
+    return parse_answers(done.stdout, [kind for kind, _ in records])
+
+
+def parse_answers(out, kinds):
+    """Splits the output of `tool_text tokens`."""
+    answers, at = [], 0
+    for kind in kinds:
+        end = out.find(b"\n", at)
+        if end < 0:
+            break
+        line = out[at:end]
+        at = end + 1
+        if line.startswith(b"refused"):
+            answers.append(line.decode("utf-8", "replace"))
+        elif kind in "ES":
+            answers.append([int(word) for word in line.split()])
+        else:
+            answers.append(out[at:at + int(line)])
+            at += int(line) + 1
+    return answers
+
+
+def ids_record(kind, ids):
+    """A record with ids."""
+    return kind, " ".join(map(str, ids)).encode()
+
+
+class Score:
+    """Counts cases and prints the first differences of each kind."""
+
+    def __init__(self):
+        self.passed = self.failed = 0
+
+    def compare(self, label, got, expected, sources):
+        """got[i] == expected[i] for each i."""
+        shown = 0
+        if len(got) != len(expected):
+            print(f"{label}: {len(got)} answers, {len(expected)} expected")
+        for i, want in enumerate(expected):
+            have = got[i] if i < len(got) else "no answer"
+            if have == want:
+                self.passed += 1
+                continue
+            self.failed += 1
+            shown += 1
+            if shown <= SHOWN:
+                print(f"{label}: {sources[i]!r}\n  got      {have!r}\n  expected {want!r}")
+        if shown > SHOWN:
+            print(f"{label}: {shown - SHOWN} more")
+
+    def check(self, ok, text):
+        """One case."""
+        self.passed += bool(ok)
+        self.failed += not ok
+        if not ok:
+            print(text)
+
+
+# ---- cases ---------------------------------------------------------------------------------------
+
+def check_strings(score, path, rng):
+    """Ids with and without the post-processor, and texts back."""
+    style, oracle = path.parent.name, Tokenizer.from_file(str(path))
+    added, near = pieces_of(oracle)
+    texts = [t for t in (make_string(rng, added, near) for _ in range(STRINGS))
+             if not unassigned(t)] + ["", *added, *near, *WORDS, *SPACES, *CONTROL, *CODE]
+    plain = [e.ids for e in oracle.encode_batch(texts, add_special_tokens=False)]
+    whole = [e.ids for e in oracle.encode_batch(texts[:200], add_special_tokens=True)]
+    records = [("E", t.encode()) for t in texts] + [("S", t.encode()) for t in texts[:200]]
+    answers = run_tool(path, records)
+    score.compare(f"{style} encode", answers[:len(texts)], plain, texts)
+    score.compare(f"{style} post-processor", answers[len(texts):], whole, texts)
+    if style in BYTE_LEVEL:
+        back = run_tool(path, [ids_record("D", ids) for ids in plain])
+        score.compare(f"{style} round trip", back, [t.encode() for t in texts], texts)
+    return oracle
+
+
+def check_ids(score, path, oracle, rng):
+    """Random ids: text, text without special tokens, and streamed text."""
+    style = path.parent.name
+    known = sorted(oracle.get_vocab().values())
+    low = [i for i in known if i < 300]
+    lists = [[], *([i] for i in known), *(make_ids(rng, known, low) for _ in range(STRINGS))]
+    for kind, skip in (("D", False), ("K", True), ("V", True)):
+        expected = [t.encode() for t in oracle.decode_batch(lists, skip_special_tokens=skip)]
+        answers = run_tool(path, [ids_record(kind, ids) for ids in lists])
+        score.compare(f"{style} decode {kind}", answers, expected, lists)
+
+
+def check_refused(score, path):
+    """What is no text and no id."""
+    bad = {b"\xff": 0, b"ab\xc3": 2, b"a\xc0\x80": 1, b"\xed\xa0\x80": 0, b"ok \xf4\x90\x80\x80": 3,
+           "é".encode() + b"\x80": 2}
+    answers = run_tool(path, [("E", b) for b in bad] +
+                       [("D", b"99999999"), ("D", b"-1"), ("V", b"5 99999999"), ("E", b"ok")])
+    for (text, offset), answer in zip(bad.items(), answers):
+        score.check("INVALID_INPUT" in answer and answer.endswith(f"offset {offset}"),
+                    f"{path.parent.name}: {text!r} gives {answer}")
+    for answer in answers[len(bad):-1]:
+        score.check("OUT_OF_RANGE" in answer, f"{path.parent.name}: {answer}")
+    score.check(isinstance(answers[-1], list), "a good text after bad ones")
+
+
+def seconds_for(path, text):
+    """Processor time of the tool for one text, and its ids."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    answer = run_tool(path, [("E", text)])[0]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, answer
+
+
+def check_linear(score, path):
+    """One character, 256 Ki and 1 Mi times: no more than about four times as long."""
+    oracle = Tokenizer.from_file(str(path))
+    for unit in ("a", " ", "é", "\n", "<"):
+        small, _ = seconds_for(path, (unit * (WHOLE // 4)).encode())
+        large, ids = seconds_for(path, (unit * WHOLE).encode())
+        score.check(large < 10 * SLOW and large < 12 * small + 2 * SLOW,
+                    f"{path.parent.name}: {unit!r} takes {small:.2f} s, then {large:.2f} s")
+        if unit == "a":
+            expected = oracle.encode(unit * 20_000, add_special_tokens=False).ids
+            some = run_tool(path, [("E", (unit * 20_000).encode())])[0]
+            score.check(some == expected, f"{path.parent.name}: 20,000 times {unit!r}")
+        score.check(bool(ids) == bool(oracle.encode(unit * 9, add_special_tokens=False).ids),
+                    f"{path.parent.name}: {unit!r} gives {len(ids)} ids")
+
+
+def check_speed(score):
+    """Ordinary text, and a large vocabulary, in reasonable time."""
+    path = ROOT / "test" / "tokenizers" / "llama3" / "tokenizer.json"
+    text = ("The model keeps 128 rows of every token, and it's fast: for (i = 0; i < n; i++)\n"
+            * 26_000).encode()
+    taken, _ = seconds_for(path, text)
+    print(f"encode: {len(text) / taken / 1e6:.1f} MB/s of processor time, start and printing included")
+    score.check(taken < 8 * SLOW, f"{len(text)} bytes take {taken:.1f} s")
+    state = json.loads(path.read_text())
+    state["model"]["vocab"], state["model"]["merges"] = big_vocabulary(128_000)
+    state["added_tokens"], state["post_processor"] = [], None
+    with tempfile.TemporaryDirectory() as folder:
+        big = Path(folder) / "tokenizer.json"
+        big.write_text(json.dumps(state, ensure_ascii=False))
+        taken, ids = seconds_for(big, b"abcabc")
+        print(f"create: {big.stat().st_size / 1e6:.1f} MB of JSON in {taken:.2f} s")
+        score.check(taken < 4 * SLOW, f"a vocabulary of 128,000 takes {taken:.1f} s")
+        score.check(ids == Tokenizer.from_file(str(big)).encode("abcabc").ids, "its ids")
+
+
+def big_vocabulary(n):
+    """n tokens and the merges that make them, each from an earlier one and a letter."""
+    letters = [chr(c) for c in range(0x61, 0x7b)]
+    vocab, merges, front = {c: i for i, c in enumerate(letters)}, [], list(letters)
+    while len(vocab) < n:
+        grown = []
+        for word in front:
+            for c in letters:
+                if len(vocab) < n and len(word) < 60:
+                    vocab[word + c] = len(vocab)
+                    merges.append([word, c])
+                    grown.append(word + c)
+        front = grown
+    return vocab, merges
+
+
+def main():
+    """Every style, then time."""
+    if not Path(TOOL).exists():
+        print(f"no {TOOL}: build tool_text, or set GQAC_TEXT_TOOL")
+        print("0 passed, 1 failed")
+        return 1
+    score, rng = Score(), random.Random(20261121)
+    chosen = [f for f in FILES if not sys.argv[1:] or f.parent.name in sys.argv[1:]]
+    score.check(len(chosen) >= 6 or sys.argv[1:], "test/tokenizers is not complete")
+    for path in chosen:
+        oracle = check_strings(score, path, rng)
+        check_ids(score, path, oracle, rng)
+        check_refused(score, path)
+        check_linear(score, path)
+    check_speed(score)
+    print(f"{score.passed} passed, {score.failed} failed")
+    return 1 if score.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

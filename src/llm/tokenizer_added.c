@@ -54,6 +54,8 @@ static gqac_status sought(tokenizer *t, const added_token *token, span *out, gqa
                                    "the normalizer leaves nothing of '%s'", token->text.bytes);
         else
             status = span_keep(t->arena, out, diag);
+        if (status == GQAC_OK) /* the decoder undoes what the normalizer did */
+            status = words_show(&t->bpe.words, token->id, *out, diag);
     }
     gqac_str_free(&buffers[0]);
     gqac_str_free(&buffers[1]);
@@ -143,12 +145,12 @@ static bool word_around(span text, size_t begin, size_t end) {
     if (begin > 0) {
         size_t at = before(text.bytes, begin);
         unicode_read(text.bytes + at, begin - at, &c);
-        if (unicode_is_word(c))
+        if (in_word(c))
             return true;
     }
     if (end < text.length) {
         unicode_read(text.bytes + end, text.length - end, &c);
-        return unicode_is_word(c);
+        return in_word(c);
     }
     return false;
 }

@@ -356,7 +356,7 @@ static gqac_status push_id(tokenizer_stream *s, int64_t id, bool skip_special, g
     }
     if (skip_special && w->tokens[id].flags & TOKEN_SPECIAL)
         return GQAC_OK;
-    span text = words_text(w, id);
+    span text = words_shown(w, id);
     s->diag = diag;
     GQAC_TRY(push(s, 0, text.bytes, text.length));
     return end(s, 0);

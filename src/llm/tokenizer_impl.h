@@ -76,7 +76,8 @@ static inline uint64_t map64_get(const map64 *m, uint64_t key) {
 /* Texts to ids. */
 enum { TOKEN_EXISTS = 1, TOKEN_ADDED = 2, TOKEN_SPECIAL = 4 };
 typedef struct token {
-    uint32_t offset, length; /* in bytes */
+    uint32_t offset, length;             /* in bytes */
+    uint32_t shown_offset, shown_length; /* what it decodes from */
     uint32_t flags;
 } token;
 typedef struct words {
@@ -92,9 +93,14 @@ gqac_status words_reserve(words *w, size_t n, gqac_diag *diag);
 /* Gives id its text. `find` makes it known to words_find. INVALID_MODEL when id has another text,
  * or the text another id. */
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag);
+/* The id decodes from another text than its own. */
+gqac_status words_show(words *w, int64_t id, span text, gqac_diag *diag);
 int64_t words_find(const words *w, const char *text, size_t length); /* -1: none */
 static inline span words_text(const words *w, int64_t id) {
     return (span){w->bytes.text + w->tokens[id].offset, w->tokens[id].length};
+}
+static inline span words_shown(const words *w, int64_t id) {
+    return (span){w->bytes.text + w->tokens[id].shown_offset, w->tokens[id].shown_length};
 }
 
 /* ---- bpe.c -------------------------------------------------------------------- */
@@ -249,6 +255,10 @@ void split_scratch_free(split_scratch *s);
 /* The words of a text: s->a. */
 gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, bool first,
                          gqac_diag *diag);
+/* \w of whole words: as in expressions, and the joiners. */
+static inline bool in_word(int32_t c) {
+    return unicode_is_word(c) || c == 0x200c || c == 0x200d;
+}
 /* The character of ByteLevel for each byte, and back (-1: none). */
 int32_t byte_level_char(unsigned byte);
 int byte_level_byte(int32_t codepoint);

@@ -168,6 +168,20 @@ static gqac_status room_for(words *w, int64_t id, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+static gqac_status keep_text(words *w, span text, uint32_t *offset, gqac_diag *diag) {
+    if (w->bytes.length + text.length > TOKENIZER_MAX_TEXT)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the vocabulary has more than %d bytes", TOKENIZER_MAX_TEXT);
+    *offset = (uint32_t)w->bytes.length;
+    gqac_str_append_n(&w->bytes, text.bytes, text.length);
+    return w->bytes.failed ? gqac_diag_oom(diag, "a vocabulary") : GQAC_OK;
+}
+
+gqac_status words_show(words *w, int64_t id, span text, gqac_diag *diag) {
+    GQAC_TRY(keep_text(w, text, &w->tokens[id].shown_offset, diag));
+    w->tokens[id].shown_length = (uint32_t)text.length;
+    return GQAC_OK;
+}
+
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag) {
     GQAC_TRY(room_for(w, id, diag));
     token *token = w->tokens + id;
@@ -181,12 +195,10 @@ gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *dia
         gqac_diag_rule(diag, "each id belongs to one token");
         return GQAC_INVALID_MODEL;
     }
-    if (w->bytes.length + text.length > TOKENIZER_MAX_TEXT)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the vocabulary has more than %d bytes", TOKENIZER_MAX_TEXT);
-    *token = (struct token){(uint32_t)w->bytes.length, (uint32_t)text.length, TOKEN_EXISTS};
-    gqac_str_append_n(&w->bytes, text.bytes, text.length);
-    if (w->bytes.failed)
-        return gqac_diag_oom(diag, "a vocabulary");
+    uint32_t offset;
+    GQAC_TRY(keep_text(w, text, &offset, diag));
+    uint32_t length = (uint32_t)text.length;
+    *token = (struct token){offset, length, offset, length, TOKEN_EXISTS};
     if (!find)
         return GQAC_OK;
     GQAC_TRY(words_reserve(w, w->n + 1, diag));

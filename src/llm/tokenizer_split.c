@@ -138,7 +138,7 @@ static bool next_word(span text, size_t at, size_t *begin, size_t *end) {
     for (*begin = *end = at; *end < text.length;) {
         int32_t c;
         size_t bytes = unicode_read(text.bytes + *end, text.length - *end, &c);
-        int here = unicode_is_word(c) ? 1 : unicode_is_space(c) ? 0 : 2;
+        int here = in_word(c) ? 1 : unicode_is_space(c) ? 0 : 2;
         if (kind && here != kind)
             return true;
         if (!kind && !here)

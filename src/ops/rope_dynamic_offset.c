@@ -1,0 +1,92 @@
+/* y [R,H*D] = rotary embedding of x [R,H*D] by tables cos, sin [M,D'/2], D' <= D, head by head: row
+ * r has the position offset + r. offset is an integer of one element that is known when the graph
+ * runs, so that one graph serves every step. Becomes rotary. */
+#include "ops/attention.h"
+
+enum { X, COS, SIN, OFFSET };
+
+static const ir_attr_spec attrs[] = {
+    {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head, even"},
+    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "pairs are neighbours (1) or half a head apart (0)"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t size = ir_attr_int(node, "head_size"), near = ir_attr_int(node, "interleaved");
+    if (size < 2 || size > INT32_MAX || size % 2 != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "head_size = %lld: a positive even number",
+                (long long)size);
+    if (near != 0 && near != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "interleaved = %lld: 0 or 1", (long long)near);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    int64_t width, half, size = ir_attr_int(node, "head_size");
+    for (int i = X; i <= SIN; i++) {
+        GQAC_TRY(attention_want_rank(node, i, 2, diag));
+        GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
+    }
+    GQAC_TRY(op_check_dtype(node, OFFSET, OP_INDICES | OP_BIT(U32), diag));
+    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && width % size != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
+                (long long)width, (long long)size);
+    if (ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > size / 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "tables %lld wide for heads of %lld",
+                (long long)half, (long long)size);
+    const ir_dim *dims[2] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1)};
+    return op_set_type(node, 0, op_in_type(node, X).dtype, 2, dims, diag);
+}
+
+/* An integer of one element as i64 [1]: the start of rotary's positions. */
+static ir_value *start(ir_builder *b, ir_value *x) {
+    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", GQAC_I64);
+    ir_value *in[2] = {ir_build_result(b, cast, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
+    return op_build1(b, "", "Reshape", 2, in);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    int64_t width, size = ir_attr_int(node, "head_size");
+    (void)options;
+    if (!ir_dim_is_const(op_in_dim(node, X, 1), &width)) {
+        if (b->status == GQAC_OK)
+            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                                "the number of columns of x is not constant");
+        return;
+    }
+    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
+    ir_value *x = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){ir_node_input(node, X), axis});
+    ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
+    if (split)
+        ir_attr_set_int(split, "q", width / size);
+    ir_value *in[6] = {ir_build_result(b, split, 0),
+                       ir_node_input(node, COS),
+                       ir_node_input(node, SIN),
+                       NULL,
+                       NULL,
+                       start(b, ir_node_input(node, OFFSET))};
+    ir_node *turn = op_build(b, "gqac", "rotary", 6, in, 1);
+    if (turn)
+        ir_attr_set_int(turn, "interleaved", ir_attr_int(node, "interleaved"));
+    ir_value *turned = ir_build_result(b, turn, 0);
+    ir_value *flat = op_build1(b, "gqac", "merge_heads", 1, &turned);
+    results[0] = op_build1(b, "", "Squeeze", 2, (ir_value *[]){flat, axis});
+}
+
+const gqac_op gqac_op_rope_dynamic_offset = {
+    .schema = {.name = "rope_dynamic_offset",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "x cos sin offset",
+               .outputs = "y",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_STATE,
+               .doc = "rotary embedding of x [R,H*D]: row r has the position offset + r"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

@@ -2,7 +2,8 @@
  * sharing nothing with the library. Rows of batch row b: p = past[b] cached ones, n = fresh[b] new
  * ones; query s (s < n) stands at position p + s and sees the keys max(0, p + s + 1 - window) ...
  * p + s, or all keys below p + n without causality. Pad rows (s >= n) give zeros and write nothing.
- * With shared keys the past holds the rows of the new tokens already. */
+ * With shared keys the past holds the rows of the new tokens already. A quantised cache holds codes
+ * (here one a number, past and present alike); a query reads code * scale, of new rows too. */
 #ifndef GQA_CORE_H
 #define GQA_CORE_H
 
@@ -20,6 +21,8 @@ typedef struct gqa_case {
     int shared;                            /* 1: no new keys and values, k and v are not read */
     int bias_batch, bias_heads, total;     /* dims of the bias; columns of bias and qk */
     int qk_stage;                          /* qk shows 1: scores, 2: probabilities */
+    int bits;                              /* of a code, 8 or 4; 0: the cache holds values */
+    const double *k_scale, *v_scale;       /* [Hkv,D], when there are codes */
     double scale, softcap, epsilon;
     const int *past, *fresh;       /* [B] */
     const double *q;               /* [B,S,Hq,D] */
@@ -34,6 +37,7 @@ typedef struct gqa_case {
     double *y;                     /* [B,S,Hq,D] */
     double *present_k, *present_v; /* [B,Hkv,C,D] */
     double *qk;                    /* [B,Hq,S,total], NULL: not wanted */
+    double *uncoded_k;             /* key / scale before it is rounded, as present_k; likewise */
 } gqa_case;
 
 static double gqa_stored(const gqa_case *c, double x) {
@@ -65,6 +69,20 @@ static int gqa_position(const gqa_case *c, int b, int s) {
     return c->positions ? (int)c->positions[b * c->chunk + s] : c->past[b] + s;
 }
 
+/* Largest code for what is not a number; scale 0 stands for 1. */
+static double gqa_code(const gqa_case *c, double x, double scale) {
+    float most = c->bits == 8 ? 127 : 7, unit = scale == 0 ? 1 : (float)scale;
+    float inverse = 1.0f / unit, y = (float)x * inverse;
+    if (y != y || y > most)
+        return most;
+    return y < -most - 1 ? -most - 1 : rintf(y);
+}
+
+/* What a query reads of channel d of a row of head g. */
+static double gqa_read(const gqa_case *c, const double *scale, int g, const double *row, int d) {
+    return c->bits ? (float)row[d] * (float)scale[g * c->size + d] : row[d];
+}
+
 static void gqa_fill_present(const gqa_case *c) {
     for (int b = 0; b < c->batch; b++)
         for (int g = 0; g < c->kv_heads; g++)
@@ -88,6 +106,13 @@ static void gqa_fill_present(const gqa_case *c) {
                     continue;
                 gqa_norm(c, c->k_norm, key);
                 gqa_rotate(c, gqa_position(c, b, s), key);
+                for (int d = 0; d < c->size && c->bits; d++) {
+                    double unit = c->k_scale[g * c->size + d];
+                    if (c->uncoded_k)
+                        c->uncoded_k[at + d] = key[d] / (unit == 0 ? 1 : unit);
+                    key[d] = gqa_code(c, key[d], unit);
+                    value[d] = gqa_code(c, value[d], c->v_scale[g * c->size + d]);
+                }
             }
 }
 
@@ -113,7 +138,7 @@ static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, dou
     for (int j = lo; j < hi; j++) {
         double dot = 0;
         for (int d = 0; d < c->size; d++)
-            dot += q[d] * keys[j * c->size + d];
+            dot += q[d] * gqa_read(c, c->k_scale, g, keys + j * c->size, d);
         p[j] = c->scale * dot;
         if (c->softcap > 0)
             p[j] = c->softcap * tanh(p[j] / c->softcap);
@@ -138,7 +163,7 @@ static void gqa_one_query(const gqa_case *c, int b, int h, int s, double *q, dou
     gqa_show(c, b, h, s, 2, lo, hi, p, sum);
     for (int d = 0; d < c->size; d++)
         for (int j = lo; j < hi; j++)
-            y[d] += p[j] / sum * values[j * c->size + d];
+            y[d] += p[j] / sum * gqa_read(c, c->v_scale, g, values + j * c->size, d);
 }
 
 /* Returns 0 when memory is short. */

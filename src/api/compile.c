@@ -196,7 +196,7 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
     loaded m;
     GQAC_TRY(load_model(model, options, false, &m, diag));
     gqac_status status = emit(&m, options, kind, model, path, diag);
-    if (status != GQAC_OK)
+    if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);
     return status;

@@ -11,6 +11,8 @@
 #include "base/file.h"
 #include "llm/llm.h"
 
+enum { MOST_VALUES = 8 << 20 };
+
 static gqac_status open_folder(const char *path, folder *out, gqac_diag *diag) {
     out->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->fd >= 0)
@@ -107,8 +109,20 @@ gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_ar
     return status;
 }
 
+gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag) {
+    size_t values = 1; /* at most: what stands in texts counts too */
+    for (size_t i = 0; i < length; i++)
+        values += bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{';
+    if (values <= MOST_VALUES)
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_LIMIT, "the JSON has about %zu values; at most %d are taken", values,
+              MOST_VALUES);
+}
+
 gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag) {
     json_error_t error;
+    *root = NULL;
+    GQAC_TRY(folder_check_json(bytes, length, diag));
     *root = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
     if (*root)
         return GQAC_OK;

@@ -37,7 +37,7 @@ size_t unicode_read(const char *text, size_t length, int32_t *codepoint);
 bool unicode_category(const char *name, size_t length, uint32_t *mask);
 bool unicode_is(int32_t codepoint, uint32_t mask);
 bool unicode_is_space(int32_t codepoint); /* White_Space, \s */
-bool unicode_is_word(int32_t codepoint);  /* \w: letters, marks, decimal digits, connectors */
+bool unicode_is_word(int32_t codepoint);  /* \w: letters, marks, digits, connectors */
 typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
 gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, gqac_str *out,
                               gqac_diag *diag);
@@ -109,7 +109,10 @@ void folder_close(folder *f);
  * is NULL when there is none. Links are not followed: whatever is read lies in the folder. */
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
                         gqac_attachment *file, gqac_diag *diag);
-/* INVALID_MODEL with line and column; keys are unique. */
+/* LIMIT when a JSON text has more values than any tokenizer: each costs far more memory than it has
+ * bytes. */
+gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag);
+/* INVALID_MODEL with line and column; keys are unique. LIMIT as above. */
 gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag);
 /* Largest configs; a tokenizer or a template may be larger. */
 enum { FOLDER_CONFIG_BYTES = 4 << 20 };

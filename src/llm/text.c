@@ -53,6 +53,7 @@ static gqac_status open_tokenizer(opener *o) {
     GQAC_TRY(take_file(o, name, TOKENIZER_BYTES, &file));
     if (!file.data)
         return GQAC_OK;
+    GQAC_TRY(in_file(o, name, folder_check_json(file.data, file.bytes, o->diag)));
     GQAC_TRY(in_file(o, name, tokenizer_create(file.data, file.bytes, &t->tokenizer, o->diag)));
     t->settings.has_tokenizer = true;
     return GQAC_OK;

@@ -7,6 +7,7 @@
 typedef struct decode_reader {
     gqac_arena *arena;
     decoder *out;
+    uint64_t growth;
 } decode_reader;
 
 /* Knuth, Morris and Pratt's table: fall[q] is how much of the text matches when q + 1 bytes did and
@@ -26,12 +27,14 @@ static gqac_status make_fall(decode_step *step, gqac_arena *arena, gqac_diag *di
     return GQAC_OK;
 }
 
-static gqac_status read_replace(const json_t *part, gqac_arena *arena, decode_step *step,
+static gqac_status read_replace(const json_t *part, decode_reader *reader, decode_step *step,
                                 gqac_diag *diag) {
+    gqac_arena *arena = reader->arena;
     step->kind = DECODE_REPLACE;
     GQAC_TRY(json_need_text(part, "content", &step->content, diag));
     GQAC_TRY(span_keep(arena, &step->content, diag));
     GQAC_TRY(json_need_pattern(part, arena, &step->find, &step->regex, diag));
+    GQAC_TRY(grow_by(&reader->growth, replace_growth(step->find, step->content), diag));
     return step->regex ? GQAC_OK : make_fall(step, arena, diag);
 }
 
@@ -70,7 +73,7 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
     case DECODE_STRIP:
         return read_strip(part, reader->arena, step, diag);
     case DECODE_REPLACE:
-        return read_replace(part, reader->arena, step, diag);
+        return read_replace(part, reader, step, diag);
     default:
         return GQAC_OK;
     }
@@ -81,7 +84,7 @@ gqac_status decoder_read(const json_t *value, gqac_arena *arena, decoder *out, g
         out->steps[out->n++] = (decode_step){.kind = DECODE_JOIN};
         return GQAC_OK;
     }
-    decode_reader reader = {arena, out};
+    decode_reader reader = {arena, out, 1};
     return json_each_part(value, "decoder", "decoders", read_step, &reader, diag);
 }
 

@@ -11,10 +11,11 @@
 #include "llm/llm.h"
 
 enum {
-    TOKEN_MAX_ID = (1 << 21) - 1, /* ids index tables */
-    TOKENIZER_MAX_STEPS = 64,     /* of one list */
-    TOKENIZER_MAX_TEXT = 1 << 28, /* bytes of a text, before or after a step */
-    TOKENIZER_MAX_NESTING = 16    /* of Sequences */
+    TOKEN_MAX_ID = (1 << 21) - 1,  /* ids index tables */
+    TOKENIZER_MAX_STEPS = 64,      /* of one list */
+    TOKENIZER_MAX_TEXT = 1 << 28,  /* bytes of a text, before or after a step */
+    TOKENIZER_MAX_NESTING = 16,    /* of Sequences */
+    TOKENIZER_MAX_GROWTH = 1 << 16 /* how many times longer all steps of a list make a text */
 };
 
 typedef struct span {
@@ -40,6 +41,8 @@ gqac_status span_keep(gqac_arena *arena, span *s, gqac_diag *diag);
 /* {"String": ...} or {"Regex": ...}: exactly one of *literal and *pattern is set. */
 gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *literal,
                               pattern **regex, gqac_diag *diag);
+/* The next step of a list can make a text `factor` times longer. */
+gqac_status grow_by(uint64_t *growth, size_t factor, gqac_diag *diag);
 /* Calls read(arg, part, diag) for an object with another type, and for each part of a Sequence
  * (member `list`) instead of it. null and absent are nothing. */
 typedef gqac_status part_reader(void *arg, const json_t *part, span type, gqac_diag *diag);
@@ -189,6 +192,7 @@ gqac_status normalizer_run(const normalizer *n, const char *text, size_t length,
 /* Appends the text with each match of `find`, or of `regex` when there is one, replaced. */
 gqac_status replace_all(span find, const pattern *regex, span content, span text, gqac_str *out,
                         gqac_diag *diag);
+size_t replace_growth(span find, span content); /* for grow_by; find is empty for a regex */
 gqac_status text_check(const gqac_str *text, gqac_diag *diag); /* memory and size */
 
 /* The next match as the iterator of the reference gives them: an empty one directly behind the last

@@ -9,13 +9,15 @@
 typedef struct normal_reader {
     gqac_arena *arena;
     normalizer *out;
+    uint64_t growth;
 } normal_reader;
 
-static gqac_status read_replace(const json_t *part, gqac_arena *arena, normal_step *step,
+static gqac_status read_replace(const json_t *part, normal_reader *reader, normal_step *step,
                                 gqac_diag *diag) {
     GQAC_TRY(json_need_text(part, "content", &step->content, diag));
-    GQAC_TRY(span_keep(arena, &step->content, diag));
-    return json_need_pattern(part, arena, &step->find, &step->regex, diag);
+    GQAC_TRY(span_keep(reader->arena, &step->content, diag));
+    GQAC_TRY(json_need_pattern(part, reader->arena, &step->find, &step->regex, diag));
+    return grow_by(&reader->growth, replace_growth(step->find, step->content), diag);
 }
 
 static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag *diag) {
@@ -36,11 +38,12 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
         return json_may_bool(part, "strip_right", &step->right, diag);
     case REPLACE:
         step->kind = NORMAL_REPLACE;
-        return read_replace(part, reader->arena, step, diag);
+        return read_replace(part, reader, step, diag);
     case PREPEND:
         step->kind = NORMAL_PREPEND;
         GQAC_TRY(json_need_text(part, "prepend", &step->content, diag));
-        return span_keep(reader->arena, &step->content, diag);
+        GQAC_TRY(span_keep(reader->arena, &step->content, diag));
+        return grow_by(&reader->growth, 1 + step->content.length, diag);
     case LOWERCASE:
         step->kind = NORMAL_LOWER;
         return GQAC_OK;
@@ -55,13 +58,18 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
 
 gqac_status normalizer_read(const json_t *value, gqac_arena *arena, normalizer *out,
                             gqac_diag *diag) {
-    normal_reader reader = {arena, out};
+    normal_reader reader = {arena, out, 1};
     return json_each_part(value, "normalizer", "normalizers", read_step, &reader, diag);
 }
 
 void normalizer_free(normalizer *n) {
     for (int i = 0; i < n->n; i++)
         pattern_free(n->steps[i].regex);
+}
+
+size_t replace_growth(span find, span content) {
+    size_t least = find.length ? find.length : 1; /* an expression may match nothing */
+    return (find.length ? 0 : 1) + (content.length + least - 1) / least;
 }
 
 /* ---- matches ---------------------------------------------------------------------- */

@@ -1,0 +1,469 @@
+/* The tokenizer: what a tokenizer.json may not say, every allocation that fails, and small texts
+ * whose ids are worked out by hand. That ids are those of other programs is the business of
+ * test/python/test_tokenizer.py. */
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "llm/llm.h"
+
+/* ---- files --------------------------------------------------------------- */
+
+/* A tokenizer with a part of every kind; the tests below damage it. */
+static const char good[] =
+    "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null,\n"
+    "\"added_tokens\": [\n"
+    "{\"id\": 12, \"content\": \"<s>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": "
+    "false, \"normalized\": false, \"special\": true},\n"
+    "{\"id\": 40, \"content\": \"cab\", \"single_word\": true, \"lstrip\": true, \"rstrip\": true, "
+    "\"normalized\": true, \"special\": false}],\n"
+    "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, "
+    "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"q+\"}, \"content\": \"c\"}, "
+    "{\"type\": \"Prepend\", \"prepend\": \"_\"}, "
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"_\"}]},\n"
+    "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+    "\"pattern\": {\"Regex\": \"_?[^_]+|_+\"}, \"behavior\": \"Isolated\", \"invert\": false}, "
+    "{\"type\": \"Digits\", \"individual_digits\": true}]},\n"
+    "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+    "{\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], "
+    "\"pair\": [], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [12], \"tokens\": "
+    "[\"<s>\"]}}},\n"
+    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+    "{\"String\": \"_\"}, \"content\": \" \"}, {\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}, "
+    "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]},\n"
+    "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"?\", "
+    "\"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": true, "
+    "\"byte_fallback\": true, \"ignore_merges\": false,\n"
+    "\"vocab\": {\"?\": 0, \"_\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"_a\": 5, \"ab\": 6, "
+    "\"_ab\": 7, \"abc\": 8, \"<0xC3>\": 9, \"<0xA4>\": 10, \"1\": 11, \"cc\": 30},\n"
+    "\"merges\": [[\"a\", \"b\"], [\"ab\", \"c\"], \"_ ab\", [\"_\", \"a\"], [\"c\", \"c\"]]}}\n";
+
+/* The good text with one piece of it exchanged; freed by the caller. */
+static char *edited(const char *find, const char *put) {
+    const char *at = strstr(good, find);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(at);
+    char *text = malloc(sizeof good + strlen(put));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    size_t head = (size_t)(at - good);
+    memcpy(text, good, head);
+    strcpy(text + head, put);
+    strcat(text, at + strlen(find));
+    return text;
+}
+
+static char *file_text(const char *style, size_t *length) {
+    char relative[128];
+    snprintf(relative, sizeof relative, "test/tokenizers/%s/tokenizer.json", style);
+    FILE *f = fopen(unit_path(relative), "rb");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    char *text = malloc(1 << 17);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    *length = fread(text, 1, 1 << 17, f);
+    fclose(f);
+    return text;
+}
+
+/* ---- what is refused -------------------------------------------------------- */
+
+typedef struct damage {
+    const char *find, *put;
+    gqac_status status;
+    const char *word; /* in what the error says, or where */
+} damage;
+
+static const damage damages[] = {
+    /* the file */
+    {"\"version\": \"1.0\"", "\"version\": \"2.0\"", GQAC_UNSUPPORTED, "2.0"},
+    {"\"version\": \"1.0\"", "\"version\": 1.0", GQAC_INVALID_MODEL, "version"},
+    {"\"padding\": null", "\"padding\": nul", GQAC_INVALID_MODEL, "line"},
+    {"\"padding\": null", "\"truncation\": null", GQAC_INVALID_MODEL, "duplicate"},
+    {"\"padding\": null", "\"padding\": \"\xff\"", GQAC_INVALID_MODEL, "line"},
+    {"\"padding\": null", "\"padding\": \"\\ud800\"", GQAC_INVALID_MODEL, "line"},
+    /* the model */
+    {"\"BPE\"", "\"Unigram\"", GQAC_UNSUPPORTED, "Unigram"},
+    {"\"BPE\"", "\"WordPiece\"", GQAC_UNSUPPORTED, "WordPiece"},
+    {"\"BPE\"", "\"WordLevel\"", GQAC_UNSUPPORTED, "WordLevel"},
+    {"\"BPE\"", "7", GQAC_INVALID_MODEL, "type"},
+    {"\"model\": {", "\"other\": {", GQAC_INVALID_MODEL, "model"},
+    {"\"dropout\": null", "\"dropout\": 0.1", GQAC_UNSUPPORTED, "dropout"},
+    {"\"dropout\": null", "\"dropout\": \"0\"", GQAC_INVALID_MODEL, "dropout"},
+    {"\"fuse_unk\": true", "\"fuse_unk\": 1", GQAC_INVALID_MODEL, "fuse_unk"},
+    {"\"byte_fallback\": true", "\"byte_fallback\": {}", GQAC_INVALID_MODEL, "byte_fallback"},
+    {"\"unk_token\": \"?\"", "\"unk_token\": 0", GQAC_INVALID_MODEL, "unk_token"},
+    {"\"continuing_subword_prefix\": null", "\"continuing_subword_prefix\": \"##\"",
+     GQAC_UNSUPPORTED, "##"},
+    {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", GQAC_UNSUPPORTED, "</w>"},
+    /* vocabulary */
+    {"\"vocab\": {", "\"vocab\": 3, \"words\": {", GQAC_INVALID_MODEL, "vocab"},
+    {"\"vocab\": {", "\"vocab\": {}, \"words\": {", GQAC_INVALID_MODEL, "vocab"},
+    {"\"vocab\": {", "\"vocab\": [], \"words\": {", GQAC_INVALID_MODEL, "vocab"},
+    {"\"abc\": 8", "\"abc\": -8", GQAC_INVALID_MODEL, "abc"},
+    {"\"abc\": 8", "\"abc\": 8.5", GQAC_INVALID_MODEL, "abc"},
+    {"\"abc\": 8", "\"abc\": \"8\"", GQAC_INVALID_MODEL, "abc"},
+    {"\"abc\": 8", "\"abc\": null", GQAC_INVALID_MODEL, "abc"},
+    {"\"abc\": 8", "\"abc\": 7", GQAC_INVALID_MODEL, "id 7"},
+    {"\"abc\": 8", "\"abc\": 2097152", GQAC_LIMIT, "2097152"},
+    {"\"abc\": 8", "\"abc\": 4294967304", GQAC_LIMIT, "4294967304"},
+    {"\"abc\": 8", "\"abc\": 9223372036854775807", GQAC_LIMIT, "abc"},
+    {"\"abc\": 8", "\"abc\": 92233720368547758080", GQAC_INVALID_MODEL, "line"},
+    {"\"abc\": 8", "\"abc\": 1e999", GQAC_INVALID_MODEL, "line"},
+    {"\"abc\": 8", "\"abc\": 8, \"abc\": 9", GQAC_INVALID_MODEL, "duplicate"},
+    {"\"abc\": 8", "\"a\\u0000\": 8", GQAC_INVALID_MODEL, "line"},
+    /* merges */
+    {"\"merges\": [", "\"merges\": {}, \"pairs\": [", GQAC_INVALID_MODEL, "merges"},
+    {"\"merges\": [", "\"pairs\": [", GQAC_INVALID_MODEL, "merges"},
+    {"[\"ab\", \"c\"]", "[\"ab\", \"d\"]", GQAC_INVALID_MODEL, "'d'"},
+    {"[\"ab\", \"c\"]", "[\"x\", \"c\"]", GQAC_INVALID_MODEL, "'x'"},
+    {"[\"ab\", \"c\"]", "[\"b\", \"c\"]", GQAC_INVALID_MODEL, "'bc'"},
+    {"[\"ab\", \"c\"]", "[\"abc\", \"abc\"]", GQAC_INVALID_MODEL, "merge 1"}, /* cyclic, if ever */
+    {"[\"ab\", \"c\"]", "[\"ab\"]", GQAC_INVALID_MODEL, "merge 1"},
+    {"[\"ab\", \"c\"]", "[\"ab\", \"c\", \"c\"]", GQAC_INVALID_MODEL, "merge 1"},
+    {"[\"ab\", \"c\"]", "[\"ab\", \"\"]", GQAC_INVALID_MODEL, "empty"},
+    {"[\"ab\", \"c\"]", "[\"ab\", 4]", GQAC_INVALID_MODEL, "merge 1"},
+    {"[\"ab\", \"c\"]", "[[\"ab\"], \"c\"]", GQAC_INVALID_MODEL, "merge 1"},
+    {"[\"ab\", \"c\"]", "null", GQAC_INVALID_MODEL, "merge 1"},
+    {"\"_ ab\"", "\"_ab\"", GQAC_INVALID_MODEL, "merge 2"},
+    {"\"_ ab\"", "\"_ a b\"", GQAC_INVALID_MODEL, "merge 2"},
+    {"\"_ ab\"", "\"_  ab\"", GQAC_INVALID_MODEL, "merge 2"},
+    {"\"_ ab\"", "\" _ab\"", GQAC_INVALID_MODEL, "merge 2"},
+    /* added tokens */
+    {"\"added_tokens\": [", "\"added_tokens\": {}, \"x\": [", GQAC_INVALID_MODEL, "added_tokens"},
+    {"\"content\": \"cab\"", "\"content\": \"\"", GQAC_INVALID_MODEL, "content"},
+    {"\"content\": \"cab\"", "\"content\": 3", GQAC_INVALID_MODEL, "content"},
+    {"\"content\": \"cab\"", "\"content\": \"ab\"", GQAC_INVALID_MODEL, "id 6"},
+    {"\"content\": \"cab\"", "\"content\": \"<s>\"", GQAC_INVALID_MODEL, "<s>"},
+    {"\"id\": 40", "\"id\": 12", GQAC_INVALID_MODEL, "id 12"},
+    {"\"id\": 40", "\"id\": -1", GQAC_INVALID_MODEL, "id"},
+    {"\"id\": 40", "\"id\": 3000000", GQAC_LIMIT, "3000000"},
+    {"\"id\": 40, ", "", GQAC_INVALID_MODEL, "id"},
+    {"\"single_word\": true", "\"single_word\": \"no\"", GQAC_INVALID_MODEL, "single_word"},
+    {"{\"id\": 40", "[], {\"id\": 40", GQAC_INVALID_MODEL, "entry 1"},
+    /* normalizer */
+    {"{\"type\": \"NFC\"}", "{\"type\": \"BertNormalizer\"}", GQAC_UNSUPPORTED, "BertNormalizer"},
+    {"{\"type\": \"NFC\"}", "{\"type\": \"Precompiled\"}", GQAC_UNSUPPORTED, "Precompiled"},
+    {"{\"type\": \"NFC\"}", "{}", GQAC_INVALID_MODEL, "type"},
+    {"{\"type\": \"NFC\"}", "null", GQAC_INVALID_MODEL, "part 0"},
+    {"{\"type\": \"NFC\"}", "\"NFC\"", GQAC_INVALID_MODEL, "part 0"},
+    {"\"normalizers\": [", "\"parts\": [", GQAC_INVALID_MODEL, "normalizers"},
+    {"\"Regex\": \"q+\"", "\"Regex\": \"(q\\\\1)\"", GQAC_UNSUPPORTED, ""},
+    {"\"Regex\": \"q+\"", "\"Regex\": \"\\\\p{Nonsense}\"", GQAC_UNSUPPORTED, ""},
+    {"\"Regex\": \"q+\"", "\"Regex\": 4", GQAC_INVALID_MODEL, "Regex"},
+    {"\"Regex\": \"q+\"", "\"String\": \"\"", GQAC_INVALID_MODEL, "pattern"},
+    {"\"Regex\": \"q+\"", "\"Regex\": \"q\", \"String\": \"q\"", GQAC_INVALID_MODEL, "pattern"},
+    {"\"Regex\": \"q+\"", "", GQAC_INVALID_MODEL, "pattern"},
+    {"\"content\": \"c\"}", "\"content\": null}", GQAC_INVALID_MODEL, "content"},
+    {"\"prepend\": \"_\"", "\"prepend\": []", GQAC_INVALID_MODEL, "prepend"},
+    /* pre-tokenizer */
+    {"{\"type\": \"Digits\"", "{\"type\": \"UnicodeScripts\"", GQAC_UNSUPPORTED, "UnicodeScripts"},
+    {"\"Isolated\"", "\"Sideways\"", GQAC_UNSUPPORTED, "Sideways"},
+    {"\"Isolated\"", "null", GQAC_INVALID_MODEL, "behavior"},
+    {"\"invert\": false", "\"invert\": 0", GQAC_INVALID_MODEL, "invert"},
+    {"{\"type\": \"Digits\"", "{\"type\": \"Metaspace\"", GQAC_INVALID_MODEL, "replacement"},
+    {"{\"type\": \"Digits\"", "{\"type\": \"Metaspace\", \"replacement\": \"__\"",
+     GQAC_INVALID_MODEL, "replacement"},
+    {"{\"type\": \"Digits\"",
+     "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"often\"",
+     GQAC_UNSUPPORTED, "often"},
+    {"{\"type\": \"Digits\"",
+     "{\"type\": \"Metaspace\", \"replacement\": \"_\", \"prepend_scheme\": \"first\", "
+     "\"add_prefix_space\": false",
+     GQAC_INVALID_MODEL, "add_prefix_space"},
+    /* post-processor */
+    {"\"TemplateProcessing\"", "\"PairProcessing\"", GQAC_UNSUPPORTED, "PairProcessing"},
+    {"\"single\": [", "\"double\": [", GQAC_INVALID_MODEL, "single"},
+    {"\"id\": \"A\"", "\"id\": \"B\"", GQAC_INVALID_MODEL, "'B'"},
+    {"\"ids\": [12]", "\"ids\": [13]", GQAC_INVALID_MODEL, "id 13"},
+    {"\"ids\": [12]", "\"ids\": [-12]", GQAC_INVALID_MODEL, "ids"},
+    {"\"ids\": [12]", "\"ids\": 12", GQAC_INVALID_MODEL, "ids"},
+    {"{\"<s>\": {\"id\"", "{\"<t>\": {\"id\"", GQAC_INVALID_MODEL, "<s>"},
+    {"{\"Sequence\": {", "{\"Other\": {", GQAC_INVALID_MODEL, "single"},
+    {"\"TemplateProcessing\"", "\"BertProcessing\"", GQAC_INVALID_MODEL, "cls"},
+    /* decoder */
+    {"{\"type\": \"ByteFallback\"}", "{\"type\": \"CTC\"}", GQAC_UNSUPPORTED, "CTC"},
+    {"{\"type\": \"ByteFallback\"}", "{\"type\": \"WordPiece\"}", GQAC_UNSUPPORTED, "WordPiece"},
+    {"{\"type\": \"ByteFallback\"}", "{\"type\": \"Metaspace\"}", GQAC_INVALID_MODEL,
+     "replacement"},
+    {"\"start\": 1", "\"start\": -1", GQAC_INVALID_MODEL, "start"},
+    {"\"start\": 1", "\"start\": 99999999999", GQAC_LIMIT, "start"},
+    {"\"stop\": 0", "\"stop\": true", GQAC_INVALID_MODEL, "stop"},
+    {"\"content\": \" \", \"start\"", "\"content\": \"  \", \"start\"", GQAC_INVALID_MODEL,
+     "content"},
+};
+
+static gqac_status create(const char *text, size_t length, tokenizer **t, gqac_diag *diag) {
+    *diag = (gqac_diag){0};
+    return tokenizer_create(text, length, t, diag);
+}
+
+/* Refused with this status, and leaves nothing behind. */
+static void refuse(const char *text, size_t length, gqac_status status, const char *word) {
+    tokenizer *t;
+    gqac_diag diag;
+    size_t live = gqac_alloc_live();
+    gqac_status got = create(text, length, &t, &diag);
+    bool named = strstr(diag.what, word) || strstr(diag.where, word);
+    CU_ASSERT_EQUAL(got, status);
+    CU_ASSERT(named);
+    CU_ASSERT_PTR_NULL(t);
+    CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json"));
+    if (got != status || !named)
+        printf("expected %s '%s', got %s: %s (%s)\n", gqac_status_name(status), word,
+               gqac_status_name(got), diag.what, diag.where);
+    tokenizer_free(t);
+}
+
+static void test_damaged(void) {
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        char *text = edited(damages[i].find, damages[i].put);
+        refuse(text, strlen(text), damages[i].status, damages[i].word);
+        free(text);
+    }
+}
+
+/* Every beginning of the file is refused, also that of an empty one. */
+static void test_truncated(void) {
+    for (size_t length = 0; length < sizeof good - 3; length += 1 + length / 97)
+        refuse(good, length, GQAC_INVALID_MODEL, "");
+    refuse("[]", 2, GQAC_INVALID_MODEL, "");
+    refuse("{}", 2, GQAC_INVALID_MODEL, "model");
+    refuse("null", 4, GQAC_INVALID_MODEL, "");
+}
+
+/* Appends `count` times; the text must have room. */
+static char *repeat(char *end, const char *text, size_t count) {
+    size_t length = strlen(text);
+    for (size_t i = 0; i < count; i++, end += length)
+        memcpy(end, text, length);
+    return end;
+}
+
+static void test_deep(void) {
+    enum { DEEP = 100000 };
+    char *text = malloc(DEEP * 60);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    char *end = repeat(text, "[", DEEP);
+    refuse(text, (size_t)(end - text), GQAC_INVALID_MODEL, "");
+    end = repeat(text, "{\"model\":", DEEP);
+    refuse(text, (size_t)(end - text), GQAC_INVALID_MODEL, "");
+    for (int wide = 0; wide < 2; wide++) { /* Sequences in Sequences, and far too many steps */
+        size_t count = wide ? 1000 : 100;
+        end = repeat(text, "{\"type\":\"Sequence\",\"normalizers\":[", wide ? 1 : count);
+        end = repeat(end, "{\"type\":\"NFC\"},", wide ? count : 1) - 1;
+        end = repeat(end, "]}", wide ? 1 : count);
+        *end = '\0';
+        strcat(text, ", \"was\": {");
+        char *whole = malloc(sizeof good + strlen(text) + 20);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(whole);
+        const char *at = strstr(good, "\"normalizer\": {") + strlen("\"normalizer\": {");
+        sprintf(whole, "%.*s%s%s", (int)(at - good) - 1, good, text, at);
+        refuse(whole, strlen(whole), GQAC_LIMIT, wide ? "" : "nested");
+        free(whole);
+    }
+    free(text);
+}
+
+/* Steps that would each make the text longer are refused as a whole. */
+static void test_growth(void) {
+    char *text = malloc(1 << 20);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    static const char twice[] =
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"},";
+    const char *const parts[] = {"\"normalizers\": [", "\"decoders\": ["};
+    for (int i = 0; i < 2; i++) {
+        strcpy(text, parts[i]);
+        *repeat(text + strlen(text), twice, 40) = '\0';
+        char *whole = edited(parts[i], text);
+        refuse(whole, strlen(whole), GQAC_LIMIT, "longer");
+        free(whole);
+    }
+    free(text);
+}
+
+/* ---- what is done ---------------------------------------------------------------- */
+
+static tokenizer *made(const char *text) {
+    tokenizer *t;
+    gqac_diag diag;
+    gqac_status status = create(text, strlen(text), &t, &diag);
+    if (status != GQAC_OK)
+        printf("%s (%s)\n", diag.what, diag.where);
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    return t;
+}
+
+/* The ids of a text as words, e.g. "12 7". */
+static void expect_ids(const tokenizer *t, const char *text, size_t length, bool special,
+                       const char *expected) {
+    gqac_diag diag = {0};
+    int64_t *ids;
+    size_t n;
+    gqac_str line = {0};
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(t, text, length, special, &ids, &n, &diag), GQAC_OK);
+    gqac_str_append(&line, "");
+    for (size_t i = 0; i < n; i++)
+        gqac_str_printf(&line, "%s%lld", i ? " " : "", (long long)ids[i]);
+    CU_ASSERT_STRING_EQUAL(line.text, expected);
+    if (strcmp(line.text, expected) != 0)
+        printf("'%s': %s, not %s\n", text, line.text, expected);
+    gqac_str_free(&line);
+    gqac_free(ids);
+}
+
+static void expect_text(const tokenizer *t, const int64_t *ids, size_t n, bool skip,
+                        const char *expected) {
+    gqac_diag diag = {0};
+    char *text;
+    size_t length;
+    CU_ASSERT_EQUAL_FATAL(tokenizer_decode(t, ids, n, skip, &text, &length, &diag), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(text, expected);
+    CU_ASSERT_EQUAL(length, strlen(expected));
+    gqac_free(text);
+}
+
+static void test_by_hand(void) {
+    tokenizer *t = made(good);
+    expect_ids(t, "", 0, false, "");
+    expect_ids(t, "", 0, true, "12");
+    expect_ids(t, "ab", 2, true, "12 7");
+    expect_ids(t, "abc", 3, false, "1 8"); /* ab, then abc before _ab */
+    expect_ids(t, "a a", 3, false, "5 5");
+    expect_ids(t, "<s>ab", 5, false, "12 7");
+    expect_ids(t, "\xc3\xa4", 2, false, "1 9 10");     /* bytes */
+    expect_ids(t, "a\xcc\x88", 3, false, "1 9 10");    /* the same after NFC */
+    expect_ids(t, "xx\xc3\xa4", 4, false, "1 9 10 0"); /* unknown ones fuse and wait */
+    expect_ids(t, "b\0b", 3, false, "1 3 0 3");
+    expect_ids(t, "11", 2, false, "1 11 11");
+    expect_ids(t, "qqqab", 5, false, "40");        /* _cab */
+    expect_ids(t, "qab b", 5, false, "1 4 6 1 3"); /* not a single word: _cab_b */
+    static const int64_t ids[] = {12, 7, 1, 9, 10, 5, 9, 12};
+    expect_text(t, ids, 8, true, "ab \xc3\xa4 a\xef\xbf\xbd");
+    expect_text(t, ids, 8, false, "<s> ab \xc3\xa4 a\xef\xbf\xbd<s>");
+    expect_text(t, ids, 0, false, "");
+    tokenizer_free(t);
+}
+
+static void test_bad_calls(void) {
+    tokenizer *t = made(good);
+    gqac_diag diag = {0};
+    int64_t *ids, far[] = {2, 13, 41, -1, INT64_MAX};
+    char *text;
+    size_t n;
+    CU_ASSERT_EQUAL(tokenizer_encode(t, "ab\xc3", 3, false, &ids, &n, &diag), GQAC_INVALID_INPUT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "offset 2"));
+    for (int i = 1; i < 5; i++) /* 13 is a hole */
+        CU_ASSERT_EQUAL(tokenizer_decode(t, far + i, 1, false, &text, &n, &diag),
+                        GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(tokenizer_decode(t, far, 2, false, &text, &n, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "2"));
+    tokenizer_free(t);
+    char *other = edited("\"unk_token\": \"?\"", "\"unk_token\": \"!\"");
+    t = made(other); /* only matters when it is needed */
+    expect_ids(t, "ab", 2, false, "7");
+    CU_ASSERT_EQUAL(tokenizer_encode(t, "x", 1, false, &ids, &n, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "'!'"));
+    tokenizer_free(t);
+    free(other);
+}
+
+/* Long words go through the heap: the same merges as in short ones. */
+static void test_long_word(void) {
+    tokenizer *t = made(good);
+    enum { N = 1 << 16 };
+    char *text = malloc(3 * N);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    repeat(text, "abc", N);
+    gqac_diag diag = {0};
+    int64_t *ids;
+    size_t n;
+    CU_ASSERT_EQUAL_FATAL(tokenizer_encode(t, text, 3 * N, false, &ids, &n, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(n, N + 1);
+    size_t whole = 0;
+    for (size_t i = 1; i < n; i++)
+        whole += ids[i] == 8;
+    CU_ASSERT_EQUAL(whole, N);
+    gqac_free(ids);
+    tokenizer_free(t);
+    free(text);
+}
+
+/* ---- allocation failures --------------------------------------------------------------- */
+
+/* Everything once; the first failure ends it. */
+static gqac_status whole_life(const char *json, size_t bytes, gqac_diag *diag) {
+    static const char text[] = "<s> cab Ab\xcc\x88"
+                               "cd 12  qq\xf0\x9f\x98\x80 [INST] <|im_end|>\n "
+                               "a word that is longer than most words are: "
+                               "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    tokenizer *t;
+    gqac_status status = tokenizer_create(json, bytes, &t, diag);
+    if (status != GQAC_OK)
+        return status;
+    int64_t *ids = NULL;
+    char *back = NULL;
+    const char *piece;
+    size_t n = 0, length;
+    tokenizer_stream *stream = NULL;
+    status = tokenizer_encode(t, text, sizeof text - 1, true, &ids, &n, diag);
+    if (status == GQAC_OK)
+        status = tokenizer_decode(t, ids, n, false, &back, &length, diag);
+    if (status == GQAC_OK)
+        status = tokenizer_stream_create(t, &stream, diag);
+    for (size_t i = 0; i <= n && status == GQAC_OK; i++)
+        status = i < n ? tokenizer_stream_push(stream, ids[i], &piece, &length, diag)
+                       : tokenizer_stream_finish(stream, &piece, &length, diag);
+    tokenizer_stream_free(stream);
+    gqac_free(ids);
+    gqac_free(back);
+    tokenizer_free(t);
+    return status;
+}
+
+static void fail_each(const char *json, size_t bytes) {
+    gqac_diag diag = {0};
+    size_t live = gqac_alloc_live();
+    gqac_alloc_fail_at(0, 0);
+    CU_ASSERT_EQUAL_FATAL(whole_life(json, bytes, &diag), GQAC_OK);
+    size_t calls = gqac_alloc_calls();
+    CU_ASSERT(calls > 30);
+    size_t absorbed = 0;
+    for (size_t i = 1; i <= 2 * calls; i++) {
+        int persist = i > calls;
+        gqac_alloc_fail_at(persist ? i - calls : i, persist);
+        gqac_status status = whole_life(json, bytes, &diag);
+        CU_ASSERT(status == GQAC_NO_MEMORY || (status == GQAC_OK && !persist));
+        CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+        absorbed += status == GQAC_OK;
+    }
+    CU_ASSERT(absorbed <= 5); /* an expression that could not give memory back */
+    gqac_alloc_fail_at(0, 0);
+}
+
+static void test_no_memory(void) {
+    static const char *const styles[] = {"gpt2", "phi3", "mixed"};
+    fail_each(good, sizeof good - 1);
+    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+        size_t length;
+        char *text = file_text(styles[i], &length);
+        fail_each(text, length);
+        free(text);
+    }
+}
+
+static const unit_case cases[] = {
+    {"damaged files are refused by name", test_damaged},
+    {"beginnings of a file", test_truncated},
+    {"deep and long files", test_deep},
+    {"steps that make texts longer and longer", test_growth},
+    {"ids and texts worked out by hand", test_by_hand},
+    {"what is no text and no id", test_bad_calls},
+    {"a long word", test_long_word},
+    {"each allocation fails once", test_no_memory},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("tokenizer", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -2,7 +2,6 @@
  * complement are a few thousand words of work whatever they hold; finished, it is a list of ranges.
  * All sets of an expression together split the characters into symbols: two characters are one
  * symbol when they are in the same sets, so that matching never looks at a code point twice. */
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -88,29 +87,34 @@ void charset_add_spaces(charset *set) {
             charset_add(set, c, c);
 }
 
-/* Calls of utf8proc for every code point: once an expression, when it needs them. */
+/* Asks utf8proc for every code point: once an expression, when it needs them. */
 static bool find_runs(charsets *all) {
+    enum { NOTHING = 0x40000, SOMETHING = 0xe0000 }; /* planes 4 to 13 are not assigned */
+    size_t capacity = 4096, n = 0;
     if (all->runs)
         return true;
-    for (int pass = 0; pass < 2; pass++) {
-        size_t n = 0;
-        for (int32_t c = 0, first = 0; c <= LAST; c++) {
-            utf8proc_category_t category = utf8proc_category(c);
-            if (c < LAST && utf8proc_category(c + 1) == category)
-                continue;
-            if (pass)
-                all->runs[n] = (struct category_run){first, c, UINT32_C(1) << category};
-            n++;
-            first = c + 1;
+    struct category_run *runs = GQAC_ARENA_ARRAY(all->arena, struct category_run, capacity);
+    for (int32_t c = 0; runs && c <= LAST; c = c + 1 == NOTHING ? SOMETHING : c + 1) {
+        uint32_t mask = UINT32_C(1) << utf8proc_category(c);
+        int32_t last = c + 1 == NOTHING ? SOMETHING - 1 : c;
+        if (n && runs[n - 1].mask == mask) {
+            runs[n - 1].last = last;
+            continue;
         }
-        if (pass)
-            break;
-        all->n_runs = n;
-        all->runs = GQAC_ARENA_ARRAY(all->arena, struct category_run, n);
-        if (!all->runs)
-            return false;
+        if (n == capacity) {
+            struct category_run *more =
+                GQAC_ARENA_ARRAY(all->arena, struct category_run, 2 * capacity);
+            if (more)
+                memcpy(more, runs, n * sizeof *runs);
+            runs = more;
+            capacity *= 2;
+        }
+        if (runs)
+            runs[n++] = (struct category_run){c, last, mask};
     }
-    return true;
+    all->runs = runs;
+    all->n_runs = n;
+    return runs != NULL;
 }
 
 bool charset_add_category(charset *set, charsets *all, uint32_t mask) {
@@ -312,8 +316,9 @@ static bool find_segments(const charsets *all, builder *b) {
     if (!b->segments || !b->ranges)
         return false;
     size_t n = 0;
-    for (int32_t c = 0; c <= LAST; c++)
-        if (charset_has(b->starts, c)) {
+    for (size_t i = 0; i < CHARSET_WORDS; i++)
+        for (uint64_t word = b->starts->bits[i]; word; word &= word - 1) {
+            int32_t c = (int32_t)(i * 64) + __builtin_ctzll(word);
             if (n)
                 b->ranges[n - 1].last = c - 1;
             b->ranges[n++].first = c;

@@ -3,6 +3,7 @@
 #include "ops/gqa.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool has(const ir_node *node, int input) {
@@ -209,6 +210,15 @@ static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Axis `axis` of an input against what it must be. */
+static gqac_status want_dim(const ir_node *node, int input, int axis, const ir_dim *wanted,
+                            gqac_diag *diag) {
+    char name[64], what[100];
+    ir_schema_name(node->op->inputs, input, name, sizeof name);
+    snprintf(what, sizeof what, "dimension %d of %s", axis, name);
+    return attention_same_dim(node, op_in_dim(node, input, axis), wanted, what, diag);
+}
+
 static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads"), hidden;
     int64_t heads = has(node, KEY) ? q : q + 2 * kv;
@@ -219,8 +229,8 @@ static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
     for (int i = KEY; i <= VALUE; i++) {
         const ir_dim *wanted =
             ir_dim_mul(op_dims(node), gqa_head_size(node), ir_dim_const(op_dims(node), kv));
-        GQAC_TRY(
-            attention_same_dim(node, op_in_dim(node, i, 2), wanted, "width of key or value", diag));
+        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, QUERY, 0), diag));
+        GQAC_TRY(want_dim(node, i, 2, wanted, diag));
         int64_t rows, chunk;
         if (ir_dim_is_const(op_in_dim(node, i, 1), &rows) &&
             ir_dim_is_const(op_in_dim(node, QUERY, 1), &chunk) && rows != chunk &&
@@ -238,7 +248,7 @@ static gqac_status check_bias_dim(const ir_node *node, int axis, const ir_dim *f
     const ir_dim *have = op_in_dim(node, BIAS, axis);
     if (axis < 2 && ir_dim_is_const(have, &dim) && dim == 1)
         return GQAC_OK;
-    return attention_same_dim(node, have, full, "dimension of attention_bias", diag);
+    return want_dim(node, BIAS, axis, full, diag);
 }
 
 static gqac_status check_extras(const ir_node *node, gqac_diag *diag) {
@@ -250,7 +260,7 @@ static gqac_status check_extras(const ir_node *node, gqac_diag *diag) {
     GQAC_TRY(check_bias_dim(node, 1, heads, diag));
     GQAC_TRY(check_bias_dim(node, 2, op_in_dim(node, QUERY, 1), diag));
     GQAC_TRY(check_bias_dim(node, 3, total, diag));
-    return attention_same_dim(node, op_in_dim(node, SINK, 0), heads, "head_sink", diag);
+    return want_dim(node, SINK, 0, heads, diag);
 }
 
 /* Elements of a row of past and present: channels, or bytes of codes. */
@@ -281,24 +291,22 @@ static gqac_status check_dims(const ir_node *node, gqac_diag *diag) {
     const ir_dim *kv = ir_dim_const(op_dims(node), ir_attr_int(node, "kv_num_heads"));
     GQAC_TRY(check_hidden(node, diag));
     for (int i = PAST_KEY; i <= PAST_VALUE; i++) {
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, i, 1), kv, "heads of the past", diag));
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, i, 3), cache_width(node),
-                                    "head size of the past", diag));
+        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, QUERY, 0), diag));
+        GQAC_TRY(want_dim(node, i, 1, kv, diag));
+        GQAC_TRY(want_dim(node, i, 2, op_in_dim(node, PAST_KEY, 2), diag));
+        GQAC_TRY(want_dim(node, i, 3, cache_width(node), diag));
         GQAC_TRY(check_scales(node, i, diag));
     }
-    GQAC_TRY(attention_same_dim(node, op_in_dim(node, PAST_VALUE, 2), op_in_dim(node, PAST_KEY, 2),
-                                "rows of past_value", diag));
-    for (int i = 0; i < 2; i++)
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, SIN, i), op_in_dim(node, COS, i),
-                                    "dimension of sin_cache", diag));
-    for (int i = Q_NORM; i <= K_NORM; i++)
-        GQAC_TRY(attention_same_dim(node, op_in_dim(node, i, 0), size, "q/k norm weight", diag));
     int64_t half, d;
     if (ir_attr_int(node, "do_rotary") == 1 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) &&
         ir_dim_is_const(size, &d) && half > d / 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "cos_cache of width %lld for a head of %lld channels", (long long)half,
                 (long long)d);
+    for (int i = 0; i < 2; i++)
+        GQAC_TRY(want_dim(node, SIN, i, op_in_dim(node, COS, i), diag));
+    for (int i = Q_NORM; i <= K_NORM; i++)
+        GQAC_TRY(want_dim(node, i, 0, size, diag));
     return GQAC_OK;
 }
 

@@ -250,8 +250,11 @@ gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {
     gqac_dtype x = op_in_type(node, a).dtype, y = op_in_type(node, b).dtype;
     if (x == GQAC_NONE || y == GQAC_NONE || x == y)
         return GQAC_OK;
-    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inputs %d and %d have the types %s and %s", a, b,
-            gqac_dtype_name(x), gqac_dtype_name(y));
+    char first[64], second[64];
+    ir_schema_name(node->op->inputs, a, first, sizeof first);
+    ir_schema_name(node->op->inputs, b, second, sizeof second);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inputs '%s' and '%s' have the types %s and %s", first,
+            second, gqac_dtype_name(x), gqac_dtype_name(y));
 }
 
 /* ---- upgrade ------------------------------------------------------------- */

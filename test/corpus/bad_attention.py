@@ -38,14 +38,14 @@ for value in (0, -2, 3, 8, 1 << 62):
     attr(f"kv_num_heads {value}", "kv_num_heads", {"kv_num_heads": value})
 attr("num_heads as float", "num_heads", {"num_heads": 4.0})
 row("head size 0", "", {"head": 0}, {})
-row("head size of past differs", "head size of the past", {"past": HEAD + 2}, {})
+row("head size of past differs", "dimension 3 of past", {"past": HEAD + 2}, {})
 row("query width not divisible", "query", {"query": (F32, ["B", "S", HEADS * HEAD + 1])}, {})
 row("key width differs", "key", {"key": (F32, ["B", "S", KV_HEADS * HEAD + 4])}, {})
 row("value width differs", "value", {"value": (F32, ["B", "S", HEAD])}, {})
 row("query of rank 2", "query", {"query": (F32, ["B", HEADS * HEAD])}, {})
 row("query of rank 4", "query", {"query": (F32, ["B", HEADS, "S", HEAD])}, {})
 row("past of rank 3", "past_key", {"past_key": (F32, ["B", "P", KV_HEADS * HEAD])}, {})
-row("past with other heads", "heads of the past", {"past_key": (F32, ["B", HEADS, "P", HEAD])}, {})
+row("past with other heads", "dimension 1 of past_key", {"past_key": (F32, ["B", HEADS, "P", HEAD])}, {})
 row("past of another type", "f16", {"past_key": (F16, ["B", KV_HEADS, "P", HEAD]),
                                      "past_value": (F16, ["B", KV_HEADS, "P", HEAD])}, {})
 row("key of another type", "", {"key": (F16, ["B", "S", KV_HEADS * HEAD])}, {})
@@ -107,7 +107,7 @@ row("bias with three heads", "attention_bias",
     {"given": {"attention_bias": np.zeros((1, 3, 1, 1), np.float32)}})
 row("sink of another length", "head_sink", {"given": {"head_sink": weights(HEADS + 1)}})
 row("q_norm_weight alone", "k_norm_weight", {"given": {"q_norm_weight": weights(HEAD)}})
-row("norm weights of another length", "norm weight",
+row("norm weights of another length", "norm_weight",
     {"given": {"q_norm_weight": weights(HEAD + 1), "k_norm_weight": weights(HEAD + 1)}},
     {"given": {"q_norm_weight": weights(HEAD), "k_norm_weight": weights(HEAD)}})
 

@@ -195,7 +195,7 @@ gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *dia
         gqac_diag_rule(diag, "each id belongs to one token");
         return GQAC_INVALID_MODEL;
     }
-    uint32_t offset;
+    uint32_t offset = 0;
     GQAC_TRY(keep_text(w, text, &offset, diag));
     uint32_t length = (uint32_t)text.length;
     *token = (struct token){offset, length, offset, length, TOKEN_EXISTS};

@@ -443,9 +443,9 @@ static void fail_each(const char *json, size_t bytes) {
 }
 
 static void test_no_memory(void) {
-    static const char *const styles[] = {"gpt2", "phi3", "mixed"};
+    static const char *const styles[] = {"phi3", "mixed", "gpt2"};
     fail_each(good, sizeof good - 1);
-    for (size_t i = 0; i < sizeof styles / sizeof *styles; i++) {
+    for (size_t i = 0; i < (unit_full() ? 3 : 1); i++) {
         size_t length;
         char *text = file_text(styles[i], &length);
         fail_each(text, length);

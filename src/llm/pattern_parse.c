@@ -17,6 +17,9 @@ gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, c
     size_t shown = p->n - offset < 16 ? p->n - offset : 16;
     while (shown && shown + offset < p->n && (p->s[offset + shown] & 0xc0) == 0x80)
         shown--;
+    for (size_t i = 0; i < shown; i++) /* nothing that moves the cursor of a terminal */
+        if ((unsigned char)p->s[offset + i] < 0x20)
+            shown = i;
     gqac_diag_set(p->diag, status, "%s at byte %zu of the expression: '%.*s'", what, offset,
                   (int)shown, p->s + offset);
     if (status == GQAC_UNSUPPORTED)
@@ -276,6 +279,15 @@ static bool read_repeat(parser *p, int *min, int *max, repeat_mode *mode) {
     return true;
 }
 
+static bool has_possessive(const node *x) {
+    if (x->kind == NODE_REPEAT && x->mode == POSSESSIVE)
+        return true;
+    for (const node *i = x->child; i; i = i->next)
+        if (has_possessive(i))
+            return true;
+    return false;
+}
+
 static gqac_status check_repeat(parser *p, const node *x, size_t offset) {
     if (x->max >= 0 && x->min > x->max)
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a repeat of more than at most");
@@ -284,6 +296,10 @@ static gqac_status check_repeat(parser *p, const node *x, size_t offset) {
     if (x->mode == POSSESSIVE && x->child->kind != NODE_SET)
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
                               "a possessive repeat of more than one character class");
+    /* there Oniguruma itself does not find what its own rules say */
+    if ((x->min > 1 || x->max > 1) && has_possessive(x->child))
+        return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
+                              "a counted repeat of something possessive");
     if (x->max < 0 && pattern_may_be_empty(x->child))
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
                               "a repeat without bound of what may be empty");

@@ -115,6 +115,7 @@ static void test_refused(void) {
         {"(?<=^)", GQAC_UNSUPPORTED, "looking behind further"},
         {"(?>ab|a)", GQAC_UNSUPPORTED, "an atomic group"},
         {"(?:ab)?+", GQAC_UNSUPPORTED, "a possessive repeat"},
+        {"(?:a++b){2}", GQAC_UNSUPPORTED, "a counted repeat of something possessive at byte 8"},
         {"(?:a?)*", GQAC_UNSUPPORTED, "a repeat without bound of what may be empty"},
         {"(?:^|b)+", GQAC_UNSUPPORTED, "a repeat without bound of what may be empty"},
         {"\\p{Han}", GQAC_UNSUPPORTED, "the property Han"},

@@ -54,7 +54,11 @@ static gqac_status open_tokenizer(opener *o) {
     if (!file.data)
         return GQAC_OK;
     GQAC_TRY(in_file(o, name, folder_check_json(file.data, file.bytes, o->diag)));
-    GQAC_TRY(in_file(o, name, tokenizer_create(file.data, file.bytes, &t->tokenizer, o->diag)));
+    gqac_status status = tokenizer_create(file.data, file.bytes, &t->tokenizer, o->diag);
+    if (status != GQAC_OK) { /* it has named the file itself */
+        gqac_diag_where(o->diag, "%s", o->folder.name);
+        return status;
+    }
     t->settings.has_tokenizer = true;
     return GQAC_OK;
 }

@@ -137,7 +137,8 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
 /* ---- the decoder --------------------------------------------------------- */
 
 static gqac_status no_config(const char *model, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_IO, "the folder '%s' has no genai_config.json", model);
+    gqac_diag_set(diag, GQAC_IO, "the folder has no genai_config.json");
+    gqac_diag_where(diag, "%s", model);
     gqac_diag_rule(diag, "a model folder holds genai_config.json, the .onnx file that it names, "
                          "and tokenizer.json");
     gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model builder of "

@@ -1,0 +1,382 @@
+/* Opening the parts of a model: from a folder, from an artefact, from a model file beside its
+ * config; special tokens and the choice of the template; what is absent, what is refused, and
+ * allocations that fail. */
+#include "unit.h"
+
+#include <gqac/text.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+static char scratch[] = "/tmp/gqac-text-XXXXXX";
+static gqac_diag diag;
+static gqac_text *text;
+
+static const char config[] =
+    "{\"model\": {\"vocab_size\": 258, \"eos_token_id\": 257, \"decoder\": "
+    "{\"filename\": \"model.onnx\"}}}";
+
+static const char *path_of(const char *name) {
+    static char path[4][256];
+    static int next;
+    char *const p = path[next++ % 4];
+    snprintf(p, sizeof path[0], "%s/%s", scratch, name);
+    return p;
+}
+
+static void put(const char *name, const char *content) {
+    FILE *f = fopen(path_of(name), "wb");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    fputs(content, f);
+    fclose(f);
+}
+
+static void clear(void) {
+    static const char *const names[] = {"genai_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "chat_template.jinja",
+                                        "chat_template.json",
+                                        "model.onnx",
+                                        "other.onnx",
+                                        "a.gqac"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(path_of(names[i]));
+}
+
+static gqac_status open_text(const char *model, unsigned parts) {
+    gqac_text_free(text);
+    text = NULL;
+    memset(&diag, 0, sizeof diag);
+    return gqac_text_open(model, parts, &text, &diag);
+}
+
+/* ---- where the parts come from ------------------------------------------- */
+
+static void test_folder(void) {
+    const gqac_attachment *files = NULL;
+    clear();
+    put("genai_config.json", config);
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    CU_ASSERT(s->has_config && !s->has_tokenizer && !s->has_template && s->vocab_size == 258);
+    CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 1);
+    CU_ASSERT_STRING_EQUAL(files[0].name, "genai_config.json");
+    CU_ASSERT(files[0].bytes == strlen(config) && !memcmp(files[0].data, config, files[0].bytes));
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, 0), GQAC_OK); /* nothing is asked for */
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 0);
+    clear();
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK); /* an empty folder */
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
+    CU_ASSERT(gqac_text_get_settings(text)->temperature == 1);
+    CU_ASSERT_EQUAL(open_text("/no/such/model", GQAC_TEXT_ALL), GQAC_IO);
+}
+
+static void test_model_file(void) {
+    clear();
+    put("genai_config.json", config);
+    put("model.onnx", "");
+    put("other.onnx", "");
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("other.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* the config names another one */
+    CU_ASSERT_EQUAL(open_text(path_of("none.onnx"), GQAC_TEXT_CONFIG), GQAC_IO);
+    put("genai_config.json", "{");
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* and this one names none */
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));
+}
+
+static void compile_to(const char *model, const char *path) {
+    const gqac_attachment *files = NULL;
+    gqac_options options;
+    CU_ASSERT_EQUAL_FATAL(open_text(model, GQAC_TEXT_ALL), GQAC_OK);
+    gqac_options_init(&options);
+    options.n_attachments = gqac_text_attachments(text, &files);
+    options.attachments = files;
+    char decoder[512];
+    CU_ASSERT_EQUAL_FATAL(gqac_text_model_path(model, decoder, sizeof decoder, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_compile(decoder, &options, GQAC_EMIT_GQAC, path, &diag), GQAC_OK);
+}
+
+/* Everything that a folder gives, its artefact gives too. */
+static void test_artefact(void) {
+    const gqac_attachment *files = NULL;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    clear();
+    compile_to(unit_path("test/models/llama"), path_of("a.gqac"));
+    put("genai_config.json", "{"); /* an artefact asks nobody beside it */
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("a.gqac"), GQAC_TEXT_ALL), GQAC_OK);
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    CU_ASSERT(s->has_config && s->has_tokenizer && s->bos == 256 && s->context_length == 640);
+    CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 3);
+    CU_ASSERT_EQUAL_FATAL(gqac_text_tokenize(text, "abc", 3, true, &ids, &n, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(n, 3);
+    gqac_release(ids);
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("a.gqac"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_text_attachments(text, &files), 1);
+}
+
+/* Every config of the tree is taken, and says what its model has. */
+static void test_real(void) {
+    static const char *const names[] = {
+        "gemma2", "llama", "llama-fp16", "llama-int4-acc1", "llama-int4-acc4", "mistral",
+        "phi3",   "qwen2", "qwen3"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", unit_path("test/models"), names[i]);
+        CU_ASSERT_EQUAL_FATAL(open_text(path, GQAC_TEXT_ALL), GQAC_OK);
+        const gqac_text_settings *s = gqac_text_get_settings(text);
+        CU_ASSERT(s->has_config && s->vocab_size == 258 && s->bos == 256 && s->n_eos == 1);
+        CU_ASSERT(s->eos[0] == 257 && !s->do_sample && s->n_io_names == 0 && s->has_tokenizer);
+    }
+}
+
+/* ---- template and special tokens ----------------------------------------- */
+
+/* What the template gives; "?" and the status when it fails. */
+static const char *render(const char *variables) {
+    static char out[4096];
+    char *result = NULL;
+    size_t length = 0;
+    const gqac_status status = gqac_text_render(text, variables, &result, &length, &diag);
+    if (status != GQAC_OK) {
+        snprintf(out, sizeof out, "?%s", gqac_status_name(status));
+        return out;
+    }
+    CU_ASSERT_EQUAL(strlen(result), length);
+    snprintf(out, sizeof out, "%s", result);
+    gqac_release(result);
+    return out;
+}
+
+static void test_template_sources(void) {
+    clear();
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "?USAGE");
+    CU_ASSERT(*diag.hint != 0);
+    put("tokenizer_config.json", "{\"chat_template\": \"config\"}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "config");
+    put("chat_template.json", "{\"chat_template\": \"json\"}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "json");
+    put("chat_template.jinja", "jinja");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "jinja");
+    put("chat_template.jinja", "");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "");
+}
+
+static void test_template_list(void) {
+    static const struct {
+        const char *list, *out;
+    } rows[] = {
+        {"[{\"name\": \"tool_use\", \"template\": \"t\"}, {\"name\": \"default\", \"template\": "
+         "\"d\"}]",
+         "d"},
+        {"[{\"name\": \"tool_use\", \"template\": \"t\"}]", "t"},
+        {"[{\"name\": \"a\", \"template\": \"t\"}, {\"name\": \"b\", \"template\": \"u\"}]",
+         "?USAGE"},
+        {"[]", "?USAGE"},
+        {"null", "?USAGE"},
+    };
+    clear();
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char json[512];
+        snprintf(json, sizeof json, "{\"chat_template\": %s}", rows[i].list);
+        put("tokenizer_config.json", json);
+        CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
+        CU_ASSERT_STRING_EQUAL(render("{}"), rows[i].out);
+    }
+}
+
+static void test_special_tokens(void) {
+    clear();
+    put("tokenizer_config.json",
+        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\", \"lstrip\": false},"
+        "\"pad_token\": null, \"unk_token\": {\"content\": \"\"}, \"add_bos_token\": true,"
+        "\"additional_special_tokens\": [\"<a>\", {\"content\": \"<b>\"}],"
+        "\"extra_special_tokens\": {\"image_token\": \"<image>\"}}");
+    put("chat_template.jinja", "{{ bos_token }}{{ eos_token }}{{ unk_token }}{{ pad_token }}|"
+                               "{{ additional_special_tokens[1] }}|{{ image_token }}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "<s></s>|<b>|<image>");
+    CU_ASSERT_STRING_EQUAL(render("{\"bos_token\": \"own\"}"), "own</s>|<b>|<image>");
+    CU_ASSERT_STRING_EQUAL(render("{}"), "<s></s>|<b>|<image>"); /* nothing was changed */
+    static const char *const wrong[] = {
+        "", "[]", "3", "{", "{\"a\": 1, \"a\": 2}", "{\"a\": NaN}", "{\"a\": \"\xff\"}"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        CU_ASSERT_STRING_EQUAL(render(wrong[i]), "?INVALID_INPUT");
+        CU_ASSERT_EQUAL(diag.status, GQAC_INVALID_INPUT);
+    }
+}
+
+static void test_wrong_files(void) {
+    static const struct {
+        const char *file, *content;
+        gqac_status status;
+    } rows[] = {
+        {"tokenizer_config.json", "", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "[]", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"chat_template\": 3}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"chat_template\": {}}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"chat_template\": [3]}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\"}]}",
+         GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"chat_template\": [{\"name\": 1, \"template\": \"\"}]}",
+         GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"bos_token\": 3}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"eos_token\": {\"content\": 3}}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"additional_special_tokens\": \"x\"}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"additional_special_tokens\": [3]}", GQAC_INVALID_MODEL},
+        {"tokenizer_config.json", "{\"extra_special_tokens\": {\"a\": 3}}", GQAC_INVALID_MODEL},
+        {"chat_template.json", "{\"chat_template\": [[]]}", GQAC_INVALID_MODEL},
+        {"chat_template.jinja", "{% if %}", GQAC_INVALID_MODEL},
+        {"tokenizer.json", "{}", GQAC_INVALID_MODEL},
+        {"tokenizer.json", "", GQAC_INVALID_MODEL},
+        {"genai_config.json", "{}", GQAC_INVALID_MODEL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        clear();
+        put(rows[i].file, rows[i].content);
+        const gqac_status status = open_text(scratch, GQAC_TEXT_ALL);
+        if (status != rows[i].status || !strstr(diag.where, rows[i].file) || !*diag.what) {
+            printf("%s '%s': %s '%s' (%s)\n", rows[i].file, rows[i].content,
+                   gqac_status_name(status), diag.what, diag.where);
+            CU_FAIL("a wrong file is not refused by name");
+        }
+    }
+    clear();
+    CU_ASSERT_EQUAL(symlink("/etc/passwd", path_of("chat_template.jinja")), 0);
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "symbolic link"));
+}
+
+/* ---- tokens -------------------------------------------------------------- */
+
+static void test_absent_tokenizer(void) {
+    int64_t *ids = NULL;
+    size_t n = 0;
+    char *out = NULL;
+    gqac_text_stream *stream = NULL;
+    clear();
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "a", 1, true, &ids, &n, &diag), GQAC_USAGE);
+    CU_ASSERT(strstr(diag.what, "tokenizer") && *diag.hint);
+    CU_ASSERT_EQUAL(gqac_text_detokenize(text, &(int64_t){1}, 1, true, &out, &n, &diag),
+                    GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, &diag), GQAC_USAGE);
+    gqac_text_stream_free(NULL);
+}
+
+static void copy(const char *from, const char *name) {
+    char buffer[65536];
+    FILE *f = fopen(from, "rb"), *g = fopen(path_of(name), "wb");
+    CU_ASSERT_FATAL(f && g);
+    for (size_t n; (n = fread(buffer, 1, sizeof buffer, f)) > 0;)
+        fwrite(buffer, 1, n, g);
+    fclose(f);
+    fclose(g);
+}
+
+/* A tokenizer with more tokens than the model: an error once such a token comes up. */
+static void test_beyond_vocabulary(void) {
+    int64_t *ids = NULL;
+    size_t n = 0;
+    const char *piece = NULL;
+    gqac_text_stream *stream = NULL;
+    clear();
+    copy(unit_path("test/models/llama/tokenizer.json"), "tokenizer.json");
+    put("genai_config.json",
+        "{\"model\": {\"vocab_size\": 50, \"decoder\": {\"filename\": \"m.onnx\"}}}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "!!", 2, true, &ids, &n, &diag), GQAC_OK);
+    CU_ASSERT(n == 2 && ids[0] == 0 && ids[1] == 0);
+    gqac_release(ids);
+    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "!z", 2, true, &ids, &n, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NULL(ids);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, "50"));
+    CU_ASSERT_EQUAL_FATAL(gqac_text_stream_create(text, &stream, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_text_stream_push(stream, 0, &piece, &n, &diag), GQAC_OK);
+    CU_ASSERT(n == 1 && *piece == '!');
+    CU_ASSERT_EQUAL(gqac_text_stream_finish(stream, &piece, &n, &diag), GQAC_OK);
+    gqac_text_stream_free(stream);
+}
+
+/* ---- memory -------------------------------------------------------------- */
+
+/* An allocation may be one that can be done without (a table made to fit), but few are. */
+static void fail_each(const char *model, size_t least) {
+    gqac_alloc_fail_at(0, 0);
+    CU_ASSERT_EQUAL_FATAL(open_text(model, GQAC_TEXT_ALL), GQAC_OK);
+    const size_t calls = gqac_alloc_calls();
+    gqac_text_free(text);
+    text = NULL;
+    const size_t live = gqac_alloc_live();
+    size_t refusals = 0;
+    for (size_t n = 1; n <= calls; n++) {
+        memset(&diag, 0, sizeof diag);
+        gqac_alloc_fail_at(n, 0);
+        const gqac_status status = gqac_text_open(model, GQAC_TEXT_ALL, &text, &diag);
+        gqac_alloc_fail_at(0, 0);
+        gqac_text_free(text);
+        text = NULL;
+        refusals += status == GQAC_NO_MEMORY && *diag.what;
+        if ((status != GQAC_OK && status != GQAC_NO_MEMORY) || gqac_alloc_live() != live) {
+            printf("allocation %zu: %s '%s'\n", n, gqac_status_name(status), diag.what);
+            CU_FAIL("the failure of an allocation is not reported cleanly");
+            return;
+        }
+    }
+    printf("  %zu of %zu allocations failed one by one\n", refusals, calls);
+    CU_ASSERT(calls >= least && refusals + 2 >= calls);
+}
+
+static void test_allocations(void) {
+    clear();
+    fail_each(unit_path("test/models/llama"), 5);
+    fail_each(unit_path("test/models/llama/model.onnx"), 5);
+    put("genai_config.json",
+        "{\"model\": {\"decoder\": {\"filename\": \"m\", \"num_hidden_layers\": 20, \"inputs\":"
+        "{\"input_ids\": \"t\", \"past_key_names\": \"k%d\"}}}}");
+    put("tokenizer_config.json",
+        "{\"chat_template\": \"{{ bos_token }}\", \"bos_token\": \"<s>\"}");
+    fail_each(scratch, 4);
+    clear();
+    compile_to(unit_path("test/models/llama"), path_of("a.gqac"));
+    fail_each(path_of("a.gqac"), 5);
+}
+
+static const unit_case cases[] = {
+    {"a folder", test_folder},
+    {"a model file beside its config", test_model_file},
+    {"an artefact", test_artefact},
+    {"the test models", test_real},
+    {"where the template comes from", test_template_sources},
+    {"lists of templates", test_template_list},
+    {"special tokens", test_special_tokens},
+    {"wrong files are refused by name", test_wrong_files},
+    {"without a tokenizer", test_absent_tokenizer},
+    {"tokens that the model does not have", test_beyond_vocabulary},
+    {"allocations that fail", test_allocations},
+};
+
+int main(int argc, char **argv) {
+    if (!mkdtemp(scratch))
+        return 2;
+    const int failed = unit_run("text", cases, sizeof cases / sizeof *cases, argc, argv);
+    gqac_text_free(text);
+    clear();
+    rmdir(scratch);
+    return failed;
+}

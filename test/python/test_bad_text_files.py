@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""Damaged model folders and artefacts: refused by what and where, fast, in little memory.
+
+    python test/python/test_bad_text_files.py [WORD ...]     only rows whose name has the word
+    python test/python/test_bad_text_files.py --show         every message, for reading
+
+A row spoils one file of a sound folder and says which exit codes are right and which words the
+message must hold; all verbs that read the file must refuse it alike.
+"""
+
+import json
+import os
+import shutil
+import struct
+import sys
+import unittest
+from dataclasses import dataclass
+
+import harness
+from harness import Case, GIB, MODELS, gqac
+
+SECONDS = 10
+CONFIG, TOKENIZER, TEMPLATE, SPECIAL = ("genai_config.json", "tokenizer.json",
+                                        "chat_template.jinja", "tokenizer_config.json")
+# which verbs read which file; compile packs them all
+VERBS = {CONFIG: ("score", "generate", "compile"), TOKENIZER: ("tokenize", "generate", "compile"),
+         TEMPLATE: ("compile",), SPECIAL: ("compile",)}
+DEEP = 100_000
+
+
+@dataclass
+class Row:
+    """One way to spoil a folder."""
+
+    name: str
+    file: str
+    spoil: object  # called with the path of the file
+    words: tuple = ()
+    codes: tuple = (3,)
+
+
+ROWS = []
+
+
+def row(name, file, spoil, *words, codes=(3,)):
+    """Add a row."""
+    ROWS.append(Row(name, file, spoil, words, codes))
+
+
+def text(content):
+    """The file holds this instead."""
+    data = content if isinstance(content, bytes) else content.encode()
+    return lambda path: path.write_bytes(data)
+
+
+def edit(*keys, value=None, drop=False):
+    """The JSON of the file, with one value replaced or dropped."""
+    def spoil(path):
+        root = json.loads(path.read_text())
+        at = root
+        for key in keys[:-1]:
+            at = at[key]
+        if drop:
+            del at[keys[-1]]
+        else:
+            at[keys[-1]] = value
+        path.write_text(json.dumps(root))
+    return spoil
+
+
+def cut(fraction):
+    """The file ends too early."""
+    def spoil(path):
+        data = path.read_bytes()
+        path.write_bytes(data[:int(len(data) * fraction)])
+    return spoil
+
+
+def replaced(old, new):
+    """Some bytes of the file are others."""
+    def spoil(path):
+        data = path.read_bytes()
+        assert old in data, (path, old)
+        path.write_bytes(data.replace(old, new, 1))
+    return spoil
+
+
+def instead(make):
+    """Something that is no regular file stands in its place."""
+    def spoil(path):
+        path.unlink(missing_ok=True)
+        make(path)
+    return spoil
+
+
+def outside(path):
+    """A link to a sound file that lies elsewhere."""
+    other = path.parent.parent / f"outside-{path.name}"
+    shutil.move(path, other)
+    path.symlink_to(other)
+
+
+def alone(spoil):
+    """The template of tokenizer_config.json counts: there is no other."""
+    def both(path):
+        (path.parent / TEMPLATE).unlink()
+        spoil(path)
+    return both
+
+
+def huge(path):
+    """Larger than is read; a hole, so that it costs nothing."""
+    with open(path, "ab") as f:
+        f.truncate(1 << 30)
+
+
+def everywhere():
+    """What is wrong with any JSON file."""
+    for file in (CONFIG, TOKENIZER, SPECIAL):
+        row("empty", file, text(""), file, "JSON")
+        row("cut in the middle", file, cut(0.5), file, "line")
+        row("cut at the end", file, cut(0.99), file, "JSON")
+        row("not JSON", file, text("hello"), file, "JSON")
+        row("a list", file, text("[]"), file)
+        row("a number", file, text("17"), file)
+        row("deep lists", file, text("[" * DEEP + "]" * DEEP), file)
+        row("deep objects", file, text('{"a":' * DEEP + "1" + "}" * DEEP), file)
+        row("deep and open", file, text('{"a":[' * DEEP), file)
+        row("not UTF-8", file, text(b'{"a": "\xff\xfe"}'), file)
+        row("half a surrogate", file, text('{"a": "\\ud800"}'), file)
+        row("NUL in a text", file, text('{"a": "\\u0000b"}'), file)
+        row("NUL behind the end", file, lambda p: p.write_bytes(p.read_bytes() + b"\0"), file)
+        row("junk behind the end", file, lambda p: p.write_bytes(p.read_bytes() + b"{}"), file)
+        row("NaN", file, text('{"a": NaN}'), file)
+        row("infinite number", file, text('{"a": 1e999}'), file)
+        row("huge integer", file, text('{"a": ' + "9" * DEEP + "}"), file)
+        row("one key twice", file, text('{"a": 1, "a": 2}'), file)
+        row("too large", file, huge, file, "bytes")
+    for file in (CONFIG, TOKENIZER, SPECIAL, TEMPLATE):
+        row("a folder", file, instead(lambda p: p.mkdir()), file, codes=(5,))
+        row("a FIFO", file, instead(os.mkfifo), file, codes=(5,))
+        row("a link that leads out", file, outside, file, "symbolic link")
+        row("a link to a device", file, instead(lambda p: p.symlink_to("/dev/zero")), file)
+        row("a link to itself", file, instead(lambda p: p.symlink_to(p.name)), file)
+
+
+def configs():
+    """What is wrong with genai_config.json."""
+    row("missing", CONFIG, lambda p: p.unlink(), "genai_config.json", "folder", codes=(5,))
+    for name in ("../model.onnx", "/etc/passwd", "..", "a/b.onnx", "", "a\\b", 7, None, ["m.onnx"]):
+        row(f"decoder {name!r}", CONFIG, edit("model", "decoder", "filename", value=name),
+            "model.decoder.filename")
+    row("no decoder", CONFIG, edit("model", "decoder", drop=True), "model.decoder.filename")
+    row("decoder of the wrong type", CONFIG, edit("model", "decoder", value=[]), "model.decoder")
+    for key in ("bos_token_id", "pad_token_id", "eos_token_id"):
+        for value in (258, -2, 1 << 40, "0", 1.5, {}, True):
+            row(f"{key} {value!r}", CONFIG, edit("model", key, value=value), f"model.{key}")
+    row("eos list out of range", CONFIG, edit("model", "eos_token_id", value=[1, 258]), "258")
+    row("eos list of lists", CONFIG, edit("model", "eos_token_id", value=[[1]]), "eos_token_id")
+    row("eos list of 100k", CONFIG, edit("model", "eos_token_id", value=[1] * DEEP), "100000")
+    row("vocabulary negative", CONFIG, edit("model", "vocab_size", value=-5), "vocab_size")
+    row("vocabulary huge", CONFIG, edit("model", "vocab_size", value=1 << 60), "vocab_size")
+    row("context as text", CONFIG, edit("model", "context_length", value="640"), "context_length")
+    row("10^9 layers", CONFIG, edit("model", "decoder", "num_hidden_layers", value=10 ** 9),
+        "num_hidden_layers")
+    row("negative layers", CONFIG, edit("model", "decoder", "num_hidden_layers", value=-1),
+        "num_hidden_layers")
+    for pattern in ("%d%d", "%s", "%n", "k", "%", "%%d", "%5d", "%d%n", "%1$d", "%d" * 999, 5, ""):
+        row(f"pattern {str(pattern)[:12]!r}", CONFIG,
+            edit("model", "decoder", "inputs", "past_key_names", value=pattern), "past_key_names")
+    row("keys called like values", CONFIG,
+        edit("model", "decoder", "inputs", "past_key_names", value="past_key_values.%d.value"),
+        "two inputs", "past_key_values.0.")
+    row("inputs of the wrong type", CONFIG, edit("model", "decoder", "inputs", value=3), "inputs")
+    for key, value in (("num_beams", 4), ("num_return_sequences", 2), ("no_repeat_ngram_size", 3),
+                       ("do_sample", "yes"), ("temperature", -1), ("top_p", 2), ("top_k", -1),
+                       ("repetition_penalty", 0), ("min_length", "1"), ("max_length", 2.5)):
+        row(f"search {key} {value!r}", CONFIG, edit("search", key, value=value), f"search.{key}")
+    row("search of the wrong type", CONFIG, edit("search", value=[1]), "search")
+    for key in ("vision", "speech", "encoder", "embedding"):
+        row(f"part {key}", CONFIG, edit("model", key, value={"filename": "x.onnx"}), key)
+    row("a pipeline", CONFIG, edit("model", "decoder", "pipeline", value=[{"a": {}}]), "pipeline")
+
+
+def tokenizers():
+    """What is wrong with tokenizer.json; more in the tokenizer's own tests."""
+    for kind in ("WordPiece", "Unigram", "WordLevel", "Nonsense"):
+        row(f"model of type {kind}", TOKENIZER, edit("model", "type", value=kind), kind)
+    row("millions of lists", TOKENIZER, text('{"a": [' + "[]," * 9_000_000 + "1]}"), "values")
+    row("no model", TOKENIZER, edit("model", drop=True), TOKENIZER)
+    row("no vocabulary", TOKENIZER, edit("model", "vocab", drop=True), TOKENIZER)
+    row("vocabulary is a list", TOKENIZER, edit("model", "vocab", value=["a"]), TOKENIZER)
+    row("id negative", TOKENIZER, edit("model", "vocab", "!", value=-1), TOKENIZER)
+    row("id huge", TOKENIZER, edit("model", "vocab", "!", value=1 << 62), TOKENIZER)
+    row("id as text", TOKENIZER, edit("model", "vocab", "!", value="0"), TOKENIZER)
+    row("two tokens of one id", TOKENIZER, edit("model", "vocab", "!", value=1), TOKENIZER)
+    row("merge of unknown tokens", TOKENIZER, edit("model", "merges", value=["qq zz"]), TOKENIZER)
+    row("merge of one token", TOKENIZER, edit("model", "merges", value=["a"]), TOKENIZER)
+    row("merges of the wrong type", TOKENIZER, edit("model", "merges", value={"a": "b"}), TOKENIZER)
+    row("merges of numbers", TOKENIZER, edit("model", "merges", value=[1, 2]), TOKENIZER)
+    row("unknown normalizer", TOKENIZER, edit("normalizer", value={"type": "Evil"}), "Evil")
+    row("unknown pre-tokenizer", TOKENIZER, edit("pre_tokenizer", value={"type": "Evil"}), "Evil")
+    row("unknown decoder", TOKENIZER, edit("decoder", value={"type": "Evil"}), "Evil")
+    row("unknown post-processor", TOKENIZER, edit("post_processor", value={"type": "Evil"}), "Evil")
+    row("deep pre-tokenizers", TOKENIZER, edit("pre_tokenizer", value=nested(200)), TOKENIZER)
+    row("expression that does not parse", TOKENIZER, edit("pre_tokenizer", value={
+        "type": "Split", "pattern": {"Regex": "(a"}, "behavior": "Isolated", "invert": False}),
+        TOKENIZER)
+    row("expression repeated without end", TOKENIZER, edit("pre_tokenizer", value={
+        "type": "Split", "pattern": {"Regex": "(((a{999}){999}){999}){999}"},
+        "behavior": "Isolated", "invert": False}), TOKENIZER)
+    row("added token without content", TOKENIZER, edit("added_tokens", value=[{"id": 3}]),
+        TOKENIZER)
+    row("added token of a huge id", TOKENIZER, edit("added_tokens", 0, "id", value=1 << 50),
+        TOKENIZER)
+
+
+def nested(depth):
+    """Sequences within sequences."""
+    value = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    for _ in range(depth):
+        value = {"type": "Sequence", "pretokenizers": [value]}
+    return value
+
+
+def templates():
+    """What is wrong with templates and special tokens; more in the template's own tests."""
+    for source in ("{% if x %}", "{{ ", "{% endfor %}", "{% nonsense %}", "{{ 'a }}", "{{ a | }}",
+                   "{{ (((( }}", "{% for x in %}{% endfor %}", "{{ a | no_such_filter }}"):
+        row(f"template {source!r}", TEMPLATE, text(source), TEMPLATE)
+    row("template of brackets", TEMPLATE, text("{{ " + "(" * DEEP + ")" * DEEP + " }}"), TEMPLATE)
+    row("template of nested ifs", TEMPLATE, text("{% if a %}" * DEEP), TEMPLATE)
+    row("template not UTF-8", TEMPLATE, text(b"\xff{{ a }}"), TEMPLATE)
+    row("template too large", TEMPLATE, huge, TEMPLATE, "bytes")
+    for name, value in (("is a number", 3), ("list of numbers", [3]),
+                        ("without text", [{"name": "default"}]), ("that does not parse", "{% if %}"),
+                        ("list that does not parse", [{"name": "x", "template": "{{ ("}])):
+        row(f"template {name}", SPECIAL, alone(edit("chat_template", value=value)), SPECIAL)
+    row("bos is a number", SPECIAL, edit("bos_token", value=3), "bos_token")
+    row("eos without content", SPECIAL, edit("eos_token", value={"a": 1}), "eos_token")
+    row("tokens of the wrong type", SPECIAL, edit("additional_special_tokens", value="<a>"),
+        "additional_special_tokens")
+
+
+for add in (everywhere, configs, tokenizers, templates):
+    add()
+
+
+def sound(folder):
+    """A folder with nothing wrong."""
+    shutil.copytree(MODELS / "llama", folder, ignore=shutil.ignore_patterns("ref"))
+    (folder / TEMPLATE).write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    return folder
+
+
+def arguments(verb, model, folder):
+    """What follows gqac."""
+    ids = MODELS / "llama" / "ref" / "ids.txt"
+    return {"score": ("score", model, "--ids", ids),
+            "tokenize": ("tokenize", model, "--text", "a tiny text"),
+            "generate": ("generate", model, "--prompt", "a tiny text", "-n", 2),
+            "compile": ("compile", model, "-o", folder / "out.gqac")}[verb]
+
+
+class BadText(Case):
+    """One test for each row, made below."""
+
+    def refused(self, result, codes, words):
+        """The exit code, the words, the limits."""
+        self.check(result, codes, "where:", *words)
+        self.assertLess(result.seconds, SECONDS * (10 if harness.SANITIZED else 1), str(result))
+        if not harness.SANITIZED:
+            self.assertLess(result.peak, GIB, str(result))
+
+    def test_sound(self):
+        """The folder that all rows spoil is taken by every verb, and so is its artefact."""
+        folder = sound(self.dir / "m")
+        for verb in ("score", "tokenize", "generate", "compile"):
+            self.good(*arguments(verb, folder, self.dir))
+        for verb in ("score", "tokenize", "generate"):
+            self.good(*arguments(verb, self.dir / "out.gqac", self.dir))
+
+    def test_enough(self):
+        """The corpus has its size, and no two rows share a name."""
+        names = [(r.file, r.name) for r in ROWS]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertGreaterEqual(len(ROWS), 150)
+        print(f"{len(ROWS)} spoilt folders")
+
+    def spoilt(self, spoilt):
+        """All verbs that read the file refuse it; compile leaves no artefact."""
+        folder = sound(self.dir / "m")
+        spoilt.spoil(folder / spoilt.file)
+        verbs = VERBS[spoilt.file]
+        for verb in verbs if harness.FULL else verbs[-2:]:
+            result = gqac(*arguments(verb, folder, self.dir), seconds=SECONDS, memory=2 * GIB)
+            self.refused(result, spoilt.codes, spoilt.words)
+        self.assertFalse((self.dir / "out.gqac").exists())
+
+    def test_scores_all_the_same(self):
+        """Tokenizer and template are nothing to score."""
+        folder = sound(self.dir / "m")
+        for file in (TOKENIZER, TEMPLATE, SPECIAL):
+            (folder / file).write_text("{")
+        self.good(*arguments("score", folder, self.dir))
+
+    def test_absent_parts(self):
+        """What is not there is usage that says so."""
+        folder = sound(self.dir / "m")
+        (folder / TOKENIZER).unlink()
+        for verb in ("tokenize", "generate"):
+            result = gqac(*arguments(verb, folder, self.dir))
+            self.assertEqual(result.code, 2, str(result))
+            self.assertIn("tokenizer.json", result.err)
+        self.good(*arguments("compile", folder, self.dir))
+
+
+class BadArtefact(Case):
+    """Damage to the files in an artefact."""
+
+    def test_damage(self):
+        """One bit in each attached file; every verb that reads it, compile and --verify see it."""
+        folder = sound(self.dir / "m")
+        path, bad = self.dir / "out.gqac", self.dir / "bad.gqac"
+        self.good("compile", folder, "-o", path)
+        data = path.read_bytes()
+        sections = struct.unpack_from("<I", data, 24)[0]
+        self.assertEqual(sections, 8)
+        for s in range(4, sections):
+            at = 64 + 192 * s
+            name = data[at:at + 128].rstrip(b"\0").decode()
+            self.assertTrue(name.startswith("file:"), name)
+            offset, length = struct.unpack_from("<QQ", data, at + 128)
+            for place in (offset, offset + length // 2, offset + length - 1):
+                bad.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1:])
+                for args in (("tokenize", bad, "--text", "a"), ("inspect", bad, "--verify"),
+                             ("compile", bad, "-o", self.dir / "o.gqac")):
+                    self.check(gqac(*args), 3, name, "bad.gqac")
+            bad.write_bytes(data[:offset + length // 2])
+            self.check(gqac("tokenize", bad, "--text", "a"), 3, "bad.gqac")
+        self.assertFalse((self.dir / "o.gqac").exists())
+
+
+def add_rows():
+    """A method for each row."""
+    for i, r in enumerate(ROWS):
+        def test(self, r=r):
+            self.spoilt(r)
+        setattr(BadText, f"test {i:03} {r.file}: {r.name}", test)
+
+
+def show():
+    """Print every row's outcome."""
+    class Show(Case):
+        """Only its scratch folder."""
+    case = Show()
+    case.setUp()
+    for i, r in enumerate(ROWS):
+        folder = sound(case.dir / str(i) / "m")
+        r.spoil(folder / r.file)
+        for verb in VERBS[r.file]:
+            result = gqac(*arguments(verb, folder, folder.parent), seconds=SECONDS, memory=2 * GIB)
+            good = result.code in r.codes and all(w.lower() in result.err.lower() for w in r.words)
+            lines = " | ".join(result.err.replace(str(case.dir), "").strip().splitlines())
+            print(f"{'ok ' if good else 'BAD'} {r.file}: {r.name}: {verb} {result.code} "
+                  f"{result.seconds:.2f}s {result.peak >> 20}M {lines[:300]}")
+        shutil.rmtree(folder.parent)
+    case.doCleanups()
+
+
+add_rows()
+
+if __name__ == "__main__":
+    if "--show" in sys.argv:
+        show()
+    else:
+        sys.exit(harness.main())

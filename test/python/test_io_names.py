@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""Inputs and outputs by other names: what genai_config.json says they are called counts.
+
+    python test/python/test_io_names.py
+
+A test model is written again with other names in the graph and in its config; it must give the same
+bits as before, from its folder, from its model file and from an artefact of it.
+"""
+
+import json
+import shutil
+import sys
+import unittest
+
+import harness
+from harness import Case, MODELS, gqac
+
+try:
+    import onnx
+except ImportError as missing:
+    onnx = None
+    print(missing)
+
+LAYERS = 2
+PLAIN = {"input_ids": "tokens", "attention_mask": "mask", "logits": "scores"}
+PATTERNS = {"past_key_names": ("past_key_values.%d.key", "cache.k.%d"),
+            "past_value_names": ("past_key_values.%d.value", "cache.v.%d"),
+            "present_key_names": ("present.%d.key", "cache_out.k.%d"),
+            "present_value_names": ("present.%d.value", "cache_out.v.%d")}
+
+
+def renamed(name, folder, plain=None, patterns=None):
+    """Write model `name` with other names: config, graph and weights; gives the map used."""
+    plain = PLAIN if plain is None else plain
+    patterns = PATTERNS if patterns is None else patterns
+    names = dict(plain)
+    for old, new in patterns.values():
+        names.update({old % i: new % i for i in range(LAYERS)})
+    shutil.copytree(MODELS / name, folder, ignore=shutil.ignore_patterns("ref"))
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    graph = model.graph
+    for value in [*graph.input, *graph.output]:
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for field in (node.input, node.output):
+            field[:] = [names.get(n, n) for n in field]
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    config = json.loads((folder / "genai_config.json").read_text())
+    for group in ("inputs", "outputs"):
+        entries = config["model"]["decoder"][group]
+        for key, value in entries.items():
+            entries[key] = patterns[key][1] if key in patterns else plain.get(value, value)
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    return names
+
+
+@unittest.skipUnless(onnx, "the onnx package is not installed")
+class Names(Case):
+    """Same bits by any name."""
+
+    def logits(self, model, *flags):
+        """The bytes of all logits."""
+        out = self.dir / "l.npy"
+        self.good("score", model, "--ids", MODELS / "llama" / "ref" / "ids.txt", "--logits", out,
+                  *flags)
+        return out.read_bytes()
+
+    def test_same_bits(self):
+        """Folder, model file, artefact; split and whole."""
+        folder = self.dir / "m"
+        renamed("llama", folder)
+        expected = self.logits(MODELS / "llama")
+        self.assertEqual(self.logits(folder), expected)
+        self.assertEqual(self.logits(folder, "--splits", "9,15"), expected)
+        self.assertEqual(self.logits(folder / "model.onnx"), expected)
+        self.good("compile", folder, "-o", self.dir / "m.gqac")
+        shutil.rmtree(folder)
+        self.assertEqual(self.logits(self.dir / "m.gqac"), expected)
+        told = self.good("equiv", self.dir / "m.gqac", "--tokens", 12, "--format", "json").json()
+        self.assertEqual(told["differing"], 0)
+        self.assertGreater(told["compared"], 0)
+
+    def test_without_config(self):
+        """By themselves such names say nothing: the cache is not recognised or not fed."""
+        folder = self.dir / "m"
+        renamed("llama", folder)
+        (folder / "genai_config.json").unlink()
+        result = gqac("score", folder / "model.onnx", "--ids",
+                      MODELS / "llama" / "ref" / "ids.txt")
+        self.check(result, 3)
+
+    def test_stateless_keeps_names(self):
+        """`run` and `inspect` speak the model's own names, also of an artefact."""
+        folder = self.dir / "m"
+        names = renamed("llama", folder)
+        self.good("compile", folder, "-o", self.dir / "m.gqac")
+        given, out = self.dir / "in", self.dir / "out"
+        given.mkdir()
+        stored = MODELS / "llama" / "ref" / "decode"
+        for file in (stored / "inputs").iterdir():
+            shutil.copy(file, given / (names[file.stem] + ".npy"))
+        for source in (folder, self.dir / "m.gqac"):
+            shutil.rmtree(out, ignore_errors=True)
+            self.good("run", source, "--inputs", given, "-o", out)
+            self.assertEqual(sorted(p.stem for p in out.iterdir()),
+                             sorted(names[p.stem] for p in (stored / "expect").iterdir()))
+            told = self.good("inspect", source, "--format", "json").json()
+            self.assertIn("tokens", json.dumps(told["inputs"]))
+            self.assertEqual(told["kv_pairs"][0]["past"], "cache.k.0")
+
+    def test_swapped(self):
+        """Names that are each other's."""
+        folder = self.dir / "m"
+        renamed("llama", folder, {"input_ids": "attention_mask", "attention_mask": "input_ids"},
+                {"past_key_names": ("past_key_values.%d.key", "past_key_values.%d.value"),
+                 "past_value_names": ("past_key_values.%d.value", "past_key_values.%d.key")})
+        self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
+
+    def test_taken_inside(self):
+        """A value inside the graph that has the name makes way."""
+        folder = self.dir / "m"
+        renamed("llama", folder)
+        model = onnx.load(folder / "model.onnx", load_external_data=False)
+        inner = model.graph.node[0].output[0]
+        for node in model.graph.node:
+            for field in (node.input, node.output):
+                field[:] = ["input_ids" if n == inner else n for n in field]
+        for value in model.graph.value_info:
+            value.name = "input_ids" if value.name == inner else value.name
+        (folder / "model.onnx").write_bytes(model.SerializeToString())
+        self.assertEqual(self.logits(folder), self.logits(MODELS / "llama"))
+
+    def test_collisions(self):
+        """Two inputs of one name, one input of two names."""
+        ids = MODELS / "llama" / "ref" / "ids.txt"
+        for key, value, word in (("attention_mask", "tokens", "tokens"),
+                                 ("past_key_names", "cache.v.%d", "cache.v.0"),
+                                 ("position_ids", "cache.k.1", "cache.k.1")):
+            folder = self.dir / key
+            renamed("llama", folder)
+            config = json.loads((folder / "genai_config.json").read_text())
+            config["model"]["decoder"]["inputs"][key] = value
+            (folder / "genai_config.json").write_text(json.dumps(config))
+            self.check(gqac("score", folder, "--ids", ids), 3, word)
+        folder = self.dir / "taken"  # 'tokens' would be called as another input is already
+        renamed("llama", folder, {"input_ids": "tokens", "logits": "scores"})
+        config = json.loads((folder / "genai_config.json").read_text())
+        config["model"]["decoder"]["inputs"] = {"position_ids": "attention_mask"}
+        (folder / "genai_config.json").write_text(json.dumps(config))
+        self.check(gqac("score", folder, "--ids", ids), 3)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

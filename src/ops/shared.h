@@ -294,5 +294,27 @@ bool op_reduce_mixes(const ir_node *node);
 /* Axes were an attribute once; takes it when it is there. */
 gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
+/* ArgMax and ArgMin (least). */
+gqac_status op_arg_infer(ir_node *node, gqac_diag *diag);
+gqac_status op_arg_eval(op_call *call, bool least);
+bool op_arg_mixes(const ir_node *node);
+extern const ir_attr_spec op_arg_attrs[]; /* axis, keepdims, select_last_index */
+/* CumSum and CumProd (product). */
+gqac_status op_cum_infer(ir_node *node, gqac_diag *diag);
+gqac_status op_cum_eval(op_call *call, bool product);
+bool op_cum_mixes(const ir_node *node);
+extern const ir_attr_spec op_cum_attrs[]; /* exclusive, reverse */
+
+/* ---- scatter: data, indices, updates, and an attribute `reduction` --------- */
+
+gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);
+unsigned op_scatter_types(const ir_node *node); /* of data, for that reduction */
+/* Checks dtypes; out[0] becomes a copy of data. */
+gqac_status op_scatter_start(op_call *call);
+/* Element `at` of indices as a place on an axis. */
+gqac_status op_scatter_index(op_call *call, int64_t at, int64_t length, int64_t *index);
+/* Elements [to, to + n) of out[0] become, or are combined with, [from, from + n) of updates. */
+void op_scatter_put(const op_call *call, int64_t to, const gqac_tensor *updates, int64_t from,
+                    int64_t n);
 
 #endif

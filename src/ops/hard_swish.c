@@ -1,0 +1,33 @@
+/* HardSwish: y = x max(0, min(1, x / 6 + 1 / 2)). Source: ONNX operator spec. */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+
+static inline float hard_swish(float x) {
+    float y = gqn_div(x, 6.0f) + 0.5f;
+    return x * (y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y);
+}
+
+OP_SPAN1(f32, float, hard_swish(x))
+
+static const op_unary kernel = {.f32 = f32};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
+const gqac_op gqac_op_hard_swish = {
+    .schema = {.name = "HardSwish",
+               .domain = "",
+               .since = 14,
+               .inputs = "x",
+               .outputs = "y",
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y = x max(0, min(1, x / 6 + 1 / 2))"},
+    .infer = infer,
+    .eval = eval,
+};

@@ -1,0 +1,52 @@
+/* ReduceL1: sum of |x| over axes, in the order of ReduceSum; integers wrap. Source: ONNX operator
+ * spec. */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+
+static float f32(const float *row, int64_t n) {
+    float lane[GQAC_LANES] = {0};
+    for (int64_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] += gqn_abs(row[i]);
+    return gqn_lane_fold(lane);
+}
+
+static int64_t i64(const int64_t *row, int64_t n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum = op_wrap_add(sum, row[i] < 0 ? op_wrap_sub(0, row[i]) : row[i]);
+    return sum;
+}
+
+static int64_t u64(const int64_t *row, int64_t n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum = op_wrap_add(sum, row[i]);
+    return sum;
+}
+
+static const op_reduce kernel = {.f32 = f32, .i64 = i64, .u64 = u64};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
+const gqac_op gqac_op_reduce_l1 = {
+    .schema = {.name = "ReduceL1",
+               .domain = "",
+               .since = 18,
+               .inputs = "data axes?",
+               .outputs = "reduced",
+               .attrs = op_reduce_attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "sum of |x| over axes"},
+    .infer = infer,
+    .eval = eval,
+    .upgrade = op_reduce_upgrade,
+    .mixes = op_reduce_mixes,
+};

@@ -1,0 +1,34 @@
+/* ReduceLogSum: logarithm of ReduceSum; -inf for no elements. Source: ONNX operator spec. */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+
+static float f32(const float *row, int64_t n) {
+    return gqn_logf(gqn_lane_sum(row, (size_t)n));
+}
+
+static const op_reduce kernel = {.f32 = f32};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
+const gqac_op gqac_op_reduce_log_sum = {
+    .schema = {.name = "ReduceLogSum",
+               .domain = "",
+               .since = 18,
+               .inputs = "data axes?",
+               .outputs = "reduced",
+               .attrs = op_reduce_attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "log of the sum over axes"},
+    .infer = infer,
+    .eval = eval,
+    .upgrade = op_reduce_upgrade,
+    .mixes = op_reduce_mixes,
+};

@@ -1,0 +1,40 @@
+/* ReduceLogSumExp: log sum exp(x) over axes, the maximum taken out first; -inf for no elements.
+ * Source: ONNX operator spec. */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+
+static float f32(const float *row, int64_t n) {
+    float most = gqn_lane_max(row, (size_t)n), lane[GQAC_LANES] = {0};
+    if (n == 0 || !(gqn_abs(most) <= 3.4028235e38f)) /* an infinity, or NaN */
+        return n == 0 ? -gqn_as_f32(GQN_INF_BITS) : most;
+    for (int64_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] += gqn_expf(row[i] - most);
+    return most + gqn_logf(gqn_lane_fold(lane));
+}
+
+static const op_reduce kernel = {.f32 = f32};
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
+const gqac_op gqac_op_reduce_log_sum_exp = {
+    .schema = {.name = "ReduceLogSumExp",
+               .domain = "",
+               .since = 18,
+               .inputs = "data axes?",
+               .outputs = "reduced",
+               .attrs = op_reduce_attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "log of the sum of exp(x) over axes"},
+    .infer = infer,
+    .eval = eval,
+    .upgrade = op_reduce_upgrade,
+    .mixes = op_reduce_mixes,
+};

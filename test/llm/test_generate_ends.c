@@ -395,7 +395,7 @@ static rig open_last_row(void) {
 }
 
 static void test_last_row(void) {
-    static const int64_t prompt[] = {1, 5, 2, 0, 6, 3, 3, 4, 2, 1, 6};
+    static const int64_t prompt[] = {1, 5, 2, 0, 6, 3, 3, 4, 2, 1, 6}, eos[] = {7};
     rig r = open_last_row();
     gqac_generate_request q[2];
     gqac_generation *alone[2], *together[2];
@@ -403,7 +403,7 @@ static void test_last_row(void) {
         q[i] = make_request(open_session(&r, i ? "off" : NULL, 0), prompt + i, 8, 9 - i);
         q[i].chunk = i ? 3 : 0;
         q[i].sampling.sample = true;
-        q[i].eos = (const int64_t[]){7};
+        q[i].eos = eos;
         q[i].n_eos = 1;
         q[i].min_length = 100; /* never the id that gives NaN */
         alone[i] = generate(&r, &q[i]);

@@ -93,17 +93,13 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past) {
 
 /* ---- window-sized caches -------------------------------------------------- */
 
-enum { /* sums go in lanes too */
-       WINDOW_UNIT = GQAC_KEY_SPLIT % GQAC_LANES ? GQAC_KEY_SPLIT * GQAC_LANES : GQAC_KEY_SPLIT
-};
-
 int64_t attention_resident(int64_t capacity, int64_t window, int64_t length) {
     int64_t gap = capacity - window + 1;
     return length <= capacity ? length : length - (length - capacity + gap - 1) / gap * gap;
 }
 
 int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past) {
-    return (past - attention_resident(capacity, window, past)) / WINDOW_UNIT * WINDOW_UNIT;
+    return (past - attention_resident(capacity, window, past)) / GQAC_KEY_SPLIT * GQAC_KEY_SPLIT;
 }
 
 gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag) {

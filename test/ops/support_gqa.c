@@ -232,7 +232,7 @@ static void window_lengths(gqa_setup *s, test_random *r) {
     s->window_cache = s->has_past = true;
     s->window = pick(r, windows, 6);
     s->past_rows = s->window + pick(r, rooms, 5);
-    const int longest[] = {0, 1, s->past_rows, 3 * s->past_rows + 1, 300, 1030};
+    const int longest[] = {0, 1, s->past_rows, 3 * s->past_rows + 1, 560, 1030};
     int most = pick(r, longest, s->size > 64 ? 4 : 6);
     for (int b = 0; b < s->batch; b++) {
         s->past[b] = b ? test_random_int(r, 0, most) : most;

@@ -187,6 +187,25 @@ static const char *compare_row(const gqa_setup *s, const gqa_case *c, const grap
     return NULL;
 }
 
+/* Rows that no token has are the past's where it has them, else zeros; window-sized caches leave
+ * them open. */
+static bool same_rest(const gqa_setup *s, const graph_run *run, int64_t bg, int64_t first) {
+    static const char zeros[4 * 256];
+    size_t row = gqa_row_bytes(s);
+    bool same = true;
+    for (int64_t j = first; j < run->results[1].dims[2]; j++)
+        for (int i = 0; i < 2; i++) {
+            const char *past =
+                s->has_past && j < s->past_rows
+                    ? (char *)s->in[PAST_KEY + i].data + (size_t)(bg * s->past_rows + j) * row
+                    : zeros;
+            const gqac_tensor *now = &run->results[1 + i];
+            same = same &&
+                   !memcmp((char *)now->data + (size_t)(bg * now->dims[2] + j) * row, past, row);
+        }
+    return same;
+}
+
 static const char *compare_present(const gqa_setup *s, const gqa_case *c, const graph_run *run,
                                    int *off) {
     const char *wrong = NULL;
@@ -195,6 +214,8 @@ static const char *compare_present(const gqa_setup *s, const gqa_case *c, const 
         int64_t first = s->window_cache ? t - gqa_resident(s, (int)t) : 0;
         for (int64_t j = first; j < t && !wrong; j++)
             wrong = compare_row(s, c, run, bg, j - first, j, off);
+        if (!wrong && !s->window_cache && !same_rest(s, run, bg, t))
+            wrong = "a row of present that no token has";
     }
     return wrong;
 }
@@ -316,6 +337,63 @@ static void test_visibility(void) {
                     visibility(past, chunk, window, cache);
 }
 
+/* ---- codes --------------------------------------------------------------- */
+
+/* The code of x by the definition: the reciprocal in fp32, half to even, NaN the largest. */
+static int code_by_hand(float x, float scale, int bits) {
+    int most = bits == 8 ? 127 : 7;
+    volatile float inverse = 1.0f / (scale == 0 ? 1.0f : scale);
+    volatile float y = x * inverse;
+    if (isnan(y))
+        return most;
+    double down = floor((double)y), rest = (double)y - down;
+    double code = rest > 0.5 || (rest == 0.5 && fmod(down, 2) != 0) ? down + 1 : down;
+    return code > most ? most : code < -most - 1 ? -most - 1 : (int)code;
+}
+
+/* Quantises a row of values; gives the codes, one an int. */
+static void quantise(const float *x, int n, float scale, int bits, int *codes) {
+    gqac_tensor in = {.dtype = GQAC_F32, .rank = 4, .dims = {1, 1, 1, n}};
+    gqac_tensor unit = {.dtype = GQAC_F32, .rank = 0, .data = &scale};
+    in.data = (void *)(uintptr_t)x;
+    const gqac_tensor *inputs[] = {&in, &unit};
+    graph_run run;
+    CU_ASSERT_FATAL(graph_run_open(&run, "gqac", "kv_quantise", 2, inputs, 1));
+    ir_attr_set_int(run.node, "bits", bits);
+    CU_ASSERT_EQUAL_FATAL(graph_run_all(&run, NULL, NULL), GQAC_OK);
+    gqa_setup s = {.size = n, .bits = bits};
+    for (int d = 0; d < n; d++)
+        codes[d] = (int)cached(&s, &run.results[0], 0, 0, d);
+    if (bits == 4 && n % 2)
+        CU_ASSERT_EQUAL(op_get_i64(&run.results[0], n / 2) >> 4, 8);
+    graph_run_close(&run);
+}
+
+/* At and around every half step, where a division or another rounding gives another code. */
+static void test_codes(void) {
+    enum { TIES = 3 * 300, N = TIES + 9 };
+    float x[N];
+    int codes[N];
+    test_random r = {.state = 77};
+    for (int i = 0; i < 60; i++) {
+        int bits = 4 + 4 * (i % 2), n = N - (i / 2) % 2, wrong = 0;
+        float scale = i < 4 ? 0.0f : test_random_float(&r) * (i % 3 ? 0.05f : 3.0f);
+        float unit = scale == 0 ? 1.0f : scale;
+        for (int k = 0; k < TIES; k++) {
+            float tie = ((float)(k / 3 - 150) + 0.5f) * unit;
+            x[k] = k % 3 == 1 ? tie : nextafterf(tie, k % 3 ? INFINITY : -INFINITY);
+        }
+        const float odd[9] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e38f, -1e38f, 1e-40f, -NAN};
+        memcpy(x + TIES, odd, sizeof odd);
+        quantise(x, n, scale, bits, codes);
+        for (int k = 0; k < n; k++)
+            wrong += codes[k] != code_by_hand(x[k], scale, bits);
+        if (wrong)
+            printf("%d wrong codes of %d bits with the scale %g\n", wrong, bits, (double)scale);
+        CU_ASSERT_EQUAL(wrong, 0);
+    }
+}
+
 /* ---- what lengths mean, to the bytes of the present ----------------------- */
 
 typedef struct behaviour {
@@ -415,6 +493,7 @@ int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"random cases agree with the oracle", test_random_cases},
         {"visible keys by one-hot values", test_visibility},
+        {"codes at ties, of NaN and infinity", test_codes},
         {"both length conventions, row by row", test_behaviours},
     };
     return unit_run("gqa", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -3,6 +3,7 @@
 #include "support_gqa.h"
 #include "unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,71 @@ static void test_unread_rows(void) {
         gqac_arena_free(arena);
     }
     gqac_pool_free(pool);
+}
+
+/* Does query i (of all batch rows) see token `at` of batch row b? */
+static bool sees(const gqa_setup *s, int i, int b, int at) {
+    int own = i / s->chunk, position = s->past[own] + i % s->chunk;
+    if (own != b || i % s->chunk >= s->fresh[b])
+        return false;
+    if (s->everyone)
+        return at < s->past[b] + s->fresh[b];
+    return at <= position && (s->window < 0 || at > position - s->window);
+}
+
+/* The key and value of one token become NaN: a query that does not see it keeps its bits, and one
+ * that does tells by a NaN (of values; codes have none). */
+static void check_one_row(gqa_setup *s, test_random *r, const graph_run *before) {
+    int b = test_random_int(r, 0, s->batch - 1);
+    int at = test_random_int(r, 0, s->past[b] + s->fresh[b] - 1), t = at - s->past[b];
+    int held = s->window_cache ? gqa_resident(s, s->past[b]) : s->past[b];
+    if (at < s->past[b] - held || (s->shared && t >= 0))
+        return;
+    for (int i = KEY; i <= VALUE; i++) {
+        int64_t head = s->packed ? s->q_heads + (i - KEY) * s->kv_heads : 0;
+        int64_t width = s->packed ? s->q_heads + 2 * s->kv_heads : s->kv_heads;
+        if (t >= 0)
+            gqa_poison(&s->in[s->packed ? QUERY : i], ((b * s->chunk + t) * width + head) * s->size,
+                       s->kv_heads * s->size, NULL);
+        for (int g = 0; t < 0 && g < s->kv_heads; g++)
+            memset((char *)s->in[i - KEY + PAST_KEY].data +
+                       (size_t)((b * s->kv_heads + g) * s->past_rows + at - s->past[b] + held) *
+                           gqa_row_bytes(s),
+                   s->bits ? 0x7f : 0xff, gqa_row_bytes(s));
+    }
+    op_options options = {0};
+    graph_run after;
+    CU_ASSERT(gqa_run(s, &options, NULL, &after));
+    size_t row = (size_t)(s->q_heads * s->size) * op_width(s->dtype);
+    bool right = true;
+    for (int i = 0; i < s->batch * s->chunk; i++) {
+        bool same = !memcmp((char *)after.results[0].data + (size_t)i * row,
+                            (char *)before->results[0].data + (size_t)i * row, row);
+        bool nan = isnan(op_get_f32(&after.results[0], (int64_t)i * s->q_heads * s->size));
+        right = right && (sees(s, i, b, at) ? nan || s->bits > 0 : same);
+    }
+    if (!right)
+        printf("token %d of row %d: B%d S%d P%d T%d W%d, codes %d\n", at, b, s->batch, s->chunk,
+               s->past_rows, s->total, s->window, s->bits);
+    CU_ASSERT(right);
+    graph_run_close(&after);
+}
+
+/* Also of tokens of the same call that come later. */
+static void test_nan_rows(void) {
+    for (int i = 0; i < gqa_count(400, 4000); i++) {
+        test_random r = {.state = 31000u + (uint64_t)i};
+        gqac_arena *arena = gqac_arena_create(0);
+        gqa_setup s = gqa_random_setup(arena, &r);
+        op_options options = {0};
+        graph_run run;
+        s.in[BIAS] = (gqac_tensor){0}; /* -inf plus NaN is another matter */
+        s.present[BIAS] = false;
+        CU_ASSERT(gqa_run(&s, &options, NULL, &run));
+        check_one_row(&s, &r, &run);
+        graph_run_close(&run);
+        gqac_arena_free(arena);
+    }
 }
 
 /* Copies rows [first, first + n) of axis `axis` (with `width` elements a row). */
@@ -66,7 +132,7 @@ static void hand_on(gqa_setup *s, const gqac_tensor *present, int first) {
             gqac_tensor *to = &s->in[PAST_KEY + i];
             int rows = s->window_cache ? s->past_rows : first;
             char *at = (char *)to->data + (size_t)(h * s->past_rows) * row;
-            memset(at, 0x7f, (size_t)s->past_rows * row); /* a NaN of every float type */
+            memset(at, s->bits ? 0x7f : 0xff, (size_t)s->past_rows * row); /* NaN, or codes */
             if (first > 0)
                 memcpy(at, (char *)present[i].data + (size_t)(h * present[i].dims[2]) * row,
                        (size_t)rows * row);
@@ -215,6 +281,7 @@ static void test_split_is_full(void) {
 int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"unread rows never matter", test_unread_rows},
+        {"a NaN reaches only who sees its row", test_nan_rows},
         {"split = full, bit for bit", test_split_is_full},
     };
     return unit_run("gqa_bits", cases, sizeof cases / sizeof *cases, argc, argv);

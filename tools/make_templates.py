@@ -12,6 +12,7 @@ environment that has transformers 5.23 (tools/README.md):
 """
 
 import argparse
+import copy
 import json
 import random
 import subprocess
@@ -37,7 +38,7 @@ def render(template, variables):
     except (OverflowError, RecursionError, MemoryError, SyntaxError, ValueError):
         return {"error": "syntax"}
     try:
-        out = compiled.render(**variables)
+        out = compiled.render(**copy.deepcopy(variables))  # the filter indent can change a list
         out.encode()
     except Exception:  # noqa: BLE001 - whatever a template can raise
         return {"error": "run"}

@@ -570,6 +570,12 @@ d | dictsort
 {'b': 1, 'a': 2, 'C': 0} | dictsort(false, 'value', true)
 {'b': 1} | dictsort(by='x')
 multi | indent
+l | indent
+nil | indent
+nil | map('upper') | list
+0 | select | list
+no | selectattr('x') | list
+1 | select | list
 multi | indent(2)
 multi | indent(2, true)
 multi | indent(2, true, true)
@@ -607,6 +613,11 @@ none_list | min
 'foo bar baz qux' | truncate(11)
 'foo bar baz qux' | truncate(9, end='!', leeway=0)
 'foo' | truncate(1)
+l | truncate
+nil | truncate
+d | truncate(3, leeway=0)
+l | truncate(3, leeway=-1)
+[1, 2, 3, 4] | truncate(3, leeway=0)
 '%s-%s' | format('a', 1)
 '%(x)s' | format(x=5)
 'a' | center(5) ~ '|'
@@ -952,6 +963,8 @@ _BLOCKS = [
     "{% filter upper %}abc {{ s }}{% endfilter %}",
     "{% filter replace('a', 'b') | upper %}aaa{% endfilter %}",
     "{% filter nofilter %}{% endfilter %}",
+    "{% filter list %}a{% endfilter %}",
+    "{% filter length %}a{% endfilter %}",
     "{% filter upper %}{% set q = 1 %}{% endfilter %}{{ q }}",
     "{% with a = 1, b = 2 %}{{ a }}{{ b }}{% endwith %}{{ a }}",
     "{% with %}{% set a = 1 %}{{ a }}{% endwith %}{{ a }}",

@@ -136,7 +136,9 @@ static void run_filterblock(jrun *r, const jnode *node) {
     r->block = text;
     text = jinja_eval(r, node->a);
     r->block = old;
-    if (jinja_ok(r))
+    if (text.type != J_STR)
+        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block gives a %s", jinja_type(text));
+    else
         jinja_str(r, r->out, text);
 }
 

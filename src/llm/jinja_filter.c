@@ -119,7 +119,8 @@ FILTER(filter_indent) {
     UNUSED;
     gqac_str out = {0};
     jvalue by = p[0];
-    v = jinja_to_str(r, v);
+    if (v.type != J_STR)
+        return jinja_fail(r, GQAC_INVALID_INPUT, "indent does not work on a %s", jinja_type(v));
     if (by.type != J_STR)
         by = jinja_repeat(r, jinja_literal(" "), int_or(r, by, 4));
     if (!jinja_ok(r))
@@ -141,14 +142,18 @@ FILTER(filter_truncate) {
     UNUSED;
     int64_t length = int_or(r, p[0], 255), leeway = p[3].type == J_NONE ? 5 : int_or(r, p[3], 5);
     jvalue end = text_or(r, p[2], "...");
-    v = jinja_to_str(r, v);
+    size_t count;
     if (!jinja_ok(r))
         return v;
+    if (!jinja_length(r, v, &count))
+        return jinja_fail(r, GQAC_INVALID_INPUT, "a %s has no length", jinja_type(v));
     int64_t dots = (int64_t)jinja_count(r, end);
     if (length < dots || leeway < 0)
         return jinja_fail(r, GQAC_INVALID_INPUT, "truncate to %lld characters", (long long)length);
-    if ((int64_t)jinja_count(r, v) - leeway <= length)
+    if ((int64_t)count - leeway <= length)
         return v;
+    if (v.type != J_STR)
+        return jinja_fail(r, GQAC_INVALID_INPUT, "truncate does not cut a %s", jinja_type(v));
     v.n = jinja_offset(r, v, (size_t)(length - dots));
     if (!jinja_true(r, p[1]))
         for (size_t at = v.n; at-- > 0;)

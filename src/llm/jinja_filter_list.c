@@ -302,6 +302,11 @@ FILTER(filter_slice) {
 
 /* ---- map and select ------------------------------------------------------ */
 
+/* What map and select read: nothing when the value is false, whatever it is. */
+static jvalue elements_if_true(jrun *r, jvalue v) {
+    return jinja_true(r, v) ? jinja_elements(r, v) : jinja_list(r, J_LIST, NULL, 0);
+}
+
 static const jpair *named(const jargs *args, const char *name) {
     for (size_t i = 0; i < args->n_named; i++)
         if (args->named[i].k.n == strlen(name) &&
@@ -336,7 +341,7 @@ FILTER(filter_map) {
         rest.v++;
         rest.n--;
     }
-    jvalue list = jinja_elements(r, v);
+    jvalue list = elements_if_true(r, v);
     jvalue *out = jinja_alloc(r, jinja_ok(r) ? list.list->n : 0, sizeof *out);
     for (size_t i = 0; out && i < list.list->n && jinja_charge(r, 1); i++)
         out[i] = attribute ? get_path(r, list.list->v[i], attribute->v,
@@ -357,7 +362,7 @@ static jvalue choose(jrun *r, jvalue v, const jargs *args, bool keep, bool attri
         row = row_of(r, args->v[used++], true);
     rest.v += used;
     rest.n -= used;
-    jvalue list = jinja_elements(r, v);
+    jvalue list = elements_if_true(r, v);
     jvalue *out = jinja_alloc(r, jinja_ok(r) ? list.list->n : 0, sizeof *out);
     for (size_t i = 0; out && i < list.list->n && jinja_charge(r, 1); i++) {
         jvalue item = list.list->v[i];

@@ -26,6 +26,7 @@ TOOL = os.environ.get("GQAC_TEXT_TOOL", str(ROOT / "build" / "release" / "test" 
 FULL = os.environ.get("GQAC_TEST_FULL") == "1"
 SLOW = 10 if os.environ.get("GQAC_SANITIZED") == "1" else 1
 STRINGS = 20_000 if FULL else 2_400  # of each style; nine styles
+MIXTURES = 400 if FULL else 40
 SHOWN = 5  # differences printed for each style
 BYTE_LEVEL = ("llama3", "o200k")  # whose decode(encode(x)) is x
 WHOLE = 1 << 20
@@ -200,6 +201,92 @@ def check_ids(score, path, oracle, rng):
         score.compare(f"{style} decode {kind}", answers, expected, lists)
 
 
+# Steps that are put together at random; the oracle reads the same file. It panics when a Strip at
+# the end meets a short token, so that is left to test/llm/test_tokenizer.c.
+SPLITS = [{"type": "Split", "pattern": pattern, "behavior": behaviour, "invert": invert}
+          for pattern in ({"String": "a"}, {"String": "--"}, {"Regex": "[0-9]+"},
+                          {"Regex": "\\s+(?!\\S)|\\s"}, {"Regex": "x*"}, {"Regex": "\\p{Lu}"})
+          for behaviour in ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                            "Contiguous")
+          for invert in (False, True)]
+PRE_TOKENIZERS = SPLITS[::3] + SPLITS[1::7] + [
+    {"type": "Digits", "individual_digits": False}, {"type": "Digits", "individual_digits": True},
+    {"type": "Whitespace"}, {"type": "WhitespaceSplit"},
+    *({"type": "Punctuation", "behavior": b} for b in ("Removed", "Isolated", "Contiguous")),
+    *({"type": "Metaspace", "replacement": "▁", "prepend_scheme": p, "split": s}
+      for p in ("always", "never") for s in (False, True)),
+    *({"type": "ByteLevel", "add_prefix_space": p, "trim_offsets": True, "use_regex": r}
+      for p in (False, True) for r in (False, True))]
+NORMALIZERS = [
+    {"type": "NFC"}, {"type": "NFD"}, {"type": "NFKC"}, {"type": "NFKD"}, {"type": "Lowercase"},
+    {"type": "Strip", "strip_left": True, "strip_right": False},
+    {"type": "Strip", "strip_left": False, "strip_right": True},
+    {"type": "Prepend", "prepend": "▁"},
+    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+    {"type": "Replace", "pattern": {"String": "aa"}, "content": "a"},
+    {"type": "Replace", "pattern": {"Regex": " {2,}|o"}, "content": "e"},
+    {"type": "Replace", "pattern": {"Regex": "x+"}, "content": "-"}]
+DECODERS = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+    {"type": "Replace", "pattern": {"String": "aab"}, "content": "é"},
+    {"type": "Replace", "pattern": {"String": "e "}, "content": ""},
+    {"type": "Replace", "pattern": {"Regex": "[aeiou]+"}, "content": "_"},
+    {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 2, "stop": 0},
+    {"type": "Strip", "content": "e", "start": 1, "stop": 0},
+    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+    {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True},
+    {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}]
+
+
+def sequence(rng, parts, member, most):
+    """null, a part, or a Sequence of some."""
+    chosen = [rng.choice(parts) for _ in range(rng.randrange(most + 1))]
+    if len(chosen) < 2:
+        return chosen[0] if chosen else None
+    return {"type": "Sequence", member: chosen}
+
+
+def mixture(rng, base):
+    """A tokenizer.json of random parts."""
+    state = json.loads(base)
+    state["normalizer"] = sequence(rng, NORMALIZERS, "normalizers", 3)
+    state["pre_tokenizer"] = sequence(rng, PRE_TOKENIZERS, "pretokenizers", 3)
+    state["decoder"] = sequence(rng, DECODERS, "decoders", 4)
+    state["model"]["fuse_unk"] = rng.random() < 0.5
+    state["model"]["ignore_merges"] = rng.random() < 0.5
+    spared = rng.choice(("lstrip", "rstrip"))
+    for token in state["added_tokens"]:
+        token["normalized"] = False # the oracle panics when Strip leaves nothing of one
+        for flag in ("lstrip", "rstrip", "single_word"): # nor both strips at one white space
+            token[flag] = flag != spared and rng.random() < 0.3
+    return state
+
+
+def check_mixtures(score, rng):
+    """Steps put together as no model does."""
+    bases = [f.read_text() for f in FILES if f.parent.name in ("gpt2", "gemma", "mistral", "mixed")]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        for _ in range(MIXTURES):
+            state = mixture(rng, rng.choice(bases))
+            path.write_text(json.dumps(state))
+            oracle = Tokenizer.from_file(str(path))
+            added, near = pieces_of(oracle)
+            texts = [t for t in (make_string(rng, added, near) for _ in range(40))
+                     if not unassigned(t)]
+            known = sorted(oracle.get_vocab().values())
+            lists = [make_ids(rng, known, [i for i in known if i < 300]) for _ in range(40)]
+            records = [("E", t.encode()) for t in texts]
+            expected = [e.ids for e in oracle.encode_batch(texts, add_special_tokens=False)]
+            for ids in lists:
+                for kind in "DKV":
+                    records.append(ids_record(kind, ids))
+                    expected.append(oracle.decode(ids, skip_special_tokens=kind != "D").encode())
+            label = "mixture " + json.dumps({k: state[k] for k in (
+                "normalizer", "pre_tokenizer", "decoder", "added_tokens")}, ensure_ascii=False)
+            score.compare(label, run_tool(path, records), expected, records)
+
+
 def check_refused(score, path):
     """What is no text and no id."""
     bad = {b"\xff": 0, b"ab\xc3": 2, b"a\xc0\x80": 1, b"\xed\xa0\x80": 0, b"ok \xf4\x90\x80\x80": 3,
@@ -288,6 +375,7 @@ def main():
         check_ids(score, path, oracle, rng)
         check_refused(score, path)
         check_linear(score, path)
+    check_mixtures(score, rng)
     check_speed(score)
     print(f"{score.passed} passed, {score.failed} failed")
     return 1 if score.failed else 0

@@ -37,7 +37,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         int64_t b = (int64_t)i / s->rows;
         size_t from = s->shared ? i % (size_t)s->rows : i;
         int64_t start = attention_window_start(s->capacity, s->window, s->past_len[b]);
-        size_t bytes = (size_t)(s->past_len[b] + s->new_len[b] - start) * s->width;
+        size_t bytes = (size_t)(s->past_len[b] - start + s->new_len[b]) * s->width;
         unsigned char *out = s->y + i * (size_t)s->count * s->width;
         memset(out, 0, (size_t)s->count * s->width);
         memcpy(out, s->bias + (from * (size_t)s->columns + (size_t)start) * s->width, bytes);

@@ -143,6 +143,8 @@ class Node:
         if self.has_past:
             for name in ("past_key", "past_value"):
                 self.feeds[name] = self.cached(self.batch, kv, self.past_rows, size)
+            if not self.codes and self.pick.random() < 0.5:
+                self.poison()
         if self.codes and self.has_past:
             kind = self.pick.choice(["PER_TENSOR", "PER_CHANNEL"])
             self.attrs.update(k_quant_type=kind, v_quant_type=kind, kv_cache_bit_width=self.codes)
@@ -151,6 +153,16 @@ class Node:
                 scale *= 3 / 2 ** (self.codes - 1)
                 scale[self.rng.random(scale.shape) < 0.02] = 0
                 self.feeds[name] = scale.astype(np.float32)
+
+    def poison(self):
+        """NaN in the rows of the past behind those that say something."""
+        for b in range(self.batch):
+            rows = int(self.valid[b]) - (0 if self.shared else self.rows)
+            rows = 0 if self.first and not self.shared else rows
+            if self.window_cache:
+                rows = resident(rows, self.past_rows, self.attrs["local_window_size"])
+            for name in ("past_key", "past_value"):
+                self.feeds[name][b, :, rows:] = np.nan
 
     def cached(self, *shape):
         """Rows of a cache: values, or any codes."""

@@ -18,6 +18,8 @@ static const ir_attr_spec attrs[] = {
      .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
     {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
+    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: the mask has a column for every key; 0: keys beyond its columns are masked"},
     {.name = NULL},
 };
 
@@ -91,8 +93,12 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     for (int i = 0; i < N_INPUTS; i++)
         in[i] = ir_node_input(node, i);
     ir_value *s = capped(b, node, scores(b, node, in[LO], in[HI]));
-    if (in[MASK])
-        s = op_build1(b, "gqac", "mask_scores", 2, (ir_value *[]){s, in[MASK]});
+    if (in[MASK]) {
+        ir_node *hide = op_build(b, "gqac", "mask_scores", 2, (ir_value *[]){s, in[MASK]}, 1);
+        if (hide)
+            ir_attr_set_int(hide, "every", ir_attr_int(node, "every"));
+        s = ir_build_result(b, hide, 0);
+    }
     masked = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, in[LO], in[HI]});
     s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){masked, in[SINK]});
     results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], in[LO], in[HI]});

@@ -1,11 +1,17 @@
 /* y [B,H,S,T] fp32 from s [B,H,S,T] and a mask that broadcasts to it: a bool mask selects s or -inf
- * (what s holds there is not looked at), a float mask is added. The mask's last axis may be
- * shorter than T: keys beyond it are masked; it alone is not broadcast. */
+ * (what s holds there is not looked at), a float mask is added. The mask's last axis is not
+ * broadcast; it may be shorter than T, and then keys beyond it are masked, unless every = 1. */
 #include "ops/attention.h"
 
 #include <string.h>
 
 #include "numerics/dialect.h"
+
+static const ir_attr_spec attrs[] = {
+    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: the mask has a column for every key"},
+    {.name = NULL},
+};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type mask = op_in_type(node, 1);
@@ -67,7 +73,9 @@ static gqac_status eval(op_call *call) {
                  .rows = s->dims[2],
                  .keys = s->dims[3],
                  .length = mask->rank > 0 ? mask->dims[mask->rank - 1] : 0};
-    bool fits = mask->rank >= 1 && mask->rank <= 4 && m.length <= m.keys;
+    bool every = ir_attr_int(call->node, "every") == 1;
+    bool fits =
+        mask->rank >= 1 && mask->rank <= 4 && (every ? m.length == m.keys : m.length <= m.keys);
     int64_t step = m.length;
     for (int axis = 2; axis >= 0 && fits; axis--) {
         int64_t dim = axis + mask->rank >= 4 ? mask->dims[axis + mask->rank - 4] : 1;
@@ -92,6 +100,7 @@ const gqac_op gqac_op_mask_scores = {
                .since = 1,
                .inputs = "s mask",
                .outputs = "y",
+               .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "s [B,H,S,T] where a bool mask is true, else -inf; plus a float mask"},
     .infer = infer,

@@ -120,6 +120,7 @@ void multi_head_build(ir_builder *b, multi_head *m) {
     if (attend) {
         ir_attr_set_float(attend, "scale", m->scale);
         ir_attr_set_int(attend, "qk_stage", 2);
+        ir_attr_set_int(attend, "every", m->bias && !m->past_rows); /* a buffer has rows to spare */
     }
     m->y = ir_build_result(b, attend, 0);
     m->qk = m->wants_qk ? ir_build_result(b, attend, 1) : NULL;

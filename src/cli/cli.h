@@ -10,7 +10,8 @@
 
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
-    const char *value; /* placeholder in the help, or NULL for a switch */
+    const char *value; /* placeholder in the help, or NULL for a switch. "[a|b]": the value may be
+                          left out, and is one of these words */
     const char *help;
 } cli_flag;
 
@@ -35,10 +36,12 @@ struct cli {
     struct cli_given {
         const char *name, *value;
     } * given;
+    gqac_text *config; /* what cli_model found beside the graph */
     gqac_diag diag;
 };
 
-/* Last value of a flag, else of the environment GQAC_<FLAG>, else NULL. A switch gives "1". */
+/* Last value of a flag, else of the environment GQAC_<FLAG>, else NULL. A switch gives "1", a value
+ * that was left out "". */
 const char *cli_value(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
 /* Value i of a flag that may be repeated; NULL behind the last. */
@@ -48,6 +51,8 @@ bool cli_quiet(const cli *c);
 /* A whole number of a flag in [least, most]; `fallback` when absent. USAGE otherwise. */
 gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
                        long long fallback, long long *out);
+/* A finite decimal number of a flag; `fallback` when absent. USAGE otherwise. */
+gqac_status cli_real(cli *c, const char *flag, double fallback, double *out);
 /* "3,7,1" as numbers in [least, most]; the array is malloc'd. */
 gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
                         int64_t **out, int *n);
@@ -61,16 +66,22 @@ int cli_finish(cli *c, gqac_status status);
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
-/* Path of the model file behind operand 0 (a folder names its decoder). */
-gqac_status cli_model(cli *c, char *path, size_t size);
+/* Path of the model file behind operand 0 (a folder names its decoder). The names that its
+ * genai_config.json gives to inputs and outputs go to the options; c->config owns them. NULL where
+ * the graph is taken with the names of the file. */
+gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size);
 gqac_status cli_threads(cli *c, int *threads);
 
+/* The bytes of a file, a NUL behind them; malloc'd. */
+gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length);
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
 /* A number; null when it is not finite, which JSON cannot say. */
 json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */
 void cli_print_json(json_t *value);
+/* The same on one line, flushed. NO_MEMORY when the value is NULL. */
+gqac_status cli_print_json_line(cli *c, json_t *value);
 double cli_seconds(void); /* monotonic clock */
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);

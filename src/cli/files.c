@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 
-static gqac_status read_all(cli *c, const char *path, char **text, size_t *length) {
+gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length) {
     FILE *f = fopen(path, "rbe");
     size_t n = 0, room = 0;
     char *data = NULL;
@@ -32,12 +32,13 @@ static gqac_status read_all(cli *c, const char *path, char **text, size_t *lengt
     const bool failed = ferror(f) != 0;
     fclose(f);
     data[n] = 0;
+    if (failed) {
+        free(data);
+        return cli_fail(c, GQAC_IO, "cannot read '%s'", path);
+    }
     *text = data;
     *length = n;
-    if (!failed)
-        return GQAC_OK;
-    free(data);
-    return cli_fail(c, GQAC_IO, "cannot read '%s'", path);
+    return GQAC_OK;
 }
 
 static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t length,
@@ -62,7 +63,7 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
     char *text = NULL;
     size_t length = 0;
-    gqac_status status = read_all(c, path, &text, &length);
+    gqac_status status = cli_read_file(c, path, &text, &length);
     if (status != GQAC_OK)
         return status;
     int64_t *list = calloc(length / 2 + 2, sizeof *list);
@@ -85,6 +86,17 @@ void cli_print_json(json_t *value) {
     json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     putchar('\n');
     json_decref(value);
+}
+
+gqac_status cli_print_json_line(cli *c, json_t *value) {
+    if (!value)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    json_dumpf(value, stdout, JSON_COMPACT | JSON_REAL_PRECISION(10));
+    putchar('\n');
+    json_decref(value);
+    if (fflush(stdout) != 0)
+        return cli_fail(c, GQAC_IO, "cannot write to standard output");
+    return GQAC_OK;
 }
 
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name) {

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,10 +77,38 @@ static const cli_flag *find_flag(const cli *c, const char *name, size_t length) 
     return f ? f : find_in(cli_common_flags, name, length);
 }
 
+/* Is the word one of "[word|word]"? */
+static bool is_choice(const char *choices, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = choices; *at && *at != ']'; at += strcspn(at, "|]"))
+        if (strcspn(++at, "|]") == n && n && !strncmp(at, word, n))
+            return true;
+    return false;
+}
+
+/* Before the first operand a word that is no choice is that operand, not a value. */
+static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, const char *next,
+                               int *used, const char **value) {
+    *used = 1;
+    *value = "";
+    if (!equals && (!next || *next == '-'))
+        return GQAC_OK;
+    const char *word = equals ? equals + 1 : next;
+    if (is_choice(f->value, word)) {
+        *used = equals ? 1 : 2;
+        *value = word;
+        return GQAC_OK;
+    }
+    if (!equals && c->n_operands == 0)
+        return GQAC_OK;
+    return cli_usage(c, "--%s '%s' is not one of %s", f->name, word, f->value);
+}
+
 static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
     static const struct {
         const char *brief, *full;
-    } brief[] = {{"-v", "--verbose"}, {"-q", "--quiet"}, {"-o", "--output"}};
+    } brief[] = {
+        {"-v", "--verbose"}, {"-q", "--quiet"}, {"-o", "--output"}, {"-n", "--new-tokens"}};
     for (size_t i = 0; i < sizeof brief / sizeof *brief; i++)
         if (!strcmp(word, brief[i].brief))
             word = brief[i].full;
@@ -90,11 +119,14 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
         return cli_usage(c, "unknown flag '%s'", word);
     if (!f->value && equals)
         return cli_usage(c, "--%s takes no value", f->name);
+    struct cli_given *given = &c->given[c->n_given++];
+    given->name = f->name;
+    if (f->value && *f->value == '[')
+        return take_choice(c, f, equals, next, used, &given->value);
     if (f->value && !equals && !next)
         return cli_usage(c, "--%s needs a value: --%s %s", f->name, f->name, f->value);
     *used = f->value && !equals ? 2 : 1;
-    c->given[c->n_given].name = f->name;
-    c->given[c->n_given++].value = !f->value ? "1" : equals ? equals + 1 : next;
+    given->value = !f->value ? "1" : equals ? equals + 1 : next;
     return GQAC_OK;
 }
 
@@ -127,6 +159,7 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
 void cli_free(cli *c) {
     free((void *)c->operands);
     free(c->given);
+    gqac_text_free(c->config);
 }
 
 /* ---- values -------------------------------------------------------------- */
@@ -182,6 +215,18 @@ gqac_status cli_number(cli *c, const char *flag, long long least, long long most
     return GQAC_OK;
 }
 
+gqac_status cli_real(cli *c, const char *flag, double fallback, double *out) {
+    const char *text = cli_value(c, flag);
+    char *stop = NULL;
+    *out = fallback;
+    if (!text)
+        return GQAC_OK;
+    *out = strtod(text, &stop);
+    if (!*text || *stop || text[strspn(text, "+-.0123456789eE")] || !isfinite(*out))
+        return cli_usage(c, "--%s '%s' is not a decimal number", flag, text);
+    return GQAC_OK;
+}
+
 gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long least, long long most,
                         int64_t **out, int *n) {
     int64_t *list = calloc(strlen(text) + 1, sizeof *list);
@@ -229,8 +274,18 @@ gqac_status cli_options(cli *c, gqac_options *options) {
     return GQAC_OK;
 }
 
-gqac_status cli_model(cli *c, char *path, size_t size) {
-    return gqac_text_model_path(c->operands[0], path, size, &c->diag);
+gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
+    gqac_status status = gqac_text_model_path(c->operands[0], path, size, &c->diag);
+    if (status != GQAC_OK || !options)
+        return status;
+    if (!c->config)
+        status = gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag);
+    if (status != GQAC_OK)
+        return status;
+    const gqac_text_settings *settings = gqac_text_get_settings(c->config);
+    options->n_io_names = settings->n_io_names;
+    options->io_names = settings->io_names;
+    return GQAC_OK;
 }
 
 gqac_status cli_threads(cli *c, int *threads) {

@@ -111,9 +111,16 @@ static gqac_status compile(cli *c) {
     if (status == GQAC_OK)
         status = choose_emit(c, &emit);
     if (status == GQAC_OK)
-        status = cli_model(c, path, sizeof path);
+        status = cli_model(c, &options, path, sizeof path);
     if (status != GQAC_OK)
         return status;
+    gqac_text *text = NULL;
+    if (emit == GQAC_EMIT_GQAC) { /* what lies beside the graph is checked, and goes along */
+        status = gqac_text_open(c->operands[0], GQAC_TEXT_ALL, &text, &c->diag);
+        if (status != GQAC_OK)
+            return status;
+        options.n_attachments = gqac_text_attachments(text, &options.attachments);
+    }
     char *disable = cli_value(c, "disable") ? strdup(cli_value(c, "disable")) : NULL;
     const char **names = disable ? split(disable) : NULL;
     options.stop_after = cli_value(c, "stop-after");
@@ -122,6 +129,7 @@ static gqac_status compile(cli *c) {
     options.after = hear;
     options.after_arg = &l;
     status = gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag);
+    gqac_text_free(text);
     free((void *)names);
     free(disable);
     if (status == GQAC_OK && l.failed)

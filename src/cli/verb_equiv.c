@@ -95,7 +95,7 @@ static gqac_status open_programs(equiv *e) {
     const char *against = cli_value(e->c, "against");
     gqac_status status = cli_options(e->c, &options);
     if (status == GQAC_OK)
-        status = cli_model(e->c, path, sizeof path);
+        status = cli_model(e->c, &options, path, sizeof path);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &e->program, &e->c->diag);
     if (status != GQAC_OK)

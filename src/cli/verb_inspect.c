@@ -134,7 +134,7 @@ static gqac_status inspect(cli *c, bool *supported) {
         return cli_usage(c, "--memory and --plan are not built yet");
     gqac_status status = cli_options(c, &options);
     if (status == GQAC_OK)
-        status = cli_model(c, path, sizeof path);
+        status = cli_model(c, NULL, path, sizeof path);
     if (status == GQAC_OK && cli_switch(c, "verify"))
         status = gqac_artefact_verify(path, &c->diag);
     if (status == GQAC_OK)

@@ -154,7 +154,7 @@ static gqac_status open_session(session *s) {
     if (status == GQAC_OK)
         status = cli_options(s->c, &options);
     if (status == GQAC_OK)
-        status = cli_model(s->c, path, sizeof path);
+        status = cli_model(s->c, NULL, path, sizeof path);
     options.stateless = true;
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &s->program, &s->c->diag);

@@ -51,7 +51,7 @@ static gqac_status prepare(scoring *s) {
     if (status == GQAC_OK)
         status = tokens_chunks(s->c, splits, s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
-        status = cli_model(s->c, path, sizeof path);
+        status = cli_model(s->c, &options, path, sizeof path);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &s->program, &s->c->diag);
     if (status == GQAC_OK)

@@ -1,0 +1,53 @@
+/* See interrupt.h. A handler has no argument, so the note is the one variable of the tool that is
+ * not on a stack. */
+#include "cli/interrupt.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+
+static volatile sig_atomic_t seen;
+
+static void note(int number) {
+    (void)number;
+    seen = 1;
+}
+
+void interrupt_listen(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = note;
+    action.sa_flags = (int)SA_RESETHAND;
+    seen = 0;
+    sigaction(SIGINT, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    action.sa_flags = 0;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+bool interrupt_seen(void) {
+    return seen != 0;
+}
+
+void interrupt_hold(bool hold) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
+bool interrupt_wait(int fd) {
+    sigset_t none;
+    struct pollfd wanted = {.fd = fd, .events = POLLIN};
+    sigemptyset(&none);
+    /* between the look at the note and the wait no signal may slip through */
+    interrupt_hold(true);
+    bool ready = false;
+    while (!seen && !ready)
+        ready = ppoll(&wanted, 1, NULL, &none) >= 0 || errno != EINTR;
+    interrupt_hold(false);
+    return !seen;
+}

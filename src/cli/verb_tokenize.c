@@ -1,0 +1,147 @@
+/* gqac tokenize MODEL: ids of texts, or the text of ids. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/interrupt.h"
+
+static const cli_flag flags[] = {
+    {"text", "TEXT", "a text; may be repeated: ids, a line for each"},
+    {"file", "FILE", "one text, byte for byte; may be repeated"},
+    {"decode", NULL, "the text of --ids, special tokens left out; no newline but on a terminal"},
+    {"ids", "FILE", "whitespace-separated token ids for --decode"},
+    {"template", NULL, "the text is a message of the user, put into the chat template"},
+    {NULL, NULL, NULL},
+};
+
+/* ---- texts to ids -------------------------------------------------------- */
+
+/* The text in the chat template, ready for an answer. The template writes special tokens itself. */
+static gqac_status render(cli *c, const gqac_text *text, const char *bytes, size_t length,
+                          char **out, size_t *n) {
+    json_t *content = json_stringn(bytes, length);
+    if (!content)
+        return cli_fail(c, GQAC_INVALID_INPUT, "the text is not UTF-8");
+    json_t *root = json_pack("{s:[{s:s, s:o}], s:b}", "messages", "role", "user", "content",
+                             content, "add_generation_prompt", 1);
+    char *variables = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!variables)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status = gqac_text_render(text, variables, out, n, &c->diag);
+    free(variables);
+    return status;
+}
+
+static gqac_status print_ids(cli *c, const int64_t *ids, size_t n) {
+    if (!cli_json(c)) {
+        for (size_t i = 0; i < n; i++)
+            printf("%s%lld", i ? " " : "", (long long)ids[i]);
+        putchar('\n');
+        return GQAC_OK;
+    }
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return cli_print_json_line(c, json_pack("{s:o}", "ids", list));
+}
+
+static gqac_status encode(cli *c, const gqac_text *text, const char *bytes, size_t length) {
+    const bool template = cli_switch(c, "template");
+    char *rendered = NULL;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    gqac_status status = GQAC_OK;
+    if (template)
+        status = render(c, text, bytes, length, &rendered, &length);
+    if (status == GQAC_OK)
+        status = gqac_text_tokenize(text, template ? rendered : bytes, length, !template, &ids, &n,
+                                    &c->diag);
+    if (status == GQAC_OK)
+        status = print_ids(c, ids, n);
+    gqac_release(rendered);
+    gqac_release(ids);
+    return status;
+}
+
+static gqac_status encode_file(cli *c, const gqac_text *text, const char *path) {
+    char *bytes = NULL;
+    size_t length = 0;
+    gqac_status status = cli_read_file(c, path, &bytes, &length);
+    if (status == GQAC_OK)
+        status = encode(c, text, bytes, length);
+    free(bytes);
+    return status;
+}
+
+static gqac_status encode_all(cli *c, const gqac_text *text) {
+    gqac_status status = GQAC_OK;
+    const char *value;
+    for (int i = 0; status == GQAC_OK && (value = cli_repeat(c, "text", i)); i++)
+        status = encode(c, text, value, strlen(value));
+    for (int i = 0; status == GQAC_OK && (value = cli_repeat(c, "file", i)); i++)
+        status = encode_file(c, text, value);
+    return status;
+}
+
+/* ---- ids to text --------------------------------------------------------- */
+
+static gqac_status decode(cli *c, const gqac_text *text) {
+    int64_t *ids = NULL, n = 0;
+    char *out = NULL;
+    size_t length = 0;
+    gqac_status status = cli_read_ids(c, cli_value(c, "ids"), &ids, &n);
+    if (status == GQAC_OK)
+        status = gqac_text_detokenize(text, ids, (size_t)n, true, &out, &length, &c->diag);
+    if (status == GQAC_OK && cli_json(c))
+        status = cli_print_json_line(c, json_pack("{s:o}", "text", json_stringn(out, length)));
+    else if (status == GQAC_OK) {
+        fwrite(out, 1, length, stdout);
+        if (isatty(STDOUT_FILENO))
+            putchar('\n');
+    }
+    gqac_release(out);
+    free(ids);
+    return status;
+}
+
+static gqac_status check(cli *c) {
+    const bool decoding = cli_switch(c, "decode"), ids = cli_value(c, "ids") != NULL;
+    const bool texts = cli_repeat(c, "text", 0) || cli_repeat(c, "file", 0);
+    if (decoding && (texts || cli_switch(c, "template")))
+        return cli_usage(c, "--decode takes --ids FILE only");
+    if (decoding && !ids)
+        return cli_usage(c, "--decode needs --ids FILE");
+    if (ids && !decoding)
+        return cli_usage(c, "--ids FILE needs --decode");
+    if (!decoding && !texts)
+        return cli_usage(c, "--text TEXT, --file FILE or --decode is missing");
+    return GQAC_OK;
+}
+
+static gqac_status tokenize(cli *c) {
+    gqac_text *text = NULL;
+    gqac_status status = check(c);
+    const unsigned template = cli_switch(c, "template") ? GQAC_TEXT_TEMPLATE : 0;
+    if (status == GQAC_OK)
+        status = gqac_text_open(c->operands[0], GQAC_TEXT_TOKENIZER | template, &text, &c->diag);
+    if (status == GQAC_OK)
+        status = cli_switch(c, "decode") ? decode(c, text) : encode_all(c, text);
+    gqac_text_free(text);
+    return status;
+}
+
+static int run(cli *c) {
+    interrupt_listen();
+    return cli_finish(c, tokenize(c));
+}
+
+extern const gqac_cli_verb gqac_cli_verb_tokenize;
+const gqac_cli_verb gqac_cli_verb_tokenize = {.name = "tokenize",
+                                              .operands = "MODEL",
+                                              .least = 1,
+                                              .most = 1,
+                                              .summary = "token ids of texts, or the text of ids",
+                                              .flags = flags,
+                                              .run = run};

@@ -19,12 +19,14 @@ LLAMA = model("llama")
 IDS = MODELS / "llama" / "ref" / "ids.txt"
 INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 EXPECT = MODELS / "llama" / "ref" / "hybrid" / "expect"
-VERBS = ("inspect", "compile", "run", "test", "score", "equiv", "version")
-NOT_BUILT = ("rewrite", "verify", "generate", "chat", "tokenize", "bench", "cache", "devices")
+VERBS = ("inspect", "compile", "run", "test", "score", "equiv", "generate", "chat", "tokenize",
+         "version")
+NOT_BUILT = ("rewrite", "verify", "bench", "cache", "devices")
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
         "run": (LLAMA, "--inputs", INPUTS), "score": (LLAMA, "--ids", IDS),
-        "equiv": (LLAMA, "--tokens", 4), "version": ()}
+        "equiv": (LLAMA, "--tokens", 4), "version": (),
+        "generate": (LLAMA, "--prompt", "x", "-n", 1), "tokenize": (LLAMA, "--text", "x")}
 
 
 class Usage(Case):
@@ -47,7 +49,7 @@ class Usage(Case):
             out = self.good(word).out
             for verb in VERBS:
                 self.assertIn(f"  {verb} ", out)
-            self.assertNotIn("generate ", out)
+            self.assertNotIn("rewrite ", out)
         for verb in VERBS:
             out = self.good(verb, "--help").out
             self.assertTrue(out.startswith(f"usage: gqac {verb}"), out)
@@ -108,9 +110,10 @@ class Usage(Case):
 
     def test_operands(self):
         """Too few, too many."""
-        for verb in ("inspect", "run", "score", "equiv", "test", "compile"):
+        for verb in ("inspect", "run", "score", "equiv", "test", "compile", "generate", "chat",
+                     "tokenize"):
             self.usage(verb)
-        for verb in ("inspect", "run", "score", "equiv", "compile"):
+        for verb in ("inspect", "run", "score", "equiv", "compile", "generate", "tokenize"):
             self.usage(verb, *GOOD[verb], "another", words=("another",))
 
     def test_compile_flags(self):

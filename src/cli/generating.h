@@ -1,0 +1,51 @@
+/* What `generate` and `chat` share: flags, the open model, one answer streamed to stdout, logs and
+ * metrics. */
+#ifndef GQAC_CLI_GENERATING_H
+#define GQAC_CLI_GENERATING_H
+
+#include "cli/cli.h"
+
+/* Rows of a flag table. */
+#define GENERATING_FLAGS                                                                           \
+    {"new-tokens", "N", "new tokens at most (-n; 128)"},                                           \
+        {"temperature", "T", "divides the logits; 0: always the likeliest token"},                 \
+        {"top-k", "K", "only the K likeliest tokens; 0: all"},                                     \
+        {"top-p", "P", "only the likeliest tokens that reach probability P"},                      \
+        {"min-p", "P", "only tokens at least P times as likely as the likeliest"},                 \
+        {"seed", "S", "seed of the draws (0); the same seed, the same answer"},                    \
+        {"repetition-penalty", "R", "makes tokens that were there less likely; 1: none"},          \
+        {"stop", "TEXT", "ends before this text; may be repeated"},                                \
+        {"kv", "[contiguous|basic|off]",                                                           \
+         "cache of keys and values; off computes all tokens again for each one (contiguous)"},     \
+        {"context", "N", "most tokens of prompt and answer (what the model has room for)"},        \
+        {"metrics", NULL, "times and token counts on stderr; json has them always"}, {             \
+        "log-steps", NULL, "a line for each new token on stderr"                                   \
+    }
+
+typedef struct generating {
+    cli *c;
+    gqac_text *text;
+    gqac_program *program;
+    gqac_context *context;
+    gqac_session *session;
+    gqac_generate_request request; /* all but the prompt */
+    const char **stops;            /* of the request */
+    bool json, log, ids_only;      /* ids_only: no tokenizer, so that ids are printed */
+    int64_t max_length;            /* of prompt and answer, when -n is not given; 0: none */
+    size_t printed;                /* bytes of the answer */
+    int64_t steps;
+    bool failed; /* stdout cannot be written */
+} generating;
+
+/* Opens the parts (GQAC_TEXT_...) and the model of operand 0, by the flags. */
+gqac_status generating_open(generating *g, unsigned parts);
+void generating_free(generating *g);
+/* Generates from a prompt through the session. Unless json, the answer and a newline are printed
+ * while they come. SIGINT ends it after the current token. */
+gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_generation **said);
+/* {"ids", "text", "finish_reason", "metrics"}; NULL: out of memory. */
+json_t *generating_json(const gqac_generation *said);
+/* The same numbers on stderr, if --metrics is given. */
+void generating_metrics(const generating *g, const gqac_generation *said);
+
+#endif

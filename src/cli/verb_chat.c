@@ -1,0 +1,197 @@
+/* gqac chat MODEL: a conversation, one line of stdin a turn. Every turn renders the whole
+ * conversation through the model's template and goes on in one session, so that only what is new is
+ * computed. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/generating.h"
+#include "cli/interrupt.h"
+
+static const cli_flag flags[] = {
+    {"system", "TEXT", "the first message: what the model is told to be"},
+    GENERATING_FLAGS,
+    {NULL, NULL, NULL},
+};
+
+/* ---- lines --------------------------------------------------------------- */
+
+/* What was read of stdin and not yet given out. */
+typedef struct lines {
+    char *data;
+    size_t length, room, at; /* of data; `at`: begin of the next line */
+    bool ended;
+} lines;
+
+static gqac_status read_more(cli *c, lines *l) {
+    if (l->at) {
+        memmove(l->data, l->data + l->at, l->length - l->at);
+        l->length -= l->at;
+        l->at = 0;
+    }
+    if (l->length == l->room) {
+        const size_t room = l->room ? 2 * l->room : 4096;
+        char *data = realloc(l->data, room);
+        if (!data)
+            return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+        l->data = data;
+        l->room = room;
+    }
+    if (!interrupt_wait(STDIN_FILENO)) {
+        l->ended = true;
+        l->length = 0;
+        return GQAC_OK;
+    }
+    const ssize_t got = read(STDIN_FILENO, l->data + l->length, l->room - l->length);
+    if (got < 0 && errno != EINTR)
+        return cli_fail(c, GQAC_IO, "cannot read standard input: %s", strerror(errno));
+    l->ended = got == 0;
+    l->length += got > 0 ? (size_t)got : 0;
+    return GQAC_OK;
+}
+
+/* The next line without its end; *line is NULL behind the last one, and valid until the next call.
+ */
+static gqac_status next_line(cli *c, lines *l, const char **line, size_t *length) {
+    size_t seen = 0; /* bytes of the line that hold no end */
+    for (;;) {
+        const size_t left = l->length - l->at;
+        const char *start = l->data ? l->data + l->at : "";
+        const char *end = left > seen ? memchr(start + seen, '\n', left - seen) : NULL;
+        if (end || (l->ended && left)) {
+            *line = start;
+            *length = end ? (size_t)(end - start) : left;
+            l->at += *length + (end ? 1 : 0);
+            if (*length && start[*length - 1] == '\r')
+                --*length;
+            return GQAC_OK;
+        }
+        *line = NULL;
+        if (l->ended)
+            return GQAC_OK;
+        seen = left;
+        gqac_status status = read_more(c, l);
+        if (status != GQAC_OK)
+            return status;
+    }
+}
+
+/* ---- the conversation ---------------------------------------------------- */
+
+static gqac_status say(cli *c, json_t *messages, const char *role, const char *text,
+                       size_t length) {
+    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", json_stringn(text, length));
+    if (!message)
+        return cli_fail(c, GQAC_INVALID_INPUT, "the message is not UTF-8: '%.*s'",
+                        length < 60 ? (int)length : 60, text);
+    if (json_array_append_new(messages, message) != 0)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    return GQAC_OK;
+}
+
+/* Token ids of the whole conversation. The template writes the special tokens itself. */
+static gqac_status tokenize(generating *g, json_t *messages, int64_t **ids, size_t *n) {
+    char *text = NULL;
+    size_t length = 0;
+    json_t *root = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
+    char *variables = root ? json_dumps(root, JSON_COMPACT) : NULL;
+    json_decref(root);
+    if (!variables)
+        return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status = gqac_text_render(g->text, variables, &text, &length, &g->c->diag);
+    free(variables);
+    if (status == GQAC_OK)
+        status = gqac_text_tokenize(g->text, text, length, false, ids, n, &g->c->diag);
+    gqac_release(text);
+    if (status == GQAC_OK && !*n)
+        return cli_fail(g->c, GQAC_INVALID_INPUT, "the template gives no tokens");
+    return status;
+}
+
+static gqac_status take_turn(generating *g, json_t *messages, const char *line, size_t length) {
+    int64_t *ids = NULL;
+    size_t n = 0;
+    gqac_generation *said = NULL;
+    gqac_status status = say(g->c, messages, "user", line, length);
+    if (status == GQAC_OK)
+        status = tokenize(g, messages, &ids, &n);
+    if (status == GQAC_OK)
+        status = generating_answer(g, ids, n, &said);
+    gqac_release(ids);
+    if (status == GQAC_OK && g->json)
+        status = cli_print_json_line(g->c, generating_json(said));
+    if (status == GQAC_OK)
+        generating_metrics(g, said);
+    if (status == GQAC_OK)
+        status = say(g->c, messages, "assistant", said->text, said->length);
+    gqac_generation_free(said);
+    return status;
+}
+
+static gqac_status converse(generating *g, json_t *messages, lines *l) {
+    const bool terminal = isatty(STDIN_FILENO);
+    const char *line = NULL;
+    for (;;) {
+        size_t length = 0;
+        interrupt_listen();
+        if (terminal)
+            fprintf(stderr, "> ");
+        gqac_status status = next_line(g->c, l, &line, &length);
+        if (terminal && status == GQAC_OK && !line)
+            fprintf(stderr, "\n");
+        if (status != GQAC_OK || !line)
+            return status;
+        if (length)
+            status = take_turn(g, messages, line, length);
+        if (status != GQAC_OK)
+            return status;
+    }
+}
+
+static gqac_status require_parts(generating *g) {
+    const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    if (x->has_template && x->has_tokenizer)
+        return GQAC_OK;
+    gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
+                                   x->has_tokenizer ? "chat template" : "tokenizer");
+    snprintf(g->c->diag.hint, sizeof g->c->diag.hint,
+             x->has_tokenizer ? "put a chat_template.jinja beside the model, or use `generate`"
+                              : "put its tokenizer.json beside it, or use `generate --ids`");
+    return status;
+}
+
+static gqac_status chat(generating *g) {
+    const char *told = cli_value(g->c, "system");
+    lines l = {0};
+    gqac_status status = generating_open(g, GQAC_TEXT_ALL);
+    if (status == GQAC_OK)
+        status = require_parts(g);
+    json_t *messages = json_array();
+    if (status == GQAC_OK && told)
+        status = say(g->c, messages, "system", told, strlen(told));
+    if (status == GQAC_OK)
+        status = converse(g, messages, &l);
+    json_decref(messages);
+    free(l.data);
+    return status;
+}
+
+static int run(cli *c) {
+    generating g = {.c = c};
+    interrupt_listen();
+    gqac_status status = chat(&g);
+    generating_free(&g);
+    return cli_finish(c, status);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_chat;
+const gqac_cli_verb gqac_cli_verb_chat = {.name = "chat",
+                                          .operands = "MODEL",
+                                          .least = 1,
+                                          .most = 1,
+                                          .summary =
+                                              "answers the lines of stdin, one a turn, with the "
+                                              "model's chat template",
+                                          .flags = flags,
+                                          .run = run};

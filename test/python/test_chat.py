@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""gqac chat: the conversation in the template, one session for all turns, JSON lines, signals.
+
+    python test/python/test_chat.py
+
+The prompt of every turn is rendered here by hand (textmodel.TEMPLATE says the same in Jinja),
+tokenized by the library `tokenizers`, and given to `gqac generate --ids`.
+"""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+from harness import Case, GQAC, MODELS, gqac, write_ids
+from textmodel import add_bos, copy_model, render, tokenizer
+
+
+class Chat(Case):
+    """Conversations with one small model."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = copy_model(self.dir / "m")
+
+    def chat(self, typed, *args, code=0, words=(), model=None):
+        """A run with these bytes on stdin."""
+        path = self.dir / "typed"
+        path.write_bytes(typed if isinstance(typed, bytes) else typed.encode())
+        with open(path, "rb") as stdin:
+            more = ("-q",) if code else ()  # no banner before the error
+            return self.check(gqac("chat", model or self.model, *args, *more, stdin=stdin), code,
+                              *words)
+
+    def turns(self, typed, *args, **more):
+        """The JSON objects of all turns."""
+        out = self.chat(typed, *args, "--format", "json", **more).out
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_turns(self):
+        """Three turns: each answer is that of the whole conversation, and reuses what is cached."""
+        told = "Be brief."
+        asked = ("Hello there", "And \U0001F600 \"you\"?", "{{ bye }} {% end %}")
+        found = self.turns("\n".join(asked), "--system", told, "-n", 9)
+        self.assertEqual(len(found), 3)
+        messages, cached = [("system", told)], []
+        for question, turn in zip(asked, found):
+            messages.append(("user", question))
+            ids = tokenizer().encode(render(messages), add_special_tokens=False).ids
+            alone = self.good("generate", self.model, "--ids", write_ids(self.dir / "i", ids),
+                              "-n", 9, "--format", "json").json()
+            for key in ("ids", "text", "finish_reason"):
+                self.assertEqual(turn[key], alone[key])
+            common = 0
+            while common < min(len(cached), len(ids) - 1) and cached[common] == ids[common]:
+                common += 1
+            m = turn["metrics"]
+            self.assertEqual(m["reused_tokens"], common)
+            self.assertEqual(m["computed_tokens"], len(ids) - common + 8)
+            cached = ids + turn["ids"][:-1]
+            messages.append(("assistant", turn["text"]))
+        self.assertGreater(found[2]["metrics"]["reused_tokens"],
+                           found[1]["metrics"]["reused_tokens"])
+        self.assertGreater(found[1]["metrics"]["reused_tokens"], 30)
+
+    def test_no_post_processor(self):
+        """The template writes the special tokens; the post-processor adds none."""
+        want = [t["ids"] for t in self.turns("one\ntwo\n", "-n", 5)]
+        found = self.turns("one\ntwo\n", "-n", 5, model=add_bos(copy_model(self.dir / "bos")))
+        self.assertEqual([t["ids"] for t in found], want)
+
+    def test_caches(self):
+        """The same conversation without a cache, from an artefact, on two threads."""
+        typed = "one\ntwo\nthree\n"
+        flags = ("-n", 8, "--temperature", "0.9", "--seed", 4)
+        want = [t["ids"] for t in self.turns(typed, *flags)]
+        packed = self.dir / "m.gqac"
+        self.good("compile", self.model, "-o", packed)
+        self.model.rename(self.dir / "away")
+        self.assertEqual([t["ids"] for t in self.turns(typed, *flags, model=packed)], want)
+        for more in (("--kv", "off"), ("--threads", 2)):
+            found = self.turns(typed, *flags, *more, model=packed)
+            self.assertEqual([t["ids"] for t in found], want)
+            if more[1] == "off":
+                self.assertEqual({t["metrics"]["reused_tokens"] for t in found}, {0})
+
+    def test_text(self):
+        """Answers on stdout, a line each; everything else on stderr."""
+        typed = "one\ntwo"
+        want = "".join(t["text"] + "\n" for t in self.turns(typed, "-n", 6))
+        result = self.chat(typed, "-n", 6)
+        self.assertEqual((result.out, result.err), (want, "kv cache: contiguous\n"))
+        result = self.chat(typed, "-n", 6, "--metrics", "-q")
+        self.assertEqual(result.out, want)
+        self.assertEqual(result.err.count("tokens                reused "), 2)
+        self.assertNotIn("reused 0  ", result.err.split("time to first token")[2])
+        self.assertIn("step 6  id ", self.chat(typed, "-n", 6, "--log-steps").err)
+
+    def test_lines(self):
+        """Line ends, empty lines, long lines, nothing at all."""
+        want = [t["ids"] for t in self.turns("one\ntwo\n", "-n", 4)]
+        for typed in ("one\ntwo", "one\r\ntwo\r\n", "\none\n\n\r\ntwo\n\n"):
+            self.assertEqual([t["ids"] for t in self.turns(typed, "-n", 4)], want)
+        self.assertEqual(self.chat("", "-n", 4).out, "")
+        self.assertEqual(self.chat("\n\n", "-n", 4).out, "")
+        self.assertEqual(len(self.turns("x" * 500 + "\ny\n", "-n", 4)), 2)
+        self.chat("x" * 10000 + "\n", "-n", 4, code=4)
+
+    def test_full(self):
+        """A conversation that outgrows the context ends with exit 4 and keeps what was said."""
+        result = self.chat("one\ntwo\nthree\n", "-n", 20, "--context", 60, "--format", "json",
+                           code=4)
+        self.assertIn(len(result.out.splitlines()), (1, 2))
+
+    def test_not_utf8(self):
+        """Bytes that are no UTF-8, on stdin and in --system."""
+        self.chat(b"a\xff\n", "-n", 4, code=4, words=("UTF-8",))
+        self.chat("a\n", "--system", os.fsdecode(b"\xc3"), code=4, words=("UTF-8",))
+
+    def test_control_characters(self):
+        """NUL and escape characters are text like any other, or refused; JSON stays valid."""
+        for typed in (b"\x1b[31m\x01\x7f\n", "\u2028\ufeff\U0010ffff\n".encode()):
+            self.assertEqual(len(self.turns(typed, "-n", 6)), 1)
+        self.chat(b"a\0b\n", "-n", 4, code=(0, 4))
+
+    def test_missing_parts(self):
+        """Without a template or a tokenizer: exit 2 and what to do."""
+        bare = copy_model(self.dir / "bare", template=None)
+        self.chat("x\n", model=bare, code=2, words=("template", "try"))
+        blind = copy_model(self.dir / "blind", drop=("tokenizer.json",))
+        self.chat("x\n", model=blind, code=2, words=("tokenizer", "try"))
+        self.chat("x\n", model=MODELS / "llama" / "none", code=5)
+        self.chat("x\n", "--prompt", "x", code=2, words=("--prompt",))
+        self.chat("x\n", "--kv", "bogus", code=2, words=("contiguous",))
+
+    def test_template_raises(self):
+        """What the template refuses is exit 4 with its words; one that does not parse is exit 3."""
+        folder = copy_model(self.dir / "r", template="{{ raise_exception('no system here') }}")
+        self.chat("x\n", model=folder, code=4, words=("no system here",))
+        folder = copy_model(self.dir / "s", template="{% for %}")
+        self.chat("x\n", model=folder, code=3, words=("chat_template",))
+
+    def start(self, *args, **more):
+        """A conversation by pipes, in the background."""
+        more = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+                **more}
+        child = subprocess.Popen([GQAC, "chat", self.model, *map(str, args)], bufsize=0,
+                                 env=harness.environment(), **more)
+        self.addCleanup(lambda: (child.kill(), child.wait(), [
+            f.close() for f in (child.stdin, child.stdout, child.stderr) if f]))
+        return child
+
+    def test_interrupt(self):
+        """Ctrl-C ends the answer, the next turn goes on; at the prompt it ends the program."""
+        self.model = copy_model(self.dir / "endless", model={"eos_token_id": None})
+        child = self.start("-n", 500, "--kv", "off", "--log-steps", "--format", "json")
+        for line in (b"one\n", b"two\n"):
+            child.stdin.write(line)
+            while b"step 2 " not in child.stderr.readline():
+                pass
+            child.send_signal(signal.SIGINT)
+            turn = json.loads(child.stdout.readline())
+            self.assertEqual(turn["finish_reason"], "stop")
+            self.assertLess(len(turn["ids"]), 400)
+        time.sleep(0.2)
+        self.assertIsNone(child.poll())
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(20), 0)
+
+    def test_terminal(self):
+        """A prompt on a terminal, and the answer when the line is typed."""
+        leader, follower = pty.openpty()
+        child = self.start("-n", 3, "-q", stdin=follower)
+        os.close(follower)
+        self.assertEqual(child.stderr.read(2), b"> ")
+        os.write(leader, b"hi\n")
+        self.assertEqual(child.stderr.read(2), b"> ")
+        os.write(leader, b"\x04")
+        self.assertEqual(child.wait(20), 0)
+        self.assertTrue(child.stdout.read().endswith(b"\n"))
+        os.close(leader)
+
+    def test_closed_pipe(self):
+        """A reader that goes away: exit 5."""
+        child = self.start("-n", 4)
+        child.stdout.close()
+        child.stdin.write(b"one\ntwo\n")
+        self.assertEqual(child.wait(20), 5)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

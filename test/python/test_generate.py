@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+"""gqac generate: flags, streams, greedy and sampled answers, logs, metrics, caches, signals.
+
+    python test/python/test_generate.py
+
+The oracles are `gqac score --logits` over prompt and answer (which token is the likeliest, and how
+likely) and the library `tokenizers` (the prompt's ids).
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import harness
+from harness import Case, GQAC, MODELS, gqac, read_ids, write_ids
+from textmodel import copy_model, steps, tokenizer
+
+LLAMA = MODELS / "llama"
+PROMPT = "Once upon a time"
+
+
+def rename(folder, names):
+    """Renames inputs and outputs of the graph in a model folder, and says so in its config."""
+    import onnx
+    graph = onnx.load(folder / "model.onnx", load_external_data=False)
+    table = {old.replace("%d", str(i)): new.replace("%d", str(i))
+             for old, new in names.items() for i in range(2)}
+    for value in (*graph.graph.input, *graph.graph.output):
+        value.name = table.get(value.name, value.name)
+    for node in graph.graph.node:
+        for words in (node.input, node.output):
+            words[:] = [table.get(word, word) for word in words]
+    onnx.save(graph, folder / "model.onnx")
+    path = folder / "genai_config.json"
+    config = json.loads(path.read_text())
+    for part in ("inputs", "outputs"):
+        rows = config["model"]["decoder"][part]
+        rows.update({key: names[name] for key, name in rows.items()})
+    path.write_text(json.dumps(config))
+
+
+class Generating(Case):
+    """Runs of generate."""
+
+    def said(self, *args, model=LLAMA, prompt=PROMPT, **more):
+        """The JSON of a run that must succeed."""
+        args = ("--prompt", prompt, *args) if prompt is not None else args
+        found = self.good("generate", model, *args, "--format", "json", **more).json()
+        self.assertEqual(set(found), {"ids", "text", "finish_reason", "metrics"})
+        return found
+
+    def fails(self, code, *args, words=()):
+        """These arguments give that exit code, told on stderr only; -q leaves the banner out."""
+        result = self.check(gqac("generate", *args, "-q"), code, *words)
+        self.assertEqual(result.out, "", str(result))
+
+    def usage(self, *args, words=()):
+        """These arguments are a usage error."""
+        self.fails(2, *args, words=words)
+
+    def logits(self, ids, model=LLAMA):
+        """Logits behind every token, by `score`."""
+        out = self.dir / "logits.npy"
+        self.good("score", model, "--ids", write_ids(self.dir / "ids", ids), "--logits", out)
+        return np.load(out).astype(np.float64)
+
+
+class Flags(Generating):
+    """What the command line takes."""
+
+    def test_kv(self):
+        """Every place of --kv: a word before MODEL is its value only when it is a kind."""
+        tail = ("--prompt", "x", "-n", "1")
+        for words, kind in (((), "contiguous"), (("--kv", LLAMA), "contiguous"),
+                            ((LLAMA, "--kv"), "contiguous"), (("--kv", "off", LLAMA), "off"),
+                            ((LLAMA, "--kv", "off"), "off"), (("--kv=off", LLAMA), "off"),
+                            (("--kv", "basic", LLAMA), "contiguous"),
+                            (("--kv=basic", LLAMA), "contiguous"),
+                            ((LLAMA, "--kv", "contiguous"), "contiguous"),
+                            ((LLAMA, "--kv=off", "--kv"), "contiguous"),
+                            (("--kv", "--kv", "off", LLAMA), "off")):
+            with self.subTest(words=list(map(str, words))):
+                words = words if LLAMA in words else (LLAMA, *words)
+                result = self.good("generate", *words, *tail)
+                self.assertEqual(result.err, f"kv cache: {kind}\n")
+                last = self.good("generate", *tail, *words)  # MODEL last of all
+                self.assertEqual((last.err, last.out), (result.err, result.out))
+        for words in ((LLAMA, "--kv", "bogus"), ("--kv=bogus", LLAMA), (LLAMA, "--kv="),
+                      (LLAMA, "--kv=Off"), (LLAMA, "--kv", "paged"), (LLAMA, "--kv", LLAMA)):
+            self.usage(*words, *tail, words=("contiguous", "off"))
+        self.usage("--kv", "bogus", LLAMA, *tail, words=("llama",))  # two operands
+        self.check(gqac("generate", "--kv", "bogus", *tail), 5, "bogus")
+        self.good("generate", LLAMA, *tail, env={"GQAC_KV": "off"})
+        self.check(gqac("generate", LLAMA, *tail, env={"GQAC_KV": "bogus"}), 2, "bogus")
+
+    def test_prompt_or_ids(self):
+        """Exactly one of them."""
+        self.usage(LLAMA, words=("--prompt", "--ids"))
+        self.usage(LLAMA, "--prompt", "x", "--ids", LLAMA / "ref" / "ids.txt", words=("exclude",))
+        self.usage("--prompt", "x", words=("MODEL",))
+        self.check(gqac("generate", LLAMA, "--ids", self.dir / "none"), 5, "none")
+        self.check(gqac("generate", self.dir / "none", "--prompt", "x"), 5, "none")
+
+    def test_values(self):
+        """Numbers that no flag takes."""
+        for flag, values in (("-n", ("-1", "x", "1.5", "")), ("--top-k", ("-1", "2.5", "x")),
+                             ("--temperature", ("-1", "x", "nan", "inf", "", "0x1", " 1", "1,5")),
+                             ("--top-p", ("0", "1.5", "-0.1", "nan", "x")),
+                             ("--min-p", ("-0.1", "1.5", "x")), ("--seed", ("-1", "x", "0.5")),
+                             ("--repetition-penalty", ("0", "-1", "x", "inf")),
+                             ("--context", ("0", "-5", "x")), ("--stop", ("",))):
+            for value in values:
+                with self.subTest(flag=flag, value=value):
+                    self.usage(LLAMA, "--prompt", "x", flag, value)
+            self.assertEqual(gqac("generate", LLAMA, "--prompt", "x", flag).code, 2)
+        self.usage(LLAMA, "--prompt", "x", "--metrics=1")
+        self.usage(LLAMA, "--prompt", "x", "--system", "y", words=("--system",))
+
+    def test_help(self):
+        """Every flag of design §7 is in the help."""
+        out = self.good("generate", "--help").out
+        for flag in ("prompt", "ids", "new-tokens", "temperature", "top-k", "top-p", "min-p",
+                     "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty"):
+            self.assertIn(f"--{flag} ", out)
+        self.assertIn("-n;", out)
+
+
+class Greedy(Generating):
+    """The likeliest token, and everything around it."""
+
+    def test_likeliest(self):
+        """Each id is the likeliest by the logits of `score`; the log tells how likely."""
+        prompt = tokenizer().encode(PROMPT).ids
+        result = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 12, "--log-steps",
+                           "--format", "json")
+        ids = result.json()["ids"]
+        rows = self.logits(prompt + ids)[len(prompt) - 1:-1]
+        self.assertEqual(ids, rows.argmax(1).tolist())
+        odds = np.exp(rows - rows.max(1, keepdims=True))
+        odds /= odds.sum(1, keepdims=True)
+        logged = steps(result.err)
+        self.assertEqual([s[0] for s in logged], list(range(1, 13)))
+        self.assertEqual([s[1] for s in logged], ids)
+        self.assertEqual([s[3] for s in logged], ["prefill"] + ["decode"] * 11)
+        for i, s in enumerate(logged):
+            self.assertAlmostEqual(s[2], 100 * odds[i, ids[i]], delta=0.006)
+
+    def test_text(self):
+        """The text is that of the ids, streamed and whole; logs hold its pieces."""
+        for prompt in (PROMPT, "é", "\U0001F600 {\"a\": 1}", "\t\x01\x7f"):
+            result = self.good("generate", LLAMA, "--prompt", prompt, "-n", 40, "--log-steps")
+            found = self.said("-n", 40, prompt=prompt)
+            text = tokenizer().decode(found["ids"])
+            self.assertEqual(found["text"], text)
+            self.assertEqual(result.out, text + "\n")
+            self.assertEqual("".join(s[4] for s in steps(result.err)), text)
+
+    def test_ids_as_given(self):
+        """--ids gives what the same ids of --prompt give; without a tokenizer ids are printed."""
+        path = write_ids(self.dir / "ids.txt", tokenizer().encode(PROMPT).ids)
+        want = self.said("-n", 6)
+        found = self.said("--ids", path, "-n", 6, prompt=None)
+        self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
+        bare = copy_model(self.dir / "bare", drop=("tokenizer.json",), template=None)
+        result = self.good("generate", bare, "--ids", path, "-n", 6, "--log-steps")
+        self.assertEqual(list(map(int, result.out.split())), want["ids"])
+        self.assertTrue(result.out.endswith("\n"))
+        self.assertEqual([s[1] for s in steps(result.err)], want["ids"])
+        self.assertEqual(self.said("--ids", path, "-n", 6, prompt=None, model=bare)["text"], "")
+        self.usage(bare, "--prompt", "x", words=("tokenizer",))
+        self.usage(bare, "--ids", path, "--stop", "x", words=("tokenizer",))
+        for bad in (258, -1, 1 << 40):
+            self.fails(4, LLAMA, "--ids", write_ids(self.dir / "bad", [1, bad]), words=(str(bad),))
+
+    def test_none(self):
+        """No new tokens; no prompt."""
+        found = self.said("-n", 0)
+        self.assertEqual((found["ids"], found["text"], found["finish_reason"]), ([], "", "length"))
+        self.assertEqual(self.good("generate", LLAMA, "--prompt", "x", "-n", 0).out, "\n")
+        self.fails(4, LLAMA, "--prompt", "", words=("no tokens",))
+
+    def test_utf8(self):
+        """A prompt that is not UTF-8 is exit 4."""
+        self.fails(4, LLAMA, "--prompt", os.fsdecode(b"a\xff"), words=("UTF-8",))
+        self.fails(4, LLAMA, "--prompt", "x", "--stop", os.fsdecode(b"a\xff"), words=("UTF-8",))
+
+    def test_eos(self):
+        """An end-of-text id ends the text, is among the ids and has a line of its own."""
+        ids = self.said("-n", 8)["ids"]
+        eos = next(i for n, i in enumerate(ids) if n > 1 and i not in ids[:n])
+        cut = ids[:ids.index(eos) + 1]
+        folder = copy_model(self.dir / "m", model={"eos_token_id": [257, eos]})
+        result = self.good("generate", folder, "--prompt", PROMPT, "--log-steps", "--format",
+                           "json")
+        found = result.json()
+        self.assertEqual((found["ids"], found["finish_reason"]), (cut, "eos"))
+        self.assertEqual(found["text"], tokenizer().decode(cut[:-1]))
+        self.assertEqual([line for line in result.err.splitlines() if line.startswith("eos")],
+                         [f"eos  step {len(cut)}  id {eos}"])
+        self.assertEqual(len(steps(result.err)), len(cut))
+
+    def test_stop(self):
+        """A stop text is not part of the text; it may be repeated, and stretch over tokens."""
+        whole = self.said("-n", 120)["text"]
+        plain = [i for i in range(2, len(whole) - 3) if "\ufffd" not in whole[i:i + 2]]
+        self.assertTrue(plain)
+        at = plain[0]
+        stop = whole[at:at + 2]
+        want = whole[:whole.index(stop)]
+        for flags in (("--stop", stop), ("--stop", "no such text", "--stop", stop)):
+            found = self.said("-n", 120, *flags)
+            self.assertEqual((found["text"], found["finish_reason"]), (want, "stop"))
+            self.assertEqual(self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 120,
+                                       *flags).out, want + "\n")
+
+    def test_penalty(self):
+        """The repetition penalty of the flag and of the config acts without sampling too."""
+        prompt = tokenizer().encode(PROMPT).ids
+        found = self.said("-n", 10, "--repetition-penalty", "1.7")["ids"]
+        rows = self.logits(prompt + found)[len(prompt) - 1:-1]
+        for i, row in enumerate(rows):
+            before = sorted(set(prompt + found[:i]))
+            row[before] = np.where(row[before] > 0, row[before] / 1.7, row[before] * 1.7)
+            self.assertEqual(found[i], row.argmax())
+        self.assertNotEqual(found, self.said("-n", 10)["ids"])
+        folder = copy_model(self.dir / "m", search={"repetition_penalty": 1.7})
+        self.assertEqual(self.said("-n", 10, model=folder)["ids"], found)
+        self.assertEqual(self.said("-n", 10, "--repetition-penalty", "1", model=folder)["ids"],
+                         self.said("-n", 10)["ids"])
+
+    def test_room(self):
+        """--context, context_length and max_length of the config bound an answer."""
+        n = len(tokenizer().encode(PROMPT).ids)
+        self.fails(4, LLAMA, "--prompt", PROMPT, "--context", n - 1, words=("context",))
+        found = self.said("-n", 30, "--context", n + 5)
+        self.assertEqual(found["finish_reason"], "length")
+        self.assertEqual(len(found["ids"]), 5)
+        short = copy_model(self.dir / "short", model={"context_length": n + 5})
+        self.assertEqual(self.said("-n", 30, model=short)["ids"], found["ids"])
+        limit = copy_model(self.dir / "limit", search={"max_length": n + 5})
+        self.assertEqual(self.said(model=limit)["ids"], self.said("-n", 5)["ids"])
+        self.assertEqual(len(self.said("-n", 7, model=limit)["ids"]), 7)
+        least = copy_model(self.dir / "least", search={"min_length": n + 20},
+                           model={"eos_token_id": self.said("-n", 1)["ids"][0]})
+        self.assertGreater(len(self.said("-n", 30, model=least)["ids"]), 19)
+
+
+class Sampled(Generating):
+    """Draws."""
+
+    HOT = ("-n", 20, "--temperature", "1.3", "--top-k", "0", "--top-p", "1")
+
+    def test_seed(self):
+        """The same seed gives the same answer on any threads and caches; another one another."""
+        want = self.said(*self.HOT, "--seed", 5)
+        for more in (("--threads", 2), ("--threads", 3, "--kv", "off"), ("--kv",),
+                     ("--context", 500), ("--min-p", "0")):
+            found = self.said(*self.HOT, "--seed", 5, *more)
+            self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]), more)
+        answers = {tuple(self.said(*self.HOT, "--seed", s)["ids"]) for s in range(4)}
+        self.assertEqual(len(answers), 4)
+        self.assertEqual(self.said(*self.HOT)["ids"], self.said(*self.HOT, "--seed", 0)["ids"])
+
+    def test_greedy_forms(self):
+        """Settings that leave one token give the greedy answer."""
+        greedy = self.said("-n", 12)["ids"]
+        for flags in (("--temperature", "0"), ("--temperature", "0", "--seed", "9", "--top-k", 40),
+                      ("--top-k", "1"), ("--min-p", "1"), ("--top-p", "1e-9"),
+                      ("--temperature", "0.001")):
+            self.assertEqual(self.said("-n", 12, *flags)["ids"], greedy, flags)
+        self.assertNotEqual(self.said("-n", 12, "--temperature", 2, "--seed", 1)["ids"], greedy)
+
+    def test_config(self):
+        """search of the config is the default; a flag replaces one setting of it."""
+        search = {"do_sample": True, "temperature": 1.4, "top_k": 30, "top_p": 0.95,
+                  "repetition_penalty": 1.2}
+        folder = copy_model(self.dir / "m", search=search)
+        flags = {"--temperature": 1.4, "--top-k": 30, "--top-p": 0.95, "--repetition-penalty": 1.2,
+                 "--seed": 0}
+        words = [str(w) for pair in flags.items() for w in pair]
+        want = self.said("-n", 16, *words)["ids"]
+        self.assertEqual(self.said("-n", 16, model=folder)["ids"], want)
+        self.assertNotEqual(want, self.said("-n", 16)["ids"])
+        flags["--top-k"] = 4
+        words = [str(w) for pair in flags.items() for w in pair]
+        self.assertEqual(self.said("-n", 16, "--top-k", 4, model=folder)["ids"],
+                         self.said("-n", 16, *words)["ids"])
+        self.assertEqual(self.said("-n", 16, "--temperature", 0, model=folder)["ids"],
+                         self.said("-n", 16, "--repetition-penalty", "1.2")["ids"])
+
+    def test_top_k(self):
+        """Every id is among the k likeliest."""
+        prompt = tokenizer().encode(PROMPT).ids
+        ids = self.said("-n", 30, "--top-k", 3, "--temperature", 5, "--seed", 2)["ids"]
+        rows = self.logits(prompt + ids)[len(prompt) - 1:-1]
+        ranks = [(row > row[i]).sum() for row, i in zip(rows, ids)]
+        self.assertLess(max(ranks), 3)
+        self.assertEqual(set(ranks), {0, 1, 2})
+
+
+class Caches(Generating):
+    """With a cache, without, from an artefact: the same answer."""
+
+    def test_same(self):
+        """Every model, off = contiguous."""
+        names = ("llama", "llama-fp16", "llama-int4-acc4", "mistral", "phi3", "gemma2")
+        for name in names if not harness.FULL else harness.TOLERANCE:
+            folder = MODELS / name
+            prompt = "A line of some forty characters, or so.." if name == "phi3" else PROMPT
+            for flags in (("-n", 28), ("-n", 28, "--temperature", 1, "--seed", 3)):
+                want = self.said(*flags, "--kv", "off", model=folder, prompt=prompt)
+                found = self.said(*flags, model=folder, prompt=prompt)
+                self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]), name)
+                self.assertGreater(want["metrics"]["computed_tokens"],
+                                   found["metrics"]["computed_tokens"])
+
+    def test_artefact(self):
+        """An artefact of a folder needs nothing but itself."""
+        folder = copy_model(self.dir / "m", search={"do_sample": True, "temperature": 1.5})
+        packed = self.dir / "packed.gqac"
+        self.good("compile", folder, "-o", packed)
+        want = self.said("-n", 12, model=folder)
+        folder.rename(self.dir / "away")
+        found = self.said("-n", 12, model=packed)
+        self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
+        again = self.dir / "again.gqac"
+        self.good("compile", packed, "-o", again)
+        packed.unlink()
+        self.assertEqual(self.said("-n", 12, model=again)["ids"], want["ids"])
+        self.good("score", again, "--ids", LLAMA / "ref" / "ids.txt")
+        self.good("equiv", again, "--tokens", 4)
+        self.good("inspect", again, "--verify")
+
+    def test_names(self):
+        """Inputs and outputs of other names, told by the config: every verb, artefacts too."""
+        folder = copy_model(self.dir / "m")
+        rename(folder, {"input_ids": "tokens", "logits": "scores", "attention_mask": "seen",
+                        "past_key_values.%d.key": "in.%d.k", "past_key_values.%d.value": "in.%d.v",
+                        "present.%d.key": "out_%d_k", "present.%d.value": "out_%d_v"})
+        want = self.said("-n", 9)["ids"]
+        self.good("compile", folder, "-o", self.dir / "m.gqac")
+        score = self.good("score", LLAMA, "--ids", LLAMA / "ref" / "ids.txt").out
+        for model in (folder, folder / "model.onnx", self.dir / "m.gqac"):
+            self.assertEqual(self.said("-n", 9, model=model)["ids"], want)
+            self.assertEqual(self.good("score", model, "--ids", LLAMA / "ref" / "ids.txt").out,
+                             score)
+            self.good("equiv", model, "--tokens", 5)
+            self.good("inspect", model)
+
+    def test_metrics(self):
+        """Fields and their arithmetic."""
+        n = len(tokenizer().encode(PROMPT).ids)
+        for kv, computed in (("contiguous", n + 9), ("off", sum(range(n, n + 10)))):
+            m = self.said("-n", 10, "--kv", kv)["metrics"]
+            self.assertEqual(set(m), {"time_to_first_token_ms", "decode_tokens_per_second",
+                                      "per_forward_ms", "reused_tokens", "computed_tokens"})
+            f = m["per_forward_ms"]
+            self.assertEqual(set(f), {"n", "min", "max", "mean", "all"})
+            self.assertEqual((f["n"], len(f["all"])), (10, 10))
+            self.assertAlmostEqual(f["min"], min(f["all"]), places=6)
+            self.assertAlmostEqual(f["max"], max(f["all"]), places=6)
+            self.assertAlmostEqual(f["mean"], sum(f["all"]) / 10, places=6)
+            self.assertGreater(f["min"], 0)
+            self.assertAlmostEqual(m["decode_tokens_per_second"] * sum(f["all"][1:]) / 9000, 1,
+                                   places=6)
+            self.assertGreaterEqual(m["time_to_first_token_ms"], f["all"][0])
+            self.assertEqual((m["reused_tokens"], m["computed_tokens"]), (0, computed))
+        m = self.said("-n", 1)["metrics"]
+        self.assertEqual((m["decode_tokens_per_second"], m["per_forward_ms"]["n"]), (0, 1))
+        m = self.said("-n", 0)["metrics"]
+        self.assertEqual((m["time_to_first_token_ms"], m["per_forward_ms"]["all"]), (0, []))
+
+    def test_metrics_table(self):
+        """The same as lines on stderr, only when asked for; stdout holds the text alone."""
+        plain = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5)
+        self.assertEqual(plain.err, "kv cache: contiguous\n")
+        told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "--metrics")
+        self.assertEqual(told.out, plain.out)
+        for word in ("time to first token ", "decode ", "forwards              n 5  min ",
+                     "each forward, ms ", "reused 0  computed "):
+            self.assertIn(word, told.err)
+        line = next(x for x in told.err.splitlines() if x.startswith("each forward"))
+        self.assertEqual(len(line.split()[3:]), 5)
+        quiet = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "-q")
+        self.assertEqual((quiet.err, quiet.out), ("", plain.out))
+
+    def test_broken_tokenizer(self):
+        """It is refused where it is needed, and only there."""
+        folder = copy_model(self.dir / "m")
+        (folder / "tokenizer.json").write_text("{")
+        self.check(gqac("generate", folder, "--prompt", "x"), 3, "tokenizer.json")
+        self.check(gqac("compile", folder, "-o", self.dir / "o.gqac"), 3, "tokenizer.json")
+        self.assertFalse((self.dir / "o.gqac").exists())
+        self.good("score", folder, "--ids", LLAMA / "ref" / "ids.txt")
+        self.good("equiv", folder, "--tokens", 4)
+        self.good("compile", folder, "--stop-after", "tidy")
+
+
+class Streams(Generating):
+    """Signals and closed streams, on a model whose answers do not end by themselves."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = copy_model(self.dir / "endless", model={"eos_token_id": None})
+
+    def start(self, *args, **more):
+        """A run in the background, unbuffered."""
+        more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        child = subprocess.Popen([GQAC, *map(str, args)], env=harness.environment(), bufsize=0,
+                                 **more)
+        self.addCleanup(lambda: (child.kill(), child.wait(), [
+            f.close() for f in (child.stdin, child.stdout, child.stderr) if f]))
+        return child
+
+    def catches(self, child, number):
+        """Whether the process has a handler for the signal."""
+        with open(f"/proc/{child.pid}/status") as status:
+            mask = next(line for line in status if line.startswith("SigCgt"))
+        return int(mask.split()[1], 16) >> (number - 1) & 1
+
+    def test_interrupt(self):
+        """Ctrl-C ends the answer after the current token: a prefix of the whole, exit 0."""
+        args = ("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "600", "--context", "620")
+        for json_form in (False, True):
+            form = ("--format", "json") if json_form else ()
+            child = self.start(*args, *form, "--log-steps")
+            while b"step 3 " not in child.stderr.readline():
+                pass
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual(child.returncode, 0, err)
+            done = 3 + len(steps(err.decode()))
+            self.assertLess(done, 500)
+            want = self.said("-n", done, prompt="x", model=self.model)
+            if json_form:
+                found = json.loads(out)
+                self.assertEqual((found["ids"], found["text"]), (want["ids"], want["text"]))
+                self.assertEqual(found["finish_reason"], "stop")
+            else:
+                self.assertEqual(out.decode(), want["text"] + "\n")
+
+    def test_second_interrupt(self):
+        """The second one kills."""
+        ids = write_ids(self.dir / "long", [1 + i % 200 for i in range(630)])
+        child = self.start("generate", self.model, "--ids", ids, "-n", "5")
+        self.assertIn(b"kv cache", child.stderr.readline())
+        child.send_signal(signal.SIGINT)
+        while self.catches(child, signal.SIGINT):  # until the first one was taken
+            time.sleep(0.001)
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+        self.assertEqual(child.returncode, -signal.SIGINT)
+
+    def test_closed_pipe(self):
+        """A reader that goes away, and a full disk: exit 5."""
+        child = self.start("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "600",
+                           "--context", "620", "--log-steps")
+        child.stdout.read(1)
+        child.stdout.close()
+        err = child.stderr.read().decode()
+        self.assertEqual(child.wait(60), 5, err)
+        self.assertIn("standard output", err)
+        self.assertLess(err.count("\nstep "), 500)  # it did not go on to the end
+        for form in ((), ("--format", "json")):
+            with open("/dev/full", "w") as full:
+                child = self.start("generate", LLAMA, "--prompt", "x", "-n", "20", *form,
+                                   stdout=full)
+                err = child.stderr.read().decode()
+                self.assertEqual(child.wait(60), 5, err)
+
+    def test_streaming(self):
+        """Text comes while later tokens are computed."""
+        child = self.start("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "300",
+                           "--context", "620")
+        child.stdout.read(1)
+        self.assertIsNone(child.poll())
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -346,6 +346,18 @@ static void test_by_hand(void) {
     tokenizer_free(t);
 }
 
+/* Spaces that may be the last are held back, and let go when something follows. */
+static void test_strip_end(void) {
+    static const int64_t ids[] = {7, 1, 1, 1, 3, 1, 1, 1};
+    char *text = edited("\"stop\": 0", "\"stop\": 2");
+    tokenizer *t = made(text);
+    expect_text(t, ids, 8, false, "ab   b ");
+    expect_text(t, ids, 2, false, "ab");
+    expect_text(t, ids + 1, 3, false, "");
+    tokenizer_free(t);
+    free(text);
+}
+
 static void test_bad_calls(void) {
     tokenizer *t = made(good);
     gqac_diag diag = {0};
@@ -459,6 +471,7 @@ static const unit_case cases[] = {
     {"deep and long files", test_deep},
     {"steps that make texts longer and longer", test_growth},
     {"ids and texts worked out by hand", test_by_hand},
+    {"spaces at the end of a decoded text", test_strip_end},
     {"what is no text and no id", test_bad_calls},
     {"a long word", test_long_word},
     {"each allocation fails once", test_no_memory},

@@ -17,6 +17,7 @@ typedef struct trial {
     int n;
     const gqac_tensor *found[MOST]; /* result of nodes[i] for a mask of ones */
     gqac_arena *arena;
+    bool short_of_memory; /* then nothing is told */
 } trial;
 
 /* An element of the result depends on the same element of each operand that is no constant. */
@@ -99,8 +100,10 @@ static bool collect(trial *t, ir_value *mask) {
 static const gqac_tensor *ones(trial *t, gqac_dtype dtype) {
     gqac_tensor *made = GQAC_ARENA_NEW(t->arena, gqac_tensor);
     void *data = gqac_arena_alloc(t->arena, 16);
-    if (!made || !data)
+    if (!made || !data) {
+        t->short_of_memory = true;
         return NULL;
+    }
     memset(data, 0, 16);
     *made = (gqac_tensor){.dtype = dtype, .rank = 2, .dims = {1, 1}, .data = data};
     if (OP_IN(OP_FLOATS, dtype))
@@ -134,9 +137,11 @@ static bool pads_nothing(const gqac_tensor *mask, gqac_tensor *out) {
 }
 
 static bool is_ready(trial *t, const ir_node *node) {
-    for (int k = 0; k < operands_of(node); k++)
-        if (node->inputs[k].value && !result_of(t, node->inputs[k].value))
+    for (int k = 0; k < operands_of(node); k++) {
+        const ir_value *value = node->inputs[k].value;
+        if (value && value->def && !result_of(t, value))
             return false;
+    }
     return true;
 }
 
@@ -145,6 +150,7 @@ static bool compute(trial *t, int i) {
     ir_node *node = t->nodes[i];
     const gqac_tensor *in[8];
     gqac_tensor *out = GQAC_ARENA_ARRAY(t->arena, gqac_tensor, (size_t)node->n_outputs);
+    t->short_of_memory |= !out;
     if (!out || node->n_inputs > 8 || node->n_outputs != 1)
         return false;
     t->found[i] = out;
@@ -156,7 +162,9 @@ static bool compute(trial *t, int i) {
             return false;
     }
     gqac_diag unused = {0};
-    return op_eval(node, in, out, t->arena, &unused) == GQAC_OK && gqac_tensor_count(out) == 1;
+    gqac_status status = op_eval(node, in, out, t->arena, &unused);
+    t->short_of_memory |= status == GQAC_NO_MEMORY;
+    return status == GQAC_OK && gqac_tensor_count(out) == 1;
 }
 
 /* A node is computed once its operands are: the list is short, so it is gone over again. */
@@ -209,21 +217,28 @@ static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
     return GQAC_UNSUPPORTED;
 }
 
+static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *mask) {
+    trial t = {.s = s, .arena = gqac_arena_create(0)};
+    if (!t.arena)
+        return gqac_diag_oom(s->context->diag, "masks");
+    bool good = hides_nothing(&t, mask);
+    gqac_arena_free(t.arena);
+    if (t.short_of_memory)
+        return gqac_diag_oom(s->context->diag, "masks");
+    return good ? GQAC_OK : fail_mask(s, attend);
+}
+
 gqac_status stateful_masks(stateful *s) {
-    gqac_arena *arena = gqac_arena_create(0);
-    gqac_status status = arena ? GQAC_OK : gqac_diag_oom(s->context->diag, "masks");
-    for (ir_node *node = s->graph->first; node && status == GQAC_OK; node = node->next) {
+    const ir_value *known = NULL; /* most models have one mask for all layers */
+    for (ir_node *node = s->graph->first; node; node = node->next) {
         ir_value *mask = op_is(node, "gqac", "attend") ? ir_node_input(node, MASK) : NULL;
         if (!mask)
             continue;
-        trial t = {.s = s, .arena = arena};
-        if (!by_length(mask) && !hides_nothing(&t, mask)) {
-            status = fail_mask(s, node);
-            break;
-        }
+        if (mask != known && !by_length(mask))
+            GQAC_TRY(look_at(s, node, mask));
+        known = mask;
         ir_node_set_input(node, MASK, NULL);
         s->context->changed++;
     }
-    gqac_arena_free(arena);
-    return status;
+    return GQAC_OK;
 }

@@ -61,7 +61,9 @@ typedef struct gqac_text_settings {
     double temperature, top_p, repetition_penalty;
     int64_t top_k;                  /* 0: all */
     int64_t min_length, max_length; /* tokens of prompt and answer together; 0: not stated */
-    int n_io_names;                 /* for gqac_options: names of inputs and outputs */
+    const char *unsupported; /* a search setting that gqac_generate does not have and so refuses
+                                ("search.num_beams is 4"); NULL: none */
+    int n_io_names;          /* for gqac_options: names of inputs and outputs */
     const gqac_io_name *io_names;
 } gqac_text_settings;
 GQAC_API const gqac_text_settings *gqac_text_get_settings(const gqac_text *text);
@@ -97,9 +99,11 @@ GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const cha
 /* Renders the chat template (Jinja as transformers runs it: trim_blocks, lstrip_blocks,
  * loopcontrols, tojson, raise_exception, strftime_now). `variables` is a JSON object, usually
  * {"messages": [{"role": ..., "content": ...}], "add_generation_prompt": true, "tools": [...]};
- * the special tokens of tokenizer_config.json are given besides (bos_token, eos_token, ...). *out
- * is freed with gqac_release. USAGE when the model has no template, INVALID_INPUT for what the
- * template itself raises or for JSON that is wrong, LIMIT when it does not end. */
+ * the special tokens of tokenizer_config.json are given besides (bos_token, eos_token, ...). As in
+ * transformers, tools and documents are none and add_generation_prompt false when they are left
+ * out, and a message's reasoning is known by all its names. *out is freed with gqac_release. USAGE
+ * when the model has no template, INVALID_INPUT for what the template itself raises or for JSON
+ * that is wrong, LIMIT when it does not end. */
 GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
                                       size_t *length, gqac_diag *diag);
 

@@ -240,25 +240,25 @@ static gqac_status refuse_part(const reader *r, const place *p, const char *key)
     return GQAC_UNSUPPORTED;
 }
 
-static gqac_status refuse_above(const reader *r, const place *p, const char *key, int64_t done) {
+/* Only generation is concerned: gqac_generate refuses what is noted here. */
+static gqac_status note_above(reader *r, const place *p, const char *key, int64_t done) {
     int64_t value = done;
     GQAC_TRY(read_int(r, p, key, 0, most_tokens, &value));
-    if (value <= done)
+    if (value <= done || r->settings->unsupported)
         return GQAC_OK;
-    gqac_diag_set(r->diag, GQAC_UNSUPPORTED, "%s%s is %lld", p->path, key, (long long)value);
-    gqac_diag_rule(r->diag, "gqac has greedy search and sampling of one text");
-    gqac_diag_hint(r->diag, "set it to %lld in genai_config.json", (long long)done);
-    return GQAC_UNSUPPORTED;
+    r->settings->unsupported =
+        gqac_arena_printf(r->arena, "%s%s is %lld", p->path, key, (long long)value);
+    return r->settings->unsupported ? GQAC_OK : gqac_diag_oom(r->diag, "a config");
 }
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static gqac_status read_search(const reader *r, const place *p) {
+static gqac_status read_search(reader *r, const place *p) {
     gqac_text_settings *s = r->settings;
     s->top_k = DEFAULT_TOP_K;
-    GQAC_TRY(refuse_above(r, p, "num_beams", 1));
-    GQAC_TRY(refuse_above(r, p, "num_return_sequences", 1));
-    GQAC_TRY(refuse_above(r, p, "no_repeat_ngram_size", 0));
+    GQAC_TRY(note_above(r, p, "num_beams", 1));
+    GQAC_TRY(note_above(r, p, "num_return_sequences", 1));
+    GQAC_TRY(note_above(r, p, "no_repeat_ngram_size", 0));
     GQAC_TRY(read_bool(r, p, "do_sample", &s->do_sample));
     GQAC_TRY(read_real(r, p, "temperature", 0, 1e6, &s->temperature));
     GQAC_TRY(read_real(r, p, "top_p", 0, 1, &s->top_p));

@@ -215,6 +215,18 @@ static gqac_status check_sessions(const run *r) {
     return GQAC_OK;
 }
 
+/* A setting that would change the answer is not passed over. */
+static gqac_status check_settings(const gqac_text *text, gqac_diag *diag) {
+    const char *unsupported = text ? gqac_text_get_settings(text)->unsupported : NULL;
+    if (!unsupported)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", unsupported);
+    gqac_diag_where(diag, "genai_config.json");
+    gqac_diag_rule(diag, "gqac has greedy search and sampling of one text");
+    gqac_diag_hint(diag, "take the setting out of genai_config.json");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_request *requests) {
     const size_t n = (size_t)r->n;
     r->answers = gqac_calloc(n, sizeof *r->answers);
@@ -252,6 +264,7 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
         GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);
     for (int i = 0; i < n; i++)
         results[i] = NULL;
+    GQAC_TRY(check_settings(text, diag));
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
         status = answer_all(&r, results);

@@ -359,6 +359,36 @@ gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece
 
 /* ---- template ------------------------------------------------------------ */
 
+/* A message's reasoning has had several names; templates read the first of them, older ones the
+ * second. transformers fills both from whichever is given. */
+static int alias_reasoning(json_t *message) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *given = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !given; i++) {
+        given = json_object_get(message, names[i]);
+        if (json_is_null(given))
+            given = NULL;
+    }
+    if (!given)
+        return 0;
+    if (!json_object_get(message, names[1]) && json_object_set(message, names[1], given) != 0)
+        return -1;
+    return json_object_set(message, names[0], given);
+}
+
+/* What transformers gives every template: variables that the caller left out are none or false, not
+ * undefined, and special tokens are given besides. */
+static int complete_variables(const gqac_text *text, json_t *root) {
+    size_t i = 0;
+    json_t *message = NULL, *defaults = json_pack("{s:n, s:n, s:b}", "tools", "documents",
+                                                  "add_generation_prompt", 0);
+    int failed = !defaults || json_object_update_missing(root, defaults) != 0;
+    json_decref(defaults);
+    json_array_foreach(json_object_get(root, "messages"), i, message) failed |=
+        json_is_object(message) && alias_reasoning(message) != 0;
+    return failed || json_object_update_missing(root, text->special) != 0;
+}
+
 static gqac_status read_variables(const gqac_text *text, const char *variables, json_t **root,
                                   gqac_diag *diag) {
     gqac_status status = folder_json(variables, strlen(variables), root, diag);
@@ -372,7 +402,7 @@ static gqac_status read_variables(const gqac_text *text, const char *variables, 
     if (!json_is_object(*root))
         status = gqac_diag_set(diag, GQAC_INVALID_INPUT,
                                "the variables of a template are not a JSON object");
-    else if (json_object_update_missing(*root, text->special) != 0)
+    else if (complete_variables(text, *root) != 0)
         status = gqac_diag_oom(diag, "variables of a template");
     if (status != GQAC_OK)
         json_decref(*root);

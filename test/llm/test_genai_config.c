@@ -222,10 +222,7 @@ static const struct {
     {'d', "\"inputs\": []", "model.decoder.inputs", GQAC_INVALID_MODEL},
     {'d', "\"inputs\": {\"input_ids\": 4}", "model.decoder.inputs.input_ids", GQAC_INVALID_MODEL},
     {'d', "\"outputs\": {\"logits\": \"\"}", "model.decoder.outputs.logits", GQAC_INVALID_MODEL},
-    {'s', "\"num_beams\": 4", "search.num_beams is 4", GQAC_UNSUPPORTED},
     {'s', "\"num_beams\": \"4\"", "search.num_beams", GQAC_INVALID_MODEL},
-    {'s', "\"num_return_sequences\": 2", "search.num_return_sequences", GQAC_UNSUPPORTED},
-    {'s', "\"no_repeat_ngram_size\": 3", "search.no_repeat_ngram_size", GQAC_UNSUPPORTED},
     {'s', "\"do_sample\": 1", "search.do_sample", GQAC_INVALID_MODEL},
     {'s', "\"temperature\": -0.5", "search.temperature", GQAC_INVALID_MODEL},
     {'s', "\"temperature\": \"hot\"", "search.temperature", GQAC_INVALID_MODEL},
@@ -255,6 +252,25 @@ static void test_refused_settings(void) {
     }
 }
 
+/* Scoring does not search: such a config is read, and generation refuses it. */
+static void test_noted_settings(void) {
+    static const struct {
+        const char *member, *noted;
+    } rows[] = {{"\"num_beams\": 4", "search.num_beams is 4"},
+                {"\"num_return_sequences\": 2", "search.num_return_sequences is 2"},
+                {"\"no_repeat_ngram_size\": 3", "search.no_repeat_ngram_size is 3"},
+                {"\"num_beams\": 2, \"no_repeat_ngram_size\": 3", "search.num_beams is 2"}};
+    gqac_text_settings s;
+    gqac_diag diag;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CU_ASSERT_EQUAL_FATAL(read_parts("", "", rows[i].member, &s, &diag), GQAC_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(s.unsupported);
+        CU_ASSERT_STRING_EQUAL(s.unsupported, rows[i].noted);
+    }
+    CU_ASSERT_EQUAL(read_parts("", "", "\"num_beams\": 1", &s, &diag), GQAC_OK);
+    CU_ASSERT_PTR_NULL(s.unsupported);
+}
+
 /* Without settings, only the name of the decoder is looked at. */
 static void test_decoder_only(void) {
     static const char json[] = "{\"model\": {\"vision\": {\"a\": 1}, \"decoder\": {\"filename\":"
@@ -262,7 +278,7 @@ static void test_decoder_only(void) {
     const char *decoder = NULL;
     gqac_diag diag;
     gqac_text_settings s;
-    CU_ASSERT_EQUAL(read_text(json, &s, &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(read_text(json, &s, &diag), GQAC_UNSUPPORTED); /* vision */
     CU_ASSERT_EQUAL(genai_config_read(json, strlen(json), arena, NULL, &decoder, &diag), GQAC_OK);
     CU_ASSERT_STRING_EQUAL(decoder, "m.onnx");
 }
@@ -287,6 +303,7 @@ static const unit_case cases[] = {
     {"names of inputs and outputs", test_names},
     {"patterns of names", test_patterns},
     {"a wrong setting is refused by name", test_refused_settings},
+    {"a search that is not built is noted", test_noted_settings},
     {"the name of the decoder alone", test_decoder_only},
     {"too many end-of-text ids", test_many_eos},
     {"a folder without a config", test_absent}, /* last: removes the folder */

@@ -213,6 +213,16 @@ static void test_special_tokens(void) {
     CU_ASSERT_STRING_EQUAL(render("{}"), "<s></s>|<b>|<image>");
     CU_ASSERT_STRING_EQUAL(render("{\"bos_token\": \"own\"}"), "own</s>|<b>|<image>");
     CU_ASSERT_STRING_EQUAL(render("{}"), "<s></s>|<b>|<image>"); /* nothing was changed */
+    put("chat_template.jinja",
+        "{{ tools is none }} {{ documents is none }} {{ add_generation_prompt is false }}"
+        "{% for m in messages %} {{ m.reasoning_content }}/{{ m.thinking }}{% endfor %}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "True True True");
+    CU_ASSERT_STRING_EQUAL(
+        render("{\"tools\": [], \"documents\": 1, \"add_generation_prompt\": true, \"messages\":"
+               "[{\"reasoning\": \"r\"}, {\"thinking\": \"t\", \"reasoning_content\": null},"
+               "{\"thinking\": \"t\", \"reasoning_content\": \"c\"}, {}, 7]}"),
+        "False False False r/r t/t c/t / /");
     static const char *const wrong[] = {
         "", "[]", "3", "{", "{\"a\": 1, \"a\": 2}", "{\"a\": NaN}", "{\"a\": \"\xff\"}"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {

@@ -172,8 +172,7 @@ def configs():
         edit("model", "decoder", "inputs", "past_key_names", value="past_key_values.%d.value"),
         "two inputs", "past_key_values.0.")
     row("inputs of the wrong type", CONFIG, edit("model", "decoder", "inputs", value=3), "inputs")
-    for key, value in (("num_beams", 4), ("num_return_sequences", 2), ("no_repeat_ngram_size", 3),
-                       ("do_sample", "yes"), ("temperature", -1), ("top_p", 2), ("top_k", -1),
+    for key, value in (("num_beams", "4"), ("do_sample", "yes"), ("temperature", -1), ("top_p", 2), ("top_k", -1),
                        ("repetition_penalty", 0), ("min_length", "1"), ("max_length", 2.5)):
         row(f"search {key} {value!r}", CONFIG, edit("search", key, value=value), f"search.{key}")
     row("search of the wrong type", CONFIG, edit("search", value=[1]), "search")
@@ -303,6 +302,16 @@ class BadText(Case):
         for file in (TOKENIZER, TEMPLATE, SPECIAL):
             (folder / file).write_text("{")
         self.good(*arguments("score", folder, self.dir))
+
+    def test_search_that_is_not_built(self):
+        """Generation refuses the setting by name; scoring does not search."""
+        for key, value in (("num_beams", 4), ("num_return_sequences", 2),
+                           ("no_repeat_ngram_size", 3)):
+            folder = sound(self.dir / key / "m")
+            edit("search", key, value=value)(folder / CONFIG)
+            self.refused(gqac(*arguments("generate", folder, self.dir)), (3,),
+                         (f"search.{key} is {value}",))
+            self.good(*arguments("score", folder, self.dir))
 
     def test_absent_parts(self):
         """What is not there is usage that says so."""

@@ -79,14 +79,29 @@ static int by_name(const finder *f, const ir_value *input) {
                                                                          : -1;
 }
 
-/* Dim `axis` of the past, or of the present when the past does not tell; 0 when neither does. */
+/* Dim `axis` from the end of the past, or of the present when the past does not tell; 0 when
+ * neither does. */
 static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
     int64_t dim;
-    if (past->type.rank == 4 && ir_dim_is_const(past->type.dims[axis], &dim))
-        return dim;
-    if (present->type.rank == 4 && ir_dim_is_const(present->type.dims[axis], &dim))
-        return dim;
+    const ir_type *types[] = {&past->type, &present->type};
+    for (int i = 0; i < 2; i++)
+        if ((types[i]->rank == 4 || types[i]->rank == 5) &&
+            ir_dim_is_const(types[i]->dims[types[i]->rank - axis], &dim))
+            return dim;
     return 0;
+}
+
+/* A past [2,B,H,P,D] holds keys and values: two pairs, named as `stateful` names them. */
+static bool add_packed(kv_slot whole, gqac_arena *arena, kv_slot *slots) {
+    static const char *const parts[] = {"key", "value"};
+    for (int i = 0; i < 2; i++) {
+        slots[i] = whole;
+        slots[i].past = gqac_arena_printf(arena, "%s.%s", whole.past, parts[i]);
+        slots[i].present = gqac_arena_printf(arena, "%s.%s", whole.present, parts[i]);
+        if (!slots[i].past || !slots[i].present)
+            return false;
+    }
+    return true;
 }
 
 static gqac_status list_results(finder *f, gqac_arena *arena) {
@@ -105,25 +120,32 @@ gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_sl
                                int *n) {
     finder f = {.graph = module->graph};
     const int n_inputs = f.graph->n_inputs;
-    *slots = GQAC_ARENA_ARRAY(arena, kv_slot, (size_t)n_inputs + 1);
+    *slots = GQAC_ARENA_ARRAY(arena, kv_slot, 2 * (size_t)n_inputs + 1);
     *n = 0;
     if (!*slots)
         return GQAC_NO_MEMORY;
     GQAC_TRY(list_results(&f, arena));
     for (int i = 0; i < n_inputs; i++) {
         const ir_value *past = f.graph->inputs[i];
-        if (past->type.rank >= 0 && past->type.rank != 4)
+        if (past->type.rank >= 0 && past->type.rank != 4 && past->type.rank != 5)
             continue;
         int at = by_schema(&f, past);
-        at = at < 0 ? by_name(&f, past) : at;
+        at = at < 0 && past->type.rank != 5 ? by_name(&f, past) : at;
         if (at < 0)
             continue;
         const ir_value *present = f.graph->ret->inputs[at].value;
-        (*slots)[(*n)++] = (kv_slot){.past = past->name,
-                                     .present = f.graph->result_names[at],
-                                     .heads = dim_of(past, present, 1),
-                                     .head_size = dim_of(past, present, 3),
-                                     .dtype = past->type.dtype};
+        const kv_slot slot = {.past = past->name,
+                              .present = f.graph->result_names[at],
+                              .heads = dim_of(past, present, 3),
+                              .head_size = dim_of(past, present, 1),
+                              .dtype = past->type.dtype};
+        if (past->type.rank != 5) {
+            (*slots)[(*n)++] = slot;
+            continue;
+        }
+        if (!add_packed(slot, arena, *slots + *n))
+            return GQAC_NO_MEMORY;
+        *n += 2;
     }
     return GQAC_OK;
 }

@@ -54,8 +54,9 @@ gqac_status pass_standardise(pass_context *context);
 
 /* Past/present pairs of an imported, tidied or lowered graph, in the order of the graph inputs: an
  * input "past_X" of a node whose output "present_X" is a graph result, and, for attention spelt out
- * in simple ops, inputs and results named past…N.key and present.N.key. heads and head_size are 0
- * when the types do not tell. The list lives in `arena`, names in the module. */
+ * in simple ops, inputs and results named past…N.key and present.N.key. A past of keys and values
+ * [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size are 0 when the types do
+ * not tell. The list and new names live in `arena`, other names in the module. */
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
 /* The nodes that make rows of one call depend on each other, in order: empty proves that results do
  * not depend on how tokens are split into calls. Asks of the tidied graph, before `lower`: there,

@@ -103,6 +103,33 @@ static void test_long_chain(void) {
     }
 }
 
+/* After all passes both appends are there, kept by their tokens alone, and what reads the rows
+ * comes behind them (M15, M16, M17 of docs/capability-rows.md). Nothing else uses the presents. */
+static void test_appends_stay(void) {
+    char text[8192];
+    fixture f;
+    int appends = 0, readers = 0, tokens = 0;
+    build(text, sizeof text, MASK_OF_FLOATS "  %m = Mul %s, %low : f32[B,1,1,T]\n", "%past.0.key");
+    CU_ASSERT_FATAL(fixture_open(&f, text));
+    CU_ASSERT_EQUAL_FATAL(gqac_pipeline_run(&f.context, &(pass_request){.stateful = true}),
+                          GQAC_OK);
+    for (const ir_node *node = f.module->graph->first; node; node = node->next) {
+        appends += op_is(node, "gqac", "kv_append");
+        if (op_is(node, "gqac", "attention_scores") || op_is(node, "gqac", "weigh")) {
+            CU_ASSERT_EQUAL(appends, 2);
+            CU_ASSERT(op_is(node->inputs[1].value->def, "gqac", "kv_append"));
+            readers++;
+        }
+    }
+    const ir_node *ret = f.module->graph->ret;
+    for (int i = 0; i < ret->n_inputs; i++)
+        tokens += ret->inputs[i].value->type.dtype == GQAC_TOKEN;
+    CU_ASSERT_EQUAL(appends, 2);
+    CU_ASSERT_EQUAL(readers, 2);
+    CU_ASSERT_EQUAL(tokens, 2);
+    fixture_close(&f);
+}
+
 static void test_no_memory(void) {
     gqac_status status = GQAC_NO_MEMORY;
     const size_t live = gqac_alloc_live();
@@ -130,6 +157,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"masks", test_masks},
         {"a long chain", test_long_chain},
+        {"M15 M16 M17 appends stay", test_appends_stay},
         {"no memory", test_no_memory},
     };
     return unit_run("family", cases, COUNT(cases), argc, argv);

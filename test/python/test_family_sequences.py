@@ -97,6 +97,14 @@ class Sequences(Case):
                              ["past_key_values.0.key", "past_key_values.0.value"], kind)
             self.assertEqual(len(pairs), 2 * decoders.LAYERS, kind)
 
+    def test_packed_pairs_are_listed(self):
+        """One past of keys and values is two pairs."""
+        Decoder("packed").save(self.path)
+        pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
+        self.assertEqual([(p["past"], p["present"], p["heads"], p["head_size"]) for p in pairs],
+                         [(f"past_{i}.{n}", f"present_{i}.{n}", decoders.HEADS, decoders.SIZE)
+                          for i in range(decoders.LAYERS) for n in ("key", "value")])
+
     def test_artefact(self):
         """A compiled file gives the same logits."""
         ids = write_ids(self.dir / "ids.txt", self.ids)

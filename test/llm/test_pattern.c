@@ -286,6 +286,14 @@ static void test_many_states(void) {
     CU_ASSERT(pattern_find(p, s, text, 6000, 7, &begin, &end) && begin == 7 && end == 6000);
     pattern_scratch_free(s);
     pattern_free(p);
+
+    p = create("a[abc]*c|d"); /* found late, and longer than when it was first found */
+    s = pattern_scratch_create(p);
+    memset(text, 'a', 6000);
+    memcpy(text + 5990, "xaacbac", 7);
+    CU_ASSERT(pattern_find(p, s, text, 6000, 7, &begin, &end) && begin == 5991 && end == 5997);
+    pattern_scratch_free(s);
+    pattern_free(p);
 }
 
 /* ---- memory -------------------------------------------------------------- */

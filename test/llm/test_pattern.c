@@ -222,10 +222,11 @@ static void test_linear_overall(void) {
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         pattern *p = create(sources[i]);
         for (size_t j = 0; p && j < sizeof pieces / sizeof *pieces; j++) {
-            char *text = repeat(pieces[j], length - length % strlen(pieces[j]));
-            size_t n = strlen(text);
+            const size_t n = length - length % strlen(pieces[j]);
+            char *text = repeat(pieces[j], n);
             CU_ASSERT(work_of_all(p, text, n) < 6 * n + 100000);
-            text[n - 1] = text[n - 1] == ' ' ? 'x' : text[n - 1]; /* a run that ends in another */
+            if (text[n - 1] == ' ')
+                text[n - 1] = 'x'; /* a run that ends in another */
             CU_ASSERT(work_of_all(p, text, n) < 6 * n + 100000);
             free(text);
         }

@@ -78,4 +78,5 @@ const gqac_op gqac_op_gather_elements = {
                .doc = "output[p] = data[p with p[axis] = indices[p]]"},
     .infer = infer,
     .eval = eval,
+    .mixes = op_elements_mixes,
 };

@@ -77,5 +77,5 @@ const gqac_op gqac_op_scatter_elements = {
     .infer = infer,
     .verify = op_scatter_verify,
     .eval = eval,
-    .mixes = op_axis_mixes,
+    .mixes = op_elements_mixes,
 };

@@ -91,3 +91,17 @@ gqac_status op_scatter_index(op_call *call, int64_t at, int64_t length, int64_t 
     *index += *index < 0 ? length : 0;
     return GQAC_OK;
 }
+
+/* Rows that are not picked by an index are picked by their place: only all of them are what they
+ * are in every split. */
+bool op_elements_mixes(const ir_node *node) {
+    const ir_value *data = ir_node_input(node, 0);
+    if (op_axis_mixes(node))
+        return true;
+    for (int k = 0; k < data->type.rank; k++) {
+        const ir_dim *rows = op_in_dim(node, 0, k);
+        if (op_axis_is_row(data, k) && (!rows || op_in_dim(node, 1, k) != rows))
+            return true;
+    }
+    return false;
+}

@@ -316,5 +316,7 @@ gqac_status op_scatter_index(op_call *call, int64_t at, int64_t length, int64_t 
 /* Elements [to, to + n) of out[0] become, or are combined with, [from, from + n) of updates. */
 void op_scatter_put(const op_call *call, int64_t to, const gqac_tensor *updates, int64_t from,
                     int64_t n);
+/* `mixes` of ScatterElements and GatherElements. */
+bool op_elements_mixes(const ir_node *node);
 
 #endif

@@ -18,7 +18,7 @@ from harness import Case, gqac, model
 BIG = 2**31
 CONSTANTS = {"axis": [1], "zero": [0], "one": [1], "last": [-1], "big": [BIG], "low": [-BIG],
              "heads": [0, 0, 6, 16], "rows": [0, 0, 96]}
-SCALARS = {"s0": 0, "s1": 1}
+SCALARS = {"s0": 0, "s1": 1, "cube": [[[0]]]}
 
 
 def node(op, inputs, outputs, **attributes):
@@ -54,6 +54,10 @@ MIXING = {
         node("Slice", "x zero one axis", "a"), node("Shape", "a", "b"),
         node("ConstantOfShape", "b", "c"), node("Cast", "c", "d", to=7),
         node("ScatterElements", "x d a", "e", axis=1, reduction="add"), node("Add", "x e", "y")]),
+    "scatter in the first row": ("ScatterElements", [
+        node("ScatterElements", "x cube one_f", "y", axis=2)]),
+    "gather from the first row": ("GatherElements", [
+        node("GatherElements", "x cube", "a", axis=2), node("Add", "x a", "y")]),
 }
 HARMLESS = {
     "relu": [node("Relu", "x", "y")],
@@ -63,6 +67,8 @@ HARMLESS = {
     "norm": [node("ReduceL2", "x last", "a"), node("Div", "x a", "y")],
     "log_softmax": [node("LogSoftmax", "x", "y", axis=-1)],
     "top": [node("TopK", "x one", "a b", axis=-1), node("Sub", "x a", "y")],
+    "gather": [node("ArgMin", "x", "a", axis=-1), node("GatherElements", "x a", "b", axis=2),
+               node("Sub", "x b", "y")],
     "scatter": [node("ArgMin", "x", "a", axis=-1), node("Slice", "x zero one last", "b"),
                 node("ScatterElements", "x a b", "y", axis=2)],
     "transposed": [node("Transpose", "x", "a", perm=[0, 2, 1]), node("Softmax", "a", "b", axis=1),
@@ -87,6 +93,8 @@ def insert(nodes, path):
     for name, value in {**CONSTANTS, **SCALARS}.items():
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64),
                                                          "probe." + name))
+    graph.initializer.append(numpy_helper.from_array(np.full((1, 1, 1), 9, np.float32),
+                                                     "probe.one_f"))
     onnx.save(made, path)
 
 

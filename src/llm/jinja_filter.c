@@ -355,11 +355,14 @@ static jvalue round_int(jrun *r, int64_t i, int64_t digits) {
     int64_t scale = 1;
     for (int64_t d = digits; d < 0; d++)
         scale *= 10;
-    int64_t rest = i % scale, low = i - rest;
-    rest = rest < 0 ? rest + scale : rest;
-    low = i - rest;
-    bool up = rest > scale - rest || (rest == scale - rest && (low / scale) % 2 != 0);
-    return up ? jinja_binary(r, '+', jinja_int(low), jinja_int(scale)) : jinja_int(low);
+    int64_t rest = i % scale, below = i / scale; /* the multiple below, by number */
+    if (rest < 0) {
+        rest += scale;
+        below--;
+    }
+    bool up = rest > scale - rest || (rest == scale - rest && below % 2 != 0);
+    return up ? jinja_binary(r, '+', jinja_int(i), jinja_int(scale - rest))
+              : jinja_binary(r, '-', jinja_int(i), jinja_int(rest));
 }
 
 FILTER(filter_round) {

@@ -158,9 +158,15 @@ METHOD(str_replace) {
 /* Last place of a text in another; SIZE_MAX: none. */
 static size_t find_last(jrun *r, jvalue v, jvalue x) {
     for (size_t at = v.n - x.n + 1; x.n <= v.n && at-- > 0;) {
-        if (!jinja_charge(r, at % 8 == 0))
+        size_t same = 0, n = 0; /* it pays for what it compares: 'a' * k + 'b' may match far */
+        for (; same < x.n; same += n) {
+            n = x.n - same < 64 ? x.n - same : 64;
+            if (memcmp(v.s + at + same, x.s + same, n) != 0)
+                break;
+        }
+        if (!jinja_charge(r, (at % 8 == 0) + same / 64))
             break;
-        if (memcmp(v.s + at, x.s, x.n) == 0 && jinja_charge_text(r, x.n))
+        if (same == x.n)
             return at;
     }
     return SIZE_MAX;
@@ -291,6 +297,7 @@ static jvalue rsplit_by(jrun *r, jvalue v, jvalue by, int64_t most) {
 
 static jvalue split(jrun *r, jvalue v, const jvalue *p, bool right) {
     int64_t most = want_int(r, p[1], -1);
+    most = most < 0 ? -1 : most; /* it is counted down */
     if (p[0].type == J_MISSING || p[0].type == J_NONE)
         return right ? rsplit_spaces(r, v, most) : split_spaces(r, v, most);
     if (want_text(r, p[0]) && p[0].n == 0)

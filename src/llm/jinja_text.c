@@ -324,6 +324,7 @@ jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right) {
 jvalue jinja_replace(jrun *r, jvalue text, jvalue old, jvalue by, int64_t count) {
     gqac_str out = {0};
     size_t at = 0, bytes;
+    count = count < 0 ? -1 : count; /* no number of hits counts it down to 0 */
     for (; count != 0 && jinja_charge_text(r, old.n); count--) {
         size_t hit = jinja_find(text.s + at, text.n - at, old.s, old.n);
         if (hit == SIZE_MAX)

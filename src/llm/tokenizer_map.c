@@ -190,8 +190,8 @@ gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *dia
         if (known.length == text.length && memcmp(known.bytes, text.bytes, text.length) == 0)
             return GQAC_OK;
         gqac_diag_set(diag, GQAC_INVALID_MODEL, "id %lld is given to '%.*s' and to '%.*s'",
-                      (long long)id, (int)(known.length & 0xff), known.bytes,
-                      (int)(text.length & 0xff), text.bytes);
+                      (long long)id, (int)(known.length < 100 ? known.length : 100), known.bytes,
+                      (int)(text.length < 100 ? text.length : 100), text.bytes);
         gqac_diag_rule(diag, "each id belongs to one token");
         return GQAC_INVALID_MODEL;
     }

@@ -4,6 +4,8 @@
 
 #include "llm/tokenizer_impl.h"
 
+enum { MOST_IDS = 1 << 20, MOST_COPIES = 16 };
+
 typedef struct post_reader {
     tokenizer *t;
     bool any;
@@ -77,6 +79,7 @@ static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t room, s
     const json_t *single = json_object_get(part, "single");
     if (!json_is_array(single))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'single' is missing or not an array");
+    size_t copies = 0;
     *count = 0;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *piece = json_array_get(single, i), *ids = NULL;
@@ -85,8 +88,10 @@ static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t room, s
         if (!sequence)
             GQAC_TRY(find_ids(part, json_object_get(piece, "SpecialToken"), &ids, diag));
         *count += sequence ? 1 : json_array_size(ids);
-        if (*count > 1 << 20)
-            GQAC_FAIL(diag, GQAC_LIMIT, "'single' adds more than %d ids", 1 << 20);
+        copies += sequence;
+        if (*count > MOST_IDS || copies > MOST_COPIES)
+            GQAC_FAIL(diag, GQAC_LIMIT, "'single' adds more than %d ids, or has the text %d times",
+                      MOST_IDS, MOST_COPIES + 1);
         if (sequence && room)
             GQAC_TRY(put(t, room, -1, diag));
         for (size_t k = 0; k < json_array_size(ids); k++) {

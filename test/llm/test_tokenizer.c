@@ -74,6 +74,9 @@ typedef struct damage {
     const char *word; /* in what the error says, or where */
 } damage;
 
+#define A_TEXT   "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
+#define A_TEXT_8 A_TEXT A_TEXT A_TEXT A_TEXT A_TEXT A_TEXT A_TEXT A_TEXT
+
 static const damage damages[] = {
     /* the file */
     {"\"version\": \"1.0\"", "\"version\": \"2.0\"", GQAC_UNSUPPORTED, "2.0"},
@@ -175,6 +178,7 @@ static const damage damages[] = {
     {"\"TemplateProcessing\"", "\"PairProcessing\"", GQAC_UNSUPPORTED, "PairProcessing"},
     {"\"single\": [", "\"double\": [", GQAC_INVALID_MODEL, "single"},
     {"\"id\": \"A\"", "\"id\": \"B\"", GQAC_INVALID_MODEL, "'B'"},
+    {"\"single\": [", "\"single\": [" A_TEXT_8 A_TEXT_8, GQAC_LIMIT, "17 times"},
     {"\"ids\": [12]", "\"ids\": [13]", GQAC_INVALID_MODEL, "id 13"},
     {"\"ids\": [12]", "\"ids\": [-12]", GQAC_INVALID_MODEL, "ids"},
     {"\"ids\": [12]", "\"ids\": 12", GQAC_INVALID_MODEL, "ids"},

@@ -5,8 +5,8 @@ A byte-level BPE Llama with grouped-query attention (8 query heads, 2 KV heads) 
 novels of Jane Austen (public domain), as Debian's package r-cran-janeaustenr carries them.
 
     apt-get install --no-install-recommends r-cran-janeaustenr
-    make/bin/python tools/train_tiny.py --work DIR            # about an hour on two cores
-    make/bin/python tools/train_tiny.py --work DIR --export   # models/tiny-gqa, models/tiny-gqa-int4
+    make/bin/python tools/train_tiny.py --work DIR           # about an hour on two cores
+    make/bin/python tools/train_tiny.py --work DIR --export  # models/tiny-gqa and its int4 twin
 
 The environment `make` is the one of tools/README.md.  Recipe:
   text       chapters, each paragraph on one line, an empty line between; every 20th chapter is held
@@ -14,9 +14,10 @@ The environment `make` is the one of tools/README.md.  Recipe:
   tokenizer  byte-level BPE, 512 ids, trained on the training chapters; <s> before each chapter and
              </s> behind it
   batches    windows at random offsets of the token stream, drawn from (SEED, step)
-  rate       linear warm-up, constant, then linear to zero over the last fifth, where the windows
+  rate       linear warm-up, constant, then linear to zero over the last sixth, where the windows
              are twice as long and half as many
-The loss log goes to DIR/training.csv.  A run that was stopped goes on from DIR/state.pt.
+The loss log goes to DIR/training.csv: the first two held-out chapters, all of them in the last
+row.  A run that was stopped goes on from DIR/state.pt.
 --baseline prints the held-out bits per byte of interpolated Kneser-Ney 5-grams over bytes and over
 the same tokens.
 """
@@ -44,8 +45,9 @@ CONFIG = dict(
     num_key_value_heads=2, head_dim=16, max_position_embeddings=1280, rms_norm_eps=1e-5,
     tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
 )
-STEPS, WARMUP, DECAY = 3600, 200, 0.2
+STEPS, WARMUP, DECAY = 2700, 200, 1 / 6
 WINDOW, BATCH, RATE = 512, 8, 3e-3
+PENALTY = 1.2  # the default of generation: so small a model walks in circles without one
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'system' %}"
     "{{ message['content'] }}{% else %}\"{{ message['content'] }}\"{% endif %}"
@@ -213,7 +215,7 @@ class KneserNey:
 
     def __init__(self, sequences, n: int, vocabulary: int):
         self.n, self.vocabulary = n, vocabulary
-        counts = [Counter() for _ in range(n + 1)]  # counts[k]: k-grams; lower orders: continuations
+        counts = [Counter() for _ in range(n + 1)]  # [k]: k-grams; lower orders: continuations
         for s in sequences:
             for i in range(len(s)):
                 counts[min(i + 1, n)][tuple(s[max(0, i + 1 - n):i + 1])] += 1
@@ -293,12 +295,15 @@ def export(work: Path) -> None:
                      "tokenizer_config.json", "chat_template.jinja"):
             if (made / file).exists():
                 shutil.copy(made / file, out / file)
+        config = json.loads((out / "genai_config.json").read_text())
+        config["search"]["repetition_penalty"] = PENALTY  # the builder has no option for it
+        (out / "genai_config.json").write_text(json.dumps(config, indent=4) + "\n")
     shutil.copy(work / "training.csv", ROOT / "models" / "tiny-gqa" / "training.csv")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="folder for what is kept between runs")
+    parser.add_argument("--work", type=Path, required=True, help="what is kept between runs")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--baseline", action="store_true")
     parser.add_argument("--export", action="store_true")

@@ -259,7 +259,9 @@ static void close_run(run *r) {
 gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                           const gqac_generate_request *requests, gqac_generation **results,
                           gqac_diag *diag) {
-    run r = {.context = context, .n = n, .diag = diag};
+    gqac_diag inner = {
+        0}; /* a step that is taken again fills it, and *diag only tells of failures */
+    run r = {.context = context, .n = n, .diag = diag ? &inner : NULL};
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);
     for (int i = 0; i < n; i++)
@@ -268,6 +270,8 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
         status = answer_all(&r, results);
+    if (status != GQAC_OK && diag)
+        *diag = inner;
     for (int i = 0; status != GQAC_OK && i < n; i++) {
         gqac_generation_free(results[i]);
         results[i] = NULL;

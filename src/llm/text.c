@@ -211,20 +211,21 @@ static gqac_status open_template(opener *o) {
 static gqac_status find_folder(opener *o, const char *model) {
     const char *slash = strrchr(model, '/'), *decoder = NULL;
     gqac_attachment file;
+    gqac_diag quiet; /* what is wrong with a config that names nothing is nobody's concern */
     folder beside;
     if (o->folder.fd >= 0 || o->folder.attached)
         return GQAC_OK;
     if (folder_open_beside(model, &beside, NULL) != GQAC_OK)
         return GQAC_OK;
     gqac_status status = folder_read(&beside, "genai_config.json", FOLDER_CONFIG_BYTES,
-                                     o->text->memory, &file, o->diag);
+                                     o->text->memory, &file, &quiet);
     if (status == GQAC_OK && file.data)
-        status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, o->diag);
+        status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, &quiet);
     if (status == GQAC_OK && decoder && !strcmp(decoder, slash ? slash + 1 : model))
         o->folder = beside;
     else
         folder_close(&beside);
-    return status == GQAC_NO_MEMORY ? status : GQAC_OK;
+    return status == GQAC_NO_MEMORY ? gqac_diag_oom(o->diag, "a model folder") : GQAC_OK;
 }
 
 static gqac_status open_parts(opener *o, const char *model, unsigned parts) {

@@ -58,10 +58,12 @@ static inline void fill_ids(int64_t *ids, size_t n, int seed) {
 
 static inline gqac_generation *generate(const rig *r, const gqac_generate_request *request) {
     gqac_generation *g = NULL;
+    diag = (gqac_diag){0};
     const gqac_status status = gqac_generate(r->context, NULL, 1, request, &g, &diag);
     if (status != GQAC_OK)
         printf("generate: %s '%s' %s\n", gqac_status_name(status), diag.what, diag.where);
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    CU_ASSERT(!*diag.what); /* also when steps were taken again */
     return g;
 }
 

@@ -88,7 +88,9 @@ static void test_model_file(void) {
     CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* the config names another one */
     CU_ASSERT_EQUAL(open_text(path_of("none.onnx"), GQAC_TEXT_CONFIG), GQAC_IO);
     put("genai_config.json", "{");
+    diag = (gqac_diag){0};
     CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(!*diag.what);
     CU_ASSERT(!gqac_text_get_settings(text)->has_config); /* and this one names none */
     CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_INVALID_MODEL);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));

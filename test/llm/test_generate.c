@@ -389,13 +389,13 @@ static void test_position_guard(void) {
 }
 
 static const unit_case cases[] = {
-    {"off = cached = prefill and decode by hand = forward", test_paths},
+    {"I1, I22, I28: off = cached = prefill and decode by hand = forward", test_paths},
     {"chunks and threads", test_chunks_and_threads},
     {"three in one call = each alone", test_company},
     {"a session reuses and counts", test_sessions},
     {"an answer in two calls", test_continued},
     {"the LongRoPE threshold", test_longrope},
-    {"the position guard of decode", test_position_guard},
+    {"I20: the position guard of decode", test_position_guard},
 };
 
 int main(int argc, char **argv) {

@@ -503,11 +503,11 @@ static void test_memory(void) {
 }
 
 static const unit_case cases[] = {
-    {"end-of-text ids and min_length", test_eos},
-    {"max_new and the callback", test_limit_and_callback},
+    {"I23: end-of-text ids and min_length", test_eos},
+    {"I23: max_new and the callback", test_limit_and_callback},
     {"context of session, settings and model", test_room},
     {"the end of the rope table in company", test_room_in_company},
-    {"metrics by a clock of our own", test_metrics},
+    {"I25: metrics by a clock of our own", test_metrics},
     {"wrong requests", test_refused},
     {"options of a session", test_session_options},
     {"a model with the last row only; no logit is a number", test_last_row},

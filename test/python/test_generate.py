@@ -74,7 +74,7 @@ class Flags(Generating):
     """What the command line takes."""
 
     def test_kv(self):
-        """Every place of --kv: a word before MODEL is its value only when it is a kind."""
+        """I26, I27: every place of --kv, and the banner: a word before MODEL is its value only when it is a kind."""
         tail = ("--prompt", "x", "-n", "1")
         for words, kind in (((), "contiguous"), (("--kv", LLAMA), "contiguous"),
                             ((LLAMA, "--kv"), "contiguous"), (("--kv", "off", LLAMA), "off"),
@@ -151,7 +151,7 @@ class Greedy(Generating):
             self.assertAlmostEqual(s[2], 100 * odds[i, ids[i]], delta=0.006)
 
     def test_text(self):
-        """The text is that of the ids, streamed and whole; logs hold its pieces."""
+        """I24: the text is that of the ids, streamed and whole; logs hold its pieces."""
         for prompt in (PROMPT, "é", "\U0001F600 {\"a\": 1}", "\t\x01\x7f"):
             result = self.good("generate", LLAMA, "--prompt", prompt, "-n", 40, "--log-steps")
             found = self.said("-n", 40, prompt=prompt)
@@ -190,7 +190,7 @@ class Greedy(Generating):
         self.fails(4, LLAMA, "--prompt", "x", "--stop", os.fsdecode(b"a\xff"), words=("UTF-8",))
 
     def test_eos(self):
-        """An end-of-text id ends the text, is among the ids and has a line of its own."""
+        """I23, I24: an end-of-text id ends the text, is among the ids and has a line of its own."""
         ids = self.said("-n", 8)["ids"]
         eos = next(i for n, i in enumerate(ids) if n > 1 and i not in ids[:n])
         cut = ids[:ids.index(eos) + 1]
@@ -307,7 +307,7 @@ class Caches(Generating):
     """With a cache, without, from an artefact: the same answer."""
 
     def test_same(self):
-        """Every model, off = contiguous."""
+        """I28: every model, off = contiguous."""
         names = ("llama", "llama-fp16", "llama-int4-acc4", "mistral", "phi3", "gemma2")
         for name in names if not harness.FULL else harness.TOLERANCE:
             folder = MODELS / name
@@ -353,7 +353,7 @@ class Caches(Generating):
             self.good("inspect", model)
 
     def test_metrics(self):
-        """Fields and their arithmetic."""
+        """I22, I25: fields and their arithmetic, and what is computed."""
         n = len(tokenizer().encode(PROMPT).ids)
         for kv, computed in (("contiguous", n + 9), ("off", sum(range(n, n + 10)))):
             m = self.said("-n", 10, "--kv", kv)["metrics"]

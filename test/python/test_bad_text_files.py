@@ -309,7 +309,7 @@ class BadText(Case):
                            ("no_repeat_ngram_size", 3)):
             folder = sound(self.dir / key / "m")
             edit("search", key, value=value)(folder / CONFIG)
-            self.refused(gqac(*arguments("generate", folder, self.dir)), (3,),
+            self.refused(gqac(*arguments("generate", folder, self.dir), "-q"), (3,),
                          (f"search.{key} is {value}",))
             self.good(*arguments("score", folder, self.dir))
 

@@ -42,8 +42,9 @@ typedef struct gqac_text gqac_text;
 
 /* `model` is a folder, an artefact that was compiled from one, or a model file: a file that the
  * genai_config.json beside it names as decoder stands for its folder, any other has no parts. A
- * part that is absent is not an error here but where it is needed. IO; INVALID_MODEL, UNSUPPORTED
- * (something in a tokenizer or template that gqac does not have, by name), LIMIT. */
+ * part that is absent is not an error here but where it is needed, and neither is a tokenizer or
+ * template with something that gqac does not have (see the refusals of the settings). IO;
+ * INVALID_MODEL; UNSUPPORTED (a config of something that would change results); LIMIT. */
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
 GQAC_API void gqac_text_free(gqac_text *text);
@@ -51,7 +52,11 @@ GQAC_API void gqac_text_free(gqac_text *text);
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Owned by the text. */
 typedef struct gqac_text_settings {
     bool has_config, has_tokenizer, has_template; /* of the parts that were asked for */
-    int64_t bos, pad;                             /* -1: none */
+    /* A tokenizer or template that is there and has something that gqac does not have, by name: the
+       UNSUPPORTED that whatever needs the part fails with; NULL: none. has_... is false then, and
+       the file is attached all the same */
+    const gqac_diag *tokenizer_refusal, *template_refusal;
+    int64_t bos, pad; /* -1: none */
     int n_eos;
     const int64_t *eos;
     int64_t context_length; /* tokens; 0: not stated. KV is never allocated by it */
@@ -74,7 +79,7 @@ GQAC_API int gqac_text_attachments(const gqac_text *text, const gqac_attachment 
 
 /* Ids of a text of `length` bytes: normalizer, added tokens, pre-tokenizer, model and, with
  * `special`, the post-processor of tokenizer.json. *ids is freed with gqac_release. USAGE when the
- * model has no tokenizer. */
+ * model has no tokenizer, here and below UNSUPPORTED when it has one that was refused. */
 GQAC_API gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
                                         bool special, int64_t **ids, size_t *n, gqac_diag *diag);
 /* The text of ids, always valid UTF-8: bytes that are no character become U+FFFD. With
@@ -102,8 +107,8 @@ GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const cha
  * the special tokens of tokenizer_config.json are given besides (bos_token, eos_token, ...). As in
  * transformers, tools and documents are none and add_generation_prompt false when they are left
  * out, and a message's reasoning is known by all its names. *out is freed with gqac_release. USAGE
- * when the model has no template, INVALID_INPUT for what the template itself raises or for JSON
- * that is wrong, LIMIT when it does not end. */
+ * when the model has no template, UNSUPPORTED when it was refused, INVALID_INPUT for what the
+ * template itself raises or for JSON that is wrong, LIMIT when it does not end. */
 GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
                                       size_t *length, gqac_diag *diag);
 
@@ -229,7 +234,7 @@ typedef struct gqac_generate_metrics {
 typedef struct gqac_generation {
     size_t n_ids;
     const int64_t *ids; /* the new ids, an end-of-text id included */
-    const char *text;   /* NUL-terminated; "" without a tokenizer */
+    const char *text;   /* NUL-terminated; "" without a tokenizer, or with one that was refused */
     size_t length;
     gqac_finish finish;
     gqac_generate_metrics metrics;

@@ -23,6 +23,7 @@ typedef struct gqac_cli_verb {
     int least, most;      /* operands; most -1: any number */
     const char *summary;
     const cli_flag *flags; /* ends with name NULL; NULL: only the common ones */
+    const char *formats;   /* words of --format; NULL: "table json" */
     int (*run)(cli *c);    /* exit code */
 } gqac_cli_verb;
 
@@ -63,6 +64,9 @@ gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Prints the diag on stderr; returns its exit code (0 for OK). */
 int cli_finish(cli *c, gqac_status status);
+/* A line on stderr for what gqac does not have and what was done instead, unless it is NULL or -q
+ * is given. */
+void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);

@@ -17,7 +17,7 @@ const cli_flag cli_common_flags[] = {
     {"legacy-window", NULL, "local_window_size W shows W+1 keys"},
     {"per-row-quant", NULL, "not built yet"},
     {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
-    {"format", "KIND", "table or json"},
+    {"format", "KIND", "table or json (bench also md, csv)"},
     {"verbose", NULL, "the passes and their times on stderr (-v)"},
     {"quiet", NULL, "nothing on stderr but errors (-q)"},
     {NULL, NULL, NULL},
@@ -61,6 +61,11 @@ int cli_finish(cli *c, gqac_status status) {
     if (*d->hint)
         fprintf(stderr, "  try:   %s\n", d->hint);
     return gqac_status_exit_code(status);
+}
+
+void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
+    if (refusal && !cli_quiet(c))
+        fprintf(stderr, "gqac: %s: %s (%s)\n", instead, refusal->what, refusal->where);
 }
 
 /* ---- parsing ------------------------------------------------------------- */
@@ -130,6 +135,14 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
     return GQAC_OK;
 }
 
+static bool is_word(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ')
+        if (n && strcspn(at, " ") == n && !strncmp(at, word, n))
+            return true;
+    return false;
+}
+
 gqac_status cli_parse(cli *c, int argc, char **argv) {
     c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
     c->given = calloc((size_t)argc + 1, sizeof *c->given);
@@ -150,9 +163,9 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
         return cli_usage(c, "%s is missing", v->operands);
     if (v->most >= 0 && c->n_operands > v->most)
         return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
-    const char *format = cli_value(c, "format");
-    if (format && strcmp(format, "json") && strcmp(format, "table"))
-        return cli_usage(c, "--format '%s' is not table or json", format);
+    const char *format = cli_value(c, "format"), *formats = v->formats ? v->formats : "table json";
+    if (format && !is_word(formats, format))
+        return cli_usage(c, "--format '%s' is not one of: %s", format, formats);
     return GQAC_OK;
 }
 

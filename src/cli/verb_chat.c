@@ -151,8 +151,13 @@ static gqac_status converse(generating *g, json_t *messages, lines *l) {
 
 static gqac_status require_parts(generating *g) {
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
+    const gqac_diag *refusal = x->tokenizer_refusal ? x->tokenizer_refusal : x->template_refusal;
     if (x->has_template && x->has_tokenizer)
         return GQAC_OK;
+    if (refusal) {
+        g->c->diag = *refusal;
+        return refusal->status;
+    }
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     snprintf(g->c->diag.hint, sizeof g->c->diag.hint,

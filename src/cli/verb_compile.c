@@ -119,6 +119,9 @@ static gqac_status compile(cli *c) {
         status = gqac_text_open(c->operands[0], GQAC_TEXT_ALL, &text, &c->diag);
         if (status != GQAC_OK)
             return status;
+        const gqac_text_settings *settings = gqac_text_get_settings(text);
+        cli_tell_refusal(c, "packed all the same", settings->tokenizer_refusal);
+        cli_tell_refusal(c, "packed all the same", settings->template_refusal);
         options.n_attachments = gqac_text_attachments(text, &options.attachments);
     }
     char *disable = cli_value(c, "disable") ? strdup(cli_value(c, "disable")) : NULL;

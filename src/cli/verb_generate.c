@@ -40,6 +40,8 @@ static gqac_status generate(generating *g) {
     if (status == GQAC_OK && prompt)
         status = tokenize(g, prompt, &ids, &n);
     if (status == GQAC_OK)
+        cli_tell_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
+    if (status == GQAC_OK)
         status = generating_answer(g, file ? given : ids, file ? (size_t)n_given : n, &said);
     if (status == GQAC_OK && g->json)
         status = cli_print_json_line(g->c, generating_json(said));

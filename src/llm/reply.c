@@ -47,7 +47,8 @@ gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *
     }
     for (int i = 0; i < n_stop; i++)
         GQAC_TRY(open_stop(&r->stops[i], stop[i], i, diag));
-    if (text && gqac_text_get_settings(text)->has_tokenizer)
+    const gqac_text_settings *settings = text ? gqac_text_get_settings(text) : NULL;
+    if (settings && (settings->has_tokenizer || (n_stop && settings->tokenizer_refusal)))
         return gqac_text_stream_create(text, &r->stream, diag);
     if (n_stop) {
         gqac_diag_set(diag, GQAC_USAGE, "stop texts need a tokenizer, and there is none");

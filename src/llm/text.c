@@ -31,6 +31,18 @@ static gqac_status in_file(const opener *o, const char *name, gqac_status status
     return status;
 }
 
+/* Keeps what gqac does not have, until it is needed; any other failure is one now. */
+static gqac_status keep_refusal(const opener *o, gqac_status status, const gqac_diag *found,
+                                const gqac_diag **refusal) {
+    if (status != GQAC_UNSUPPORTED) {
+        if (o->diag)
+            *o->diag = *found;
+        return status;
+    }
+    *refusal = gqac_arena_copy(o->text->memory, found, sizeof *found);
+    return *refusal ? GQAC_OK : gqac_diag_oom(o->diag, "a model folder");
+}
+
 /* ---- config and tokenizer ------------------------------------------------ */
 
 static gqac_status open_config(opener *o) {
@@ -50,14 +62,15 @@ static gqac_status open_tokenizer(opener *o) {
     static const char name[] = "tokenizer.json";
     gqac_text *t = o->text;
     gqac_attachment file;
+    gqac_diag found = {0};
     GQAC_TRY(take_file(o, name, TOKENIZER_BYTES, &file));
     if (!file.data)
         return GQAC_OK;
     GQAC_TRY(in_file(o, name, folder_check_json(file.data, file.bytes, o->diag)));
-    gqac_status status = tokenizer_create(file.data, file.bytes, &t->tokenizer, o->diag);
-    if (status != GQAC_OK) { /* it has named the file itself */
-        gqac_diag_where(o->diag, "%s", o->folder.name);
-        return status;
+    gqac_status status = tokenizer_create(file.data, file.bytes, &t->tokenizer, &found);
+    if (status != GQAC_OK) {
+        gqac_diag_where(&found, "%s", o->folder.name); /* it has named the file itself */
+        return keep_refusal(o, status, &found, &t->settings.tokenizer_refusal);
     }
     t->settings.has_tokenizer = true;
     return GQAC_OK;
@@ -128,10 +141,22 @@ static gqac_status read_special(opener *o, json_t *root) {
 
 /* ---- template ------------------------------------------------------------ */
 
-static gqac_status make_template(opener *o, const char *source, size_t length) {
-    GQAC_TRY(jinja_create(source, length, &o->text->template, o->diag));
-    o->text->settings.has_template = true;
+/* `name`: the file that it comes from */
+static gqac_status make_template(opener *o, const char *name, const char *source, size_t length) {
+    gqac_text_settings *settings = &o->text->settings;
+    gqac_diag found = {0};
+    gqac_status status = jinja_create(source, length, &o->text->template, &found);
+    if (status != GQAC_OK) {
+        if (status == GQAC_UNSUPPORTED)
+            gqac_diag_where(&found, "%s/%s", o->folder.name, name);
+        return keep_refusal(o, status, &found, &settings->template_refusal);
+    }
+    settings->has_template = true;
     return GQAC_OK;
+}
+
+static bool found_template(const opener *o) {
+    return o->text->settings.has_template || o->text->settings.template_refusal;
 }
 
 /* *source is NULL when no template of the list is for plain chat. */
@@ -150,7 +175,7 @@ static gqac_status choose_template(opener *o, const json_t *list, const json_t *
 }
 
 /* chat_template of an object. */
-static gqac_status read_template(opener *o, const json_t *root) {
+static gqac_status read_template(opener *o, const char *name, const json_t *root) {
     const json_t *value = json_object_get(root, "chat_template"), *source = NULL;
     if (!value || json_is_null(value))
         return GQAC_OK;
@@ -165,7 +190,7 @@ static gqac_status read_template(opener *o, const json_t *root) {
     if (json_string_length(source) > TEMPLATE_BYTES)
         GQAC_FAIL(o->diag, GQAC_LIMIT, "chat_template has %zu bytes; at most %d are taken",
                   json_string_length(source), TEMPLATE_BYTES);
-    return make_template(o, json_string_value(source), json_string_length(source));
+    return make_template(o, name, json_string_value(source), json_string_length(source));
 }
 
 static gqac_status read_json_file(opener *o, const gqac_attachment *file, bool special,
@@ -178,7 +203,7 @@ static gqac_status read_json_file(opener *o, const gqac_attachment *file, bool s
     if (status == GQAC_OK && special)
         status = read_special(o, root);
     if (status == GQAC_OK && template)
-        status = read_template(o, root);
+        status = read_template(o, file->name, root);
     json_decref(root);
     return status;
 }
@@ -192,15 +217,15 @@ static gqac_status open_template(opener *o) {
         return gqac_diag_oom(o->diag, "special tokens");
     GQAC_TRY(take_file(o, own, TEMPLATE_BYTES, &file));
     if (file.data)
-        GQAC_TRY(in_file(o, own, make_template(o, file.data, file.bytes)));
-    if (!o->text->template) {
+        GQAC_TRY(in_file(o, own, make_template(o, own, file.data, file.bytes)));
+    if (!found_template(o)) {
         GQAC_TRY(take_file(o, json, CONFIG_BYTES, &file));
         if (file.data)
             GQAC_TRY(in_file(o, json, read_json_file(o, &file, false, true)));
     }
     GQAC_TRY(take_file(o, config, CONFIG_BYTES, &file));
     if (file.data)
-        GQAC_TRY(in_file(o, config, read_json_file(o, &file, true, !o->text->template)));
+        GQAC_TRY(in_file(o, config, read_json_file(o, &file, true, !found_template(o))));
     return GQAC_OK;
 }
 
@@ -287,7 +312,15 @@ static gqac_status absent(gqac_diag *diag, const char *what, const char *file) {
     return GQAC_USAGE;
 }
 
+static gqac_status refuse(const gqac_diag *refusal, gqac_diag *diag) {
+    if (diag)
+        *diag = *refusal;
+    return refusal->status;
+}
+
 static gqac_status need_tokenizer(const gqac_text *text, gqac_diag *diag) {
+    if (text->settings.tokenizer_refusal)
+        return refuse(text->settings.tokenizer_refusal, diag);
     return text->tokenizer ? GQAC_OK : absent(diag, "tokenizer", "tokenizer.json");
 }
 
@@ -414,6 +447,8 @@ gqac_status gqac_text_render(const gqac_text *text, const char *variables, char 
                              size_t *length, gqac_diag *diag) {
     gqac_str result = {0};
     json_t *root = NULL;
+    if (text->settings.template_refusal)
+        return refuse(text->settings.template_refusal, diag);
     if (!text->template)
         return absent(diag, "chat template", "chat_template.jinja or tokenizer_config.json");
     GQAC_TRY(read_variables(text, variables, &root, diag));

@@ -254,6 +254,7 @@ static void test_wrong_files(void) {
         {"tokenizer_config.json", "{\"extra_special_tokens\": {\"a\": 3}}", GQAC_INVALID_MODEL},
         {"chat_template.json", "{\"chat_template\": [[]]}", GQAC_INVALID_MODEL},
         {"chat_template.jinja", "{% if %}", GQAC_INVALID_MODEL},
+        {"chat_template.jinja", "{% nonsense %}", GQAC_INVALID_MODEL},
         {"tokenizer.json", "{}", GQAC_INVALID_MODEL},
         {"tokenizer.json", "", GQAC_INVALID_MODEL},
         {"genai_config.json", "{}", GQAC_INVALID_MODEL},
@@ -325,6 +326,74 @@ static void test_beyond_vocabulary(void) {
     gqac_text_stream_free(stream);
 }
 
+/* ---- what gqac does not have --------------------------------------------- */
+
+static const char unigram[] = "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}";
+
+/* The message names what, where and as which status. */
+static bool tells(const gqac_diag *d, const char *what, const char *where) {
+    return d && d->status == GQAC_UNSUPPORTED && strstr(d->what, what) && strstr(d->where, where);
+}
+
+/* A refused tokenizer is kept, and an error in whatever needs it. */
+static void test_refused_tokenizer(void) {
+    const gqac_attachment *files = NULL;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    char *out = NULL;
+    gqac_text_stream *stream = NULL;
+    clear();
+    put("tokenizer.json", unigram);
+    put("chat_template.jinja", "fine");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT(!*diag.what);
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    CU_ASSERT(!s->has_tokenizer && s->has_template && !s->template_refusal);
+    CU_ASSERT(tells(s->tokenizer_refusal, "Unigram", "tokenizer.json"));
+    CU_ASSERT_EQUAL_FATAL(gqac_text_attachments(text, &files), 2);
+    CU_ASSERT(files[0].bytes == strlen(unigram) && !memcmp(files[0].data, unigram, files[0].bytes));
+    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "a", 1, true, &ids, &n, &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT(!memcmp(&diag, s->tokenizer_refusal, sizeof diag) && !ids);
+    diag = (gqac_diag){0};
+    CU_ASSERT_EQUAL(gqac_text_detokenize(text, &(int64_t){1}, 1, true, &out, &n, &diag),
+                    GQAC_UNSUPPORTED);
+    CU_ASSERT(tells(&diag, "Unigram", scratch) && !out);
+    diag = (gqac_diag){0};
+    CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT(tells(&diag, "Unigram", scratch) && !stream);
+    CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, NULL), GQAC_UNSUPPORTED);
+    CU_ASSERT_STRING_EQUAL(render("{}"), "fine");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
+    CU_ASSERT_PTR_NULL(gqac_text_get_settings(text)->tokenizer_refusal); /* it was not asked for */
+    gqac_text_free(text);
+    CU_ASSERT_EQUAL(gqac_text_open(scratch, GQAC_TEXT_ALL, &text, NULL), GQAC_OK);
+}
+
+/* A refused template is the model's template: no other takes its place. */
+static void test_refused_template(void) {
+    static const char source[] = "{% include 'x' %}", config_file[] = "tokenizer_config.json";
+    const gqac_attachment *files = NULL;
+    clear();
+    put(config_file, "{\"chat_template\": \"config\", \"bos_token\": \"<s>\"}");
+    put("chat_template.json", "{\"chat_template\": \"json\"}");
+    put("chat_template.jinja", source);
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    CU_ASSERT(!s->has_template && tells(s->template_refusal, "include", "chat_template.jinja"));
+    CU_ASSERT_STRING_EQUAL(render("{}"), "?UNSUPPORTED");
+    CU_ASSERT(!memcmp(&diag, s->template_refusal, sizeof diag));
+    CU_ASSERT_EQUAL_FATAL(gqac_text_attachments(text, &files), 2);
+    CU_ASSERT_STRING_EQUAL(files[0].name, "chat_template.jinja");
+    CU_ASSERT(files[0].bytes == strlen(source) && !memcmp(files[0].data, source, files[0].bytes));
+    unlink(path_of("chat_template.jinja"));
+    unlink(path_of("chat_template.json"));
+    put(config_file, "{\"chat_template\": \"{{ a | no_such_filter }}\", \"bos_token\": \"<s>\"}");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT(tells(gqac_text_get_settings(text)->template_refusal, "no_such_filter", config_file));
+    put(config_file, "{\"chat_template\": \"{% include 'x' %}\", \"bos_token\": 3}");
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL); /* damage is damage */
+}
+
 /* ---- memory -------------------------------------------------------------- */
 
 /* An allocation may be one that can be done without (a table made to fit), but few are. */
@@ -364,6 +433,9 @@ static void test_allocations(void) {
     put("tokenizer_config.json",
         "{\"chat_template\": \"{{ bos_token }}\", \"bos_token\": \"<s>\"}");
     fail_each(scratch, 4);
+    put("tokenizer.json", unigram);
+    put("chat_template.jinja", "{% include 'x' %}");
+    fail_each(scratch, 5);
     clear();
     compile_to(unit_path("test/models/llama"), path_of("a.gqac"));
     fail_each(path_of("a.gqac"), 5);
@@ -380,6 +452,8 @@ static const unit_case cases[] = {
     {"wrong files are refused by name", test_wrong_files},
     {"without a tokenizer", test_absent_tokenizer},
     {"tokens that the model does not have", test_beyond_vocabulary},
+    {"a tokenizer that is refused", test_refused_tokenizer},
+    {"a template that is refused", test_refused_template},
     {"allocations that fail", test_allocations},
 };
 

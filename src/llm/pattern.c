@@ -2,6 +2,8 @@
  * its first way (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
  * repeat of a class is a greedy one that must not end before another member of the class, which is
  * the same; nothing else in the tree needs more than splits. */
+#include <string.h>
+
 #include "base/alloc.h"
 #include "llm/pattern_impl.h"
 
@@ -158,6 +160,15 @@ static gqac_status compile(const char *source, size_t length, charsets *sets, pa
     return char_table_build(sets, &p->table, diag);
 }
 
+static void show(pattern *p, const char *source, size_t length) {
+    size_t n = length;
+    if (length > PATTERN_SHOWN)
+        for (n = PATTERN_SHOWN; n && ((unsigned char)source[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(p->shown, source, n);
+    strcpy(p->shown + n, n < length ? "..." : "");
+}
+
 gqac_status pattern_create(const char *source, size_t length, pattern **out, gqac_diag *diag) {
     pattern *p = gqac_calloc(1, sizeof *p);
     charsets *sets = gqac_calloc(1, sizeof *sets);
@@ -175,6 +186,7 @@ gqac_status pattern_create(const char *source, size_t length, pattern **out, gqa
         pattern_free(p);
         return status;
     }
+    show(p, source, length);
     *out = p;
     return GQAC_OK;
 }

@@ -9,7 +9,8 @@
  * call is thus linear in what lies between `from` and the end of the text, for any expression. All
  * calls over a text together are linear when no attempt reads much further than its match ends. The
  * expressions of pre-tokenizers are like that: what one alternative reads in vain (white space
- * before no newline), another one matches all but the last character of. It is not so for a*b|a. */
+ * before no newline), another one matches all but the last character of. It is not so for a*b|a;
+ * hence a scratch counts steps and stops at PATTERN_BYTE_WORK for each byte it was to read. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -39,7 +40,7 @@ struct pattern_scratch {
     int end; /* the symbol of the end, and of the beginning, of a text */
     uint32_t *stack, *seen, round;
     thread_list now, then;
-    uint64_t steps;
+    uint64_t steps, allowed;
     int32_t n_states, max_states;
     state *states;
     int32_t *moves; /* [max_states][symbols + 1]: 2 * (state + 1) + matched; 0 and 1 end it */
@@ -70,6 +71,7 @@ pattern_scratch *pattern_scratch_create(const pattern *p) {
     size_t n = TABLE_BYTES / (row * sizeof *s->moves);
     s->max_states = n > MAX_STATES ? MAX_STATES : n < MIN_STATES ? MIN_STATES : (int32_t)n;
     s->end = p->table.n_symbols;
+    s->allowed = PATTERN_BASE_WORK;
     s->max_pool = (uint32_t)lists + POOL;
     s->stack = gqac_calloc(2 * (size_t)p->n_code + 2, sizeof *s->stack);
     s->seen = gqac_calloc(p->n_code, sizeof *s->seen);
@@ -93,6 +95,10 @@ void pattern_scratch_free(pattern_scratch *s) {
                          s->now.pc, s->now.begin, s->then.pc, s->then.begin, s};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         gqac_free(all[i]);
+}
+
+void pattern_scratch_admit(pattern_scratch *s, size_t bytes) {
+    s->allowed += ((uint64_t)bytes + 1) * PATTERN_BYTE_WORK;
 }
 
 uint64_t pattern_scratch_steps(const pattern_scratch *s) {
@@ -228,37 +234,48 @@ static int32_t find_move(const pattern *p, pattern_scratch *s, int32_t from, int
     return move;
 }
 
+static gqac_status check_work(const pattern *p, const pattern_scratch *s, gqac_diag *diag) {
+    if (s->steps <= s->allowed)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_LIMIT, "the expression '%s' takes more than %llu steps on this text",
+                  p->shown, (unsigned long long)s->allowed);
+    gqac_diag_rule(diag, "an expression may take %d steps for each byte of a text",
+                   PATTERN_BYTE_WORK);
+    gqac_diag_hint(diag, "it reads much further than its matches go, again and again; use an "
+                         "expression that does not, or shorter texts");
+    return GQAC_LIMIT;
+}
+
 /* The match that begins at `from`; *reached is how far it was read. */
-static bool attempt(const pattern *p, pattern_scratch *s, const char *text, size_t length,
-                    size_t from, size_t *end, size_t *reached) {
+static gqac_status attempt(const pattern *p, pattern_scratch *s, const char *text, size_t length,
+                           size_t from, pattern_match *match, size_t *reached, gqac_diag *diag) {
     static const uint32_t start = 0;
     const size_t row = (size_t)p->table.n_symbols + 1;
     int32_t now = find_state(p, s, &start, 1, symbol_before(p, s, text, from));
-    bool found = false;
-    size_t at = from, next;
-    for (;; at = next) {
+    match->begin = from;
+    for (size_t at = from, next;; at = next) {
         int symbol = read_symbol(p, s, text, length, at, &next);
         int32_t move = s->moves[(size_t)now * row + (size_t)symbol];
-        if (move == UNKNOWN)
+        if (move == UNKNOWN) {
+            GQAC_TRY(check_work(p, s, diag));
             move = find_move(p, s, now, symbol);
+        }
         s->steps++;
         if (move & 1) {
-            found = true;
-            *end = at;
+            match->found = true;
+            match->end = at;
         }
+        *reached = next;
         if (move < 2)
-            break;
+            return check_work(p, s, diag);
         now = move / 2 - 1;
     }
-    *reached = next;
-    return found;
 }
 
 /* ---- all beginnings at once ---------------------------------------------- */
 
-static bool find_any(const pattern *p, pattern_scratch *s, const char *text, size_t length,
-                     size_t from, size_t *begin, size_t *end) {
-    bool found = false;
+static gqac_status find_any(const pattern *p, pattern_scratch *s, const char *text, size_t length,
+                            size_t from, pattern_match *match, gqac_diag *diag) {
     int previous = symbol_before(p, s, text, from);
     s->now.n = 0;
     for (size_t at = from, next;; at = next) {
@@ -268,15 +285,16 @@ static bool find_any(const pattern *p, pattern_scratch *s, const char *text, siz
         s->steps++;
         for (uint32_t i = 0; i < s->now.n && !cut; i++)
             if ((cut = follow(p, s, s->now.pc[i], s->now.begin[i], previous, symbol)))
-                *begin = s->now.begin[i];
-        if (!cut && !found && (cut = follow(p, s, 0, at, previous, symbol)))
-            *begin = at;
+                match->begin = s->now.begin[i];
+        if (!cut && !match->found && (cut = follow(p, s, 0, at, previous, symbol)))
+            match->begin = at;
         if (cut) {
-            found = true;
-            *end = at;
+            match->found = true;
+            match->end = at;
         }
-        if (at == length || (found && s->then.n == 0))
-            return found;
+        GQAC_TRY(check_work(p, s, diag));
+        if (at == length || (match->found && s->then.n == 0))
+            return GQAC_OK;
         thread_list last = s->now;
         s->now = s->then;
         s->then = last;
@@ -284,19 +302,17 @@ static bool find_any(const pattern *p, pattern_scratch *s, const char *text, siz
     }
 }
 
-bool pattern_find(const pattern *p, pattern_scratch *s, const char *text, size_t length,
-                  size_t from, size_t *begin, size_t *end) {
+gqac_status pattern_find(const pattern *p, pattern_scratch *s, const char *text, size_t length,
+                         size_t from, pattern_match *match, gqac_diag *diag) {
     size_t spent = 0, reached;
+    *match = (pattern_match){0};
     for (size_t at = from, next;; at = next) {
-        if (attempt(p, s, text, length, at, end, &reached)) {
-            *begin = at;
-            return true;
-        }
-        if (at == length)
-            return false;
+        GQAC_TRY(attempt(p, s, text, length, at, match, &reached, diag));
+        if (match->found || at == length)
+            return GQAC_OK;
         read_symbol(p, s, text, length, at, &next);
         spent += reached - at;
         if (spent > 4 * (at - from) + PATIENCE)
-            return find_any(p, s, text, length, next, begin, end);
+            return find_any(p, s, text, length, next, match, diag);
     }
 }

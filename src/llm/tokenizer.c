@@ -83,7 +83,7 @@ typedef struct encoder {
     id_list ids;
     bpe_scratch bpe;
     split_scratch split;
-    gqac_str normal[2];
+    normal_scratch normal;
     hit_list raw_hits, hits;
     span text;   /* what the raw added tokens cut */
     span normed; /* what the others cut */
@@ -118,9 +118,8 @@ static gqac_status take_raw(void *arg, int64_t id, size_t begin, size_t end, gqa
     e->first = begin == 0;
     e->normed = (span){e->text.bytes + begin, end - begin};
     if (e->t->normalizer.n) {
-        GQAC_TRY(normalizer_run(&e->t->normalizer, e->normed.bytes, e->normed.length, e->normal,
-                                &e->first, diag));
-        e->normed = (span){e->normal[0].text, e->normal[0].length};
+        GQAC_TRY(normalizer_run(&e->t->normalizer, &e->normal, e->normed, &e->first, diag));
+        e->normed = (span){e->normal.text.text, e->normal.text.length};
     }
     return added_cut(&e->t->normalized, e->normed, &e->hits, take_normed, e, diag);
 }
@@ -166,8 +165,7 @@ static gqac_status add_special(const tokenizer *t, id_list *ids, gqac_diag *diag
 static void encoder_free(encoder *e) {
     bpe_scratch_free(&e->bpe);
     split_scratch_free(&e->split);
-    gqac_str_free(&e->normal[0]);
-    gqac_str_free(&e->normal[1]);
+    normal_scratch_free(&e->normal);
     gqac_free(e->raw_hits.items);
     gqac_free(e->hits.items);
 }
@@ -186,6 +184,7 @@ gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length
         status = id_list_reserve(&e.ids, 1, diag);
     encoder_free(&e);
     if (status != GQAC_OK) {
+        gqac_diag_where(diag, "tokenizer.json");
         gqac_free(e.ids.items);
         return status;
     }

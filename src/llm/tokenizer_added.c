@@ -39,27 +39,20 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
 }
 
 /* The text to look for: a normalised token goes through the normalizer as the text does. */
-static gqac_status sought(tokenizer *t, const added_token *token, span *out, gqac_diag *diag) {
+static gqac_status sought(tokenizer *t, normal_scratch *s, const added_token *token, span *out,
+                          gqac_diag *diag) {
     *out = token->text;
     if (!token->normalized || t->normalizer.n == 0)
         return GQAC_OK;
-    gqac_str buffers[2] = {{0}, {0}};
     bool first = true;
-    gqac_status status =
-        normalizer_run(&t->normalizer, out->bytes, out->length, buffers, &first, diag);
-    if (status == GQAC_OK) {
-        *out = (span){buffers[0].text, buffers[0].length};
-        if (out->length == 0)
-            status = gqac_diag_set(diag, GQAC_INVALID_MODEL,
-                                   "the normalizer leaves nothing of '%s'", token->text.bytes);
-        else
-            status = span_keep(t->arena, out, diag);
-        if (status == GQAC_OK) /* the decoder undoes what the normalizer did */
-            status = words_show(&t->bpe.words, token->id, *out, diag);
-    }
-    gqac_str_free(&buffers[0]);
-    gqac_str_free(&buffers[1]);
-    return status;
+    GQAC_TRY(normalizer_run(&t->normalizer, s, *out, &first, diag));
+    *out = (span){s->text.text, s->text.length};
+    if (out->length == 0)
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the normalizer leaves nothing of '%s'",
+                  token->text.bytes);
+    GQAC_TRY(span_keep(t->arena, out, diag));
+    /* the decoder undoes what the normalizer did */
+    return words_show(&t->bpe.words, token->id, *out, diag);
 }
 
 static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
@@ -67,12 +60,13 @@ static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool
     size_t room = n ? n : 1;
     set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, room);
     span *texts = gqac_calloc(room, sizeof *texts);
+    normal_scratch scratch = {0};
     gqac_status status = set->tokens && texts ? GQAC_OK : gqac_diag_oom(diag, "added tokens");
     for (int special = 1; special >= 0; special--) /* of equal texts a special one wins */
         for (size_t i = 0; i < n && status == GQAC_OK; i++) {
             if (all[i].normalized != normalized || all[i].special != (special == 1))
                 continue;
-            status = sought(t, &all[i], &texts[set->n], diag);
+            status = sought(t, &scratch, &all[i], &texts[set->n], diag);
             if (status != GQAC_OK)
                 break;
             set->tokens[set->n] = all[i];
@@ -81,6 +75,7 @@ static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool
         }
     if (status == GQAC_OK)
         status = matcher_create(texts, set->n, &set->matcher, diag);
+    normal_scratch_free(&scratch);
     gqac_free(texts);
     return status;
 }

@@ -14,8 +14,9 @@ typedef struct decode_state {
     gqac_str held;  /* of the token that is not complete */
     gqac_str bytes; /* that may become characters; Replace: of this chunk */
     size_t n;       /* Strip: characters passed over or held; Replace: bytes of `find` that match */
-    bool begun;     /* a token was seen */
-    bool stripping; /* Strip: still at the start of the token */
+    pattern_scratch *scratch; /* Replace by an expression */
+    bool begun;               /* a token was seen */
+    bool stripping;           /* Strip: still at the start of the token */
 } decode_state;
 
 struct tokenizer_stream {
@@ -164,7 +165,10 @@ static gqac_status end_regex(tokenizer_stream *s, int k) {
     decode_state *state = &s->states[k];
     gqac_str out = {0};
     span text = {state->held.text, state->held.length};
-    gqac_status status = replace_all(step->find, step->regex, step->content, text, &out, s->diag);
+    gqac_status status = replace_all(&(exchange){step->find, step->content, step->regex},
+                                     &state->scratch, text, &out, s->diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(s->diag, "tokenizer.json, decoder, step %d", k + 1);
     if (status == GQAC_OK)
         status = push(s, k + 1, out.text, out.length);
     gqac_str_free(&out);
@@ -380,6 +384,7 @@ void tokenizer_stream_free(tokenizer_stream *s) {
     for (int k = 0; k < s->t->decoder.n; k++) {
         gqac_str_free(&s->states[k].held);
         gqac_str_free(&s->states[k].bytes);
+        pattern_scratch_free(s->states[k].scratch);
     }
     gqac_str_free(&s->out);
     gqac_free(s);

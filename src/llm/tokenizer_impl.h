@@ -185,12 +185,24 @@ typedef struct normalizer {
 gqac_status normalizer_read(const json_t *value, gqac_arena *arena, normalizer *out,
                             gqac_diag *diag);
 void normalizer_free(normalizer *n);
-/* Writes the normalised text to buffers[0] and uses buffers[1]. *first, when true, stays true while
- * the text begins where it began. */
-gqac_status normalizer_run(const normalizer *n, const char *text, size_t length,
-                           gqac_str buffers[2], bool *first, gqac_diag *diag);
-/* Appends the text with each match of `find`, or of `regex` when there is one, replaced. */
-gqac_status replace_all(span find, const pattern *regex, span content, span text, gqac_str *out,
+/* What normalising needs, for all parts of a text; begin with {0}. */
+typedef struct normal_scratch {
+    gqac_str text; /* the result */
+    gqac_str spare;
+    pattern_scratch *regex[TOKENIZER_MAX_STEPS];
+} normal_scratch;
+void normal_scratch_free(normal_scratch *s);
+/* Writes the normalised text to s->text. *first, when true, stays true while the text begins where
+ * it began. */
+gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, bool *first,
+                           gqac_diag *diag);
+typedef struct exchange {
+    span find, content;
+    const pattern *regex; /* or NULL */
+} exchange;
+/* Appends the text with each match of `find`, or of `regex` when there is one, replaced. *scratch
+ * is made when it is needed; one for all texts bounds the work on them together. */
+gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, gqac_str *out,
                         gqac_diag *diag);
 size_t replace_growth(span find, span content); /* for grow_by; find is empty for a regex */
 gqac_status text_check(const gqac_str *text, gqac_diag *diag); /* memory and size */
@@ -201,8 +213,10 @@ typedef struct match_state {
     size_t at, last;
     bool any;
 } match_state;
-bool match_next(const pattern *p, pattern_scratch *scratch, span text, match_state *state,
-                size_t *begin, size_t *end);
+gqac_status match_next(const pattern *p, pattern_scratch *scratch, span text, match_state *state,
+                       pattern_match *match, gqac_diag *diag);
+/* Makes *scratch if there is none, and admits a text. */
+gqac_status match_admit(const pattern *p, pattern_scratch **scratch, size_t bytes, gqac_diag *diag);
 
 /* ---- tokenizer_split.c ----------------------------------------------------------------- */
 

@@ -74,20 +74,31 @@ size_t replace_growth(span find, span content) {
 
 /* ---- matches ---------------------------------------------------------------------- */
 
-bool match_next(const pattern *p, pattern_scratch *scratch, span text, match_state *state,
-                size_t *begin, size_t *end) {
-    while (state->at <= text.length &&
-           pattern_find(p, scratch, text.bytes, text.length, state->at, begin, end)) {
-        if (*begin == *end && state->any && state->last == *end) {
-            size_t bytes = gqac_utf8_char(text.bytes + state->at, text.length - state->at);
-            state->at += bytes ? bytes : 1;
-            continue;
+gqac_status match_admit(const pattern *p, pattern_scratch **scratch, size_t bytes,
+                        gqac_diag *diag) {
+    if (!*scratch && !(*scratch = pattern_scratch_create(p)))
+        return gqac_diag_oom(diag, "a pattern");
+    pattern_scratch_admit(*scratch, bytes);
+    return GQAC_OK;
+}
+
+gqac_status match_next(const pattern *p, pattern_scratch *scratch, span text, match_state *state,
+                       pattern_match *match, gqac_diag *diag) {
+    *match = (pattern_match){0};
+    while (state->at <= text.length) {
+        GQAC_TRY(pattern_find(p, scratch, text.bytes, text.length, state->at, match, diag));
+        if (!match->found)
+            return GQAC_OK;
+        if (match->begin != match->end || !state->any || state->last != match->end) {
+            state->at = state->last = match->end;
+            state->any = true;
+            return GQAC_OK;
         }
-        state->at = state->last = *end;
-        state->any = true;
-        return true;
+        size_t bytes = gqac_utf8_char(text.bytes + state->at, text.length - state->at);
+        state->at += bytes ? bytes : 1;
+        match->found = false;
     }
-    return false;
+    return GQAC_OK;
 }
 
 gqac_status text_check(const gqac_str *text, gqac_diag *diag) {
@@ -98,44 +109,44 @@ gqac_status text_check(const gqac_str *text, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status replace_literal(span find, span content, span text, gqac_str *out,
-                                   gqac_diag *diag) {
+static gqac_status replace_literal(const exchange *r, span text, gqac_str *out, gqac_diag *diag) {
     size_t done = 0;
     const char *at;
-    while ((at = memmem(text.bytes + done, text.length - done, find.bytes, find.length)) != NULL) {
+    while ((at = memmem(text.bytes + done, text.length - done, r->find.bytes, r->find.length))) {
         size_t begin = (size_t)(at - text.bytes);
         gqac_str_append_n(out, text.bytes + done, begin - done);
-        gqac_str_append_n(out, content.bytes, content.length);
+        gqac_str_append_n(out, r->content.bytes, r->content.length);
         GQAC_TRY(text_check(out, diag));
-        done = begin + find.length;
+        done = begin + r->find.length;
     }
     gqac_str_append_n(out, text.bytes + done, text.length - done);
     return text_check(out, diag);
 }
 
-static gqac_status replace_regex(const pattern *regex, span content, span text, gqac_str *out,
-                                 gqac_diag *diag) {
-    pattern_scratch *scratch = pattern_scratch_create(regex);
-    if (!scratch)
-        return gqac_diag_oom(diag, "a pattern");
-    gqac_status status = GQAC_OK;
+static gqac_status replace_regex(const exchange *r, pattern_scratch *scratch, span text,
+                                 gqac_str *out, gqac_diag *diag) {
     match_state state = {0};
-    size_t done = 0, begin, end;
-    while (status == GQAC_OK && match_next(regex, scratch, text, &state, &begin, &end)) {
-        gqac_str_append_n(out, text.bytes + done, begin - done);
-        gqac_str_append_n(out, content.bytes, content.length);
-        status = text_check(out, diag);
-        done = end;
+    pattern_match match;
+    size_t done = 0;
+    while (true) {
+        GQAC_TRY(match_next(r->regex, scratch, text, &state, &match, diag));
+        if (!match.found)
+            break;
+        gqac_str_append_n(out, text.bytes + done, match.begin - done);
+        gqac_str_append_n(out, r->content.bytes, r->content.length);
+        GQAC_TRY(text_check(out, diag));
+        done = match.end;
     }
-    pattern_scratch_free(scratch);
     gqac_str_append_n(out, text.bytes + done, text.length - done);
-    return status == GQAC_OK ? text_check(out, diag) : status;
+    return text_check(out, diag);
 }
 
-gqac_status replace_all(span find, const pattern *regex, span content, span text, gqac_str *out,
+gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, gqac_str *out,
                         gqac_diag *diag) {
-    return regex ? replace_regex(regex, content, text, out, diag)
-                 : replace_literal(find, content, text, out, diag);
+    if (!r->regex)
+        return replace_literal(r, text, out, diag);
+    GQAC_TRY(match_admit(r->regex, scratch, text.length, diag));
+    return replace_regex(r, *scratch, text, out, diag);
 }
 
 /* ---- steps -------------------------------------------------------------------------- */
@@ -169,8 +180,8 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
     gqac_str_append_n(out, text.bytes + begin, end - begin);
 }
 
-static gqac_status run_step(const normal_step *step, span text, gqac_str *out, bool *first,
-                            gqac_diag *diag) {
+static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, span text,
+                            gqac_str *out, bool *first, gqac_diag *diag) {
     switch (step->kind) {
     case NORMAL_FORM:
         if (!is_ascii(text))
@@ -188,24 +199,37 @@ static gqac_status run_step(const normal_step *step, span text, gqac_str *out, b
         gqac_str_append_n(out, text.bytes, text.length);
         return GQAC_OK;
     default:
-        return replace_all(step->find, step->regex, step->content, text, out, diag);
+        return replace_all(&(exchange){step->find, step->content, step->regex}, scratch, text, out,
+                           diag);
     }
 }
 
-gqac_status normalizer_run(const normalizer *n, const char *text, size_t length,
-                           gqac_str buffers[2], bool *first, gqac_diag *diag) {
-    buffers[0].length = 0;
-    gqac_str_append_n(&buffers[0], text, length);
-    GQAC_TRY(text_check(&buffers[0], diag));
+gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, bool *first,
+                           gqac_diag *diag) {
+    s->text.length = 0;
+    gqac_str_append_n(&s->text, text.bytes, text.length);
+    GQAC_TRY(text_check(&s->text, diag));
     for (int i = 0; i < n->n; i++) {
-        buffers[1].length = 0;
-        span from = {buffers[0].text, buffers[0].length};
-        gqac_str_append_n(&buffers[1], "", 0); /* a step that gives nothing gives "" */
-        GQAC_TRY(run_step(&n->steps[i], from, &buffers[1], first, diag));
-        GQAC_TRY(text_check(&buffers[1], diag));
-        gqac_str swap = buffers[0];
-        buffers[0] = buffers[1];
-        buffers[1] = swap;
+        span from = {s->text.text, s->text.length};
+        s->spare.length = 0;
+        gqac_str_append_n(&s->spare, "", 0); /* a step that gives nothing gives "" */
+        gqac_status status = run_step(&n->steps[i], &s->regex[i], from, &s->spare, first, diag);
+        if (status == GQAC_OK)
+            status = text_check(&s->spare, diag);
+        if (status != GQAC_OK) {
+            gqac_diag_where(diag, "normalizer, step %d", i + 1);
+            return status;
+        }
+        gqac_str swap = s->text;
+        s->text = s->spare;
+        s->spare = swap;
     }
     return GQAC_OK;
+}
+
+void normal_scratch_free(normal_scratch *s) {
+    gqac_str_free(&s->text);
+    gqac_str_free(&s->spare);
+    for (int i = 0; i < TOKENIZER_MAX_STEPS; i++)
+        pattern_scratch_free(s->regex[i]);
 }

@@ -166,34 +166,39 @@ typedef struct finder {
     uint32_t mask;
 } finder;
 
-static bool find_next(const finder *f, span text, match_state *state, size_t *begin, size_t *end) {
+static gqac_status find_next(const finder *f, span text, match_state *state, pattern_match *match,
+                             gqac_diag *diag) {
     const split_step *step = f->step;
-    bool found;
+    size_t *begin = &match->begin, *end = &match->end;
     if (step->kind == SPLIT_REGEX)
-        return match_next(step->regex, f->scratch, text, state, begin, end);
+        return match_next(step->regex, f->scratch, text, state, match, diag);
     if (step->kind == SPLIT_TEXT) {
         const char *at = memmem(text.bytes + state->at, text.length - state->at,
                                 step->literal.bytes, step->literal.length);
-        found = at != NULL;
-        *begin = found ? (size_t)(at - text.bytes) : 0;
+        match->found = at != NULL;
+        *begin = at ? (size_t)(at - text.bytes) : 0;
         *end = *begin + step->literal.length;
     } else if (step->kind == SPLIT_WORD) {
-        found = next_word(text, state->at, begin, end);
+        match->found = next_word(text, state->at, begin, end);
     } else {
-        found = next_char(step->kind, f->mask, text, state->at, begin, end);
+        match->found = next_char(step->kind, f->mask, text, state->at, begin, end);
     }
     state->at = *end;
-    return found;
+    return GQAC_OK;
 }
 
 static gqac_status cut_piece(const finder *f, span text, cutter *c) {
     match_state state = {0};
-    size_t done = 0, begin, end;
-    while (find_next(f, text, &state, &begin, &end)) {
-        if (done != begin)
-            GQAC_TRY(segment(c, done, begin, false));
-        GQAC_TRY(segment(c, begin, end, true));
-        done = end;
+    pattern_match match;
+    size_t done = 0;
+    while (true) {
+        GQAC_TRY(find_next(f, text, &state, &match, c->diag));
+        if (!match.found)
+            break;
+        if (done != match.begin)
+            GQAC_TRY(segment(c, done, match.begin, false));
+        GQAC_TRY(segment(c, match.begin, match.end, true));
+        done = match.end;
     }
     if (done != text.length)
         GQAC_TRY(segment(c, done, text.length, false));
@@ -210,8 +215,7 @@ static gqac_status cut(const split_step *step, pattern_scratch **scratch, pieces
                        gqac_diag *diag) {
     finder f = {.step = step};
     if (step->kind == SPLIT_REGEX) {
-        if (!*scratch && !(*scratch = pattern_scratch_create(step->regex)))
-            return gqac_diag_oom(diag, "a pattern");
+        GQAC_TRY(match_admit(step->regex, scratch, from->text.length, diag));
         f.scratch = *scratch;
     }
     f.mask = category(step->kind == SPLIT_DIGIT ? "N" : "P");
@@ -261,7 +265,7 @@ static gqac_status metaspace(const split_step *step, span text, bool first, gqac
     bool prepend = step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && first);
     if (prepend && text.bytes[0] != ' ' && !begins_with(text, step->literal))
         gqac_str_append_n(out, step->literal.bytes, step->literal.length);
-    return replace_all((span){" ", 1}, NULL, step->literal, text, out, diag);
+    return replace_all(&(exchange){{" ", 1}, step->literal, NULL}, NULL, text, out, diag);
 }
 
 static gqac_status rewrite(const split_step *step, pieces *from, pieces *to, gqac_diag *diag) {
@@ -295,10 +299,13 @@ gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, 
     for (int i = 0; i < splitter->n; i++) {
         const split_step *step = &splitter->steps[i];
         s->b.n = 0;
-        if (step->kind >= SPLIT_PREFIX)
-            GQAC_TRY(rewrite(step, &s->a, &s->b, diag));
-        else
-            GQAC_TRY(cut(step, &s->scratch[i], &s->a, &s->b, diag));
+        gqac_status status = step->kind >= SPLIT_PREFIX
+                                 ? rewrite(step, &s->a, &s->b, diag)
+                                 : cut(step, &s->scratch[i], &s->a, &s->b, diag);
+        if (status != GQAC_OK) {
+            gqac_diag_where(diag, "pre_tokenizer, step %d", i + 1);
+            return status;
+        }
         pieces swap = s->a;
         s->a = s->b;
         s->b = swap;

@@ -12,7 +12,13 @@
 #define LLAMA3                                                                                     \
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|"                      \
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define O200K                                                                                      \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"                     \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"                     \
+    "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 static pattern *create(const char *source) {
     gqac_diag diag = {0};
@@ -23,6 +29,17 @@ static pattern *create(const char *source) {
     return p;
 }
 
+/* Within the work that was allowed. */
+static bool find(const pattern *p, pattern_scratch *s, const char *text, size_t length, size_t from,
+                 size_t *begin, size_t *end) {
+    pattern_match match;
+    if (pattern_find(p, s, text, length, from, &match, NULL) != GQAC_OK)
+        CU_FAIL("work is refused");
+    *begin = match.begin;
+    *end = match.end;
+    return match.found;
+}
+
 /* All matches, each in brackets, what lies between them as it is. */
 static void expect(const char *source, const char *text, const char *expected) {
     char shown[512];
@@ -31,7 +48,7 @@ static void expect(const char *source, const char *text, const char *expected) {
     if (!p)
         return;
     pattern_scratch *s = pattern_scratch_create(p);
-    while (at < length && pattern_find(p, s, text, length, at, &begin, &end)) {
+    while (at < length && find(p, s, text, length, at, &begin, &end)) {
         n += (size_t)snprintf(shown + n, sizeof shown - n, "%.*s[%.*s]", (int)(begin - at),
                               text + at, (int)(end - begin), text + begin);
         if (begin == end) /* leave an empty match behind */
@@ -205,7 +222,8 @@ static void test_limits(void) {
 static uint64_t work_of_all(const pattern *p, const char *text, size_t length) {
     size_t begin, end;
     pattern_scratch *s = pattern_scratch_create(p);
-    for (size_t at = 0; at < length && pattern_find(p, s, text, length, at, &begin, &end);)
+    pattern_scratch_admit(s, length);
+    for (size_t at = 0; at < length && find(p, s, text, length, at, &begin, &end);)
         at = end > at ? end : at + 1;
     uint64_t steps = pattern_scratch_steps(s);
     pattern_scratch_free(s);
@@ -213,7 +231,10 @@ static uint64_t work_of_all(const pattern *p, const char *text, size_t length) {
 }
 
 static void test_linear_overall(void) {
-    static const char *const sources[] = {GPT2, LLAMA3, "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+    static const char *const sources[] = {GPT2,
+                                          LLAMA3,
+                                          O200K,
+                                          "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
                                           "\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
                                           "[\\p{Lu}]*[\\p{Ll}]+|[\\p{Lu}]+[\\p{Ll}]*|\\s"};
     static const char *const pieces[] = {" ",   "a", "A", "\n", "a ",          " \n",
@@ -248,7 +269,8 @@ static void test_linear_call(void) {
         for (int j = 0; j < 2; j++) {
             size_t begin, end;
             pattern_scratch *s = pattern_scratch_create(p);
-            pattern_find(p, s, both[j], length, 0, &begin, &end);
+            pattern_scratch_admit(s, length);
+            find(p, s, both[j], length, 0, &begin, &end);
             CU_ASSERT(pattern_scratch_steps(s) < 400 * length);
             pattern_scratch_free(s);
         }
@@ -256,6 +278,41 @@ static void test_linear_call(void) {
     }
     free(text);
     free(plain);
+}
+
+/* Matches that each read far beyond their end, and expressions that are slow for every character:
+ * given up after as much work as was allowed, which is the less the shorter the text. */
+static void test_refused_work(void) {
+    char big[12000] = "";
+    for (int i = 0; i < 1000; i++)
+        strcat(big, "(?:(a|b)?)");
+    strcat(big, "c");
+    const char *const sources[] = {"a*b|a", "[ab]*a[ab]{14}c|[ab]{3}", "[ab]*a[ab]{200}c", big};
+    static const size_t lengths[] = {100000, 400000};
+    char *text = repeat("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", lengths[1]);
+    for (size_t i = 0; i < 4; i++)
+        for (int k = 0; k < 2; k++) {
+            pattern *p = create(sources[i]);
+            pattern_scratch *s = pattern_scratch_create(p);
+            gqac_diag diag = {0};
+            pattern_match match = {.found = true};
+            gqac_status status = GQAC_OK;
+            pattern_scratch_admit(s, lengths[k]);
+            for (size_t at = 0; at < lengths[k] && match.found && status == GQAC_OK; at = match.end)
+                status = pattern_find(p, s, text, lengths[k], at, &match, &diag);
+            CU_ASSERT_EQUAL(status, GQAC_LIMIT);
+            CU_ASSERT(strstr(diag.what, "the expression '") && strstr(diag.what, " steps"));
+            CU_ASSERT(*diag.rule && *diag.hint);
+            CU_ASSERT(pattern_scratch_steps(s) < 66 * lengths[k] + (5 << 20));
+            status = pattern_find(p, s, text, lengths[k], 0, &match, &diag);
+            CU_ASSERT_EQUAL(status, GQAC_LIMIT); /* and stays so, until there is another text */
+            pattern_scratch_admit(s, lengths[k]);
+            status = pattern_find(p, s, "c", 1, 0, &match, &diag);
+            CU_ASSERT_EQUAL(status, GQAC_OK);
+            pattern_scratch_free(s);
+            pattern_free(p);
+        }
+    free(text);
 }
 
 /* More states than are kept, and the pass with all beginnings: the same matches. */
@@ -270,9 +327,9 @@ static void test_many_states(void) {
     text[6000] = '\0';
     pattern_scratch *s = pattern_scratch_create(p);
     size_t begin, end;
-    CU_ASSERT(pattern_find(p, s, text, 6000, 0, &begin, &end) && begin == 0 && end == 3);
+    CU_ASSERT(find(p, s, text, 6000, 0, &begin, &end) && begin == 0 && end == 3);
     memcpy(text + 5984, "abbbbbbbbbbbbbbc", 16);
-    CU_ASSERT(pattern_find(p, s, text, 6000, 0, &begin, &end) && begin == 0 && end == 6000);
+    CU_ASSERT(find(p, s, text, 6000, 0, &begin, &end) && begin == 0 && end == 6000);
     pattern_scratch_free(s);
     pattern_free(p);
 
@@ -280,11 +337,11 @@ static void test_many_states(void) {
     s = pattern_scratch_create(p);
     memset(text, 'a', 6000);
     text[5990] = 'd';
-    CU_ASSERT(pattern_find(p, s, text, 6000, 0, &begin, &end) && begin == 5990 && end == 5991);
+    CU_ASSERT(find(p, s, text, 6000, 0, &begin, &end) && begin == 5990 && end == 5991);
     text[5995] = 'a', text[5999] = 'c';
-    CU_ASSERT(pattern_find(p, s, text, 6000, 5991, &begin, &end) && begin == 5991 && end == 6000);
+    CU_ASSERT(find(p, s, text, 6000, 5991, &begin, &end) && begin == 5991 && end == 6000);
     text[5990] = 'b';
-    CU_ASSERT(pattern_find(p, s, text, 6000, 7, &begin, &end) && begin == 7 && end == 6000);
+    CU_ASSERT(find(p, s, text, 6000, 7, &begin, &end) && begin == 7 && end == 6000);
     pattern_scratch_free(s);
     pattern_free(p);
 
@@ -292,7 +349,7 @@ static void test_many_states(void) {
     s = pattern_scratch_create(p);
     memset(text, 'a', 6000);
     memcpy(text + 5990, "xaacbac", 7);
-    CU_ASSERT(pattern_find(p, s, text, 6000, 7, &begin, &end) && begin == 5991 && end == 5997);
+    CU_ASSERT(find(p, s, text, 6000, 7, &begin, &end) && begin == 5991 && end == 5997);
     pattern_scratch_free(s);
     pattern_free(p);
 }
@@ -343,6 +400,7 @@ static const unit_case cases[] = {
     {"size and nesting are bounded", test_limits},
     {"all matches of a text: linear work", test_linear_overall},
     {"one call: linear work for any expression", test_linear_call},
+    {"work is bounded over all matches of a text", test_refused_work},
     {"states that are forgotten, beginnings at once", test_many_states},
     {"allocations that fail", test_memory},
 };

@@ -385,6 +385,40 @@ static void test_bad_calls(void) {
     free(other);
 }
 
+/* A hostile expression is given up wherever it stands, also when the text comes in many parts, and
+ * what does not need it is still done. */
+static void test_slow_expressions(void) {
+    static const struct {
+        const char *find, *put, *where;
+    } all[] = {
+        {"_?[^_]+|_+", "a*b|a", "tokenizer.json, pre_tokenizer, step 1"},
+        {"q+", "a*z|a", "tokenizer.json, normalizer, step 2"},
+    };
+    enum { N = 1 << 19 };
+    char *text = malloc(N);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    for (int parts = 0; parts < 2; parts++) {
+        memset(text, 'a', N);
+        for (size_t i = 997; parts && i + 3 < N; i += 1000)
+            memcpy(text + i, "<s>", 3);
+        for (int i = 0; i < 2; i++) {
+            char *json = edited(all[i].find, all[i].put);
+            tokenizer *t = made(json);
+            gqac_diag diag = {0};
+            int64_t *ids;
+            size_t n;
+            CU_ASSERT_EQUAL(tokenizer_encode(t, text, N, false, &ids, &n, &diag), GQAC_LIMIT);
+            CU_ASSERT_STRING_EQUAL(diag.where, all[i].where);
+            CU_ASSERT(strstr(diag.what, all[i].put) && *diag.rule && *diag.hint);
+            CU_ASSERT_EQUAL(tokenizer_encode(t, "aa", 2, false, &ids, &n, &diag), GQAC_OK);
+            gqac_free(ids);
+            tokenizer_free(t);
+            free(json);
+        }
+    }
+    free(text);
+}
+
 /* Long words go through the heap: the same merges as in short ones. */
 static void test_long_word(void) {
     tokenizer *t = made(good);
@@ -477,6 +511,7 @@ static const unit_case cases[] = {
     {"ids and texts worked out by hand", test_by_hand},
     {"spaces at the end of a decoded text", test_strip_end},
     {"what is no text and no id", test_bad_calls},
+    {"expressions that read far ahead", test_slow_expressions},
     {"a long word", test_long_word},
     {"each allocation fails once", test_no_memory},
 };

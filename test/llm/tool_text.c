@@ -41,17 +41,23 @@ static char *read_all(const char *path, size_t *length) {
 /* As tokenizers walks: no empty match directly behind a match. */
 static void print_matches(const pattern *p, pattern_scratch *scratch, const char *text,
                           size_t length) {
-    size_t begin, end, last = SIZE_MAX;
+    size_t last = SIZE_MAX;
+    gqac_diag diag = {0};
+    pattern_match m;
+    pattern_scratch_admit(scratch, length);
     for (size_t from = 0; from <= length;) {
-        if (!pattern_find(p, scratch, text, length, from, &begin, &end))
+        gqac_status status = pattern_find(p, scratch, text, length, from, &m, &diag);
+        if (status != GQAC_OK)
+            printf("refused %s %s", gqac_status_name(status), diag.what);
+        if (status != GQAC_OK || !m.found)
             break;
-        if (begin == end && end == last) {
+        if (m.begin == m.end && m.end == last) {
             int32_t c;
             from += from < length ? unicode_read(text + from, length - from, &c) : 1;
             continue;
         }
-        printf("%zu:%zu ", begin, end);
-        from = last = end;
+        printf("%zu:%zu ", m.begin, m.end);
+        from = last = m.end;
     }
     putchar('\n');
 }

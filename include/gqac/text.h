@@ -79,7 +79,8 @@ GQAC_API int gqac_text_attachments(const gqac_text *text, const gqac_attachment 
 
 /* Ids of a text of `length` bytes: normalizer, added tokens, pre-tokenizer, model and, with
  * `special`, the post-processor of tokenizer.json. *ids is freed with gqac_release. USAGE when the
- * model has no tokenizer, here and below UNSUPPORTED when it has one that was refused. */
+ * model has no tokenizer, here and below UNSUPPORTED when it has one that was refused. A tokenizer
+ * may have ids that the model does not have: feeding them is OUT_OF_RANGE. */
 GQAC_API gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
                                         bool special, int64_t **ids, size_t *n, gqac_diag *diag);
 /* The text of ids, always valid UTF-8: bytes that are no character become U+FFFD. With
@@ -106,9 +107,11 @@ GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const cha
  * {"messages": [{"role": ..., "content": ...}], "add_generation_prompt": true, "tools": [...]};
  * the special tokens of tokenizer_config.json are given besides (bos_token, eos_token, ...). As in
  * transformers, tools and documents are none and add_generation_prompt false when they are left
- * out, and a message's reasoning is known by all its names. *out is freed with gqac_release. USAGE
- * when the model has no template, UNSUPPORTED when it was refused, INVALID_INPUT for what the
- * template itself raises or for JSON that is wrong, LIMIT when it does not end. */
+ * out, and of a message's reasoning_content, thinking and reasoning, the first that is given
+ * becomes reasoning_content, and thinking too unless that is there. *out is freed with
+ * gqac_release. USAGE when the model has no template, UNSUPPORTED when it was refused,
+ * INVALID_INPUT for what the template itself raises or for JSON that is wrong, LIMIT when it does
+ * not end. */
 GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
                                       size_t *length, gqac_diag *diag);
 

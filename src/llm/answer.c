@@ -32,6 +32,7 @@ static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
             gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
                           (long long)q->prompt[i], i);
             gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
+            gqac_diag_hint(diag, "the ids are those of the model's own tokenizer");
             return GQAC_OUT_OF_RANGE;
         }
     return sampler_check(&q->sampling, diag);

@@ -302,7 +302,8 @@ static void copy(const char *from, const char *name) {
     fclose(g);
 }
 
-/* A tokenizer with more tokens than the model: an error once such a token comes up. */
+/* A tokenizer with more tokens than the model: whether the config was opened makes no difference.
+ */
 static void test_beyond_vocabulary(void) {
     int64_t *ids = NULL;
     size_t n = 0;
@@ -312,13 +313,14 @@ static void test_beyond_vocabulary(void) {
     copy(unit_path("test/models/llama/tokenizer.json"), "tokenizer.json");
     put("genai_config.json",
         "{\"model\": {\"vocab_size\": 50, \"decoder\": {\"filename\": \"m.onnx\"}}}");
-    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "!!", 2, true, &ids, &n, &diag), GQAC_OK);
-    CU_ASSERT(n == 2 && ids[0] == 0 && ids[1] == 0);
-    gqac_release(ids);
-    CU_ASSERT_EQUAL(gqac_text_tokenize(text, "!z", 2, true, &ids, &n, &diag), GQAC_INVALID_MODEL);
-    CU_ASSERT_PTR_NULL(ids);
-    CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, "50"));
+    for (unsigned parts = GQAC_TEXT_TOKENIZER; parts <= GQAC_TEXT_ALL; parts++) {
+        if (!(parts & GQAC_TEXT_TOKENIZER))
+            continue;
+        CU_ASSERT_EQUAL_FATAL(open_text(scratch, parts), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(gqac_text_tokenize(text, "!z", 2, true, &ids, &n, &diag), GQAC_OK);
+        CU_ASSERT(n == 2 && ids[0] == 0 && ids[1] > 50);
+        gqac_release(ids);
+    }
     CU_ASSERT_EQUAL_FATAL(gqac_text_stream_create(text, &stream, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_text_stream_push(stream, 0, &piece, &n, &diag), GQAC_OK);
     CU_ASSERT(n == 1 && *piece == '!');

@@ -83,6 +83,26 @@ class Encode(Case):
             "generate", folder, "--ids", write_ids(self.dir / "i", [256]), "-n", 3, "--format",
             "json").json()["ids"])
 
+    def test_beyond_the_model(self):
+        """The tokenizer may have ids that the model does not have; the model is not fed them."""
+        folder = copy_model(self.dir / "m")
+        path = folder / "tokenizer.json"
+        data = json.loads(path.read_text())
+        data["added_tokens"].append({"id": 258, "content": "<extra>", "special": False,
+                                     "lstrip": False, "rstrip": False, "normalized": False,
+                                     "single_word": False})
+        path.write_text(json.dumps(data))
+        want = tokenizer().encode("hi").ids + [258]
+        self.assertEqual(self.ids("--text", "hi<extra>", model=folder), want)
+        for kv in ("contiguous", "off"):
+            self.check(gqac("generate", folder, "--prompt", "hi<extra>", "--kv", kv, "-q"), 4,
+                       "token id 258", "tokenizer")
+        (self.dir / "said").write_text("<extra>\n")
+        with open(self.dir / "said") as said:
+            self.check(gqac("chat", folder, "-q", stdin=said), 4, "token id 258")
+        (folder / "genai_config.json").unlink()
+        self.assertEqual(self.ids("--text", "hi<extra>", model=folder), want)
+
     def test_artefact(self):
         """From an artefact, the folder gone."""
         folder = copy_model(self.dir / "m")

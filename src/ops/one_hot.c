@@ -71,9 +71,10 @@ static gqac_status eval(op_call *call) {
     for (int64_t i = 0, n = depth > 0 ? gqac_tensor_count(indices) : 0; i < n; i++) {
         int64_t index = whole(indices, i);
         index += index < 0 ? depth : 0;
+        if (index < 0 || index >= depth)
+            continue;
         int64_t at = (i / inner * depth + index) * inner + i % inner;
-        if (index >= 0 && index < depth)
-            memcpy(y + (size_t)at * width, (const char *)values->data + width, width);
+        memcpy(y + (size_t)at * width, (const char *)values->data + width, width);
     }
     return GQAC_OK;
 }

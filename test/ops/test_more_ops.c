@@ -176,6 +176,9 @@ static void searching(void) {
          .attrs = "axis=0",
          .inputs = "f32[2]: 1 0 | f32[]: 2 | i32[2]: 5 7",
          .outputs = "i32[2,2]: 5 7 7 5"},
+        {.op = "OneHot", /* the ends of 64 bits are beyond any axis */
+         .inputs = "i64[3]: 9223372036854775807 1 -9223372036854775808 | i64[]: 2 | f32[2]: 0 1",
+         .outputs = "f32[3,2]: 0 0 0 1 0 0"},
         {.op = "OneHot", .inputs = "i64[1]: 0 | i64[]: 0 | f32[2]: 0 1", .outputs = "f32[1,0]:"},
         {.op = "OneHot",
          .inputs = "i64[1]: 0 | i64[]: -1 | f32[2]: 0 1",

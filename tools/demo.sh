@@ -21,22 +21,22 @@ show() { # short names for the long ones of the file
   sed -E 's/ loc\(.*//; s#%"/model/layers.0/attn/([A-Za-z_]+)/[^"]*"#%\1#g; s#%"[^"]*/(Sub|Gather)/Cast/output_0"#%\1#g
     s/_sequence_length/_seq/g; s/sequence_length/S/g; s/batch_size/B/g'
 }
-"$gqac" compile "$model" --dump tidy --stop-after tidy | grep GroupQueryAttention | head -n 1 | show
+"$gqac" compile "$model" --dump tidy --stop-after tidy | grep GroupQueryAttention | sed -n 1p | show
 echo
 "$gqac" compile "$model" --dump lower --stop-after lower |
-  grep -E '= (seqlens_to_past|split_heads|rotary|concat_past_present|attention) ' | head -n 7 | show
+  grep -E '= (seqlens_to_past|split_heads|rotary|concat_past_present|attention) ' | sed -n 1,7p | show
 
 say "Compile the folder to one artefact: graph, weights, tokenizer, template, settings"
 "$gqac" compile "$model" -o "$work/tiny.gqac"
 ls -l "$work/tiny.gqac" | awk '{print $5, "bytes"}'
 
 say "Text from the artefact, with the cache"
-printf '%s' "$prompt"
+echo "prompt: $prompt ..."
 "$gqac" generate "$work/tiny.gqac" --prompt "$prompt" -n 100 --metrics | tee "$work/on.txt"
 say "The same without: every token is computed again at each step"
-printf '%s' "$prompt"
 "$gqac" generate "$work/tiny.gqac" --prompt "$prompt" -n 100 --metrics --kv off | tee "$work/off.txt"
-cmp "$work/on.txt" "$work/off.txt" && printf 'the two texts are equal, byte for byte\n'
+cmp "$work/on.txt" "$work/off.txt"
+echo 'the two texts are equal, byte for byte'
 
 say "A prompt behind a cached prefix against ONNX Runtime's outputs (a smaller test model)"
 ref=test/models/llama/ref/hybrid

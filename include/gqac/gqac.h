@@ -217,6 +217,8 @@ GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **in
 GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
 /* Size of the vocabulary (last dimension of the logits), 0 when it is not constant. */
 GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
+/* Bytes of all constants: what a call that uses every weight reads of them. */
+GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
 /* Nodes that mix rows; 0: split-safe. */
 GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing);
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */

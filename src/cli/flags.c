@@ -112,8 +112,11 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
 static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
     static const struct {
         const char *brief, *full;
-    } brief[] = {
-        {"-v", "--verbose"}, {"-q", "--quiet"}, {"-o", "--output"}, {"-n", "--new-tokens"}};
+    } brief[] = {{"-v", "--verbose"},
+                 {"-q", "--quiet"},
+                 {"-o", "--output"},
+                 {"-n", "--new-tokens"},
+                 {"-p", "--prompt-tokens"}};
     for (size_t i = 0; i < sizeof brief / sizeof *brief; i++)
         if (!strcmp(word, brief[i].brief))
             word = brief[i].full;

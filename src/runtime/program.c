@@ -316,6 +316,14 @@ const char *gqac_program_profile(const gqac_program *program) {
     return program->profile;
 }
 
+int64_t gqac_program_weight_bytes(const gqac_program *program) {
+    const ir_graph *g = program->module->graph;
+    int64_t bytes = 0;
+    for (int i = 0; i < g->n_constants; i++)
+        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
+    return bytes;
+}
+
 int64_t gqac_program_vocabulary(const gqac_program *program) {
     int64_t size = 0;
     if (program->roles.logits < 0)

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The demo runs to its end, three times (a pipe that breaks breaks now and then), and says what it
+# is there to say.
+set -uo pipefail
+gqac=${GQAC:-build/release/gqac}
+cd "${GQAC_SOURCE_DIR:-$(dirname "${BASH_SOURCE[0]}")/../..}" || exit 1
+if [ "${GQAC_SANITIZED:-0}" = 1 ]; then
+  echo "skipped: minutes in a sanitizer build"
+  exit 77
+fi
+passed=0 failed=0
+expect() { # what, in the output
+  if grep -qF -- "$1" <<<"$out"; then passed=$((passed + 1)); else
+    failed=$((failed + 1))
+    echo "the demo does not say: $1"
+  fi
+}
+for run in 1 2 3; do
+  out=$(bash tools/demo.sh "$gqac" 2>&1)
+  code=$?
+  expect "the two texts are equal, byte for byte"
+  expect "kv cache: off"
+  expect "time to first token"
+  expect "equal: 0 differing values"
+  if [ $code -ne 0 ]; then
+    failed=$((failed + 1))
+    echo "run $run of the demo ended with $code"
+    tail -n 5 <<<"$out"
+  fi
+done
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

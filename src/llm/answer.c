@@ -52,10 +52,7 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
         gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
                       (long long)prompt, (long long)most);
         gqac_diag_rule(diag, "prompt and answer together fit into the context");
-        gqac_diag_hint(diag, "%s",
-                       most == a->session->context ? "open the session with a larger context"
-                                                   : "the model says how long its context is; "
-                                                     "shorten the prompt");
+        gqac_diag_hint(diag, "shorten the prompt, or allow more context if the model has room");
         return GQAC_CAPACITY;
     }
     if (most > 0 && limit > most - prompt)

@@ -48,8 +48,9 @@ bool unicode_is(int32_t codepoint, uint32_t mask);
 bool unicode_is_space(int32_t codepoint); /* White_Space, \s */
 bool unicode_is_word(int32_t codepoint);  /* \w: letters, marks, digits, connectors */
 typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
-gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, gqac_str *out,
-                              gqac_diag *diag);
+/* LIMIT when the text has more than `most` characters once they are taken apart. */
+gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, size_t most,
+                              gqac_str *out, gqac_diag *diag);
 gqac_status unicode_lower(const char *text, size_t length, gqac_str *out, gqac_diag *diag);
 
 /* ---- tokenizer.c --------------------------------------------------------------- */

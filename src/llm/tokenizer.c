@@ -28,8 +28,8 @@ static gqac_status read_parts(const json_t *root, tokenizer *t, gqac_diag *diag)
 
 static gqac_status read_json(const char *json, size_t bytes, tokenizer *t, gqac_diag *diag) {
     json_error_t error;
-    if (bytes > TOKENIZER_MAX_TEXT)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the file has more than %d bytes", TOKENIZER_MAX_TEXT);
+    if (bytes > TOKENIZER_MAX_FILE)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the file has more than %d bytes", TOKENIZER_MAX_FILE);
     json_t *root =
         json_loadb(bytes ? json : "", bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory)
@@ -84,6 +84,7 @@ typedef struct encoder {
     bpe_scratch bpe;
     split_scratch split;
     normal_scratch normal;
+    growth growth;
     hit_list raw_hits, hits;
     span text;   /* what the raw added tokens cut */
     span normed; /* what the others cut */
@@ -101,7 +102,8 @@ static gqac_status take_normed(void *arg, int64_t id, size_t begin, size_t end, 
     if (id >= 0)
         return take_id(e, id, diag);
     span text = {e->normed.bytes + begin, end - begin};
-    GQAC_TRY(splitter_run(&e->t->splitter, &e->split, text, e->first && begin == 0, diag));
+    GQAC_TRY(
+        splitter_run(&e->t->splitter, &e->split, text, &e->growth, e->first && begin == 0, diag));
     const pieces *words = &e->split.a;
     for (size_t i = 0; i < words->n; i++) {
         const piece *p = &words->items[i];
@@ -118,7 +120,8 @@ static gqac_status take_raw(void *arg, int64_t id, size_t begin, size_t end, gqa
     e->first = begin == 0;
     e->normed = (span){e->text.bytes + begin, end - begin};
     if (e->t->normalizer.n) {
-        GQAC_TRY(normalizer_run(&e->t->normalizer, &e->normal, e->normed, &e->first, diag));
+        GQAC_TRY(
+            normalizer_run(&e->t->normalizer, &e->normal, e->normed, &e->growth, &e->first, diag));
         e->normed = (span){e->normal.text.text, e->normal.text.length};
     }
     return added_cut(&e->t->normalized, e->normed, &e->hits, take_normed, e, diag);
@@ -175,6 +178,8 @@ gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length
     *ids = NULL;
     GQAC_TRY(check_text(text, length, diag));
     encoder e = {.t = t, .text = {text, length}};
+    growth_begin(&e.growth);
+    growth_admit(&e.growth, length);
     gqac_status status = id_list_reserve(&e.ids, length / 4 + 1, diag);
     if (status == GQAC_OK)
         status = added_cut(&t->raw, e.text, &e.raw_hits, take_raw, &e, diag);

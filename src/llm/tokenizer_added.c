@@ -39,13 +39,13 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
 }
 
 /* The text to look for: a normalised token goes through the normalizer as the text does. */
-static gqac_status sought(tokenizer *t, normal_scratch *s, const added_token *token, span *out,
-                          gqac_diag *diag) {
+static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const added_token *token,
+                          span *out, gqac_diag *diag) {
     *out = token->text;
     if (!token->normalized || t->normalizer.n == 0)
         return GQAC_OK;
     bool first = true;
-    GQAC_TRY(normalizer_run(&t->normalizer, s, *out, &first, diag));
+    GQAC_TRY(normalizer_run(&t->normalizer, s, *out, growth, &first, diag));
     *out = (span){s->text.text, s->text.length};
     if (out->length == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the normalizer leaves nothing of '%s'",
@@ -61,12 +61,16 @@ static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool
     set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, room);
     span *texts = gqac_calloc(room, sizeof *texts);
     normal_scratch scratch = {0};
+    growth growth;
+    growth_begin(&growth);
+    for (size_t i = 0; i < n; i++)
+        growth_admit(&growth, all[i].text.length);
     gqac_status status = set->tokens && texts ? GQAC_OK : gqac_diag_oom(diag, "added tokens");
     for (int special = 1; special >= 0; special--) /* of equal texts a special one wins */
         for (size_t i = 0; i < n && status == GQAC_OK; i++) {
             if (all[i].normalized != normalized || all[i].special != (special == 1))
                 continue;
-            status = sought(t, &scratch, &all[i], &texts[set->n], diag);
+            status = sought(t, &scratch, &growth, &all[i], &texts[set->n], diag);
             if (status != GQAC_OK)
                 break;
             set->tokens[set->n] = all[i];

@@ -23,6 +23,7 @@ struct tokenizer_stream {
     const tokenizer *t;
     gqac_str out;
     decode_state states[TOKENIZER_MAX_STEPS];
+    growth growth;
     gqac_diag *diag; /* of the current call */
 };
 
@@ -103,7 +104,7 @@ static gqac_status end_byte_level(tokenizer_stream *s, int k) {
         gqac_str_append_n(&state->bytes, &one, 1);
     }
     state->held.length = 0;
-    GQAC_TRY(text_check(&state->bytes, s->diag));
+    GQAC_TRY(text_check(&state->bytes, TOKENIZER_MAX_GROWN, s->diag));
     return pass_bytes(s, k, false);
 }
 
@@ -152,7 +153,7 @@ static gqac_status end_byte_fallback(tokenizer_stream *s, int k) {
         char one = (char)byte;
         gqac_str_append_n(&state->bytes, &one, 1);
         state->held.length = 0;
-        return text_check(&state->bytes, s->diag);
+        return text_check(&state->bytes, TOKENIZER_MAX_GROWN, s->diag);
     }
     GQAC_TRY(end_run(s, k));
     GQAC_TRY(push(s, k + 1, state->held.text, state->held.length));
@@ -160,16 +161,24 @@ static gqac_status end_byte_fallback(tokenizer_stream *s, int k) {
     return end(s, k + 1);
 }
 
+/* Where a step failed by itself. */
+static gqac_status at_step(const tokenizer_stream *s, int k, gqac_status status) {
+    if (status != GQAC_OK)
+        gqac_diag_where(s->diag, "tokenizer.json, decoder, step %d", k + 1);
+    return status;
+}
+
 static gqac_status end_regex(tokenizer_stream *s, int k) {
     const decode_step *step = &s->t->decoder.steps[k];
     decode_state *state = &s->states[k];
     gqac_str out = {0};
     span text = {state->held.text, state->held.length};
-    gqac_status status = replace_all(&(exchange){step->find, step->content, step->regex},
-                                     &state->scratch, text, &out, s->diag);
-    if (status != GQAC_OK)
-        gqac_diag_where(s->diag, "tokenizer.json, decoder, step %d", k + 1);
+    gqac_status status =
+        replace_all(&(exchange){step->find, step->content, step->regex}, &state->scratch, text,
+                    growth_most(&s->growth, text.length), &out, s->diag);
     if (status == GQAC_OK)
+        status = growth_take(&s->growth, text.length, &out, s->diag);
+    if (at_step(s, k, status) == GQAC_OK)
         status = push(s, k + 1, out.text, out.length);
     gqac_str_free(&out);
     state->held.length = 0;
@@ -243,7 +252,8 @@ static gqac_status push_replace(tokenizer_stream *s, int k, const char *text, si
     const decode_step *step = &s->t->decoder.steps[k];
     const char *find = step->find.bytes;
     gqac_str *out = &s->states[k].bytes;
-    size_t q = s->states[k].n;
+    size_t q = s->states[k].n, given = length + q;
+    const size_t most = growth_most(&s->growth, given);
     out->length = 0;
     for (size_t i = 0; i < length; i++) {
         while (q > 0 && find[q] != text[i]) {
@@ -255,12 +265,12 @@ static gqac_status push_replace(tokenizer_stream *s, int k, const char *text, si
             gqac_str_append_n(out, text + i, 1);
         } else if (++q == step->find.length) {
             gqac_str_append_n(out, step->content.bytes, step->content.length);
-            GQAC_TRY(text_check(out, s->diag));
+            GQAC_TRY(at_step(s, k, text_check(out, most, s->diag)));
             q = 0;
         }
     }
     s->states[k].n = q;
-    GQAC_TRY(text_check(out, s->diag));
+    GQAC_TRY(at_step(s, k, growth_take(&s->growth, given - q, out, s->diag)));
     return push(s, k + 1, out->text, out->length);
 }
 
@@ -270,7 +280,7 @@ static gqac_status push(tokenizer_stream *s, int k, const char *text, size_t len
     const decoder *d = &s->t->decoder;
     if (k == d->n) {
         gqac_str_append_n(&s->out, text, length);
-        return text_check(&s->out, s->diag);
+        return text_check(&s->out, TOKENIZER_MAX_GROWN, s->diag);
     }
     decode_state *state = &s->states[k];
     switch (d->steps[k].kind) {
@@ -292,7 +302,7 @@ static gqac_status push(tokenizer_stream *s, int k, const char *text, size_t len
         break;
     }
     gqac_str_append_n(&state->held, text, length);
-    return text_check(&state->held, s->diag);
+    return text_check(&state->held, TOKENIZER_MAX_GROWN, s->diag);
 }
 
 static gqac_status end(tokenizer_stream *s, int k) {
@@ -362,6 +372,7 @@ static gqac_status push_id(tokenizer_stream *s, int64_t id, bool skip_special, g
         return GQAC_OK;
     span text = words_shown(w, id);
     s->diag = diag;
+    growth_admit(&s->growth, text.length);
     GQAC_TRY(push(s, 0, text.bytes, text.length));
     return end(s, 0);
 }
@@ -374,6 +385,7 @@ gqac_status tokenizer_stream_create(const tokenizer *t, tokenizer_stream **out, 
     if (!s)
         return gqac_diag_oom(diag, "a stream of text");
     s->t = t;
+    growth_begin(&s->growth);
     begin(s);
     return GQAC_OK;
 }
@@ -430,7 +442,7 @@ gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, b
         status = finish(s);
     gqac_str_append_n(&s->out, "", 0);
     if (status == GQAC_OK)
-        status = text_check(&s->out, diag);
+        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
     if (status == GQAC_OK) {
         *out = s->out.text;
         *length = s->out.length;

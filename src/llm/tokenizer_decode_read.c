@@ -7,7 +7,6 @@
 typedef struct decode_reader {
     gqac_arena *arena;
     decoder *out;
-    uint64_t growth;
 } decode_reader;
 
 /* Knuth, Morris and Pratt's table: fall[q] is how much of the text matches when q + 1 bytes did and
@@ -34,7 +33,6 @@ static gqac_status read_replace(const json_t *part, decode_reader *reader, decod
     GQAC_TRY(json_need_text(part, "content", &step->content, diag));
     GQAC_TRY(span_keep(arena, &step->content, diag));
     GQAC_TRY(json_need_pattern(part, arena, &step->find, &step->regex, diag));
-    GQAC_TRY(grow_by(&reader->growth, replace_growth(step->find, step->content), diag));
     return step->regex ? GQAC_OK : make_fall(step, arena, diag);
 }
 
@@ -84,7 +82,7 @@ gqac_status decoder_read(const json_t *value, gqac_arena *arena, decoder *out, g
         out->steps[out->n++] = (decode_step){.kind = DECODE_JOIN};
         return GQAC_OK;
     }
-    decode_reader reader = {arena, out, 1};
+    decode_reader reader = {arena, out};
     return json_each_part(value, "decoder", "decoders", read_step, &reader, diag);
 }
 

@@ -13,9 +13,12 @@
 enum {
     TOKEN_MAX_ID = (1 << 21) - 1,  /* ids index tables */
     TOKENIZER_MAX_STEPS = 64,      /* of one list */
-    TOKENIZER_MAX_TEXT = 1 << 28,  /* bytes of a text, before or after a step */
-    TOKENIZER_MAX_NESTING = 16,    /* of Sequences */
-    TOKENIZER_MAX_GROWTH = 1 << 16 /* how many times longer all steps of a list make a text */
+    TOKENIZER_MAX_FILE = 1 << 28,  /* bytes of a tokenizer.json, and of its vocabulary */
+    TOKENIZER_MAX_TEXT = 1 << 26,  /* bytes of a text before anything is done to it */
+    TOKENIZER_MAX_GROWN = 1 << 28, /* bytes that may be added to it, and those of a decoded text */
+    TOKENIZER_BASE_GROWTH = 1 << 20,
+    TOKENIZER_MAX_GROWTH = 64, /* how many times longer steps make a text, beyond the base */
+    TOKENIZER_MAX_NESTING = 16 /* of Sequences */
 };
 
 typedef struct span {
@@ -41,8 +44,6 @@ gqac_status span_keep(gqac_arena *arena, span *s, gqac_diag *diag);
 /* {"String": ...} or {"Regex": ...}: exactly one of *literal and *pattern is set. */
 gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *literal,
                               pattern **regex, gqac_diag *diag);
-/* The next step of a list can make a text `factor` times longer. */
-gqac_status grow_by(uint64_t *growth, size_t factor, gqac_diag *diag);
 /* Calls read(arg, part, diag) for an object with another type, and for each part of a Sequence
  * (member `list`) instead of it. null and absent are nothing. */
 typedef gqac_status part_reader(void *arg, const json_t *part, span type, gqac_diag *diag);
@@ -162,6 +163,22 @@ void matcher_free(matcher *m);
 gqac_status matcher_run(const matcher *m, const char *text, size_t length, hit_list *hits,
                         gqac_diag *diag);
 
+/* ---- growth ----------------------------------------------------------------------- */
+
+/* What all steps of a text or of a stream, in all its parts, may still add to it. */
+typedef struct growth {
+    size_t left;
+} growth;
+void growth_begin(growth *g);
+void growth_admit(growth *g, size_t bytes); /* more of the text */
+/* The longest that a step may make a text of so many bytes. */
+static inline size_t growth_most(const growth *g, size_t from) {
+    return from + g->left;
+}
+/* A step made one length of another. */
+gqac_status growth_take(growth *g, size_t from, const gqac_str *to, gqac_diag *diag);
+gqac_status text_check(const gqac_str *text, size_t most, gqac_diag *diag); /* memory and size */
+
 /* ---- tokenizer_normal.c ------------------------------------------------------------ */
 
 typedef enum normal_kind {
@@ -194,18 +211,17 @@ typedef struct normal_scratch {
 void normal_scratch_free(normal_scratch *s);
 /* Writes the normalised text to s->text. *first, when true, stays true while the text begins where
  * it began. */
-gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, bool *first,
-                           gqac_diag *diag);
+gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, growth *growth,
+                           bool *first, gqac_diag *diag);
 typedef struct exchange {
     span find, content;
     const pattern *regex; /* or NULL */
 } exchange;
 /* Appends the text with each match of `find`, or of `regex` when there is one, replaced. *scratch
- * is made when it is needed; one for all texts bounds the work on them together. */
-gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, gqac_str *out,
-                        gqac_diag *diag);
-size_t replace_growth(span find, span content); /* for grow_by; find is empty for a regex */
-gqac_status text_check(const gqac_str *text, gqac_diag *diag); /* memory and size */
+ * is made when it is needed; one for all texts bounds the work on them together. LIMIT when *out
+ * becomes longer than `most`. */
+gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, size_t most,
+                        gqac_str *out, gqac_diag *diag);
 
 /* The next match as the iterator of the reference gives them: an empty one directly behind the last
  * match is passed over. Begin with {0}. */
@@ -271,8 +287,8 @@ gqac_status metaspace_read(const json_t *part, gqac_arena *arena, span *replacem
                            split_prepend *prepend, gqac_diag *diag);
 void split_scratch_free(split_scratch *s);
 /* The words of a text: s->a. */
-gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, bool first,
-                         gqac_diag *diag);
+gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, growth *growth,
+                         bool first, gqac_diag *diag);
 /* \w of whole words: as in expressions, and the joiners. */
 static inline bool in_word(int32_t c) {
     return unicode_is_word(c) || c == 0x200c || c == 0x200d;

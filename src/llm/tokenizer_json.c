@@ -93,14 +93,6 @@ gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *lit
     return span_keep(arena, literal, diag);
 }
 
-gqac_status grow_by(uint64_t *growth, size_t factor, gqac_diag *diag) {
-    *growth *= factor ? factor : 1; /* both are below 2^32 */
-    if (*growth > TOKENIZER_MAX_GROWTH || factor > TOKENIZER_MAX_GROWTH)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the steps can make a text more than %d times longer",
-                  TOKENIZER_MAX_GROWTH);
-    return GQAC_OK;
-}
-
 static gqac_status each_part(const json_t *value, const char *list, part_reader *read, void *arg,
                              int depth, gqac_diag *diag) {
     if (!value || json_is_null(value))

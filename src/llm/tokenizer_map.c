@@ -169,8 +169,8 @@ static gqac_status room_for(words *w, int64_t id, gqac_diag *diag) {
 }
 
 static gqac_status keep_text(words *w, span text, uint32_t *offset, gqac_diag *diag) {
-    if (w->bytes.length + text.length > TOKENIZER_MAX_TEXT)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the vocabulary has more than %d bytes", TOKENIZER_MAX_TEXT);
+    if (w->bytes.length + text.length > TOKENIZER_MAX_FILE)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the vocabulary has more than %d bytes", TOKENIZER_MAX_FILE);
     *offset = (uint32_t)w->bytes.length;
     gqac_str_append_n(&w->bytes, text.bytes, text.length);
     return w->bytes.failed ? gqac_diag_oom(diag, "a vocabulary") : GQAC_OK;

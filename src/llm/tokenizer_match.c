@@ -88,9 +88,9 @@ static gqac_status link_suffixes(matcher *m, builder *b, gqac_diag *diag) {
 static gqac_status build(const span *texts, size_t n, matcher *m, builder *b, gqac_diag *diag) {
     size_t nodes = 1;
     for (size_t i = 0; i < n; i++)
-        nodes += texts[i].length; /* each fits in TOKENIZER_MAX_TEXT, all in the file */
-    if (nodes > TOKENIZER_MAX_TEXT)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the added tokens have more than %d bytes", TOKENIZER_MAX_TEXT);
+        nodes += texts[i].length; /* each fits in TOKENIZER_MAX_FILE, all in the file */
+    if (nodes > TOKENIZER_MAX_FILE)
+        GQAC_FAIL(diag, GQAC_LIMIT, "the added tokens have more than %d bytes", TOKENIZER_MAX_FILE);
     if (!allocate(b, m, nodes))
         return gqac_diag_oom(diag, "added tokens");
     b->depth[0] = b->parent[0] = 0;

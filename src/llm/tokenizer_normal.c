@@ -9,15 +9,13 @@
 typedef struct normal_reader {
     gqac_arena *arena;
     normalizer *out;
-    uint64_t growth;
 } normal_reader;
 
 static gqac_status read_replace(const json_t *part, normal_reader *reader, normal_step *step,
                                 gqac_diag *diag) {
     GQAC_TRY(json_need_text(part, "content", &step->content, diag));
     GQAC_TRY(span_keep(reader->arena, &step->content, diag));
-    GQAC_TRY(json_need_pattern(part, reader->arena, &step->find, &step->regex, diag));
-    return grow_by(&reader->growth, replace_growth(step->find, step->content), diag);
+    return json_need_pattern(part, reader->arena, &step->find, &step->regex, diag);
 }
 
 static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag *diag) {
@@ -42,8 +40,7 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
     case PREPEND:
         step->kind = NORMAL_PREPEND;
         GQAC_TRY(json_need_text(part, "prepend", &step->content, diag));
-        GQAC_TRY(span_keep(reader->arena, &step->content, diag));
-        return grow_by(&reader->growth, 1 + step->content.length, diag);
+        return span_keep(reader->arena, &step->content, diag);
     case LOWERCASE:
         step->kind = NORMAL_LOWER;
         return GQAC_OK;
@@ -58,7 +55,7 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
 
 gqac_status normalizer_read(const json_t *value, gqac_arena *arena, normalizer *out,
                             gqac_diag *diag) {
-    normal_reader reader = {arena, out, 1};
+    normal_reader reader = {arena, out};
     return json_each_part(value, "normalizer", "normalizers", read_step, &reader, diag);
 }
 
@@ -67,9 +64,36 @@ void normalizer_free(normalizer *n) {
         pattern_free(n->steps[i].regex);
 }
 
-size_t replace_growth(span find, span content) {
-    size_t least = find.length ? find.length : 1; /* an expression may match nothing */
-    return (find.length ? 0 : 1) + (content.length + least - 1) / least;
+/* ---- growth ------------------------------------------------------------------------ */
+
+void growth_begin(growth *g) {
+    g->left = TOKENIZER_BASE_GROWTH;
+}
+
+void growth_admit(growth *g, size_t bytes) {
+    size_t most = (TOKENIZER_MAX_GROWN - g->left) / (TOKENIZER_MAX_GROWTH - 1);
+    g->left = bytes < most ? g->left + (TOKENIZER_MAX_GROWTH - 1) * bytes : TOKENIZER_MAX_GROWN;
+}
+
+gqac_status text_check(const gqac_str *text, size_t most, gqac_diag *diag) {
+    if (text->failed)
+        return gqac_diag_oom(diag, "a text");
+    if (text->length <= most)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_LIMIT, "the text becomes longer than %zu bytes", most);
+    gqac_diag_rule(diag,
+                   "a text has at most %d bytes, and the steps of a tokenizer make it at most %d "
+                   "times and %d bytes longer",
+                   TOKENIZER_MAX_GROWN, TOKENIZER_MAX_GROWTH, TOKENIZER_BASE_GROWTH);
+    gqac_diag_hint(diag,
+                   "give a shorter text; if it is short, see what Replace and Prepend put in");
+    return GQAC_LIMIT;
+}
+
+gqac_status growth_take(growth *g, size_t from, const gqac_str *to, gqac_diag *diag) {
+    GQAC_TRY(text_check(to, growth_most(g, from), diag));
+    g->left -= to->length > from ? to->length - from : 0;
+    return GQAC_OK;
 }
 
 /* ---- matches ---------------------------------------------------------------------- */
@@ -101,30 +125,23 @@ gqac_status match_next(const pattern *p, pattern_scratch *scratch, span text, ma
     return GQAC_OK;
 }
 
-gqac_status text_check(const gqac_str *text, gqac_diag *diag) {
-    if (text->failed)
-        return gqac_diag_oom(diag, "a text");
-    if (text->length > TOKENIZER_MAX_TEXT)
-        GQAC_FAIL(diag, GQAC_LIMIT, "the text has more than %d bytes", TOKENIZER_MAX_TEXT);
-    return GQAC_OK;
-}
-
-static gqac_status replace_literal(const exchange *r, span text, gqac_str *out, gqac_diag *diag) {
+static gqac_status replace_literal(const exchange *r, span text, size_t most, gqac_str *out,
+                                   gqac_diag *diag) {
     size_t done = 0;
     const char *at;
     while ((at = memmem(text.bytes + done, text.length - done, r->find.bytes, r->find.length))) {
         size_t begin = (size_t)(at - text.bytes);
         gqac_str_append_n(out, text.bytes + done, begin - done);
         gqac_str_append_n(out, r->content.bytes, r->content.length);
-        GQAC_TRY(text_check(out, diag));
+        GQAC_TRY(text_check(out, most, diag));
         done = begin + r->find.length;
     }
     gqac_str_append_n(out, text.bytes + done, text.length - done);
-    return text_check(out, diag);
+    return text_check(out, most, diag);
 }
 
 static gqac_status replace_regex(const exchange *r, pattern_scratch *scratch, span text,
-                                 gqac_str *out, gqac_diag *diag) {
+                                 size_t most, gqac_str *out, gqac_diag *diag) {
     match_state state = {0};
     pattern_match match;
     size_t done = 0;
@@ -134,19 +151,19 @@ static gqac_status replace_regex(const exchange *r, pattern_scratch *scratch, sp
             break;
         gqac_str_append_n(out, text.bytes + done, match.begin - done);
         gqac_str_append_n(out, r->content.bytes, r->content.length);
-        GQAC_TRY(text_check(out, diag));
+        GQAC_TRY(text_check(out, most, diag));
         done = match.end;
     }
     gqac_str_append_n(out, text.bytes + done, text.length - done);
-    return text_check(out, diag);
+    return text_check(out, most, diag);
 }
 
-gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, gqac_str *out,
-                        gqac_diag *diag) {
+gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, size_t most,
+                        gqac_str *out, gqac_diag *diag) {
     if (!r->regex)
-        return replace_literal(r, text, out, diag);
+        return replace_literal(r, text, most, out, diag);
     GQAC_TRY(match_admit(r->regex, scratch, text.length, diag));
-    return replace_regex(r, *scratch, text, out, diag);
+    return replace_regex(r, *scratch, text, most, out, diag);
 }
 
 /* ---- steps -------------------------------------------------------------------------- */
@@ -181,11 +198,11 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
 }
 
 static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, span text,
-                            gqac_str *out, bool *first, gqac_diag *diag) {
+                            size_t most, gqac_str *out, bool *first, gqac_diag *diag) {
     switch (step->kind) {
     case NORMAL_FORM:
         if (!is_ascii(text))
-            return unicode_normalise(step->form, text.bytes, text.length, out, diag);
+            return unicode_normalise(step->form, text.bytes, text.length, most, out, diag);
         gqac_str_append_n(out, text.bytes, text.length);
         return GQAC_OK;
     case NORMAL_LOWER:
@@ -199,23 +216,25 @@ static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, 
         gqac_str_append_n(out, text.bytes, text.length);
         return GQAC_OK;
     default:
-        return replace_all(&(exchange){step->find, step->content, step->regex}, scratch, text, out,
-                           diag);
+        return replace_all(&(exchange){step->find, step->content, step->regex}, scratch, text, most,
+                           out, diag);
     }
 }
 
-gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, bool *first,
-                           gqac_diag *diag) {
+gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, growth *growth,
+                           bool *first, gqac_diag *diag) {
     s->text.length = 0;
     gqac_str_append_n(&s->text, text.bytes, text.length);
-    GQAC_TRY(text_check(&s->text, diag));
+    GQAC_TRY(text_check(&s->text, text.length, diag));
     for (int i = 0; i < n->n; i++) {
         span from = {s->text.text, s->text.length};
         s->spare.length = 0;
         gqac_str_append_n(&s->spare, "", 0); /* a step that gives nothing gives "" */
-        gqac_status status = run_step(&n->steps[i], &s->regex[i], from, &s->spare, first, diag);
+        size_t most = growth_most(growth, from.length);
+        gqac_status status =
+            run_step(&n->steps[i], &s->regex[i], from, most, &s->spare, first, diag);
         if (status == GQAC_OK)
-            status = text_check(&s->spare, diag);
+            status = growth_take(growth, from.length, &s->spare, diag);
         if (status != GQAC_OK) {
             gqac_diag_where(diag, "normalizer, step %d", i + 1);
             return status;

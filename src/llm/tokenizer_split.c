@@ -260,15 +260,17 @@ static bool begins_with(span text, span start) {
     return text.length >= start.length && memcmp(text.bytes, start.bytes, start.length) == 0;
 }
 
-static gqac_status metaspace(const split_step *step, span text, bool first, gqac_str *out,
-                             gqac_diag *diag) {
+static gqac_status metaspace(const split_step *step, span text, bool first, size_t most,
+                             gqac_str *out, gqac_diag *diag) {
     bool prepend = step->prepend == PREPEND_ALWAYS || (step->prepend == PREPEND_FIRST && first);
     if (prepend && text.bytes[0] != ' ' && !begins_with(text, step->literal))
         gqac_str_append_n(out, step->literal.bytes, step->literal.length);
-    return replace_all(&(exchange){{" ", 1}, step->literal, NULL}, NULL, text, out, diag);
+    return replace_all(&(exchange){{" ", 1}, step->literal, NULL}, NULL, text, most, out, diag);
 }
 
-static gqac_status rewrite(const split_step *step, pieces *from, pieces *to, gqac_diag *diag) {
+static gqac_status rewrite(const split_step *step, pieces *from, pieces *to, growth *growth,
+                           gqac_diag *diag) {
+    size_t most = growth_most(growth, from->text.length);
     to->text.length = 0;
     for (size_t i = 0; i < from->n; i++) {
         piece p = from->items[i];
@@ -281,26 +283,26 @@ static gqac_status rewrite(const split_step *step, pieces *from, pieces *to, gqa
                 gqac_str_append(&to->text, " ");
             gqac_str_append_n(&to->text, text.bytes, text.length);
         } else {
-            GQAC_TRY(metaspace(step, text, p.first, &to->text, diag));
+            GQAC_TRY(metaspace(step, text, p.first, most, &to->text, diag));
         }
-        GQAC_TRY(text_check(&to->text, diag));
+        GQAC_TRY(text_check(&to->text, most, diag));
         GQAC_TRY(add_piece(to, begin, to->text.length, p.first, diag));
     }
-    return GQAC_OK;
+    return growth_take(growth, from->text.length, &to->text, diag);
 }
 
-gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, bool first,
-                         gqac_diag *diag) {
+gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, growth *growth,
+                         bool first, gqac_diag *diag) {
     s->a.n = s->a.text.length = 0;
     gqac_str_append_n(&s->a.text, text.bytes, text.length);
-    GQAC_TRY(text_check(&s->a.text, diag));
+    GQAC_TRY(text_check(&s->a.text, text.length, diag));
     if (text.length)
         GQAC_TRY(add_piece(&s->a, 0, text.length, first, diag));
     for (int i = 0; i < splitter->n; i++) {
         const split_step *step = &splitter->steps[i];
         s->b.n = 0;
         gqac_status status = step->kind >= SPLIT_PREFIX
-                                 ? rewrite(step, &s->a, &s->b, diag)
+                                 ? rewrite(step, &s->a, &s->b, growth, diag)
                                  : cut(step, &s->scratch[i], &s->a, &s->b, diag);
         if (status != GQAC_OK) {
             gqac_diag_where(diag, "pre_tokenizer, step %d", i + 1);

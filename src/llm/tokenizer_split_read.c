@@ -11,7 +11,6 @@ static const char byte_level_words[] =
 typedef struct split_reader {
     gqac_arena *arena;
     splitter *out;
-    uint64_t growth;
 } split_reader;
 
 static gqac_status add_step(split_reader *reader, split_kind kind, split_behaviour behaviour,
@@ -20,8 +19,7 @@ static gqac_status add_step(split_reader *reader, split_kind kind, split_behavio
         GQAC_FAIL(diag, GQAC_LIMIT, "there are more than %d pre-tokenizers", TOKENIZER_MAX_STEPS);
     *step = &reader->out->steps[reader->out->n++];
     **step = (split_step){.kind = kind, .behaviour = behaviour};
-    return kind < SPLIT_PREFIX ? GQAC_OK
-                               : grow_by(&reader->growth, kind == SPLIT_METASPACE ? 4 : 2, diag);
+    return GQAC_OK;
 }
 
 static gqac_status read_behaviour(const json_t *part, split_behaviour *out, gqac_diag *diag) {
@@ -139,7 +137,7 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
 }
 
 gqac_status splitter_read(const json_t *value, gqac_arena *arena, splitter *out, gqac_diag *diag) {
-    split_reader reader = {arena, out, 1};
+    split_reader reader = {arena, out};
     return json_each_part(value, "pre_tokenizer", "pretokenizers", read_step, &reader, diag);
 }
 

@@ -192,8 +192,10 @@ static unsigned combining(int32_t codepoint) {
     return (unsigned)utf8proc_get_property(codepoint)->combining_class & 0xff;
 }
 
-static bool decompose(const char *text, size_t length, utf8proc_option_t options, points *list) {
-    for (size_t i = 0; i < length;) {
+/* Stops when there are more than `most`. */
+static bool decompose(const char *text, size_t length, utf8proc_option_t options, size_t most,
+                      points *list) {
+    for (size_t i = 0; i < length && list->n <= most;) {
         int32_t c;
         i += unicode_read(text + i, length - i, &c);
         if (!reserve(list))
@@ -239,8 +241,8 @@ static bool sort_all(points *list) {
     return true;
 }
 
-gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, gqac_str *out,
-                              gqac_diag *diag) {
+gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, size_t most,
+                              gqac_str *out, gqac_diag *diag) {
     static const char purpose[] = "a normalised text";
     if (is_ascii(text, length)) { /* the same in every form */
         gqac_str_append_n(out, text, length);
@@ -250,9 +252,13 @@ gqac_status unicode_normalise(unicode_form form, const char *text, size_t length
     bool composed = form == UNICODE_NFC || form == UNICODE_NFKC;
     points list = {0};
     int options = UTF8PROC_DECOMPOSE | UTF8PROC_STABLE | (compatible ? UTF8PROC_COMPAT : 0);
-    if (!decompose(text, length, (utf8proc_option_t)options, &list) || !sort_all(&list)) {
+    if (!decompose(text, length, (utf8proc_option_t)options, most, &list) || !sort_all(&list)) {
         gqac_free(list.at);
         return gqac_diag_oom(diag, purpose);
+    }
+    if (list.n > most) {
+        gqac_free(list.at);
+        GQAC_FAIL(diag, GQAC_LIMIT, "the text becomes longer than %zu characters", most);
     }
     if (composed)
         list.n = (size_t)utf8proc_normalize_utf32(

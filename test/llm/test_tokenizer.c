@@ -41,17 +41,22 @@ static const char good[] =
     "\"_ab\": 7, \"abc\": 8, \"<0xC3>\": 9, \"<0xA4>\": 10, \"1\": 11, \"cc\": 30},\n"
     "\"merges\": [[\"a\", \"b\"], [\"ab\", \"c\"], \"_ ab\", [\"_\", \"a\"], [\"c\", \"c\"]]}}\n";
 
-/* The good text with one piece of it exchanged; freed by the caller. */
-static char *edited(const char *find, const char *put) {
-    const char *at = strstr(good, find);
+/* A text with one piece of it exchanged; freed by the caller. */
+static char *exchanged(const char *whole, const char *find, const char *put) {
+    const char *at = strstr(whole, find);
     CU_ASSERT_PTR_NOT_NULL_FATAL(at);
-    char *text = malloc(sizeof good + strlen(put));
+    char *text = malloc(strlen(whole) + strlen(put) + 1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
-    size_t head = (size_t)(at - good);
-    memcpy(text, good, head);
+    size_t head = (size_t)(at - whole);
+    memcpy(text, whole, head);
     strcpy(text + head, put);
     strcat(text, at + strlen(find));
     return text;
+}
+
+/* The good text with one piece of it exchanged. */
+static char *edited(const char *find, const char *put) {
+    return exchanged(good, find, put);
 }
 
 static char *file_text(const char *style, size_t *length) {
@@ -270,23 +275,6 @@ static void test_deep(void) {
     free(text);
 }
 
-/* Steps that would each make the text longer are refused as a whole. */
-static void test_growth(void) {
-    char *text = malloc(1 << 20);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
-    static const char twice[] =
-        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"},";
-    const char *const parts[] = {"\"normalizers\": [", "\"decoders\": ["};
-    for (int i = 0; i < 2; i++) {
-        strcpy(text, parts[i]);
-        *repeat(text + strlen(text), twice, 40) = '\0';
-        char *whole = edited(parts[i], text);
-        refuse(whole, strlen(whole), GQAC_LIMIT, "longer");
-        free(whole);
-    }
-    free(text);
-}
-
 /* ---- what is done ---------------------------------------------------------------- */
 
 static tokenizer *made(const char *text) {
@@ -419,6 +407,109 @@ static void test_slow_expressions(void) {
     free(text);
 }
 
+#define TEN     "0123456789"
+#define HUNDRED TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+#define REPLACE(kind, find, put)                                                                   \
+    "{\"type\": \"Replace\", \"pattern\": {\"" kind "\": \"" find "\"}, \"content\": \"" put "\"}" \
+    ","
+
+/* The good file with a step many times at the front of a list; no added token is normalised. */
+static char *with_steps(const char *list, const char *step, size_t count) {
+    char *steps = malloc(64 + count * strlen(step)), *plain, *json;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(steps);
+    strcpy(steps, list);
+    *repeat(steps + strlen(list), step, count) = '\0';
+    plain = edited("\"normalized\": true", "\"normalized\": false");
+    json = exchanged(plain, list, steps);
+    free(steps);
+    free(plain);
+    return json;
+}
+
+/* Steps that make a text longer and longer are stopped, also when each part of it stays short. */
+static void test_growth(void) {
+    static const struct {
+        const char *step;
+        size_t count;
+    } all[] = {
+        {REPLACE("String", "a", "aa"), 40},
+        {REPLACE("Regex", "a|$", "aa"), 40},
+        {"{\"type\": \"Prepend\", \"prepend\": \"" HUNDRED "\"},", 20},
+        {REPLACE("Regex", "a|$", HUNDRED) "{\"type\": \"Strip\"}," REPLACE("Regex", "[^a]+", "a"),
+         20},
+        {REPLACE("Regex", ".", "\\ufdfa") "{\"type\": \"NFKD\"},", 8},
+    };
+    enum { PARTS = 10000 };
+    char *text = malloc(5 * PARTS), *json;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    repeat(text, "aa<s>", PARTS);
+    gqac_diag diag = {0};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        json = with_steps("\"normalizers\": [", all[i].step, all[i].count);
+        tokenizer *t = made(json);
+        int64_t *ids;
+        size_t n;
+        CU_ASSERT_EQUAL(tokenizer_encode(t, text, 5 * PARTS, false, &ids, &n, &diag), GQAC_LIMIT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json, normalizer, step "));
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "longer than"));
+        tokenizer_free(t);
+        free(json);
+    }
+    free(text);
+    for (int regex = 0; regex < 2; regex++) {
+        json = with_steps("\"decoders\": [",
+                          regex ? REPLACE("Regex", "b", "bb") : REPLACE("String", "b", "bb"), 40);
+        tokenizer *t = made(json);
+        tokenizer_stream *stream;
+        const char *piece;
+        char *whole;
+        size_t length;
+        const int64_t ids[] = {2, 3};
+        CU_ASSERT_EQUAL(tokenizer_decode(t, ids, 2, false, &whole, &length, &diag), GQAC_LIMIT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "tokenizer.json, decoder, step "));
+        CU_ASSERT_EQUAL_FATAL(tokenizer_stream_create(t, &stream, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(tokenizer_stream_push(stream, 2, &piece, &length, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(tokenizer_stream_push(stream, 3, &piece, &length, &diag), GQAC_LIMIT);
+        tokenizer_stream_free(stream);
+        tokenizer_free(t);
+        free(json);
+    }
+    json = edited("\"normalizers\": [",
+                  "\"normalizers\": [" REPLACE("String", "a", HUNDRED HUNDRED)
+                      REPLACE("String", "0", HUNDRED) REPLACE("String", "1", HUNDRED HUNDRED)
+                          REPLACE("String", "2", HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED HUNDRED));
+    refuse(json, strlen(json), GQAC_LIMIT, "added_tokens, normalizer, step ");
+    free(json);
+}
+
+/* What real files do to texts that grow most stays far below the bounds. */
+static void test_real_growth(void) {
+    enum { N = 1 << 20 };
+    char *text = malloc(N), *json;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    gqac_diag diag = {0};
+    int64_t *ids;
+    size_t n, length;
+    memset(text, 1, N); /* two bytes each to ByteLevel */
+    json = file_text("gpt2", &length);
+    tokenizer *t = NULL;
+    CU_ASSERT_EQUAL_FATAL(create(json, length, &t, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(tokenizer_encode(t, text, N, false, &ids, &n, &diag), GQAC_OK);
+    CU_ASSERT(n > 0);
+    gqac_free(ids);
+    tokenizer_free(t);
+    free(json);
+    repeat(text, "\xef\xb7\xba", N / 3); /* eighteen characters to NFKD, three of them spaces */
+    json = edited("\"NFC\"", "\"NFKD\"");
+    t = made(json);
+    CU_ASSERT_EQUAL(tokenizer_encode(t, text, N / 3 * 3, false, &ids, &n, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(n, 2 * (1 + N / 3 * 3)); /* each word is "_" and an unknown one */
+    gqac_free(ids);
+    tokenizer_free(t);
+    free(json);
+    free(text);
+}
+
 /* Long words go through the heap: the same merges as in short ones. */
 static void test_long_word(void) {
     tokenizer *t = made(good);
@@ -507,11 +598,12 @@ static const unit_case cases[] = {
     {"damaged files are refused by name", test_damaged},
     {"beginnings of a file", test_truncated},
     {"deep and long files", test_deep},
-    {"steps that make texts longer and longer", test_growth},
     {"ids and texts worked out by hand", test_by_hand},
     {"spaces at the end of a decoded text", test_strip_end},
     {"what is no text and no id", test_bad_calls},
     {"expressions that read far ahead", test_slow_expressions},
+    {"steps that make texts longer and longer", test_growth},
+    {"texts that grow as in real files", test_real_growth},
     {"a long word", test_long_word},
     {"each allocation fails once", test_no_memory},
 };

@@ -71,7 +71,7 @@ static void test_read(void) {
 
 static void expect(unicode_form form, const char *text, const char *expected) {
     gqac_str out = {0};
-    CU_ASSERT_EQUAL(unicode_normalise(form, text, strlen(text), &out, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(unicode_normalise(form, text, strlen(text), SIZE_MAX, &out, NULL), GQAC_OK);
     CU_ASSERT(out.length == strlen(expected) && !memcmp(out.text, expected, out.length));
     gqac_str_free(&out);
 }
@@ -105,7 +105,7 @@ static void test_many_marks(void) {
     gqac_str out = {0};
     for (size_t i = 0; i < n; i++)
         memcpy(text + 2 * i, i % 2 ? "\xcc\xa3" : "\xcc\x81", 2);
-    CU_ASSERT_EQUAL(unicode_normalise(UNICODE_NFD, text, 2 * n, &out, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(unicode_normalise(UNICODE_NFD, text, 2 * n, SIZE_MAX, &out, NULL), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(out.length, 2 * n);
     bool good = true;
     for (size_t i = 0; i < n; i++)
@@ -122,7 +122,8 @@ static void test_memory(void) {
         gqac_diag diag = {0};
         gqac_str out = {0};
         gqac_alloc_fail_at(i, 0);
-        gqac_status status = unicode_normalise(UNICODE_NFKC, text, sizeof text - 1, &out, &diag);
+        gqac_status status =
+            unicode_normalise(UNICODE_NFKC, text, sizeof text - 1, SIZE_MAX, &out, &diag);
         CU_ASSERT(status == GQAC_OK || (status == GQAC_NO_MEMORY && *diag.what));
         failed += status != GQAC_OK;
         gqac_alloc_fail_at(0, 0);
@@ -137,10 +138,25 @@ static void test_memory(void) {
     gqac_str_free(&out);
 }
 
+static void test_bound(void) {
+    gqac_str out = {0};
+    gqac_diag diag = {0};
+    CU_ASSERT_EQUAL(unicode_normalise(UNICODE_NFKD, "\xef\xb7\xba", 3, 18, &out, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(out.length, 33);
+    CU_ASSERT_EQUAL(unicode_normalise(UNICODE_NFKD, "\xef\xb7\xba", 3, 17, &out, &diag),
+                    GQAC_LIMIT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "17"));
+    gqac_str_free(&out);
+}
+
 static const unit_case cases[] = {
-    {"categories by name", test_categories},  {"spaces and words", test_spaces},
-    {"reading characters", test_read},        {"normal forms and lower case", test_forms},
-    {"a long run of marks", test_many_marks}, {"allocations that fail", test_memory},
+    {"categories by name", test_categories},
+    {"spaces and words", test_spaces},
+    {"reading characters", test_read},
+    {"normal forms and lower case", test_forms},
+    {"a long run of marks", test_many_marks},
+    {"allocations that fail", test_memory},
+    {"a bound on what a text becomes", test_bound},
 };
 
 int main(int argc, char **argv) {

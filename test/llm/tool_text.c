@@ -108,8 +108,9 @@ static int run_normal(const char *form, const char *path) {
         return 5;
     for (int i = 0; i < 5; i++)
         if (!strcmp(form, forms[i]))
-            status = i == 4 ? unicode_lower(text, length, &out, NULL)
-                            : unicode_normalise((unicode_form)i, text, length, &out, NULL);
+            status = i == 4
+                         ? unicode_lower(text, length, &out, NULL)
+                         : unicode_normalise((unicode_form)i, text, length, SIZE_MAX, &out, NULL);
     if (status == GQAC_OK && out.length)
         fwrite(out.text, 1, out.length, stdout);
     gqac_str_free(&out);

@@ -1,6 +1,5 @@
 /* Text buffers, and numbers as text. Numbers never follow the locale of the program that uses the
- * library: they are written and read in the "C" locale, which newlocale gives without allocating.
- */
+ * library: they are written and read in the "C" locale. */
 #include "base/str.h"
 
 #include <errno.h>
@@ -72,16 +71,31 @@ void gqac_str_free(gqac_str *str) {
     *str = (gqac_str){0};
 }
 
-static locale_t c_locale(void) {
-    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+/* The C library has this locale as a constant, so there is nothing to run out of; should one make
+ * it and fail, the thread keeps its own. */
+locale_t gqac_c_locale_begin(void) {
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+void gqac_c_locale_end(locale_t before) {
+    locale_t c = uselocale(before);
+    if (c != before)
+        freelocale(c);
+}
+
+double gqac_strtod(const char *text, char **end) {
+    locale_t before = gqac_c_locale_begin();
+    const double value = strtod(text, end);
+    gqac_c_locale_end(before);
+    return value;
 }
 
 /* Digits ("d.ddde-05") of the shortest decimal that reads back; returns their count. */
-static int shortest(char *buffer, size_t size, float value, locale_t c) {
+static int shortest(char *buffer, size_t size, float value) {
     int digits = 1;
     for (; digits <= 9; digits++) {
         snprintf(buffer, size, "%.*e", digits - 1, (double)value);
-        if (strtof_l(buffer, NULL, c) == value)
+        if (strtof(buffer, NULL) == value)
             break;
     }
     return digits;
@@ -97,17 +111,15 @@ void gqac_format_float(char *buffer, float value) {
         strcpy(buffer, value < 0 ? "-inf" : "inf");
         return;
     }
-    locale_t c = c_locale();
-    locale_t old = uselocale(c);
-    int digits = shortest(buffer, size, value, c);
+    locale_t before = gqac_c_locale_begin();
+    int digits = shortest(buffer, size, value);
     int exponent = (int)strtol(strchr(buffer, 'e') + 1, NULL, 10);
     if (exponent >= -4 && exponent < 9) {
         /* plain decimals for common magnitudes, always with a point: "10000.0", "0.0001" */
         int decimals = digits - 1 - exponent;
         snprintf(buffer, size, "%.*f", decimals < 1 ? 1 : decimals, (double)value);
     }
-    uselocale(old);
-    freelocale(c);
+    gqac_c_locale_end(before);
 }
 
 bool gqac_parse_i64(const char *text, long long *out) {
@@ -130,10 +142,10 @@ bool gqac_parse_float(const char *text, float *out) {
         return false;
     if (!word && body[0] != '.' && (body[0] < '0' || body[0] > '9'))
         return false;
-    locale_t c = c_locale();
+    locale_t before = gqac_c_locale_begin();
     char *end;
-    float value = strtof_l(text, &end, c);
-    freelocale(c);
+    float value = strtof(text, &end);
+    gqac_c_locale_end(before);
     /* too small rounds to zero, like any other rounding; too large has no nearest float */
     if (*end != '\0' || end == text || (!word && isinf(value)))
         return false;

@@ -3,6 +3,7 @@
 #ifndef GQAC_BASE_STR_H
 #define GQAC_BASE_STR_H
 
+#include <locale.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -19,6 +20,11 @@ void gqac_str_append(gqac_str *str, const char *text);
 void gqac_str_append_n(gqac_str *str, const char *text, size_t length);
 void gqac_str_printf(gqac_str *str, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_str_free(gqac_str *str);
+/* Between the two, this thread reads and writes numbers and dates as in the "C" locale, whatever
+ * the program around the library uses; pairs may lie in each other. */
+locale_t gqac_c_locale_begin(void);
+void gqac_c_locale_end(locale_t before);
+double gqac_strtod(const char *text, char **end); /* as C's, in the "C" locale */
 /* Shortest decimal that reads back to the same float ("0.088388346", "1.0", "1e-05",
  * "-inf", "nan"); buffer of 32 bytes. */
 void gqac_format_float(char *buffer, float value);

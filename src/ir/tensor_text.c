@@ -5,7 +5,6 @@
  * neither 0 nor 1, a used padding nibble, a double that is no float) prints as hex. */
 #include "ir/text.h"
 
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,13 +207,9 @@ static gqac_status parse_integer(ir_lexer *lexer, gqac_dtype dtype, uint64_t *ra
     return GQAC_OK;
 }
 
-/* In the "C" locale, whatever the program around uses. */
 static bool read_double(const char *text, double *value) {
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c);
     char *end;
-    *value = strtod(text, &end);
-    uselocale(old);
-    freelocale(c);
+    *value = gqac_strtod(text, &end);
     return end != text && !*end && *value - *value == 0;
 }
 

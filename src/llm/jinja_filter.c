@@ -1,7 +1,6 @@
 /* Filters of templates that take one value: texts, numbers, JSON. Those of sequences are in
  * jinja_filter_list.c. */
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +248,7 @@ static bool read_float(jrun *r, jvalue v, double *out) {
         return false;
     if (strpbrk(body, "xX"))
         return false;
-    *out = strtod_l(text, &end, newlocale(LC_ALL_MASK, "C", (locale_t)0));
+    *out = gqac_strtod(text, &end);
     return *end == '\0';
 }
 
@@ -340,10 +339,10 @@ static double round_decimals(double f, int64_t digits) {
         double scale = pow(10, (double)(digits < -308 ? 308 : -digits));
         return digits < -308 ? copysign(0, f) : rint(f / scale) * scale;
     }
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), old = uselocale(c);
+    locale_t before = gqac_c_locale_begin();
     snprintf(text, sizeof text, "%.*f", (int)digits < 60 ? (int)digits : 60, f);
     double rounded = strtod(text, NULL);
-    uselocale(old);
+    gqac_c_locale_end(before);
     return rounded;
 }
 

@@ -1,6 +1,5 @@
 /* Python's two formatters: `format % values` and `format.format(...)`. A field is parsed to one
  * specification, and every number of it is bounded before anything is written. */
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -110,12 +109,12 @@ static void write_float(jrun *r, gqac_str *out, const spec *s, double f) {
     if (!s->type && s->precision < 0) {
         jinja_float_text(fabs(f), false, body);
     } else {
-        locale_t old = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+        locale_t before = gqac_c_locale_begin();
         if (!s->type)
             format[3] = 'g';
         snprintf(body, sizeof body, format, s->precision < 0 ? 6 : s->precision,
                  fabs(f) * (percent ? 100 : 1));
-        uselocale(old);
+        gqac_c_locale_end(before);
     }
     if (percent)
         strcat(body, "%");

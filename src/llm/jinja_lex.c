@@ -4,7 +4,6 @@
  * between a line's begin and a tag or comment go; '-' takes all whitespace on its side, '+' keeps
  * it. A '}' that closes a bracket of an expression never ends the tag. */
 #include <errno.h>
-#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -307,7 +306,7 @@ static void lex_number(lexer *x) {
     errno = 0;
     bool fits = plain_number(x, digits, end, text);
     if (fits && real)
-        token->f = strtod_l(text, NULL, newlocale(LC_ALL_MASK, "C", (locale_t)0));
+        token->f = gqac_strtod(text, NULL);
     else if (fits)
         token->i = strtoll(text, NULL, base);
     if (!fits || (!real && errno))

@@ -1,5 +1,4 @@
 /* Values as text: Python's str and repr, and json.dumps. */
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +36,9 @@ void jinja_float_text(double f, bool json, char text[40]) {
     } else if (isinf(f)) {
         strcpy(text, json ? (f < 0 ? "-Infinity" : "Infinity") : (f < 0 ? "-inf" : "inf"));
     } else {
-        locale_t old = uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+        locale_t before = gqac_c_locale_begin();
         finite_text(f, text);
-        uselocale(old);
+        gqac_c_locale_end(before);
     }
 }
 

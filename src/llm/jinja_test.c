@@ -1,5 +1,4 @@
 /* Tests of templates (`is defined`), and the functions they can call. */
-#include <locale.h>
 #include <string.h>
 #include <time.h>
 
@@ -238,8 +237,9 @@ ROW(call_strftime) {
     format[p[0].n] = '\0';
     if (!localtime_r(&seconds, &now))
         return jinja_fail(r, GQAC_INVALID_INPUT, "the time of today is not known");
-    size_t n =
-        strftime_l(text, sizeof text, format, &now, newlocale(LC_ALL_MASK, "C", (locale_t)0));
+    locale_t before = gqac_c_locale_begin();
+    size_t n = strftime(text, sizeof text, format, &now);
+    gqac_c_locale_end(before);
     return jinja_copy(r, text, n);
 }
 

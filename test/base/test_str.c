@@ -1,5 +1,6 @@
 /* Text buffers, numbers as text (in every locale), UTF-8. */
 #include <float.h>
+#include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
 #include <math.h>
@@ -150,6 +151,29 @@ static void locale_does_not_matter(void) {
     setlocale(LC_ALL, "C");
 }
 
+/* Pairs lie in each other, and the locale of the thread comes back. */
+static void locale_comes_back(void) {
+    locale_t own = newlocale(LC_ALL_MASK, "C.UTF-8", (locale_t)0); /* some systems have none */
+    const locale_t first = uselocale(own), mine = uselocale((locale_t)0);
+    const char *const codes = nl_langinfo(CODESET);
+    float value = 0;
+    for (int i = 0; i < 2; i++) {
+        locale_t outer = gqac_c_locale_begin();
+        CU_ASSERT(!own || strcmp(nl_langinfo(CODESET), codes) != 0);
+        locale_t inner = gqac_c_locale_begin();
+        CU_ASSERT(gqac_strtod("1.5", NULL) == 1.5);
+        check_format(0.5f, "0.5");
+        CU_ASSERT(gqac_parse_float("0.5", &value) && value == 0.5f);
+        gqac_c_locale_end(inner);
+        CU_ASSERT(!own || strcmp(nl_langinfo(CODESET), codes) != 0);
+        gqac_c_locale_end(outer);
+        CU_ASSERT(uselocale((locale_t)0) == mine && !strcmp(nl_langinfo(CODESET), codes));
+    }
+    uselocale(first);
+    if (own)
+        freelocale(own);
+}
+
 static void utf8_is_strict(void) {
     static const char *const good[] = {"",
                                        "abc",
@@ -184,6 +208,7 @@ static const unit_case cases[] = {
     {"integers are whole texts", integers_are_whole_texts},
     {"floats are whole texts", floats_are_whole_texts},
     {"the locale does not matter", locale_does_not_matter},
+    {"the thread's own locale comes back", locale_comes_back},
     {"UTF-8 is strict", utf8_is_strict},
 };
 

@@ -90,3 +90,8 @@ gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose) {
     gqac_diag_hint(diag, "free memory, or use a smaller model, context or batch");
     return GQAC_NO_MEMORY;
 }
+
+const char *gqac_errno_text(int error) {
+    const char *text = strerrordesc_np(error);
+    return text ? text : "an error without a name";
+}

@@ -15,6 +15,9 @@ void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
 /* The status of an allocation that failed; `what` names the purpose. */
 gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose);
 
+/* What an errno means, in English whatever the locale. Never NULL. */
+const char *gqac_errno_text(int error);
+
 /* Returns the failure of a call to the caller. */
 #define GQAC_TRY(call)                                                                             \
     do {                                                                                           \

@@ -25,7 +25,7 @@ gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag) {
         fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", path, strerrordesc_np(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", path, gqac_errno_text(errno));
     gqac_status status = gqac_map_fd(fd, path, map, diag);
     close(fd);
     return status;
@@ -34,7 +34,7 @@ gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag) {
 gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag) {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        GQAC_FAIL(diag, GQAC_IO, "cannot read '%s': %s", name, strerrordesc_np(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot read '%s': %s", name, gqac_errno_text(errno));
     if (!S_ISREG(st.st_mode)) {
         gqac_diag_set(diag, GQAC_IO, "'%s' is %s", name, kind(st.st_mode));
         gqac_diag_rule(diag, "only regular files are read");
@@ -49,7 +49,7 @@ gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag
     }
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
-        GQAC_FAIL(diag, GQAC_IO, "cannot map '%s': %s", name, strerrordesc_np(errno));
+        GQAC_FAIL(diag, GQAC_IO, "cannot map '%s': %s", name, gqac_errno_text(errno));
     *map = (gqac_map){data, size};
     return GQAC_OK;
 }

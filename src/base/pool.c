@@ -154,7 +154,7 @@ gqac_status gqac_pool_create(int threads, gqac_pool **pool, gqac_diag *diag) {
     int error = start_workers(p);
     if (error) {
         gqac_diag_set(diag, GQAC_NO_MEMORY, "cannot start thread %d of %d: %s", p->started + 2,
-                      threads, strerrordesc_np(error));
+                      threads, gqac_errno_text(error));
         gqac_diag_hint(diag, "use fewer threads");
         gqac_pool_free(p);
         return GQAC_NO_MEMORY;

@@ -31,7 +31,7 @@ struct gqac_writer {
 };
 
 static gqac_status fail(const gqac_writer *w, int error, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_IO, "cannot write '%s': %s", w->path, strerrordesc_np(error));
+    gqac_diag_set(diag, GQAC_IO, "cannot write '%s': %s", w->path, gqac_errno_text(error));
     if (error == ENOSPC || error == EDQUOT)
         gqac_diag_hint(diag, "free some space on that file system");
     return GQAC_IO;

@@ -17,7 +17,7 @@ static gqac_status open_folder(const char *path, folder *out, gqac_diag *diag) {
     out->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->fd >= 0)
         return GQAC_OK;
-    GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", path, strerrordesc_np(errno));
+    GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", path, gqac_errno_text(errno));
 }
 
 gqac_status folder_open(const char *model, folder *out, gqac_diag *diag) {
@@ -78,7 +78,7 @@ static gqac_status cannot_open(const folder *f, const char *name, int error, gqa
         gqac_diag_rule(diag, "the files of a model lie in its folder; links are not followed");
         gqac_diag_hint(diag, "copy the folder with its links resolved: cp -rL FOLDER COPY");
     } else {
-        gqac_diag_set(diag, GQAC_IO, "cannot open '%s': %s", name, strerrordesc_np(error));
+        gqac_diag_set(diag, GQAC_IO, "cannot open '%s': %s", name, gqac_errno_text(error));
     }
     gqac_diag_where(diag, "%s", f->name);
     return error == ELOOP ? GQAC_INVALID_MODEL : GQAC_IO;

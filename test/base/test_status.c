@@ -1,4 +1,5 @@
 /* Statuses and diagnostics: names, exit codes, places from the outside in, hostile texts. */
+#include <errno.h>
 #include <string.h>
 
 #include "base/diag.h"
@@ -110,6 +111,12 @@ static void hostile_bytes_become_marks(void) {
     CU_ASSERT_STRING_EQUAL(diag.what, "a?[31mb??\xc3\xa9?");
 }
 
+static void errors_have_texts(void) {
+    CU_ASSERT_STRING_EQUAL(gqac_errno_text(ENOENT), "No such file or directory");
+    CU_ASSERT(gqac_errno_text(-1) && *gqac_errno_text(-1)); /* no error at all */
+    CU_ASSERT(gqac_errno_text(1 << 20) && *gqac_errno_text(1 << 20));
+}
+
 static const unit_case cases[] = {
     {"statuses have names and exits", statuses_have_names_and_exits},
     {"places go outside in", places_go_outside_in},
@@ -117,6 +124,7 @@ static const unit_case cases[] = {
     {"long texts are cut", long_texts_are_cut},
     {"an exact fit is not cut", exact_fit_is_not_cut},
     {"hostile bytes become marks", hostile_bytes_become_marks},
+    {"errors have texts", errors_have_texts},
 };
 
 int main(int argc, char **argv) {

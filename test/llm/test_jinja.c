@@ -213,109 +213,127 @@ static void test_today(void) {
 static const struct {
     const char *head, *repeat, *tail;
     size_t times;
-    bool fine; /* may also succeed */
+    gqac_status status; /* how it ends */
 } hostile[] = {
-    {"{{ ", "(", "", 100000, false},
-    {"{{ ", "[", "", 100000, false},
-    {"{{ ", "{1:", "", 100000, false},
-    {"{{ ", "-", "1 }}", 100000, false},
-    {"{{ ", "not ", "1 }}", 100000, false},
-    {"{{ 1", "+1", " }}", 100000, false},
-    {"{{ 1", "~1", " }}", 100000, true},
-    {"{{ 1", " if 1 else 1", " }}", 50000, false},
-    {"{{ 1", " and 1", " }}", 100000, false},
-    {"{{ 1", " < 2", " }}", 100000, true},
-    {"{{ a", ".b", " }}", 100000, false},
-    {"{{ a", "[0]", " }}", 100000, false},
-    {"{{ a", "()", " }}", 100000, false},
-    {"{{ 'a'", "|upper", " }}", 100000, false},
-    {"{{ 1", " is odd", " }}", 100000, false},
-    {"", "{% if 1 %}", "", 90000, false},
-    {"", "{% for x in y %}", "", 60000, false},
-    {"{% if 0 %}", "{% elif 0 %}", "{% endif %}", 80000, true},
-    {"", "{{", "", 400000, false},
-    {"", "{#", "", 400000, false},
-    {"", "{% raw %}", "", 100000, false},
-    {"", "{", "", 1000000, true},
-    {"{{ '", "\\", "' }}", 100000, true},
-    {"{{ \"", "x", "", 1000000, false},
-    {"{{ ", "9", " }}", 100000, false},
-    {"{{ 1.", "9", " }}", 100000, false},
-    {"{{ [", "1,", "] }}", 300000, true},
-    {"{{ f(", "1,", ") }}", 300000, false},
-    {"{{ f(", "a=1,", ") }}", 200000, false},
-    {"{% set ", "(", "", 100000, false},
-    {"", "{% set a = 1 %}", "", 60000, true},
-    {"", "{% filter upper %}", "", 50000, false},
-    {"{% macro m(", "a,", ") %}{% endmacro %}{{ m() }}", 100000, false},
-    {"", "\n", "{% endif %}", 1000000, false},
-    {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "", "", 0, false},
-    {"{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}", "", "", 0, false},
-    {"{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}", "", "", 0, false},
-    {"{% for i in range(10**9) %}{% endfor %}", "", "", 0, false},
+    {"{{ ", "(", "", 100000, GQAC_LIMIT},
+    {"{{ ", "[", "", 100000, GQAC_LIMIT},
+    {"{{ ", "{1:", "", 100000, GQAC_LIMIT},
+    {"{{ ", "-", "1 }}", 100000, GQAC_LIMIT},
+    {"{{ ", "not ", "1 }}", 100000, GQAC_LIMIT},
+    {"{{ 1", "+1", " }}", 100000, GQAC_LIMIT},
+    {"{{ 1", "~1", " }}", 100000, GQAC_OK},
+    {"{{ 1", " if 1 else 1", " }}", 50000, GQAC_LIMIT},
+    {"{{ 1", " and 1", " }}", 100000, GQAC_LIMIT},
+    {"{{ 1", " < 2", " }}", 100000, GQAC_OK},
+    {"{{ a", ".b", " }}", 100000, GQAC_LIMIT},
+    {"{{ a", "[0]", " }}", 100000, GQAC_LIMIT},
+    {"{{ a", "()", " }}", 100000, GQAC_LIMIT},
+    {"{{ 'a'", "|upper", " }}", 100000, GQAC_LIMIT},
+    {"{{ 1", " is odd", " }}", 100000, GQAC_INVALID_MODEL},
+    {"", "{% if 1 %}", "", 90000, GQAC_LIMIT},
+    {"", "{% for x in y %}", "", 60000, GQAC_LIMIT},
+    {"{% if 0 %}", "{% elif 0 %}", "{% endif %}", 80000, GQAC_OK},
+    {"", "{{", "", 400000, GQAC_LIMIT},
+    {"", "{#", "", 400000, GQAC_INVALID_MODEL},
+    {"", "{% raw %}", "", 100000, GQAC_INVALID_MODEL},
+    {"", "{", "", 1000000, GQAC_LIMIT},
+    {"{{ '", "\\", "' }}", 100000, GQAC_OK},
+    {"{{ \"", "x", "", 1000000, GQAC_INVALID_MODEL},
+    {"{{ ", "9", " }}", 100000, GQAC_LIMIT},
+    {"{{ 1.", "9", " }}", 100000, GQAC_LIMIT},
+    {"{{ [", "1,", "] }}", 300000, GQAC_OK},
+    {"{{ f(", "1,", ") }}", 300000, GQAC_INVALID_INPUT},
+    {"{{ f(", "a=1,", ") }}", 200000, GQAC_INVALID_INPUT},
+    {"{% set ", "(", "", 100000, GQAC_LIMIT},
+    {"", "{% set a = 1 %}", "", 60000, GQAC_OK},
+    {"", "{% filter upper %}", "", 50000, GQAC_LIMIT},
+    {"{% macro m(", "a,", ") %}{% endmacro %}{{ m() }}", 100000, GQAC_INVALID_MODEL},
+    {"", "\n", "{% endif %}", 1000000, GQAC_INVALID_MODEL},
+    {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "", "", 0, GQAC_LIMIT},
+    {"{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}", "", "", 0, GQAC_LIMIT},
+    {"{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}", "", "", 0,
+     GQAC_INVALID_INPUT},
+    {"{% for i in range(10**9) %}{% endfor %}", "", "", 0, GQAC_LIMIT},
     {"{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}", "", "", 0,
-     false},
-    {"{% set x = 'a' * 10**9 %}", "", "", 0, false},
-    {"{{ 10**10**10 }}", "", "", 0, false},
-    {"{{ 2**63 }}", "", "", 0, false},
-    {"{{ 9223372036854775807 + 1 }}", "", "", 0, false},
-    {"{{ (-9223372036854775807 - 1) // -1 }}", "", "", 0, false},
-    {"{{ (-9223372036854775807 - 1) % -1 }}", "", "", 0, true},
-    {"{{ (-9223372036854775807 - 1) | abs }}", "", "", 0, false},
-    {"{{ [1] * 10**12 }}", "", "", 0, false},
-    {"{{ [[]] * 9223372036854775807 }}", "", "", 0, false},
+     GQAC_LIMIT},
+    {"{% set x = 'a' * 10**9 %}", "", "", 0, GQAC_LIMIT},
+    {"{{ 10**10**10 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ 2**63 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ 9223372036854775807 + 1 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ (-9223372036854775807 - 1) // -1 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ (-9223372036854775807 - 1) % -1 }}", "", "", 0, GQAC_OK},
+    {"{{ (-9223372036854775807 - 1) | abs }}", "", "", 0, GQAC_LIMIT},
+    {"{{ [1] * 10**12 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ [[]] * 9223372036854775807 }}", "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(x=[]) %}{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}{{ "
      "n.x }}",
-     "", "", 0, false},
+     "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor "
      "%}{{ n.x }}",
-     "", "", 0, false},
+     "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor "
      "%}{{ n.x == n.x }}",
-     "", "", 0, false},
+     "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
-     "", "", 0, false},
-    {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", "", "", 0, false},
+     "", "", 0, GQAC_LIMIT},
+    {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(s='a') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
-     "", "", 0, false},
+     "", "", 0, GQAC_LIMIT},
     {"{% set n = namespace(s='ab') %}{% for i in range(99999) %}{% set n.s = n.s ~ 'abcdefgh' %}{% "
      "endfor %}{{ n.s | length }}",
-     "", "", 0, true},
+     "", "", 0, GQAC_OK},
     {"{% set s = 'a' * 10**6 %}{% for i in range(99999) %}{{ (s ~ i) in s }}{% endfor %}", "", "",
-     0, false},
+     0, GQAC_LIMIT},
     {"{% set s = 'a' * 10**6 %}{% for i in range(99999) %}{{ s.rfind('ab') }}{% endfor %}", "", "",
-     0, false},
-    {"{% set s = 'a' * 10**3 * 10**4 %}{{ (s ~ s).rfind(s ~ 'b') }}", "", "", 0, false},
-    {"{{ 'a a'.split(' ', -9223372036854775807 - 1) }}", "", "", 0, true},
-    {"{{ 'aa'.replace('a', 'b', -9223372036854775807 - 1) }}", "", "", 0, true},
-    {"{{ (-9223372036854775807 - 1) | round(-18) }}", "", "", 0, true},
-    {"{% set s = 'a' * 10**6 %}{{ s.replace('a', s) | length }}", "", "", 0, false},
-    {"{% set s = 'a' * 10**6 %}{{ s | replace('', s) | length }}", "", "", 0, false},
+     0, GQAC_LIMIT},
+    {"{% set s = 'a' * 10**3 * 10**4 %}{{ (s ~ s).rfind(s ~ 'b') }}", "", "", 0, GQAC_LIMIT},
+    {"{{ 'a a'.split(' ', -9223372036854775807 - 1) }}", "", "", 0, GQAC_OK},
+    {"{{ 'aa'.replace('a', 'b', -9223372036854775807 - 1) }}", "", "", 0, GQAC_OK},
+    {"{{ (-9223372036854775807 - 1) | round(-18) }}", "", "", 0, GQAC_OK},
+    {"{% set s = 'a' * 10**6 %}{{ s.replace('a', s) | length }}", "", "", 0, GQAC_LIMIT},
+    {"{% set s = 'a' * 10**6 %}{{ s | replace('', s) | length }}", "", "", 0, GQAC_LIMIT},
     {"{% set s = 'a' * 10**6 %}{% for i in range(99999) %}{{ s.split('a') }}{% endfor %}", "", "",
-     0, false},
-    {"{% set s = 'ab' * 10**6 %}{{ s.strip(s) }}", "", "", 0, false},
-    {"{{ range(99999) | unique | list | length }}", "", "", 0, false},
-    {"{{ '%999999999d' % 1 }}", "", "", 0, false},
-    {"{{ '%.999999999f' % 1 }}", "", "", 0, false},
-    {"{{ '{:999999999}'.format(1) }}", "", "", 0, false},
-    {"{{ '%*d' % (999999999, 1) }}", "", "", 0, false},
-    {"{{ 'a' | center(10**9) }}", "", "", 0, false},
-    {"{{ 'a\\nb' | indent(10**9) }}", "", "", 0, false},
-    {"{{ [1] | batch(10**9, 0) | list }}", "", "", 0, false},
-    {"{{ [1] | slice(10**9) | list }}", "", "", 0, false},
-    {"{{ [[1]] | tojson(indent=10**9) }}", "", "", 0, true},
-    {"{{ 1.5 | round(10**9) }}{{ 1 | round(-10**9) }}{{ 1.5 | round(-10**9) }}", "", "", 0, true},
-    {"{{ 1e300 * 1e300 | int }}", "", "", 0, true},
-    {"{{ '1' * 400 | int }}", "", "", 0, true},
-    {"{{ ('1' * 400) | int }}", "", "", 0, true},
+     0, GQAC_LIMIT},
+    {"{% set s = 'ab' * 10**6 %}{{ s.strip(s) }}", "", "", 0, GQAC_LIMIT},
+    {"{{ range(99999) | unique | list | length }}", "", "", 0, GQAC_LIMIT},
+    {"{{ '%999999999d' % 1 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ '%.999999999f' % 1 }}", "", "", 0, GQAC_LIMIT},
+    {"{{ '{:999999999}'.format(1) }}", "", "", 0, GQAC_LIMIT},
+    {"{{ '%*d' % (999999999, 1) }}", "", "", 0, GQAC_INVALID_INPUT},
+    {"{{ 'a' | center(10**9) }}", "", "", 0, GQAC_LIMIT},
+    {"{{ 'a\\nb' | indent(10**9) }}", "", "", 0, GQAC_LIMIT},
+    {"{{ [1] | batch(10**9, 0) | list }}", "", "", 0, GQAC_LIMIT},
+    {"{{ [1] | slice(10**9) | list }}", "", "", 0, GQAC_INVALID_INPUT},
+    {"{{ [[1]] | tojson(indent=10**9) }}", "", "", 0, GQAC_OK},
+    {"{{ 1.5 | round(10**9) }}{{ 1 | round(-10**9) }}{{ 1.5 | round(-10**9) }}", "", "", 0,
+     GQAC_OK},
+    {"{{ 1e300 * 1e300 | int }}", "", "", 0, GQAC_LIMIT},
+    {"{{ '1' * 400 | int }}", "", "", 0, GQAC_OK},
+    {"{{ ('1' * 400) | int }}", "", "", 0, GQAC_OK},
     {"{{ 'x'[9223372036854775807] }}{{ 'x'[-9223372036854775807:9223372036854775807] }}", "", "", 0,
-     true},
-    {"{{ [1,2,3][::9223372036854775807] }}{{ [1][::-9223372036854775807] }}", "", "", 0, true},
-    {"{{ strftime_now('%c' * 100000) }}", "", "", 0, false},
-    {"{{ dict(a=1)[namespace()] }}", "", "", 0, true},
+     GQAC_OK},
+    {"{{ [1,2,3][::9223372036854775807] }}{{ [1][::-9223372036854775807] }}", "", "", 0, GQAC_OK},
+    {"{{ strftime_now('%c' * 100000) }}", "", "", 0, GQAC_INVALID_INPUT},
+    {"{{ dict(a=1)[namespace()] }}", "", "", 0, GQAC_OK},
 };
 
+/* Seconds that a template may take on this machine and in this build: many times what the plainest
+ * one takes that uses up all steps. */
+static double time_limit(void) {
+    gqac_str out = {0};
+    gqac_diag diag;
+    const double begin = seconds();
+    gqac_status status = render_text("{% for i in range(99999) %}{% for j in range(99999) %}"
+                                     "{% if j %}{% endif %}{% endfor %}{% endfor %}",
+                                     &out, &diag);
+    CU_ASSERT_EQUAL(status, GQAC_LIMIT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "steps"));
+    gqac_str_free(&out);
+    return 20 * (seconds() - begin);
+}
+
 static void test_hostile(void) {
+    const double limit = time_limit();
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         size_t n = strlen(hostile[i].repeat);
         gqac_str source = {0}, out = {0};
@@ -327,15 +345,13 @@ static void test_hostile(void) {
         gqac_str_append(&source, hostile[i].tail);
         gqac_status status = render_text(source.text, &out, &diag);
         double took = seconds() - begin;
-        bool good = status == GQAC_OK ? hostile[i].fine
-                                      : status == GQAC_INVALID_MODEL || status == GQAC_LIMIT ||
-                                            status == GQAC_INVALID_INPUT;
-        if (!good || took > 2)
-            printf("%.60s%.20s...: %s %s, %.1f s\n", hostile[i].head, hostile[i].repeat,
-                   gqac_status_name(status), diag.what, took);
+        const bool good = status == hostile[i].status;
+        if (!good || took > limit)
+            printf("%.60s%.20s...: %s %s, %.1f of %.1f s\n", hostile[i].head, hostile[i].repeat,
+                   gqac_status_name(status), diag.what, took, limit);
         CU_ASSERT(good);
         CU_ASSERT((status == GQAC_OK) == (*diag.what == '\0'));
-        CU_ASSERT(took < 2);
+        CU_ASSERT(took < limit);
         gqac_str_free(&source);
         gqac_str_free(&out);
     }

@@ -391,6 +391,14 @@ static int alias_reasoning(json_t *message) {
     return json_object_set(message, names[0], given);
 }
 
+/* Copies: threads that share the text would else count references to the same values. */
+static int add_special(const gqac_text *text, json_t *root) {
+    json_t *own = json_deep_copy(text->special);
+    const int failed = !own || json_object_update_missing(root, own) != 0;
+    json_decref(own);
+    return failed;
+}
+
 /* What transformers gives every template: variables that the caller left out are none or false, not
  * undefined, and special tokens are given besides. */
 static int complete_variables(const gqac_text *text, json_t *root) {
@@ -401,7 +409,7 @@ static int complete_variables(const gqac_text *text, json_t *root) {
     json_decref(defaults);
     json_array_foreach(json_object_get(root, "messages"), i, message) failed |=
         json_is_object(message) && alias_reasoning(message) != 0;
-    return failed || json_object_update_missing(root, text->special) != 0;
+    return failed || add_special(text, root);
 }
 
 static gqac_status read_variables(const gqac_text *text, const char *variables, json_t **root,

@@ -136,21 +136,11 @@ static gqac_status read_settings(const json_t *model, gqac_arena *arena, bpe *b,
     return b->has_unk ? span_keep(arena, &b->unk_text, diag) : GQAC_OK;
 }
 
-static size_t write_char(int32_t c, char out[4]) {
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    out[0] = (char)(0xc0 | c >> 6); /* BPE_LOW ends in the two-byte range */
-    out[1] = (char)(0x80 | (c & 63));
-    return 2;
-}
-
 static void make_tables(bpe *b) {
     static const char digits[] = "0123456789ABCDEF";
     for (int32_t c = 0; c < BPE_LOW; c++) {
         char text[4];
-        b->low[c] = (int32_t)words_find(&b->words, text, write_char(c, text));
+        b->low[c] = (int32_t)words_find(&b->words, text, unicode_write(c, text));
     }
     for (unsigned i = 0; i < 256; i++) {
         char text[6] = {'<', '0', 'x', digits[i >> 4], digits[i & 15], '>'};

@@ -67,9 +67,7 @@ static size_t skip_space(const lexer *x, size_t at) {
 static size_t strip_end(const lexer *x, size_t begin, size_t end, char sign, bool tag) {
     if (sign == '-') {
         while (end > begin) {
-            size_t at = end - 1, bytes;
-            while (at > begin && ((unsigned char)x->s[at] & 0xc0) == 0x80)
-                at--;
+            size_t at = unicode_before(x->s, begin, end), bytes;
             if (!jinja_is_space(jinja_char(x->s + at, end - at, &bytes)))
                 break;
             end = at;
@@ -153,19 +151,12 @@ static void lex_comment(lexer *x, size_t begin) {
 
 /* ---- string literals ----------------------------------------------------- */
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 32;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The code of an escape with digits at *at; -1 when it is wrong. */
 static int32_t escape_code(const char *s, size_t n, size_t *at, int digits, int base) {
     int32_t code = 0;
     int i = 0;
     for (; i < digits && *at < n; i++, (*at)++) {
-        int digit = hex_digit(s[*at]);
+        int digit = unicode_hex_digit(s[*at]);
         if (digit < 0 || digit >= base)
             break;
         code = code * base + digit;
@@ -173,14 +164,6 @@ static int32_t escape_code(const char *s, size_t n, size_t *at, int digits, int 
             return -1;
     }
     return (base == 16 && i < digits) || i == 0 || (code >= 0xd800 && code < 0xe000) ? -1 : code;
-}
-
-static size_t put_char(char *out, int32_t c) {
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)(n == 1 ? c : c | (int32_t)(0xf00 >> n & 0xff));
-    return n;
 }
 
 void jinja_unescape(jparser *p, jtoken *token) {
@@ -206,7 +189,7 @@ void jinja_unescape(jparser *p, jtoken *token) {
                 jinja_refuse(p, GQAC_INVALID_MODEL, token->line, "a wrong escape in a string");
                 return;
             }
-            n += put_char(out + n, code);
+            n += unicode_write(code, out + n);
         } else if (c == 'N') {
             jinja_refuse(p, GQAC_UNSUPPORTED, token->line, "the template uses an escape \\N");
             return;

@@ -252,9 +252,7 @@ static jvalue rsplit_spaces(jrun *r, jvalue v, int64_t most) {
         if (most-- == 0)
             begin = 0;
         while (begin > 0 && jinja_charge(r, 1)) {
-            size_t at = begin - 1, bytes;
-            while (at > 0 && ((unsigned char)v.s[at] & 0xc0) == 0x80)
-                at--;
+            size_t at = unicode_before(v.s, 0, begin), bytes;
             if (jinja_is_space(jinja_char(v.s + at, v.n - at, &bytes)))
                 break;
             begin = at;

@@ -15,9 +15,8 @@ int32_t jinja_char(const char *s, size_t n, size_t *bytes) {
         *bytes = 1;
         return (unsigned char)*s;
     }
-    int32_t c = (unsigned char)*s & (0x7f >> *bytes);
-    for (size_t i = 1; i < *bytes; i++)
-        c = (c << 6) | ((unsigned char)s[i] & 0x3f);
+    int32_t c;
+    unicode_read(s, *bytes, &c);
     return c;
 }
 
@@ -46,9 +45,8 @@ void jinja_out(jrun *r, gqac_str *out, const char *s, size_t n) {
 }
 
 void jinja_out_char(jrun *r, gqac_str *out, int32_t c) {
-    utf8proc_uint8_t bytes[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(c, bytes);
-    jinja_out(r, out, (const char *)bytes, (size_t)n);
+    char bytes[4];
+    jinja_out(r, out, bytes, unicode_write(c, bytes));
 }
 
 jvalue jinja_taken(jrun *r, gqac_str *out) {
@@ -311,9 +309,7 @@ jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right) {
         begin += bytes;
     }
     while (right && end > begin) {
-        size_t at = end - 1;
-        while (at > begin && ((unsigned char)text.s[at] & 0xc0) == 0x80)
-            at--;
+        size_t at = unicode_before(text.s, begin, end);
         if (!jinja_charge(r, cost) || !strips(text.s + at, end - at, chars))
             break;
         end = at;

@@ -41,6 +41,11 @@ uint64_t pattern_scratch_steps(const pattern_scratch *scratch);
 
 /* Reads one character of valid UTF-8; returns its bytes. */
 size_t unicode_read(const char *text, size_t length, int32_t *codepoint);
+/* Writes one character; returns its bytes, 0 for what is no code point. */
+size_t unicode_write(int32_t codepoint, char out[4]);
+/* Where the last character of [begin, end) begins; begin < end. */
+size_t unicode_before(const char *text, size_t begin, size_t end);
+int unicode_hex_digit(char c); /* -1: none */
 /* General category as in \p{..}: "L", "Lu", "N", "Nd", "M", "P", "S", "Z", "C", ...; false when the
  * name is not one. */
 bool unicode_category(const char *name, size_t length, uint32_t *mask);

@@ -161,10 +161,7 @@ static gqac_status compile(const char *source, size_t length, charsets *sets, pa
 }
 
 static void show(pattern *p, const char *source, size_t length) {
-    size_t n = length;
-    if (length > PATTERN_SHOWN)
-        for (n = PATTERN_SHOWN; n && ((unsigned char)source[n] & 0xc0) == 0x80;)
-            n--;
+    size_t n = length > PATTERN_SHOWN ? unicode_before(source, 0, PATTERN_SHOWN + 1) : length;
     memcpy(p->shown, source, n);
     strcpy(p->shown + n, n < length ? "..." : "");
 }

@@ -19,18 +19,11 @@ gqac_status pattern_fold(parser *p, charset *set, size_t offset, bool negated) {
 
 /* ---- escapes ------------------------------------------------------------- */
 
-static int hex_digit(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Between `min` and `max` digits. */
 static bool read_hex(parser *p, int min, int max, int32_t *c) {
     int n = 0;
     *c = 0;
-    for (int digit; n < max && p->at < p->n && (digit = hex_digit(p->s[p->at])) >= 0; n++) {
+    for (int digit; n < max && p->at < p->n && (digit = unicode_hex_digit(p->s[p->at])) >= 0; n++) {
         *c = *c * 16 + digit;
         p->at++;
     }

@@ -176,13 +176,10 @@ static int read_symbol(const pattern *p, const pattern_scratch *s, const char *t
 
 /* The symbol of the character before `at`. */
 static int symbol_before(const pattern *p, const pattern_scratch *s, const char *text, size_t at) {
-    size_t begin = at, next;
+    size_t next;
     if (!p->looks_behind || at == 0)
         return s->end;
-    do
-        begin--;
-    while (begin > 0 && (text[begin] & 0xc0) == 0x80);
-    return read_symbol(p, s, text, at, begin, &next);
+    return read_symbol(p, s, text, at, unicode_before(text, 0, at), &next);
 }
 
 /* ---- states -------------------------------------------------------------- */

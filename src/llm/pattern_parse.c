@@ -15,8 +15,8 @@ enum { MAX_STACKED = 8, MAX_COUNT = 1000 };
 
 gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, const char *what) {
     size_t shown = p->n - offset < 16 ? p->n - offset : 16;
-    while (shown && shown + offset < p->n && (p->s[offset + shown] & 0xc0) == 0x80)
-        shown--;
+    if (shown + offset < p->n)
+        shown = unicode_before(p->s, offset, offset + shown + 1) - offset;
     for (size_t i = 0; i < shown; i++) /* nothing that moves the cursor of a terminal */
         if ((unsigned char)p->s[offset + i] < 0x20)
             shown = i;

@@ -131,18 +131,10 @@ gqac_status added_read(const json_t *list, tokenizer *t, gqac_diag *diag) {
 
 /* ---- cutting ------------------------------------------------------------------------ */
 
-/* Begin of the last character before `at`. */
-static size_t before(const char *text, size_t at) {
-    do
-        at--;
-    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80);
-    return at;
-}
-
 static bool word_around(span text, size_t begin, size_t end) {
     int32_t c;
     if (begin > 0) {
-        size_t at = before(text.bytes, begin);
+        size_t at = unicode_before(text.bytes, 0, begin);
         unicode_read(text.bytes + at, begin - at, &c);
         if (in_word(c))
             return true;
@@ -157,7 +149,7 @@ static bool word_around(span text, size_t begin, size_t end) {
 static size_t strip_left(span text, size_t begin, size_t least) {
     while (begin > least) {
         int32_t c;
-        size_t at = before(text.bytes, begin);
+        size_t at = unicode_before(text.bytes, 0, begin);
         unicode_read(text.bytes + at, begin - at, &c);
         if (!unicode_is_space(c))
             break;

@@ -108,19 +108,13 @@ static gqac_status end_byte_level(tokenizer_stream *s, int k) {
     return pass_bytes(s, k, false);
 }
 
-static int hex(char c) {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
 /* The byte of "<0x..>"; -1 when it is another token. */
 static int byte_token(const gqac_str *token) {
     const char *t = token->text;
     if (token->length != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>')
         return -1;
-    int high = t[3] == '+' ? 0 : hex(t[3]), low = hex(t[4]); /* the reference reads "+F" too */
+    int high = t[3] == '+' ? 0 : unicode_hex_digit(t[3]); /* the reference reads "+F" too */
+    int low = unicode_hex_digit(t[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
 

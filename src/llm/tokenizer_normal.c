@@ -185,9 +185,7 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
         begin += bytes;
     }
     while (step->right && end > begin) {
-        size_t at = end - 1;
-        while (at > begin && ((unsigned char)text.bytes[at] & 0xc0) == 0x80)
-            at--;
+        size_t at = unicode_before(text.bytes, begin, end);
         unicode_read(text.bytes + at, end - at, &c);
         if (!unicode_is_space(c))
             break;

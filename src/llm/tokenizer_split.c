@@ -241,14 +241,8 @@ static void write_bytes(span text, gqac_str *out) {
     char buffer[512];
     size_t n = 0;
     for (size_t i = 0; i < text.length; i++) {
-        int32_t c = byte_level_char((unsigned char)text.bytes[i]);
-        if (c < 0x80) {
-            buffer[n++] = (char)c;
-        } else {
-            buffer[n++] = (char)(0xc0 | c >> 6);
-            buffer[n++] = (char)(0x80 | (c & 63));
-        }
-        if (n > sizeof buffer - 2) {
+        n += unicode_write(byte_level_char((unsigned char)text.bytes[i]), buffer + n);
+        if (n > sizeof buffer - 4) {
             gqac_str_append_n(out, buffer, n);
             n = 0;
         }

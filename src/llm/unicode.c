@@ -139,10 +139,33 @@ size_t unicode_read(const char *text, size_t length, int32_t *codepoint) {
     return n;
 }
 
+size_t unicode_write(int32_t c, char out[4]) {
+    if (c < 0 || c > 0x10ffff)
+        return 0;
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)(n == 1 ? c : c | (int32_t)(0xf00 >> n & 0xff));
+    return n;
+}
+
+size_t unicode_before(const char *text, size_t begin, size_t end) {
+    do
+        end--;
+    while (end > begin && ((unsigned char)text[end] & 0xc0) == 0x80);
+    return end;
+}
+
+int unicode_hex_digit(char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
 static void append(gqac_str *out, int32_t codepoint) {
-    utf8proc_uint8_t bytes[4];
-    utf8proc_ssize_t n = utf8proc_encode_char(codepoint, bytes);
-    gqac_str_append_n(out, (const char *)bytes, (size_t)n);
+    char bytes[4];
+    gqac_str_append_n(out, bytes, unicode_write(codepoint, bytes));
 }
 
 static bool is_ascii(const char *text, size_t length) {

@@ -138,6 +138,30 @@ static void test_memory(void) {
     gqac_str_free(&out);
 }
 
+/* Written, read and found from behind: every code point. */
+static void test_write(void) {
+    char text[8] = "\xc3\xa4";
+    int wrong = 0;
+    for (int32_t c = 0; c < 0x110000; c++) {
+        int32_t again = -1;
+        if (c >= 0xd800 && c < 0xe000)
+            continue;
+        size_t n = unicode_write(c, text + 2);
+        wrong += gqac_utf8_char(text + 2, n) != n || unicode_read(text + 2, n, &again) != n ||
+                 again != c || unicode_before(text, 0, 2 + n) != 2;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    CU_ASSERT_EQUAL(unicode_write(0x110000, text), 0);
+    CU_ASSERT_EQUAL(unicode_write(-1, text), 0);
+    CU_ASSERT_EQUAL(unicode_before("\x80\x80\x80", 1, 3), 1);
+    CU_ASSERT_EQUAL(unicode_before("\x80\x80\x80", 0, 1), 0);
+    const char digits[] = "0123456789abcdefABCDEF";
+    for (int i = 0; i < 22; i++)
+        CU_ASSERT_EQUAL(unicode_hex_digit(digits[i]), i < 16 ? i : i - 6);
+    for (const char *c = "/:@G`g \xc1"; *c; c++)
+        CU_ASSERT_EQUAL(unicode_hex_digit(*c), -1);
+}
+
 static void test_bound(void) {
     gqac_str out = {0};
     gqac_diag diag = {0};
@@ -157,6 +181,7 @@ static const unit_case cases[] = {
     {"a long run of marks", test_many_marks},
     {"allocations that fail", test_memory},
     {"a bound on what a text becomes", test_bound},
+    {"characters written and read back", test_write},
 };
 
 int main(int argc, char **argv) {

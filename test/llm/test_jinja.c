@@ -329,7 +329,7 @@ static double time_limit(void) {
     CU_ASSERT_EQUAL(status, GQAC_LIMIT);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "steps"));
     gqac_str_free(&out);
-    return 20 * (seconds() - begin);
+    return 30 * (seconds() - begin);
 }
 
 static void test_hostile(void) {

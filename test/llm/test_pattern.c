@@ -33,8 +33,10 @@ static pattern *create(const char *source) {
 static bool find(const pattern *p, pattern_scratch *s, const char *text, size_t length, size_t from,
                  size_t *begin, size_t *end) {
     pattern_match match;
-    if (pattern_find(p, s, text, length, from, &match, NULL) != GQAC_OK)
+    if (pattern_find(p, s, text, length, from, &match, NULL) != GQAC_OK) {
         CU_FAIL("work is refused");
+        return false;
+    }
     *begin = match.begin;
     *end = match.end;
     return match.found;

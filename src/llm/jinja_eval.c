@@ -262,6 +262,8 @@ jvalue jinja_call_row(jrun *r, const jbuiltin *row, jvalue self, const jargs *ar
     const char *params = row->params + (row->params[0] == '/');
     for (size_t i = 0; i < JINJA_PARAMS; i++)
         p[i] = jinja_missing;
+    if (!row->run)
+        return jinja_fail(r, GQAC_UNSUPPORTED, "gqac does not have the method '%s'", row->name);
     if (params[0] == '*')
         return row->run(r, self, p, args);
     for (const char *at = params; *at; n++) {

@@ -127,7 +127,7 @@ typedef struct jargs {
 
 /* A filter, test, method or function of ours. `params` are names in order, "sep? maxsplit?": '?' is
  * optional (J_MISSING when absent); a leading '/' forbids to give them by name; "*" takes all
- * arguments as they come, from `args`. */
+ * arguments as they come, from `args`. Without `run`, it is one of Python's that is not built. */
 struct jbuiltin {
     const char *name, *params;
     jvalue (*run)(jrun *r, jvalue self, const jvalue *p, const jargs *args);

@@ -404,19 +404,14 @@ METHOD(str_zfill) {
     return jinja_ok(r) ? jinja_concat(r, text, jinja_view(v.s + sign, v.n - sign)) : text;
 }
 
-METHOD(unsupported) {
-    UNUSED;
-    return jinja_fail(r, GQAC_UNSUPPORTED, "the template calls a method that gqac does not have");
-}
-
 static const jbuiltin str_methods[] = {
     {"capitalize", "", str_capitalize},
-    {"casefold", "*", unsupported},
+    {"casefold", "*", NULL},
     {"center", "/width fill?", str_center},
     {"count", "/sub start? end?", str_count},
-    {"encode", "*", unsupported},
+    {"encode", "*", NULL},
     {"endswith", "/suffix start? end?", str_endswith},
-    {"expandtabs", "*", unsupported},
+    {"expandtabs", "*", NULL},
     {"find", "/sub start? end?", str_find},
     {"format", "*", str_format},
     {"index", "/sub start? end?", str_index},
@@ -425,7 +420,7 @@ static const jbuiltin str_methods[] = {
     {"isascii", "", str_isascii},
     {"isdecimal", "", str_isdecimal},
     {"isdigit", "", str_isdigit},
-    {"isidentifier", "*", unsupported},
+    {"isidentifier", "*", NULL},
     {"islower", "", str_islower},
     {"isnumeric", "", str_isnumeric},
     {"isprintable", "", str_isprintable},
@@ -436,7 +431,7 @@ static const jbuiltin str_methods[] = {
     {"ljust", "/width fill?", str_ljust},
     {"lower", "", str_lower},
     {"lstrip", "/chars?", str_lstrip},
-    {"maketrans", "*", unsupported},
+    {"maketrans", "*", NULL},
     {"partition", "/sep", str_partition},
     {"removeprefix", "/prefix", str_removeprefix},
     {"removesuffix", "/suffix", str_removesuffix},
@@ -453,7 +448,7 @@ static const jbuiltin str_methods[] = {
     {"strip", "/chars?", str_strip},
     {"swapcase", "", str_swapcase},
     {"title", "", str_title},
-    {"translate", "*", unsupported},
+    {"translate", "*", NULL},
     {"upper", "", str_upper},
     {"zfill", "/width", str_zfill},
 };

@@ -305,6 +305,14 @@ gqac_status op_cum_eval(op_call *call, bool product);
 bool op_cum_mixes(const ir_node *node);
 extern const ir_attr_spec op_cum_attrs[]; /* exclusive, reverse */
 
+/* Softmax and LogSoftmax: a row of n elements becomes its result where it lies. */
+typedef void op_softmax_row(float *row, int64_t n);
+gqac_status op_softmax_infer(ir_node *node, gqac_diag *diag);
+gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute);
+bool op_softmax_mixes(const ir_node *node);
+/* The axis split the tensor into a matrix once: the same for the last axis only. */
+gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
+
 /* ---- scatter: data, indices, updates, and an attribute `reduction` --------- */
 
 gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);

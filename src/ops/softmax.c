@@ -8,13 +8,6 @@
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
 
-typedef struct softmax_arg {
-    const gqac_tensor *x;
-    gqac_tensor *y;
-    int64_t n, inner;
-    op_scratch scratch;
-} softmax_arg;
-
 OP_BODY void exponents_body(float *row, int64_t n, float most) {
     int64_t i = 0;
     for (; i + GQAC_LANES <= n; i += GQAC_LANES)
@@ -25,67 +18,15 @@ OP_BODY void exponents_body(float *row, int64_t n, float most) {
 }
 OP_KERNEL(exponents, (float *row, int64_t n, float most), (row, n, most))
 
-static void run_rows(void *arg, size_t begin, size_t end, int worker) {
-    const softmax_arg *s = arg;
-    float *row = (float *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
-    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        int64_t first = item / s->inner * s->n * s->inner + item % s->inner;
-        op_gather_f32(s->x, first, s->n, s->inner, row);
-        float most = gqn_lane_max(row, (size_t)s->n);
-        exponents(row, s->n, most);
-        float sum = gqn_lane_sum(row, (size_t)s->n);
-        for (int64_t i = 0; i < s->n; i++)
-            row[i] = gqn_div(row[i], sum);
-        op_scatter_f32(s->y, first, s->n, s->inner, row);
-    }
-}
-
-static int64_t axis_of(const ir_node *node) {
-    return ir_attr_is_set(node, "axis") ? ir_attr_int(node, "axis") : -1;
-}
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    ir_type type = op_in_type(node, 0);
-    int axis;
-    GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
-    if (type.rank > 0)
-        GQAC_TRY(op_axis(node, axis_of(node), type.rank, &axis, diag));
-    return op_set_type_like(node, 0, type, diag);
+static void compute(float *row, int64_t n) {
+    exponents(row, n, gqn_lane_max(row, (size_t)n));
+    float sum = gqn_lane_sum(row, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        row[i] = gqn_div(row[i], sum);
 }
 
 static gqac_status eval(op_call *call) {
-    int axis;
-    GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
-    const gqac_tensor *x = call->in[0];
-    GQAC_TRY(op_axis(call->node, axis_of(call->node), x->rank, &axis, call->diag));
-    GQAC_TRY(op_output_like(call, 0, x->dtype, x));
-    if (gqac_tensor_count(x) == 0)
-        return GQAC_OK;
-    softmax_arg s = {.x = x, .y = &call->out[0], .n = x->dims[axis]};
-    s.inner = op_product(x->dims, axis + 1, x->rank);
-    GQAC_TRY(op_scratch_open(call, (size_t)s.n, sizeof(float), &s.scratch));
-    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + 5 * s.n, run_rows, &s);
-    op_scratch_close(&s.scratch);
-    return GQAC_OK;
-}
-
-static bool mixes(const ir_node *node) {
-    return op_axis_is_row(ir_node_input(node, 0), (int)axis_of(node));
-}
-
-static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
-    (void)raw;
-    if (opset >= 13)
-        return GQAC_OK;
-    if (!ir_attr_is_set(node, "axis"))
-        ir_attr_set_int(node, "axis", 1);
-    int64_t axis = axis_of(node);
-    int rank = op_in_type(node, 0).rank;
-    if (axis != -1 && (rank < 1 || axis != rank - 1))
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED,
-                "opset %d Softmax over axis %lld, which is not known to be the last", opset,
-                (long long)axis);
-    return GQAC_OK;
+    return op_softmax_eval(call, compute);
 }
 
 static const ir_attr_spec attrs[] = {
@@ -102,8 +43,8 @@ const gqac_op gqac_op_softmax = {
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "y = exp(x - max) / sum exp(x - max) along an axis"},
-    .infer = infer,
+    .infer = op_softmax_infer,
     .eval = eval,
-    .upgrade = upgrade,
-    .mixes = mixes,
+    .upgrade = op_softmax_upgrade,
+    .mixes = op_softmax_mixes,
 };

@@ -18,7 +18,7 @@ import tempfile
 import unicodedata
 from pathlib import Path
 
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = sorted((ROOT / "test" / "tokenizers").glob("*/tokenizer.json"))
@@ -90,9 +90,24 @@ def make_string(rng, added, near):
     return "".join(rng.choice(every) for _ in range(n))
 
 
+def knows(char):
+    """Does the reference, whose tables are older here and newer there, place this mark or split
+    off this punctuation as Unicode 14 has it?"""
+    if unicodedata.combining(char):
+        text = f"a{char}\u0334"
+        return normalizers.NFD().normalize_str(text) == unicodedata.normalize("NFD", text)
+    if unicodedata.category(char)[0] == "P":
+        return len(pre_tokenizers.Punctuation().pre_tokenize_str(f"a{char}b")) == 3
+    return True
+
+
+UNKNOWN = {c for c in map(chr, range(0x80, 0x110000)) if not knows(c)}
+
+
 def unassigned(text):
-    """Characters whose category the two libraries' Unicode versions may not agree on."""
-    return any(unicodedata.category(c) == "Cn" and ord(c) not in (0xffff, 0x10ffff) for c in text)
+    """Has it characters that the two libraries' Unicode versions may not agree on?"""
+    return any(c in UNKNOWN or unicodedata.category(c) == "Cn" and ord(c) not in (0xffff, 0x10ffff)
+               for c in text)
 
 
 def make_ids(rng, known, low):

@@ -10,7 +10,7 @@
 
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
-    const char *value; /* placeholder in the help, or NULL for a switch. "[a|b]": the value may be
+    const char *value; /* what the help calls the value; NULL: a switch. "[a|b]": the value may be
                           left out, and is one of these words */
     const char *help;
 } cli_flag;
@@ -47,6 +47,8 @@ const char *cli_value(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
 /* Value i of a flag that may be repeated; NULL behind the last. */
 const char *cli_repeat(const cli *c, const char *flag, int i);
+/* Is the word one of a list whose words stand between any of these characters? */
+bool cli_lists(const char *list, const char *separators, const char *word);
 bool cli_json(const cli *c);
 bool cli_quiet(const cli *c);
 /* A whole number of a flag in [least, most]; `fallback` when absent. USAGE otherwise. */

@@ -82,11 +82,10 @@ static const cli_flag *find_flag(const cli *c, const char *name, size_t length) 
     return f ? f : find_in(cli_common_flags, name, length);
 }
 
-/* Is the word one of "[word|word]"? */
-static bool is_choice(const char *choices, const char *word) {
+bool cli_lists(const char *list, const char *separators, const char *word) {
     const size_t n = strlen(word);
-    for (const char *at = choices; *at && *at != ']'; at += strcspn(at, "|]"))
-        if (strcspn(++at, "|]") == n && n && !strncmp(at, word, n))
+    for (const char *at = list; *(at += strspn(at, separators)); at += strcspn(at, separators))
+        if (strcspn(at, separators) == n && !strncmp(at, word, n))
             return true;
     return false;
 }
@@ -99,7 +98,7 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
     if (!equals && (!next || *next == '-'))
         return GQAC_OK;
     const char *word = equals ? equals + 1 : next;
-    if (is_choice(f->value, word)) {
+    if (cli_lists(f->value, "[|]", word)) {
         *used = equals ? 1 : 2;
         *value = word;
         return GQAC_OK;
@@ -138,14 +137,6 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
     return GQAC_OK;
 }
 
-static bool is_word(const char *words, const char *word) {
-    const size_t n = strlen(word);
-    for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ')
-        if (n && strcspn(at, " ") == n && !strncmp(at, word, n))
-            return true;
-    return false;
-}
-
 gqac_status cli_parse(cli *c, int argc, char **argv) {
     c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
     c->given = calloc((size_t)argc + 1, sizeof *c->given);
@@ -167,7 +158,7 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
     if (v->most >= 0 && c->n_operands > v->most)
         return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
     const char *format = cli_value(c, "format"), *formats = v->formats ? v->formats : "table json";
-    if (format && !is_word(formats, format))
+    if (format && !cli_lists(formats, " ", format))
         return cli_usage(c, "--format '%s' is not one of: %s", format, formats);
     return GQAC_OK;
 }

@@ -23,20 +23,11 @@ typedef struct listener {
     bool failed;
 } listener;
 
-/* Is the word one of the comma-separated ones? */
-static bool listed(const char *list, const char *word) {
-    const size_t n = strlen(word);
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-        if (!strncmp(at, word, n) && (at[n] == ',' || !at[n]))
-            return true;
-    return false;
-}
-
 static void hear(void *arg, const gqac_pass_event *event) {
     listener *l = arg;
     if (l->time)
         fprintf(stderr, "%-12s %9.3f ms\n", event->pass, event->seconds * 1e3);
-    if (!l->dump || (strcmp(l->dump, "all") != 0 && !listed(l->dump, event->pass)))
+    if (!l->dump || (strcmp(l->dump, "all") != 0 && !cli_lists(l->dump, ",", event->pass)))
         return;
     char *text = gqac_pass_text(event);
     l->failed |= !text;

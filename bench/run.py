@@ -55,12 +55,15 @@ def provenance(args) -> dict:
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
                 if line.startswith("model name")), platform.processor())
     commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
+    inspected = subprocess.run([str(GQAC), "inspect", str(args.model), "--format", "json"],
+                               check=True, capture_output=True, text=True)
+    dtype = json.loads(inspected.stdout)["kv_pairs"][0]["dtype"]
     dirty = bool(first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"))
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": commit + ("+changes" if dirty else ""),
         "owner": "gqac", "kind": "measured", "host": cpu, "compiler": first_line("cc", "--version"),
-        "version": first_line(str(GQAC), "version"), "threads": args.threads, "dtype": "f32",
+        "version": first_line(str(GQAC), "version"), "threads": args.threads, "dtype": dtype,
         "shapes": {"model": args.model.name, "new_tokens": args.tokens},
         "method": f"{args.pairs} ABBA pairs after one warm-up pair, pinned; median of each step",
     }

@@ -19,7 +19,7 @@ The environment `make` is the one of tools/README.md.  Recipe:
 The loss log goes to DIR/training.csv: the first two held-out chapters, all of them in the last
 row.  A run that was stopped goes on from DIR/state.pt.
 --baseline prints the held-out bits per byte of interpolated Kneser-Ney 5-grams over bytes and over
-the same tokens.
+the same tokens, --score those of the exported models by `gqac score` (build/release/gqac).
 """
 
 import argparse
@@ -123,8 +123,19 @@ def rate_at(step: int, steps: int) -> float:
     return 1.0 if step < tail else (steps - step) / (steps - tail)
 
 
+def pieces(n: int):
+    """(begin, at, end): tokens at .. end - 1 of n are measured with those from begin on as context,
+    at least a training window of them where there are as many."""
+    at = 1
+    while at < n:
+        begin = max(0, at - WINDOW)
+        end = min(n, begin + 2 * WINDOW)
+        yield begin, at, end
+        at = end
+
+
 def held_out_bits(model, tok, chapters: list[str]) -> float:
-    """Bits per byte of the chapters, every token with at least half a window of context."""
+    """Bits per byte of the chapters."""
     import torch
 
     bits, bytes_ = 0.0, 0
@@ -133,15 +144,11 @@ def held_out_bits(model, tok, chapters: list[str]) -> float:
         for chapter in chapters:
             ids = torch.tensor(tok.encode(chapter).ids)
             bytes_ += len(chapter.encode())
-            at = 1
-            while at < len(ids):
-                begin = max(0, at - WINDOW)
-                end = min(len(ids), begin + 2 * WINDOW)
+            for begin, at, end in pieces(len(ids)):
                 logits = model(ids[None, begin:end]).logits[0].float()
                 rows = torch.arange(at - 1 - begin, end - 1 - begin)
                 bits += torch.nn.functional.cross_entropy(
                     logits[rows], ids[at:end], reduction="sum").item() / math.log(2)
-                at = end
     model.train()
     return bits / bytes_
 
@@ -265,7 +272,31 @@ def baseline(work: Path) -> dict:
     return result
 
 
-# ---- export
+# ---- the exported models
+
+
+def score(work: Path) -> dict:
+    """Held-out bits per byte, computed by gqac."""
+    training, held = split_text()
+    tok = tokenizer_of(work, training)
+    file, result = work / "ids.txt", {}
+
+    def nll(model: str, ids: list[int]) -> float:
+        file.write_text(" ".join(map(str, ids)))
+        run = subprocess.run(
+            [str(ROOT / "build" / "release" / "gqac"), "score", str(ROOT / "models" / model),
+             "--ids", str(file), "--format", "json"], check=True, capture_output=True, text=True)
+        return json.loads(run.stdout)["nll"]
+
+    for model in ("tiny-gqa", "tiny-gqa-int4"):
+        nats = 0.0
+        for chapter in held:
+            ids = tok.encode(chapter).ids
+            for begin, at, end in pieces(len(ids)):
+                nats += nll(model, ids[begin:end]) - nll(model, ids[begin:at])
+        size = sum(len(c.encode()) for c in held)
+        result[model] = round(nats / math.log(2) / size, 4)
+    return result
 
 
 def export(work: Path) -> None:
@@ -307,12 +338,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--baseline", action="store_true")
     parser.add_argument("--export", action="store_true")
+    parser.add_argument("--score", action="store_true")
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     if args.baseline:
         print(baseline(args.work))
     elif args.export:
         export(args.work)
+    elif args.score:
+        print(score(args.work))
     else:
         train(args.work, args.steps)
 

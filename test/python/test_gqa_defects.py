@@ -190,11 +190,11 @@ class Defects(unittest.TestCase):
         words, cwd, file = compile_words(stem)
         changed, result = self.dir / f"{stem}.c", self.dir / f"{stem}.o"
         changed.write_text(text)
-        kept, skip = [], False
+        kept, is_value = [], False  # of a flag that goes
         for word in words:
-            drop = skip or word in ("-MD", "-c", file) or word.startswith("-Werror")
-            skip = word in ("-MT", "-MF", "-o")
-            if not drop and not skip:
+            goes = is_value or word in ("-MD", "-c", file) or word.startswith("-Werror")
+            is_value = word in ("-MT", "-MF", "-o")
+            if not goes and not is_value:
                 kept.append(word)
         done = run([*kept, "-w", "-O1", "-c", str(changed), "-o", str(result)], cwd=cwd)
         self.assertEqual(done.returncode, 0, done.stdout)

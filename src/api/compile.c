@@ -137,7 +137,7 @@ static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The artefact holds the tidied graph; that the rest of the pipeline takes it is tried first, on a
+/* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it is tried first, on a
  * module of its own. */
 static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
                                   const char *model, const char *path, gqac_diag *diag) {
@@ -149,7 +149,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     gqac_status status = gqac_program_open(model, &quiet, &program, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
-    GQAC_TRY(run_passes(context, o, "tidy"));
+    GQAC_TRY(run_passes(context, o, "pack"));
     GQAC_TRY(digest_text(m, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     artefact_parts parts = {.module = m->module,

@@ -200,3 +200,26 @@ void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
     run_range(pool, 0);
     wait_done(pool);
 }
+
+typedef struct queue {
+    void (*run)(void *arg, size_t item, int worker);
+    void *arg;
+    size_t items;
+    atomic_size_t next;
+} queue;
+
+static void take_items(void *arg, size_t begin, size_t end, int worker) {
+    queue *q = arg;
+    (void)begin;
+    (void)end;
+    for (size_t item; (item = atomic_fetch_add(&q->next, 1)) < q->items;)
+        q->run(q->arg, item, worker);
+}
+
+void gqac_pool_queue(gqac_pool *pool, size_t items, void (*run)(void *arg, size_t item, int worker),
+                     void *arg) {
+    queue q = {.run = run, .arg = arg, .items = items};
+    const size_t threads = (size_t)gqac_pool_threads(pool);
+    if (items)
+        gqac_pool_run(pool, threads < items ? threads : items, 1, take_items, &q);
+}

@@ -23,4 +23,9 @@ int gqac_pool_threads(const gqac_pool *pool);
 void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
                    void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 
+/* The same for items of unequal cost: each is taken when a thread is free, in ascending order, so
+ * the longest should come first. Which thread takes an item is not determined. */
+void gqac_pool_queue(gqac_pool *pool, size_t items, void (*run)(void *arg, size_t item, int worker),
+                     void *arg);
+
 #endif

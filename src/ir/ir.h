@@ -130,11 +130,12 @@ struct ir_node {
     int n_inputs;
     ir_use *inputs;
     int n_outputs;
-    ir_value **outputs; /* an entry is NULL when that output is not wanted */
-    ir_attr *attrs;     /* one for each row of op->attrs */
-    const char *kernel; /* name of the kernel that claimed it ("ref.generic"); NULL before claim */
-    const void *claim;  /* that kernel's row, for the run time; not printed */
-    unsigned mark;      /* scratch of passes */
+    ir_value **outputs;  /* an entry is NULL when that output is not wanted */
+    ir_attr *attrs;      /* one for each row of op->attrs */
+    const char *kernel;  /* name of the kernel that claimed it ("ref.generic"); NULL before claim */
+    const void *claim;   /* that kernel's row, for the run time; not printed */
+    ir_node *fused_into; /* the node whose kernel computes this one too; NULL: it runs itself */
+    unsigned mark;       /* scratch of passes */
 };
 
 struct ir_graph {

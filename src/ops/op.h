@@ -41,6 +41,10 @@ typedef struct op_call {
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
     struct kv_batch *kv;
+    /* For kernels of a target: what its `open` gave; and the tensor of any value that a fused node
+     * reads (see op_value). */
+    const void *state;
+    const gqac_tensor *(*value)(const struct op_call *call, const ir_value *value);
 } op_call;
 
 struct op_raw_attrs;
@@ -112,6 +116,11 @@ gqac_status op_infer(ir_node *node, gqac_diag *diag);
  * No pool, no KV, no nested graphs. */
 gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                     gqac_arena *arena, gqac_diag *diag);
+
+/* The tensor of a value that was made before this node, or of a constant; NULL for NULL. */
+static inline const gqac_tensor *op_value(const op_call *call, const ir_value *value) {
+    return value ? call->value(call, value) : NULL;
+}
 
 /* Allocates an output: wraps call->alloc. */
 static inline gqac_status op_output(op_call *call, int index, gqac_dtype dtype, int rank,

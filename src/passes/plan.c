@@ -54,11 +54,11 @@ static bool wants_slot(const planner *p, const ir_value *value) {
     return true;
 }
 
-/* The node of the main graph that a use belongs to. */
-static const ir_node *outermost(const planner *p, const ir_node *node) {
+/* The node of the main graph that reads a use: the one that holds or computes the user. */
+static const ir_node *reader(const planner *p, const ir_node *node) {
     while (node->graph != p->graph)
         node = node->graph->parent;
-    return node;
+    return node->fused_into ? node->fused_into : node;
 }
 
 /* Numbers nodes (mark) and values (id), and files each value under the last node that needs it. */
@@ -81,7 +81,7 @@ static gqac_status find_ends(planner *p) {
                 continue;
             unsigned last = node->mark;
             for (const ir_use *use = value->uses; use; use = use->next) {
-                const ir_node *user = outermost(p, use->node);
+                const ir_node *user = reader(p, use->node);
                 last = user->mark > last ? user->mark : last;
             }
             p->next[value->id] = p->ends[last];

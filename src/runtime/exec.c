@@ -123,6 +123,11 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
 
 enum { FEW = 32 }; /* operands of a node that need no allocation */
 
+static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
+    const exec *e = call->host;
+    return value->constant ? value->constant : &e->values[value->id];
+}
+
 static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
@@ -148,7 +153,9 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
                         .host = e,
                         .alloc = alloc_output,
                         .run_graph = run_nested,
-                        .kv = e->kv};
+                        .kv = e->kv,
+                        .state = e->program->target_state,
+                        .value = value_of};
         const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
         status = kernel->run(&call);
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
@@ -167,7 +174,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
 /* mark: 0 all nodes, else only those that have it. */
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag) {
     for (const ir_node *n = graph->first; n; n = n->next)
-        if (!mark || (n->mark & mark))
+        if (!n->fused_into && (!mark || (n->mark & mark)))
             GQAC_TRY(run_node(e, n, diag));
     return GQAC_OK;
 }

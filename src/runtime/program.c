@@ -273,6 +273,8 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->module = module;
     p->target = target;
     p->stateless = stateless;
+    if (target->open)
+        GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
     GQAC_TRY(number_graph(p, module->graph, diag));
     GQAC_TRY(describe_all(p, diag));

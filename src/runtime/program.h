@@ -25,7 +25,8 @@ struct gqac_program {
     gqac_arena *arena; /* holds this program and its module */
     ir_module *module;
     const gqac_target *target;
-    void *backing; /* mapped files behind the constants */
+    const void *target_state; /* op_call.state */
+    void *backing;            /* mapped files behind the constants */
     void (*release)(void *backing);
     bool stateless;
     int n_values;     /* ir_value.id are 0..n_values-1, constants included */

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const gqac_target target_ref;
+extern const gqac_target target_ref, target_cpu;
 
-static const gqac_target *const targets[] = {&target_ref};
+static const gqac_target *const targets[] = {&target_ref, &target_cpu};
 /* Named by the command line and not built yet. */
-static const char *const planned[] = {"cpu", "gpu"};
+static const char *const planned[] = {"gpu"};
 
 static gqac_status run_eval(op_call *call) {
     return op_of(call->node)->eval(call);
@@ -16,10 +16,16 @@ static gqac_status run_eval(op_call *call) {
 
 const target_kernel target_generic_kernel = {.name = "generic", .run = run_eval};
 
-const target_kernel *target_claim(const gqac_target *target, const ir_node *node) {
-    for (const target_kernel *k = target->kernels; k->name; k++)
-        if (op_is(node, k->domain, k->op) && (!k->match || k->match(node)))
+const target_kernel *target_claim(const gqac_target *target, const ir_node *node, ir_node **fused,
+                                  int *n_fused) {
+    for (const target_kernel *k = target->kernels; k->name; k++) {
+        if (!op_is(node, k->domain, k->op) || (k->match && !k->match(node)))
+            continue;
+        *n_fused = k->fuse ? k->fuse(node, fused) : 0;
+        if (!k->fuse || *n_fused > 0)
             return k;
+    }
+    *n_fused = 0;
     return op_of(node)->eval ? &target_generic_kernel : NULL;
 }
 

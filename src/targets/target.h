@@ -15,28 +15,48 @@ typedef struct kv_batch {
     const int64_t *count;
 } kv_batch;
 
+enum { TARGET_MAX_FUSED = 16 }; /* nodes besides the root that one kernel computes */
+
 typedef struct target_kernel {
     const char *name;   /* "kv_append": shown as "ref.kv_append" */
     const char *domain; /* of its root op */
     const char *op;
     bool (*match)(const ir_node *node); /* on constants of the model only; NULL: always */
     gqac_status (*run)(op_call *call);
+    /* For kernels of more than the root: the nodes they compute besides it (at most
+     * TARGET_MAX_FUSED), or 0 when the pattern is not there. Each must stand before the root in the
+     * same graph, have no effect, and no use outside of the pattern. The kernel finds the operands
+     * of those nodes with op_value. */
+    int (*fuse)(const ir_node *root, ir_node **nodes);
 } target_kernel;
 
 typedef struct gqac_target {
     const char *name;
     const target_kernel *kernels; /* tried in order, first match wins; ends with name NULL */
+    /* What op_call.state is for programs of this target; NULL: there is none. ABSENT when the
+     * machine cannot run it. */
+    gqac_status (*open)(const void **state, gqac_diag *diag);
+    /* Puts constant weights into the form that its kernels read, as nodes of the graph (op
+     * `linear`), and counts what it replaced. After tidy, so that artefacts hold that form. NULL:
+     * nothing to do. */
+    gqac_status (*pack)(ir_module *module, size_t *changed, gqac_diag *diag);
+    /* Are cached rows of this kv_state kept as columns (kv_slot.columns)? NULL: no. */
+    bool (*columns)(const ir_node *kv_state);
 } gqac_target;
+
+/* Kernels of kv_state and kv_append that gather plain rows. */
+gqac_status target_kv_state(op_call *call);
+gqac_status target_kv_append(op_call *call);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;
 
 /* The first row of the target that matches, the generic kernel when the op has an eval, else NULL
- * (the op must be expanded).
- */
-const target_kernel *target_claim(const gqac_target *target, const ir_node *node);
+ * (the op must be expanded). `fused` has room for TARGET_MAX_FUSED nodes. */
+const target_kernel *target_claim(const gqac_target *target, const ir_node *node, ir_node **fused,
+                                  int *n_fused);
 
-/* "ref". USAGE error naming the known targets for others ("cpu", "gpu": not built yet). */
+/* USAGE error naming the known targets for others ("gpu": not built yet). */
 gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag);
 
 #endif

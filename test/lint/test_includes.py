@@ -71,7 +71,7 @@ def include_fault(table, source, header, quoted):
         header = "/".join(parts[1:-1] + [header])
     other = header.split("/")
     if other[0] == folder:
-        if folder == "targets" and len(other) > 2 and other[:-1] != parts[1:-1]:
+        if folder == "targets" and len(other) > 2 and other[1] != parts[2]:
             return "a target knows only its own folder"
         return None
     if header.endswith("impl.h"):

@@ -48,8 +48,9 @@ static void test_sequence(void) {
     fixture f;
     trace t;
     CU_ASSERT(run_request(&f, layer, (pass_request){0}, &t) == GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold simplify tidy lower tidy claim expand "
-                                         "tidy claim expand order plan");
+    CU_ASSERT_STRING_EQUAL(t.names.text,
+                           "import infer fold simplify tidy pack lower tidy claim expand "
+                           "tidy claim expand order plan");
     CU_ASSERT(t.seconds >= 0);
     CU_ASSERT(f.context.facts ==
               (PASS_TYPED | PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED));
@@ -62,9 +63,9 @@ static void test_stop(void) {
     } rows[] = {{"infer", "import infer"},
                 {"simplify", "import infer fold simplify"},
                 {"tidy", "import infer fold simplify tidy"},
-                {"lower", "import infer fold simplify tidy lower"},
-                {"claim", "import infer fold simplify tidy lower tidy claim"},
-                {"expand", "import infer fold simplify tidy lower tidy claim expand"}};
+                {"lower", "import infer fold simplify tidy pack lower"},
+                {"claim", "import infer fold simplify tidy pack lower tidy claim"},
+                {"expand", "import infer fold simplify tidy pack lower tidy claim expand"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         fixture f;
         trace t;
@@ -81,7 +82,7 @@ static void test_usage(void) {
         pass_request request;
         const char *what, *rule;
     } rows[] = {
-        {{.stop_after = "tydi"}, "there is no pass 'tydi'", "infer fold simplify tidy lower"},
+        {{.stop_after = "tydi"}, "there is no pass 'tydi'", "infer fold simplify tidy pack lower"},
         {{.disable = (const char *const[]){"fold", "shake", NULL}},
          "'shake'",
          "passes: import infer"},
@@ -111,7 +112,7 @@ static void test_disable(void) {
                           (pass_request){.disable = (const char *const[]){"simplify", NULL},
                                          .stop_after = "lower"},
                           &t) == GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold tidy lower");
+    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold tidy pack lower");
     char *text = fixture_text(&f);
     CU_ASSERT(text && strstr(text, "Identity") != NULL);
     gqac_free(text);

@@ -1,0 +1,23 @@
+# The sources of src/targets/cpu/level, once for each instruction set of the machine's family. The
+# level's name is CPU_LEVEL; the plain one is the numerics contract in C. GQAC_LEVEL_OBJECTS are
+# linked into the library.
+set(GQAC_LEVELS scalar)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni)
+endif()
+set(GQAC_LEVEL_FLAGS_scalar "")
+set(GQAC_LEVEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
+set(GQAC_LEVEL_FLAGS_avx512 ${GQAC_LEVEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+  -mprefer-vector-width=512)
+set(GQAC_LEVEL_FLAGS_avx512vnni ${GQAC_LEVEL_FLAGS_avx512} -mavx512vnni -mavx512bf16)
+
+file(GLOB GQAC_LEVEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/targets/cpu/level/*.c)
+foreach(level IN LISTS GQAC_LEVELS)
+  add_library(gqac_level_${level} OBJECT ${GQAC_LEVEL_SOURCES})
+  target_compile_definitions(gqac_level_${level} PRIVATE CPU_LEVEL=${level})
+  target_compile_options(gqac_level_${level} PRIVATE ${GQAC_LEVEL_FLAGS_${level}})
+  target_include_directories(gqac_level_${level}
+    PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(gqac_level_${level} PRIVATE gqac_flags)
+  list(APPEND GQAC_LEVEL_OBJECTS $<TARGET_OBJECTS:gqac_level_${level}>)
+endforeach()

@@ -1,0 +1,19 @@
+/* pack: the target puts constant weights into the form that its kernels read. Part of what an
+ * artefact holds, so that opening one copies nothing. A target without a form of its own leaves the
+ * graph as it is. */
+#include "passes/rewrite.h"
+
+static gqac_status run(pass_context *context) {
+    if (!context->target || !context->target->pack)
+        return GQAC_OK;
+    return context->target->pack(context->module, &context->changed, context->diag);
+}
+
+const gqac_pass pass_pack = {
+    .name = "pack",
+    .summary = "weights in the form that the target's kernels read",
+    .needs = PASS_TYPED,
+    .breaks = PASS_ONNX,
+    .retidy = true,
+    .run = run,
+};

@@ -1,0 +1,31 @@
+/* The cpu target: what its files share.
+ *
+ * Arithmetic lives in level/: each file there is one source that is compiled once for each
+ * instruction set (level), on the 16-lane vectors of level/vec.h. The scalar level is the numerics
+ * contract in plain C; the others give the same bits. A program picks its level when it is opened
+ * (GQAC_CPU forces one) and hands it to every kernel as op_call.state. Files beside this one check
+ * operands, cut work into items and never compute an element themselves. */
+#ifndef GQAC_TARGETS_CPU_CPU_H
+#define GQAC_TARGETS_CPU_CPU_H
+
+#include "targets/target.h"
+
+/* One set of kernels for each family; the structs are in <family>.h, their values in
+ * level/<family>.c. */
+typedef struct cpu_level {
+    const char *name; /* "scalar", "avx2", "avx512", "avx512vnni" */
+    const struct cpu_linear_kernels *linear;
+    const struct cpu_nbits_kernels *nbits;
+    const struct cpu_attend_kernels *attend;
+    const struct cpu_row_kernels *row;
+} cpu_level;
+
+/* The best level of this machine, or the one GQAC_CPU names: USAGE for an unknown name, ABSENT when
+ * the machine lacks its instructions. */
+gqac_status cpu_level_pick(const void **level, gqac_diag *diag);
+
+static inline const cpu_level *cpu_level_of(const op_call *call) {
+    return call->state;
+}
+
+#endif

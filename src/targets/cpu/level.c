@@ -1,0 +1,74 @@
+/* Which level runs: the best the machine has, or the one GQAC_CPU names. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "targets/cpu/cpu.h"
+
+extern const cpu_level cpu_level_scalar;
+#if defined(__x86_64__)
+extern const cpu_level cpu_level_avx2, cpu_level_avx512, cpu_level_avx512vnni;
+#endif
+
+static bool has_scalar(void) {
+    return true;
+}
+
+#if defined(__x86_64__)
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+static bool has_avx512vnni(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512vnni") &&
+           __builtin_cpu_supports("avx512bf16");
+}
+#endif
+
+/* The best last. */
+static const struct {
+    const cpu_level *level;
+    bool (*runs)(void);
+} levels[] = {
+    {&cpu_level_scalar, has_scalar},
+#if defined(__x86_64__)
+    {&cpu_level_avx2, has_avx2},
+    {&cpu_level_avx512, has_avx512},
+    {&cpu_level_avx512vnni, has_avx512vnni},
+#endif
+};
+enum { N_LEVELS = (int)(sizeof levels / sizeof *levels) };
+
+static gqac_status refuse(gqac_status status, const char *what, const char *name, bool runnable,
+                          gqac_diag *diag) {
+    char text[128] = "";
+    size_t n = 0;
+    for (int i = 0; i < N_LEVELS && n < sizeof text; i++)
+        if (!runnable || levels[i].runs())
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? ", " : "",
+                                  levels[i].level->name);
+    gqac_diag_set(diag, status, what, name);
+    gqac_diag_rule(diag, runnable ? "this machine runs: %s" : "levels: %s", text);
+    gqac_diag_hint(diag, "unset GQAC_CPU to take the best level of the machine");
+    return status;
+}
+
+gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
+    const char *name = getenv("GQAC_CPU");
+    for (int i = N_LEVELS - 1; i >= 0; i--) {
+        if (name && *name && strcmp(name, levels[i].level->name) != 0)
+            continue;
+        if (levels[i].runs()) {
+            *level = levels[i].level;
+            return GQAC_OK;
+        }
+        if (name && *name)
+            return refuse(GQAC_ABSENT, "GQAC_CPU=%s: this machine lacks its instructions", name,
+                          true, diag);
+    }
+    return refuse(GQAC_USAGE, "GQAC_CPU=%s: no such level", name, false, diag);
+}

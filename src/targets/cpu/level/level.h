@@ -1,0 +1,19 @@
+/* For the sources of this folder, which are compiled once for each level: CPU_LEVEL is its name.
+ * What such a source exports carries the level in its name: CPU_NAME(cpu_linear) is
+ * cpu_linear_avx2, say. */
+#ifndef GQAC_TARGETS_CPU_LEVEL_LEVEL_H
+#define GQAC_TARGETS_CPU_LEVEL_LEVEL_H
+
+#include "targets/cpu/cpu.h"
+#include "targets/cpu/level/vec.h"
+
+#ifndef CPU_LEVEL /* editors and single compilations */
+#define CPU_LEVEL scalar
+#endif
+#define CPU_JOIN_(a, b) a##_##b
+#define CPU_JOIN(a, b)  CPU_JOIN_(a, b)
+#define CPU_NAME(stem)  CPU_JOIN(stem, CPU_LEVEL)
+#define CPU_TEXT_(x)    #x
+#define CPU_TEXT(x)     CPU_TEXT_(x)
+
+#endif

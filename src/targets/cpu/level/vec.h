@@ -1,0 +1,85 @@
+/* Sixteen fp32 lanes, and what kernels do with them, on whatever the level has: one zmm, two ymm,
+ * or plain C. Every operation is correctly rounded and means the same bits on each level; NaN
+ * payloads are the exception, so results that are stored for the user go through v16_one_nan.
+ * The scalar form is the definition. v16i has sixteen 32-bit integers, m16 one truth a lane. */
+#ifndef GQAC_TARGETS_CPU_LEVEL_VEC_H
+#define GQAC_TARGETS_CPU_LEVEL_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "numerics/contract.h"
+#include "numerics/convert.h"
+#include "numerics/dialect.h"
+
+#define VEC_FN static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+#include "targets/cpu/level/vec_avx512.h"
+#elif defined(__AVX2__)
+#include "targets/cpu/level/vec_avx2.h"
+#else
+#include "targets/cpu/level/vec_scalar.h"
+#endif
+
+/* The bits of x, any NaN as the one NaN. */
+VEC_FN v16 v16_one_nan(v16 x) {
+    return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), x);
+}
+
+/* x > m ? x : m, the step of every maximum (gqn_max_step). */
+VEC_FN v16 v16_max_step(v16 m, v16 x) {
+    return v16_select(m16_greater(x, m), x, m);
+}
+
+/* Lanes from <= l < to. */
+VEC_FN m16 m16_range(int from, int to) {
+    const uint32_t below = to <= 0 ? 0u : to >= 16 ? 0xffffu : (1u << to) - 1u;
+    const uint32_t before = from <= 0 ? 0u : from >= 16 ? 0xffffu : (1u << from) - 1u;
+    return m16_of_bits(below & ~before);
+}
+
+/* The lane tree of the contract: 8, 4, 2, 1. */
+VEC_FN float v16_fold(v16 x) {
+    float lane[16];
+    v16_store(lane, x);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+VEC_FN float v16_fold_max(v16 x) {
+    float lane[16];
+    v16_store(lane, x);
+    for (int half = 8; half > 0; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] = lane[l + half] > lane[l] ? lane[l + half] : lane[l];
+    return lane[0];
+}
+
+/* gqn_expf in every lane (numerics/math.h has the polynomial). */
+VEC_FN v16 v16_exp(v16 x) {
+    const v16 least = v16_set1(-0x1.5d589ep6f), most = v16_set1(0x1.62e42ep6f);
+    const v16 magic = v16_set1(0x1.8p23f);
+    const m16 low = m16_greater(least, x), high = m16_greater(x, most);
+    v16 c = v16_select(low, least, x);
+    c = v16_select(high, most, c);
+    const v16 t = v16_fma(c, v16_set1(0x1.715476p0f), magic);
+    const v16 n = v16_sub(t, magic);
+    v16 r = v16_fma(n, v16_set1(-0x1.62e4p-1f), c);
+    r = v16_fma(n, v16_set1(-0x1.7f7d1cp-20f), r);
+    v16 q = v16_set1(0x1.a2d442p-13f);
+    q = v16_fma(q, r, v16_set1(0x1.6d30d2p-10f));
+    q = v16_fma(q, r, v16_set1(0x1.110fc4p-7f));
+    q = v16_fma(q, r, v16_set1(0x1.5555p-5f));
+    q = v16_fma(q, r, v16_set1(0x1.555556p-3f));
+    q = v16_fma(q, r, v16_set1(0.5f));
+    const v16 p = v16_add(v16_fma(v16_mul(r, r), q, r), v16_set1(1.0f));
+    v16 y = v16_scale_bits(p, t, magic);
+    y = v16_select(low, v16_zero(), y);
+    y = v16_select(high, v16_set1(gqn_as_f32(GQN_INF_BITS)), y);
+    return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);
+}
+
+#endif

@@ -1,0 +1,127 @@
+/* vec.h on AVX-512 (F, BW, DQ, VL) and, where the build says so, VNNI: one zmm. */
+#ifndef GQAC_TARGETS_CPU_LEVEL_VEC_AVX512_H
+#define GQAC_TARGETS_CPU_LEVEL_VEC_AVX512_H
+
+#include <immintrin.h>
+
+enum { V16_REGISTERS = 32 };
+
+typedef __m512 v16;
+typedef __m512i v16i;
+typedef __mmask16 m16;
+
+VEC_FN v16 v16_zero(void) {
+    return _mm512_setzero_ps();
+}
+VEC_FN v16 v16_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+VEC_FN v16 v16_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+VEC_FN void v16_store(float *p, v16 x) {
+    _mm512_storeu_ps(p, x);
+}
+VEC_FN m16 m16_of_bits(uint32_t bits) {
+    return (m16)bits;
+}
+VEC_FN uint32_t m16_bits(m16 m) {
+    return m;
+}
+VEC_FN v16 v16_load_n(const float *p, int n) {
+    return _mm512_maskz_loadu_ps((m16)(n >= 16 ? 0xffffu : (1u << n) - 1u), p);
+}
+VEC_FN void v16_store_n(float *p, v16 x, int n) {
+    _mm512_mask_storeu_ps(p, (m16)(n >= 16 ? 0xffffu : (1u << n) - 1u), x);
+}
+VEC_FN v16 v16_load_f16(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+VEC_FN v16 v16_load_bf16(const uint16_t *p) {
+    const __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
+}
+VEC_FN v16 v16_fma(v16 a, v16 b, v16 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+VEC_FN v16 v16_add(v16 a, v16 b) {
+    return _mm512_add_ps(a, b);
+}
+VEC_FN v16 v16_sub(v16 a, v16 b) {
+    return _mm512_sub_ps(a, b);
+}
+VEC_FN v16 v16_mul(v16 a, v16 b) {
+    return _mm512_mul_ps(a, b);
+}
+VEC_FN v16 v16_div(v16 a, v16 b) {
+    return _mm512_div_ps(a, b);
+}
+VEC_FN v16 v16_abs(v16 x) {
+    return _mm512_castsi512_ps(
+        _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
+}
+VEC_FN v16 v16_select(m16 m, v16 yes, v16 no) {
+    return _mm512_mask_blend_ps(m, no, yes);
+}
+VEC_FN m16 m16_greater(v16 a, v16 b) {
+    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ);
+}
+VEC_FN m16 m16_unordered(v16 x) {
+    return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+}
+VEC_FN v16 v16_scale_bits(v16 p, v16 t, v16 magic) {
+    const __m512i n = _mm512_sub_epi32(_mm512_castps_si512(t), _mm512_castps_si512(magic));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(n, 23)));
+}
+
+VEC_FN v16i v16i_zero(void) {
+    return _mm512_setzero_si512();
+}
+VEC_FN v16i v16i_set1(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+VEC_FN v16i v16i_load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+VEC_FN v16i v16i_and(v16i a, v16i b) {
+    return _mm512_and_si512(a, b);
+}
+VEC_FN v16i v16i_shr(v16i x, int n) {
+    return _mm512_srli_epi32(x, (unsigned)n);
+}
+VEC_FN v16i v16i_add(v16i a, v16i b) {
+    return _mm512_add_epi32(a, b);
+}
+VEC_FN v16i v16i_sub(v16i a, v16i b) {
+    return _mm512_sub_epi32(a, b);
+}
+VEC_FN v16i v16i_mul(v16i a, v16i b) {
+    return _mm512_mullo_epi32(a, b);
+}
+VEC_FN v16 v16_of_v16i(v16i x) {
+    return _mm512_cvtepi32_ps(x);
+}
+#if defined(__AVX512VNNI__)
+VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
+    return _mm512_dpbusd_epi32(sum, u, s);
+}
+VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
+    return _mm512_dpbusd_epi32(sum, u, s);
+}
+#else
+/* Even and odd bytes apart, as 16-bit numbers: vpmaddubsw would saturate. */
+VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
+    const __m512i low = _mm512_set1_epi16(0xff);
+    const __m512i even =
+        _mm512_madd_epi16(_mm512_and_si512(u, low), _mm512_srai_epi16(_mm512_slli_epi16(s, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(u, 8), _mm512_srai_epi16(s, 8));
+    return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
+}
+/* 127 * 128 * 2 < 2^15: vpmaddubsw cannot saturate. */
+VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
+    const __m512i pairs = _mm512_maddubs_epi16(u, s);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+}
+#endif
+
+#endif

@@ -1,6 +1,8 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/pack.h"
+
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
@@ -8,4 +10,5 @@ static const target_kernel kernels[] = {
 };
 
 extern const gqac_target target_cpu;
-const gqac_target target_cpu = {.name = "cpu", .kernels = kernels, .open = cpu_level_pick};
+const gqac_target target_cpu = {
+    .name = "cpu", .kernels = kernels, .open = cpu_level_pick, .pack = cpu_pack};

@@ -1,0 +1,18 @@
+/* Constant weights in the form that the kernels of this target read. Each family has one function
+ * that takes a node it knows and replaces it by an op of ours (`linear`, ...) on packed constants;
+ * pack.c offers it the nodes. */
+#ifndef GQAC_TARGETS_CPU_PACK_H
+#define GQAC_TARGETS_CPU_PACK_H
+
+#include "targets/cpu/cpu.h"
+
+/* Replaces every use of the node's outputs by those of new nodes before it, and sets *packed; or
+ * changes nothing. The node itself stays, unused: the sweep after the pass takes it, and weights
+ * that nobody reads any more with it. It may replace other nodes likewise. Packed data belong to
+ * the arena of the module and to the graph that holds the constant they were made from. */
+typedef gqac_status cpu_pack_node(ir_node *node, bool *packed, gqac_diag *diag);
+
+/* target_cpu.pack */
+gqac_status cpu_pack(ir_module *module, size_t *changed, gqac_diag *diag);
+
+#endif

@@ -1,5 +1,10 @@
 /* Thread pool: persistent workers that split a count of independent items among them. Items own
- * their outputs; nothing is reduced across items, so results never depend on the thread count. */
+ * their outputs; nothing is reduced across items, so results never depend on the thread count.
+ *
+ * Processors: those the calling thread may use when the pool is made. A pool of exactly as many
+ * threads binds worker i to the i-th of them; other pools leave the choice to the system, so that
+ * several small pools do not meet on the same few. The mask of the caller is as before after every
+ * call. Threads that wait spin only if every thread of the pool has a processor. */
 #ifndef GQAC_BASE_POOL_H
 #define GQAC_BASE_POOL_H
 
@@ -9,7 +14,8 @@
 
 typedef struct gqac_pool gqac_pool;
 
-#define GQAC_POOL_MAX 1024
+#define GQAC_POOL_MAX     1024
+#define GQAC_POOL_SPIN_NS 50000 /* how long a waiting thread looks before it sleeps */
 
 /* threads >= 1, the caller included; 1 starts no worker. Fails with NO_MEMORY when a thread cannot
  * be started, with USAGE unless 1 <= threads <= GQAC_POOL_MAX. */
@@ -18,8 +24,9 @@ void gqac_pool_free(gqac_pool *pool);
 int gqac_pool_threads(const gqac_pool *pool);
 /* Calls run(arg, begin, end, worker) over disjoint ranges that cover [0, items); returns when all
  * are done. pool may be NULL: then the caller does it all. `grain`: least items a call. `worker` is
- * in [0, threads) and differs between calls that run at once. One caller at a time, and `run` must
- * not call back into the same pool. Workers have the default floating-point environment. */
+ * in [0, threads) and differs between calls that run at once (it does not name a thread). One
+ * caller at a time, and `run` must not call back into the same pool. Workers have the default
+ * floating-point environment. */
 void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
                    void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 

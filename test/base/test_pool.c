@@ -1,5 +1,8 @@
-/* The pool: every item once, workers told apart, float mode, many short jobs, failed starts. */
+/* The pool: every item once, workers told apart, float mode, many short jobs, processors, ranges of
+ * threads that do not run, failed starts. */
 #include <fenv.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -112,6 +115,96 @@ static void workers_have_the_default_float_mode(void) {
     gqac_pool_free(pool);
 }
 
+/* ---- processors ---------------------------------------------------------- */
+
+typedef struct places {
+    cpu_set_t seen[64]; /* the mask of the thread that ran as that worker, not the caller's */
+    pthread_t caller;
+    atomic_int met;
+    bool wait; /* until all are there, so that each range has its own thread */
+    int n;
+} places;
+
+static void look_at_mask(void *arg, size_t begin, size_t end, int worker) {
+    places *p = arg;
+    (void)begin;
+    (void)end;
+    atomic_fetch_add(&p->met, 1);
+    while (p->wait && atomic_load(&p->met) < p->n)
+        sched_yield();
+    if (!pthread_equal(p->caller, pthread_self()))
+        sched_getaffinity(0, sizeof p->seen[worker], &p->seen[worker]);
+}
+
+/* As many threads as processors: each worker is bound to another one, the caller to none. Any other
+ * number: nobody is bound. */
+static void check_masks(int threads, int processors) {
+    cpu_set_t before, after;
+    gqac_pool *pool = NULL;
+    places p = {.caller = pthread_self(), .n = threads, .wait = true};
+    bool bound = true, free = true;
+    sched_getaffinity(0, sizeof before, &before);
+    CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
+    for (int round = 0; round < 20; round++) {
+        atomic_store(&p.met, 0);
+        gqac_pool_run(pool, (size_t)threads, 1, look_at_mask, &p);
+        if (round % 5 == 0)
+            usleep(2000); /* the workers sleep: the next job wakes them */
+    }
+    gqac_pool_free(pool);
+    sched_getaffinity(0, sizeof after, &after);
+    CU_ASSERT_TRUE(CPU_EQUAL(&before, &after));
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 1; i < threads; i++) {
+        bound = bound && CPU_COUNT(&p.seen[i]) == 1;
+        free = free && CPU_EQUAL(&p.seen[i], &before);
+        CPU_OR(&all, &all, &p.seen[i]);
+    }
+    if (threads == processors)
+        CU_ASSERT_TRUE(bound && CPU_COUNT(&all) == threads - 1)
+    else
+        CU_ASSERT_TRUE(free);
+}
+
+static void workers_have_processors(void) {
+    cpu_set_t own;
+    CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof own, &own), 0);
+    const int processors = CPU_COUNT(&own);
+    for (int threads = 2; threads <= 5; threads++)
+        check_masks(threads, processors);
+    if (processors > 5 && processors <= 64)
+        check_masks(processors, processors);
+}
+
+static atomic_int left;
+
+/* Range 0 is the caller's. */
+static void count_ranges(void *arg, size_t begin, size_t end, int worker) {
+    (void)end;
+    if (begin == 0)
+        return;
+    atomic_fetch_sub(&left, 1);
+    ((atomic_int *)arg)[worker]++;
+}
+
+/* More threads than processors: a job of short ranges ends without waiting until the system has run
+ * every thread; the caller takes what nobody began. All ranges run once. */
+static void ranges_run_once(void) {
+    gqac_pool *pool = NULL;
+    enum { THREADS = 16, JOBS = 2000 };
+    atomic_int runs[THREADS] = {0};
+    CU_ASSERT_EQUAL_FATAL(gqac_pool_create(THREADS, &pool, NULL), GQAC_OK);
+    for (int i = 0; i < JOBS; i++) {
+        atomic_store(&left, THREADS - 1);
+        gqac_pool_run(pool, THREADS, 1, count_ranges, runs);
+        CU_ASSERT_EQUAL_FATAL(atomic_load(&left), 0);
+    }
+    gqac_pool_free(pool);
+    for (int i = 1; i < THREADS; i++)
+        CU_ASSERT_EQUAL(atomic_load(&runs[i]), JOBS);
+}
+
 static void thread_counts_are_checked(void) {
     static const int bad[] = {0, -1, GQAC_POOL_MAX + 1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -175,6 +268,8 @@ static const unit_case cases[] = {
     {"idle pools end", idle_pools_end},
     {"many short jobs", many_short_jobs},
     {"workers have the default float mode", workers_have_the_default_float_mode},
+    {"workers have processors", workers_have_processors},
+    {"ranges of late workers run once", ranges_run_once},
     {"thread counts are checked", thread_counts_are_checked},
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     {"a failed start cleans up", failed_start_cleans_up},

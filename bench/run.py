@@ -1,119 +1,261 @@
 #!/usr/bin/env python3
-"""What a KV cache changes: the time of each forward with and without one.
+"""gqac beside every installed peer, in one run, on the same cores.
 
-Runs `gqac generate --format json` on the bundled model with --kv contiguous and --kv off, in ABBA
-order, pinned to the same cores, the first pair a warm-up that is thrown away. From "per_forward_ms"
-it fits a line to the forwards 2..n of each run (median of all runs at each step) and reports
+For each row and peer: pairs in ABBA order (gqac, peer; peer, gqac; ...), each engine warmed by at
+least three calls, pinned, stopped while the other runs. A pair's ratio is the peer's time by
+gqac's, each the median of its calls; the row's ratio is the median of the pairs. Before and after a
+row the machine is calibrated (fma and memory read); a row beside which it moved by more than 5 % is
+measured once more, and marked when it moved again. Outputs are compared with ONNX Runtime's.
 
-  slope  how much longer each step takes than the one before, in microseconds
-  first  the prefill forward, in milliseconds
+    ./dev bench [--accept] [--only ROW,...] [--pairs N] [--threads 1|2] [--against PEER,...]
+                [--out FILE] [--once] [--list]
+    ./dev bench --peers             fetches the peers that the default run does not (llama.cpp)
+    ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
 
-and the same ids in every run. Prints a table and a JSON record; --out FILE appends the record to a
-JSON-lines file, e.g. bench/results/kv_cache.jsonl.
-
-    ./dev bench [--tokens N] [--pairs N] [--model DIR] [--threads N] [--out FILE]
+--accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
+Runtime's by more than its row allows; 77: there are fewer cores than threads.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
-PROMPT = "She had been a very short time at home, when"
+import numpy as np
+
+import engines
+import kv_cache
+import records
+import rows
+
+MOVED = 0.05
+SAMPLE_MS = 300  # a sample repeats calls for about so long
+WARMUPS = 3
 
 
-def generate(args, kv: str) -> dict:
-    command = [str(GQAC), "generate", str(args.model), "--prompt", PROMPT, "-n", str(args.tokens),
-               "--temperature", "0", "--kv", kv, "--threads", str(args.threads), "--format", "json"]
-    cores = sorted(os.sched_getaffinity(0))[:args.threads]
-    run = subprocess.run(command, capture_output=True, text=True,
-                         preexec_fn=lambda: os.sched_setaffinity(0, cores))
-    if run.returncode:
-        sys.exit(run.stderr)
-    return json.loads(run.stdout)
+def calibrate(threads):
+    """Rates of the machine now: fma_gflops_N and dram_gbps_N for 1 and `threads` threads."""
+    out = subprocess.run([engines.TOOLS / "calibrate", str(threads)], check=True,
+                         capture_output=True, text=True).stdout
+    return json.loads(out)
 
 
-def slope(times: list[float]) -> float:
-    """Least squares, in units a step."""
-    mean_x, mean_y = (len(times) - 1) / 2, statistics.fmean(times)
-    return (sum((i - mean_x) * (t - mean_y) for i, t in enumerate(times))
-            / sum((i - mean_x) ** 2 for i in range(len(times))))
+def moved(before, after, threads):
+    keys = (f"fma_gflops_{threads}", f"dram_gbps_{threads}")
+    return any(abs(after[k] - before[k]) > MOVED * before[k] for k in keys)
 
 
-def first_line(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
+def describe(c):
+    return ", ".join(f"{k} {v}" for k, v in c.items() if k[-1].isdigit())
 
 
-def provenance(args) -> dict:
+def level(isa):
+    """The level that gqac picks on this machine, unless GQAC_CPU forces one."""
+    if isa == "avx512" and "avx512_vnni" in Path("/proc/cpuinfo").read_text():
+        isa = "avx512vnni"
+    return os.environ.get("GQAC_CPU") or {"sse2": "scalar"}.get(isa, isa)
+
+
+class Engine:
+    """A warmed process and how many calls make a sample."""
+
+    def __init__(self, name, row, threads):
+        words = row.words(name)
+        if words is None:
+            raise engines.Absent(f"{name}: it has no form of this row")
+        self.process = engines.Process(name, words, threads)
+        try:
+            ms = self.process.run(WARMUPS)[-1] * row.extra.get("calls", 1)
+        except BaseException:
+            self.process.close()
+            raise
+        self.calls = max(1, min(200, round(SAMPLE_MS / ms)), row.rotate())
+
+    def sample(self):
+        return self.process.run(self.calls)
+
+
+def difference(row, gqac, peer):
+    """max|gqac - peer| / max|peer| of the last outputs: every call of a row has the same inputs."""
+    with tempfile.TemporaryDirectory() as folder:
+        got, expected = (np.fromfile(e.process.output(f"{folder}/{i}"), np.float32)
+                         for i, e in enumerate((gqac, peer)))
+    if got.size != expected.size:
+        return float("inf")
+    error = np.abs(got - expected).max() / max(np.abs(expected).max(), 1e-30)
+    return float(error) if np.isfinite(error) else float("inf")
+
+
+def pairs_with(peer, gqac, row, args, record):
+    """Measures one peer beside gqac, into the record."""
+    other = Engine(peer, row, args.threads)
+    try:
+        record["versions"][peer] = other.process.facts["version"]
+        if peer == rows.ORT:
+            record["difference"] = difference(row, gqac, other)
+        for i in range(args.pairs):
+            first, second = (gqac, other) if i % 2 == 0 else (other, gqac)
+            times = {first: first.sample(), second: second.sample()}
+            record["pairs"].append({"peer": peer, "gqac_ms": times[gqac],
+                                    "peer_ms": times[other]})
+    finally:
+        other.process.close()
+
+
+def summarise(row, record):
+    """results: median and least time of every engine, its rate, and the ratio of the peers."""
+    times = {}
+    for pair in record["pairs"]:
+        times.setdefault("gqac", []).append(pair["gqac_ms"])
+        times.setdefault(pair["peer"], []).append(pair["peer_ms"])
+    for engine, samples in times.items():
+        ms = statistics.median(statistics.median(s) for s in samples)
+        rate, unit = row.rate(ms)
+        record["results"][engine] = {"ms": ms, "min_ms": min(map(min, samples)), "rate": rate,
+                                     "unit": unit}
+    for peer in set(times) - {"gqac"}:
+        ratios = [statistics.median(p["peer_ms"]) / statistics.median(p["gqac_ms"])
+                  for p in record["pairs"] if p["peer"] == peer]
+        record["results"][peer]["ratio"] = statistics.median(ratios)
+
+
+def measure(row, args):
+    """One pass over a row: the record, and who could not take part."""
+    record = {"bench": "pairs", "row": row.name, **provenance(row, args), "versions": {},
+              "calibration": {"before": calibrate(args.threads)}, "pairs": [], "results": {},
+              "repeated": False}
+    absent = []
+    record["level"] = level(record["calibration"]["before"]["isa"])
+    gqac = Engine("gqac", row, args.threads)
+    try:
+        record["versions"]["gqac"] = gqac.process.facts["version"]
+        record["profile"] = gqac.process.facts["profile"]
+        for peer in row.peers:
+            if peer not in args.peers:
+                continue
+            try:
+                pairs_with(peer, gqac, row, args, record)
+            except engines.Absent as error:
+                absent.append(str(error))
+    finally:
+        gqac.process.close()
+    after = calibrate(args.threads)
+    record["calibration"]["after"] = after
+    record["moved"] = moved(record["calibration"]["before"], after, args.threads)
+    summarise(row, record)
+    return record, absent
+
+
+def provenance(row, args):
+    commit = kv_cache.first_line("git", "-C", str(engines.ROOT), "rev-parse", "--short", "HEAD")
+    dirty = kv_cache.first_line("git", "-C", str(engines.ROOT), "status", "--porcelain",
+                                "--untracked-files=no")
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-                if line.startswith("model name")), platform.processor())
-    commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
-    inspected = subprocess.run([str(GQAC), "inspect", str(args.model), "--format", "json"],
-                               check=True, capture_output=True, text=True)
-    dtype = json.loads(inspected.stdout)["kv_pairs"][0]["dtype"]
-    dirty = bool(first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"))
+                if line.startswith("model name")), "unknown")
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit + ("+changes" if dirty else ""),
-        "owner": "gqac", "kind": "measured", "host": cpu, "compiler": first_line("cc", "--version"),
-        "version": first_line(str(GQAC), "version"), "threads": args.threads, "dtype": dtype,
-        "shapes": {"model": args.model.name, "new_tokens": args.tokens},
-        "method": f"{args.pairs} ABBA pairs after one warm-up pair, pinned; median of each step",
+        "commit": commit + ("+changes" if dirty else ""), "owner": "gqac bench driver",
+        "kind": "measured", "host": f"{cpu}, {os.cpu_count()} cores",
+        "compiler": kv_cache.first_line("cc", "--version"), "threads": args.threads,
+        "dtype": row.dtype, "math": row.math, "shapes": {"B": 1, **row.shapes, **row.extra},
+        "method": f"{args.pairs} ABBA pairs a peer, each sample the median of its calls, "
+                  f"{WARMUPS} warm-up calls, pinned, the other engine stopped, wall time of one "
+                  f"call, rotation over {row.rotate()}",
     }
 
 
-def main() -> int:
+def best_peer(record):
+    peers = {e: r["ratio"] for e, r in record["results"].items() if "ratio" in r}
+    return min(peers, key=peers.get) if peers else None
+
+
+def show(row, record, absent):
+    own = record["results"].get("gqac")
+    if own:
+        print(f"  gqac          {own['ms']:10.3f} ms  {own['rate']:8.1f} {own['unit']}")
+    for engine, r in record["results"].items():
+        if engine != "gqac":
+            print(f"  {engine:13} {r['ms']:10.3f} ms  {r['rate']:8.1f} {r['unit']}   "
+                  f"ratio {r['ratio']:.2f}  ({record['versions'][engine]})")
+    for peer, floor in row.floor:
+        peer = best_peer(record) if peer == "best" else peer
+        if peer in record["results"]:
+            ratio = record["results"][peer]["ratio"]
+            print(f"  floor {floor:.2f} against {peer}: {'reached' if ratio >= floor else 'missed'}")
+    if "difference" in record:
+        print(f"  largest difference from onnxruntime: {record['difference']:.2g}")
+    for line in absent:
+        print(f"  not measured: {line}")
+    print(f"  calibration before: {describe(record['calibration']['before'])}\n"
+          f"               after: {describe(record['calibration']['after'])}"
+          + ("   MOVED" if record["moved"] else ""), flush=True)
+
+
+def run_row(row, args):
+    """Measures, repeats once if the machine moved, shows and keeps. True when the result is right."""
+    print(f"{row.name}  ({args.threads} threads)", flush=True)
+    try:
+        record, absent = measure(row, args)
+        if record["moved"] and not args.once:
+            record, absent = measure(row, args)
+            record["repeated"] = True
+    except engines.Absent as error:
+        print(f"  not measured: {error}", flush=True)
+        return True
+    show(row, record, absent)
+    if record["pairs"] and args.out:
+        if args.pairs >= records.LEAST_PAIRS:
+            records.append(args.out, record)
+        else:
+            print(f"  not recorded: records have at least {records.LEAST_PAIRS} pairs")
+    if record.get("difference", 0) > row.tolerance:
+        print(f"  WRONG: it differs by more than {row.tolerance:g}", flush=True)
+        return False
+    return True
+
+
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=Path, default=ROOT / "models" / "tiny-gqa")
-    parser.add_argument("--tokens", type=int, default=201)
+    parser.add_argument("--accept", action="store_true", help="every row, recorded")
+    parser.add_argument("--only", help="rows by name, comma-separated; a prefix takes all it fits")
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--threads", type=int, choices=(1, 2), default=2)
+    parser.add_argument("--against", help="peers: of onnxruntime, openvino, llama.cpp, unconstrained")
+    parser.add_argument("--out", type=Path, help="JSON-lines file that records are appended to")
+    parser.add_argument("--once", action="store_true", help="no second measurement of moved rows")
+    parser.add_argument("--list", action="store_true", help="names the rows and ends")
     args = parser.parse_args()
+    args.peers = args.against.split(",") if args.against else list(engines.COMMANDS)
+    if set(args.peers) - set(engines.COMMANDS) or args.pairs < 1:
+        parser.error("--against or --pairs is not possible")
+    if args.accept and not args.out:
+        args.out = engines.ROOT / "bench" / "results" / "cpu.jsonl"
+    wanted = args.only.split(",") if args.only else None
+    args.rows = [r for r in rows.ROWS if any(r.name.startswith(w) for w in wanted)] if wanted \
+        else [r for r in rows.ROWS if args.accept or r.short]
+    if not args.rows:
+        parser.error("--only names no row; --list shows them")
+    return args
 
-    runs = {"contiguous": [], "off": []}
-    ids = set()
-    for pair in range(args.pairs + 1):
-        order = ["contiguous", "off"] if pair % 2 else ["off", "contiguous"]
-        for kv in order:
-            result = generate(args, kv)
-            ids.add(tuple(result["ids"]))
-            if pair:
-                runs[kv].append(result["metrics"]["per_forward_ms"]["all"])
-    if len(ids) != 1:
-        print("the ids differ between runs", file=sys.stderr)
-        return 1
 
-    record = {"bench": "kv_cache", **provenance(args), "results": {}}
-    print(f"| kv | first forward ms | forward 2 ms | forward {args.tokens} ms | slope us/step "
-          "| decode tok/s |\n|---|---|---|---|---|---|")
-    for kv, all_times in runs.items():
-        times = [statistics.median(step) for step in zip(*all_times)]
-        row = {"first_ms": times[0], "second_ms": times[1], "last_ms": times[-1],
-               "slope_us": 1e3 * slope(times[1:]),
-               "decode_tokens_per_second": 1e3 * (len(times) - 1) / sum(times[1:]),
-               "forward_ms": [round(t, 4) for t in times]}
-        record["results"][kv] = row
-        print(f"| {kv} | {row['first_ms']:.2f} | {row['second_ms']:.2f} | {row['last_ms']:.2f} "
-              f"| {row['slope_us']:.2f} | {row['decode_tokens_per_second']:.1f} |")
-    on, off = record["results"]["contiguous"], record["results"]["off"]
-    record["slope_ratio"] = on["slope_us"] / off["slope_us"]
-    record["first_ratio"] = on["first_ms"] / off["first_ms"]
-    print(f"\nslope with the cache / without: {100 * record['slope_ratio']:.2f} %\n"
-          f"first forward with the cache / without: {record['first_ratio']:.3f}\n"
-          f"the {args.tokens} ids are the same in all {2 * args.pairs + 2} runs")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        with open(args.out, "a") as f:
-            f.write(json.dumps(record) + "\n")
-    return 0
+def main():
+    if sys.argv[1:2] == ["kv_cache"]:
+        return kv_cache.main(sys.argv[2:])
+    args = arguments()
+    if args.list:
+        print("\n".join(f"{r.name:26} {'short' if r.short else ''}" for r in rows.ROWS))
+        return 0
+    cores = len(os.sched_getaffinity(0))
+    if args.threads > cores:
+        print(f"{args.threads} threads need as many cores, and there are {cores}", file=sys.stderr)
+        return 77
+    right = [run_row(row, args) for row in args.rows]
+    return 0 if all(right) else 1
 
 
 if __name__ == "__main__":

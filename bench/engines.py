@@ -1,0 +1,78 @@
+"""The engines as processes: started with what to run, then told to run it so many times.
+
+An engine that waits is stopped (SIGSTOP), so that none of its threads spins on the cores of another.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+TOOLS = ROOT / "build" / "bench"  # the C programs of this folder
+LLAMA = ROOT / "build" / "peers" / "llama.cpp"
+COMMANDS = {
+    "gqac": [TOOLS / "worker_gqac"],
+    "unconstrained": [TOOLS / "unconstrained"],
+    "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
+    "openvino": [sys.executable, HERE / "worker_openvino.py"],
+    "llama.cpp": [TOOLS / "worker_llama"],
+}
+sys.path.append(str(LLAMA / "gguf-py"))
+
+
+class Absent(Exception):
+    """An engine that is not installed, or that cannot do what was asked."""
+
+
+class Process:
+    """One engine at work."""
+
+    def __init__(self, engine, words, threads):
+        cores = sorted(os.sched_getaffinity(0))[:threads]
+        command = [*map(str, COMMANDS[engine]), f"threads={threads}", *words]
+        env = dict(os.environ, OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="true",
+                   OPENBLAS_NUM_THREADS="1")
+        try:
+            self.child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+                stderr=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+        except OSError as error:
+            raise Absent(f"{engine}: {error.strerror}") from None
+        self.engine = engine
+        ready = self.child.stdout.readline().strip()
+        if not ready.startswith("ready "):
+            self.close()
+            raise Absent(f"{engine}: {ready.removeprefix('failed ') or 'ended at once'}")
+        self.facts = json.loads(ready.removeprefix("ready "))
+        self.child.send_signal(signal.SIGSTOP)
+
+    def ask(self, line):
+        self.child.send_signal(signal.SIGCONT)
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+        answer = self.child.stdout.readline().strip()
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGSTOP)
+        if not answer or answer.startswith("failed"):
+            raise Absent(f"{self.engine}: {answer.removeprefix('failed ') or 'ended'}")
+        return answer
+
+    def run(self, n):
+        """n times of one call, in milliseconds."""
+        return [float(word) for word in self.ask(f"run {n}").split()[1:]]
+
+    def output(self, path):
+        self.ask(f"output {path}")
+        return path
+
+    def close(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGCONT)
+            self.child.kill()
+        self.child.wait()
+        self.child.stdin.close()
+        self.child.stdout.close()

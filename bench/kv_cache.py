@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""What a KV cache changes: the time of each forward with and without one.
+
+Runs `gqac generate --format json` on the bundled model with --kv contiguous and --kv off, in ABBA
+order, pinned to the same cores, the first pair a warm-up that is thrown away. From "per_forward_ms"
+it fits a line to the forwards 2..n of each run (median of all runs at each step) and reports
+
+  slope  how much longer each step takes than the one before, in microseconds
+  first  the prefill forward, in milliseconds
+
+and the same ids in every run. Prints a table and a JSON record; --out FILE appends the record to a
+JSON-lines file, e.g. bench/results/kv_cache.jsonl.
+
+    ./dev bench kv_cache [--tokens N] [--pairs N] [--model DIR] [--threads N] [--out FILE]
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
+PROMPT = "She had been a very short time at home, when"
+
+
+def generate(args, kv: str) -> dict:
+    command = [str(GQAC), "generate", str(args.model), "--prompt", PROMPT, "-n", str(args.tokens),
+               "--temperature", "0", "--kv", kv, "--threads", str(args.threads), "--format", "json"]
+    cores = sorted(os.sched_getaffinity(0))[:args.threads]
+    run = subprocess.run(command, capture_output=True, text=True,
+                         preexec_fn=lambda: os.sched_setaffinity(0, cores))
+    if run.returncode:
+        sys.exit(run.stderr)
+    return json.loads(run.stdout)
+
+
+def slope(times: list[float]) -> float:
+    """Least squares, in units a step."""
+    mean_x, mean_y = (len(times) - 1) / 2, statistics.fmean(times)
+    return (sum((i - mean_x) * (t - mean_y) for i, t in enumerate(times))
+            / sum((i - mean_x) ** 2 for i in range(len(times))))
+
+
+def first_line(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
+
+
+def provenance(args) -> dict:
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
+                if line.startswith("model name")), platform.processor())
+    commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
+    inspected = subprocess.run([str(GQAC), "inspect", str(args.model), "--format", "json"],
+                               check=True, capture_output=True, text=True)
+    dtype = json.loads(inspected.stdout)["kv_pairs"][0]["dtype"]
+    dirty = bool(first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"))
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit + ("+changes" if dirty else ""),
+        "owner": "gqac", "kind": "measured", "host": cpu, "compiler": first_line("cc", "--version"),
+        "version": first_line(str(GQAC), "version"), "threads": args.threads, "dtype": dtype,
+        "shapes": {"model": args.model.name, "new_tokens": args.tokens},
+        "method": f"{args.pairs} ABBA pairs after one warm-up pair, pinned; median of each step",
+    }
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model", type=Path, default=ROOT / "models" / "tiny-gqa")
+    parser.add_argument("--tokens", type=int, default=201)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args(words)
+
+    runs = {"contiguous": [], "off": []}
+    ids = set()
+    for pair in range(args.pairs + 1):
+        order = ["contiguous", "off"] if pair % 2 else ["off", "contiguous"]
+        for kv in order:
+            result = generate(args, kv)
+            ids.add(tuple(result["ids"]))
+            if pair:
+                runs[kv].append(result["metrics"]["per_forward_ms"]["all"])
+    if len(ids) != 1:
+        print("the ids differ between runs", file=sys.stderr)
+        return 1
+
+    record = {"bench": "kv_cache", **provenance(args), "results": {}}
+    print(f"| kv | first forward ms | forward 2 ms | forward {args.tokens} ms | slope us/step "
+          "| decode tok/s |\n|---|---|---|---|---|---|")
+    for kv, all_times in runs.items():
+        times = [statistics.median(step) for step in zip(*all_times)]
+        row = {"first_ms": times[0], "second_ms": times[1], "last_ms": times[-1],
+               "slope_us": 1e3 * slope(times[1:]),
+               "decode_tokens_per_second": 1e3 * (len(times) - 1) / sum(times[1:]),
+               "forward_ms": [round(t, 4) for t in times]}
+        record["results"][kv] = row
+        print(f"| {kv} | {row['first_ms']:.2f} | {row['second_ms']:.2f} | {row['last_ms']:.2f} "
+              f"| {row['slope_us']:.2f} | {row['decode_tokens_per_second']:.1f} |")
+    on, off = record["results"]["contiguous"], record["results"]["off"]
+    record["slope_ratio"] = on["slope_us"] / off["slope_us"]
+    record["first_ratio"] = on["first_ms"] / off["first_ms"]
+    print(f"\nslope with the cache / without: {100 * record['slope_ratio']:.2f} %\n"
+          f"first forward with the cache / without: {record['first_ratio']:.3f}\n"
+          f"the {args.tokens} ids are the same in all {2 * args.pairs + 2} runs")
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        with open(args.out, "a") as f:
+            f.write(json.dumps(record) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

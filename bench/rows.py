@@ -1,0 +1,190 @@
+"""What is measured: one Row for each line of the comparison, and what each engine is told to run.
+
+Shapes in the field's words: B = 1, S new tokens, P past, T = P + S, D head size. A floor is a ratio
+(time of the peer / time of gqac) that was set for a machine with AVX-512; "best" is the fastest peer
+that ran.
+"""
+
+from dataclasses import dataclass, field
+
+import models
+
+MIB = 1 << 20
+ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than caches hold
+ORT, OV, LLAMA, OWN = "onnxruntime", "openvino", "llama.cpp", "unconstrained"
+
+
+@dataclass
+class Row:
+    """One line. kind: attention (a chunk without a past), sequence, matmul or model."""
+
+    name: str
+    kind: str
+    shapes: dict
+    dtype: str = "f32"
+    math: str = "model"
+    peers: tuple = (ORT, OV, LLAMA)
+    floor: tuple = ()  # (peer, ratio)
+    short: bool = False  # part of the default run
+    in_cache: bool = False  # a decode row whose keys and values may stay in the last-level cache
+    tolerance: float = 1e-4  # max|difference| / max|value| against ONNX Runtime
+    extra: dict = field(default_factory=dict)  # softcap, window, sink, form, layers, size
+
+    # -- how much work one call is
+
+    def visible(self):
+        """Pairs of query and key that are not masked."""
+        p, s, w = self.shapes["P"], self.shapes["S"], self.extra.get("window", 0)
+        return sum(min(p + r + 1, w or p + r + 1) for r in range(s))
+
+    def flops(self):
+        x = self.shapes
+        if self.kind == "matmul":
+            return 2 * x["M"] * x["K"] * x["N"] * x["layers"]
+        return 4 * x["Hq"] * x["D"] * self.visible()
+
+    def kv_bytes(self):
+        x = self.shapes
+        return 2 * x["Hkv"] * x["D"] * (x["P"] + x["S"]) * (2 if self.dtype == "f16" else 4)
+
+    def weight_bytes(self):
+        x = self.shapes
+        each = 4 if self.dtype == "f32" else 0.5 + 4 / 32
+        return x["K"] * x["N"] * x["layers"] * each
+
+    def rate(self, ms):
+        """(value, unit) that this row is read in."""
+        if self.kind == "model":
+            return 1e3 * self.shapes["S"] / ms, "tok/s"
+        one_row = self.shapes.get("M", self.shapes.get("S")) == 1
+        if not one_row:
+            return 1e-6 * self.flops() / ms, "GF/s"
+        amount = self.weight_bytes() if self.kind == "matmul" else self.kv_bytes()
+        return 1e-6 * amount / ms, "GB/s"
+
+    def rotate(self):
+        if self.kind != "sequence" or self.shapes["S"] > 1 or self.in_cache:
+            return 1
+        return int(ROTATE_BYTES // self.kv_bytes()) + 1
+
+    # -- what the engines are told
+
+    def model(self):
+        x = self.shapes
+        if self.kind == "attention":
+            return models.attention(x["Hq"], x["Hkv"], x["D"], self.dtype,
+                                    **{k: v for k, v in self.extra.items() if k != "calls"})
+        if self.kind == "sequence":
+            return models.sequence(x["Hq"], x["Hkv"], x["D"], self.dtype)
+        if self.kind == "matmul":
+            return models.matmuls(x["K"], x["layers"], "int4" if self.dtype == "int4" else "f32")
+        return models.qwen(self.extra["size"], self.extra["form"])
+
+    def words(self, engine):
+        """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
+        x, words = self.shapes, [f"math={self.math}"] if engine == "gqac" else []
+        if engine in (LLAMA, OWN):
+            return words + self.native_words(engine)
+        if engine == OV and self.kind in ("attention", "sequence"):
+            if self.extra or self.dtype != "f32":
+                return None
+            return words + ["kind=sdpa", *self.attention_words()]
+        words.append(f"model={self.model()}")
+        if self.kind == "matmul":
+            return words + ["kind=run", f"input=x:{models.array('x', [1, x['M'], x['K']])}"]
+        if self.kind == "attention":
+            qkv = models.array("qkv", [1, x["S"], (x["Hq"] + 2 * x["Hkv"]) * x["D"]], self.dtype)
+            return words + ["kind=run", f"input=qkv:{qkv}",
+                            f"input=seqlens_k:{models.number(x['S'] - 1, [1])}",
+                            f"input=total:{models.number(x['S'], [])}"]
+        words += ["kind=sequence", f"past={x['P']}", f"tokens={x['S']}",
+                  f"calls={self.extra.get('calls', 1)}", f"rotate={self.rotate()}",
+                  f"vocab={self.vocabulary()}"]
+        if self.kind == "sequence" and x["P"]:
+            shape = [1, x["Hkv"], x["P"], x["D"]]
+            words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"
+                      for part in ("key", "value")]
+        return words
+
+    def vocabulary(self):
+        if self.kind == "model":
+            return models.QWEN[self.extra["size"]]["vocab"]
+        return self.shapes["Hq"] * self.shapes["D"]
+
+    def attention_words(self):
+        x = self.shapes
+        return [f"heads={x['Hq']}", f"kv_heads={x['Hkv']}", f"head={x['D']}", f"past={x['P']}",
+                f"tokens={x['S']}", f"rotate={self.rotate()}"]
+
+    def native_words(self, engine):
+        x = self.shapes
+        if self.kind == "model":
+            return ["kind=model", f"model={models.gguf(self.extra['size'], self.extra['form'])}",
+                    f"past={x['P']}", f"tokens={x['S']}", f"calls={self.extra.get('calls', 1)}",
+                    f"vocab={self.vocabulary()}"]
+        if self.kind == "matmul":
+            return ["kind=matmul", f"k={x['K']}", f"layers={x['layers']}", f"tokens={x['M']}",
+                    f"dtype={'q4_0' if self.dtype == 'int4' else 'f32'}"]
+        return ["kind=attention", *self.attention_words(), f"dtype={self.dtype}",
+                f"softcap={self.extra.get('softcap', 0)}"]
+
+
+def attention(name, s, heads=(32, 8, 128), **more):
+    return Row(name, "attention", dict(Hq=heads[0], Hkv=heads[1], D=heads[2], P=0, S=s), **more)
+
+
+def sequence(name, p, s, heads=(32, 8, 128), **more):
+    return Row(name, "sequence", dict(Hq=heads[0], Hkv=heads[1], D=heads[2], P=p, S=s), **more)
+
+
+def matmul(name, m, form, layers, **more):
+    return Row(name, "matmul", dict(M=m, K=4096, N=4096, layers=layers), dtype=form, **more)
+
+
+def model(name, size, form, p, s, calls=1, **more):
+    return Row(name, "model", dict(P=p, S=s, **models.QWEN[size]), dtype=form,
+               extra=dict(size=size, form=form, calls=calls), **more)
+
+
+SMALL = (14, 2, 64)
+BF16 = dict(math="bf16", peers=(ORT,), tolerance=3e-2)
+ROWS = [
+    attention("prefill-512", 512, floor=((ORT, 1.6),), short=True),
+    attention("prefill-4096", 4096, floor=((ORT, 1.2),)),
+    attention("prefill-512-bf16", 512, floor=((ORT, 2.3),), **BF16),
+    attention("prefill-4096-bf16", 4096, floor=((ORT, 1.9),), **BF16),
+    sequence("hybrid-16@4096", 4096, 16, floor=((ORT, 2.0),)),
+    sequence("hybrid-128@4096", 4096, 128, floor=((ORT, 1.2),), short=True),
+    sequence("hybrid-512@4096", 4096, 512, floor=((ORT, 1.15),)),
+    sequence("decode-4096", 4095, 1, floor=((ORT, 1.8),), short=True),
+    sequence("decode-32768", 32767, 1, floor=((ORT, 2.5),)),
+    sequence("decode-2048-in-cache", 2047, 1, in_cache=True, floor=((ORT, 3.0),)),
+    sequence("decode-32768-f16", 32767, 1, dtype="f16", peers=(ORT, LLAMA), tolerance=1e-2,
+             floor=((LLAMA, 2.0),)),
+    attention("softcap-2048", 2048, extra=dict(softcap=50), floor=((ORT, 4.0),)),
+    attention("sink-2048", 2048, extra=dict(sink=True), peers=(ORT,), floor=((ORT, 2.0),)),
+    attention("window-512-2048", 2048, extra=dict(window=512), peers=(ORT,), floor=((ORT, 2.0),)),
+    attention("d64-prefill-512", 512, SMALL, floor=((ORT, 1.5),)),
+    sequence("d64-hybrid-128@4096", 4096, 128, SMALL, floor=((ORT, 1.2),)),
+    sequence("d64-decode-4096", 4095, 1, SMALL, floor=((OV, 1.5),)),
+    matmul("matmul-f32-1", 1, "f32", 3, floor=(("best", 0.97),)),
+    matmul("matmul-f32-16", 16, "f32", 3, floor=(("best", 1.0), (ORT, 1.4)), short=True),
+    matmul("matmul-f32-512", 512, "f32", 3, floor=(("best", 0.97),)),
+    matmul("matmul-int4-1", 1, "int4", 20, tolerance=5e-2, floor=(("best", 0.97),), short=True),
+    matmul("matmul-int4-16", 16, "int4", 20, tolerance=5e-2, floor=((ORT, 1.3),)),
+    matmul("matmul-int4-512", 512, "int4", 4, tolerance=5e-2, floor=((ORT, 1.8),)),
+    model("0.5b-f32-prefill-512", "0.5b", "f32", 0, 512, tolerance=1e-3, floor=((ORT, 1.0),)),
+    model("0.5b-f32-decode@512", "0.5b", "f32", 512, 1, 16, tolerance=1e-3, floor=((ORT, 1.2),)),
+    model("0.5b-f32-hybrid-128@2048", "0.5b", "f32", 2048, 128, tolerance=1e-3,
+          floor=((ORT, 1.2),)),
+    model("1.5b-int4-prefill-512", "1.5b", "int4", 0, 512, tolerance=0.2, floor=((ORT, 1.6),)),
+    model("1.5b-int4-decode@512", "1.5b", "int4", 512, 1, 16, tolerance=0.2, floor=((ORT, 1.2),)),
+    model("1.5b-int4-hybrid-128@2048", "1.5b", "int4", 2048, 128, tolerance=0.2,
+          floor=((ORT, 1.4),)),
+    attention("same-bits-prefill-512", 512, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
+    attention("same-bits-prefill-2048", 2048, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
+    attention("same-bits-prefill-4096", 4096, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
+    sequence("same-bits-decode-4096", 4095, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
+    sequence("same-bits-decode-32768", 32767, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
+]
+BY_NAME = {row.name: row for row in ROWS}

@@ -1,0 +1,218 @@
+/* gqac as one of the benchmark's engines: holds a model open and times it on command, so that runs
+ * of different engines can alternate without paying for start-up. Public API only.
+ *
+ *   worker_gqac kind=run|sequence model=FILE threads=N [target= math=]
+ *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
+ *     sequence: past=P tokens=S calls=C vocab=V rotate=R [row=NAME:FILE.npy ...]
+ *               C calls of S tokens behind P cached ones; sample i takes sequence i mod R. The rows
+ *               of the past come from the files, or from a prompt of P tokens.
+ *
+ * Prints "ready {json}" or "failed TEXT", then answers each line of stdin: "run N" with "times" and
+ * N times of one call in ms, "output FILE" by writing the last output as fp32 and "done". */
+#define _GNU_SOURCE
+#include <gqac/gqac.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_INPUTS = 16, MOST_ROTATE = 64 };
+
+typedef struct worker {
+    const char *model, *target, *math, *kind;
+    long threads, past, tokens, calls, vocab, rotate;
+    int n_files;
+    char *names[MOST_INPUTS];
+    gqac_tensor tensors[MOST_INPUTS];
+    gqac_program *program;
+    gqac_context *context;
+    gqac_sequence *sequences[MOST_ROTATE];
+    int64_t *ids;
+    long sample; /* next of the rotation */
+    gqac_tensor output;
+    gqac_diag diag;
+} worker;
+
+static double now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+static int failed(const worker *w) {
+    printf("failed %s: %s %s\n", gqac_status_name(w->diag.status), w->diag.what, w->diag.where);
+    fflush(stdout);
+    return 1;
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+static bool take_file(worker *w, char *value) {
+    char *colon = strchr(value, ':');
+    if (!colon || w->n_files == MOST_INPUTS)
+        return false;
+    *colon = '\0';
+    w->names[w->n_files] = value;
+    return gqac_npy_read(colon + 1, GQAC_NONE, &w->tensors[w->n_files++], &w->diag) == GQAC_OK;
+}
+
+static bool take(worker *w, char *word) {
+    const struct {
+        const char *key;
+        const char **text;
+        long *number;
+    } known[] = {{"model", &w->model, NULL},     {"target", &w->target, NULL},
+                 {"math", &w->math, NULL},       {"kind", &w->kind, NULL},
+                 {"threads", NULL, &w->threads}, {"past", NULL, &w->past},
+                 {"tokens", NULL, &w->tokens},   {"calls", NULL, &w->calls},
+                 {"vocab", NULL, &w->vocab},     {"rotate", NULL, &w->rotate}};
+    char *value = strchr(word, '=');
+    if (!value)
+        return false;
+    *value++ = '\0';
+    if (!strcmp(word, "input") || !strcmp(word, "row"))
+        return take_file(w, value);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(word, known[i].key))
+            continue;
+        if (known[i].text)
+            *known[i].text = value;
+        else
+            *known[i].number = strtol(value, NULL, 10);
+        return true;
+    }
+    return false;
+}
+
+/* ---- the two kinds ------------------------------------------------------- */
+
+static gqac_status step(worker *w, gqac_sequence *s, int64_t n) {
+    const int64_t *ids = w->ids + gqac_sequence_length(s);
+    return gqac_step(w->context, 1, &s, ids, &n, NULL, &w->diag);
+}
+
+static gqac_status make_sequence(worker *w, gqac_sequence **s) {
+    const gqac_sequence_options options = {.final_length = w->past + w->calls * w->tokens};
+    gqac_status status = gqac_sequence_create(w->program, &options, s, &w->diag);
+    if (status == GQAC_OK && w->past && w->n_files)
+        status = gqac_sequence_import(*s, w->n_files, (const char *const *)w->names, w->tensors,
+                                      &w->diag);
+    else if (status == GQAC_OK && w->past)
+        status = step(w, *s, w->past);
+    return status;
+}
+
+static gqac_status open_sequences(worker *w) {
+    const long length = w->past + w->calls * w->tokens;
+    w->ids = calloc((size_t)length, sizeof *w->ids);
+    for (long i = 0; w->ids && i < length; i++)
+        w->ids[i] = (i * 7919 + 13) % w->vocab;
+    gqac_status status = w->ids ? GQAC_OK : GQAC_NO_MEMORY;
+    for (long r = 0; status == GQAC_OK && r < w->rotate; r++)
+        status = make_sequence(w, &w->sequences[r]);
+    for (int i = 0; i < w->n_files; i++)
+        gqac_tensor_free(&w->tensors[i]);
+    return status;
+}
+
+static gqac_status run_sequence(worker *w, double *ms) {
+    gqac_sequence *s = w->sequences[w->sample++ % w->rotate];
+    gqac_status status = gqac_sequence_rewind(s, w->past, &w->diag);
+    const double began = now_ms();
+    for (long c = 0; status == GQAC_OK && c < w->calls; c++)
+        status = step(w, s, w->tokens);
+    *ms = (now_ms() - began) / (double)w->calls;
+    int64_t rows = 0, vocabulary = 0;
+    const float *logits = gqac_context_logits(w->context, 0, &rows, &vocabulary);
+    w->output = (gqac_tensor){.dtype = GQAC_F32,
+                              .rank = 2,
+                              .dims = {rows, vocabulary},
+                              .data = (void *)(uintptr_t)logits};
+    return status;
+}
+
+static gqac_status run_graph(worker *w, double *ms) {
+    enum { MOST_OUTPUTS = 8 };
+    gqac_tensor outputs[MOST_OUTPUTS];
+    const gqac_io *io = NULL;
+    const int n = gqac_program_outputs(w->program, &io);
+    if (n > MOST_OUTPUTS)
+        return GQAC_LIMIT;
+    const double began = now_ms();
+    gqac_status status = gqac_run(w->context, w->n_files, (const char *const *)w->names, w->tensors,
+                                  n, NULL, outputs, &w->diag);
+    *ms = now_ms() - began;
+    if (status == GQAC_OK)
+        w->output = outputs[0];
+    return status;
+}
+
+static bool write_output(const worker *w, const char *path) {
+    FILE *f = fopen(path, "wb");
+    const int64_t n = f ? gqac_tensor_count(&w->output) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float x = (float)gqac_tensor_get(&w->output, i);
+        if (fwrite(&x, sizeof x, 1, f) != 1)
+            break;
+    }
+    return f && !fclose(f);
+}
+
+static int serve(worker *w) {
+    char line[4096];
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!strncmp(line, "output ", 7)) {
+            puts(write_output(w, line + 7) ? "done" : "failed: cannot write");
+        } else if (!strncmp(line, "run ", 4)) {
+            const long n = strtol(line + 4, NULL, 10);
+            double *ms = calloc((size_t)n + 1, sizeof *ms);
+            for (long i = 0; ms && i < n; i++)
+                if ((w->ids ? run_sequence(w, &ms[i]) : run_graph(w, &ms[i])) != GQAC_OK)
+                    return failed(w);
+            printf("times");
+            for (long i = 0; ms && i < n; i++)
+                printf(" %.6f", ms[i]);
+            puts("");
+            free(ms);
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    static worker w = {.target = "cpu",
+                       .math = "model",
+                       .kind = "run",
+                       .threads = 1,
+                       .tokens = 1,
+                       .calls = 1,
+                       .vocab = 1,
+                       .rotate = 1};
+    for (int i = 1; i < argc; i++) {
+        if (take(&w, argv[i]))
+            continue;
+        printf("failed argument '%s': %s\n", argv[i], w.diag.what);
+        return 2;
+    }
+    if (w.tokens < 1 || w.calls < 1 || w.vocab < 1 || w.rotate < 1 || w.rotate > MOST_ROTATE)
+        return 2;
+    gqac_options options;
+    gqac_options_init(&options);
+    options.target = w.target;
+    options.math = w.math;
+    options.stateless = !strcmp(w.kind, "run");
+    const double began = now_ms();
+    if (gqac_program_open(w.model, &options, &w.program, &w.diag) != GQAC_OK ||
+        gqac_context_create(w.program, (int)w.threads, &w.context, &w.diag) != GQAC_OK)
+        return failed(&w);
+    const double opened = now_ms() - began;
+    if (!options.stateless && open_sequences(&w) != GQAC_OK)
+        return failed(&w);
+    printf("ready {\"version\": \"%s\", \"open_ms\": %.3f, \"profile\": \"%s\"}\n", gqac_version(),
+           opened, gqac_program_profile(w.program));
+    fflush(stdout);
+    return serve(&w);
+}

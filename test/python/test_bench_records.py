@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The records of bench/: those that are committed are complete, and incomplete ones are refused.
+
+    python test/python/test_bench_records.py
+"""
+
+import copy
+import json
+import subprocess
+import sys
+
+import harness
+from harness import Case, ROOT
+
+CHECK = ROOT / "bench" / "check_records.py"
+RESULT = {"ms": 2.0, "min_ms": 1.5, "rate": 10.0, "unit": "GF/s"}
+RATES = {"isa": "avx2", "cores": 2, "fma_gflops_1": 90.0, "dram_gbps_1": 20.0}
+PAIR = {"peer": "onnxruntime", "gqac_ms": [2.0, 2.1], "peer_ms": [4.0]}
+GOOD = {
+    "bench": "pairs", "row": "prefill-512", "date": "2026-01-31T12:00:00+00:00",
+    "commit": "7dab400", "owner": "gqac bench driver", "kind": "measured", "host": "a CPU, 2 cores",
+    "compiler": "cc 12", "level": "avx2", "threads": 2, "dtype": "f32", "math": "model",
+    "shapes": {"S": 512}, "method": "5 ABBA pairs",
+    "versions": {"gqac": "0.1.0", "onnxruntime": "1.31.1"},
+    "calibration": {"before": RATES, "after": RATES}, "pairs": [PAIR] * 5,
+    "results": {"gqac": RESULT, "onnxruntime": dict(RESULT, ratio=2.0)}, "repeated": False,
+    "moved": False,
+}
+
+
+def broken(change):
+    """The good record after change(record)."""
+    record = copy.deepcopy(GOOD)
+    change(record)
+    return record
+
+
+def put(record, path, value):
+    """record[a][b]... = value; a value of None removes."""
+    *parents, last = path.split(".")
+    for key in parents:
+        record = record[key]
+    if value is None:
+        del record[last]
+    else:
+        record[last] = value
+
+
+class Records(Case):
+    """check_records.py on files."""
+
+    def run_check(self, *files):
+        return subprocess.run([sys.executable, CHECK, *files], capture_output=True, text=True)
+
+    def refused(self, text, *words):
+        path = self.dir / "r.jsonl"
+        path.write_text(text)
+        run = self.run_check(path)
+        self.assertEqual(run.returncode, 1, text)
+        for word in words:
+            self.assertIn(word, run.stderr)
+        return run.stderr
+
+    def test_committed(self):
+        """Everything in bench/results is complete."""
+        run = self.run_check()
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
+    def test_good(self):
+        """A complete record passes, several of them too, empty lines between."""
+        path = self.dir / "r.jsonl"
+        path.write_text(json.dumps(GOOD) + "\n\n" + json.dumps(GOOD) + "\n")
+        run = self.run_check(path)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+
+    def test_each_field(self):
+        """Without any one field, or with it empty or null, the record is refused by its name."""
+        for field in GOOD:
+            self.refused(json.dumps(broken(lambda r, f=field: put(r, f, None))), field)
+            self.refused(json.dumps({**GOOD, field: None}), field)
+            if isinstance(GOOD[field], (str, list, dict)):
+                self.refused(json.dumps({**GOOD, field: type(GOOD[field])()}), field)
+
+    def test_values(self):
+        """Values that no measurement has."""
+        for path, value, word in (
+                ("kind", "guessed", "kind"), ("level", "sse", "level"), ("threads", 0, "threads"),
+                ("threads", True, "threads"), ("date", "today", "date"), ("commit", "main", "commit"),
+                ("bench", "other", "bench"), ("versions.onnxruntime", "", "version"),
+                ("versions.gqac", None, "version"), ("results.gqac", None, "gqac"),
+                ("results.gqac.ms", 0, "ms"), ("results.gqac.rate", float("nan"), "rate"),
+                ("results.onnxruntime.ratio", None, "ratio"), ("results.onnxruntime", None, "result"),
+                ("calibration.before", None, "before"), ("calibration.after", {}, "after"),
+                ("calibration.after", {"isa": "avx2"}, "after"), ("pairs", [PAIR] * 4, "4 pairs"),
+                ("pairs", [PAIR] * 5 + [dict(PAIR, gqac_ms=[])], "times"),
+                ("pairs", [PAIR] * 5 + [dict(PAIR, peer_ms=[1.0, -1.0])], "times"),
+                ("pairs", [PAIR] * 5 + [dict(PAIR, peer="openvino")], "openvino"),
+                ("pairs", [PAIR] * 5 + [7], "times")):
+            self.refused(json.dumps(broken(lambda r: put(r, path, value))), word)
+
+    def test_not_records(self):
+        """Broken JSON, other JSON, absent and empty: refused, with the line."""
+        good = json.dumps(GOOD)
+        self.assertIn("r.jsonl:2:", self.refused(good + "\n{\n", "JSON"))
+        for text in ("[]", "3", "{}", '"x"', good + "\n" + good[:-1]):
+            self.refused(text, "r.jsonl:")
+        self.assertEqual(self.run_check(self.dir / "none.jsonl").returncode, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

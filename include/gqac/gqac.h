@@ -177,7 +177,8 @@ GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t lengt
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
                                         gqac_diag *diag);
 
-/* Past tensors of a program, one for each past/present pair. */
+/* Past tensors of a program, one for each past/present pair; of a stateless one too. A past that
+ * holds keys and values in one tensor X is two pairs, X.key and X.value. */
 GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pair **pairs);
 /* Copies the rows of the past tensor `name` to `data`: [heads, length, head_size] in the pair's
  * dtype, row-major; `bytes` is the room there. */
@@ -223,6 +224,24 @@ GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
 GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing);
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
+/* The instruction set that the program's kernels use ("avx2"); NULL when its target has one form
+ * only. It changes no bit: the profile is the same on every level. */
+GQAC_API const char *gqac_program_level(const gqac_program *program);
+/* The same for a target before there is a program. USAGE: no such target, or GQAC_CPU names no
+ * level; ABSENT: this machine lacks the target or the level that GQAC_CPU names. */
+GQAC_API gqac_status gqac_target_level(const char *target, const char **level, gqac_diag *diag);
+
+/* One output of a node that has just run. Everything is valid during the call only. */
+typedef struct gqac_observed {
+    const char *value; /* the value of the model's own graph that it is; NULL: it is none of them */
+    const char *node, *op, *kernel; /* name in the file, "MatMul", "ref.generic" */
+    const gqac_tensor *tensor;
+} gqac_observed;
+typedef void gqac_observer(void *arg, const gqac_observed *seen);
+/* Calls `observer` after each node of every later step or run of the context, for each of its
+ * outputs, in the order of the nodes; NULL ends that. Nodes that another node's kernel computes,
+ * and those that write the KV cache, are passed over. */
+GQAC_API void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg);
 
 /* ---- tensor files -------------------------------------------------------- */
 

@@ -57,6 +57,25 @@ static gqac_status run_passes(pass_context *context, const gqac_options *o, cons
 
 /* ---- programs ------------------------------------------------------------ */
 
+gqac_status gqac_target_level(const char *target, const char **level, gqac_diag *diag) {
+    const gqac_target *t = NULL;
+    const void *state = NULL;
+    GQAC_TRY(gqac_target_find(target, &t, diag));
+    if (t->open)
+        GQAC_TRY(t->open(&state, diag));
+    *level = t->level ? t->level(state) : NULL;
+    return GQAC_OK;
+}
+
+/* What later passes put in place of a value keeps its name: gqac_observed.value. */
+static gqac_status set_origin(void *arg, ir_node *node) {
+    (void)arg;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i])
+            node->outputs[i]->origin = node->outputs[i]->name;
+    return GQAC_OK;
+}
+
 static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program **program,
                                 gqac_diag *diag) {
     pass_context context;
@@ -71,11 +90,22 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
+    GQAC_TRY(ir_graph_walk(m->module->graph, set_origin, NULL));
+    kv_slot *slots = NULL;
+    gqac_kv_pair *pairs = NULL;
+    int n_pairs = 0;
+    if (o->stateless)
+        GQAC_TRY(load_kv_pairs(m, &slots, &pairs, &n_pairs, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
     p->mixing = mixing;
     p->n_mixing = n_mixing;
+    if (o->stateless) {
+        p->kv = slots;
+        p->kv_pairs = pairs;
+        p->n_kv = n_pairs;
+    }
     p->backing = load_backing(m, &p->release, diag);
     if (!p->backing) {
         kv_pool_free(p->pool);
@@ -137,8 +167,8 @@ static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it is tried first, on a
- * module of its own. */
+/* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it
+ * is tried first, on a module of its own. */
 static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
                                   const char *model, const char *path, gqac_diag *diag) {
     char hex[65], profile[96];

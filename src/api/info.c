@@ -111,22 +111,6 @@ static gqac_status fill_io(info *x, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status fill_kv(info *x, gqac_diag *diag) {
-    kv_slot *slots = NULL;
-    int n = 0;
-    gqac_arena *arena = x->model.arena;
-    GQAC_TRY(pass_find_kv_pairs(x->model.module, arena, &slots, &n));
-    gqac_kv_pair *pairs = GQAC_ARENA_ARRAY(arena, gqac_kv_pair, (size_t)n + 1);
-    if (!pairs)
-        return gqac_diag_oom(diag, "a list of KV pairs");
-    for (int i = 0; i < n; i++)
-        pairs[i] = (gqac_kv_pair){slots[i].past, slots[i].present, slots[i].heads,
-                                  slots[i].head_size, slots[i].dtype};
-    x->public.kv_pairs = pairs;
-    x->public.n_kv_pairs = n;
-    return GQAC_OK;
-}
-
 static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *diag) {
     pass_context context;
     gqac_options o = *options;
@@ -141,7 +125,10 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     const pass_request request = {.stop_after = "tidy"};
     GQAC_TRY(gqac_pipeline_run(&context, &request));
     GQAC_TRY(fill_io(x, diag));
-    GQAC_TRY(fill_kv(x, diag));
+    kv_slot *slots = NULL;
+    gqac_kv_pair *pairs = NULL;
+    GQAC_TRY(load_kv_pairs(&x->model, &slots, &pairs, &x->public.n_kv_pairs, diag));
+    x->public.kv_pairs = pairs;
     return load_mixing(&x->model, &x->public.mixing, &x->public.n_mixing, diag);
 }
 

@@ -127,6 +127,18 @@ gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n,
     return GQAC_OK;
 }
 
+gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **pairs, int *n,
+                          gqac_diag *diag) {
+    GQAC_TRY(pass_find_kv_pairs(model->module, model->arena, slots, n));
+    *pairs = GQAC_ARENA_ARRAY(model->arena, gqac_kv_pair, (size_t)*n + 1);
+    if (!*pairs)
+        return gqac_diag_oom(diag, "a list of KV pairs");
+    for (int i = 0; i < *n; i++)
+        (*pairs)[i] = (gqac_kv_pair){(*slots)[i].past, (*slots)[i].present, (*slots)[i].heads,
+                                     (*slots)[i].head_size, (*slots)[i].dtype};
+    return GQAC_OK;
+}
+
 /* ---- options ------------------------------------------------------------- */
 
 static gqac_status choose(const char *flag, const char *value, const char *first,

@@ -35,6 +35,10 @@ gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *d
 /* Nodes of a tidied graph that mix rows, in the model's arena. */
 gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag);
 
+/* The past/present pairs of a tidied graph, in the model's arena. */
+gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **pairs, int *n,
+                          gqac_diag *diag);
+
 /* Checks option values and makes the pass context; model->meta is compared for artefacts. */
 gqac_status load_context(loaded *model, const gqac_options *options, pass_context *context,
                          gqac_diag *diag);

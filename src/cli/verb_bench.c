@@ -186,7 +186,7 @@ static double gigabytes(const row *r) {
     return r->median > 0 ? r->bytes / r->median * 1e-9 : 0;
 }
 
-static void print_json(const bench *b, int threads) {
+static void print_json(const bench *b, const char *target, int threads) {
     json_t *rows = json_array();
     for (int i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
@@ -200,9 +200,10 @@ static void print_json(const bench *b, int threads) {
                             cli_real_json(rate(r)), "gigabytes_per_second",
                             cli_real_json(gigabytes(r)), "peak_rss_bytes", (json_int_t)r->peak));
     }
-    cli_print_json(json_pack("{s:s, s:s, s:s, s:i, s:i, s:o}", "version", gqac_version(), "model",
-                             b->c->operands[0], "profile", gqac_program_profile(b->program),
-                             "threads", threads, "repeat", b->repeats, "rows", rows));
+    cli_print_json(json_pack(
+        "{s:s, s:s, s:s, s:s, s:s?, s:i, s:i, s:o}", "version", gqac_version(), "model",
+        b->c->operands[0], "profile", gqac_program_profile(b->program), "target", target, "level",
+        gqac_program_level(b->program), "threads", threads, "repeat", b->repeats, "rows", rows));
 }
 
 static void print_table(const bench *b, const char *format) {
@@ -242,7 +243,7 @@ static gqac_status measure_all(bench *b) {
     for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)
         status = measure(b, &b->rows[i]);
     if (status == GQAC_OK && cli_json(b->c))
-        print_json(b, threads);
+        print_json(b, options.target, threads);
     else if (status == GQAC_OK)
         print_table(b, cli_value(b->c, "format"));
     return status;

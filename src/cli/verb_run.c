@@ -1,8 +1,13 @@
-/* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files. */
+/* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files.
+ *
+ * --repeat times the same run again and again. --rotate R gives run i copy i mod R of every past
+ * tensor, so that a cache that is larger than the caches of the processor is also read from memory
+ * when it is measured; the copies are equal, so that no bit of the outputs changes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -11,12 +16,18 @@ static const cli_flag flags[] = {
     {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
     {"output", "DIR", "writes all outputs there (-o)"},
     {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
-    {"repeat", "N", "runs N times and reports times_ms"},
-    {"warmup", "N", "runs N times before"},
-    {"rotate", "R", "not built yet"},
+    {"repeat", "N", "runs N times and reports the time of each (json: times_ms)"},
+    {"warmup", "N", "runs N times before, untimed (0)"},
+    {"rotate", "R", "R copies of the past tensors, in turn: reads them from memory (1)"},
     {"in-place", NULL, "not built yet"},
     {NULL, NULL, NULL},
 };
+
+/* A past tensor among the inputs that are given. */
+typedef struct past {
+    int at;        /* index in session.tensors */
+    void **copies; /* [rotate], the first is the tensor's own data */
+} past;
 
 typedef struct session {
     cli *c;
@@ -26,10 +37,13 @@ typedef struct session {
     int n_in, n_out;
     const char **names;   /* of the inputs given, n_in at most */
     gqac_tensor *tensors; /* owned */
+    gqac_tensor *now;     /* those of one run: views of the tensors or of copies */
+    past *pasts;
+    int n_pasts;
     gqac_tensor *results; /* views */
     int n_given;
     double *times_ms;
-    long long repeat, warmup;
+    long long repeat, warmup, rotate;
 } session;
 
 /* ---- inputs -------------------------------------------------------------- */
@@ -77,6 +91,90 @@ static gqac_status read_inputs(session *s) {
         status = read_input(s, i, path);
     }
     return status;
+}
+
+/* ---- past tensors -------------------------------------------------------- */
+
+/* "past.0" is a past if a pair has it, or its part "past.0.key", as past. */
+static bool is_past(const session *s, const char *name) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n = gqac_program_kv_pairs(s->program, &pairs);
+    const size_t length = strlen(name);
+    for (int i = 0; i < n; i++)
+        if (!strncmp(pairs[i].past, name, length) &&
+            (!pairs[i].past[length] || !strcmp(pairs[i].past + length, ".key")))
+            return true;
+    return false;
+}
+
+static void find_pasts(session *s) {
+    for (int i = 0; i < s->n_given; i++)
+        if (is_past(s, s->names[i]))
+            s->pasts[s->n_pasts++].at = i;
+}
+
+/* Bytes that programs can still get without swapping; 0: not known. */
+static size_t available_memory(void) {
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        ;
+    if (f)
+        fclose(f);
+    const long pages = sysconf(_SC_AVPHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return kib ? (size_t)kib * 1024 : pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
+}
+
+static gqac_status check_room(session *s) {
+    const size_t available = available_memory();
+    double bytes = 0;
+    for (int k = 0; k < s->n_pasts; k++)
+        bytes += (double)gqac_tensor_bytes(&s->tensors[s->pasts[k].at]);
+    const double need = bytes * (double)(s->rotate - 1);
+    if (!available || need <= 0.9 * (double)available)
+        return GQAC_OK;
+    gqac_status status =
+        cli_fail(s->c, GQAC_NO_MEMORY,
+                 "--rotate %lld needs %.0f MiB for copies of the past tensors, %.0f MiB are free",
+                 s->rotate, need / 1048576, (double)available / 1048576);
+    snprintf(s->c->diag.hint, sizeof s->c->diag.hint, "--rotate %.0f",
+             1 + 0.9 * (double)available / bytes);
+    return status;
+}
+
+static gqac_status make_copies(session *s) {
+    find_pasts(s);
+    if (s->rotate > 1 && !s->n_pasts)
+        return cli_usage(s->c, "--rotate: the model has no past tensors to rotate");
+    gqac_status status = check_room(s);
+    if (status != GQAC_OK)
+        return status;
+    for (int k = 0; k < s->n_pasts; k++) {
+        const gqac_tensor *t = &s->tensors[s->pasts[k].at];
+        const size_t bytes = gqac_tensor_bytes(t);
+        void **copies = calloc((size_t)s->rotate, sizeof *copies);
+        if (!copies)
+            return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
+        s->pasts[k].copies = copies;
+        copies[0] = t->data;
+        for (long long r = 1; r < s->rotate; r++) {
+            if (!(copies[r] = aligned_alloc(64, bytes / 64 * 64 + 64)))
+                return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory for --rotate %lld", s->rotate);
+            if (bytes)
+                memcpy(copies[r], t->data, bytes);
+        }
+    }
+    return GQAC_OK;
+}
+
+static void free_copies(session *s) {
+    for (int k = 0; s->pasts && k < s->n_pasts; k++) {
+        for (long long r = 1; s->pasts[k].copies && r < s->rotate; r++)
+            free(s->pasts[k].copies[r]);
+        free((void *)s->pasts[k].copies);
+    }
+    free(s->pasts);
 }
 
 /* ---- outputs ------------------------------------------------------------- */
@@ -144,11 +242,13 @@ static gqac_status open_session(session *s) {
     char path[4096];
     gqac_options options;
     int threads = 1;
-    if (cli_value(s->c, "rotate") || cli_switch(s->c, "in-place"))
-        return cli_usage(s->c, "--rotate and --in-place are not built yet");
+    if (cli_switch(s->c, "in-place"))
+        return cli_usage(s->c, "--in-place is not built yet");
     gqac_status status = cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat);
     if (status == GQAC_OK)
         status = cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup);
+    if (status == GQAC_OK)
+        status = cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate);
     if (status == GQAC_OK)
         status = cli_threads(s->c, &threads);
     if (status == GQAC_OK)
@@ -166,23 +266,45 @@ static gqac_status open_session(session *s) {
     s->n_out = gqac_program_outputs(s->program, &s->out);
     s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
     s->tensors = calloc((size_t)s->n_in + 1, sizeof *s->tensors);
+    s->now = calloc((size_t)s->n_in + 1, sizeof *s->now);
+    s->pasts = calloc((size_t)s->n_in + 1, sizeof *s->pasts);
     s->results = calloc((size_t)s->n_out + 1, sizeof *s->results);
     s->times_ms = calloc((size_t)s->repeat, sizeof *s->times_ms);
-    if (!s->names || !s->tensors || !s->results || !s->times_ms)
+    if (!s->names || !s->tensors || !s->now || !s->pasts || !s->results || !s->times_ms)
         return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
     return GQAC_OK;
 }
 
+/* The operands of run i. */
+static void choose_copies(session *s, long long i) {
+    for (int k = 0; k < s->n_pasts; k++)
+        s->now[s->pasts[k].at].data = s->pasts[k].copies[i % s->rotate];
+}
+
 static gqac_status run_times(session *s) {
     gqac_status status = GQAC_OK;
-    for (long long i = -s->warmup; status == GQAC_OK && i < s->repeat; i++) {
+    memcpy(s->now, s->tensors, (size_t)s->n_given * sizeof *s->now);
+    for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++) {
+        choose_copies(s, i);
         const double start = cli_seconds();
-        status = gqac_run(s->context, s->n_given, s->names, s->tensors, s->n_out, NULL, s->results,
+        status = gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
                           &s->c->diag);
-        if (i >= 0)
-            s->times_ms[i] = (cli_seconds() - start) * 1e3;
+        if (i >= s->warmup)
+            s->times_ms[i - s->warmup] = (cli_seconds() - start) * 1e3;
     }
     return status;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_times(session *s) {
+    const size_t n = (size_t)s->repeat;
+    qsort(s->times_ms, n, sizeof *s->times_ms, ascending);
+    printf("%lld runs: min %.3f ms, median %.3f ms, max %.3f ms\n", s->repeat, s->times_ms[0],
+           (s->times_ms[(n - 1) / 2] + s->times_ms[n / 2]) / 2, s->times_ms[n - 1]);
 }
 
 static void print_outputs(session *s, json_t *compared, bool equal) {
@@ -214,8 +336,8 @@ static void print_table(session *s) {
             printf("%s%lld", d ? "," : "", (long long)s->results[i].dims[d]);
         printf("]\n");
     }
-    for (long long i = 0; cli_value(s->c, "repeat") && i < s->repeat; i++)
-        printf("run %lld: %.3f ms\n", i + 1, s->times_ms[i]);
+    if (cli_value(s->c, "repeat"))
+        print_times(s);
 }
 
 static gqac_status report(session *s, bool *equal) {
@@ -240,13 +362,17 @@ static int run(cli *c) {
     if (status == GQAC_OK)
         status = read_inputs(&s);
     if (status == GQAC_OK)
+        status = make_copies(&s);
+    if (status == GQAC_OK)
         status = run_times(&s);
     if (status == GQAC_OK)
         status = report(&s, &equal);
     for (int i = 0; s.tensors && i < s.n_in; i++)
         gqac_tensor_free(&s.tensors[i]);
+    free_copies(&s);
     free((void *)s.names);
     free(s.tensors);
+    free(s.now);
     free(s.results);
     free(s.times_ms);
     gqac_context_free(s.context);

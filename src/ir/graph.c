@@ -192,6 +192,8 @@ bool ir_node_set_inputs(ir_node *node, int n, ir_value *const *values) {
 }
 
 void ir_value_replace(ir_value *old, ir_value *by) {
+    if (!by->origin)
+        by->origin = old->origin;
     if (old == by || !old->uses)
         return;
     ir_use *last = old->uses;

@@ -112,6 +112,7 @@ struct ir_value {
     ir_node *def;                /* NULL: graph input or constant */
     int result;                  /* which output of def */
     const gqac_tensor *constant; /* not NULL: a constant */
+    const char *origin; /* name of the value of the model's own graph that it equals; NULL: none */
     const char *digest; /* of a constant that was parsed from a dump without its data; else NULL */
     /* Symbolic elements of a small integer tensor (rank 0 or 1), for shape arithmetic; NULL when
      * not known. Entries may be NULL. Filled by infer. */

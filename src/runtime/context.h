@@ -8,9 +8,11 @@
 struct gqac_context {
     const gqac_program *program;
     exec exec;
-    exec_buffer scratch[6]; /* token ids, positions, past, new, total of a call; batch arrays */
-    exec_buffer logits;     /* fp32 rows of the last step, row after row */
-    exec_buffer logit_rows; /* int64 [n][2]: first row and rows of each sequence of that step */
+    exec_buffer scratch[6];  /* token ids, positions, past, new, total of a call; batch arrays */
+    exec_buffer logits;      /* fp32 rows of the last step, row after row */
+    exec_buffer logit_rows;  /* int64 [n][2]: first row and rows of each sequence of that step */
+    gqac_observer *observer; /* see gqac_context_observe */
+    void *observer_arg;
     int n_logits;
     int64_t vocabulary;
 };

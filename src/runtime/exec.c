@@ -161,6 +161,8 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
             if (node->outputs[i])
                 e->values[node->outputs[i]->id] = out[i];
+        if (status == GQAC_OK && e->observe)
+            e->observe(e->observe_arg, e, node);
     }
     if (status != GQAC_OK)
         gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "", node->op->name);

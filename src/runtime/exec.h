@@ -19,6 +19,8 @@ typedef struct exec {
     exec_buffer *owned;    /* by ir_value.id, for values without a slot */
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
     kv_batch *kv;          /* of the running step; NULL in a stateless run */
+    void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
+    void *observe_arg;
 } exec;
 
 gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag);

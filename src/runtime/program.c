@@ -318,6 +318,11 @@ const char *gqac_program_profile(const gqac_program *program) {
     return program->profile;
 }
 
+const char *gqac_program_level(const gqac_program *program) {
+    const gqac_target *t = program->target;
+    return t->level ? t->level(program->target_state) : NULL;
+}
+
 int64_t gqac_program_weight_bytes(const gqac_program *program) {
     const ir_graph *g = program->module->graph;
     int64_t bytes = 0;

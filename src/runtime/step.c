@@ -51,6 +51,27 @@ void gqac_context_free(gqac_context *context) {
     gqac_free(context);
 }
 
+static void tell_observer(void *arg, const exec *e, const ir_node *node) {
+    const gqac_context *c = arg;
+    if (node->op->flags & IR_OP_EFFECT) /* rows in the form of the target's cache */
+        return;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i])
+            c->observer(c->observer_arg,
+                        &(gqac_observed){.value = node->outputs[i]->origin,
+                                         .node = node->name ? node->name : "",
+                                         .op = node->op->name,
+                                         .kernel = node->kernel ? node->kernel : "",
+                                         .tensor = &e->values[node->outputs[i]->id]});
+}
+
+void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg) {
+    context->observer = observer;
+    context->observer_arg = arg;
+    context->exec.observe = observer ? tell_observer : NULL;
+    context->exec.observe_arg = context;
+}
+
 /* Room for count * size bytes; earlier contents are lost. */
 static gqac_status room(exec_buffer *buffer, size_t count, size_t size, gqac_diag *diag) {
     size_t bytes = 0;

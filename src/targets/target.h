@@ -36,6 +36,8 @@ typedef struct gqac_target {
     /* What op_call.state is for programs of this target; NULL: there is none. ABSENT when the
      * machine cannot run it. */
     gqac_status (*open)(const void **state, gqac_diag *diag);
+    /* Name of the instruction set that such a state stands for; NULL: the target has only one. */
+    const char *(*level)(const void *state);
     /* Puts constant weights into the form that its kernels read, as nodes of the graph (op
      * `linear`), and counts what it replaced. After tidy, so that artefacts hold that form. NULL:
      * nothing to do. */

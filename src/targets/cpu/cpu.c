@@ -10,5 +10,8 @@ static const target_kernel kernels[] = {
 };
 
 extern const gqac_target target_cpu;
-const gqac_target target_cpu = {
-    .name = "cpu", .kernels = kernels, .open = cpu_level_pick, .pack = cpu_pack};
+const gqac_target target_cpu = {.name = "cpu",
+                                .kernels = kernels,
+                                .open = cpu_level_pick,
+                                .level = cpu_level_name,
+                                .pack = cpu_pack};

@@ -23,6 +23,7 @@ typedef struct cpu_level {
 /* The best level of this machine, or the one GQAC_CPU names: USAGE for an unknown name, ABSENT when
  * the machine lacks its instructions. */
 gqac_status cpu_level_pick(const void **level, gqac_diag *diag);
+const char *cpu_level_name(const void *level);
 
 static inline const cpu_level *cpu_level_of(const op_call *call) {
     return call->state;

@@ -72,3 +72,7 @@ gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
     }
     return refuse(GQAC_USAGE, "GQAC_CPU=%s: no such level", name, false, diag);
 }
+
+const char *cpu_level_name(const void *level) {
+    return ((const cpu_level *)level)->name;
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""gqac run --repeat, --warmup, --rotate; and the level that the cpu target runs at.
+
+    python test/python/test_run_timing.py        GQAC names the binary
+
+None of the flags changes a bit of the outputs.
+"""
+
+import re
+import sys
+
+import numpy as np
+
+import harness
+from harness import Case, MODELS, gqac, model
+
+HYBRID = MODELS / "llama" / "ref" / "hybrid" / "inputs"
+RUN = ("run", model("llama"), "--inputs", HYBRID)
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+NO_PAST = """graph @plain(%x: f32[B,4]) {
+  const %two: f32[] = 2.0
+  %y = Mul %x, %two : f32[B,4]
+  return %y
+}
+"""
+
+
+def machine_levels():
+    """The levels whose instructions this machine has."""
+    words = set()
+    with open("/proc/cpuinfo", encoding="ascii") as f:
+        for line in f:
+            if line.startswith("flags"):
+                words = set(line.split(":")[1].split())
+                break
+    found = ["scalar"]
+    for level, needs in (("avx2", {"avx2", "fma", "f16c"}),
+                         ("avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+                         ("avx512vnni", {"avx512_vnni", "avx512_bf16"})):
+        if not needs <= words:
+            break
+        found.append(level)
+    return found
+
+
+class Timing(Case):
+    """Times, and outputs that do not depend on how often and on which copies the graph ran."""
+
+    def outputs(self, name, *flags):
+        """The bytes of all outputs of a run."""
+        folder = self.dir / name
+        self.good(*RUN, *flags, "-o", folder)
+        return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+    def test_times(self):
+        """One time for each run, warm-up left out."""
+        for repeat, warmup in ((1, 0), (4, 2), (3, 7)):
+            found = self.good(*RUN, "--repeat", repeat, "--warmup", warmup, "--format",
+                              "json").json()
+            self.assertEqual(len(found["times_ms"]), repeat)
+            self.assertTrue(all(0 < t < 60e3 for t in found["times_ms"]), found)
+        self.assertNotIn("times_ms", self.good(*RUN, "--format", "json").json())
+
+    def test_table(self):
+        """Least, median and most, in that order."""
+        out = self.good(*RUN, "--repeat", 5).out
+        line = re.search(r"^5 runs: min ([\d.]+) ms, median ([\d.]+) ms, max ([\d.]+) ms$", out,
+                         re.MULTILINE)
+        times = [float(x) for x in line.groups()]
+        self.assertEqual(times, sorted(times))
+        self.assertNotIn("median", self.good(*RUN).out)
+
+    def test_rotate(self):
+        """Every copy gives the outputs of the original."""
+        plain = self.outputs("plain")
+        for runs in range(1, 5):  # the last run is that of copy runs - 1 of 4
+            self.assertEqual(self.outputs(f"r{runs}", "--repeat", runs, "--rotate", 4), plain)
+        self.assertEqual(self.outputs("w", "--repeat", 1, "--warmup", 2, "--rotate", 3), plain)
+
+    def test_rotate_refused(self):
+        """Nothing to rotate, no room, no number."""
+        path = self.dir / "plain.gq"
+        path.write_text(NO_PAST)
+        self.check(gqac("run", path, "--rotate", 2, "--inputs", self.dir), (2, 5))
+        np.save(self.dir / "x.npy", np.ones((3, 4), np.float32))
+        self.check(gqac("run", path, "--rotate", 2, "--inputs", self.dir), 2, "no past")
+        self.good("run", path, "--rotate", 1, "--inputs", self.dir)
+        big = self.dir / "big"
+        big.mkdir()
+        for f in HYBRID.iterdir():
+            if not f.name.startswith("past"):
+                (big / f.name).write_bytes(f.read_bytes())
+                continue
+            old = np.load(f)
+            new = np.zeros((old.shape[0], old.shape[1], 1 << 14, old.shape[3]), old.dtype)
+            new[:, :, :old.shape[2]] = old
+            np.save(big / f.name, new)
+        self.check(gqac("run", model("llama"), "--inputs", big, "--rotate", 100000), 4, "rotate",
+                   "mib", "try:")
+        for value in ("0", "x", "-1", "100001"):
+            self.check(gqac(*RUN, "--rotate", value), 2, "rotate")
+
+
+class Level(Case):
+    """GQAC_CPU, and who tells the level."""
+
+    def test_version(self):
+        """Target and level; ref has one form only."""
+        found = self.good("version", "--format", "json", "--target", "cpu").json()
+        self.assertEqual((found["target"], found["level"]), ("cpu", machine_levels()[-1]))
+        found = self.good("version", "--format", "json", "--target", "ref").json()
+        self.assertEqual((found["target"], found["level"]), ("ref", None))
+
+    def test_forced(self):
+        """Each level of the machine runs; others are absent, unknown ones usage."""
+        bench = ("bench", model("llama"), "--target", "cpu", "-p", 3, "-n", 1, "--repeat", 1,
+                 "--format", "json")
+        here = machine_levels()
+        for level in LEVELS:
+            env = {"GQAC_CPU": level}
+            for words in (bench, ("version", "--format", "json", "--target", "cpu")):
+                if level in here:
+                    found = self.good(*words, env=env).json()
+                    self.assertEqual((found["target"], found["level"]), ("cpu", level))
+                else:
+                    self.check(gqac(*words, env=env), 77, level, *here)
+        for words in (bench, ("version", "--format", "json", "--target", "cpu")):
+            self.check(gqac(*words, env={"GQAC_CPU": "sse9"}), 2, "sse9", "avx512vnni", "try:")
+        self.good("version", env={"GQAC_CPU": "sse9"})
+        self.good(*RUN, "--target", "ref", env={"GQAC_CPU": "sse9"})
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

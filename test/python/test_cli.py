@@ -143,7 +143,7 @@ class Usage(Case):
         self.assertEqual(self.good(*args, "--format", "table", env={"GQAC_FORMAT": "json"}).out,
                          table)
         self.assertEqual(self.good(*args, env={"GQAC_FORMAT": ""}).out, table)
-        for key, value in (("FORMAT", "xml"), ("THREADS", "0"), ("TARGET", "cpu"),
+        for key, value in (("FORMAT", "xml"), ("THREADS", "0"), ("TARGET", "gpu"),
                            ("SEQLENS_K", "x"), ("MATH", "x"), ("SPLITS", "99")):
             self.check(gqac(*args, env={f"GQAC_{key}": value}), 2)
         self.good(*args, env={"GQAC_SPLITS": "9,15", "GQAC_THREADS": "2"})

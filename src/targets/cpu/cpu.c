@@ -1,11 +1,13 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/nbits.h"
 #include "targets/cpu/pack.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
+    {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_nbits_run},
     {.name = NULL},
 };
 

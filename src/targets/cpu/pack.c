@@ -8,6 +8,7 @@ static const struct packer {
     const char *domain, *op;
     cpu_pack_node *pack;
 } packers[] = {
+    {"com.microsoft", "MatMulNBits", cpu_pack_nbits},
     {NULL, NULL, NULL},
 };
 

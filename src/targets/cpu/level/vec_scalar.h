@@ -144,5 +144,13 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
 VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
     return v16i_dot_bytes(sum, u, s);
 }
+/* Sums of v16i_dot_bytes where every byte of u is at most 15: at most 8 from v16i_zero(), then
+ * v16i_nibbles_end gives the lanes. What lies between is the level's own. */
+VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
+    return v16i_dot_bytes(sum, u, s);
+}
+VEC_FN v16i v16i_nibbles_end(v16i sum) {
+    return sum;
+}
 
 #endif

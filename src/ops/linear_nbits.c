@@ -1,0 +1,219 @@
+/* linear_nbits: com.microsoft.MatMulNBits on weights that a target has packed.
+ *
+ *   y [..,n] = x [..,k] * w^T (+ bias [n]),  w[n][k] = (code - zero point) * scale
+ *
+ * codes u8 [panels,words,256], scales [panels,blocks,64], zero_points u8 or float
+ * [panels,blocks,64]: ops/nbits.h says how they lie. Without zero points they are 2^(bits-1). The
+ * numbers are those of MatMulNBits (matmul_nbits.c); expand gives that node back. */
+#include "ops/nbits.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+#include "ops/shared.h"
+
+enum { X, CODES, SCALES, ZERO_POINTS, BIAS };
+
+static const ir_attr_spec attrs[] = {
+    {"k", IR_ATTR_INT, .required = true, .doc = "columns of x"},
+    {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
+    {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code: 2, 4 or 8"},
+    {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, 16 to 512"},
+    {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "4: int8 activations; else fp32"},
+    {.name = NULL},
+};
+
+static nbits_shape shape_of(const ir_node *node) {
+    return nbits_shape_of(ir_attr_int(node, "k"), ir_attr_int(node, "n"),
+                          (int)ir_attr_int(node, "bits"), ir_attr_int(node, "block_size"));
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t k = ir_attr_int(node, "k"), n = ir_attr_int(node, "n");
+    const int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
+    const int64_t level = ir_attr_int(node, "accuracy_level");
+    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes k = %lld, n = %lld must be positive",
+                (long long)k, (long long)n);
+    if (bits != 2 && bits != 4 && bits != 8)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 2, 4 or 8",
+                (long long)bits);
+    if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute block_size = %lld: a power of two from %d to %d", (long long)block,
+                NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
+    if (level < 0 || level > 4)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
+                (long long)level);
+    return GQAC_OK;
+}
+
+/* The type of a packed operand is known, it is that of a constant. */
+static gqac_status check_packed(const ir_node *node, int input, unsigned set, int64_t panels,
+                                int64_t rows, int64_t width, gqac_diag *diag) {
+    const int64_t wanted[3] = {panels, rows, width};
+    GQAC_TRY(op_check_dtype(node, input, set, diag));
+    bool fits = op_in_type(node, input).rank == 3;
+    for (int i = 0; fits && i < 3; i++) {
+        int64_t dim = 0;
+        fits = ir_dim_is_const(op_in_dim(node, input, i), &dim) && dim == wanted[i];
+    }
+    if (!fits)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input %d is not [%lld,%lld,%lld]", input,
+                (long long)panels, (long long)rows, (long long)width);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const nbits_shape s = shape_of(node);
+    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(check_packed(node, CODES, OP_BIT(U8), s.panels, s.words, NBITS_WORD_BYTES, diag));
+    GQAC_TRY(check_packed(node, SCALES, OP_FLOATS, s.panels, s.blocks, NBITS_COLUMNS, diag));
+    if (ir_node_input(node, ZERO_POINTS))
+        GQAC_TRY(check_packed(node, ZERO_POINTS, OP_FLOATS | OP_BIT(U8), s.panels, s.blocks,
+                              NBITS_COLUMNS, diag));
+    if (ir_node_input(node, BIAS))
+        GQAC_TRY(op_check_dtype(node, BIAS, OP_FLOATS, diag));
+    const ir_type x = op_in_type(node, X);
+    int64_t k;
+    if (x.rank < 0)
+        return op_set_type(node, 0, x.dtype, -1, NULL, diag);
+    if (x.rank == 0 || (ir_dim_is_const(x.dims[x.rank - 1], &k) && k != s.k))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the last axis of x is not k = %lld",
+                (long long)s.k);
+    const ir_dim *dims[GQAC_MAX_RANK];
+    for (int i = 0; i + 1 < x.rank; i++)
+        dims[i] = x.dims[i];
+    dims[x.rank - 1] = ir_dim_const(op_dims(node), s.n);
+    return op_set_type(node, 0, x.dtype, x.rank, dims, diag);
+}
+
+/* ---- expand: the constants as MatMulNBits has them ------------------------- */
+
+static ir_value *add_constant(ir_builder *b, const char *name, gqac_dtype dtype, int rank,
+                              const int64_t *dims, void **data) {
+    gqac_tensor tensor = {.dtype = dtype, .rank = rank};
+    size_t bytes;
+    memcpy(tensor.dims, dims, (size_t)rank * sizeof *dims);
+    b->status = gqac_shape_bytes(dtype, rank, dims, &bytes, b->diag);
+    if (b->status != GQAC_OK)
+        return NULL;
+    *data = tensor.data = gqac_arena_calloc(b->graph->module->arena, bytes ? bytes : 1, 1);
+    ir_value *value = tensor.data ? ir_graph_add_constant(b->graph, name, &tensor) : NULL;
+    if (!value)
+        b->status = gqac_diag_oom(b->diag, "unpacked weights");
+    return value;
+}
+
+static ir_value *unpack_codes(ir_builder *b, const nbits_shape *s, const gqac_tensor *packed) {
+    const int64_t dims[3] = {s->n, s->blocks, s->block * s->bits / 8};
+    void *data = NULL;
+    ir_value *value = add_constant(b, "codes", GQAC_U8, 3, dims, &data);
+    if (!value)
+        return NULL;
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t w = 0; w < s->words; w++) {
+            const int64_t panel = n / NBITS_COLUMNS, column = n % NBITS_COLUMNS;
+            const uint8_t *from =
+                (const uint8_t *)packed->data +
+                ((panel * s->words + w) * NBITS_COLUMNS + column) * (int64_t)sizeof(uint32_t);
+            uint32_t word;
+            memcpy(&word, from, sizeof word);
+            word = nbits_unpack_word(word, s->bits);
+            memcpy((uint8_t *)data + (n * s->words + w) * (int64_t)sizeof word, &word, sizeof word);
+        }
+    return value;
+}
+
+/* [panels,blocks,64] as [n,blocks]. */
+static ir_value *unpack_rows(ir_builder *b, const nbits_shape *s, const char *name,
+                             const gqac_tensor *packed) {
+    const int64_t dims[2] = {s->n, s->blocks};
+    const size_t width = op_width(packed->dtype);
+    void *data = NULL;
+    ir_value *value = add_constant(b, name, packed->dtype, 2, dims, &data);
+    for (int64_t n = 0; value && n < s->n; n++)
+        for (int64_t block = 0; block < s->blocks; block++) {
+            const int64_t at = (n / NBITS_COLUMNS * s->blocks + block) * NBITS_COLUMNS;
+            memcpy((uint8_t *)data + (size_t)(n * s->blocks + block) * width,
+                   (const uint8_t *)packed->data + (size_t)(at + n % NBITS_COLUMNS) * width, width);
+        }
+    return value;
+}
+
+/* Zero points of the width of a code, low bits first. */
+static ir_value *unpack_zeros(ir_builder *b, const nbits_shape *s, const gqac_tensor *packed) {
+    if (packed->dtype != GQAC_U8)
+        return unpack_rows(b, s, "zero_points", packed);
+    const int64_t dims[2] = {s->n, (s->blocks * s->bits + 7) / 8};
+    const unsigned most = (1u << s->bits) - 1;
+    void *data = NULL;
+    ir_value *value = add_constant(b, "zero_points", GQAC_U8, 2, dims, &data);
+    for (int64_t n = 0; value && n < s->n; n++)
+        for (int64_t block = 0; block < s->blocks; block++) {
+            const int64_t at = (n / NBITS_COLUMNS * s->blocks + block) * NBITS_COLUMNS;
+            const unsigned zero = ((const uint8_t *)packed->data)[at + n % NBITS_COLUMNS];
+            uint8_t *byte = (uint8_t *)data + n * dims[1] + block * s->bits / 8;
+            *byte = (uint8_t)(*byte | (zero & most) << block * s->bits % 8);
+        }
+    return value;
+}
+
+static const gqac_tensor *packed_constant(ir_builder *b, const ir_node *node, int input) {
+    const ir_value *value = ir_node_input(node, input);
+    if (value && value->constant && value->constant->data)
+        return value->constant;
+    if (b->status == GQAC_OK)
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                            "input %d is not a constant whose data are at hand", input);
+    return NULL;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    const nbits_shape s = shape_of(node);
+    const gqac_tensor *codes = packed_constant(b, node, CODES);
+    const gqac_tensor *scales = packed_constant(b, node, SCALES);
+    const gqac_tensor *zeros =
+        ir_node_input(node, ZERO_POINTS) ? packed_constant(b, node, ZERO_POINTS) : NULL;
+    if (b->status != GQAC_OK)
+        return;
+    ir_value *in[6] = {ir_node_input(node, X), unpack_codes(b, &s, codes)};
+    if (b->status == GQAC_OK)
+        in[2] = unpack_rows(b, &s, "scales", scales);
+    if (b->status == GQAC_OK && zeros)
+        in[3] = unpack_zeros(b, &s, zeros);
+    in[5] = ir_node_input(node, BIAS);
+    if (b->status != GQAC_OK)
+        return;
+    ir_node *whole = op_build(b, "com.microsoft", "MatMulNBits", in[5] ? 6 : in[3] ? 4 : 3, in, 1);
+    results[0] = ir_build_result(b, whole, 0);
+    if (!whole)
+        return;
+    ir_attr_set_int(whole, "K", s.k);
+    ir_attr_set_int(whole, "N", s.n);
+    ir_attr_set_int(whole, "bits", s.bits);
+    ir_attr_set_int(whole, "block_size", s.block);
+    ir_attr_set_int(whole, "accuracy_level", ir_attr_int(node, "accuracy_level"));
+}
+
+static void make_exact(ir_node *node) {
+    if (ir_attr_int(node, "accuracy_level") == 4)
+        ir_attr_set_int(node, "accuracy_level", 0);
+}
+
+const gqac_op gqac_op_linear_nbits = {
+    .schema = {.name = "linear_nbits",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "x codes scales zero_points? bias?",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "com.microsoft.MatMulNBits on packed weights, panels of 64 columns"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .make_exact = make_exact,
+};

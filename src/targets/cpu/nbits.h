@@ -1,0 +1,58 @@
+/* Kernels of linear_nbits, one set for each level. A call works on one panel of 64 columns and a
+ * block of rows; ops/nbits.h says how weights lie. What each element is, is written in
+ * ops/matmul_nbits.c: blocks (or k) ascending in pieces of GQAC_K_PIECE, pieces ascending. */
+#ifndef GQAC_TARGETS_CPU_NBITS_H
+#define GQAC_TARGETS_CPU_NBITS_H
+
+#include "numerics/contract.h"
+#include "ops/nbits.h"
+#include "targets/cpu/cpu.h"
+
+enum {
+    CPU_NBITS_ROWS = 128, /* rows of a unit of work */
+    CPU_NBITS_STEP = 64,  /* k of which fp32 weights are made at once; divides GQAC_K_PIECE */
+};
+
+typedef struct cpu_nbits_weights {
+    nbits_shape shape;
+    const uint8_t *codes;
+    const void *scales, *zeros; /* zeros NULL: 2^(bits-1) */
+    gqac_dtype scale_type, zero_type;
+} cpu_nbits_weights;
+
+/* Rows as int8, quantised for each block: qa lies piece by piece, in one [rows][k of the piece],
+ * k padded to whole blocks with zeros; the scales and the sums of qa are [blocks][rows]. */
+typedef struct cpu_nbits_rows {
+    int64_t rows;
+    int8_t *qa;
+    float *scale;
+    int32_t *sum;
+} cpu_nbits_rows;
+
+/* What a worker needs besides: */
+typedef struct cpu_nbits_room {
+    float y[CPU_NBITS_ROWS * NBITS_COLUMNS];
+    float piece[CPU_NBITS_ROWS * NBITS_COLUMNS];
+    float weights[CPU_NBITS_STEP * NBITS_COLUMNS];
+    float scales[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
+    float zeros[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
+    int32_t zero_codes[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
+} cpu_nbits_room;
+
+typedef struct cpu_nbits_kernels {
+    /* x [blocks * block] of row `row`, zeros behind k. */
+    void (*quantise)(const nbits_shape *shape, const float *x, int64_t row, cpu_nbits_rows *to);
+    /* room->y [count][64] = rows first .. first + count of a panel, before bias. */
+    void (*int8)(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
+                 int64_t count, cpu_nbits_room *room);
+    /* The same in fp32: x lies step by step, in each [rows][CPU_NBITS_STEP]. */
+    void (*fp32)(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,
+                 int64_t first, int64_t count, cpu_nbits_room *room);
+    /* y [count][64] with one NaN, then + bias [64] where it is not NULL. */
+    void (*finish)(float *y, int64_t count, const float *bias);
+} cpu_nbits_kernels;
+
+/* linear_nbits. */
+gqac_status cpu_nbits_run(op_call *call);
+
+#endif

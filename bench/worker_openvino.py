@@ -2,7 +2,8 @@
 
 kind=run compiles the ONNX file. kind=sequence makes its past a state of the model first, which is
 how OpenVINO runs language models. kind=sdpa is one attention as OpenVINO's own exports spell it:
-state, gather by beam_idx, concat, heads of a group broadcast, ScaledDotProductAttention.
+state, gather by beam_idx, concat, heads of a group repeated, ScaledDotProductAttention, which it
+turns into one kernel with a cache.
 
 A state grows with each call. Before it has grown by more than two hundredths it is set back, outside
 of the time, and one call passes untimed so that what follows finds room in the buffer. f32 hint,
@@ -165,11 +166,8 @@ def sdpa(a):
         sinks.append(ops.assign(rows, f"past_{name}"))
         parameters.append(new)
         if group > 1:
-            shape = ops.shape_of(rows)
-            part = [ops.gather(shape, ops.constant(i, np.int64), ops.constant(0, np.int64))
-                    for i in ([0, 1], [2, 3])]
-            wide = ops.broadcast(ops.unsqueeze(rows, ops.constant(2, np.int64)), ops.concat(
-                [part[0], ops.constant([group], np.int64), part[1]], 0), "BIDIRECTIONAL")
+            ones = ops.constant(np.ones([1, 1, group, 1, 1], np.float32))
+            wide = ops.multiply(ops.unsqueeze(rows, ops.constant(2, np.int64)), ones)
             rows = ops.reshape(wide, ops.constant([0, a.heads, -1, a.head], np.int64), True)
         full.append(rows)
     y = ops.scaled_dot_product_attention(q, full[0], full[1], mask, causal=False)

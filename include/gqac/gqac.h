@@ -142,6 +142,12 @@ GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *optio
 GQAC_API void gqac_info_free(gqac_info *info);
 /* Checks every byte of an artefact, weights included. INVALID_MODEL when one differs. */
 GQAC_API gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag);
+/* SHA-256 as 64 hex digits and a NUL: of bytes, and of a model with its external data (of an
+ * artefact: of the model that it was made from). IO, INVALID_MODEL, UNSUPPORTED as when it is
+ * opened. */
+GQAC_API void gqac_digest(const void *data, size_t bytes, char hex[65]);
+GQAC_API gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
+                                       gqac_diag *diag);
 /* The files attached to an artefact, checked against their digests: an array of *n in one piece of
  * memory, freed with gqac_release. The data are followed by a NUL byte. USAGE when the file is not
  * an artefact. */
@@ -224,6 +230,11 @@ GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
 GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing);
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
+/* How far the values of a tensor may differ between two targets, relative to the largest of them:
+ * 1e-4, but 2e-2 when the model computes in 16-bit floats or rounds activations to integers, where
+ * one value that rounds the other way is a whole step. The same bits are promised on one target
+ * only. */
+GQAC_API double gqac_program_tolerance(const gqac_program *program);
 /* The instruction set that the program's kernels use ("avx2"); NULL when its target has one form
  * only. It changes no bit: the profile is the same on every level. */
 GQAC_API const char *gqac_program_level(const gqac_program *program);

@@ -67,12 +67,28 @@ gqac_status gqac_target_level(const char *target, const char **level, gqac_diag 
     return GQAC_OK;
 }
 
-/* What later passes put in place of a value keeps its name: gqac_observed.value. */
-static gqac_status set_origin(void *arg, ir_node *node) {
-    (void)arg;
-    for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i])
-            node->outputs[i]->origin = node->outputs[i]->name;
+/* Attributes of ops that round their activations to integers, and the value that asks for it. */
+static bool rounds_activations(const ir_node *node) {
+    for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
+        if (!strcmp(spec->name, "accuracy_level"))
+            return node->attrs[spec - node->op->attrs].i == 4;
+    return false;
+}
+
+/* Looks at the nodes of the tidied graph. What later passes put in place of a value keeps the name
+ * that it has here: gqac_observed.value. `arg`: gqac_program.rounds. */
+static gqac_status look_at(void *arg, ir_node *node) {
+    bool *rounds = arg;
+    *rounds |= rounds_activations(node);
+    for (int i = 0; i < node->n_outputs; i++) {
+        ir_value *value = node->outputs[i];
+        if (!value)
+            continue;
+        const gqac_dtype dtype = value->type.dtype;
+        value->origin = value->name;
+        *rounds |= dtype == GQAC_I8 || dtype == GQAC_U8 ||
+                   (gqac_dtype_is_float(dtype) && gqac_dtype_bits(dtype) < 32);
+    }
     return GQAC_OK;
 }
 
@@ -90,7 +106,8 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
-    GQAC_TRY(ir_graph_walk(m->module->graph, set_origin, NULL));
+    bool rounds = false;
+    GQAC_TRY(ir_graph_walk(m->module->graph, look_at, &rounds));
     kv_slot *slots = NULL;
     gqac_kv_pair *pairs = NULL;
     int n_pairs = 0;
@@ -101,6 +118,7 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
     p->mixing = mixing;
     p->n_mixing = n_mixing;
+    p->rounds = rounds;
     if (o->stateless) {
         p->kv = slots;
         p->kv_pairs = pairs;
@@ -145,6 +163,11 @@ static gqac_status write_text(const ir_module *module, const char *path, gqac_di
     return status;
 }
 
+static void print_digest(const unsigned char digest[32], char hex[65]) {
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}
+
 static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
@@ -162,9 +185,26 @@ static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
         gqac_sha256_final(&state, digest);
         gqac_unmap(&map);
     }
-    for (int i = 0; i < 32; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    print_digest(digest, hex);
     return GQAC_OK;
+}
+
+void gqac_digest(const void *data, size_t bytes, char hex[65]) {
+    unsigned char digest[32];
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    gqac_sha256_update(&state, data, bytes);
+    gqac_sha256_final(&state, digest);
+    print_digest(digest, hex);
+}
+
+gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
+                              gqac_diag *diag) {
+    loaded m;
+    GQAC_TRY(load_model(model, options, false, &m, diag));
+    gqac_status status = digest_text(&m, hex, diag);
+    load_free(&m);
+    return status;
 }
 
 /* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it

@@ -318,6 +318,10 @@ const char *gqac_program_profile(const gqac_program *program) {
     return program->profile;
 }
 
+double gqac_program_tolerance(const gqac_program *program) {
+    return program->rounds ? 2e-2 : 1e-4;
+}
+
 const char *gqac_program_level(const gqac_program *program) {
     const gqac_target *t = program->target;
     return t->level ? t->level(program->target_state) : NULL;

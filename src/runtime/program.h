@@ -43,6 +43,7 @@ struct gqac_program {
     gqac_io *inputs, *outputs;
     int n_mixing;
     const gqac_mixing *mixing;
+    bool rounds; /* computes in 16-bit floats or rounds activations to integers */
     char profile[96];
 };
 

@@ -20,8 +20,8 @@ IDS = MODELS / "llama" / "ref" / "ids.txt"
 INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 EXPECT = MODELS / "llama" / "ref" / "hybrid" / "expect"
 VERBS = ("inspect", "compile", "run", "test", "score", "equiv", "generate", "chat", "tokenize",
-         "version")
-NOT_BUILT = ("rewrite", "verify", "cache", "devices")
+         "verify", "version")
+NOT_BUILT = ("rewrite", "cache", "devices")
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
         "run": (LLAMA, "--inputs", INPUTS), "score": (LLAMA, "--ids", IDS),

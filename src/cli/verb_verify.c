@@ -1,0 +1,503 @@
+/* gqac verify MODEL: the target against the definition (ref, or another target), value by value; or
+ * against stored outputs.
+ *
+ * Both programs are fed the same tokens: a prompt in one call, then single tokens. Of the reference
+ * every float value that is one of the model's own graph is kept for the length of a step, and the
+ * target's value of that name is compared with it as soon as its node has run. Values that a target
+ * never makes, because one kernel computes several nodes, have nothing to compare. Cached rows are
+ * compared at the end. A tensor diverges when max|difference| > tolerance * max|expected|; see
+ * gqac_program_tolerance. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/cli.h"
+#include "cli/compare.h"
+#include "cli/tokens.h"
+
+static const cli_flag flags[] = {
+    {"against", "ref|DIR",
+     "another target (ref); or a folder with inputs/ and expect/ (or both in one) of .npy files"},
+    {"ids", "FILE", "token ids instead of made ones"},
+    {NULL, NULL, NULL},
+};
+
+enum { MADE_TOKENS = 24, SINGLE_TOKENS = 4, ID_SEED = 2 };
+
+typedef struct kept { /* a value of the reference */
+    char *name;
+    gqac_tensor tensor; /* owned */
+    bool twice;         /* made more than once in a step (a loop): not compared */
+} kept;
+
+typedef struct finding { /* one compared value */
+    char *value, *node, *op, *kernel;
+    int step;
+    compare_result result;
+} finding;
+
+typedef struct verify {
+    cli *c;
+    gqac_program *program, *reference;
+    gqac_context *context, *reference_context;
+    gqac_sequence *sequence, *reference_sequence;
+    double tolerance;
+    kept *kept; /* sorted by name once the reference has run */
+    size_t n_kept, room_kept;
+    finding *findings; /* all of step 0 in order, then what got worse */
+    size_t n_findings, room_findings;
+    finding first; /* the first that diverges */
+    bool diverged, no_memory;
+    int steps, step;
+    long long compared, unmatched;
+} verify;
+
+/* ---- the reference ------------------------------------------------------- */
+
+static void free_kept(verify *v) {
+    for (size_t i = 0; i < v->n_kept; i++) {
+        free(v->kept[i].name);
+        free(v->kept[i].tensor.data);
+    }
+    v->n_kept = 0;
+}
+
+static void keep(void *arg, const gqac_observed *seen) {
+    verify *v = arg;
+    if (!seen->value || !gqac_dtype_is_float(seen->tensor->dtype) || v->no_memory)
+        return;
+    if (v->n_kept == v->room_kept) {
+        const size_t room = v->room_kept ? 2 * v->room_kept : 256;
+        kept *more = realloc(v->kept, room * sizeof *more);
+        if (!more) {
+            v->no_memory = true;
+            return;
+        }
+        v->kept = more;
+        v->room_kept = room;
+    }
+    const size_t bytes = gqac_tensor_bytes(seen->tensor);
+    kept k = {.name = strdup(seen->value), .tensor = *seen->tensor};
+    k.tensor.data = malloc(bytes + 1);
+    if (!k.name || !k.tensor.data) {
+        free(k.name);
+        free(k.tensor.data);
+        v->no_memory = true;
+        return;
+    }
+    if (bytes)
+        memcpy(k.tensor.data, seen->tensor->data, bytes);
+    v->kept[v->n_kept++] = k;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const kept *)a)->name, ((const kept *)b)->name);
+}
+
+static void sort_kept(verify *v) {
+    if (v->n_kept)
+        qsort(v->kept, v->n_kept, sizeof *v->kept, by_name);
+    for (size_t i = 1; i < v->n_kept; i++)
+        if (!strcmp(v->kept[i - 1].name, v->kept[i].name))
+            v->kept[i - 1].twice = v->kept[i].twice = true;
+}
+
+/* ---- comparing ----------------------------------------------------------- */
+
+static void free_finding(finding *f) {
+    free(f->value);
+    free(f->node);
+    free(f->op);
+    free(f->kernel);
+}
+
+static finding *add_finding(verify *v, const gqac_observed *seen) {
+    if (v->n_findings == v->room_findings) {
+        const size_t room = v->room_findings ? 2 * v->room_findings : 256;
+        finding *more = realloc(v->findings, room * sizeof *more);
+        if (!more)
+            return NULL;
+        v->findings = more;
+        v->room_findings = room;
+    }
+    finding f = {.result = {.relative = -1},
+                 .value = strdup(seen->value),
+                 .node = strdup(seen->node),
+                 .op = strdup(seen->op),
+                 .kernel = strdup(seen->kernel)};
+    if (!f.value || !f.node || !f.op || !f.kernel) {
+        free_finding(&f);
+        return NULL;
+    }
+    v->findings[v->n_findings] = f;
+    return &v->findings[v->n_findings++];
+}
+
+/* One row for each value: that of the step in which it is farthest off. */
+static finding *find(verify *v, const gqac_observed *seen) {
+    for (size_t i = 0; i < v->n_findings; i++)
+        if (!strcmp(v->findings[i].value, seen->value))
+            return &v->findings[i];
+    return add_finding(v, seen);
+}
+
+static void note(verify *v, const gqac_observed *seen, const gqac_tensor *expected) {
+    const compare_result r = compare_tensors(seen->tensor, expected);
+    finding *f = find(v, seen);
+    if (!f) {
+        v->no_memory = true;
+        return;
+    }
+    v->compared++;
+    if (f->result.relative < r.relative) {
+        f->result = r;
+        f->step = v->step;
+    }
+    if (!v->diverged && !(r.relative <= v->tolerance)) {
+        v->diverged = true;
+        v->first = *f;
+        v->first.result = r;
+        v->first.step = v->step;
+        v->first.value = strdup(f->value);
+        v->first.node = strdup(f->node);
+        v->first.op = strdup(f->op);
+        v->first.kernel = strdup(f->kernel);
+        v->no_memory |= !v->first.value || !v->first.node || !v->first.op || !v->first.kernel;
+    }
+}
+
+static void compare_seen(void *arg, const gqac_observed *seen) {
+    verify *v = arg;
+    if (!gqac_dtype_is_float(seen->tensor->dtype) || v->no_memory)
+        return;
+    const kept key = {.name = (char *)(uintptr_t)(seen->value ? seen->value : "")};
+    const kept *k = v->n_kept ? bsearch(&key, v->kept, v->n_kept, sizeof *v->kept, by_name) : NULL;
+    if (!k || k->twice)
+        v->unmatched++;
+    else
+        note(v, seen, &k->tensor);
+}
+
+/* ---- steps --------------------------------------------------------------- */
+
+static gqac_status run_step(verify *v, const int64_t *ids, int64_t n) {
+    free_kept(v);
+    gqac_status status =
+        gqac_step(v->reference_context, 1, &v->reference_sequence, ids, &n, NULL, &v->c->diag);
+    sort_kept(v);
+    if (status == GQAC_OK)
+        status = gqac_step(v->context, 1, &v->sequence, ids, &n, NULL, &v->c->diag);
+    if (status == GQAC_OK && v->no_memory)
+        return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    return status;
+}
+
+static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair, int64_t length) {
+    gqac_tensor x = {
+        .dtype = pair->dtype, .rank = 3, .dims = {pair->heads, length, pair->head_size}};
+    gqac_tensor y = x;
+    const size_t bytes = gqac_tensor_bytes(&x);
+    x.data = malloc(bytes + 1);
+    y.data = malloc(bytes + 1);
+    gqac_status status =
+        x.data && y.data ? GQAC_OK : cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    if (status == GQAC_OK)
+        status = gqac_sequence_export(v->sequence, pair->past, x.data, bytes, &v->c->diag);
+    if (status == GQAC_OK)
+        status =
+            gqac_sequence_export(v->reference_sequence, pair->past, y.data, bytes, &v->c->diag);
+    if (status == GQAC_OK)
+        note(v,
+             &(gqac_observed){
+                 .value = pair->past, .node = "", .op = "cached rows", .kernel = "", .tensor = &x},
+             &y);
+    free(x.data);
+    free(y.data);
+    return status;
+}
+
+static gqac_status run_steps(verify *v, const int64_t *ids, int64_t n) {
+    const gqac_sequence_options options = {.final_length = n};
+    const gqac_kv_pair *pairs = NULL;
+    const int n_pairs = gqac_program_kv_pairs(v->program, &pairs);
+    const int64_t prompt = n > SINGLE_TOKENS ? n - SINGLE_TOKENS : 1;
+    gqac_status status = gqac_sequence_create(v->program, &options, &v->sequence, &v->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_sequence_create(v->reference, &options, &v->reference_sequence, &v->c->diag);
+    gqac_context_observe(v->reference_context, keep, v);
+    gqac_context_observe(v->context, compare_seen, v);
+    for (int64_t at = 0; status == GQAC_OK && at < n; at += at ? 1 : prompt) {
+        v->step = v->steps++;
+        status = run_step(v, ids + at, at ? 1 : prompt);
+    }
+    for (int i = 0; status == GQAC_OK && i < n_pairs; i++)
+        status = compare_rows(v, &pairs[i], n);
+    if (status == GQAC_OK && v->no_memory)
+        return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    return status;
+}
+
+/* ---- two targets --------------------------------------------------------- */
+
+static gqac_status open_both(verify *v, const char *against) {
+    char path[4096];
+    int threads = 1;
+    gqac_options options;
+    gqac_status status = cli_options(v->c, &options);
+    if (status == GQAC_OK)
+        status = cli_threads(v->c, &threads);
+    if (status == GQAC_OK && !strcmp(options.target, against))
+        return cli_usage(v->c, "--target %s and --against %s are the same", options.target,
+                         against);
+    if (status == GQAC_OK)
+        status = cli_model(v->c, &options, path, sizeof path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &v->program, &v->c->diag);
+    options.target = against;
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &v->reference, &v->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(v->program, threads, &v->context, &v->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(v->reference, threads, &v->reference_context, &v->c->diag);
+    if (status == GQAC_OK)
+        v->tolerance = gqac_program_tolerance(v->program);
+    return status;
+}
+
+static gqac_status make_ids(verify *v, int64_t **ids, int64_t *n) {
+    const char *file = cli_value(v->c, "ids");
+    const int64_t vocabulary = gqac_program_vocabulary(v->program);
+    uint64_t seed = ID_SEED;
+    if (file)
+        return cli_read_ids(v->c, file, ids, n);
+    *n = MADE_TOKENS;
+    *ids = calloc(MADE_TOKENS, sizeof **ids);
+    if (!*ids)
+        return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    for (int64_t i = 0; i < *n && vocabulary > 0; i++)
+        (*ids)[i] = (int64_t)(tokens_random(&seed) % (uint64_t)vocabulary);
+    return GQAC_OK;
+}
+
+static gqac_status verify_targets(verify *v, const char *against) {
+    int64_t *ids = NULL, n = 0;
+    gqac_status status = open_both(v, against);
+    if (status == GQAC_OK)
+        status = make_ids(v, &ids, &n);
+    if (status == GQAC_OK)
+        status = run_steps(v, ids, n);
+    free(ids);
+    return status;
+}
+
+/* ---- stored outputs ------------------------------------------------------ */
+
+static void choose_folder(char *path, size_t size, const char *dir, const char *inner) {
+    struct stat info;
+    snprintf(path, size, "%s/%s", dir, inner);
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        snprintf(path, size, "%s", dir);
+}
+
+static gqac_status compare_stored(verify *v, const char *dir, const gqac_io *out,
+                                  const gqac_tensor *result) {
+    char folder[4096], path[4096];
+    struct stat info;
+    gqac_tensor expected = {0};
+    choose_folder(folder, sizeof folder, dir, "expect");
+    cli_tensor_path(path, sizeof path, folder, out->name);
+    if (stat(path, &info) != 0)
+        return GQAC_OK;
+    gqac_status status = gqac_npy_read(path, out->dtype, &expected, &v->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    note(v,
+         &(gqac_observed){
+             .value = out->name, .node = "", .op = "output", .kernel = "", .tensor = result},
+         &expected);
+    gqac_tensor_free(&expected);
+    return GQAC_OK;
+}
+
+static gqac_status run_stored(verify *v, const char *dir, const gqac_io *in, int n_in,
+                              const gqac_io *out, int n_out, const char **names,
+                              gqac_tensor *tensors) {
+    char folder[4096], path[4096];
+    gqac_tensor *results = tensors + n_in;
+    gqac_status status = GQAC_OK;
+    choose_folder(folder, sizeof folder, dir, "inputs");
+    for (int i = 0; status == GQAC_OK && i < n_in; i++) {
+        names[i] = in[i].name;
+        cli_tensor_path(path, sizeof path, folder, in[i].name);
+        status = gqac_npy_read(path, in[i].dtype, &tensors[i], &v->c->diag);
+    }
+    if (status == GQAC_OK)
+        status = gqac_run(v->context, n_in, names, tensors, n_out, NULL, results, &v->c->diag);
+    v->steps = 1;
+    for (int i = 0; status == GQAC_OK && i < n_out; i++)
+        status = compare_stored(v, dir, &out[i], &results[i]);
+    for (int i = 0; i < n_in; i++)
+        gqac_tensor_free(&tensors[i]);
+    if (status == GQAC_OK && !v->compared)
+        return cli_fail(v->c, GQAC_IO, "'%s' holds no file of any output", dir);
+    return status;
+}
+
+static gqac_status verify_folder(verify *v, const char *dir) {
+    char path[4096];
+    int threads = 1;
+    gqac_options options;
+    const gqac_io *in = NULL, *out = NULL;
+    if (cli_value(v->c, "ids"))
+        return cli_usage(v->c, "--ids and --against DIR exclude each other");
+    gqac_status status = cli_options(v->c, &options);
+    options.stateless = true;
+    if (status == GQAC_OK)
+        status = cli_threads(v->c, &threads);
+    if (status == GQAC_OK)
+        status = cli_model(v->c, NULL, path, sizeof path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &v->program, &v->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(v->program, threads, &v->context, &v->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    v->tolerance = gqac_program_tolerance(v->program);
+    const int n_in = gqac_program_inputs(v->program, &in);
+    const int n_out = gqac_program_outputs(v->program, &out);
+    const char **names = calloc((size_t)n_in + 1, sizeof *names);
+    gqac_tensor *tensors = calloc((size_t)n_in + (size_t)n_out + 1, sizeof *tensors);
+    status = names && tensors ? run_stored(v, dir, in, n_in, out, n_out, names, tensors)
+                              : cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    free((void *)names);
+    free(tensors);
+    return status;
+}
+
+/* ---- report -------------------------------------------------------------- */
+
+static json_t *finding_json(const finding *f) {
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o, s:I, s:o, s:o}", "node", f->node, "op", f->op,
+                     "kernel", f->kernel, "value", f->value, "step", f->step, "error",
+                     cli_real_json(f->result.relative), "index", (json_int_t)f->result.index,
+                     "actual", cli_real_json(f->result.actual), "expected",
+                     cli_real_json(f->result.expected));
+}
+
+static const finding *worst(const verify *v) {
+    const finding *w = NULL;
+    for (size_t i = 0; i < v->n_findings; i++)
+        if (!w || !(v->findings[i].result.relative <= w->result.relative))
+            w = &v->findings[i];
+    return w;
+}
+
+static void print_json(const verify *v, const char *against) {
+    json_t *root = json_pack("{s:b, s:s, s:i, s:I, s:I, s:f}", "equal", !v->diverged, "against",
+                             against, "steps", v->steps, "compared", (json_int_t)v->compared,
+                             "unmatched", (json_int_t)v->unmatched, "tolerance", v->tolerance);
+    if (worst(v))
+        json_object_set_new(root, "worst", finding_json(worst(v)));
+    if (v->diverged)
+        json_object_set_new(root, "first", finding_json(&v->first));
+    if (cli_switch(v->c, "verbose")) {
+        json_t *all = json_array();
+        for (size_t i = 0; i < v->n_findings; i++)
+            json_array_append_new(all, finding_json(&v->findings[i]));
+        json_object_set_new(root, "values", all);
+    }
+    cli_print_json(root);
+}
+
+static void print_finding(const finding *f) {
+    printf("step %d, node '%s' (%s%s%s), value '%s': relative error %.3g", f->step, f->node, f->op,
+           *f->kernel ? ", " : "", f->kernel, f->value, f->result.relative);
+    if (f->result.index < 0)
+        printf(", another shape or type\n");
+    else
+        printf(", element %lld is %.9g, expected %.9g\n", (long long)f->result.index,
+               f->result.actual, f->result.expected);
+}
+
+static void print_table(const verify *v, const char *against) {
+    if (cli_switch(v->c, "verbose"))
+        printf("%-10s %4s  %-24s %-24s %s\n", "error", "step", "op", "kernel", "value");
+    for (size_t i = 0; cli_switch(v->c, "verbose") && i < v->n_findings; i++) {
+        const finding *f = &v->findings[i];
+        printf("%-10.3g %4d  %-24s %-24s %s\n", f->result.relative, f->step, f->op, f->kernel,
+               f->value);
+    }
+    if (v->diverged) {
+        printf("first divergence: ");
+        print_finding(&v->first);
+    } else if (worst(v) && worst(v)->result.relative > 0) {
+        printf("farthest off: ");
+        print_finding(worst(v));
+    }
+    printf("%s: %lld tensors of %d steps against %s, relative errors up to %.3g (allowed %.3g), "
+           "%lld tensors without a counterpart\n",
+           v->diverged ? "different" : "equal", v->compared, v->steps, against,
+           worst(v) ? worst(v)->result.relative : 0, v->tolerance, v->unmatched);
+}
+
+static gqac_status check_no_artefact(cli *c) {
+    char path[4096];
+    gqac_attachment *files = NULL;
+    int n = 0;
+    gqac_status status = cli_model(c, NULL, path, sizeof path);
+    if (status != GQAC_OK)
+        return status;
+    status = gqac_artefact_attachments(path, &files, &n, &c->diag);
+    gqac_release(files);
+    if (status == GQAC_USAGE)
+        return GQAC_OK;
+    if (status == GQAC_OK) {
+        status = cli_usage(c, "'%s' is an artefact: it holds the weights of one target", path);
+        snprintf(c->diag.hint, sizeof c->diag.hint, "verify the model it was compiled from");
+    }
+    return status;
+}
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static int run(cli *c) {
+    verify v = {.c = c};
+    const char *against = cli_value(c, "against");
+    const bool folder = against && is_folder(against);
+    against = against ? against : "ref";
+    gqac_status status = check_no_artefact(c);
+    if (status == GQAC_OK)
+        status = folder ? verify_folder(&v, against) : verify_targets(&v, against);
+    if (status == GQAC_OK && cli_json(c))
+        print_json(&v, against);
+    else if (status == GQAC_OK)
+        print_table(&v, against);
+    free_kept(&v);
+    free(v.kept);
+    for (size_t i = 0; i < v.n_findings; i++)
+        free_finding(&v.findings[i]);
+    free(v.findings);
+    free_finding(&v.first);
+    gqac_sequence_free(v.sequence);
+    gqac_sequence_free(v.reference_sequence);
+    gqac_context_free(v.context);
+    gqac_context_free(v.reference_context);
+    gqac_program_free(v.program);
+    gqac_program_free(v.reference);
+    return status == GQAC_OK && v.diverged ? 1 : cli_finish(c, status);
+}
+
+extern const gqac_cli_verb gqac_cli_verb_verify;
+const gqac_cli_verb gqac_cli_verb_verify = {
+    .name = "verify",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "compares the target with ref or stored outputs, names the first node that differs",
+    .flags = flags,
+    .run = run};

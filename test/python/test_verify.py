@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""gqac verify: two targets value by value, and stored outputs.
+
+    python test/python/test_verify.py        GQAC names the binary
+"""
+
+import shutil
+import sys
+
+import numpy as np
+
+import harness
+from harness import Case, MODELS, gqac, model, write_ids
+
+LLAMA = model("llama")
+STORED = MODELS / "llama" / "ref" / "hybrid"
+
+
+class Targets(Case):
+    """The cpu target against ref."""
+
+    def test_models(self):
+        """Every test model is within the tolerance that its types allow."""
+        for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
+            found = self.good("verify", folder, "--target", "cpu", "--format", "json").json()
+            loose = folder.name in ("llama-fp16", "llama-int4-acc4")
+            self.assertEqual(found["tolerance"], 2e-2 if loose else 1e-4, folder.name)
+            self.assertEqual((found["equal"], found["against"], found["steps"]), (True, "ref", 5))
+            self.assertGreater(found["compared"], 5 * 2 * 3, folder.name)
+            self.assertLessEqual(found["worst"]["error"], found["tolerance"])
+            self.assertNotIn("first", found)
+
+    def test_exact_is_tight(self):
+        """--math exact computes in fp32 what the file says in int8."""
+        found = self.good("verify", model("llama-int4-acc4"), "--target", "cpu", "--math", "exact",
+                          "--format", "json").json()
+        self.assertEqual(found["tolerance"], 1e-4)
+
+    def test_values(self):
+        """-v lists each value once: logits, cached rows, values inside of the layers."""
+        result = self.good("verify", LLAMA, "--target", "cpu", "--format", "json", "-v").json()
+        names = [v["value"] for v in result["values"]]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertIn("logits", names)
+        self.assertIn("past_key_values.1.value", names)
+        self.assertTrue(any("GroupQueryAttention" in n for n in names), names)
+        self.assertEqual(result["worst"]["error"], max(v["error"] for v in result["values"]))
+        table = self.good("verify", LLAMA, "--target", "cpu", "-v").out
+        for name in names:
+            self.assertIn(name, table)
+
+    def test_ids(self):
+        """Tokens of a file: one call for all but the last four, then one by one."""
+        for n, steps in ((1, 1), (4, 4), (5, 5), (30, 5)):
+            ids = write_ids(self.dir / "ids", [(7 * i) % 258 for i in range(n)])
+            found = self.good("verify", LLAMA, "--target", "cpu", "--ids", ids, "--format",
+                              "json").json()
+            self.assertEqual(found["steps"], steps)
+        self.check(gqac("verify", LLAMA, "--target", "cpu", "--ids",
+                        write_ids(self.dir / "ids", [258])), 4, "258")
+
+    def test_refused(self):
+        """Artefacts, a target against itself, unknown ones, both kinds of operands."""
+        packed = self.dir / "m.gqac"
+        self.good("compile", MODELS / "llama", "-o", packed)
+        self.check(gqac("verify", packed), 2, "artefact")
+        renamed = self.dir / "m.onnx"
+        shutil.copy(packed, renamed)
+        self.check(gqac("verify", renamed), 2, "artefact")
+        for target in ("ref", "cpu"):
+            self.check(gqac("verify", LLAMA, "--target", target, "--against", target), 2, "same")
+        self.check(gqac("verify", LLAMA, "--against", "tpu"), 2, "tpu")
+        self.check(gqac("verify", LLAMA, "--ids", "x", "--against", STORED), 2, "--ids")
+        self.check(gqac("verify", self.dir / "none.onnx"), 5)
+
+
+class Stored(Case):
+    """Outputs of another run time in a folder."""
+
+    def copy(self):
+        """The stored call, for changes."""
+        folder = self.dir / "stored"
+        shutil.copytree(STORED, folder)
+        return folder
+
+    def test_equal(self):
+        """inputs/ and expect/, or all files in one folder; both targets."""
+        for target in ("ref", "cpu"):
+            found = self.good("verify", LLAMA, "--target", target, "--against", STORED, "--format",
+                              "json").json()
+            self.assertEqual((found["equal"], found["compared"]), (True, 5))
+        flat = self.dir / "flat"
+        flat.mkdir()
+        for f in (*(STORED / "inputs").iterdir(), *(STORED / "expect").iterdir()):
+            shutil.copy(f, flat)
+        self.assertIn("5 tensors", self.good("verify", LLAMA, "--against", flat).out)
+
+    def test_different(self):
+        """One element beyond the tolerance is exit 1 with its place; below it is not."""
+        folder = self.copy()
+        path = folder / "expect" / "logits.npy"
+        logits = np.load(path)
+        for factor, code in ((0.5, 0), (2, 1)):
+            changed = logits.copy()
+            changed[0, 3, 77] += factor * 1e-4 * np.abs(logits).max()
+            np.save(path, changed)
+            found = self.check(gqac("verify", LLAMA, "--against", folder, "--format", "json"),
+                               code).json()
+            self.assertEqual(found["equal"], code == 0)
+        self.assertEqual((found["first"]["value"], found["first"]["index"]),
+                         ("logits", 3 * logits.shape[-1] + 77))
+        changed[0, 3, 77] = np.nan
+        np.save(path, changed)
+        self.check(gqac("verify", LLAMA, "--against", folder), 1, "first divergence", "logits")
+        np.save(path, logits[:, 1:])
+        self.check(gqac("verify", LLAMA, "--against", folder), 1, "another shape")
+
+    def test_nothing(self):
+        """A folder without outputs proves nothing."""
+        folder = self.copy()
+        shutil.rmtree(folder / "expect")
+        self.check(gqac("verify", LLAMA, "--against", folder), 5, "no file of any output")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -107,24 +107,41 @@ kv_block *kv_block_create(kv_pool *pool) {
     return block;
 }
 
+size_t kv_slot_width(const kv_pool *pool, int slot) {
+    return (size_t)gqac_dtype_bits(pool->slots[slot].dtype) / 8;
+}
+
+/* The rows [first, end) of every head of a slot lie in runs of equal length: one a head, or one a
+ * column. */
+typedef struct runs {
+    size_t at, count, step, bytes; /* of the first, how many, from one to the next, of each */
+} runs;
+
+static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {
+    const kv_slot *s = &pool->slots[slot];
+    const size_t element = kv_slot_width(pool, slot), n = (size_t)(end - first);
+    const size_t unit = s->columns ? element : (size_t)s->head_size * element;
+    return (runs){.at = pool->offsets[slot] + (size_t)first * unit,
+                  .count = (size_t)s->heads * (s->columns ? (size_t)s->head_size : 1),
+                  .step = GQAC_KV_BLOCK * unit,
+                  .bytes = n * unit};
+}
+
 kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows) {
     kv_block *block = kv_block_create(pool);
     for (int slot = 0; block && slot < pool->n_slots; slot++) {
-        const size_t bytes = kv_slot_row_bytes(pool, slot);
-        for (int64_t head = 0; head < pool->slots[slot].heads; head++) {
-            const size_t at = pool->offsets[slot] + (size_t)head * GQAC_KV_BLOCK * bytes;
-            memcpy(block->data + at, old->data + at, (size_t)rows * bytes);
-        }
+        const runs r = runs_of(pool, slot, 0, rows);
+        for (size_t i = 0; i < r.count; i++)
+            memcpy(block->data + r.at + i * r.step, old->data + r.at + i * r.step, r.bytes);
     }
     return block;
 }
 
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row) {
     for (int slot = 0; slot < pool->n_slots; slot++) {
-        const size_t bytes = kv_slot_row_bytes(pool, slot);
-        for (int64_t head = 0; head < pool->slots[slot].heads; head++)
-            memset(block->data + pool->offsets[slot] + (size_t)(head * GQAC_KV_BLOCK + row) * bytes,
-                   UNWRITTEN, (size_t)(GQAC_KV_BLOCK - row) * bytes);
+        const runs r = runs_of(pool, slot, row, GQAC_KV_BLOCK);
+        for (size_t i = 0; i < r.count; i++)
+            memset(block->data + r.at + i * r.step, UNWRITTEN, r.bytes);
     }
 }
 

@@ -24,6 +24,9 @@ typedef struct kv_slot {
     int64_t heads;
     int64_t head_size;
     gqac_dtype dtype;
+    /* How the target wants a block of a head to lie: [head_size][GQAC_KV_BLOCK], not
+     * [GQAC_KV_BLOCK][head_size]. Rows at this interface are canonical either way. */
+    bool columns;
 } kv_slot;
 
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
@@ -65,5 +68,13 @@ void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t co
                    const void *rows, int64_t stride);
 void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,
                   void *rows, int64_t stride);
+/* The same for one head: rows are [count, head_size]. */
+void kv_write_head(kv_sequence *sequence, int slot, int64_t head, int64_t position, int64_t count,
+                   const void *rows);
+void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t position,
+                  int64_t count, void *rows);
+/* The block that holds a reserved position, as it lies in memory: [heads] times what the slot's
+ * `columns` says. Valid until the sequence reserves, rewinds or ends. */
+const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "kv/kv.h"
 
-/* GQAC_KV_BLOCK tokens of every slot: slot after slot, each [heads][GQAC_KV_BLOCK][head_size]. */
+/* GQAC_KV_BLOCK tokens of every slot: slot after slot, each [heads][GQAC_KV_BLOCK][head_size], or
+ * [heads][head_size][GQAC_KV_BLOCK] where the slot says `columns`. */
 typedef struct kv_block {
     atomic_size_t references;
     _Alignas(64) unsigned char data[];
@@ -23,5 +24,7 @@ void kv_block_release(kv_pool *pool, kv_block *block);
 /* Offset of a slot within data, and bytes of one row of one head. */
 size_t kv_slot_offset(const kv_pool *pool, int slot);
 size_t kv_slot_row_bytes(const kv_pool *pool, int slot);
+/* Bytes of one element. */
+size_t kv_slot_width(const kv_pool *pool, int slot);
 
 #endif

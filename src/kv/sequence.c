@@ -181,38 +181,111 @@ static int64_t run_length(int64_t position, int64_t count) {
     return left < count ? left : count;
 }
 
-static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
+static unsigned char *block_data(const kv_sequence *s, int slot, int64_t position) {
     const size_t index = (size_t)position / GQAC_KV_BLOCK;
     assert(position >= 0 && index < s->n_blocks); /* reserved */
-    kv_block *block = s->table[index];
-    const int64_t row = head * GQAC_KV_BLOCK + position % GQAC_KV_BLOCK;
-    return block->data + kv_slot_offset(s->pool, slot) +
-           (size_t)row * kv_slot_row_bytes(s->pool, slot);
+    return s->table[index]->data + kv_slot_offset(s->pool, slot);
+}
+
+const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t position) {
+    return block_data(s, slot, position);
+}
+
+enum { TURN = 16 /* rows that are turned into columns at once */ };
+
+/* columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n, or the other way round. */
+#define TURNS(type)                                                                                \
+    static void write_##type(type *columns, const type *rows, int64_t size, int64_t n) {           \
+        for (int64_t first = 0; first < n; first += TURN)                                          \
+            for (int64_t d = 0; d < size; d++)                                                     \
+                for (int64_t i = first; i < n && i < first + TURN; i++)                            \
+                    columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d];                           \
+    }                                                                                              \
+    static void read_##type(const type *columns, type *rows, int64_t size, int64_t n) {            \
+        for (int64_t first = 0; first < n; first += TURN)                                          \
+            for (int64_t d = 0; d < size; d++)                                                     \
+                for (int64_t i = first; i < n && i < first + TURN; i++)                            \
+                    rows[i * size + d] = columns[d * GQAC_KV_BLOCK + i];                           \
+    }
+TURNS(uint8_t)
+TURNS(uint16_t)
+TURNS(uint32_t)
+TURNS(uint64_t)
+
+static void write_columns(size_t width, void *columns, const void *rows, int64_t size, int64_t n) {
+    if (width == 1)
+        write_uint8_t(columns, rows, size, n);
+    else if (width == 2)
+        write_uint16_t(columns, rows, size, n);
+    else if (width == 4)
+        write_uint32_t(columns, rows, size, n);
+    else
+        write_uint64_t(columns, rows, size, n);
+}
+
+static void read_columns(size_t width, const void *columns, void *rows, int64_t size, int64_t n) {
+    if (width == 1)
+        read_uint8_t(columns, rows, size, n);
+    else if (width == 2)
+        read_uint16_t(columns, rows, size, n);
+    else if (width == 4)
+        read_uint32_t(columns, rows, size, n);
+    else
+        read_uint64_t(columns, rows, size, n);
+}
+
+/* Where a row of a head begins: its first element, and in columns the others lie a block apart. */
+static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
+    const size_t bytes = kv_slot_row_bytes(s->pool, slot);
+    const size_t step = kv_pool_slot(s->pool, slot)->columns ? kv_slot_width(s->pool, slot) : bytes;
+    return block_data(s, slot, position) + (size_t)head * GQAC_KV_BLOCK * bytes +
+           (size_t)(position % GQAC_KV_BLOCK) * step;
+}
+
+void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
+                   const void *rows) {
+    const kv_slot *kind = kv_pool_slot(s->pool, slot);
+    const size_t bytes = kv_slot_row_bytes(s->pool, slot), width = kv_slot_width(s->pool, slot);
+    assert(position >= s->length); /* published rows never change */
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = run_length(position + i, count - i);
+        /* a fork after reserve shares blocks again: reserve once more before writing */
+        assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
+        unsigned char *to = row_at(s, slot, head, position + i);
+        const char *from = (const char *)rows + (size_t)i * bytes;
+        if (kind->columns)
+            write_columns(width, to, from, kind->head_size, n);
+        else
+            memcpy(to, from, (size_t)n * bytes);
+    }
+}
+
+void kv_read_head(const kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
+                  void *rows) {
+    const kv_slot *kind = kv_pool_slot(s->pool, slot);
+    const size_t bytes = kv_slot_row_bytes(s->pool, slot), width = kv_slot_width(s->pool, slot);
+    for (int64_t i = 0, n; i < count; i += n) {
+        n = run_length(position + i, count - i);
+        const unsigned char *from = row_at(s, slot, head, position + i);
+        char *to = (char *)rows + (size_t)i * bytes;
+        if (kind->columns)
+            read_columns(width, from, to, kind->head_size, n);
+        else
+            memcpy(to, from, (size_t)n * bytes);
+    }
 }
 
 void kv_write_rows(kv_sequence *s, int slot, int64_t position, int64_t count, const void *rows,
                    int64_t stride) {
     const size_t bytes = kv_slot_row_bytes(s->pool, slot);
-    const int64_t heads = kv_pool_slot(s->pool, slot)->heads;
-    assert(position >= s->length); /* published rows never change */
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0, n; i < count; i += n) {
-            n = run_length(position + i, count - i);
-            /* a fork after reserve shares blocks again: reserve once more before writing */
-            assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
-            memcpy(row_at(s, slot, h, position + i),
-                   (const char *)rows + (size_t)(h * stride + i) * bytes, (size_t)n * bytes);
-        }
+    for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
+        kv_write_head(s, slot, h, position, count,
+                      (const char *)rows + (size_t)(h * stride) * bytes);
 }
 
 void kv_read_rows(const kv_sequence *s, int slot, int64_t position, int64_t count, void *rows,
                   int64_t stride) {
     const size_t bytes = kv_slot_row_bytes(s->pool, slot);
-    const int64_t heads = kv_pool_slot(s->pool, slot)->heads;
-    for (int64_t h = 0; h < heads; h++)
-        for (int64_t i = 0, n; i < count; i += n) {
-            n = run_length(position + i, count - i);
-            memcpy((char *)rows + (size_t)(h * stride + i) * bytes,
-                   row_at(s, slot, h, position + i), (size_t)n * bytes);
-        }
+    for (int64_t h = 0; h < kv_pool_slot(s->pool, slot)->heads; h++)
+        kv_read_head(s, slot, h, position, count, (char *)rows + (size_t)(h * stride) * bytes);
 }

@@ -8,6 +8,13 @@
 
 /* An i32 tensor [batch] of lengths >= 0 (past_len, new_len); INVALID_INPUT, OUT_OF_RANGE. */
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths);
+/* The keys lo <= j < hi that query s of each batch row sees, i32 [B,S], from past_len (input
+ * past_input), new_len (the next input) and the attributes causal and window of the node:
+ *   hi = p_b + s + 1 when causal, else p_b + n_b
+ *   lo = max(0, p_b + s + 1 - window) with a window, else 0
+ * Rows s >= n_b see nothing: lo = hi = 0. */
+gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
+                              int32_t *lo, int32_t *hi);
 /* lo, hi of every row: i32 [B,S] with 0 <= lo <= hi <= keys. */
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi);

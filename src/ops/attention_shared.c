@@ -42,6 +42,37 @@ gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t
     return GQAC_OK;
 }
 
+static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
+    int64_t end = causal ? past + s + 1 : past + fresh;
+#ifdef GQAC_CONTROL_MASK_OFF_BY_ONE /* negative control: the next key is visible when there is one \
+                                     */
+    end = past + s + 2 < past + fresh ? past + s + 2 : past + fresh;
+#endif
+    return end;
+}
+
+gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
+                              int32_t *lo, int32_t *hi) {
+    bool causal = ir_attr_int(call->node, "causal") != 0;
+    int64_t window = ir_attr_int(call->node, "window");
+    const int32_t *past, *fresh;
+    GQAC_TRY(attention_lengths(call, past_input, batch, &past));
+    GQAC_TRY(attention_lengths(call, past_input + 1, batch, &fresh));
+    for (int64_t b = 0; b < batch; b++) {
+        if (fresh[b] > rows || (int64_t)past[b] + fresh[b] > INT32_MAX)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "batch row %lld: %d past and %d new tokens, the queries have %lld rows",
+                    (long long)b, past[b], fresh[b], (long long)rows);
+        for (int64_t s = 0; s < rows; s++) {
+            bool pad = s >= fresh[b];
+            int64_t first = window > 0 ? past[b] + s + 1 - window : 0;
+            lo[b * rows + s] = pad || first < 0 ? 0 : (int32_t)first;
+            hi[b * rows + s] = pad ? 0 : (int32_t)end_of(past[b], fresh[b], s, causal);
+        }
+    }
+    return GQAC_OK;
+}
+
 gqac_status attention_float(op_call *call, int input, int rank) {
     GQAC_TRY(op_want_set(call, input, OP_FLOATS));
     if (call->in[input]->rank == rank)

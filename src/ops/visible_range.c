@@ -34,41 +34,14 @@ static bool mixes(const ir_node *node) {
     return !ir_attr_int(node, "causal");
 }
 
-static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
-    int64_t end = causal ? past + s + 1 : past + fresh;
-#ifdef GQAC_CONTROL_MASK_OFF_BY_ONE /* negative control: the next key is visible when there is one \
-                                     */
-    end = past + s + 2 < past + fresh ? past + s + 2 : past + fresh;
-#endif
-    return end;
-}
-
 static gqac_status eval(op_call *call) {
-    bool causal = ir_attr_int(call->node, "causal") != 0;
-    int64_t window = ir_attr_int(call->node, "window");
-    const int32_t *past, *fresh;
     GQAC_TRY(op_want(call, 2, GQAC_NONE));
     if (call->in[2]->rank != 4)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the queries must have rank 4");
     int64_t dims[2] = {call->in[2]->dims[0], call->in[2]->dims[2]};
-    GQAC_TRY(attention_lengths(call, 0, dims[0], &past));
-    GQAC_TRY(attention_lengths(call, 1, dims[0], &fresh));
     GQAC_TRY(op_output(call, 0, GQAC_I32, 2, dims));
     GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));
-    int32_t *lo = call->out[0].data, *hi = call->out[1].data;
-    for (int64_t b = 0; b < dims[0]; b++) {
-        if (fresh[b] > dims[1] || (int64_t)past[b] + fresh[b] > INT32_MAX)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "batch row %lld: %d past and %d new tokens, the queries have %lld rows",
-                    (long long)b, past[b], fresh[b], (long long)dims[1]);
-        for (int64_t s = 0; s < dims[1]; s++) {
-            bool pad = s >= fresh[b];
-            int64_t first = window > 0 ? past[b] + s + 1 - window : 0;
-            lo[b * dims[1] + s] = pad || first < 0 ? 0 : (int32_t)first;
-            hi[b * dims[1] + s] = pad ? 0 : (int32_t)end_of(past[b], fresh[b], s, causal);
-        }
-    }
-    return GQAC_OK;
+    return attention_visible(call, 0, dims[0], dims[1], call->out[0].data, call->out[1].data);
 }
 
 const gqac_op gqac_op_visible_range = {

@@ -195,7 +195,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .present = ir_attr_get(n, "present")->s,
                              .heads = ir_attr_int(n, "heads"),
                              .head_size = ir_attr_int(n, "head_size"),
-                             .dtype = ir_attr_get(n, "dtype")->dtype};
+                             .dtype = ir_attr_get(n, "dtype")->dtype,
+                             .columns = p->target->columns && p->target->columns(n)};
         p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past,
                                         .present = p->kv[i].present,
                                         .heads = p->kv[i].heads,

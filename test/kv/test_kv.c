@@ -14,11 +14,12 @@
 static const char *const kinds[] = {"contiguous", "basic"};
 
 static const kv_slot slots[] = {
-    {"past.0.key", "present.0.key", 2, 3, GQAC_F32},
-    {"past.0.value", "present.0.value", 1, 5, GQAC_F16},
-    {"past.1.key", "present.1.key", 3, 1, GQAC_U8},
+    {"past.0.key", "present.0.key", 2, 3, GQAC_F32, false},
+    {"past.0.value", "present.0.value", 1, 5, GQAC_F16, false},
+    {"past.1.key", "present.1.key", 3, 1, GQAC_U8, false},
+    {"past.1.value", "present.1.value", 2, 3, GQAC_F16, .columns = true},
 };
-enum { SLOTS = 3, MOST_ROW = 2 * 3 * 4, MOST = 400, SEQUENCES = 6, BLOCKS = MOST / 64 + 1 };
+enum { SLOTS = 4, MOST_ROW = 2 * 3 * 4, MOST = 400, SEQUENCES = 6, BLOCKS = MOST / 64 + 1 };
 
 static unsigned seed;
 static unsigned any(unsigned n) {
@@ -309,9 +310,9 @@ static void pools_describe_themselves(void) {
 
 static void nonsense_slots_are_refused(void) {
     static const kv_slot bad[] = {
-        {"p", "q", 0, 8, GQAC_F32},         {"p", "q", 8, -1, GQAC_F32},
-        {"p", "q", 8, 8, GQAC_I4},          {"p", "q", 8, 8, GQAC_TOKEN},
-        {"p", "q", INT64_MAX, 8, GQAC_F32}, {"p", "q", 1 << 20, 1 << 20, GQAC_F32},
+        {"p", "q", 0, 8, GQAC_F32, false},         {"p", "q", 8, -1, GQAC_F32, false},
+        {"p", "q", 8, 8, GQAC_I4, false},          {"p", "q", 8, 8, GQAC_TOKEN, false},
+        {"p", "q", INT64_MAX, 8, GQAC_F32, false}, {"p", "q", 1 << 20, 1 << 20, GQAC_F32, false},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         kv_pool *pool = NULL;

@@ -33,18 +33,18 @@ ORACLE, BITS = "test_ops_gqa", "test_ops_gqa_bits"
 # name: (source, what it says, what it would say, program, part of the title of its case)
 DEFECTS = {
     "mask: not oneself":
-        ("visible_range", "causal ? past + s + 1 :", "causal ? past + s :", ORACLE, "one-hot"),
+        ("attention_shared", "causal ? past + s + 1 :", "causal ? past + s :", ORACLE, "one-hot"),
     "mask: the next token":
-        ("visible_range", "return end;", "return end < past + fresh ? end + 1 : end;", ORACLE,
+        ("attention_shared", "return end;", "return end < past + fresh ? end + 1 : end;", ORACLE,
          "one-hot"),
     "mask: causal = 0 sees the past only":
-        ("visible_range", ": past + fresh;", ": past + s + 1;", ORACLE, "random"),
+        ("attention_shared", ": past + fresh;", ": past + s + 1;", ORACLE, "random"),
     "window one wider":
-        ("visible_range", "past[b] + s + 1 - window", "past[b] + s - window", ORACLE, "one-hot"),
+        ("attention_shared", "past[b] + s + 1 - window", "past[b] + s - window", ORACLE, "one-hot"),
     "window one narrower":
-        ("visible_range", "past[b] + s + 1 - window", "past[b] + s + 2 - window", ORACLE, "random"),
+        ("attention_shared", "past[b] + s + 1 - window", "past[b] + s + 2 - window", ORACLE, "random"),
     "window without the past":
-        ("visible_range", "past[b] + s + 1 - window", "s + 1 - window", ORACLE, "random"),
+        ("attention_shared", "past[b] + s + 1 - window", "s + 1 - window", ORACLE, "random"),
     "scores: heads dealt out in turn":
         ("attention_scores", "int64_t h = g * group + i / c->rows,",
          "int64_t h = g + i / c->rows * c->kv_heads,", ORACLE, "random"),

@@ -1,13 +1,24 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/kv.h"
 #include "targets/cpu/nbits.h"
 #include "targets/cpu/pack.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
-    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
     {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_nbits_run},
+    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = cpu_kv_append},
+    {.name = "attention",
+     .domain = "gqac",
+     .op = "attention",
+     .match = cpu_attention_match,
+     .run = cpu_attention_run},
+    {.name = "attend",
+     .domain = "gqac",
+     .op = "attend",
+     .match = cpu_attention_match,
+     .run = cpu_attend_run},
     {.name = NULL},
 };
 
@@ -16,4 +27,5 @@ const gqac_target target_cpu = {.name = "cpu",
                                 .kernels = kernels,
                                 .open = cpu_level_pick,
                                 .level = cpu_level_name,
-                                .pack = cpu_pack};
+                                .pack = cpu_pack,
+                                .columns = cpu_kv_columns};

@@ -1,0 +1,396 @@
+/* The attention of the cpu target: checks operands, finds where keys and values lie, cuts the work
+ * into units and hands them to the level's kernel (level/attend.c).
+ *
+ * A unit is a run of rows of one key/value head. Where there are too few of those for the threads,
+ * keys are cut too, at multiples of the contract's split: each split is then left in memory, and
+ * whoever ends the last unit of some rows merges them in ascending order. Keys that lie as rows are
+ * turned into columns, for all units at once where more than one reads them. */
+#include "targets/cpu/attention.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "numerics/contract.h"
+#include "targets/cpu/kv.h"
+
+enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
+enum { LO = 3, HI, MASK };          /* of attend */
+enum { UNITS_A_THREAD = 4 };        /* fewer: keys are cut */
+enum { ALONE_NS = 20000 };          /* less work than that stays on one thread */
+#define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
+
+typedef struct attending {
+    cpu_attend a;
+    const struct cpu_attend_kernels *kernels;
+    int threads;
+    int64_t rows, blocks, unit_rows; /* of a head; runs of rows; rows of a run */
+    int64_t pieces, piece;           /* runs of keys, keys of one */
+    int64_t key_blocks;
+    int32_t *lo, *hi;
+    const unsigned char **tables[2]; /* blocks of keys and values */
+    float *packed;
+    atomic_int *left; /* units that are not done, for each run of rows */
+    unsigned char *units;
+    size_t unit_bytes;
+} attending;
+
+/* ---- match --------------------------------------------------------------- */
+
+static bool floats_of(const ir_node *node, int input) {
+    const ir_type type = op_in_type(node, input);
+    int64_t size;
+    return type.rank == 4 && OP_IN(OP_FLOATS, type.dtype) && ir_dim_is_const(type.dims[3], &size) &&
+           size >= 1 && size <= CPU_ATTEND_SIZE;
+}
+
+bool cpu_attention_match(const ir_node *node) {
+    return floats_of(node, Q) && floats_of(node, K) && floats_of(node, V) &&
+           !ir_node_output(node, 1);
+}
+
+/* ---- operands ------------------------------------------------------------ */
+
+static const gqac_tensor *optional(const op_call *call, int input) {
+    return input < call->node->n_inputs ? call->in[input] : NULL;
+}
+
+static gqac_status check_shapes(op_call *call) {
+    for (int i = Q; i <= V; i++)
+        GQAC_TRY(attention_float(call, i, 4));
+    const gqac_tensor *q = call->in[Q], *k = call->in[K], *v = call->in[V];
+    const bool fits = k->dims[0] == q->dims[0] && v->dims[0] == q->dims[0] &&
+                      k->dims[1] == v->dims[1] && k->dims[2] == v->dims[2] &&
+                      k->dims[3] == q->dims[3] && k->dims[1] >= 1 && q->dims[1] % k->dims[1] == 0 &&
+                      q->dims[3] >= 1 && v->dims[3] >= 1 && q->dims[3] <= CPU_ATTEND_SIZE &&
+                      v->dims[3] <= CPU_ATTEND_SIZE;
+    if (!fits)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
+                "[%lld,%lld,%lld,%lld]",
+                (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
+                (long long)k->dims[3], (long long)v->dims[0], (long long)v->dims[1],
+                (long long)v->dims[2], (long long)v->dims[3], (long long)q->dims[0],
+                (long long)q->dims[1], (long long)q->dims[2], (long long)q->dims[3]);
+    return GQAC_OK;
+}
+
+/* A mask that broadcasts to [B,Hq,S,columns]. */
+static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mask) {
+    if (!mask)
+        return GQAC_OK;
+    const int64_t shape[3] = {a->batch, a->q_heads, a->queries};
+    bool fits = mask->rank >= 1 && mask->rank <= 4;
+    a->mask_columns = fits ? mask->dims[mask->rank - 1] : 0;
+    int64_t step = a->mask_columns;
+    for (int axis = 2; axis >= 0 && fits; axis--) {
+        const int64_t dim = axis + mask->rank >= 4 ? mask->dims[axis + mask->rank - 4] : 1;
+        fits = dim == 1 || dim == shape[axis];
+        a->mask_step[axis] = dim == 1 ? 0 : step;
+        step *= dim;
+    }
+    if (!fits)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "a mask of rank %d with %lld columns does not fit scores [%lld,%lld,%lld,%lld]",
+                mask->rank, (long long)a->mask_columns, (long long)a->batch, (long long)a->q_heads,
+                (long long)a->queries, (long long)a->keys);
+    a->mask = mask->data;
+    a->mask_dtype = mask->dtype;
+    return GQAC_OK;
+}
+
+static gqac_status set_sink(op_call *call, cpu_attend *a, int input) {
+    const gqac_tensor *sink = optional(call, input);
+    if (!sink)
+        return GQAC_OK;
+    GQAC_TRY(attention_float(call, input, 1));
+    if (sink->dims[0] != a->q_heads)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
+                (long long)sink->dims[0], (long long)a->q_heads);
+    a->sink = sink->data;
+    a->sink_dtype = sink->dtype;
+    return GQAC_OK;
+}
+
+/* Visible keys must have a column in a bias, and a row in a tensor or cache. */
+static gqac_status check_ranges(op_call *call, const attending *t, int64_t columns) {
+    const cpu_attend *a = &t->a;
+    for (int64_t i = 0; i < a->batch * a->queries; i++) {
+        int64_t rows = a->keys;
+        if (t->lo[i] >= t->hi[i])
+            continue;
+        if (a->k.blocks || a->v.blocks) {
+            const int64_t b = i / a->queries, held = call->kv->past[b] + call->kv->count[b];
+            rows = held < rows ? held : rows;
+        }
+        if (t->lo[i] < 0 || t->hi[i] > rows)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "visible keys [%d,%d) of row %lld do not lie in the %lld keys", t->lo[i],
+                    t->hi[i], (long long)i, (long long)rows);
+        if (t->hi[i] > columns)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "the bias has %lld columns, batch row %lld sees the keys up to %d",
+                    (long long)columns, (long long)(i / a->queries), t->hi[i] - 1);
+    }
+    return GQAC_OK;
+}
+
+/* ---- where keys and values lie ------------------------------------------- */
+
+static size_t width_of(gqac_dtype dtype) {
+    return dtype == GQAC_F32 ? 4 : 2;
+}
+
+/* Blocks of a cache, or rows of a tensor. */
+static gqac_status set_rows(op_call *call, attending *t, int input, cpu_attend_rows *rows) {
+    const gqac_tensor *tensor = call->in[input];
+    const size_t row = (size_t)tensor->dims[3] * width_of(tensor->dtype);
+    rows->dtype = tensor->dtype;
+    rows->size = (int)tensor->dims[3];
+    if (!cpu_kv_in_blocks(call, input)) {
+        if (!tensor->data && gqac_tensor_count(tensor) > 0)
+            OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "input %d has no data", input);
+        rows->base = tensor->data;
+        rows->head = (size_t)tensor->dims[2] * row;
+        rows->batch = (size_t)tensor->dims[1] * rows->head;
+        rows->block = CPU_ATTEND_KEYS * row;
+        return GQAC_OK;
+    }
+    const kv_batch *kv = call->kv;
+    const int slot = (int)ir_attr_int(call->node->inputs[input].value->def, "slot");
+    const unsigned char **table = t->tables[input == V];
+    rows->columns = kv_sequence_slot(kv->sequences[0], slot)->columns;
+    rows->blocks = table;
+    rows->per_batch = t->key_blocks;
+    rows->head = CPU_ATTEND_KEYS * row;
+    for (int b = 0; b < kv->n; b++)
+        for (int64_t at = 0; at < kv->past[b] + kv->count[b]; at += CPU_ATTEND_KEYS)
+            table[b * t->key_blocks + at / CPU_ATTEND_KEYS] =
+                kv_block_memory(kv->sequences[b], slot, at);
+    return GQAC_OK;
+}
+
+/* ---- keys as columns ----------------------------------------------------- */
+
+static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
+    const attending *t = arg;
+    const cpu_attend_rows *k = &t->a.k;
+    const size_t floats = (size_t)k->size * CPU_ATTEND_KEYS;
+    (void)worker;
+    for (size_t item = begin; item < end; item++) {
+        const int64_t index = (int64_t)item % t->key_blocks, head = (int64_t)item / t->key_blocks;
+        const int64_t left = t->a.keys - index * CPU_ATTEND_KEYS;
+        const unsigned char *rows = k->base + (size_t)head * k->head + (size_t)index * k->block;
+        t->kernels->columns(rows, k->dtype, k->size,
+                            left < CPU_ATTEND_KEYS ? (int)left : CPU_ATTEND_KEYS,
+                            t->packed + item * floats);
+    }
+}
+
+/* Bytes of all keys as columns; 0 where units do that for themselves. */
+static size_t packed_bytes(const attending *t, bool in_blocks) {
+    const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
+    size_t bytes;
+    if (in_blocks || t->blocks < 2 ||
+        !gqac_mul_size((size_t)(t->a.batch * t->a.kv_heads), (size_t)t->key_blocks, &bytes) ||
+        !gqac_mul_size(bytes, block, &bytes) || bytes > PACK_MOST)
+        return 0;
+    return bytes;
+}
+
+static void pack_keys(op_call *call, attending *t) {
+    cpu_attend_rows *k = &t->a.k;
+    op_parallel(call, t->a.batch * t->a.kv_heads * t->key_blocks,
+                (int64_t)k->size * CPU_ATTEND_KEYS / 2, pack_blocks, t);
+    k->base = (const unsigned char *)t->packed;
+    k->dtype = GQAC_F32;
+    k->columns = true;
+    k->block = (size_t)k->size * CPU_ATTEND_KEYS * sizeof(float);
+    k->head = k->block * (size_t)t->key_blocks;
+    k->batch = k->head * (size_t)t->a.kv_heads;
+}
+
+/* ---- units --------------------------------------------------------------- */
+
+/* How rows and keys are cut. Nothing of it reaches a result. */
+static void plan(attending *t) {
+    cpu_attend *a = &t->a;
+    t->key_blocks = (a->keys + CPU_ATTEND_KEYS - 1) / CPU_ATTEND_KEYS;
+    t->rows = a->group * a->queries;
+    t->unit_rows = t->rows < CPU_ATTEND_ROWS ? t->rows : CPU_ATTEND_ROWS;
+    t->blocks = t->unit_rows ? (t->rows + t->unit_rows - 1) / t->unit_rows : 0;
+    a->split = GQAC_KEY_SPLIT;
+#ifdef GQAC_CONTROL_CPU_SPLIT_BY_THREADS /* negative control: splits follow the number of threads  \
+                                          */
+    a->split = CPU_ATTEND_KEYS * t->threads;
+#endif
+    a->splits = (a->keys + a->split - 1) / a->split;
+    const int64_t step = a->split > CPU_ATTEND_KEYS ? a->split : CPU_ATTEND_KEYS;
+    const int64_t steps = (a->keys + step - 1) / step;
+    const int64_t units = a->batch * a->kv_heads * t->blocks;
+    const int64_t wanted = t->threads > 1 ? UNITS_A_THREAD * (int64_t)t->threads : 1;
+    t->pieces = units && units < wanted ? (wanted + units - 1) / units : 1;
+    t->pieces = t->pieces < steps ? t->pieces : steps > 0 ? steps : 1;
+    t->piece = steps > 0 ? (steps + t->pieces - 1) / t->pieces * step : step;
+    t->pieces = steps > 0 ? (steps * step + t->piece - 1) / t->piece : 1;
+}
+
+static void run_unit(void *arg, size_t item, int worker) {
+    attending *t = arg;
+    const cpu_attend *a = &t->a;
+    float *scratch = (float *)(void *)(t->units + (size_t)worker * t->unit_bytes);
+    const int64_t heads = a->batch * a->kv_heads, at = (int64_t)item / heads;
+    const int64_t head = (int64_t)item % heads, piece = at % t->pieces;
+    const int64_t block = t->blocks - 1 - at / t->pieces; /* causal: the last rows see the most */
+    const int64_t left = t->rows - block * t->unit_rows;
+    cpu_attend_unit u = {.b = head / a->kv_heads,
+                         .head = head % a->kv_heads,
+                         .row = block * t->unit_rows,
+                         .rows = (int)(left < t->unit_rows ? left : t->unit_rows),
+                         .begin = piece * t->piece,
+                         .end = (piece + 1) * t->piece,
+                         .cut = t->pieces > 1,
+                         .ahead = t->rows <= 8};
+    t->kernels->run(a, &u, scratch);
+    if (u.cut &&
+        atomic_fetch_sub_explicit(&t->left[block * heads + head], 1, memory_order_acq_rel) == 1)
+        t->kernels->join(a, &u, scratch);
+}
+
+static void run_units(op_call *call, attending *t) {
+    const cpu_attend *a = &t->a;
+    const int64_t runs = a->batch * a->kv_heads * t->blocks;
+    int64_t visible = 0;
+    for (int64_t i = 0; i < a->batch * a->queries; i++)
+        visible += a->hi[i] > a->lo[i] ? a->hi[i] - a->lo[i] : 0;
+    for (int64_t i = 0; i < runs && t->left; i++)
+        atomic_init(&t->left[i], (int)t->pieces);
+    const int64_t ns = visible * a->q_heads * (a->size + a->value_size) / 16;
+    gqac_pool_queue(ns < ALONE_NS ? NULL : call->pool, (size_t)(runs * t->pieces), run_unit, t);
+}
+
+/* ---- scratch ------------------------------------------------------------- */
+
+/* A piece of shared scratch: *at is its offset, *bytes grows; false on overflow. */
+static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
+    size_t n;
+    *at = *bytes;
+    return count >= 0 && gqac_mul_size((size_t)count, size, &n) && gqac_add_size(n, 63, &n) &&
+           gqac_add_size(*bytes, n & ~(size_t)63, bytes);
+}
+
+/* One allocation for all that a call needs; op_scratch_close frees it. */
+static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool tables,
+                                op_scratch *scratch) {
+    const cpu_attend *a = &t->a;
+    const int64_t cells = a->batch * a->queries, heads = a->batch * a->kv_heads;
+    const int64_t entries = tables ? a->batch * t->key_blocks : 0;
+    const int64_t parts = t->pieces > 1 ? heads * t->rows * a->splits * cpu_attend_part(a) : 0;
+    const int64_t left = t->pieces > 1 ? heads * t->blocks : 0;
+    size_t bytes = 0, at[8];
+    t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
+    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[0]) ||
+        !reserve(&bytes, cells, sizeof(int32_t), &at[1]) ||
+        !reserve(&bytes, cells, sizeof(int32_t), &at[2]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[3]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[4]) ||
+        !reserve(&bytes, parts, sizeof(float), &at[5]) ||
+        !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
+        !reserve(&bytes, (int64_t)packed, 1, &at[7]))
+        return gqac_diag_oom(call->diag, "attention");
+    GQAC_TRY(
+        op_scratch_open(call, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1, scratch));
+    unsigned char *base = scratch->base;
+    t->units = base + at[0];
+    t->lo = (int32_t *)(void *)(base + at[1]);
+    t->hi = (int32_t *)(void *)(base + at[2]);
+    t->tables[0] = (const unsigned char **)(void *)(base + at[3]);
+    t->tables[1] = (const unsigned char **)(void *)(base + at[4]);
+    t->a.parts = parts ? (float *)(void *)(base + at[5]) : NULL;
+    t->left = left ? (atomic_int *)(void *)(base + at[6]) : NULL;
+    t->packed = packed ? (float *)(void *)(base + at[7]) : NULL;
+    return GQAC_OK;
+}
+
+/* ---- the kernels --------------------------------------------------------- */
+
+static gqac_status finish(op_call *call, attending *t) {
+    GQAC_TRY(set_rows(call, t, K, &t->a.k));
+    GQAC_TRY(set_rows(call, t, V, &t->a.v));
+    const bool bias = t->a.mask && op_is(call->node, "gqac", "attention");
+    GQAC_TRY(check_ranges(call, t, bias ? t->a.mask_columns : INT32_MAX));
+    t->a.lo = t->lo;
+    t->a.hi = t->hi;
+    if (t->packed)
+        pack_keys(call, t);
+    run_units(call, t);
+    return GQAC_OK;
+}
+
+static gqac_status prepare(op_call *call, attending *t) {
+    GQAC_TRY(check_shapes(call));
+    const gqac_tensor *q = call->in[Q], *k = call->in[K], *v = call->in[V];
+    t->kernels = cpu_level_of(call)->attend;
+    t->threads = call->pool ? gqac_pool_threads(call->pool) : 1;
+    t->a = (cpu_attend){.batch = q->dims[0],
+                        .q_heads = q->dims[1],
+                        .kv_heads = k->dims[1],
+                        .group = q->dims[1] / k->dims[1],
+                        .queries = q->dims[2],
+                        .keys = k->dims[2],
+                        .size = (int)q->dims[3],
+                        .value_size = (int)v->dims[3],
+                        .scale = ir_attr_float(call->node, "scale"),
+                        .softcap = ir_attr_float(call->node, "softcap"),
+                        .q = q->data,
+                        .q_dtype = q->dtype,
+                        .y_dtype = v->dtype};
+    if (t->a.keys > INT32_MAX)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
+    plan(t);
+    GQAC_TRY(op_output(call, 0, v->dtype, 3,
+                       (int64_t[]){t->a.batch, t->a.queries, t->a.q_heads * t->a.value_size}));
+    t->a.y = call->out[0].data;
+    return GQAC_OK;
+}
+
+gqac_status cpu_attention_run(op_call *call) {
+    attending t = {0};
+    op_scratch scratch;
+    GQAC_TRY(prepare(call, &t));
+    if (optional(call, BIAS))
+        GQAC_TRY(attention_float(call, BIAS, 4));
+    GQAC_TRY(set_mask(call, &t.a, optional(call, BIAS)));
+    GQAC_TRY(set_sink(call, &t.a, SINK));
+    const bool k_blocks = cpu_kv_in_blocks(call, K), v_blocks = cpu_kv_in_blocks(call, V);
+    GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
+    gqac_status status = attention_visible(call, PAST_LEN, t.a.batch, t.a.queries, t.lo, t.hi);
+    if (status == GQAC_OK)
+        status = finish(call, &t);
+    op_scratch_close(&scratch);
+    return status;
+}
+
+gqac_status cpu_attend_run(op_call *call) {
+    attending t = {0};
+    op_scratch scratch;
+    const int32_t *lo, *hi;
+    GQAC_TRY(prepare(call, &t));
+    if (optional(call, MASK))
+        GQAC_TRY(op_want_set(call, MASK, OP_FLOATS | OP_BIT(BOOL)));
+    GQAC_TRY(set_mask(call, &t.a, optional(call, MASK)));
+    const bool every = ir_attr_int(call->node, "every") == 1;
+    if (t.a.mask && (t.a.mask_columns > t.a.keys || (every && t.a.mask_columns != t.a.keys)))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "the mask has %lld columns for %lld keys", (long long)t.a.mask_columns,
+                (long long)t.a.keys);
+    GQAC_TRY(set_sink(call, &t.a, SINK));
+    GQAC_TRY(attention_ranges(call, LO, t.a.batch, t.a.queries, t.a.keys, &lo, &hi));
+    const bool k_blocks = cpu_kv_in_blocks(call, K), v_blocks = cpu_kv_in_blocks(call, V);
+    GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
+    memcpy(t.lo, lo, sizeof *lo * (size_t)(t.a.batch * t.a.queries));
+    memcpy(t.hi, hi, sizeof *hi * (size_t)(t.a.batch * t.a.queries));
+    gqac_status status = finish(call, &t);
+    op_scratch_close(&scratch);
+    return status;
+}

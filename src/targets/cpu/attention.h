@@ -1,0 +1,84 @@
+/* Attention in one kernel: what the file that cuts the work (attention.c) hands to the arithmetic
+ * (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys at an absolute
+ * multiple of that, a *row* is one query of one head.
+ *
+ * Rows of a key/value head are numbered s * G + g, so that neighbours see nearly the same keys and
+ * all query heads of a group share what is loaded. A unit is a run of such rows against a run of
+ * keys; the arithmetic of a row knows neither the other rows of its unit nor where units end, for
+ * units end where splits do. */
+#ifndef GQAC_TARGETS_CPU_ATTENTION_H
+#define GQAC_TARGETS_CPU_ATTENTION_H
+
+#include "kv/kv.h"
+#include "ops/attention.h"
+#include "targets/cpu/cpu.h"
+
+enum {
+    CPU_ATTEND_KEYS = GQAC_KV_BLOCK,
+    CPU_ATTEND_ROWS = 96, /* most rows of a unit */
+    CPU_ATTEND_SIZE = 256 /* most elements of a head */
+};
+
+/* Keys or values of all batch rows and heads, in blocks: a block of a head is 64 rows of `size`
+ * elements, or `size` columns of 64 keys. */
+typedef struct cpu_attend_rows {
+    const unsigned char *const *blocks; /* of a cache: [B][per_batch]; NULL: one tensor at base */
+    const unsigned char *base;
+    int64_t per_batch;  /* blocks: entries of a batch row */
+    size_t batch, head; /* bytes from one batch row (tensor) and from one head to the next */
+    size_t block;       /* bytes from one block to the next (tensor) */
+    gqac_dtype dtype;   /* f32, f16, bf16 */
+    bool columns;       /* [size][64] */
+    int size;
+} cpu_attend_rows;
+
+typedef struct cpu_attend {
+    int64_t batch, q_heads, kv_heads, group, queries, keys; /* B, Hq, Hkv, G, S, T */
+    int size, value_size;                                   /* D, Dv */
+    int split;                                              /* keys of a split */
+    float scale, softcap;                                   /* softcap 0: off */
+    const void *q;                                          /* [B,Hq,S,D] */
+    gqac_dtype q_dtype;
+    cpu_attend_rows k, v;
+    const int32_t *lo, *hi; /* [B,S]; lo >= hi: the row sees nothing and gives zeros */
+    /* A float mask is added, a bool mask selects; from column mask_columns on keys are masked. */
+    const void *mask;
+    gqac_dtype mask_dtype;
+    int64_t mask_columns, mask_step[3]; /* elements of the mask a step of b, h, s */
+    const void *sink;                   /* [Hq] */
+    gqac_dtype sink_dtype;
+    void *y; /* [B,S,Hq*Dv] */
+    gqac_dtype y_dtype;
+    float *parts; /* of cut rows: [B][Hkv][G*S][splits][cpu_attend_part], else NULL */
+    int64_t splits;
+} cpu_attend;
+
+typedef struct cpu_attend_unit {
+    int64_t b, head;    /* batch row, key/value head */
+    int64_t row;        /* first row */
+    int rows;           /* at most CPU_ATTEND_ROWS */
+    int64_t begin, end; /* keys, multiples of the block and of the split; end may be beyond T */
+    bool cut;           /* leaves each split in a->parts; `join` makes y of them */
+    bool ahead;         /* few rows: fetch the next block while this one is computed */
+} cpu_attend_unit;
+
+/* Floats of dv values in memory: whole vectors. */
+static inline int cpu_attend_padded(int size) {
+    return (size + 15) / 16 * 16;
+}
+/* Floats of one split of one row in parts: maximum, sum, values. */
+static inline int64_t cpu_attend_part(const cpu_attend *a) {
+    return cpu_attend_padded(a->value_size) + 16;
+}
+
+struct cpu_attend_kernels {
+    /* Floats of scratch that `run` and `join` need. */
+    size_t (*scratch)(const cpu_attend *a);
+    void (*run)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
+    /* Merges the splits of a unit's rows, ascending, and writes y. */
+    void (*join)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
+    /* kt [size][64] of n <= 64 rows; columns from n on become zeros. */
+    void (*columns)(const void *rows, gqac_dtype dtype, int size, int n, float *kt);
+};
+
+#endif

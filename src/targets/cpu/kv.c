@@ -1,0 +1,110 @@
+/* kv_append of the cpu target: new rows go into the blocks of the sequences; plain rows [B,H,T,D]
+ * are gathered only where something else than an attention kernel reads them. What reads them is a
+ * fact of the graph, so it is the same in every call. */
+#include "targets/cpu/kv.h"
+
+#include <string.h>
+
+enum { K = 1, V = 2 }; /* inputs of attention and attend */
+
+/* Is this operand keys or values of a kernel that reads blocks? */
+static bool reads_blocks(const ir_use *use, int first, int last) {
+    const target_kernel *kernel = use->node->claim;
+    const int64_t input = use - use->node->inputs;
+    return kernel && (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run) &&
+           !use->node->fused_into && input >= first && input <= last;
+}
+
+/* Are all operands made of a value such ones? */
+static bool only_blocks(const ir_value *rows, int first, int last) {
+    for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next)
+        if (!reads_blocks(use, first, last))
+            return false;
+    return true;
+}
+
+bool cpu_kv_columns(const ir_node *kv_state) {
+    const ir_value *token = ir_node_output(kv_state, 0);
+    bool read = false;
+    for (const ir_use *use = token ? token->uses : NULL; use; use = use->next) {
+        const ir_value *rows =
+            op_is(use->node, "gqac", "kv_append") ? ir_node_output(use->node, 1) : NULL;
+        if (!rows || !rows->uses || !only_blocks(rows, K, K))
+            return false;
+        read = true;
+    }
+    return read;
+}
+
+bool cpu_kv_in_blocks(const op_call *call, int input) {
+    const ir_node *def = call->node->inputs[input].value->def;
+    return call->kv && !call->in[input]->data && def && op_is(def, "gqac", "kv_append");
+}
+
+/* The rows must be those of the slot, and as many as the step says. */
+static gqac_status check_rows(const op_call *call, int64_t index) {
+    const gqac_tensor *rows = call->in[1];
+    const kv_batch *kv = call->kv;
+    const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
+    bool fits = slot && rows->dims[1] == slot->heads && rows->dims[3] == slot->head_size &&
+                rows->dtype == slot->dtype;
+    for (int b = 0; b < kv->n; b++)
+        fits = fits && kv->count[b] <= rows->dims[2];
+    if (!fits)
+        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
+                  "kv_append: %s[%lld,%lld,%lld,%lld] does not fit slot %lld",
+                  gqac_dtype_name(rows->dtype), (long long)rows->dims[0], (long long)rows->dims[1],
+                  (long long)rows->dims[2], (long long)rows->dims[3], (long long)index);
+    return GQAC_OK;
+}
+
+typedef struct appending {
+    const kv_batch *kv;
+    const gqac_tensor *rows;
+    int slot;
+    size_t row_bytes;
+    int64_t total;
+    char *gathered; /* NULL: not wanted */
+} appending;
+
+/* Items are (batch row, head). */
+static void append(void *arg, size_t begin, size_t end, int worker) {
+    const appending *a = arg;
+    const int64_t heads = a->rows->dims[1], new_rows = a->rows->dims[2];
+    (void)worker;
+    for (size_t item = begin; item < end; item++) {
+        const int64_t b = (int64_t)item / heads, h = (int64_t)item % heads;
+        kv_sequence *sequence = a->kv->sequences[b];
+        const char *from = (const char *)a->rows->data + item * (size_t)new_rows * a->row_bytes;
+        kv_write_head(sequence, a->slot, h, a->kv->past[b], a->kv->count[b], from);
+        if (a->gathered)
+            kv_read_head(sequence, a->slot, h, 0, a->kv->past[b] + a->kv->count[b],
+                         a->gathered + item * (size_t)a->total * a->row_bytes);
+    }
+}
+
+/* token, new [B,H,S,D], past_len [B], new_len [B] -> token, rows [B,H,T,D], T = max(past + new). */
+gqac_status cpu_kv_append(op_call *call) {
+    const gqac_tensor *rows = call->in[1];
+    const kv_batch *kv = call->kv;
+    if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
+        GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
+    appending a = {.kv = kv, .rows = rows, .slot = (int)ir_attr_int(call->node, "slot")};
+    GQAC_TRY(check_rows(call, a.slot));
+    for (int b = 0; b < kv->n; b++)
+        if (kv->past[b] + kv->count[b] > a.total)
+            a.total = kv->past[b] + kv->count[b];
+    a.row_bytes = (size_t)rows->dims[3] * (size_t)gqac_dtype_bits(rows->dtype) / 8;
+    const int64_t dims[4] = {kv->n, rows->dims[1], a.total, rows->dims[3]};
+    GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));
+    if (only_blocks(ir_node_output(call->node, 1), K, V)) {
+        call->out[1] = (gqac_tensor){.dtype = rows->dtype, .rank = 4};
+        memcpy(call->out[1].dims, dims, sizeof dims);
+    } else {
+        GQAC_TRY(op_output(call, 1, rows->dtype, 4, dims));
+        a.gathered = call->out[1].data;
+    }
+    const int64_t moved = a.gathered ? a.total : rows->dims[2];
+    op_parallel(call, kv->n * rows->dims[1], 1 + moved * (int64_t)a.row_bytes / 8, append, &a);
+    return GQAC_OK;
+}

@@ -1,0 +1,22 @@
+/* Cached rows on the cpu target: attention reads them where they lie, in the blocks of the
+ * sequences; keys that nobody else reads are kept as columns (kv_slot.columns). */
+#ifndef GQAC_TARGETS_CPU_KV_H
+#define GQAC_TARGETS_CPU_KV_H
+
+#include "ops/shared.h"
+#include "targets/target.h"
+
+/* gqac_target.columns: do only attention kernels read the appended rows, as keys? */
+bool cpu_kv_columns(const ir_node *kv_state);
+/* kv_append: its rows have no data (only a shape) where nothing but attention kernels reads them.
+ */
+gqac_status cpu_kv_append(op_call *call);
+/* Must input `input` be read from the blocks of call->kv? */
+bool cpu_kv_in_blocks(const op_call *call, int input);
+
+/* attention.c, which reads blocks: inputs 1 (keys) and 2 (values). */
+bool cpu_attention_match(const ir_node *node);
+gqac_status cpu_attention_run(op_call *call);
+gqac_status cpu_attend_run(op_call *call);
+
+#endif

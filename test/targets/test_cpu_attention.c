@@ -1,0 +1,514 @@
+/* The attention kernel of the cpu target, at every level that this machine runs.
+ *
+ * Random cases are computed by the scalar level and by the others, which must give the same bits
+ * for any number of threads, and by a plain softmax in double, which must be near. All that a query
+ * may not see is NaN: keys and values before and behind its range, and queries of padding. Then the
+ * same tokens go through the blocks of sequences, cut into calls at random: same bits again. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "numerics/convert.h"
+#include "targets/cpu/attention.h"
+#include "targets/cpu/kv.h"
+#include "unit.h"
+
+static const char *const level_names[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+enum { LEVELS = 4, MOST_BATCH = 3 };
+
+static const void *find_level(int i) {
+    const void *level = NULL;
+    gqac_diag diag = {0};
+    setenv("GQAC_CPU", level_names[i], 1);
+    gqac_status status = cpu_level_pick(&level, &diag);
+    unsetenv("GQAC_CPU");
+    return status == GQAC_OK ? level : NULL;
+}
+
+static uint64_t seed;
+static unsigned any(unsigned n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(seed >> 33) % n;
+}
+static float number(void) {
+    float x = 0;
+    for (int i = 0; i < 4; i++)
+        x += (float)any(2001) / 1000.0f - 1.0f;
+    return x * 0.8f;
+}
+
+/* ---- tensors ------------------------------------------------------------- */
+
+static gqac_tensor tensor(gqac_arena *arena, gqac_dtype dtype, int rank, const int64_t *dims) {
+    gqac_tensor t = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        t.dims[i] = dims[i];
+    const size_t bytes = gqac_tensor_bytes(&t);
+    t.data = gqac_arena_alloc(arena, bytes + 1);
+    memset(t.data, 0xff, bytes);
+    return t;
+}
+
+static void put(gqac_tensor *t, int64_t at, float x) {
+    if (t->dtype == GQAC_F32)
+        ((float *)t->data)[at] = x;
+    else
+        ((uint16_t *)t->data)[at] = t->dtype == GQAC_F16 ? gqn_f32_to_f16(x) : gqn_f32_to_bf16(x);
+}
+
+static float get(const gqac_tensor *t, int64_t at) {
+    if (t->dtype == GQAC_F32)
+        return ((const float *)t->data)[at];
+    const uint16_t bits = ((const uint16_t *)t->data)[at];
+    return t->dtype == GQAC_F16 ? gqn_f16_to_f32(bits) : gqn_bf16_to_f32(bits);
+}
+
+/* ---- cases --------------------------------------------------------------- */
+
+typedef struct sample {
+    gqac_arena *arena;
+    ir_module *module;
+    int64_t batch, kv_heads, group, queries, keys, size, value_size, window;
+    float scale, softcap;
+    bool causal;
+    int32_t past[MOST_BATCH], fresh[MOST_BATCH];
+    gqac_dtype dtype;
+    gqac_tensor q, k, v, past_len, new_len, bias, sink; /* rank -1: absent */
+    ir_node *node;
+} sample;
+
+static int64_t first_key(const sample *c, int64_t b, int64_t s) {
+    const int64_t first = c->past[b] + s + 1 - c->window;
+    return c->window > 0 && first > 0 ? first : 0;
+}
+static int64_t end_key(const sample *c, int64_t b, int64_t s) {
+    return c->causal ? c->past[b] + s + 1 : c->past[b] + c->fresh[b];
+}
+
+/* Numbers in what some query sees, NaN elsewhere. */
+static void fill(sample *c) {
+    const int64_t heads = c->kv_heads * c->group;
+    for (int64_t b = 0; b < c->batch; b++) {
+        const int64_t from = c->fresh[b] ? first_key(c, b, 0) : 0;
+        const int64_t to = c->fresh[b] ? c->past[b] + c->fresh[b] : 0;
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t s = 0; s < c->fresh[b]; s++)
+                for (int64_t d = 0; d < c->size; d++)
+                    put(&c->q, ((b * heads + h) * c->queries + s) * c->size + d, number());
+        for (int64_t h = 0; h < c->kv_heads; h++)
+            for (int64_t j = from; j < to; j++) {
+                const int64_t row = (b * c->kv_heads + h) * c->keys + j;
+                for (int64_t d = 0; d < c->size; d++)
+                    put(&c->k, row * c->size + d, number());
+                for (int64_t d = 0; d < c->value_size; d++)
+                    put(&c->v, row * c->value_size + d, number());
+            }
+    }
+}
+
+static void make_node(sample *c) {
+    const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len, &c->bias, &c->sink};
+    ir_value *values[7] = {NULL};
+    gqac_diag diag = {0};
+    c->module = ir_module_create(c->arena, "test");
+    c->module->graph = ir_graph_create(c->module, "test");
+    for (int i = 0; i < 7; i++)
+        if (all[i]->rank >= 0)
+            values[i] =
+                ir_graph_add_input(c->module->graph, "x", ir_type_of_tensor(c->module, all[i]));
+    ir_builder b = {.graph = c->module->graph, .diag = &diag};
+    c->node = op_build(&b, "gqac", "attention", 7, values, 1);
+    ir_attr_set_float(c->node, "scale", c->scale);
+    ir_attr_set_float(c->node, "softcap", c->softcap);
+    ir_attr_set_int(c->node, "causal", c->causal);
+    ir_attr_set_int(c->node, "window", c->window);
+    CU_ASSERT_EQUAL_FATAL(op_infer(c->node, &diag), GQAC_OK);
+    CU_ASSERT_TRUE_FATAL(cpu_attention_match(c->node));
+}
+
+static void make_operands(sample *c, bool bias, bool sink) {
+    const int64_t heads = c->kv_heads * c->group;
+    c->q = tensor(c->arena, c->dtype, 4, (int64_t[]){c->batch, heads, c->queries, c->size});
+    c->k = tensor(c->arena, c->dtype, 4, (int64_t[]){c->batch, c->kv_heads, c->keys, c->size});
+    c->v =
+        tensor(c->arena, c->dtype, 4, (int64_t[]){c->batch, c->kv_heads, c->keys, c->value_size});
+    c->past_len = tensor(c->arena, GQAC_I32, 1, &c->batch);
+    c->new_len = tensor(c->arena, GQAC_I32, 1, &c->batch);
+    memcpy(c->past_len.data, c->past, sizeof(int32_t) * (size_t)c->batch);
+    memcpy(c->new_len.data, c->fresh, sizeof(int32_t) * (size_t)c->batch);
+    c->bias = c->sink = (gqac_tensor){.rank = -1};
+    if (bias) {
+        c->bias = tensor(c->arena, c->dtype, 4,
+                         (int64_t[]){any(2) ? c->batch : 1, any(2) ? heads : 1,
+                                     any(2) ? c->queries : 1, c->keys});
+        for (int64_t i = 0; i < gqac_tensor_count(&c->bias); i++)
+            put(&c->bias, i, any(40) ? number() : -(float)INFINITY);
+    }
+    if (sink) {
+        c->sink = tensor(c->arena, c->dtype, 1, &heads);
+        for (int64_t h = 0; h < heads; h++)
+            put(&c->sink, h, number());
+    }
+    fill(c);
+}
+
+static void make_sample(sample *c, int most_keys) {
+    static const int sizes[] = {8, 20, 64, 80, 128, 256}, groups[] = {1, 3, 4, 7};
+    static const int64_t edges[] = {1, 63, 64, 65, 128, 511, 512, 513, 577, 1030};
+    memset(c, 0, sizeof *c);
+    c->arena = gqac_arena_create(0);
+    c->batch = 1 + any(MOST_BATCH);
+    c->kv_heads = 1 + any(2);
+    c->group = groups[any(4)];
+    c->size = sizes[any(6)];
+    c->value_size = any(3) ? c->size : sizes[any(6)];
+    c->dtype = any(2) ? GQAC_F32 : any(2) ? GQAC_F16 : GQAC_BF16;
+    c->scale = 1.0f / sqrtf((float)c->size);
+    c->softcap = any(4) ? 0 : 3.0f;
+    c->causal = any(5) != 0;
+    c->window = c->causal && !any(3) ? 1 + (int64_t)any(100) : -1;
+    c->queries = any(3) ? 1 + any(5) : 1 + any(90);
+    for (int b = 0; b < c->batch; b++) {
+        int64_t end = edges[any(10)] + any(3) - 1;
+        end = end > most_keys ? most_keys : end;
+        c->fresh[b] = (int32_t)(any(3) ? c->queries : any((unsigned)c->queries + 1));
+        end = end < c->fresh[b] ? c->fresh[b] : end;
+        c->past[b] = (int32_t)end - c->fresh[b];
+        c->keys = end > c->keys ? end : c->keys;
+    }
+    c->keys += any(3);
+    make_operands(c, !any(3), !any(3));
+    make_node(c);
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
+                                const int64_t *dims) {
+    call->out[index] = tensor(call->host, dtype, rank, dims);
+    return GQAC_OK;
+}
+
+static gqac_tensor run(const sample *c, const void *level, gqac_pool *pool) {
+    const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len, &c->bias, &c->sink};
+    const gqac_tensor *in[7];
+    gqac_tensor out[2] = {{0}};
+    gqac_diag diag = {0};
+    for (int i = 0; i < 7; i++)
+        in[i] = all[i]->rank >= 0 ? all[i] : NULL;
+    op_call call = {.node = c->node,
+                    .in = in,
+                    .out = out,
+                    .pool = pool,
+                    .diag = &diag,
+                    .host = c->arena,
+                    .alloc = alloc_output,
+                    .state = level};
+    CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
+    return out[0];
+}
+
+/* ---- the oracle ---------------------------------------------------------- */
+
+static double score_of(const sample *c, int64_t b, int64_t h, int64_t s, int64_t j) {
+    const int64_t heads = c->kv_heads * c->group;
+    double sum = 0;
+    for (int64_t d = 0; d < c->size; d++)
+        sum += (double)get(&c->q, ((b * heads + h) * c->queries + s) * c->size + d) *
+               (double)get(&c->k, ((b * c->kv_heads + h / c->group) * c->keys + j) * c->size + d);
+    sum *= (double)c->scale;
+    if (c->softcap > 0)
+        sum = (double)c->softcap * tanh(sum / (double)c->softcap);
+    if (c->bias.rank >= 0) {
+        const int64_t *n = c->bias.dims;
+        const int64_t row =
+            ((n[0] > 1 ? b : 0) * n[1] + (n[1] > 1 ? h : 0)) * n[2] + (n[2] > 1 ? s : 0);
+        sum += (double)get(&c->bias, row * n[3] + j);
+    }
+    return sum;
+}
+
+/* Is one row of y near the softmax in double? */
+static bool near_row(const sample *c, const gqac_tensor *y, int64_t b, int64_t h, int64_t s) {
+    const int64_t lo = first_key(c, b, s), hi = end_key(c, b, s);
+    const int64_t heads = c->kv_heads * c->group;
+    double *p = malloc(sizeof *p * (size_t)(hi + 1)), most = -INFINITY, sum = 0;
+    for (int64_t j = lo; j < hi; j++) {
+        p[j] = score_of(c, b, h, s, j);
+        most = p[j] > most ? p[j] : most;
+    }
+    const double sink = c->sink.rank >= 0 ? (double)get(&c->sink, h) : -INFINITY;
+    most = sink > most ? sink : most;
+    for (int64_t j = lo; j < hi; j++)
+        sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
+    sum += most == -INFINITY ? 1 : exp(sink - most);
+    bool near = true;
+    const double eps = c->dtype == GQAC_F32 ? 1e-7 : c->dtype == GQAC_F16 ? 5e-4 : 4e-3;
+    for (int64_t d = 0; d < c->value_size; d++) {
+        double want = 0, size = 0;
+        for (int64_t j = lo; j < hi; j++) {
+            const int64_t row = (b * c->kv_heads + h / c->group) * c->keys + j;
+            const double v = (double)get(&c->v, row * c->value_size + d);
+            want += p[j] / sum * v;
+            size += p[j] / sum * fabs(v);
+        }
+        const double is = (double)get(y, ((b * c->queries + s) * heads + h) * c->value_size + d);
+        near = near && fabs(is - want) <= 1e-5 * size + eps * fabs(want) + 1e-7;
+    }
+    free(p);
+    return near;
+}
+
+static bool near_all(const sample *c, const gqac_tensor *y) {
+    const int64_t heads = c->kv_heads * c->group, width = heads * c->value_size;
+    bool near = true;
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t s = 0; s < c->queries; s++) {
+            for (int64_t d = 0; s >= c->fresh[b] && d < width; d++)
+                near = near && get(y, (b * c->queries + s) * width + d) == 0;
+            for (int64_t h = 0; s < c->fresh[b] && h < heads; h++)
+                near = near && near_row(c, y, b, h, s);
+        }
+    return near;
+}
+
+/* ---- cases --------------------------------------------------------------- */
+
+static void test_levels(void) {
+    const int cases = unit_full() ? 300 : 60;
+    gqac_pool *pools[3] = {NULL};
+    gqac_diag diag = {0};
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL_FATAL(gqac_pool_create((int[]){2, 3, 5}[i], &pools[i], &diag), GQAC_OK);
+    seed = 1;
+    for (int i = 0; i < cases; i++) {
+        sample c;
+        make_sample(&c, i % 4 ? 200 : 1100);
+        const gqac_tensor want = run(&c, find_level(0), NULL);
+        CU_ASSERT_TRUE(near_all(&c, &want));
+        for (int level = 0; level < LEVELS; level++)
+            for (int t = 0; find_level(level) && t < 4; t++) {
+                const gqac_tensor is = run(&c, find_level(level), t ? pools[t - 1] : NULL);
+                CU_ASSERT_EQUAL(memcmp(is.data, want.data, gqac_tensor_bytes(&want)), 0);
+            }
+        gqac_arena_free(c.arena);
+    }
+    for (int i = 0; i < 3; i++)
+        gqac_pool_free(pools[i]);
+}
+
+/* Nothing but -inf gives zeros; a NaN among the keys of a row stays in that row. */
+static void test_special(void) {
+    sample c;
+    seed = 7;
+    do {
+        make_sample(&c, 100);
+    } while (c.bias.rank < 0 || c.sink.rank >= 0 || c.fresh[0] < 2 || !c.causal ||
+             c.dtype != GQAC_F32 || c.queries < 2 || c.bias.dims[2] < 2);
+    const int64_t keys = c.bias.dims[3], row = c.kv_heads * c.group * c.value_size;
+    for (int64_t h = 0; h < c.bias.dims[1]; h++) {
+        float *at = (float *)c.bias.data + h * c.bias.dims[2] * keys;
+        for (int64_t j = 0; j < keys; j++)
+            at[j] = -(float)INFINITY;
+        at[keys + first_key(&c, 0, 1)] = (float)NAN;
+    }
+    for (int level = 0; level < LEVELS; level++) {
+        if (!find_level(level))
+            continue;
+        const gqac_tensor y = run(&c, find_level(level), NULL);
+        for (int64_t d = 0; d < row; d++) {
+            CU_ASSERT_EQUAL(((const uint32_t *)y.data)[d], 0);
+            CU_ASSERT_EQUAL(((const uint32_t *)y.data)[row + d], GQN_NAN_BITS);
+        }
+    }
+    gqac_arena_free(c.arena);
+}
+
+/* ---- through sequences --------------------------------------------------- */
+
+typedef struct chat {
+    const sample *c; /* of one batch row, no past: all its tokens */
+    ir_module *module;
+    ir_node *append[2], *node;
+    kv_pool *pool;
+    kv_sequence *sequence;
+    const void *level;
+    gqac_pool *threads;
+    gqac_arena *arena;
+} chat;
+
+static ir_node *make_append(ir_builder *b, ir_value *rows, ir_value *const *lengths, int slot) {
+    ir_node *state = op_build(b, "gqac", "kv_state", 0, NULL, 1);
+    ir_node *append = op_build(b, "gqac", "kv_append", 4,
+                               (ir_value *[]){state->outputs[0], rows, lengths[0], lengths[1]}, 2);
+    gqac_diag diag = {0};
+    ir_attr_set_int(state, "slot", slot);
+    ir_attr_set_int(append, "slot", slot);
+    CU_ASSERT_EQUAL_FATAL(op_infer(state, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(op_infer(append, &diag), GQAC_OK);
+    return append;
+}
+
+static void open_chat(chat *t, const sample *c) {
+    static const target_kernel claim = {.name = "attention", .run = cpu_attention_run};
+    const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len};
+    gqac_diag diag = {0};
+    ir_value *in[5];
+    t->module = ir_module_create(t->arena, "test");
+    t->module->graph = ir_graph_create(t->module, "test");
+    for (int i = 0; i < 5; i++)
+        in[i] = ir_graph_add_input(t->module->graph, "x", ir_type_of_tensor(t->module, all[i]));
+    ir_builder b = {.graph = t->module->graph, .diag = &diag};
+    t->append[0] = make_append(&b, in[1], in + 3, 0);
+    t->append[1] = make_append(&b, in[2], in + 3, 1);
+    t->node = op_build(
+        &b, "gqac", "attention", 5,
+        (ir_value *[]){in[0], t->append[0]->outputs[1], t->append[1]->outputs[1], in[3], in[4]}, 1);
+    ir_attr_set_float(t->node, "scale", c->scale);
+    ir_attr_set_float(t->node, "softcap", c->softcap);
+    ir_attr_set_int(t->node, "window", c->window);
+    CU_ASSERT_EQUAL_FATAL(op_infer(t->node, &diag), GQAC_OK);
+    CU_ASSERT_TRUE_FATAL(cpu_attention_match(t->node));
+    const ir_node *states[2] = {t->append[0]->inputs[0].value->def,
+                                t->append[1]->inputs[0].value->def};
+    CU_ASSERT_FALSE(cpu_kv_columns(states[0])); /* nobody has claimed the reader */
+    t->node->claim = &claim;
+    CU_ASSERT_TRUE(cpu_kv_columns(states[0]));
+    CU_ASSERT_FALSE(cpu_kv_columns(states[1]));
+    kv_slot slots[2];
+    for (int i = 0; i < 2; i++)
+        slots[i] = (kv_slot){.past = "past",
+                             .present = "present",
+                             .heads = c->kv_heads,
+                             .head_size = i ? c->value_size : c->size,
+                             .dtype = c->dtype,
+                             .columns = cpu_kv_columns(states[i])};
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(2, slots, &t->pool, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_create(t->pool, "contiguous", 0, &t->sequence, &diag),
+                          GQAC_OK);
+}
+
+/* Rows [first, first + n) of axis 2, as a tensor. */
+static gqac_tensor rows_of(gqac_arena *arena, const gqac_tensor *x, int64_t first, int64_t n) {
+    gqac_tensor t = tensor(arena, x->dtype, 4, (int64_t[]){1, x->dims[1], n, x->dims[3]});
+    const size_t row = (size_t)x->dims[3] * (size_t)gqac_dtype_bits(x->dtype) / 8;
+    for (int64_t h = 0; h < x->dims[1]; h++)
+        memcpy((char *)t.data + (size_t)(h * n) * row,
+               (const char *)x->data + (size_t)(h * x->dims[2] + first) * row, (size_t)n * row);
+    return t;
+}
+
+static gqac_tensor step(chat *t, int64_t past, int64_t count) {
+    const sample *c = t->c;
+    gqac_diag diag = {0};
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(t->sequence, past + count, &diag), GQAC_OK);
+    kv_batch batch = {.n = 1, .sequences = &t->sequence, .past = &past, .count = &count};
+    gqac_tensor q = rows_of(t->arena, &c->q, past, count);
+    gqac_tensor fresh[2] = {rows_of(t->arena, &c->k, past, count),
+                            rows_of(t->arena, &c->v, past, count)};
+    gqac_tensor lengths[2] = {tensor(t->arena, GQAC_I32, 1, (int64_t[]){1}),
+                              tensor(t->arena, GQAC_I32, 1, (int64_t[]){1})};
+    *(int32_t *)lengths[0].data = (int32_t)past;
+    *(int32_t *)lengths[1].data = (int32_t)count;
+    gqac_tensor out[2], rows[2];
+    op_call call = {.out = out,
+                    .pool = t->threads,
+                    .diag = &diag,
+                    .host = t->arena,
+                    .alloc = alloc_output,
+                    .kv = &batch,
+                    .state = t->level};
+    for (int i = 0; i < 2; i++) {
+        const gqac_tensor *in[] = {NULL, &fresh[i], &lengths[0], &lengths[1]};
+        call.node = t->append[i];
+        call.in = in;
+        CU_ASSERT_EQUAL_FATAL(cpu_kv_append(&call), GQAC_OK);
+        rows[i] = out[1];
+        CU_ASSERT_PTR_NULL(rows[i].data); /* read from the blocks */
+    }
+    const gqac_tensor *in[] = {&q, &rows[0], &rows[1], &lengths[0], &lengths[1]};
+    call.node = t->node;
+    call.in = in;
+    CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
+    kv_sequence_publish(t->sequence, past + count);
+    return out[0];
+}
+
+static void test_sequences(void) {
+    gqac_pool *pool = NULL;
+    gqac_diag diag = {0};
+    CU_ASSERT_EQUAL_FATAL(gqac_pool_create(3, &pool, &diag), GQAC_OK);
+    seed = 3;
+    for (int i = 0; i < (unit_full() ? 60 : 16); i++) {
+        sample c;
+        make_sample(&c, 10);
+        c.batch = 1;
+        c.causal = true;
+        c.past[0] = 0;
+        c.queries = c.keys = c.fresh[0] = (int32_t)(i % 4 ? 130 + any(30) : 520 + any(60));
+        make_operands(&c, false, false);
+        make_node(&c);
+        const gqac_tensor whole = run(&c, find_level(0), NULL);
+        const size_t width =
+            (size_t)(c.kv_heads * c.group * c.value_size) * (size_t)gqac_dtype_bits(c.dtype) / 8;
+        for (int level = i % 2; level < LEVELS && find_level(level); level++) {
+            chat t = {.c = &c, .level = find_level(level), .arena = c.arena};
+            t.threads = any(2) ? pool : NULL;
+            open_chat(&t, &c);
+            for (int64_t past = 0, n; past < c.queries; past += n) {
+                n = any(2) ? 1 : 1 + any(100);
+                n = n > c.queries - past ? c.queries - past : n;
+                const gqac_tensor y = step(&t, past, n);
+                CU_ASSERT_EQUAL(memcmp(y.data, (const char *)whole.data + (size_t)past * width,
+                                       (size_t)n * width),
+                                0);
+            }
+            kv_sequence_free(t.sequence);
+            kv_pool_free(t.pool);
+        }
+        gqac_arena_free(c.arena);
+    }
+    gqac_pool_free(pool);
+}
+
+/* Lengths that reach beyond the keys, and shapes that do not fit, are refused. */
+static void test_refusals(void) {
+    sample c;
+    seed = 11;
+    make_sample(&c, 100);
+    const gqac_tensor *in[] = {&c.q, &c.k, &c.v, &c.past_len, &c.new_len, NULL, NULL};
+    gqac_tensor out[2];
+    gqac_diag diag = {0};
+    op_call call = {.node = c.node,
+                    .in = in,
+                    .out = out,
+                    .diag = &diag,
+                    .host = c.arena,
+                    .alloc = alloc_output,
+                    .state = find_level(0)};
+    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OK);
+    int32_t *past = c.past_len.data, *fresh = c.new_len.data;
+    fresh[0] = 1;
+    past[0] = (int32_t)c.keys;
+    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    past[0] = -1;
+    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    past[0] = 0;
+    fresh[0] = (int32_t)c.queries + 1;
+    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    fresh[0] = 1;
+    c.v.dims[2]--;
+    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_INVALID_INPUT);
+    gqac_arena_free(c.arena);
+}
+
+int main(int argc, char **argv) {
+    static const unit_case cases[] = {
+        {"levels, threads and a softmax in double", test_levels},
+        {"rows of -inf and NaN", test_special},
+        {"any cut into calls through blocks", test_sequences},
+        {"lengths and shapes that do not fit", test_refusals},
+    };
+    return unit_run("cpu attention", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -41,6 +41,7 @@ typedef struct equiv {
     int n_plans;
     equiv_via via;
     long long compared, differing;
+    double relative;   /* largest max|difference| / max|expected| of a logits row or past tensor */
     int ran;           /* plan runs */
     equiv_first first; /* of the first plan that differs */
     bool has_first;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/compare.h"
 #include "cli/equiv.h"
 #include "cli/tokens.h"
 
@@ -43,6 +44,12 @@ static void note(attempt *a, int64_t position, int layer, const char *what, int6
                             .expected = expected};
 }
 
+static void note_distance(attempt *a, const gqac_tensor *actual, const gqac_tensor *expected) {
+    const double relative = compare_tensors(actual, expected).relative;
+    if (relative > a->e->relative)
+        a->e->relative = relative;
+}
+
 static void compare_logits(attempt *a, int b, int64_t position, const float *actual) {
     equiv *e = a->e;
     const equiv_row *row = &e->rows[b];
@@ -51,6 +58,11 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
     e->compared += e->vocabulary;
     if (!memcmp(actual, expected, bytes))
         return;
+    const gqac_tensor x = {
+        .dtype = GQAC_F32, .rank = 1, .dims = {e->vocabulary}, .data = (void *)(uintptr_t)actual};
+    gqac_tensor y = x;
+    y.data = (void *)(uintptr_t)expected;
+    note_distance(a, &x, &y);
     bool told = false;
     for (int64_t v = 0; v < e->vocabulary; v++) {
         if (!memcmp(&actual[v], &expected[v], sizeof *actual))
@@ -73,6 +85,7 @@ static void compare_pair(attempt *a, int b, int k, const char *actual, const cha
     a->e->compared += count;
     if (!memcmp(actual, expected, (size_t)count * width))
         return;
+    note_distance(a, &x, &y);
     for (int64_t i = 0; i < count; i++)
         if (memcmp(actual + (size_t)i * width, expected + (size_t)i * width, width)) {
             a->e->differing++;

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/equiv.h"
+#include "cli/certificate.h"
 
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
@@ -14,9 +14,10 @@ static const cli_flag flags[] = {
     {"threads", "N,N,...", "thread counts to try (1)"},
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
     {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
-    {"against", "TARGET", "target of the reference (the same)"},
+    {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
     {"budget", "60s", "stops after that time and tells the coverage"},
-    {"certificate", "FILE", "not built yet"},
+    {"certificate", "FILE",
+     "writes digests of model, tokens and logits; if FILE is there, checks this run against it"},
     {NULL, NULL, NULL},
 };
 
@@ -29,6 +30,7 @@ typedef struct settings {
     int planned;
     bool json;
     bool headed; /* the table has its head: not before the first series succeeded */
+    certificate certificate;
 } settings;
 
 /* ---- flags --------------------------------------------------------------- */
@@ -62,8 +64,8 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     long long tokens = 64;
     const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
     const char *file = cli_value(e->c, "ids");
-    if (cli_value(e->c, "certificate"))
-        return cli_usage(e->c, "--certificate is not built yet");
+    if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
+        return cli_usage(e->c, "--certificate and --against exclude each other");
     if (file && cli_value(e->c, "tokens"))
         return cli_usage(e->c, "--tokens and --ids exclude each other");
     gqac_status status = parse_via(e);
@@ -89,22 +91,21 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     return status;
 }
 
-static gqac_status open_programs(equiv *e) {
-    char path[4096];
-    gqac_options options;
+static gqac_status open_programs(equiv *e, gqac_options *options, char *path, size_t size) {
     const char *against = cli_value(e->c, "against");
-    gqac_status status = cli_options(e->c, &options);
+    gqac_status status = cli_options(e->c, options);
     if (status == GQAC_OK)
-        status = cli_model(e->c, &options, path, sizeof path);
+        status = cli_model(e->c, options, path, size);
     if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &e->program, &e->c->diag);
+        status = gqac_program_open(path, options, &e->program, &e->c->diag);
     if (status != GQAC_OK)
         return status;
     e->reference = e->program;
-    if (against && strcmp(against, options.target) != 0) {
+    if (against && strcmp(against, options->target) != 0) {
         gqac_program *reference = NULL;
-        options.target = against;
-        status = gqac_program_open(path, &options, &reference, &e->c->diag);
+        gqac_options other = *options;
+        other.target = against;
+        status = gqac_program_open(path, &other, &reference, &e->c->diag);
         if (status == GQAC_OK)
             e->reference = reference;
     }
@@ -204,6 +205,12 @@ static void print_json(const equiv *e, const settings *s) {
     json_object_set_new(root, "profile", json_string(gqac_program_profile(e->program)));
     if (e->has_first)
         json_object_set_new(root, "first", first_json(e));
+    if (e->reference != e->program) {
+        json_object_set_new(root, "against", json_string(gqac_program_profile(e->reference)));
+        json_object_set_new(root, "relative", cli_real_json(e->relative));
+    }
+    if (s->certificate.path)
+        json_object_set_new(root, "certificate", certificate_json(&s->certificate));
     cli_print_json(root);
 }
 
@@ -223,20 +230,31 @@ static void print_table(const equiv *e, const settings *s) {
     printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld tokens\n",
            e->differing ? "different" : "equal", e->differing, e->compared, e->ran, s->planned,
            s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n);
+    if (e->reference != e->program && e->differing)
+        printf("%s and %s are profiles of their own: equal bits are promised within each, not "
+               "between them; relative differences up to %.3g\n",
+               gqac_program_profile(e->program), gqac_program_profile(e->reference), e->relative);
+    certificate_print(&s->certificate);
 }
 
 static gqac_status prove(equiv *e, settings *s) {
     int64_t *ids = NULL, n = 0;
     long long batch = 1;
     const gqac_mixing *mixing = NULL;
+    char path[4096];
+    gqac_options options;
     gqac_status status = parse(e, s, &batch, &ids, &n);
     if (status == GQAC_OK)
-        status = open_programs(e);
+        status = certificate_open(e->c, &s->certificate);
+    if (status == GQAC_OK)
+        status = open_programs(e, &options, path, sizeof path);
     if (status == GQAC_OK)
         status = equiv_make_rows(e, (int)batch, ids, n);
     free(ids);
     if (status == GQAC_OK)
         status = equiv_make_plans(e, cli_value(e->c, "splits"));
+    if (status == GQAC_OK)
+        status = certificate_begin(&s->certificate, e, path, &options);
     if (status != GQAC_OK)
         return status;
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
@@ -246,18 +264,25 @@ static gqac_status prove(equiv *e, settings *s) {
     s->start = s->told = cli_seconds();
     s->json = cli_json(e->c);
     status = equiv_reference(e);
-    return status == GQAC_OK ? run_all(e, s) : status;
+    if (status == GQAC_OK)
+        status = run_all(e, s);
+    const char *kv = cli_value(e->c, "kv");
+    if (status == GQAC_OK)
+        status = certificate_end(&s->certificate, e, s->planned, s->threads, s->n_threads,
+                                 kv ? kv : "contiguous");
+    return status;
 }
 
 static int run(cli *c) {
     equiv e = {.c = c};
-    settings s = {0};
+    settings s = {.certificate = {.first = -1}};
     gqac_status status = prove(&e, &s);
     if (status == GQAC_OK && s.json)
         print_json(&e, &s);
     else if (status == GQAC_OK)
         print_table(&e, &s);
-    const bool differs = e.differing != 0;
+    const bool differs = e.differing != 0 || s.certificate.first >= 0;
+    certificate_free(&s.certificate);
     equiv_free(&e);
     free(s.threads);
     free(s.kv);

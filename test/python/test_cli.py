@@ -90,7 +90,7 @@ class Usage(Case):
                      ("--splits", "65"), ("--splits", "30,40"), ("--threads", "1,0"),
                      ("--threads", "1,x"), ("--kv", "paged"), ("--kv", ""), ("--via", "magic"),
                      ("--via", "snapshot"), ("--against", "gpu"), ("--budget", "0s"),
-                     ("--budget", "soon"), ("--budget", "-5s"), ("--certificate", "F"),
+                     ("--budget", "soon"), ("--budget", "-5s"), ("--certificate", ""),
                      ("--ids", IDS, "--tokens", "4")):
             self.usage("equiv", LLAMA, *args)
         for args in (("--repeat", "0"), ("--repeat", "x"), ("--warmup", "-1"), ("--rotate", "0"),

@@ -1,0 +1,29 @@
+/* The certificate of `gqac equiv`: digests of what was proved, which another machine, level or
+ * build can check against bits of its own. */
+#ifndef GQAC_CLI_CERTIFICATE_H
+#define GQAC_CLI_CERTIFICATE_H
+
+#include "cli/equiv.h"
+
+typedef struct certificate {
+    const char *path; /* NULL: none is asked for */
+    json_t *stored;   /* what the file holds; NULL: there is no file yet, it will be written */
+    json_t *made;     /* of this run: first without logits */
+    int64_t first;    /* the first position whose logits differ from the stored; -1: none */
+} certificate;
+
+/* Reads the file of --certificate. INVALID_MODEL when there is one that is no certificate. */
+gqac_status certificate_open(cli *c, certificate *x);
+/* Model, tokens and profile of this run. MISMATCH when the stored certificate speaks of others. */
+gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
+                              const gqac_options *options);
+/* After the proof: writes the file (not when values differed), or compares with it. MISMATCH never:
+ * see `first`. `planned`: plans of the proof; `kv`: kinds of cache. */
+gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t *threads,
+                            int n_threads, const char *kv);
+/* For json: {"file", "written"} or {"file", "equal", "position"?}. */
+json_t *certificate_json(const certificate *x);
+void certificate_print(const certificate *x);
+void certificate_free(certificate *x);
+
+#endif

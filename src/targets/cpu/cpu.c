@@ -2,11 +2,17 @@
 #include "targets/cpu/cpu.h"
 
 #include "targets/cpu/kv.h"
+#include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 #include "targets/cpu/pack.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
+    {.name = "linear",
+     .domain = "gqac",
+     .op = "linear",
+     .match = cpu_linear_match,
+     .run = cpu_linear_run},
     {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_nbits_run},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = cpu_kv_append},
     {.name = "attention",

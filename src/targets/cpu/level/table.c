@@ -1,12 +1,15 @@
 /* The kernels of one level. */
 #include "targets/cpu/attention.h"
 #include "targets/cpu/level/level.h"
+#include "targets/cpu/linear.h"
 
+extern const struct cpu_linear_kernels CPU_NAME(cpu_linear);
 extern const struct cpu_nbits_kernels CPU_NAME(cpu_nbits);
 extern const struct cpu_attend_kernels CPU_NAME(cpu_attend);
 extern const cpu_level CPU_NAME(cpu_level);
 const cpu_level CPU_NAME(cpu_level) = {
     .name = CPU_TEXT(CPU_LEVEL),
+    .linear = &CPU_NAME(cpu_linear),
     .nbits = &CPU_NAME(cpu_nbits),
     .attend = &CPU_NAME(cpu_attend),
 };

@@ -1,0 +1,133 @@
+/* linear: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]), the weight packed as
+ * linear.h says. The product is MatMul's; bias is added to it in fp32, and the sum is rounded once
+ * to the type of y. Made by a target that has a kernel for it; for others, and for files, it
+ * expands to the MatMul (and Add) that it came from, on an unpacked weight. */
+#include "ops/linear.h"
+
+#include <string.h>
+
+enum { X, W, BIAS };
+
+static const ir_attr_spec attrs[] = {
+    {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
+    {"k", IR_ATTR_INT, .required = true, .doc = "columns of x"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    if (n < 1 || k < 1 || n > INT32_MAX || k > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes n = %lld, k = %lld must be positive",
+                (long long)n, (long long)k);
+    const ir_value *w = ir_node_input(node, W);
+    if (!w || !w->constant)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the weight is not a constant");
+    if (!linear_is_packed(w->constant, k, n))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
+                (long long)linear_panels(n), (long long)k, LINEAR_PANEL, (long long)n,
+                (long long)k);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_check_dtype(node, W, OP_FLOATS, diag));
+    GQAC_TRY(op_check_same(node, X, W, diag));
+    GQAC_TRY(op_check_same(node, BIAS, W, diag));
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    const ir_type x = op_in_type(node, X), bias = op_in_type(node, BIAS);
+    int64_t length;
+    if (bias.rank >= 0 &&
+        (bias.rank != 1 || (ir_dim_is_const(op_in_dim(node, BIAS, 0), &length) && length != n)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "bias is not a row of n = %lld elements",
+                (long long)n);
+    if (x.rank < 0)
+        return op_set_type(node, 0, op_in_type(node, W).dtype, -1, NULL, diag);
+    if (x.rank == 0 || (ir_dim_is_const(op_in_dim(node, X, -1), &length) && length != k))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the last axis of x is not k = %lld", (long long)k);
+    const ir_dim *dims[GQAC_MAX_RANK];
+    for (int i = 0; i + 1 < x.rank; i++)
+        dims[i] = x.dims[i];
+    dims[x.rank - 1] = ir_dim_const(op_dims(node), n);
+    return op_set_type(node, 0, op_in_type(node, W).dtype, x.rank, dims, diag);
+}
+
+/* The weight [K,N] as a constant of type `to`: its own or f32. */
+static ir_value *unpacked(ir_builder *b, const ir_node *node, gqac_dtype to) {
+    ir_module *module = b->graph->module;
+    const ir_value *source = ir_node_input(node, W);
+    const gqac_tensor *w = source->constant;
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    gqac_tensor plain = {.dtype = to, .rank = 2, .dims = {k, n}};
+    size_t bytes;
+    if (b->status != GQAC_OK)
+        return NULL;
+    if (!w->data) {
+        b->status =
+            op_fail(node, b->diag, GQAC_UNSUPPORTED, "the weight %%%s has no data", source->name);
+        return NULL;
+    }
+    b->status = gqac_shape_bytes(to, 2, plain.dims, &bytes, b->diag);
+    plain.data = b->status == GQAC_OK ? gqac_arena_alloc(module->arena, bytes) : NULL;
+    if (b->status == GQAC_OK && !plain.data)
+        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
+    if (b->status != GQAC_OK)
+        return NULL;
+    const size_t size = op_width(w->dtype);
+    for (int64_t row = 0; row < k; row++)
+        for (int64_t column = 0; column < n; column += LINEAR_PANEL) {
+            const int64_t count = n - column < LINEAR_PANEL ? n - column : LINEAR_PANEL;
+            const int64_t from = (column / LINEAR_PANEL * k + row) * LINEAR_PANEL;
+            char *out = (char *)plain.data + (size_t)(row * n + column) * op_width(to);
+            if (to == w->dtype)
+                memcpy(out, (const char *)w->data + (size_t)from * size, (size_t)count * size);
+            else
+                op_get_f32s(w, from, count, (float *)(void *)out);
+        }
+    ir_value *value = ir_graph_add_constant(source->graph, source->name, &plain);
+    if (!value)
+        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
+    return value;
+}
+
+static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
+    ir_node *node = op_build(b, "", "Cast", 1, &x, 1);
+    if (node)
+        ir_attr_set_dtype(node, "to", to);
+    return ir_build_result(b, node, 0);
+}
+
+/* One rounding behind the bias: with 16-bit types all of it is done in f32. */
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    const gqac_dtype dtype = ir_node_input(node, W)->constant->dtype;
+    ir_value *x = ir_node_input(node, X), *bias = ir_node_input(node, BIAS);
+    const bool widen = bias && dtype != GQAC_F32;
+    (void)options;
+    ir_value *w = unpacked(b, node, widen ? GQAC_F32 : dtype);
+    if (widen)
+        x = cast(b, x, GQAC_F32);
+    ir_value *y = op_build1(b, "", "MatMul", 2, (ir_value *[]){x, w});
+    if (bias)
+        y = op_build1(b, "", "Add", 2, (ir_value *[]){y, widen ? cast(b, bias, GQAC_F32) : bias});
+    results[0] = widen ? cast(b, y, dtype) : y;
+}
+
+static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
+    expand(b, node, NULL, results);
+    return true;
+}
+
+const gqac_op gqac_op_linear = {
+    .schema = {.name = "linear",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "x w bias?",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y [..,N] = x [..,K] w + bias, w constant in panels [ceil(N/64),K,64]"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .standard = standard,
+};

@@ -1,0 +1,249 @@
+/* MatMul and Gemm with a constant float weight become `linear` on panels of 64 columns.
+ *
+ * The weight is the constant itself, or one behind a Transpose that `fold` left alone because it is
+ * large (an embedding that is also the head). All products with one weight are replaced when the
+ * first is met, so that it is packed once. Of MatMul in f32, a constant row that is added to the
+ * product goes in as bias: f32 is rounded at the same places either way, 16 bits are not. */
+#include <string.h>
+#include <sys/mman.h>
+
+#include "ops/linear.h"
+#include "targets/cpu/pack.h"
+
+enum {
+    SMALL = 64 << 10, /* bytes of a packed weight for which padding does not matter */
+    ALIGN = 64,
+    HUGE_FROM = 4 << 20, /* bytes from which huge pages are asked for */
+    PAGE = 4096,
+    BLOCK = 64, /* k that are packed at a time */
+};
+
+/* y = a w (+ bias) as some node says it. */
+typedef struct product {
+    ir_node *node, *add; /* add: NULL, or the node behind whose result it is */
+    ir_value *a, *bias;
+    ir_value *weight; /* the constant */
+    bool transposed;  /* weight is [n,k] */
+    int64_t n, k;
+} product;
+
+static bool is_used(const ir_node *node) {
+    return node->outputs[0] && !ir_value_unused(node->outputs[0]);
+}
+
+/* The constant matrix behind a value. */
+static bool find_weight(ir_value *value, product *p) {
+    const ir_node *def = value ? value->def : NULL;
+    if (def && op_is(def, "", "Transpose") && ir_node_input(def, 0) &&
+        ir_node_input(def, 0)->type.rank == 2) {
+        const ir_attr *perm = ir_attr_get(def, "perm");
+        if (perm->set && (perm->count != 2 || perm->ints[0] != 1 || perm->ints[1] != 0))
+            return false;
+        p->transposed = !p->transposed;
+        value = ir_node_input(def, 0);
+    }
+    const gqac_tensor *w = value ? value->constant : NULL;
+    if (!w || w->rank != 2 || !w->data || !OP_IN(OP_FLOATS, w->dtype))
+        return false;
+    p->weight = value;
+    p->n = w->dims[p->transposed ? 0 : 1];
+    p->k = w->dims[p->transposed ? 1 : 0];
+    return p->n > 0 && p->k > 0 && p->n <= INT32_MAX && p->k <= INT32_MAX;
+}
+
+/* A constant [.., 1, n] that is added to a result of at least its rank. */
+static bool is_row(const ir_value *value, int64_t n, int rank) {
+    const gqac_tensor *t = value ? value->constant : NULL;
+    if (!t || !t->data || t->rank < 1 || t->rank > rank || gqac_tensor_count(t) != n)
+        return false;
+    return t->dims[t->rank - 1] == n;
+}
+
+/* Infinities of both signs give a NaN whose bits Add and linear spell differently. */
+static bool is_finite(const gqac_tensor *t) {
+    for (int64_t i = 0; i < gqac_tensor_count(t); i++) {
+        const float x = op_get_f32(t, i);
+        if (!(x - x == 0))
+            return false;
+    }
+    return true;
+}
+
+static void find_add(product *p) {
+    const ir_value *y = p->node->outputs[0];
+    const ir_use *use = y->uses;
+    ir_node *add = use->node;
+    if (use->next || !op_is(add, "", "Add") || add->graph != p->node->graph || !is_used(add))
+        return;
+    ir_value *row = ir_node_input(add, ir_node_input(add, 0) == y ? 1 : 0);
+    if (y->type.dtype != GQAC_F32 || y->type.rank < 1 || !is_row(row, p->n, y->type.rank) ||
+        row->constant->dtype != GQAC_F32 || !is_finite(row->constant))
+        return;
+    p->add = add;
+    p->bias = row;
+}
+
+static bool read_gemm(product *p) {
+    ir_value *c = ir_node_input(p->node, 2);
+    p->transposed = ir_attr_int(p->node, "transB") != 0;
+    if (ir_attr_int(p->node, "transA") != 0 || ir_attr_float(p->node, "alpha") != 1.0f ||
+        !find_weight(ir_node_input(p->node, 1), p) || p->a->type.rank != 2)
+        return false;
+    if (!c)
+        return true;
+    p->bias = c;
+    return ir_attr_float(p->node, "beta") == 1.0f && is_row(c, p->n, 2) &&
+           c->constant->dtype == p->weight->constant->dtype;
+}
+
+static bool is_worth_it(const product *p) {
+    const int64_t columns = linear_panels(p->n) * LINEAR_PANEL;
+    return columns <= 2 * p->n || columns * p->k * 4 <= SMALL;
+}
+
+static bool read_product(ir_node *node, product *p) {
+    *p = (product){.node = node, .a = ir_node_input(node, 0)};
+    const bool matmul = op_is(node, "", "MatMul");
+    if ((!matmul && !op_is(node, "", "Gemm")) || !is_used(node) || !p->a)
+        return false;
+    if (matmul ? !find_weight(ir_node_input(node, 1), p) : !read_gemm(p))
+        return false;
+    if (p->a->type.rank < 1 || p->a->type.dtype != p->weight->constant->dtype || !is_worth_it(p))
+        return false;
+    if (matmul)
+        find_add(p);
+    return true;
+}
+
+/* ---- the copy ------------------------------------------------------------- */
+
+/* out [k][64] of one panel from `count` rows [k] of a transposed weight; zeros behind the last. */
+#define TRANSPOSE(name, type)                                                                      \
+    static void name(type *restrict out, const type *restrict in, int64_t k, int64_t count) {      \
+        for (int64_t first = 0; first < k; first += BLOCK) {                                       \
+            const int64_t n = k - first < BLOCK ? k - first : BLOCK;                               \
+            for (int64_t c = 0; c < count; c++)                                                    \
+                for (int64_t i = first; i < first + n; i++)                                        \
+                    out[i * LINEAR_PANEL + c] = in[c * k + i];                                     \
+            for (int64_t i = first; i < first + n; i++)                                            \
+                for (int64_t c = count; c < LINEAR_PANEL; c++)                                     \
+                    out[i * LINEAR_PANEL + c] = 0;                                                 \
+        }                                                                                          \
+    }
+TRANSPOSE(transpose_16, uint16_t)
+TRANSPOSE(transpose_32, uint32_t)
+
+static void copy_transposed(char *out, const char *in, const product *p, size_t size) {
+    for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
+        const int64_t left = p->n - column, count = left < LINEAR_PANEL ? left : LINEAR_PANEL;
+        void *to = out + (size_t)(column * p->k) * size;
+        const void *from = in + (size_t)(column * p->k) * size;
+        if (size == 4)
+            transpose_32(to, from, p->k, count);
+        else
+            transpose_16(to, from, p->k, count);
+    }
+}
+
+/* A block of k for all panels at a time: whole rows are read, and runs of some KiB are written. */
+static void copy_plain(char *out, const char *in, const product *p, size_t size) {
+    const size_t line = LINEAR_PANEL * size;
+    for (int64_t first = 0; first < p->k; first += BLOCK)
+        for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
+            const int64_t left = p->n - column, last = first + BLOCK;
+            const size_t bytes = left < LINEAR_PANEL ? (size_t)left * size : line;
+            char *to = out + (size_t)(column * p->k) * size + (size_t)first * line;
+            for (int64_t k = first; k < p->k && k < last; k++, to += line) {
+                memcpy(to, in + (size_t)(k * p->n + column) * size, bytes);
+                if (bytes < line)
+                    memset(to + bytes, 0, line - bytes);
+            }
+        }
+}
+
+/* Weights are read from end to end for every token: huge pages spare the walks of page tables. */
+static void ask_for_huge_pages(char *data, size_t bytes) {
+    const uintptr_t from = ((uintptr_t)data + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+    const uintptr_t to = ((uintptr_t)data + bytes) & ~(uintptr_t)(PAGE - 1);
+    if (bytes >= HUGE_FROM)
+        (void)madvise((char *)data + (from - (uintptr_t)data), to - from, MADV_HUGEPAGE);
+}
+
+static gqac_status pack_weight(const product *p, ir_value **packed, gqac_diag *diag) {
+    const gqac_tensor *w = p->weight->constant;
+    const size_t size = op_width(w->dtype);
+    gqac_tensor t = {
+        .dtype = w->dtype, .rank = 3, .dims = {linear_panels(p->n), p->k, LINEAR_PANEL}};
+    size_t bytes;
+    GQAC_TRY(gqac_shape_bytes(t.dtype, t.rank, t.dims, &bytes, diag));
+    ir_graph *graph = p->weight->graph;
+    char *data = gqac_arena_alloc(graph->module->arena, bytes + ALIGN);
+    if (!data)
+        return gqac_diag_oom(diag, "a packed weight");
+    data += ALIGN - (uintptr_t)data % ALIGN;
+    ask_for_huge_pages(data, bytes);
+    if (p->transposed)
+        copy_transposed(data, w->data, p, size);
+    else
+        copy_plain(data, w->data, p, size);
+    t.data = data;
+    *packed = ir_graph_add_constant(graph, p->weight->name, &t);
+    return *packed ? GQAC_OK : gqac_diag_oom(diag, "a packed weight");
+}
+
+/* ---- the graph ------------------------------------------------------------ */
+
+/* The bias as one row. */
+static ir_value *flat_bias(ir_builder *b, const product *p) {
+    if (!p->bias || p->bias->constant->rank == 1)
+        return p->bias;
+    gqac_tensor t = *p->bias->constant;
+    t.rank = 1;
+    t.dims[0] = p->n;
+    ir_value *value = ir_graph_add_constant(p->bias->graph, p->bias->name, &t);
+    if (!value)
+        b->status = gqac_diag_oom(b->diag, "a bias");
+    return value;
+}
+
+static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) {
+    ir_builder b = {.graph = p->node->graph, .before = p->node, .diag = diag};
+    ir_value *bias = flat_bias(&b, p);
+    ir_value *inputs[] = {p->a, packed, bias};
+    ir_node *node = op_build(&b, "gqac", "linear", bias ? 3 : 2, inputs, 1);
+    GQAC_TRY(b.status);
+    ir_attr_set_int(node, "n", p->n);
+    ir_attr_set_int(node, "k", p->k);
+    node->name = p->node->name;
+    GQAC_TRY(op_infer(node, diag));
+    ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], node->outputs[0]);
+    for (int i = 0; p->add && i < 2; i++) /* which nobody reads any more, nor may it read */
+        ir_node_set_input(p->add, i, p->bias);
+    return GQAC_OK;
+}
+
+/* Replaces the node when it is a product with that weight. */
+static gqac_status try_user(ir_node *node, const product *first, ir_value *packed,
+                            gqac_diag *diag) {
+    product p;
+    if (!read_product(node, &p) || p.weight != first->weight || p.transposed != first->transposed)
+        return GQAC_OK;
+    return replace(&p, packed, diag);
+}
+
+gqac_status cpu_pack_linear(ir_node *node, bool *packed, gqac_diag *diag) {
+    product p;
+    ir_value *value;
+    if (!read_product(node, &p))
+        return GQAC_OK;
+    GQAC_TRY(pack_weight(&p, &value, diag));
+    for (const ir_use *use = p.weight->uses; use; use = use->next) {
+        GQAC_TRY(try_user(use->node, &p, value, diag));
+        if (!op_is(use->node, "", "Transpose") || !use->node->outputs[0])
+            continue;
+        for (const ir_use *u = use->node->outputs[0]->uses; u; u = u->next)
+            GQAC_TRY(try_user(u->node, &p, value, diag));
+    }
+    *packed = true;
+    return GQAC_OK;
+}

@@ -1,15 +1,12 @@
 /* LayerNormalization over the axes from `axis` on, computed in fp32 and rounded once. */
 #include "ops/norm.h"
 
-static const norm kind = {
-    .centred = true, .bias = true, .sum_output = -1, .mean_output = 1, .inv_output = 2};
-
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return norm_infer(node, &kind, diag);
+    return norm_infer(node, &norm_layer, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return norm_eval(call, &kind);
+    return norm_eval(call, &norm_layer);
 }
 
 const gqac_op gqac_op_layer_normalization = {

@@ -20,6 +20,21 @@ typedef struct norm {
 gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag);
 gqac_status norm_verify(const ir_node *node, gqac_diag *diag);
 gqac_status norm_eval(op_call *call, const norm *kind);
+
+/* One evaluation: checked operands and outputs, for kernels of targets. */
+typedef struct norm_run {
+    const norm *kind;
+    const gqac_tensor *x, *skip, *bias, *weight, *beta; /* NULL: absent */
+    gqac_tensor *y, *sum, *mean, *inv;
+    int64_t rows, n, skip_rows; /* row r of skip is r modulo skip_rows */
+    int axis;
+    float epsilon;
+    op_scratch scratch;
+} norm_run;
+gqac_status norm_open(op_call *call, const norm *kind, norm_run *r);
+
+/* The ops of that name. */
+extern const norm norm_rms_onnx, norm_rms, norm_skip_rms, norm_layer, norm_skip_layer;
 /* Is one of the axes it runs over one that holds tokens? */
 bool norm_mixes(const ir_node *node);
 extern const ir_attr_spec norm_attrs[];      /* axis, epsilon 1e-5, stash_type */

@@ -22,6 +22,19 @@ const ir_attr_spec norm_skip_attrs[] = {
     {.name = NULL},
 };
 
+const norm norm_rms_onnx = {
+    .round_before = true, .sum_output = -1, .mean_output = -1, .inv_output = -1};
+const norm norm_rms = {.sum_output = -1, .mean_output = -1, .inv_output = 1};
+const norm norm_skip_rms = {.skip = true, .sum_output = 3, .mean_output = 1, .inv_output = 2};
+const norm norm_layer = {
+    .centred = true, .bias = true, .sum_output = -1, .mean_output = 1, .inv_output = 2};
+const norm norm_skip_layer = {.centred = true,
+                              .skip = true,
+                              .bias = true,
+                              .sum_output = 3,
+                              .mean_output = 1,
+                              .inv_output = 2};
+
 static bool has_axis(const ir_node *node) {
     return node->op->attrs == norm_attrs;
 }
@@ -71,16 +84,6 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
         GQAC_TRY(op_set_type(node, kind->inv_output, GQAC_F32, x.rank, dims, diag));
     return GQAC_OK;
 }
-
-typedef struct norm_run {
-    const norm *kind;
-    const gqac_tensor *x, *skip, *bias, *weight, *beta;
-    gqac_tensor *y, *sum, *mean, *inv;
-    int64_t rows, n, skip_rows;
-    int axis;
-    float epsilon;
-    op_scratch scratch;
-} norm_run;
 
 static bool wanted(const ir_node *node, int output) {
     return ir_node_output(node, output) != NULL;
@@ -226,10 +229,15 @@ static gqac_status make_outputs(op_call *call, const norm *kind, norm_run *r) {
     return GQAC_OK;
 }
 
+gqac_status norm_open(op_call *call, const norm *kind, norm_run *r) {
+    *r = (norm_run){.kind = kind, .epsilon = ir_attr_float(call->node, "epsilon")};
+    GQAC_TRY(read_inputs(call, kind, r));
+    return make_outputs(call, kind, r);
+}
+
 gqac_status norm_eval(op_call *call, const norm *kind) {
-    norm_run r = {.kind = kind, .epsilon = ir_attr_float(call->node, "epsilon")};
-    GQAC_TRY(read_inputs(call, kind, &r));
-    GQAC_TRY(make_outputs(call, kind, &r));
+    norm_run r;
+    GQAC_TRY(norm_open(call, kind, &r));
     GQAC_TRY(op_scratch_open(call, (size_t)(3 * r.n + 1), sizeof(float), &r.scratch));
     op_parallel(call, r.n > 0 ? r.rows : 0, 1 + 2 * r.n, run, &r);
     op_scratch_close(&r.scratch);

@@ -2,15 +2,12 @@
  * multiplied by the scale, whose type Y has. */
 #include "ops/norm.h"
 
-static const norm kind = {
-    .round_before = true, .sum_output = -1, .mean_output = -1, .inv_output = -1};
-
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return norm_infer(node, &kind, diag);
+    return norm_infer(node, &norm_rms_onnx, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return norm_eval(call, &kind);
+    return norm_eval(call, &norm_rms_onnx);
 }
 
 const gqac_op gqac_op_rms_normalization = {

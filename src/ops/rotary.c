@@ -5,13 +5,11 @@
  *   u' = fma(u, c, -(w*t)),  w' = fma(w, c, u*t)
  * in fp32, rounded once. Pair i is (i, i + R/2), or (2i, 2i + 1) when interleaved; channels from R
  * on are copied. Rows s >= new_len[b] are zeros and need no position. */
-#include "ops/attention.h"
+#include "ops/rotary.h"
 
 #include <string.h>
 
 #include "ops/kernel.h"
-
-enum { X, COS, SIN, PAST_LEN, NEW_LEN, POSITION_IDS };
 
 static const ir_attr_spec attrs[] = {
     {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
@@ -20,31 +18,12 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(attention_want_rank(node, X, 4, diag));
-    GQAC_TRY(attention_want_rank(node, COS, 2, diag));
-    GQAC_TRY(attention_want_rank(node, SIN, 2, diag));
-    ir_type x = op_in_type(node, X);
+    GQAC_TRY(attention_want_rank(node, ROTARY_X, 4, diag));
+    GQAC_TRY(attention_want_rank(node, ROTARY_COS, 2, diag));
+    GQAC_TRY(attention_want_rank(node, ROTARY_SIN, 2, diag));
+    ir_type x = op_in_type(node, ROTARY_X);
     const ir_dim *unknown[4] = {NULL};
     return op_set_type(node, 0, x.dtype, 4, x.rank == 4 ? x.dims : unknown, diag);
-}
-
-typedef struct rotation {
-    const gqac_tensor *x, *cos, *sin, *ids;
-    gqac_tensor *y;
-    const int32_t *past, *fresh; /* NULL: absent */
-    int64_t batch, heads, rows, size, positions, half;
-    bool interleaved;
-    op_scratch scratch;
-} rotation;
-
-static int64_t position_of(const rotation *r, int64_t b, int64_t s) {
-    if (!r->ids)
-        return r->past[b] + s;
-    return r->ids->rank == 1 ? op_get_i64(r->ids, 0) + s : op_get_i64(r->ids, b * r->rows + s);
-}
-
-static bool is_pad(const rotation *r, int64_t b, int64_t s) {
-    return r->fresh && s >= r->fresh[b];
 }
 
 OP_BODY void rotate_body(const float *x, const float *c, const float *t, int64_t half, bool near,
@@ -60,16 +39,24 @@ OP_KERNEL(rotate,
           (const float *x, const float *c, const float *t, int64_t half, bool near, float *y),
           (x, c, t, half, near, y))
 
+typedef struct rotation_run {
+    rotation of;
+    const gqac_tensor *x;
+    gqac_tensor *y;
+    op_scratch scratch;
+} rotation_run;
+
 /* Items are rows (b, s), all heads of them. */
 static void run(void *arg, size_t begin, size_t end, int worker) {
-    const rotation *r = arg;
-    float *x = (float *)(void *)(r->scratch.base + (size_t)worker * r->scratch.stride);
+    const rotation_run *run = arg;
+    const rotation *r = &run->of;
+    float *x = (float *)(void *)(run->scratch.base + (size_t)worker * run->scratch.stride);
     float *y = x + r->size, *c = y + r->size, *t = c + r->half;
     for (size_t item = begin; item < end; item++) {
         int64_t b = (int64_t)item / r->rows, s = (int64_t)item % r->rows;
-        bool pad = is_pad(r, b, s);
+        bool pad = rotary_is_pad(r, b, s);
         if (!pad) {
-            int64_t position = position_of(r, b, s);
+            int64_t position = rotary_position(r, b, s);
             op_get_f32s(r->cos, position * r->half, r->half, c);
             op_get_f32s(r->sin, position * r->half, r->half, t);
         }
@@ -78,21 +65,21 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
             if (pad) {
                 memset(y, 0, (size_t)r->size * sizeof *y);
             } else {
-                op_get_f32s(r->x, at, r->size, x);
+                op_get_f32s(run->x, at, r->size, x);
                 memcpy(y, x, (size_t)r->size * sizeof *y);
                 rotate(x, c, t, r->half, r->interleaved, y);
             }
-            op_put_f32s(r->y, at, r->size, y);
+            op_put_f32s(run->y, at, r->size, y);
         }
     }
 }
 
 static gqac_status check_positions(op_call *call, const rotation *r) {
     for (int64_t b = 0; b < r->batch; b++)
-        for (int64_t s = 0; s < r->rows && !is_pad(r, b, s); s++) {
+        for (int64_t s = 0; s < r->rows && !rotary_is_pad(r, b, s); s++) {
             int64_t base = r->ids ? op_get_i64(r->ids, r->ids->rank == 1 ? 0 : b * r->rows + s) : 0;
             bool sane = base >= 0 && base < r->positions; /* so that nothing overflows */
-            int64_t position = sane ? position_of(r, b, s) : base;
+            int64_t position = sane ? rotary_position(r, b, s) : base;
             if (position < 0 || position >= r->positions)
                 OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                         "%s %lld of batch row %lld, token %lld, is out of range: the cos/sin "
@@ -105,16 +92,16 @@ static gqac_status check_positions(op_call *call, const rotation *r) {
 
 static gqac_status read_lengths(op_call *call, rotation *r) {
     int n = call->node->n_inputs;
-    if (n > PAST_LEN && call->in[PAST_LEN])
-        GQAC_TRY(attention_lengths(call, PAST_LEN, r->batch, &r->past));
-    if (n > NEW_LEN && call->in[NEW_LEN])
-        GQAC_TRY(attention_lengths(call, NEW_LEN, r->batch, &r->fresh));
-    r->ids = n > POSITION_IDS ? call->in[POSITION_IDS] : NULL;
+    if (n > ROTARY_PAST_LEN && call->in[ROTARY_PAST_LEN])
+        GQAC_TRY(attention_lengths(call, ROTARY_PAST_LEN, r->batch, &r->past));
+    if (n > ROTARY_NEW_LEN && call->in[ROTARY_NEW_LEN])
+        GQAC_TRY(attention_lengths(call, ROTARY_NEW_LEN, r->batch, &r->fresh));
+    r->ids = n > ROTARY_POSITION_IDS ? call->in[ROTARY_POSITION_IDS] : NULL;
     if (!r->ids && !r->past)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "neither past_len nor position_ids");
     if (!r->ids)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, POSITION_IDS, OP_INDICES));
+    GQAC_TRY(op_want_set(call, ROTARY_POSITION_IDS, OP_INDICES));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
     bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&
                 (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to turn */
@@ -125,34 +112,38 @@ static gqac_status read_lengths(op_call *call, rotation *r) {
     return GQAC_OK;
 }
 
-static gqac_status eval(op_call *call) {
-    GQAC_TRY(attention_float(call, X, 4));
-    GQAC_TRY(attention_float(call, COS, 2));
-    GQAC_TRY(attention_float(call, SIN, 2));
-    const gqac_tensor *x = call->in[X], *cos = call->in[COS], *sin = call->in[SIN];
-    rotation r = {.x = x,
-                  .cos = cos,
-                  .sin = sin,
-                  .y = &call->out[0],
-                  .batch = x->dims[0],
-                  .heads = x->dims[1],
-                  .rows = x->dims[2],
-                  .size = x->dims[3],
-                  .positions = cos->dims[0],
-                  .half = cos->dims[1],
-                  .interleaved = ir_attr_int(call->node, "interleaved") == 1};
-    if (sin->dims[0] != r.positions || sin->dims[1] != r.half || r.half > r.size / 2)
+gqac_status rotary_open(op_call *call, const int64_t dims[4], rotation *r) {
+    GQAC_TRY(attention_float(call, ROTARY_COS, 2));
+    GQAC_TRY(attention_float(call, ROTARY_SIN, 2));
+    const gqac_tensor *cos = call->in[ROTARY_COS], *sin = call->in[ROTARY_SIN];
+    *r = (rotation){.cos = cos,
+                    .sin = sin,
+                    .batch = dims[0],
+                    .heads = dims[1],
+                    .rows = dims[2],
+                    .size = dims[3],
+                    .positions = cos->dims[0],
+                    .half = cos->dims[1],
+                    .interleaved = ir_attr_int(call->node, "interleaved") == 1};
+    if (sin->dims[0] != r->positions || sin->dims[1] != r->half || r->half > r->size / 2)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "cos [%lld,%lld] and sin [%lld,%lld] must have the same shape, at most half the "
                 "head size %lld wide",
-                (long long)r.positions, (long long)r.half, (long long)sin->dims[0],
-                (long long)sin->dims[1], (long long)r.size);
-    GQAC_TRY(read_lengths(call, &r));
-    GQAC_TRY(check_positions(call, &r));
+                (long long)r->positions, (long long)r->half, (long long)sin->dims[0],
+                (long long)sin->dims[1], (long long)r->size);
+    GQAC_TRY(read_lengths(call, r));
+    return check_positions(call, r);
+}
+
+static gqac_status eval(op_call *call) {
+    GQAC_TRY(attention_float(call, ROTARY_X, 4));
+    const gqac_tensor *x = call->in[ROTARY_X];
+    rotation_run r = {.x = x, .y = &call->out[0]};
+    GQAC_TRY(rotary_open(call, x->dims, &r.of));
     GQAC_TRY(op_output(call, 0, x->dtype, 4, x->dims));
-    GQAC_TRY(
-        op_scratch_open(call, (size_t)(2 * r.size + 2 * r.half + 1), sizeof(float), &r.scratch));
-    op_parallel(call, r.batch * r.rows, 1 + 2 * r.heads * r.size, run, &r);
+    GQAC_TRY(op_scratch_open(call, (size_t)(2 * r.of.size + 2 * r.of.half + 1), sizeof(float),
+                             &r.scratch));
+    op_parallel(call, r.of.batch * r.of.rows, 1 + 2 * r.of.heads * r.of.size, run, &r);
     op_scratch_close(&r.scratch);
     return GQAC_OK;
 }

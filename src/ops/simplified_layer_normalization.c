@@ -2,14 +2,12 @@
  * axes from `axis` on, computed in fp32 and rounded once. */
 #include "ops/norm.h"
 
-static const norm kind = {.sum_output = -1, .mean_output = -1, .inv_output = 1};
-
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return norm_infer(node, &kind, diag);
+    return norm_infer(node, &norm_rms, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return norm_eval(call, &kind);
+    return norm_eval(call, &norm_rms);
 }
 
 static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {

@@ -2,19 +2,12 @@
  */
 #include "ops/norm.h"
 
-static const norm kind = {.centred = true,
-                          .skip = true,
-                          .bias = true,
-                          .sum_output = 3,
-                          .mean_output = 1,
-                          .inv_output = 2};
-
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return norm_infer(node, &kind, diag);
+    return norm_infer(node, &norm_skip_layer, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return norm_eval(call, &kind);
+    return norm_eval(call, &norm_skip_layer);
 }
 
 const gqac_op gqac_op_skip_layer_normalization = {

@@ -5,6 +5,7 @@
 #include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 #include "targets/cpu/pack.h"
+#include "targets/cpu/rows.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
@@ -25,6 +26,7 @@ static const target_kernel kernels[] = {
      .op = "attend",
      .match = cpu_attention_match,
      .run = cpu_attend_run},
+    CPU_ROW_KERNELS,
     {.name = NULL},
 };
 

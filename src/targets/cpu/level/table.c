@@ -6,10 +6,12 @@
 extern const struct cpu_linear_kernels CPU_NAME(cpu_linear);
 extern const struct cpu_nbits_kernels CPU_NAME(cpu_nbits);
 extern const struct cpu_attend_kernels CPU_NAME(cpu_attend);
+extern const struct cpu_row_kernels CPU_NAME(cpu_row);
 extern const cpu_level CPU_NAME(cpu_level);
 const cpu_level CPU_NAME(cpu_level) = {
     .name = CPU_TEXT(CPU_LEVEL),
     .linear = &CPU_NAME(cpu_linear),
     .nbits = &CPU_NAME(cpu_nbits),
     .attend = &CPU_NAME(cpu_attend),
+    .row = &CPU_NAME(cpu_row),
 };

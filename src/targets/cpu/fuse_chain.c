@@ -1,0 +1,285 @@
+/* Chains of elementwise ops: from a root upwards, every op whose result has the shape of the root's
+ * and is used in the chain alone. Operands from outside (leaves) have that shape too, or are
+ * constants: one element, or one row. So silu(gate) * up, gelu(gate) * up, a logit softcap or
+ * x * sigmoid(x) + y run in one pass over pieces of a row, and a single op is the smallest chain.
+ * f16 and bf16 results inside of a chain are rounded where their ops round. */
+#include <string.h>
+
+#include "ops/shared.h"
+#include "targets/cpu/rows.h"
+
+/* ---- which ops ----------------------------------------------------------- */
+
+extern const gqac_op gqac_op_add, gqac_op_sub, gqac_op_mul, gqac_op_div, gqac_op_neg, gqac_op_sqrt,
+    gqac_op_sigmoid, gqac_op_tanh, gqac_op_erf, gqac_op_swish, gqac_op_quick_gelu, gqac_op_gelu,
+    gqac_op_fast_gelu, gqac_op_cast;
+
+typedef struct chain_op {
+    const gqac_op *op;
+    cpu_step_kind kind;
+    int operands;
+} chain_op;
+
+static const chain_op ops[] = {
+    {&gqac_op_mul, CPU_MUL, 2},
+    {&gqac_op_sigmoid, CPU_SIGMOID, 1},
+    {&gqac_op_add, CPU_ADD, 2},
+    {&gqac_op_sub, CPU_SUB, 2},
+    {&gqac_op_div, CPU_DIV, 2},
+    {&gqac_op_neg, CPU_NEG, 1},
+    {&gqac_op_sqrt, CPU_SQRT, 1},
+    {&gqac_op_tanh, CPU_TANH, 1},
+    {&gqac_op_erf, CPU_ERF, 1},
+    {&gqac_op_swish, CPU_SWISH, 1},
+    {&gqac_op_quick_gelu, CPU_SWISH, 1},
+    {&gqac_op_gelu, CPU_GELU, 1},
+    {&gqac_op_fast_gelu, CPU_FAST_GELU, 1},
+    {&gqac_op_cast, CPU_CAST, 1},
+};
+
+static const chain_op *find_op(const ir_node *node) {
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (node->op == &ops[i].op->schema)
+            return &ops[i];
+    return NULL;
+}
+
+/* ---- shapes -------------------------------------------------------------- */
+
+/* How an operand lies beside a result of that type; false when no chain can take it. */
+static bool form_of(const ir_value *value, const ir_type *result, cpu_leaf_form *form) {
+    if (!value || !OP_IN(OP_FLOATS, value->type.dtype))
+        return false;
+    *form = CPU_LEAF_FULL;
+    if (cpu_same_shape(&value->type, result))
+        return true;
+    const gqac_tensor *t = value->constant;
+    int64_t n;
+    if (!t || !t->data || t->rank > result->rank)
+        return false;
+    const int64_t count = gqac_tensor_count(t);
+    *form = count == 1 ? CPU_LEAF_ONE : CPU_LEAF_ROW;
+    return count == 1 || (t->rank > 0 && t->dims[t->rank - 1] == count &&
+                          ir_dim_is_const(result->dims[result->rank - 1], &n) && n == count);
+}
+
+/* ---- the pattern --------------------------------------------------------- */
+
+typedef struct pattern {
+    const ir_type *type; /* of the root's result */
+    int n;
+    const ir_node *nodes[CPU_CHAIN_STEPS]; /* the root first */
+} pattern;
+
+static bool has_node(const pattern *p, const ir_node *node) {
+    for (int i = 0; i < p->n; i++)
+        if (p->nodes[i] == node)
+            return true;
+    return false;
+}
+
+static bool can_compute(const ir_node *node, const ir_type *type) {
+    const chain_op *op = find_op(node);
+    const ir_value *y = ir_node_output(node, 0);
+    bool full = false;
+    if (!op || !y || !OP_IN(OP_FLOATS, y->type.dtype) || !cpu_same_shape(&y->type, type))
+        return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        cpu_leaf_form form;
+        if (i >= op->operands ? ir_node_input(node, i) != NULL
+                              : !form_of(ir_node_input(node, i), type, &form))
+            return false;
+        full |= i < op->operands && form == CPU_LEAF_FULL;
+    }
+    return full;
+}
+
+static bool used_within(const pattern *p, const ir_value *value) {
+    for (const ir_use *use = value->uses; use; use = use->next)
+        if (!has_node(p, use->node))
+            return false;
+    return true;
+}
+
+/* Operands from outside, each counted once. */
+static int count_leaves(const pattern *p) {
+    const ir_value *seen[2 * CPU_CHAIN_STEPS];
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->nodes[i]->n_inputs; k++) {
+            const ir_value *v = ir_node_input(p->nodes[i], k);
+            bool known = !v || (v->def && has_node(p, v->def));
+            for (int j = 0; j < n && !known; j++)
+                known = seen[j] == v;
+            if (!known)
+                seen[n++] = v;
+        }
+    return n;
+}
+
+/* One more node, if there is one that fits. */
+static bool grow(pattern *p) {
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < p->nodes[i]->n_inputs; k++) {
+            const ir_value *v = ir_node_input(p->nodes[i], k);
+            const ir_node *node = v ? v->def : NULL;
+            if (!node || node->graph != p->nodes[0]->graph || node->fused_into ||
+                has_node(p, node) || !used_within(p, v) || !can_compute(node, p->type))
+                continue;
+            p->nodes[p->n++] = node;
+            if (count_leaves(p) <= CPU_CHAIN_LEAVES)
+                return true;
+            p->n--;
+        }
+    return false;
+}
+
+bool cpu_match_chain(const ir_node *node) {
+    const ir_value *y = ir_node_output(node, 0);
+    return y && y->type.rank >= 0 && can_compute(node, &y->type);
+}
+
+int cpu_fuse_chain(const ir_node *root, ir_node **nodes) {
+    if (!cpu_match_chain(root))
+        return 0;
+    pattern p = {.type = &ir_node_output(root, 0)->type, .n = 1, .nodes = {root}};
+    while (p.n < CPU_CHAIN_STEPS && grow(&p))
+        ;
+    for (int i = 1; i < p.n; i++)
+        nodes[i - 1] = p.nodes[i]->outputs[0]->def;
+    return p.n - 1;
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+typedef struct compiler {
+    op_call *call;
+    const ir_type *type;
+    cpu_chain chain;
+    const gqac_tensor *shape; /* of the first full leaf */
+    const ir_value *leaves[CPU_CHAIN_LEAVES];
+    const ir_node *nodes[CPU_CHAIN_STEPS]; /* of the steps */
+    int left[CPU_CHAIN_STEPS];             /* uses of a step's result still to come */
+    bool busy[CPU_CHAIN_STEPS];            /* registers */
+} compiler;
+
+static gqac_status add_leaf(compiler *c, const ir_value *value, int *index) {
+    cpu_chain *chain = &c->chain;
+    for (*index = 0; *index < chain->n_leaves; ++*index)
+        if (c->leaves[*index] == value)
+            return GQAC_OK;
+    const gqac_tensor *t = op_value(c->call, value);
+    cpu_leaf_form form;
+    if (!t || *index == CPU_CHAIN_LEAVES || !form_of(value, c->type, &form) ||
+        !OP_IN(OP_FLOATS, t->dtype))
+        OP_FAIL(c->call->node, c->call->diag, GQAC_INVALID_INPUT, "an operand of the chain");
+    if (form == CPU_LEAF_FULL && !c->shape)
+        c->shape = t;
+    if (form == CPU_LEAF_FULL &&
+        (t->rank != c->shape->rank ||
+         memcmp(t->dims, c->shape->dims, (size_t)t->rank * sizeof *t->dims) != 0))
+        OP_FAIL(c->call->node, c->call->diag, GQAC_INVALID_INPUT,
+                "operands of a chain differ in shape");
+    c->leaves[*index] = value;
+    chain->leaves[chain->n_leaves++] = (cpu_leaf){.data = t->data, .type = t->dtype, .form = form};
+    return GQAC_OK;
+}
+
+/* The step that makes a value, -1 when it is a leaf. */
+static int step_of(const compiler *c, const ir_value *value) {
+    for (int i = 0; i < c->chain.n_steps; i++)
+        if (value->def == c->nodes[i])
+            return i;
+    return -1;
+}
+
+static gqac_status add_node(compiler *c, const ir_node *node);
+
+static gqac_status operand(compiler *c, const ir_value *value, int *at) {
+    const bool inside = value->def && value->def->fused_into == c->call->node;
+    if (!inside)
+        return add_leaf(c, value, at);
+    if (step_of(c, value) < 0)
+        GQAC_TRY(add_node(c, value->def));
+    *at = c->chain.steps[step_of(c, value)].to;
+    return GQAC_OK;
+}
+
+static void release(compiler *c, const ir_value *value) {
+    const int step = step_of(c, value);
+    if (step >= 0 && --c->left[step] == 0)
+        c->busy[c->chain.steps[step].to - CPU_CHAIN_LEAVES] = false;
+}
+
+/* Recursion is bounded by the nodes of a chain: claim fused at most TARGET_MAX_FUSED. */
+static gqac_status add_node(compiler *c, const ir_node *node) {
+    const chain_op *op = find_op(node);
+    cpu_step step = {.kind = op->kind, .type = node->outputs[0]->type.dtype};
+    int at[2] = {0, 0}, uses = 0, to = 0;
+    for (int i = 0; i < op->operands; i++)
+        GQAC_TRY(operand(c, node->inputs[i].value, &at[i]));
+    for (int i = 0; i < op->operands; i++)
+        release(c, node->inputs[i].value);
+    for (const ir_use *use = node->outputs[0]->uses; use; use = use->next)
+        uses++;
+    while (c->busy[to])
+        to++;
+    c->busy[to] = true;
+    step.a = at[0];
+    step.b = op->operands > 1 ? at[1] : at[0];
+    step.to = CPU_CHAIN_LEAVES + to;
+    if (op->kind == CPU_SWISH)
+        step.param = ir_attr_float(node, "alpha");
+    if (op->kind == CPU_GELU && strcmp(ir_attr_get(node, "approximate")->s, "tanh") == 0)
+        step.kind = CPU_GELU_TANH;
+    c->nodes[c->chain.n_steps] = node;
+    c->left[c->chain.n_steps] = uses;
+    c->chain.steps[c->chain.n_steps++] = step;
+    return GQAC_OK;
+}
+
+/* About what a step costs for sixteen elements. */
+static int64_t step_cost(const cpu_step *step) {
+    return step->kind >= CPU_SIGMOID && step->kind != CPU_CAST ? 16 : 2;
+}
+
+typedef struct chain_job {
+    const cpu_chain *chain;
+    const struct cpu_row_kernels *kernels;
+} chain_job;
+
+static void chain_items(void *arg, size_t begin, size_t end, int worker) {
+    (void)worker;
+    const chain_job *job = arg;
+    job->kernels->chain(job->chain, begin, end);
+}
+
+gqac_status cpu_run_chain(op_call *call) {
+    const ir_value *y = call->node->outputs[0];
+    compiler c = {.call = call, .type = &y->type, .chain = {.type = y->type.dtype}};
+    cpu_chain *chain = &c.chain;
+    GQAC_TRY(add_node(&c, call->node));
+    if (!c.shape)
+        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "a chain of constants");
+    GQAC_TRY(op_output(call, 0, chain->type, c.shape->rank, c.shape->dims));
+    bool rows = false;
+    int64_t cost = 20;
+    for (int i = 0; i < chain->n_leaves; i++)
+        rows |= chain->leaves[i].form == CPU_LEAF_ROW;
+    for (int i = 0; i < chain->n_steps; i++)
+        cost += step_cost(&chain->steps[i]) * CPU_CHAIN_PIECE / 16;
+    const int64_t count = gqac_tensor_count(c.shape);
+    if (count == 0)
+        return GQAC_OK;
+    chain->n = rows ? c.shape->dims[c.shape->rank - 1] : count;
+    for (int i = 0; i < chain->n_leaves; i++)
+        if (chain->leaves[i].form == CPU_LEAF_ROW &&
+            gqac_tensor_count(c.leaves[i]->constant) != chain->n)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a row that does not fit");
+    chain->rows = count / chain->n;
+    chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
+    chain->y = call->out[0].data;
+    const chain_job job = {chain, cpu_level_of(call)->row};
+    op_parallel(call, chain->rows * chain->pieces, cost, chain_items, (void *)&job);
+    return GQAC_OK;
+}

@@ -1,0 +1,108 @@
+/* Patterns around a rotary embedding, from its x towards the projection:
+ *   x = norm? ( split_heads {q=H} ( packed ) )         q and k have nodes of their own
+ *   x = split_heads {q=H} ( Reshape ( norm ( Reshape ( packed ) ) ) )     as model builders write
+ * it x = norm ( heads )                                  heads split before, with others Norms are
+ * RMS norms of a head. Reshapes move nothing, so in each the packed row [B,S,H*D] or the heads
+ * [B,H,S,D] are read once and the result is written once. */
+#include "targets/cpu/fuse_heads.h"
+
+#include "ops/shared.h"
+#include "targets/cpu/rows.h"
+
+/* The node that makes a value, when it may be computed by the node `root`: nobody else uses it. */
+static ir_node *maker(const ir_value *value, const ir_node *root, bool asked) {
+    ir_node *node = value ? value->def : NULL;
+    if (!node || node->graph != root->graph)
+        return NULL;
+    if (!asked)
+        return node->fused_into == root ? node : NULL;
+    const bool once = value->uses && !value->uses->next;
+    return once && !node->fused_into ? node : NULL;
+}
+
+/* Does that node norm the last axis, of `size` elements, by the root mean square? */
+static const norm *head_norm(const ir_node *node, int64_t size) {
+    const bool onnx = op_is(node, "", "RMSNormalization");
+    if (!onnx && !op_is(node, "", "SimplifiedLayerNormalization"))
+        return NULL;
+    const ir_value *x = ir_node_input(node, 0), *weight = ir_node_input(node, 1);
+    const ir_value *inverse = ir_node_output(node, 1);
+    const int64_t axis = ir_attr_int(node, "axis");
+    int64_t n;
+    if (!x || !weight || (inverse && !ir_value_unused(inverse)) || x->type.rank < 1 ||
+        (axis != -1 && axis != x->type.rank - 1))
+        return NULL;
+    if (!OP_IN(OP_FLOATS, x->type.dtype) || !OP_IN(OP_FLOATS, weight->type.dtype) ||
+        !ir_dim_is_const(x->type.dims[x->type.rank - 1], &n) || n != size)
+        return NULL;
+    return onnx ? &norm_rms_onnx : &norm_rms;
+}
+
+static void take(fused_heads *f, ir_node **nodes, ir_node *node) {
+    if (nodes)
+        nodes[f->n] = node;
+    f->n++;
+    f->x = ir_node_input(node, 0);
+}
+
+static bool take_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
+    ir_node *node = maker(f->x, root, nodes != NULL);
+    const norm *kind = node && !f->norm ? head_norm(node, size) : NULL;
+    if (!kind)
+        return false;
+    f->norm = node;
+    f->kind = kind;
+    take(f, nodes, node);
+    return true;
+}
+
+/* Reshape ( norm ( Reshape ( packed ) ) ), all or nothing. */
+static void take_reshaped_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
+    const fused_heads before = *f;
+    ir_node *node = maker(f->x, root, nodes != NULL);
+    const ir_value *packed = f->x;
+    if (!node || !op_is(node, "", "Reshape"))
+        return;
+    take(f, nodes, node);
+    if (take_norm(root, nodes, f, size)) {
+        node = maker(f->x, root, nodes != NULL);
+        if (node && op_is(node, "", "Reshape")) {
+            take(f, nodes, node);
+            if (f->x && cpu_same_shape(&f->x->type, &packed->type))
+                return;
+        }
+    }
+    *f = before;
+}
+
+void cpu_find_heads(const ir_node *root, ir_node **nodes, fused_heads *f) {
+    const ir_value *x = ir_node_input(root, 0);
+    int64_t size;
+    *f = (fused_heads){.x = x};
+    if (!x || x->type.rank != 4 || !ir_dim_is_const(x->type.dims[3], &size))
+        return;
+    take_norm(root, nodes, f, size);
+    ir_node *node = maker(f->x, root, nodes != NULL);
+    if (!node || !op_is(node, "gqac", "split_heads") || ir_attr_int(node, "kv") != 0)
+        return;
+    f->heads = ir_attr_int(node, "q");
+    take(f, nodes, node);
+    take_reshaped_norm(root, nodes, f, size);
+}
+
+bool cpu_match_heads(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, 0), *cos = ir_node_input(node, 1);
+    const ir_value *sin = ir_node_input(node, 2);
+    int64_t size;
+    return x && cos && sin && x->type.rank == 4 && ir_dim_is_const(x->type.dims[3], &size) &&
+           size <= CPU_HEAD_SIZE && OP_IN(OP_FLOATS, x->type.dtype) &&
+           OP_IN(OP_FLOATS, cos->type.dtype) && cos->type.dtype == sin->type.dtype;
+}
+
+int cpu_fuse_heads(const ir_node *root, ir_node **nodes) {
+    fused_heads f;
+    if (!cpu_match_heads(root))
+        return 0;
+    cpu_find_heads(root, nodes, &f);
+    return f.n;
+}

@@ -1,0 +1,155 @@
+/* Row kernels: norms, rotary embedding, and chains of elementwise ops.
+ *
+ * All of them are bound by memory or by what a call costs, so one pass does as much as it can: a
+ * norm adds its skip, a rotary embedding takes its heads out of the packed row and normalises them,
+ * a chain runs any number of elementwise ops on pieces that stay in L1. Every kernel gives the bits
+ * of the ops it stands for, roundings between f16 or bf16 ops included; NaN results are the one
+ * NaN. Types are f32, f16 or bf16. */
+#ifndef GQAC_TARGETS_CPU_ROWS_H
+#define GQAC_TARGETS_CPU_ROWS_H
+
+#include "targets/cpu/cpu.h"
+
+enum {
+    CPU_HEAD_SIZE = 1024,  /* most channels of a head that cpu_head takes */
+    CPU_CHAIN_LEAVES = 12, /* operands of a chain */
+    CPU_CHAIN_PIECE = 256, /* elements of a chain that are computed at once */
+    CPU_CHAIN_STEPS = TARGET_MAX_FUSED + 1,
+};
+
+/* Rows of n elements; see norm_eval for the formula. */
+typedef struct cpu_norm {
+    int64_t n, skip_rows;
+    float epsilon;
+    bool centred, round_before;
+    gqac_dtype type, weight_type, bias_type, beta_type, y_type; /* type: of x, skip and sum */
+    const void *x, *skip, *bias, *weight, *beta;                /* NULL: absent; weight is not */
+    void *y, *sum;
+    float *mean, *inv;
+} cpu_norm;
+
+/* One head: x [size] -> y [size]. Normalised first when weight is not NULL: the result of that has
+ * the type `type`, and before the weight it is rounded to the type of x where the op says so. */
+typedef struct cpu_head {
+    int64_t size, half;
+    bool interleaved, round_before;
+    float epsilon;
+    gqac_dtype x_type, weight_type, type, table_type; /* type: also of y */
+    const void *weight;
+} cpu_head;
+
+/* y = f(a, b) or f(a), each element by itself. */
+typedef enum cpu_step_kind {
+    CPU_ADD,
+    CPU_SUB,
+    CPU_MUL,
+    CPU_DIV,
+    CPU_NEG,
+    CPU_SQRT,
+    CPU_SIGMOID,
+    CPU_TANH,
+    CPU_ERF,
+    CPU_SWISH,     /* a sigmoid(param a): Swish, QuickGelu */
+    CPU_GELU,      /* a/2 (1 + erf(a / sqrt 2)) */
+    CPU_GELU_TANH, /* its approximation: Gelu {approximate="tanh"} */
+    CPU_FAST_GELU, /* the same, as com.microsoft.FastGelu writes it */
+    CPU_CAST,      /* a: rounded to `type` */
+} cpu_step_kind;
+
+typedef struct cpu_step {
+    cpu_step_kind kind;
+    /* Operands: below CPU_CHAIN_LEAVES a leaf, else a register. To a register. */
+    int a, b, to;
+    gqac_dtype type; /* f16, bf16: the result is rounded */
+    float param;
+} cpu_step;
+
+typedef enum cpu_leaf_form {
+    CPU_LEAF_FULL, /* as many elements as the result */
+    CPU_LEAF_ROW,  /* n elements, the same for each row */
+    CPU_LEAF_ONE,
+} cpu_leaf_form;
+
+typedef struct cpu_leaf {
+    const void *data;
+    gqac_dtype type;
+    cpu_leaf_form form;
+} cpu_leaf;
+
+/* The result y [rows,n] of the last step. An item is a piece of a row. */
+typedef struct cpu_chain {
+    int n_leaves, n_steps, n_registers;
+    cpu_leaf leaves[CPU_CHAIN_LEAVES];
+    cpu_step steps[CPU_CHAIN_STEPS];
+    int64_t rows, n, pieces; /* pieces of a row */
+    void *y;
+    gqac_dtype type;
+} cpu_chain;
+
+struct cpu_row_kernels {
+    void (*norm)(const cpu_norm *p, size_t begin, size_t end); /* rows */
+    void (*head)(const cpu_head *p, const void *x, const void *cos, const void *sin, void *y);
+    void (*chain)(const cpu_chain *p, size_t begin, size_t end); /* items */
+};
+
+/* Are both known, and provably the same? */
+static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
+    bool same = a->rank >= 0 && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++)
+        same = a->dims[i] && a->dims[i] == b->dims[i];
+    return same;
+}
+
+/* ---- kernel rows --------------------------------------------------------- */
+
+gqac_status cpu_run_rms_onnx(op_call *call);
+gqac_status cpu_run_rms(op_call *call);
+gqac_status cpu_run_skip_rms(op_call *call);
+gqac_status cpu_run_layer(op_call *call);
+gqac_status cpu_run_skip_layer(op_call *call);
+
+/* rotary, alone or with the norm and the split_heads or reshapes before it. */
+int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
+bool cpu_match_heads(const ir_node *node);
+gqac_status cpu_run_heads(op_call *call);
+
+/* Elementwise ops, alone or as many as hang together. */
+int cpu_fuse_chain(const ir_node *root, ir_node **nodes);
+bool cpu_match_chain(const ir_node *node);
+gqac_status cpu_run_chain(op_call *call);
+
+#define CPU_CHAIN_ROWS(of, what)                                                                   \
+    {.name = "chain", .domain = of, .op = what, .run = cpu_run_chain, .fuse = cpu_fuse_chain}, {   \
+        .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain    \
+    }
+
+/* For the table of cpu.c. */
+#define CPU_ROW_KERNELS                                                                            \
+    {.name = "norm", .domain = "", .op = "RMSNormalization", .run = cpu_run_rms_onnx},             \
+        {.name = "norm", .domain = "", .op = "SimplifiedLayerNormalization", .run = cpu_run_rms},  \
+        {.name = "norm",                                                                           \
+         .domain = "com.microsoft",                                                                \
+         .op = "SkipSimplifiedLayerNormalization",                                                 \
+         .run = cpu_run_skip_rms},                                                                 \
+        {.name = "norm", .domain = "", .op = "LayerNormalization", .run = cpu_run_layer},          \
+        {.name = "norm",                                                                           \
+         .domain = "com.microsoft",                                                                \
+         .op = "SkipLayerNormalization",                                                           \
+         .run = cpu_run_skip_layer},                                                               \
+        {.name = "heads",                                                                          \
+         .domain = "gqac",                                                                         \
+         .op = "rotary",                                                                           \
+         .run = cpu_run_heads,                                                                     \
+         .fuse = cpu_fuse_heads},                                                                  \
+        {.name = "rotary",                                                                         \
+         .domain = "gqac",                                                                         \
+         .op = "rotary",                                                                           \
+         .run = cpu_run_heads,                                                                     \
+         .match = cpu_match_heads},                                                                \
+        CPU_CHAIN_ROWS("", "Add"), CPU_CHAIN_ROWS("", "Sub"), CPU_CHAIN_ROWS("", "Mul"),           \
+        CPU_CHAIN_ROWS("", "Div"), CPU_CHAIN_ROWS("", "Neg"), CPU_CHAIN_ROWS("", "Sqrt"),          \
+        CPU_CHAIN_ROWS("", "Sigmoid"), CPU_CHAIN_ROWS("", "Tanh"), CPU_CHAIN_ROWS("", "Erf"),      \
+        CPU_CHAIN_ROWS("", "Swish"), CPU_CHAIN_ROWS("", "Gelu"), CPU_CHAIN_ROWS("", "Cast"),       \
+        CPU_CHAIN_ROWS("com.microsoft", "QuickGelu"), CPU_CHAIN_ROWS("com.microsoft", "FastGelu")
+
+#endif

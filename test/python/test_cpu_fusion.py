@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Fused row kernels of the cpu target: the bytes of `ref`, and the nodes that were to be fused are.
+
+    python test/python/test_cpu_fusion.py
+
+Each case is a small graph with the number of nodes that chains, norms and rotary kernels take. It
+runs on both targets, at every level of the machine; results are compared as bytes, any NaN as one.
+"""
+
+import re
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import harness
+from harness import Case, gqac
+
+MS = "com.microsoft"
+ABSENT = set()  # levels that this machine does not run
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
+RNG = np.random.default_rng(7)
+
+
+def node(op, inputs, outputs="y", domain="", **attributes):
+    """A node; names as words."""
+    return helper.make_node(op, inputs.split(), outputs.split(), domain=domain, **attributes)
+
+
+def floats(*shape, kind="f32", wild=False):
+    """Values of a type as its .npy file holds them; wild: infinities, NaN and tiny values too."""
+    x = np.asarray(RNG.standard_normal(shape) * 3, np.float32)
+    if wild and x.ndim:
+        x.flat[::7] = np.resize(np.float32([np.inf, -np.inf, np.nan, 1e-40, -0.0, 88.7, -104.0]),
+                                x.flat[::7].shape)
+    if kind == "f16":
+        return x.astype(np.float16)
+    return (x.view(np.uint32) >> 16).astype(np.uint16) if kind == "bf16" else x
+
+
+def constant(name, values, kind="f32"):
+    """An initializer of values made by floats()."""
+    values = np.asarray(values)
+    if kind == "bf16":
+        return helper.make_tensor(name, TYPES[kind], values.shape, values.tobytes(), raw=True)
+    return numpy_helper.from_array(values, name)
+
+
+def canonical(x):
+    """The same bytes for every NaN."""
+    if x.dtype.kind == "f":
+        return np.where(np.isnan(x), x.dtype.type(np.nan), x).tobytes()
+    if x.dtype.itemsize == 2:  # bf16
+        bits = x.view(np.uint16)
+        return np.where((bits & 0x7FFF) > 0x7F80, np.uint16(0x7FC0), bits).tobytes()
+    return x.tobytes()
+
+
+class Fusion(Case):
+    """Graphs on ref and on cpu."""
+
+    def save(self, nodes, inputs, outputs, constants=(), kind="f32"):
+        """Write a model; inputs are {name: (dims, type)}, outputs names or (name, type)."""
+        outs = [o if isinstance(o, tuple) else (o, kind) for o in outputs]
+        graph = helper.make_graph(
+            nodes, "g",
+            [helper.make_tensor_value_info(n, TYPES.get(t, t), d) for n, (d, t) in inputs.items()],
+            [helper.make_tensor_value_info(n, TYPES[t], None) for n, t in outs], list(constants))
+        made = helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 24), helper.make_opsetid(MS, 1)])
+        path = self.dir / "model.onnx"
+        path.write_bytes(made.SerializeToString())
+        return path
+
+    def kernels(self, path):
+        """Kernels of the nodes."""
+        dump = self.good("compile", path, "--target", "cpu", "--disable", "stateful", "--dump", "claim",
+                         "--stop-after", "claim").out
+        return re.findall(r'via "cpu\.(\w+)"', dump)
+
+    def results(self, path, feeds, target, level=None):
+        """Outputs by name."""
+        if level in ABSENT:
+            return None
+        folder, out = self.dir / "in", self.dir / f"out-{target}-{level}"
+        folder.mkdir(exist_ok=True)
+        for name, values in feeds.items():
+            np.save(folder / f"{name}.npy", values)
+        made = gqac("run", path, "--inputs", folder, "--output", out, "--target", target,
+                    "--threads", "2", "-q", env={"GQAC_CPU": level} if level else None)
+        if target == "cpu" and made.code == 77:
+            ABSENT.add(level)
+            return None
+        self.check(made, 0)
+        return {f.name: np.load(f) for f in sorted(out.glob("*.npy"))}
+
+    def same(self, path, feeds, label=""):
+        """cpu gives the bytes of ref at every level."""
+        expected = self.results(path, feeds, "ref")
+        self.assertTrue(expected)
+        ran = 0
+        for level in LEVELS:
+            got = self.results(path, feeds, "cpu", level)
+            if got is None:
+                continue
+            ran += 1
+            self.assertEqual(got.keys(), expected.keys())
+            for name, values in expected.items():
+                self.assertEqual(got[name].shape, values.shape, f"{label} {name}")
+                if canonical(got[name]) != canonical(values):
+                    a, b = (v.view(np.uint16) if v.dtype.kind == "V" else v
+                            for v in (got[name], values))
+                    self.fail(f"{label} {level} {name}: {np.argwhere(a != b)[:4].tolist()}")
+        self.assertGreaterEqual(ran, 1)
+
+    def chain(self, nodes, leaves, count, constants=(), kinds=("f32", "f16", "bf16"), outputs="y",
+              wild=True):
+        """A graph of [B,S,n] leaves in every type; `count` nodes belong to chains."""
+        for kind in kinds:
+            for n in (1, 24, 300):
+                made = [constant(c, floats(*(n if d == "n" else d for d in shape), kind=kind), kind)
+                        for c, shape in constants]
+                path = self.save(nodes, {x: (["B", "S", n], kind) for x in leaves.split()},
+                                 outputs.split(), made, kind)
+                names = self.kernels(path)
+                self.assertEqual(names.count("chain") + 100 * names.count("map"), count,
+                                 f"{kind} {n}: {names}")
+                feeds = {x: floats(2, 5, n, kind=kind, wild=wild) for x in leaves.split()}
+                self.same(path, feeds, f"{kind} {n}")
+
+
+class Chains(Fusion):
+    """Elementwise ops."""
+
+    def test_silu(self):
+        """silu(gate) * up: one kernel."""
+        self.chain([node("Sigmoid", "g", "s"), node("Mul", "g s", "a"), node("Mul", "a u")],
+                   "g u", 3)
+
+    def test_activations(self):
+        """Each activation beside a product, and alone."""
+        for op, domain, attributes in (
+                ("Gelu", "", {}), ("Gelu", "", {"approximate": "tanh"}), ("FastGelu", MS, {}),
+                ("QuickGelu", MS, {}), ("QuickGelu", MS, {"alpha": 1.0}), ("Swish", "", {}),
+                ("Swish", "", {"alpha": 0.5}), ("Tanh", "", {}), ("Erf", "", {})):
+            with self.subTest(op=op, **attributes):
+                act = node(op, "g", "a", domain, **attributes)
+                self.chain([act, node("Mul", "a u")], "g u", 2, kinds=("f32", "f16"))
+                self.chain([node(op, "g", "y", domain, **attributes)], "g", 100, kinds=("f32",))
+
+    def test_softcap(self):
+        """Scalars, of rank 0 and more."""
+        self.chain([node("Div", "x c", "a"), node("Tanh", "a", "b"), node("Mul", "b d")], "x", 3,
+                   [("c", ()), ("d", (1, 1))])
+
+    def test_row(self):
+        """A row of constants, and what is used twice."""
+        self.chain([node("Add", "x r", "a"), node("Sigmoid", "a", "s"), node("Mul", "s a", "b"),
+                    node("Neg", "b", "c"), node("Sub", "c x", "d"), node("Sqrt", "d")], "x", 6,
+                   [("r", ("n",))])
+
+    def test_used_outside(self):
+        """A result that others see is made: what is behind it is a chain of its own."""
+        self.chain([node("Sigmoid", "x", "s"), node("Mul", "x s", "a"), node("Add", "a x", "b"),
+                    node("Neg", "b")], "x", 4, outputs="a y")
+
+    def test_casts(self):
+        """Roundings in the middle stay."""
+        nodes = [node("Cast", "x", "a", to=TYPES["f32"]), node("Mul", "a a", "b"),
+                 node("Cast", "b", "c", to=TYPES["f16"]), node("Add", "c x", "d"),
+                 node("Cast", "d", "y", to=TYPES["bf16"])]
+        path = self.save(nodes, {"x": (["B", 77], "f16")}, [("y", "bf16")])
+        self.assertEqual(self.kernels(path).count("chain"), 5)
+        self.same(path, {"x": floats(9, 77, kind="f16", wild=True)})
+
+    def test_long(self):
+        """More nodes than a kernel takes, and more operands."""
+        nodes = [node("Mul", "x x", "v0")]
+        nodes += [node(("Add", "Sub", "Mul")[i % 3], f"v{i} x", f"v{i + 1}") for i in range(39)]
+        nodes.append(node("Tanh", "v39", "y"))
+        self.chain(nodes, "x", 41, kinds=("f32",), wild=False)
+        leaves = " ".join(f"x{i}" for i in range(20))
+        nodes = [node("Add", f"x{i} x{i + 1}" if i == 0 else f"v{i - 1} x{i + 1}",
+                      f"v{i}" if i < 18 else "y") for i in range(19)]
+        self.chain(nodes, leaves, 19, kinds=("f32",))
+
+    def test_declined(self):
+        """Shapes that broadcast at run time, and integers, run as on ref."""
+        path = self.save([node("Mul", "x z", "a"), node("Sigmoid", "a")],
+                         {"x": (["B", "S", 8], "f32"), "z": (["B", 1, 8], "f32")}, ["y"])
+        self.assertEqual(self.kernels(path), ["generic", "map"])
+        self.same(path, {"x": floats(2, 5, 8), "z": floats(2, 1, 8)})
+        path = self.save([node("Mul", "x z", "a"), node("Sigmoid", "a")],
+                         {"x": (["B", "S"], "f32"), "z": (["B", "T"], "f32")}, ["y"])
+        self.same(path, {"x": floats(2, 5), "z": floats(2, 1)})
+
+    def test_empty(self):
+        """No rows."""
+        path = self.save([node("Sigmoid", "x", "s"), node("Mul", "s x")],
+                         {"x": (["B", 8], "f32")}, ["y"])
+        self.same(path, {"x": floats(0, 8)})
+
+
+class Norms(Fusion):
+    """Norms, their types and outputs."""
+
+    def test_norms(self):
+        """Every op, wanted and unwanted outputs."""
+        cases = [
+            (node("RMSNormalization", "x w"), "y", ""),
+            (node("SimplifiedLayerNormalization", "x w", "y inv"), "y inv", ""),
+            (node("LayerNormalization", "x w b", "y mean inv"), "y mean inv", ""),
+            (helper.make_node("SkipSimplifiedLayerNormalization", ["x", "z", "w", "b"],
+                              ["y", "", "", "sum"], domain=MS), "y sum", "z"),
+            (helper.make_node("SkipLayerNormalization", ["x", "z", "w", "b", "c"],
+                              ["y", "mean", "inv", "sum"], domain=MS), "y mean inv sum", "z"),
+        ]
+        for made, outputs, skip in cases:
+            for kind in TYPES:
+                for n in (1, 40, 1000):
+                    with self.subTest(op=made.op_type, kind=kind, n=n):
+                        self.one(made, outputs, skip, kind, n)
+
+    def one(self, made, outputs, skip, kind, n):
+        """One node on [3,n] rows."""
+        weights = [constant(c, floats(n, kind=kind), kind) for c in "wbc" if c in made.input]
+        inputs = {x: (["B", 3, n], kind) for x in ("x", *skip)}
+        outs = [(o, "f32" if o in ("mean", "inv") else kind) for o in outputs.split()]
+        path = self.save([made], inputs, outs, weights, kind)
+        self.assertEqual(self.kernels(path), ["norm"])
+        self.same(path, {x: floats(2, 3, n, kind=kind) for x in inputs}, made.op_type)
+
+
+class Heads(Fusion):
+    """Rotary embeddings with what stands before them."""
+
+    def rotary(self, before, kind, size, shape, count, **attributes):
+        """RotaryEmbedding of `q` at positions, rotary tables of half the size."""
+        tables = [constant(t, floats(30, size // 2, kind=kind), kind) for t in ("cos", "sin")]
+        tables += [constant("w", floats(size, kind=kind), kind)]
+        tables += [numpy_helper.from_array(np.int64(v), k) for k, v in
+                   (("split", [0, -1, size]), ("join", [0, -1, 3 * size]))]
+        nodes = [*before, node("RotaryEmbedding", "q ids cos sin", "y", MS, **attributes)]
+        path = self.save(nodes, {"x": (shape, kind), "ids": (["B", "S"], TensorProto.INT64)},
+                         ["y"], tables, kind)
+        names = self.kernels(path)
+        self.assertEqual((names.count("heads"), names.count("rotary")), count, f"{names}")
+        dims = [{"B": 2, "S": 5}.get(d, d) for d in shape]
+        self.same(path, {"x": floats(*dims, kind=kind),
+                         "ids": RNG.integers(0, 30, (2, 5)).astype(np.int64)})
+
+    def test_packed(self):
+        """Heads are taken out of the packed row."""
+        for kind in TYPES:
+            for interleaved in (0, 1):
+                self.rotary([node("Identity", "x", "q")], kind, 24, ["B", "S", 72], (2, 0),
+                            num_heads=3, interleaved=interleaved)
+
+    def test_heads(self):
+        """[B,H,S,D], and a norm before it."""
+        for kind in TYPES:
+            self.rotary([node("Identity", "x", "q")], kind, 48, ["B", 3, "S", 48], (0, 1))
+            self.rotary([node("RMSNormalization", "x w", "q")], kind, 48, ["B", 3, "S", 48], (2, 0))
+
+    def test_reshaped_norm(self):
+        """Reshape, norm, Reshape, split_heads and rotary in one kernel."""
+        for kind in TYPES:
+            for op in ("SimplifiedLayerNormalization", "RMSNormalization"):
+                before = [node("Reshape", "x split", "a"), node(op, "a w", "b", epsilon=1e-6),
+                          node("Reshape", "b join", "q")]
+                self.rotary(before, kind, 24, ["B", "S", 72], (5, 0), num_heads=3)
+
+    def test_norm_of_other_rows(self):
+        """A norm over half a head is not that of a head."""
+        before = [node("Reshape", "x half", "a"), node("RMSNormalization", "a wh", "b"),
+                  node("Reshape", "b join", "q")]
+        tables = [constant(t, floats(30, 12)) for t in ("cos", "sin")]
+        tables += [constant("wh", floats(12)),
+                   numpy_helper.from_array(np.int64([0, -1, 12]), "half"),
+                   numpy_helper.from_array(np.int64([0, -1, 72]), "join")]
+        nodes = [*before, node("RotaryEmbedding", "q ids cos sin", "y", MS, num_heads=3)]
+        path = self.save(nodes, {"x": (["B", "S", 72], "f32"),
+                                 "ids": (["B", "S"], TensorProto.INT64)}, ["y"], tables)
+        self.assertEqual(self.kernels(path).count("heads"), 2)
+        self.same(path, {"x": floats(2, 5, 72),
+                         "ids": RNG.integers(0, 30, (2, 5)).astype(np.int64)})
+
+
+class Models(Fusion):
+    """Exports: levels agree on every logit."""
+
+    def test_levels(self):
+        """The scalar level is the contract."""
+        for name in ("llama", "qwen3", "gemma2", "phi3", "llama-fp16"):
+            ids = harness.MODELS / name / "ref" / "ids.txt"
+            seen = {}
+            for level in LEVELS:
+                out = self.dir / f"{name}-{level}.npy"
+                made = gqac("score", harness.model(name), "--ids", ids, "--target", "cpu",
+                            "--logits", out, env={"GQAC_CPU": level})
+                if made.code != 77:
+                    self.check(made, 0)
+                    seen[level] = out.read_bytes()
+            self.assertIn("scalar", seen)
+            for level, logits in seen.items():
+                self.assertEqual(logits, seen["scalar"], f"{name} {level}")
+
+    def test_split(self):
+        """q/k norm and rotary in one kernel, and a logit softcap: the same bits for every split."""
+        for name in ("qwen3", "gemma2"):
+            self.good("equiv", harness.model(name), "--tokens", 24, "--splits", "random:3",
+                      "--batch", 3, "--threads", "1,2", "--target", "cpu")
+
+
+if __name__ == "__main__":
+    raise SystemExit(harness.main())

@@ -54,13 +54,6 @@ def describe(c):
     return ", ".join(f"{k} {v}" for k, v in c.items() if k[-1].isdigit())
 
 
-def level(isa):
-    """The level that gqac picks on this machine, unless GQAC_CPU forces one."""
-    if isa == "avx512" and "avx512_vnni" in Path("/proc/cpuinfo").read_text():
-        isa = "avx512vnni"
-    return os.environ.get("GQAC_CPU") or {"sse2": "scalar"}.get(isa, isa)
-
-
 class Engine:
     """A warmed process and how many calls make a sample."""
 
@@ -96,6 +89,7 @@ def pairs_with(peer, gqac, row, args, record):
     other = Engine(peer, row, args.threads)
     try:
         record["versions"][peer] = other.process.facts["version"]
+        record["open_ms"][peer] = other.process.facts["open_ms"]
         if peer == rows.ORT:
             record["difference"] = difference(row, gqac, other)
         for i in range(args.pairs):
@@ -130,11 +124,11 @@ def measure(row, args):
               "calibration": {"before": calibrate(args.threads)}, "pairs": [], "results": {},
               "repeated": False}
     absent = []
-    record["level"] = level(record["calibration"]["before"]["isa"])
     gqac = Engine("gqac", row, args.threads)
     try:
         record["versions"]["gqac"] = gqac.process.facts["version"]
-        record["profile"] = gqac.process.facts["profile"]
+        record.update({key: gqac.process.facts[key] for key in ("profile", "level")})
+        record["open_ms"] = {"gqac": gqac.process.facts["open_ms"]}
         for peer in row.peers:
             if peer not in args.peers:
                 continue
@@ -219,6 +213,12 @@ def run_row(row, args):
     return True
 
 
+def chosen(words):
+    """Rows by their whole name, or all that begin with a word that is nobody's whole name."""
+    return [r for r in rows.ROWS if r.name in words or
+            any(w not in rows.BY_NAME and r.name.startswith(w) for w in words)]
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--accept", action="store_true", help="every row, recorded")
@@ -235,8 +235,7 @@ def arguments():
         parser.error("--against or --pairs is not possible")
     if args.accept and not args.out:
         args.out = engines.ROOT / "bench" / "results" / "cpu.jsonl"
-    wanted = args.only.split(",") if args.only else None
-    args.rows = [r for r in rows.ROWS if any(r.name.startswith(w) for w in wanted)] if wanted \
+    args.rows = chosen(args.only.split(",")) if args.only \
         else [r for r in rows.ROWS if args.accept or r.short]
     if not args.rows:
         parser.error("--only names no row; --list shows them")

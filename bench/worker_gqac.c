@@ -211,8 +211,10 @@ int main(int argc, char **argv) {
     const double opened = now_ms() - began;
     if (!options.stateless && open_sequences(&w) != GQAC_OK)
         return failed(&w);
-    printf("ready {\"version\": \"%s\", \"open_ms\": %.3f, \"profile\": \"%s\"}\n", gqac_version(),
-           opened, gqac_program_profile(w.program));
+    const char *level = gqac_program_level(w.program);
+    printf(
+        "ready {\"version\": \"%s\", \"open_ms\": %.3f, \"profile\": \"%s\", \"level\": \"%s\"}\n",
+        gqac_version(), opened, gqac_program_profile(w.program), level ? level : "scalar");
     fflush(stdout);
     return serve(&w);
 }

@@ -67,13 +67,17 @@ static void take_items(worker *w, float *scratch) {
         w->job(w, i, scratch);
 }
 
+static void wait_while(atomic_int *value, int same) {
+    for (int spins = 0; atomic_load(value) == same; spins++)
+        if (spins > 1 << 12)
+            sched_yield();
+}
+
 static void *follow(void *arg) {
     worker *w = arg;
     float *scratch = aligned_alloc(64, (scratch_floats(w) * sizeof(float) + 63) & ~(size_t)63);
     for (int seen = 0;;) {
-        for (int spins = 0; atomic_load(&w->round) == seen; spins++)
-            if (spins > 1 << 12)
-                sched_yield();
+        wait_while(&w->round, seen);
         seen++;
         take_items(w, scratch);
         atomic_fetch_sub(&w->left, 1);
@@ -91,8 +95,8 @@ static void parallel(worker *w, long items, void (*job)(worker *w, long item, fl
     atomic_store(&w->left, (int)w->threads - 1);
     atomic_fetch_add(&w->round, 1);
     take_items(w, scratch);
-    while (atomic_load(&w->left))
-        ;
+    for (int left; (left = atomic_load(&w->left));)
+        wait_while(&w->left, left);
 }
 
 /* ---- packing ------------------------------------------------------------- */

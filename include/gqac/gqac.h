@@ -161,6 +161,11 @@ typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
 GQAC_API void gqac_context_free(gqac_context *context);
+/* Which logits the steps of a context compute: those behind every new token (as a context starts),
+ * or behind the last new token of each sequence. The last rows have the same bits either way. Gives
+ * what held before. */
+typedef enum gqac_logits { GQAC_LOGITS_ALL, GQAC_LOGITS_LAST } gqac_logits;
+GQAC_API gqac_logits gqac_context_set_logits(gqac_context *context, gqac_logits logits);
 
 /* One conversation: its KV rows and position. */
 typedef struct gqac_sequence gqac_sequence;
@@ -205,8 +210,8 @@ GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *cons
                                const int64_t *tokens, const int64_t *counts,
                                const int64_t *positions, gqac_diag *diag);
 /* Logits of row i of the last step: [*rows, *vocabulary] fp32, row j is what follows its token j.
- * Models that give only the last row have *rows 1. Owned by the context, valid until its next call;
- * NULL before the first step. */
+ * With GQAC_LOGITS_LAST, and for models that give only the last row, *rows is 1. Owned by the
+ * context, valid until its next call; NULL before the first step. */
 GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
                                           int64_t *vocabulary);
 
@@ -218,6 +223,16 @@ GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *c
                               const gqac_tensor *inputs, int n_outputs,
                               const char *const *output_names, gqac_tensor *outputs,
                               gqac_diag *diag);
+/* From now on the output `name` of gqac_run is written to `data`, which holds `bytes` bytes; data
+ * NULL: to memory of the context again. The memory must outlive the binding. It may be that of an
+ * input: a present_key in the memory of its past_key, with room for all tokens, gets new rows only,
+ * and nothing is copied. (Where the graph does not allow that, the output is made elsewhere and
+ * copied at the end of the run.) gqac_run is INVALID_INPUT when an output has more than `bytes`, or
+ * when a present lies on a past that has too few rows; USAGE when bound outputs overlap. What a run
+ * that failed left in bound memory is unspecified. USAGE: unknown name, or a program for sequences.
+ */
+GQAC_API gqac_status gqac_context_bind_output(gqac_context *context, const char *name, void *data,
+                                              size_t bytes, gqac_diag *diag);
 /* Graph inputs and outputs of a stateless program, or of a sequence program as the run time sees
  * them. */
 GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);
@@ -226,6 +241,21 @@ GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **o
 GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
 /* Bytes of all constants: what a call that uses every weight reads of them. */
 GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
+/* Memory of one sequence of `tokens` tokens, the last of them decoded one by one behind a prompt
+ * fed in pieces of at most `chunk` tokens. Activations are the buffers of the plan, without what
+ * kernels take for themselves. Lengths that only a run knows are taken to be `tokens`. */
+typedef struct gqac_memory {
+    int64_t weights;         /* all constants */
+    int64_t kv_block_tokens; /* tokens a block of the KV cache */
+    int64_t kv_block;        /* bytes of one, all layers */
+    int64_t kv_blocks;       /* blocks for the tokens */
+    int64_t prefill,
+        decode; /* activations of the largest piece, and of one token behind the rest */
+} gqac_memory;
+/* OUT_OF_RANGE unless 1 <= chunk <= tokens, or when a size overflows; USAGE when the program was
+ * opened for stateless runs. */
+GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
+                                         gqac_memory *memory, gqac_diag *diag);
 /* Nodes that mix rows; 0: split-safe. */
 GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing);
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */

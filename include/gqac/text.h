@@ -117,8 +117,9 @@ GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variabl
 
 /* ---- forward ------------------------------------------------------------- */
 
-/* The three ways through a model; logits come from gqac_context_logits(context, 0, ...), and are
- * the same bits for the same tokens whichever way was taken. */
+/* The three ways through a model; logits come from gqac_context_logits(context, 0, ...), of the
+ * rows that gqac_context_set_logits chose, and are the same bits for the same tokens whichever way
+ * was taken. */
 
 /* Forward over all n ids, no cache kept. */
 GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *program,

@@ -239,6 +239,8 @@ static gqac_status measure_all(bench *b) {
     if (status == GQAC_OK)
         status = gqac_context_create(b->program, threads, &b->context, &b->c->diag);
     if (status == GQAC_OK)
+        gqac_context_set_logits(b->context, GQAC_LOGITS_LAST); /* as generation asks for them */
+    if (status == GQAC_OK)
         status = make_ids(b);
     for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)
         status = measure(b, &b->rows[i]);

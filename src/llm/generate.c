@@ -267,9 +267,11 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     for (int i = 0; i < n; i++)
         results[i] = NULL;
     GQAC_TRY(check_settings(text, diag));
+    const gqac_logits before = gqac_context_set_logits(context, GQAC_LOGITS_LAST);
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
         status = answer_all(&r, results);
+    gqac_context_set_logits(context, before);
     if (status != GQAC_OK && diag)
         *diag = inner;
     for (int i = 0; status != GQAC_OK && i < n; i++) {

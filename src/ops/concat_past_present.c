@@ -2,7 +2,9 @@
  *   rows [0, p_b) are past's, rows [p_b, p_b + n_b) the first n_b rows of new; rows beyond are
  *   past's where past has them, zero elsewhere. Rows of new from n_b on (padding) go nowhere.
  * A new without any rows appends nothing: the past holds the rows of these tokens already (another
- * layer wrote them), so total <= P. */
+ * layer wrote them), so total <= P.
+ * Present may lie where past does if that has room for all (C = P): then only new rows are written.
+ */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -39,9 +41,11 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         size_t p = (size_t)c->past_len[b], n = (size_t)c->new_len[b];
         size_t kept = (size_t)c->past_rows;
         unsigned char *out = c->present + i * (size_t)c->capacity * c->row;
-        memset(out, 0, (size_t)c->capacity * c->row);
-        if (kept > 0)
-            memcpy(out, c->past + i * kept * c->row, kept * c->row);
+        if (c->present != c->past) {
+            if (kept > 0)
+                memcpy(out, c->past + i * kept * c->row, kept * c->row);
+            memset(out + kept * c->row, 0, ((size_t)c->capacity - kept) * c->row);
+        }
         if (n > 0 && c->new_rows > 0)
             memcpy(out + p * c->row, c->fresh + i * (size_t)c->new_rows * c->row, n * c->row);
     }
@@ -97,6 +101,10 @@ static gqac_status eval(op_call *call) {
     int64_t dims[4] = {fresh->dims[0], c.heads, c.capacity, fresh->dims[3]};
     GQAC_TRY(op_output(call, 0, fresh->dtype, 4, dims));
     c.present = call->out[0].data;
+    if (c.present == c.past && c.capacity > c.past_rows)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "present lies where past does, whose %lld rows have no room for %lld tokens",
+                (long long)c.past_rows, (long long)c.capacity);
     if (gqac_tensor_count(&call->out[0]) > 0)
         op_parallel(call, dims[0] * dims[1], 1 + c.capacity * dims[3] / 8, run, &c);
     return GQAC_OK;
@@ -108,6 +116,7 @@ const gqac_op gqac_op_concat_past_present = {
                .since = 1,
                .inputs = "past? new past_len new_len total",
                .outputs = "present",
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_STATE,
                .doc = "present [B,H,max(total,P),D]: past's first past_len[b] rows, then new's "
                       "first new_len[b]"},

@@ -303,6 +303,15 @@ void op_parallel(op_call *call, int64_t items, int64_t cost,
     gqac_pool_run(call->pool, (size_t)items, grain > 0 ? (size_t)grain : 1, run, arg);
 }
 
+static gqac_status open_scratch(op_call *call, size_t bytes, op_scratch *scratch) {
+    scratch->owned = NULL;
+    if (call->scratch)
+        scratch->base = call->scratch(call, bytes ? bytes : 64);
+    else
+        scratch->base = scratch->owned = gqac_aligned_alloc(64, bytes ? bytes : 64);
+    return scratch->base ? GQAC_OK : gqac_diag_oom(call->diag, "scratch");
+}
+
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch) {
     size_t workers = call->pool ? (size_t)gqac_pool_threads(call->pool) : 1, bytes;
     if (!gqac_mul_size(count, size, &bytes) || !gqac_add_size(bytes, 63, &bytes))
@@ -310,11 +319,18 @@ gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch
     scratch->stride = bytes & ~(size_t)63;
     if (!gqac_mul_size(scratch->stride, workers, &bytes))
         return gqac_diag_oom(call->diag, "scratch");
-    scratch->base = gqac_aligned_alloc(64, bytes ? bytes : 64);
-    return scratch->base ? GQAC_OK : gqac_diag_oom(call->diag, "scratch");
+    return open_scratch(call, bytes, scratch);
+}
+
+gqac_status op_scratch_open_one(op_call *call, size_t count, size_t size, op_scratch *scratch) {
+    size_t bytes;
+    if (!gqac_mul_size(count, size, &bytes))
+        return gqac_diag_oom(call->diag, "scratch");
+    scratch->stride = 0;
+    return open_scratch(call, bytes, scratch);
 }
 
 void op_scratch_close(op_scratch *scratch) {
-    gqac_free(scratch->base);
-    scratch->base = NULL;
+    gqac_free(scratch->owned);
+    scratch->base = scratch->owned = NULL;
 }

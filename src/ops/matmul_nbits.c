@@ -14,7 +14,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/check.h"
 #include "numerics/convert.h"
 #include "ops/kernel.h"
@@ -239,20 +238,21 @@ static gqac_status run_int8(op_call *call, nbits *q) {
     if (!gqac_mul_size((size_t)q->rows, (size_t)(q->blocks * q->block), &elements) ||
         !gqac_mul_size((size_t)q->rows * sizeof(float), (size_t)q->blocks, &blocks))
         return gqac_diag_oom(call->diag, "quantised activations");
-    q->qa = gqac_alloc(elements);
-    q->qscale = gqac_alloc(blocks);
-    gqac_status status = GQAC_OK;
-    if (!q->qa || !q->qscale)
-        status = gqac_diag_oom(call->diag, "quantised activations");
-    else
+    op_scratch qa = {0}, qscale = {0};
+    gqac_status status = op_scratch_open_one(call, elements, 1, &qa);
+    if (status == GQAC_OK)
+        status = op_scratch_open_one(call, blocks, 1, &qscale);
+    if (status == GQAC_OK)
         status = op_scratch_open(call, (size_t)room, sizeof(float), &q->scratch);
     if (status == GQAC_OK) {
+        q->qa = (void *)qa.base;
+        q->qscale = (void *)qscale.base;
         op_parallel(call, q->rows, 1 + 2 * q->k, quantise_rows, q);
         op_parallel(call, q->n, 1 + q->k * (1 + q->rows / 8), run_columns, q);
         op_scratch_close(&q->scratch);
     }
-    gqac_free(q->qa);
-    gqac_free(q->qscale);
+    op_scratch_close(&qa);
+    op_scratch_close(&qscale);
     return status;
 }
 

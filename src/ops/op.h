@@ -10,7 +10,10 @@
 #include "base/pool.h"
 #include "ir/ir.h"
 
-enum { IR_OP_LOWER = 16 /* expanded by `lower`, before the target is asked */ };
+enum {
+    IR_OP_LOWER = 16,    /* expanded by `lower`, before the target is asked */
+    IR_OP_IN_PLACE = 32, /* eval copes with an output 0 that lies where input 0 does */
+};
 
 /* What the user chose that changes the meaning of ops; fixed for a compilation. */
 typedef struct op_options {
@@ -30,7 +33,7 @@ typedef struct op_call {
     gqac_tensor *out;
     gqac_pool *pool; /* may be NULL */
     gqac_diag *diag;
-    void *host; /* for the two functions below; ops do not look inside */
+    void *host; /* for the functions below; ops do not look inside */
     /* Allocates out[index] with that type and shape (data uninitialised; NaN bytes in test builds).
      * Also for outputs that are not wanted (node->outputs[index] NULL): then it is scratch. */
     gqac_status (*alloc)(struct op_call *call, int index, gqac_dtype dtype, int rank,
@@ -39,6 +42,9 @@ typedef struct op_call {
      * again: an output may be such a view. */
     gqac_status (*run_graph)(struct op_call *call, const ir_graph *graph, int n_args,
                              const gqac_tensor *const *args, gqac_tensor *results);
+    /* Memory for the duration of the call, on a multiple of 64; NULL when there is none left. The
+     * function itself may be NULL: see op_scratch_open, which everybody uses. */
+    void *(*scratch)(struct op_call *call, size_t bytes);
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
     struct kv_batch *kv;
     /* For kernels of a target: what its `open` gave; and the tensor of any value that a fused node

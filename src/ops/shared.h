@@ -120,8 +120,11 @@ void op_parallel(op_call *call, int64_t items, int64_t cost,
 typedef struct op_scratch {
     unsigned char *base;
     size_t stride;
+    void *owned; /* NULL: the memory is the host's, which takes it back after the call */
 } op_scratch;
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch);
+/* One piece of scratch for all workers, at base. */
+gqac_status op_scratch_open_one(op_call *call, size_t count, size_t size, op_scratch *scratch);
 void op_scratch_close(op_scratch *scratch);
 
 /* ---- map: span kernels over broadcast tensors ---------------------------- */

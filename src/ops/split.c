@@ -3,7 +3,7 @@
  * attribute; before 18 the number of outputs was just counted. */
 #include "ops/shared.h"
 
-#include "base/alloc.h"
+#include <string.h>
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     bool counted = ir_attr_is_set(node, "num_outputs");
@@ -100,13 +100,14 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(verify(call->node, call->diag));
     const gqac_tensor *in = call->in[0];
     GQAC_TRY(op_axis(call->node, ir_attr_int(call->node, "axis"), in->rank, &axis, call->diag));
-    int64_t *pieces = gqac_calloc((size_t)call->node->n_outputs, sizeof *pieces);
-    if (!pieces)
-        return gqac_diag_oom(call->diag, "scratch");
+    op_scratch scratch;
+    GQAC_TRY(op_scratch_open_one(call, (size_t)call->node->n_outputs, sizeof(int64_t), &scratch));
+    int64_t *pieces = (int64_t *)(void *)scratch.base;
+    memset(pieces, 0, (size_t)call->node->n_outputs * sizeof *pieces);
     gqac_status status = read_pieces(call, in->dims[axis], pieces);
     if (status == GQAC_OK)
         status = cut(call, axis, pieces);
-    gqac_free(pieces);
+    op_scratch_close(&scratch);
     return status;
 }
 

@@ -43,7 +43,7 @@ typedef struct gqac_pass {
 
 /* pass_<name>; infer, fold and simplify are the parts of tidy. */
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_pack,
-    pass_lower, pass_stateful, pass_claim, pass_expand, pass_order, pass_plan;
+    pass_lower, pass_stateful, pass_last_rows, pass_claim, pass_expand, pass_order, pass_plan;
 
 /* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);

@@ -7,6 +7,7 @@
  *   pack                weights in the form that the target's kernels read
  *   lower               attention ops of every domain -> our own few
  *   stateful            past/present pairs -> sequence state (not for a stateless run)
+ *   last_rows           the logits of last rows can be had alone
  *   claim, expand       kernels take nodes; what none took is expanded one level, offered again
  *   order, plan         the order of nodes, their buffers
  */
@@ -31,6 +32,7 @@ const gqac_pass pass_import = {
 };
 
 const gqac_pass *const gqac_pipeline[] = {
-    &pass_import,   &pass_infer, &pass_fold,   &pass_simplify, &pass_tidy, &pass_pack, &pass_lower,
-    &pass_stateful, &pass_claim, &pass_expand, &pass_order,    &pass_plan, NULL,
+    &pass_import, &pass_infer,    &pass_fold,      &pass_simplify, &pass_tidy,   &pass_pack,
+    &pass_lower,  &pass_stateful, &pass_last_rows, &pass_claim,    &pass_expand, &pass_order,
+    &pass_plan,   NULL,
 };

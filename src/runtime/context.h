@@ -13,6 +13,8 @@ struct gqac_context {
     exec_buffer logit_rows;  /* int64 [n][2]: first row and rows of each sequence of that step */
     gqac_observer *observer; /* see gqac_context_observe */
     void *observer_arg;
+    gqac_logits wanted; /* of the steps to come */
+    const float *rows;  /* of the last step: those of `logits`, or of the graph's result */
     int n_logits;
     int64_t vocabulary;
 };

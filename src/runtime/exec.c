@@ -7,7 +7,9 @@
 #include "runtime/exec.h"
 
 #include <fenv.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/alloc.h"
 
@@ -42,6 +44,8 @@ void exec_destroy(exec *e) {
         gqac_free(e->unwanted[i].data);
     for (int i = 0; e->slots && i < e->program->n_slots; i++)
         gqac_free(e->slots[i].data);
+    gqac_free(e->scratch.buffer.data);
+    gqac_free(e->bound);
     gqac_free(e->values);
     gqac_free(e->owned);
     gqac_free(e->slots);
@@ -49,20 +53,86 @@ void exec_destroy(exec *e) {
     memset(e, 0, sizeof *e);
 }
 
+/* ---- memory -------------------------------------------------------------- */
+
+enum { HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
+
+gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag) {
+    if (buffer->data && bytes <= buffer->capacity)
+        return GQAC_OK;
+    size_t want = bytes;
+    if (want < buffer->capacity + buffer->capacity / 2) /* rows of a cache come one by one */
+        want = buffer->capacity + buffer->capacity / 2;
+    const bool large = want >= 2 * (size_t)HUGE_PAGE && want <= SIZE_MAX / 2;
+    if (large)
+        want = (want + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+    gqac_free(buffer->data);
+    buffer->capacity = 0;
+    buffer->data = gqac_aligned_alloc(large ? HUGE_PAGE : ALIGNMENT, want ? want : 1);
+    if (!buffer->data)
+        return gqac_diag_oom(diag, what);
+    if (large)
+        (void)madvise(buffer->data, want, MADV_HUGEPAGE); /* a wish */
+    buffer->capacity = want;
+    return GQAC_OK;
+}
+
 static gqac_status grow(exec_buffer *buffer, size_t bytes, gqac_diag *diag) {
-    if (bytes > buffer->capacity || !buffer->data) {
-        void *data = gqac_aligned_alloc(64, bytes ? bytes : 1);
-        if (!data)
-            return gqac_diag_oom(diag, "an intermediate tensor");
-        gqac_free(buffer->data);
-        buffer->data = data;
-        buffer->capacity = bytes;
-    }
+    GQAC_TRY(exec_room(buffer, bytes, "an intermediate tensor", diag));
 #ifndef NDEBUG
     memset(buffer->data, 0xFF, bytes); /* NaN: what a kernel leaves unwritten shows */
 #endif
     return GQAC_OK;
 }
+
+struct exec_extra {
+    _Alignas(ALIGNMENT) struct exec_extra *next;
+    size_t bytes;
+};
+
+static void *take_scratch(op_call *call, size_t bytes) {
+    exec_scratch *s = &((exec *)call->host)->scratch;
+    if (bytes > SIZE_MAX / 4)
+        return NULL;
+    bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+    void *memory = NULL;
+    if (s->used == 0 && !s->extra) {
+        const size_t room = bytes > s->wanted ? bytes : s->wanted;
+        if (exec_room(&s->buffer, room, "scratch", NULL) != GQAC_OK)
+            return NULL;
+    }
+    if (bytes <= s->buffer.capacity - s->used) {
+        memory = (unsigned char *)s->buffer.data + s->used;
+        s->used += bytes;
+    } else {
+        struct exec_extra *extra = gqac_aligned_alloc(ALIGNMENT, sizeof *extra + bytes);
+        if (!extra)
+            return NULL;
+        *extra = (struct exec_extra){.next = s->extra, .bytes = bytes};
+        s->extra = extra;
+        size_t all = s->buffer.capacity; /* whatever of it was too small for this one */
+        for (; extra; extra = extra->next)
+            all += extra->bytes;
+        s->wanted = all > s->wanted ? all : s->wanted;
+        memory = s->extra + 1;
+    }
+#ifndef NDEBUG
+    memset(memory, 0xFF, bytes);
+#endif
+    return memory;
+}
+
+/* Back to what was taken when a node began. */
+static void release_scratch(exec_scratch *s, size_t used, const struct exec_extra *extra) {
+    s->used = used;
+    while (s->extra != extra) {
+        struct exec_extra *next = s->extra->next;
+        gqac_free(s->extra);
+        s->extra = next;
+    }
+}
+
+/* ---- nodes --------------------------------------------------------------- */
 
 /* Where a value of the main graph shares memory with later ones. */
 static exec_buffer *shared_buffer(const exec *e, const ir_value *value) {
@@ -77,13 +147,22 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
     size_t bytes = 0;
     GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
     const ir_value *value = call->node->outputs[index];
+    *t = (gqac_tensor){.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        t->dims[i] = dims[i];
+    const exec_bound *bound = e->bound && value ? exec_bind_of(e, value) : NULL;
+    if (bound && bytes > bound->bytes)
+        GQAC_FAIL(call->diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
+                  value->name, bytes, bound->bytes);
+    if (bound) {
+        t->data = bound->data;
+        return GQAC_OK;
+    }
     exec_buffer *buffer = value ? shared_buffer(e, value) : &e->unwanted[index];
     if (!buffer)
         buffer = &e->owned[value->id];
     GQAC_TRY(grow(buffer, bytes, call->diag));
-    *t = (gqac_tensor){.dtype = dtype, .rank = rank, .data = buffer->data};
-    for (int i = 0; i < rank; i++)
-        t->dims[i] = dims[i];
+    t->data = buffer->data;
     return GQAC_OK;
 }
 
@@ -153,11 +232,15 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
                         .host = e,
                         .alloc = alloc_output,
                         .run_graph = run_nested,
+                        .scratch = take_scratch,
                         .kv = e->kv,
                         .state = e->program->target_state,
                         .value = value_of};
         const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
+        const size_t used = e->scratch.used;
+        const struct exec_extra *extra = e->scratch.extra;
         status = kernel->run(&call);
+        release_scratch(&e->scratch, used, extra);
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
             if (node->outputs[i])
                 e->values[node->outputs[i]->id] = out[i];

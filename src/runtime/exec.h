@@ -11,6 +11,25 @@ typedef struct exec_buffer {
     size_t capacity;
 } exec_buffer;
 
+/* Room for `bytes`; earlier contents are lost when it grows. It grows by half at least, and large
+ * buffers ask for huge pages. */
+gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag);
+
+/* Scratch of the nodes that run now, one behind another. What does not fit is taken from the
+ * system until its node ends; then the buffer grows. */
+typedef struct exec_scratch {
+    exec_buffer buffer;
+    size_t used, wanted;
+    struct exec_extra *extra;
+} exec_scratch;
+
+/* Memory of the caller for a result of the graph. */
+typedef struct exec_bound {
+    void *data; /* NULL: none */
+    size_t bytes;
+    bool direct; /* kernels write there; else the result is copied at the end */
+} exec_bound;
+
 typedef struct exec {
     const gqac_program *program;
     gqac_pool *pool;
@@ -18,7 +37,9 @@ typedef struct exec {
     exec_buffer *slots;    /* by plan slot */
     exec_buffer *owned;    /* by ir_value.id, for values without a slot */
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
-    kv_batch *kv;          /* of the running step; NULL in a stateless run */
+    exec_scratch scratch;
+    exec_bound *bound; /* by result; NULL: no result is bound */
+    kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
     void *observe_arg;
 } exec;
@@ -33,5 +54,15 @@ gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag);
 /* The tensor's data is a view and must live until the run ends. */
 void exec_set_input(exec *e, int index, const gqac_tensor *tensor);
 const gqac_tensor *exec_result(const exec *e, int index);
+
+/* Binds a result to memory of the caller, or takes that back (data NULL). */
+gqac_status exec_bind(exec *e, int result, void *data, size_t bytes, gqac_diag *diag);
+/* Before a run with bound results, after its inputs were set: decides which are written directly.
+ */
+gqac_status exec_bind_check(exec *e, gqac_diag *diag);
+/* After it: copies the others. */
+gqac_status exec_bind_finish(exec *e, gqac_diag *diag);
+/* Where kernels write a result: NULL when it is not bound, or not directly. */
+const exec_bound *exec_bind_of(const exec *e, const ir_value *value);
 
 #endif

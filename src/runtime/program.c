@@ -115,6 +115,8 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
             fits = io->rank == 1 && io->dtype == GQAC_I32;
         else if (i == r->total_len)
             fits = (io->rank == 0 || io->rank == 1) && io->dtype == GQAC_I64;
+        else if (i == r->logit_rows)
+            fits = io->rank == 0 && io->dtype == GQAC_I64;
         if (!fits)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED, "sequences cannot feed input '%s' %s%s", io->name,
                       gqac_dtype_name(io->dtype), io->shape);
@@ -126,11 +128,9 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     const struct {
         const char *name;
         int *role;
-    } table[] = {{"position_ids", &p->roles.position_ids},
-                 {"gqac.past_len", &p->roles.past_len},
-                 {"gqac.new_len", &p->roles.new_len},
-                 {"gqac.total_len", &p->roles.total_len},
-                 {"input_ids", &p->roles.input_ids}};
+    } table[] = {{"position_ids", &p->roles.position_ids},  {"gqac.past_len", &p->roles.past_len},
+                 {"gqac.new_len", &p->roles.new_len},       {"gqac.total_len", &p->roles.total_len},
+                 {"gqac.logit_rows", &p->roles.logit_rows}, {"input_ids", &p->roles.input_ids}};
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         *table[k].role = -1;
         for (int i = 0; i < p->n_inputs; i++)

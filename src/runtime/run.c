@@ -92,8 +92,21 @@ static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
         if (at < 0 || at >= p->n_outputs)
             GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", names ? names[i] : "");
         outputs[i] = *exec_result(&c->exec, at);
+        if (c->exec.bound && c->exec.bound[at].data)
+            outputs[i].data = c->exec.bound[at].data;
     }
     return GQAC_OK;
+}
+
+gqac_status gqac_context_bind_output(gqac_context *context, const char *name, void *data,
+                                     size_t bytes, gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    if (!p->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+    const int at = find_io(p->outputs, p->n_outputs, name);
+    if (at < 0)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", name);
+    return exec_bind(&context->exec, at, data, bytes, diag);
 }
 
 gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
@@ -112,6 +125,10 @@ gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *inp
     gqac_free(given);
     gqac_free(b.list);
     GQAC_TRY(status);
+    if (context->exec.bound)
+        GQAC_TRY(exec_bind_check(&context->exec, diag));
     GQAC_TRY(exec_run(&context->exec, diag));
+    if (context->exec.bound)
+        GQAC_TRY(exec_bind_finish(&context->exec, diag));
     return get_outputs(context, n_outputs, output_names, outputs, diag);
 }

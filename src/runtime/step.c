@@ -20,6 +20,8 @@ typedef struct step {
     int64_t *first;   /* index of the first token of each sequence */
     int64_t *pinned;  /* gqac.total_len for each sequence */
     unsigned *guards; /* guard bits for each sequence */
+    int64_t kept;     /* rows of logits so far, in the order of groups */
+    int64_t rows;     /* of logits in the whole step, at most */
     gqac_diag *diag;
 } step;
 
@@ -72,19 +74,18 @@ void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *
     context->exec.observe_arg = context;
 }
 
+gqac_logits gqac_context_set_logits(gqac_context *context, gqac_logits logits) {
+    const gqac_logits before = context->wanted;
+    context->wanted = logits;
+    return before;
+}
+
 /* Room for count * size bytes; earlier contents are lost. */
 static gqac_status room(exec_buffer *buffer, size_t count, size_t size, gqac_diag *diag) {
     size_t bytes = 0;
     if (!gqac_mul_size(count, size, &bytes))
         return gqac_diag_oom(diag, "a step");
-    if (buffer->data && bytes <= buffer->capacity)
-        return GQAC_OK;
-    void *data = gqac_alloc(bytes ? bytes : 1);
-    if (!data)
-        return gqac_diag_oom(diag, "a step");
-    gqac_free(buffer->data);
-    *buffer = (exec_buffer){data, bytes};
-    return GQAC_OK;
+    return exec_room(buffer, bytes, "a step", diag);
 }
 
 /* ---- checks -------------------------------------------------------------- */
@@ -244,39 +245,66 @@ static gqac_status fill_inputs(step *s, const int *members, int rows, int64_t wi
     return GQAC_OK;
 }
 
-/* Copies the logits of the group's rows to their place among all rows of the step. */
-static gqac_status keep_logits(step *s, const int *members, int rows, int64_t width) {
+/* The logits of a group: [B,S,V], or [B,1,V] of the last rows. */
+static gqac_status check_logits(step *s, const gqac_tensor *t, int rows, int64_t width) {
     gqac_context *c = s->context;
-    const gqac_tensor *t = exec_result(&c->exec, c->program->roles.logits);
+    const program_roles *roles = &c->program->roles;
     if (t->rank != 3 || t->dims[0] != rows || (t->dims[1] != width && t->dims[1] != 1) ||
         !gqac_dtype_is_float(t->dtype) || t->dtype == GQAC_F64)
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the logits are not float [B,S,V] or [B,1,V]");
-    const bool last_only = t->dims[1] != width;
-    if (last_only && rows > 1)
+    if (t->dims[1] != width && rows > 1 && roles->logit_rows < 0)
         GQAC_FAIL(
             s->diag, GQAC_UNSUPPORTED,
             "the model gives logits of the last column only: ragged rows cannot share a call");
-    const int64_t vocabulary = gqac_program_vocabulary(c->program);
-    if (t->dims[2] != vocabulary)
+    c->vocabulary = gqac_program_vocabulary(c->program);
+    if (t->dims[2] != c->vocabulary)
         GQAC_FAIL(s->diag, GQAC_INVALID_MODEL, "the logits are %lld wide, the graph says %lld",
-                  (long long)t->dims[2], (long long)vocabulary);
-    c->vocabulary = vocabulary;
+                  (long long)t->dims[2], (long long)c->vocabulary);
+    return GQAC_OK;
+}
+
+/* Copies n rows of logits from row `from` of the result to row `to` of all rows of the step. */
+static void copy_logits(gqac_context *c, const gqac_tensor *t, int64_t from, int64_t to,
+                        int64_t n) {
+    const size_t width = (size_t)c->vocabulary, cells = (size_t)n * width;
+    const size_t first = (size_t)from * width;
+    float *out = (float *)c->logits.data + (size_t)to * width;
+    if (t->dtype == GQAC_F32) {
+        memcpy(out, (const float *)t->data + first, cells * sizeof(float));
+        return;
+    }
+    const uint16_t *bits = (const uint16_t *)t->data + first;
+    for (size_t k = 0; k < cells; k++)
+        out[k] = t->dtype == GQAC_F16 ? gqn_f16_to_f32(bits[k]) : gqn_bf16_to_f32(bits[k]);
+}
+
+/* How many rows of logits sequence i has when the graph gives `given` for each. */
+static int64_t rows_of(const step *s, int i, int64_t given) {
+    return s->context->wanted == GQAC_LOGITS_LAST || given < s->counts[i] ? 1 : s->counts[i];
+}
+
+/* Keeps the logits of the group's rows. One group of rows that lie one behind another in the
+ * result, as in decode, is left there. */
+static gqac_status keep_logits(step *s, const int *members, int rows, int64_t width) {
+    gqac_context *c = s->context;
+    const gqac_tensor *t = exec_result(&c->exec, c->program->roles.logits);
+    GQAC_TRY(check_logits(s, t, rows, width));
     int64_t *where = c->logit_rows.data;
+    bool dense = rows == s->n && t->dtype == GQAC_F32;
+    for (int b = 0; b < rows; b++)
+        dense = dense && rows_of(s, members[b], t->dims[1]) == t->dims[1];
+    if (!dense && s->kept == 0) /* the first group makes room for all */
+        GQAC_TRY(room(&c->logits, (size_t)s->rows * (size_t)c->vocabulary, sizeof(float), s->diag));
+    c->rows = dense ? t->data : c->logits.data;
     for (int b = 0; b < rows; b++) {
         const int i = members[b];
-        const int64_t count = last_only ? 1 : s->counts[i];
-        where[2 * i] = s->first[i];
+        const int64_t count = rows_of(s, i, t->dims[1]);
+        const int64_t last = t->dims[1] < s->counts[i] ? t->dims[1] : s->counts[i];
+        where[2 * i] = s->kept;
         where[2 * i + 1] = count;
-        float *to = (float *)c->logits.data + (size_t)s->first[i] * (size_t)vocabulary;
-        const size_t from = (size_t)b * (size_t)t->dims[1] * (size_t)vocabulary;
-        const size_t cells = (size_t)count * (size_t)vocabulary;
-        if (t->dtype == GQAC_F32)
-            memcpy(to, (const float *)t->data + from, cells * sizeof(float));
-        else
-            for (size_t k = 0; k < cells; k++) {
-                const uint16_t bits = ((const uint16_t *)t->data)[from + k];
-                to[k] = t->dtype == GQAC_F16 ? gqn_f16_to_f32(bits) : gqn_bf16_to_f32(bits);
-            }
+        if (!dense)
+            copy_logits(c, t, b * t->dims[1] + last - count, s->kept, count);
+        s->kept += count;
     }
     return GQAC_OK;
 }
@@ -301,6 +329,10 @@ static gqac_status run_group(step *s, const int *members, int rows) {
         t.rank = p->inputs[p->roles.total_len].rank;
         exec_set_input(&c->exec, p->roles.total_len, &t);
     }
+    int64_t which = c->wanted == GQAC_LOGITS_LAST;
+    const gqac_tensor logit_rows = {.dtype = GQAC_I64, .data = &which};
+    if (p->roles.logit_rows >= 0)
+        exec_set_input(&c->exec, p->roles.logit_rows, &logit_rows);
     kv_batch batch = {.n = rows, .sequences = kv, .past = past, .count = count};
     c->exec.kv = &batch;
     gqac_status status = exec_run(&c->exec, s->diag);
@@ -314,11 +346,10 @@ static gqac_status run_group(step *s, const int *members, int rows) {
 static gqac_status run_all(step *s, int *members, bool *done) {
     gqac_context *c = s->context;
     const int64_t vocabulary = gqac_program_vocabulary(c->program);
-    const int64_t rows = s->first[s->n - 1] + s->counts[s->n - 1];
     size_t cells = 0;
-    if (!vocabulary || !gqac_mul_size((size_t)rows, (size_t)vocabulary, &cells))
+    s->rows = c->wanted == GQAC_LOGITS_LAST ? s->n : s->first[s->n - 1] + s->counts[s->n - 1];
+    if (!vocabulary || !gqac_mul_size((size_t)s->rows, (size_t)vocabulary, &cells))
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
-    GQAC_TRY(room(&c->logits, cells, sizeof(float), s->diag));
     GQAC_TRY(room(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
     for (int i = 0; i < s->n; i++)
         GQAC_TRY(kv_sequence_reserve(
@@ -378,5 +409,5 @@ const float *gqac_context_logits(const gqac_context *context, int i, int64_t *ro
     const int64_t *where = context->logit_rows.data;
     *rows = where[2 * i + 1];
     *vocabulary = context->vocabulary;
-    return (const float *)context->logits.data + (size_t)where[2 * i] * (size_t)*vocabulary;
+    return context->rows + (size_t)where[2 * i] * (size_t)*vocabulary;
 }

@@ -28,6 +28,7 @@ typedef struct target_kernel {
      * same graph, have no effect, and no use outside of the pattern. The kernel finds the operands
      * of those nodes with op_value. */
     int (*fuse)(const ir_node *root, ir_node **nodes);
+    bool in_place; /* as IR_OP_IN_PLACE, for a kernel that is not the op's eval */
 } target_kernel;
 
 typedef struct gqac_target {

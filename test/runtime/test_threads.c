@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORKERS = 4, PROMPT = 30, STEPS = 6, LENGTH = PROMPT + STEPS, ROUNDS = 2 };
+enum { WORKERS = 8, PROMPT = 30, STEPS = 6, LENGTH = PROMPT + STEPS, ROUNDS = 2 };
 
 typedef struct job {
     const gqac_program *program;
@@ -127,9 +127,9 @@ static void test_guarded(void) {
 }
 
 static const unit_case cases[] = {
-    {"llama on four threads at once", test_plain},
-    {"int4 weights on four threads at once", test_int4},
-    {"guards on four threads at once", test_guarded},
+    {"llama in eight contexts at once", test_plain},
+    {"int4 weights in eight contexts at once", test_int4},
+    {"guards in eight contexts at once", test_guarded},
 };
 
 int main(int argc, char **argv) {

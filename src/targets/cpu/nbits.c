@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/check.h"
 #include "ops/shared.h"
 
@@ -20,7 +19,7 @@ typedef struct job {
     gqac_tensor *y;
     bool int8;
     int64_t rows, row_blocks;
-    void *memory;
+    op_scratch memory;
     cpu_nbits_rows a; /* int8 */
     float *steps;     /* fp32: [k / CPU_NBITS_STEP][rows][CPU_NBITS_STEP] */
     op_scratch scratch;
@@ -78,11 +77,12 @@ static gqac_status take_memory(op_call *call, job *j) {
     size_t each = steps * CPU_NBITS_STEP * sizeof(float), bytes;
     if (j->int8)
         each = blocks * (sizeof(float) + sizeof(int32_t) + (size_t)s->block);
-    if (!gqac_mul_size(rows, each, &bytes) || !(j->memory = gqac_alloc(bytes)))
+    if (!gqac_mul_size(rows, each, &bytes))
         return gqac_diag_oom(call->diag, "activations");
-    j->steps = j->memory;
+    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &j->memory));
+    j->steps = (float *)(void *)j->memory.base;
     j->a.rows = j->rows;
-    j->a.scale = j->memory;
+    j->a.scale = (float *)(void *)j->memory.base;
     j->a.sum = (int32_t *)(void *)(j->a.scale + rows * blocks);
     j->a.qa = (int8_t *)(j->a.sum + rows * blocks);
     return GQAC_OK;
@@ -172,6 +172,6 @@ gqac_status cpu_nbits_run(op_call *call) {
     gqac_status status = take_memory(call, &j);
     if (status == GQAC_OK)
         status = compute(call, &j);
-    gqac_free(j.memory);
+    op_scratch_close(&j.memory);
     return status;
 }

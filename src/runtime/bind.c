@@ -1,0 +1,106 @@
+/* Results in memory of the caller.
+ *
+ * A kernel writes there directly unless that memory overlaps an input of the run. Then it does only
+ * where the node that makes the result may work in place of that input, takes it from its first
+ * byte, and is its only reader: a later reader would see the new contents. Every other bound result
+ * is made in memory of the context and copied at the end. */
+#include "runtime/exec.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+gqac_status exec_bind(exec *e, int result, void *data, size_t bytes, gqac_diag *diag) {
+    if (!e->bound)
+        e->bound = gqac_calloc((size_t)e->program->n_outputs + 1, sizeof *e->bound);
+    if (!e->bound)
+        return gqac_diag_oom(diag, "bound outputs");
+    e->bound[result] = (exec_bound){.data = data, .bytes = bytes};
+    return GQAC_OK;
+}
+
+static const ir_value *result_value(const exec *e, int index) {
+    return e->program->module->graph->ret->inputs[index].value;
+}
+
+const exec_bound *exec_bind_of(const exec *e, const ir_value *value) {
+    for (const ir_use *use = value->uses; use; use = use->next)
+        if (use->node == e->program->module->graph->ret) {
+            const exec_bound *bound = &e->bound[use - use->node->inputs];
+            if (bound->direct)
+                return bound;
+        }
+    return NULL;
+}
+
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes) {
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return a_bytes && b_bytes && (x < y ? y - x < a_bytes : x - y < b_bytes);
+}
+
+/* May the node of a result write over this input, which overlaps its memory? */
+static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
+    const ir_node *node = result->def;
+    if (!node || node->fused_into || result->result != 0 || ir_node_input(node, 0) != input)
+        return false;
+    const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
+    const bool may = kernel == &target_generic_kernel ? (node->op->flags & IR_OP_IN_PLACE) != 0
+                                                      : kernel->in_place;
+    return may && same_start && !input->uses->next;
+}
+
+/* Does another bound result hold the same value already? */
+static bool is_taken(const exec *e, int index) {
+    for (int i = 0; i < index; i++)
+        if (e->bound[i].direct && result_value(e, i) == result_value(e, index))
+            return true;
+    return false;
+}
+
+static bool is_direct(const exec *e, int index) {
+    const ir_graph *graph = e->program->module->graph;
+    const exec_bound *bound = &e->bound[index];
+    const ir_value *value = result_value(e, index);
+    if (!value->def || is_taken(e, index))
+        return false;
+    for (int i = 0; i < graph->n_inputs; i++) {
+        const gqac_tensor *t = &e->values[graph->inputs[i]->id];
+        if (overlap(bound->data, bound->bytes, t->data, gqac_tensor_bytes(t)) &&
+            !is_in_place(value, graph->inputs[i], bound->data == t->data))
+            return false;
+    }
+    return true;
+}
+
+gqac_status exec_bind_check(exec *e, gqac_diag *diag) {
+    for (int i = 0; i < e->program->n_outputs; i++)
+        e->bound[i].direct = false;
+    for (int i = 0; i < e->program->n_outputs; i++) {
+        if (!e->bound[i].data)
+            continue;
+        for (int j = 0; j < i; j++)
+            if (e->bound[j].data &&
+                overlap(e->bound[i].data, e->bound[i].bytes, e->bound[j].data, e->bound[j].bytes))
+                GQAC_FAIL(diag, GQAC_USAGE,
+                          "the memory bound to the outputs '%s' and '%s' overlaps",
+                          e->program->outputs[j].name, e->program->outputs[i].name);
+        e->bound[i].direct = is_direct(e, i);
+    }
+    return GQAC_OK;
+}
+
+gqac_status exec_bind_finish(exec *e, gqac_diag *diag) {
+    for (int i = 0; i < e->program->n_outputs; i++) {
+        const exec_bound *bound = &e->bound[i];
+        const gqac_tensor *t = exec_result(e, i);
+        const size_t bytes = gqac_tensor_bytes(t);
+        if (!bound->data || t->data == bound->data)
+            continue;
+        if (bytes > bound->bytes)
+            GQAC_FAIL(diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
+                      e->program->outputs[i].name, bytes, bound->bytes);
+        if (bytes)
+            memmove(bound->data, t->data, bytes);
+    }
+    return GQAC_OK;
+}

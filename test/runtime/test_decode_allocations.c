@@ -1,0 +1,77 @@
+/* A decode step takes no memory from the system once the buffers have their size: not for tensors,
+ * not for scratch. A new KV block every 64 tokens is the exception, and is counted. */
+#include "unit.h"
+
+#include <gqac/gqac.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+
+enum { PROMPT = 200, WARM = 2, LAST = 290, BLOCK = 64 };
+
+static void decode(const char *model, const char *target, int threads) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *sequence = NULL;
+    gqac_diag diag;
+    int64_t ids[PROMPT], count = PROMPT;
+    size_t blocks = 0, others = 0;
+    gqac_options_init(&options);
+    options.target = target;
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = (i * 37 + 11) % 250;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program,
+                                               &(gqac_sequence_options){.final_length = LAST},
+                                               &sequence, &diag),
+                          GQAC_OK);
+    gqac_context_set_logits(context, GQAC_LOGITS_LAST);
+    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &count, NULL, &diag), GQAC_OK);
+    count = 1;
+    for (int at = PROMPT; at < LAST; at++) {
+        gqac_alloc_fail_at(0, 0);
+        CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids + at % 50, &count, NULL, &diag),
+                              GQAC_OK);
+        const size_t calls = gqac_alloc_calls();
+        if (at % BLOCK == 0)
+            blocks += calls;
+        else if (at >= PROMPT + WARM)
+            others += calls;
+    }
+    /* the block, and its entry in the table when that is full; buffers of `ref` that hold all rows
+     * grow by half, so once in these steps */
+    printf("  %s %s, %d threads: %zu for blocks, %zu else\n", target, model, threads, blocks,
+           others);
+    CU_ASSERT(blocks >= 1 && blocks <= 3);
+    CU_ASSERT_EQUAL(others, 0);
+    gqac_sequence_free(sequence);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+static void test_cpu(void) {
+    decode("test/models/llama/model.onnx", "cpu", 1);
+    decode("test/models/gemma2/model.onnx", "cpu", 3);
+    decode("test/models/llama-int4-acc4/model.onnx", "cpu", 2);
+}
+
+static void test_ref(void) {
+    decode("test/models/llama/model.onnx", "ref", 1);
+    decode("test/models/llama-int4-acc4/model.onnx", "ref", 2);
+}
+
+static void test_guarded(void) {
+    decode("test/models/phi3/model.onnx", "cpu", 2);
+}
+
+static const unit_case cases[] = {
+    {"no memory is taken in decode on cpu", test_cpu},
+    {"no memory is taken in decode on ref", test_ref},
+    {"no memory is taken in decode with rope tables to choose", test_guarded},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("decode_allocations", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -12,6 +12,9 @@ import sys
 import harness
 from harness import Case, ROOT
 
+sys.path.insert(0, str(ROOT / "bench"))
+import records  # noqa: E402
+
 CHECK = ROOT / "bench" / "check_records.py"
 RESULT = {"ms": 2.0, "min_ms": 1.5, "rate": 10.0, "unit": "GF/s"}
 RATES = {"isa": "avx2", "cores": 2, "fma_gflops_1": 90.0, "dram_gbps_1": 20.0}
@@ -53,18 +56,49 @@ class Records(Case):
         return subprocess.run([sys.executable, CHECK, *files], capture_output=True, text=True)
 
     def refused(self, text, *words):
-        path = self.dir / "r.jsonl"
-        path.write_text(text)
-        run = self.run_check(path)
-        self.assertEqual(run.returncode, 1, text)
+        """The complaints about a file of this text, each word among them."""
+        wrong = "\n".join(records.check_lines(text, "r.jsonl"))
+        self.assertTrue(wrong, text)
         for word in words:
-            self.assertIn(word, run.stderr)
-        return run.stderr
+            self.assertIn(word, wrong)
+        return wrong
+
+    def test_exit(self):
+        """The script's exit tells, stderr says why, and no incomplete record is written."""
+        path = self.dir / "r.jsonl"
+        path.write_text(json.dumps(broken(lambda r: put(r, "host", None))))
+        run = self.run_check(path)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("r.jsonl:1: 'host'", run.stderr)
+        with self.assertRaisesRegex(ValueError, "host"):
+            records.append(self.dir / "new.jsonl", broken(lambda r: put(r, "host", "")))
+        self.assertFalse((self.dir / "new.jsonl").exists())
 
     def test_committed(self):
         """Everything in bench/results is complete."""
         run = self.run_check()
         self.assertEqual((run.returncode, run.stderr), (0, ""))
+
+    def test_page(self):
+        """docs/performance.md holds what bench/table.py makes of the records."""
+        run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", "--check"])
+        self.assertEqual(run.returncode, 0, "run bench/table.py --write")
+
+    def test_table(self):
+        """A record becomes a line with its times, ratio, floor and roof; the newest one counts."""
+        path = self.dir / "r.jsonl"
+        slow = broken(lambda r: put(r, "results.gqac.ms", 77.0))
+        two = dict(RATES, fma_gflops_2=20.0, dram_gbps_2=20.0)
+        new = broken(lambda r: put(r, "calibration", {"before": two, "after": two}))
+        path.write_text(json.dumps(slow) + "\n" + json.dumps(new) + "\n")
+        run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("| prefill-512 | 2 | 10 GF/s | 2 (2.00×) | – | – | 1.60× onnxruntime: yes | "
+                      "fma, 50 % of 20 GF/s |", run.stdout)
+        self.assertNotIn("77", run.stdout)
+        self.assertNotIn("- prefill-512\n", run.stdout)
+        self.assertIn("- prefill-4096\n", run.stdout)
 
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""The tables of docs/performance.md, from the newest record of each row.
+
+    bench/table.py [FILE.jsonl]           prints the part between the marks of the page
+    bench/table.py --write [FILE.jsonl]   puts it there; --check: exit 1 when it differs
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import rows
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- begin of what bench/table.py wrote -->", "<!-- end of what bench/table.py wrote -->"
+PEERS = (rows.ORT, rows.OV, rows.LLAMA)
+
+
+def newest(path):
+    """{(row, threads): record}, the last of each."""
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        record = json.loads(line)
+        if record.get("bench") == "pairs":
+            found[record["row"], record["threads"]] = record
+    return found
+
+
+def bound(row, record):
+    """What a row is bound by, and how much of it is used: of the calibration around it."""
+    result, n = record["results"]["gqac"], record["threads"]
+    around = [record["calibration"][when] for when in ("before", "after")]
+    if result["unit"] == "GF/s" and row.dtype == "f32":
+        peak = max(c[f"fma_gflops_{n}"] for c in around)
+        return f"fma, {100 * result['rate'] / peak:.0f} % of {peak:.0f} GF/s"
+    if result["unit"] == "GB/s" and not row.in_cache:
+        peak = max(c[f"dram_gbps_{n}"] for c in around)
+        return f"memory, {100 * result['rate'] / peak:.0f} % of {peak:.1f} GB/s"
+    if row.dtype == "int4" and row.kind == "matmul":
+        return "int8 products"
+    return "first-level and last-level cache" if row.in_cache else "both"
+
+
+def verdict(row, record):
+    results = record["results"]
+    told = []
+    for peer, floor in row.floor:
+        if peer == "best":
+            peers = [p for p in PEERS if p in results]
+            peer = min(peers, key=lambda p: results[p]["ratio"]) if peers else None
+        if peer in results:
+            ratio = results[peer]["ratio"]
+            told.append(f"{floor:.2f}× {peer}: {'yes' if ratio >= floor else 'no'}")
+    return ", ".join(told) or "–"
+
+
+def cell(record, peer):
+    result = record["results"].get(peer)
+    return f"{result['ms']:.3g} ({result['ratio']:.2f}×)" if result else "–"
+
+
+def comparison(found, threads):
+    """One table: gqac and the peers at this number of threads."""
+    lines = ["| row | gqac ms | rate | ONNX Runtime | OpenVINO | llama.cpp | floor reached | bound by |",
+             "|---|---|---|---|---|---|---|---|"]
+    for row in rows.ROWS:
+        record = found.get((row.name, threads))
+        if not record or rows.OWN in row.peers:
+            continue
+        own = record["results"]["gqac"]
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {row.name}{mark} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
+                     + " | ".join(cell(record, p) for p in PEERS)
+                     + f" | {verdict(row, record)} | {bound(row, record)} |")
+    return lines if len(lines) > 2 else []
+
+
+def cost(found):
+    """What equal bits cost: our time beyond the unconstrained variant's."""
+    lines = ["| row | threads | gqac ms | unconstrained ms | cost of equal bits | bound |",
+             "|---|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        row = rows.BY_NAME.get(name)
+        if row is None or rows.OWN not in record["results"]:
+            continue
+        own, other = record["results"]["gqac"], record["results"][rows.OWN]
+        most = 100 * (1 / row.floor[0][1] - 1)
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {other['ms']:.3g} | "
+                     f"{100 * (1 / other['ratio'] - 1):.0f} % | ≤ {most:.0f} % |")
+    return lines if len(lines) > 2 else []
+
+
+def unmeasured(found):
+    return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
+
+
+def text(path):
+    found = newest(path)
+    lines = [BEGIN, ""]
+    records = list(found.values())
+    for what, get in (("Machine", lambda r: r["host"]), ("Instruction set", lambda r: r["level"]),
+                      ("Compiler", lambda r: r["compiler"]), ("Commits", lambda r: r["commit"]),
+                      ("Peers", lambda r: ", ".join(f"{k} {v}" for k, v in
+                                                    sorted(r["versions"].items())
+                                                    if k not in ("gqac", rows.OWN)))):
+        values = sorted({get(r) for r in records} - {""})
+        if values:
+            lines += [f"- {what}: {'; '.join(values)}"]
+    for threads in sorted({t for _, t in found}, reverse=True):
+        table = comparison(found, threads)
+        if table:
+            lines += ["", f"### {threads} thread{'s' * (threads > 1)}", "", *table]
+    table = cost(found)
+    if table:
+        lines += ["", "### What equal bits cost", "", *table]
+    left = unmeasured(found)
+    if left:
+        lines += ["", "Not measured yet:", "", *[f"- {name}" for name in left]]
+    return "\n".join([*lines, "", END])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("file", type=Path, nargs="?",
+                        default=ROOT / "bench" / "results" / "cpu.jsonl")
+    args = parser.parse_args()
+    made = text(args.file)
+    if not args.write and not args.check:
+        print(made)
+        return 0
+    page = PAGE.read_text()
+    start, end = page.index(BEGIN), page.index(END) + len(END)
+    if args.check:
+        return 0 if page[start:end] == made else 1
+    PAGE.write_text(page[:start] + made + page[end:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,7 @@ enum {
     ROW_BLOCK = 16 * TILE_ROWS,
     PANEL_GROUP = WIDE ? 8 : 4,
     WIDEN_ROWS = 2 * TILE_ROWS, /* from here a piece of a 16-bit panel is widened once */
-    AHEAD = 4096,               /* bytes; of a panel that is read once */
+    FETCH_ROWS = 4, /* fewer rows only stream a panel, which the machine fetches by itself */
     LINE = 64,
 };
 
@@ -274,9 +274,7 @@ static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *me
             p.next = (uintptr_t)w + (last ? bytes : (size_t)job->k * line);
             if (last && unit->panels > 1)
                 p.next = (uintptr_t)job->w + (size_t)(unit->panel * job->k + k + p.n_k) * line;
-            if (unit->rows == 1)
-                p.next = (uintptr_t)w + AHEAD;
-            p.next_bytes = (int64_t)bytes;
+            p.next_bytes = unit->rows < FETCH_ROWS ? 0 : (int64_t)bytes;
             if (widens(job, unit->rows)) {
                 widen(room.w, w, p.n_k * LINEAR_PANEL, job->dtype);
                 p.w = room.w;

@@ -11,7 +11,7 @@
 
 #include "targets/cpu/level/level.h"
 
-/* The registers hold INT8_ROWS x 16 INT8_GROUPS columns, and fewer rows of more columns. Plain C
+/* The registers hold INT8_ROWS rows of some columns, and fewer rows of more columns. Plain C
  * has no such registers, and is not unrolled. */
 #if defined(__AVX512F__)
 enum { WIDE = 1, INT8_ROWS = 6, FP32_ROWS = 6 };
@@ -115,10 +115,9 @@ typedef struct int8_piece {
     const int8_t *qa;     /* rows of `length` */
     const float *scale;   /* [blocks] rows apart: the rows of the tile */
     const int32_t *sum;
-    float *y; /* rows of 64 */
+    float *to; /* rows of 64 */
     int64_t length, rows, block, blocks;
     int32_t zero; /* where zeros is NULL */
-    bool first;
 } int8_piece;
 
 VEC_FN v16i spread4(const int8_t *qa) {
@@ -127,15 +126,42 @@ VEC_FN v16i spread4(const int8_t *qa) {
     return v16i_set1(word);
 }
 
-/* sum[r][c] += 32 k at most, in steps that v16i_nibbles_add may be given between two ends. */
+enum { WHOLE = V16I_NIBBLES > 8 }; /* no ends between sums */
+
+/* sum[r][c] += the products of some words, where the lanes of sums are always at hand. */
+VEC_FN void int8_whole(const uint8_t *codes, int words, const int8_t *qa, int64_t length,
+                       const int bits, const int R, const int C, v16i sum[MOST_ROWS][GROUPS]) {
+    const int fields = 8 / bits;
+    const v16i mask = v16i_set1((int32_t)(0x01010101u * ((1u << bits) - 1u)));
+    UNROLL(1)
+    for (int w = 0; w < words; w++) {
+        UNROLL(4)
+        for (int f = 0; f < fields; f++) {
+            v16i u[GROUPS];
+            UNROLL(4)
+            for (int c = 0; c < C; c++) {
+                const v16i x = v16i_load(codes + c * 64);
+                u[c] = bits == 8 ? x : v16i_and(f ? v16i_shr(x, f * bits) : x, mask);
+            }
+            UNROLL(8)
+            for (int r = 0; r < R; r++) {
+                const v16i s = spread4(qa + r * length + f * 4);
+                UNROLL(4)
+                for (int c = 0; c < C; c++)
+                    sum[r][c] = bits == 8 ? v16i_dot_bytes(sum[r][c], u[c], s)
+                                          : v16i_nibbles_add(sum[r][c], u[c], s);
+            }
+        }
+        codes += NBITS_WORD_BYTES;
+        qa += 4 * fields;
+    }
+}
+
+/* sum[r][c] += 32 k at most: eight sums of nibbles, then their end. */
 VEC_FN void int8_segment(const uint8_t *codes, int words, const int8_t *qa, int64_t length,
                          const int bits, const int R, const int C, v16i sum[MOST_ROWS][GROUPS]) {
-#if defined(__AVX512VNNI__)
-    const int cuts = 1; /* 8-bit codes whole */
-#else
-    const int cuts = bits == 8 ? 2 : 1; /* as two nibbles */
-#endif
-    const int width = bits / cuts, fields = bits == 8 ? 1 : 8 / bits;
+    const int cuts = bits == 8 ? 2 : 1; /* 8-bit codes as two nibbles */
+    const int width = bits / cuts, fields = 8 / bits;
     const v16i mask = v16i_set1((int32_t)(0x01010101u * ((1u << width) - 1u)));
     v16i part[2][MOST_ROWS][GROUPS];
     UNROLL(2)
@@ -159,15 +185,14 @@ VEC_FN void int8_segment(const uint8_t *codes, int words, const int8_t *qa, int6
             for (int c = 0; c < C; c++) {
                 const int shift = f * bits + h * width;
                 const v16i x = shift ? v16i_shr(word[c], shift) : word[c];
-                u[c] = width == 8 ? x : v16i_and(x, mask);
+                u[c] = v16i_and(x, mask);
             }
             UNROLL(8)
             for (int r = 0; r < R; r++) {
                 const v16i s = spread4(qa + r * length + (w * fields + f) * 4);
                 UNROLL(4)
                 for (int c = 0; c < C; c++)
-                    part[h][r][c] = width == 8 ? v16i_dot_bytes(part[h][r][c], u[c], s)
-                                               : v16i_nibbles_add(part[h][r][c], u[c], s);
+                    part[h][r][c] = v16i_nibbles_add(part[h][r][c], u[c], s);
             }
         }
     }
@@ -175,7 +200,7 @@ VEC_FN void int8_segment(const uint8_t *codes, int words, const int8_t *qa, int6
     for (int r = 0; r < R; r++)
         UNROLL(4)
     for (int c = 0; c < C; c++) {
-        v16i total = width == 8 ? part[0][r][c] : v16i_nibbles_end(part[0][r][c]);
+        v16i total = v16i_nibbles_end(part[0][r][c]);
         if (cuts == 2) {
             const v16i high = v16i_nibbles_end(part[1][r][c]);
             total = v16i_add(total, v16i_mul(high, v16i_set1(16)));
@@ -184,56 +209,65 @@ VEC_FN void int8_segment(const uint8_t *codes, int words, const int8_t *qa, int6
     }
 }
 
-/* R rows of 16 C columns from `column`. */
+VEC_FN v16i taken_off(const int8_piece *p, int64_t block, int row, int column) {
+    const int32_t sum = p->sum[block * p->rows + row];
+    if (!p->zeros)
+        return v16i_set1(-p->zero * sum);
+    return v16i_mul(v16i_set1(-sum), v16i_load(p->zeros + block * NBITS_COLUMNS + column));
+}
+
+/* R rows of 16 C columns from `column`. Where the sums alone fill the registers (WHOLE), the piece
+ * goes on in memory. */
 VEC_FN void int8_tile(const int8_piece *p, const int column, const int bits, const int R,
                       const int C) {
-    const int block_words = (int)p->block * bits / 32;
-    const int segment = block_words < bits ? block_words : bits; /* words of 32 k, or of 16 */
-    const int segment_k = segment * 32 / bits;
+    const int words = (int)p->block * bits / 32;
+    const int step = words < bits ? words : bits; /* words of 32 k, or of 16 */
+    const uint8_t *codes = p->codes + column * 4;
+    const int8_t *qa = p->qa;
     v16 piece[MOST_ROWS][GROUPS];
     UNROLL(8)
     for (int r = 0; r < R; r++)
         UNROLL(4)
-    for (int c = 0; c < C; c++)
+    for (int c = 0; c < C; c++) {
         piece[r][c] = v16_zero();
-    const uint8_t *codes = p->codes + column * 4;
-    const int8_t *qa = p->qa;
+        v16_store(p->to + r * NBITS_COLUMNS + column + c * 16, piece[r][c]);
+    }
     for (int64_t b = 0; b < p->blocks; b++) {
-        v16i sum[MOST_ROWS][GROUPS];
         const float *scales = p->scales + b * NBITS_COLUMNS + column;
+        v16i sum[MOST_ROWS][GROUPS];
         if (R == 1)
             __builtin_prefetch(codes + 16 * NBITS_WORD_BYTES);
         UNROLL(8)
-        for (int r = 0; r < R; r++) {
-            const int32_t q = p->sum[b * p->rows + r];
+        for (int r = 0; r < R; r++)
             UNROLL(4)
-            for (int c = 0; c < C; c++)
-                sum[r][c] =
-                    p->zeros ? v16i_mul(v16i_set1(-q),
-                                        v16i_load(p->zeros + b * NBITS_COLUMNS + column + c * 16))
-                             : v16i_set1(-p->zero * q);
-        }
-        for (int w = 0; w < block_words; w += segment) {
-            int8_segment(codes, segment, qa, p->length, bits, R, C, sum);
-            codes += segment * NBITS_WORD_BYTES;
-            qa += segment_k;
-        }
+        for (int c = 0; c < C; c++)
+            sum[r][c] = taken_off(p, b, r, column + c * 16);
+        if (WHOLE)
+            int8_whole(codes, words, qa, p->length, bits, R, C, sum);
+        for (int w = 0; !WHOLE && w < words; w += step)
+            int8_segment(codes + w * NBITS_WORD_BYTES, step, qa + w * 32 / bits, p->length, bits, R,
+                         C, sum);
+        codes += words * NBITS_WORD_BYTES;
+        qa += p->block;
         UNROLL(8)
         for (int r = 0; r < R; r++) {
             const v16 sa = v16_set1(p->scale[b * p->rows + r]);
             UNROLL(4)
-            for (int c = 0; c < C; c++)
-                piece[r][c] = v16_fma(v16_of_v16i(sum[r][c]),
-                                      v16_mul(sa, v16_load(scales + c * 16)), piece[r][c]);
+            for (int c = 0; c < C; c++) {
+                float *to = p->to + r * NBITS_COLUMNS + column + c * 16;
+                const v16 scale = v16_mul(sa, v16_load(scales + c * 16));
+                if (WHOLE)
+                    v16_store(to, v16_fma(v16_of_v16i(sum[r][c]), scale, v16_load(to)));
+                else
+                    piece[r][c] = v16_fma(v16_of_v16i(sum[r][c]), scale, piece[r][c]);
+            }
         }
     }
     UNROLL(8)
-    for (int r = 0; r < R; r++)
+    for (int r = 0; !WHOLE && r < R; r++)
         UNROLL(4)
-    for (int c = 0; c < C; c++) {
-        float *y = p->y + r * NBITS_COLUMNS + column + c * 16;
-        v16_store(y, p->first ? piece[r][c] : v16_add(v16_load(y), piece[r][c]));
-    }
+    for (int c = 0; c < C; c++)
+        v16_store(p->to + r * NBITS_COLUMNS + column + c * 16, piece[r][c]);
 }
 
 /* R rows of all columns: as many columns at once as the registers hold. */
@@ -268,6 +302,12 @@ static void int8_bits8(const int8_piece *p, int64_t count) {
     int8_bits(p, count, 8);
 }
 
+/* y = the first piece, then y + piece. */
+VEC_FN void add_piece(cpu_nbits_room *room, const float *piece, int64_t count) {
+    for (int64_t i = 0; piece != room->y && i < count * NBITS_COLUMNS; i += 16)
+        v16_store(room->y + i, v16_add(v16_load(room->y + i), v16_load(piece + i)));
+}
+
 static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
                  int64_t count, cpu_nbits_room *room) {
     const nbits_shape *s = &w->shape;
@@ -285,8 +325,8 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
                         .rows = a->rows,
                         .block = s->block,
                         .blocks = length / s->block,
-                        .zero = 1 << (s->bits - 1),
-                        .first = k == 0};
+                        .zero = 1 << (s->bits - 1)};
+        float *to = k == 0 ? room->y : room->piece;
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, room->scales);
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
             room->zero_codes[i] = ((const uint8_t *)w->zeros)[at + i];
@@ -295,10 +335,11 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
             p.qa = a->qa + k * a->rows + (first + m) * length;
             p.scale = a->scale + block * a->rows + first + m;
             p.sum = a->sum + block * a->rows + first + m;
-            p.y = room->y + m * NBITS_COLUMNS;
+            p.to = to + m * NBITS_COLUMNS;
             tile(&p, rows);
             m += rows;
         }
+        add_piece(room, to, count);
     }
 }
 
@@ -402,8 +443,7 @@ static void fp32(const cpu_nbits_weights *w, int64_t panel, const float *x, int6
             fp32_rows(x + k * rows + first * CPU_NBITS_STEP, room->weights, n_k, k == k0, piece,
                       count);
         }
-        for (int64_t i = 0; k0 > 0 && i < count * NBITS_COLUMNS; i += 16)
-            v16_store(room->y + i, v16_add(v16_load(room->y + i), v16_load(piece + i)));
+        add_piece(room, piece, count);
     }
 }
 

@@ -145,7 +145,8 @@ VEC_FN __m256i v8_dot_small_bytes(__m256i sum, __m256i u, __m256i s) {
 VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
     return (v16i){v8_dot_small_bytes(sum.lo, u.lo, s.lo), v8_dot_small_bytes(sum.hi, u.hi, s.hi)};
 }
-/* Pairs in 16 bits: 8 * 2 * 15 * 128 < 2^15. */
+enum { V16I_NIBBLES = 8 };
+/* Pairs in 16 bits: 8 * 2 * 15 * 127 < 2^15. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     return (v16i){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(u.lo, s.lo)),
                   _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(u.hi, s.hi))};

@@ -249,8 +249,7 @@ static void run_unit(void *arg, size_t item, int worker) {
                          .rows = (int)(left < t->unit_rows ? left : t->unit_rows),
                          .begin = piece * t->piece,
                          .end = (piece + 1) * t->piece,
-                         .cut = t->pieces > 1,
-                         .ahead = t->rows <= 8};
+                         .cut = t->pieces > 1};
     t->kernels->run(a, &u, scratch);
     if (u.cut &&
         atomic_fetch_sub_explicit(&t->left[block * heads + head], 1, memory_order_acq_rel) == 1)

@@ -59,7 +59,6 @@ typedef struct cpu_attend_unit {
     int rows;           /* at most CPU_ATTEND_ROWS */
     int64_t begin, end; /* keys, multiples of the block and of the split; end may be beyond T */
     bool cut;           /* leaves each split in a->parts; `join` makes y of them */
-    bool ahead;         /* few rows: fetch the next block while this one is computed */
 } cpu_attend_unit;
 
 /* Floats of dv values in memory: whole vectors. */

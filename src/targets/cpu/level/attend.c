@@ -16,7 +16,8 @@ enum {
     KEYS = CPU_ATTEND_KEYS,
     ROWS = CPU_ATTEND_ROWS,
     TILE = GQAC_KEY_TILE,
-    MOST = 6, /* rows of a micro kernel */
+    MOST = 6,                /* rows of a micro kernel */
+    SHARED = TILE % 16 != 0, /* a vector holds sums of more than one tile */
     WIDE = V16_REGISTERS >= 32 ? 4 : 1,
 };
 _Static_assert(TILE <= KEYS && KEYS % TILE == 0, "a block holds whole tiles");
@@ -165,6 +166,8 @@ typedef struct work {
     int64_t lo[ROWS], hi[ROWS];
     int from[ROWS], to[ROWS]; /* what a row sees of the tile, counted in the block */
     bool any[ROWS];           /* total holds a split */
+    int64_t all_lo, all_hi;   /* keys that every row sees */
+    bool full;                /* every row sees the whole block; from and to say so */
 } work;
 
 /* The matrices of scratch, in this order. */
@@ -198,11 +201,16 @@ static void open_work(work *w, const cpu_attend *a, const cpu_attend_unit *u, fl
     w->total = at[3];
     w->kt = at[4];
     w->vt = at[5];
+    w->all_lo = 0;
+    w->all_hi = INT64_MAX;
+    w->full = false;
     for (int r = 0; r < u->rows; r++) {
         const int64_t s = (u->row + r) / a->group;
         w->lo[r] = a->lo[u->b * a->queries + s];
         w->hi[r] = a->hi[u->b * a->queries + s];
         w->any[r] = false;
+        w->all_lo = w->lo[r] > w->all_lo ? w->lo[r] : w->all_lo;
+        w->all_hi = w->hi[r] < w->all_hi ? w->hi[r] : w->all_hi;
     }
 }
 
@@ -308,6 +316,27 @@ VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int from, int to
     return v16_select(m16_of_bits(kept), x, hidden);
 }
 
+/* v16_fold and v16_fold_max, written out so that compilers keep them in registers. */
+VEC_FN float fold(v16 x) {
+    float a[16], b[8], c[4];
+    v16_store(a, x);
+    for (int i = 0; i < 8; i++)
+        b[i] = a[i] + a[i + 8];
+    for (int i = 0; i < 4; i++)
+        c[i] = b[i] + b[i + 4];
+    return (c[0] + c[2]) + (c[1] + c[3]);
+}
+
+VEC_FN float fold_max(v16 x) {
+    float a[16], b[8], c[4];
+    v16_store(a, x);
+    for (int i = 0; i < 8; i++)
+        b[i] = gqn_max_step(a[i], a[i + 8]);
+    for (int i = 0; i < 4; i++)
+        c[i] = gqn_max_step(b[i], b[i + 4]);
+    return gqn_max_step(gqn_max_step(c[0], c[2]), gqn_max_step(c[1], c[3]));
+}
+
 /* The weights of row r for the keys [from, to) of the block that begins at `key`. */
 VEC_FN void weights(work *w, int r, int64_t key, int from, int to, const bool plain) {
     const cpu_attend *a = w->a;
@@ -320,7 +349,9 @@ VEC_FN void weights(work *w, int r, int64_t key, int from, int to, const bool pl
                            : w->u->b * a->mask_step[0] + head_of(w, r) * a->mask_step[1] +
                                  query_of(w, r) * a->mask_step[2];
     for (int t = first; t < end; t++) {
-        v16 x = v16_mul(scale, v16_load(s + 16 * t));
+        const m16 seen = m16_range(from - 16 * t, to - 16 * t);
+        const v16 sums = v16_load(s + 16 * t);
+        v16 x = v16_mul(scale, sums);
         if (!plain && a->softcap > 0) {
             const v16 cap = v16_set1(a->softcap);
             x = v16_mul(cap, tanh_of(v16_div(x, cap)));
@@ -328,21 +359,27 @@ VEC_FN void weights(work *w, int r, int64_t key, int from, int to, const bool pl
         if (!plain && a->mask)
             x = masked(a, at, key + 16 * t, from - 16 * t, to - 16 * t, x);
         if (16 * t < from || 16 * t + 16 > to)
-            x = v16_select(m16_range(from - 16 * t, to - 16 * t), x, hidden);
-        v16_store(s + 16 * t, x);
+            x = v16_select(seen, x, hidden);
+        v16_store(s + 16 * t, SHARED ? v16_select(seen, x, sums) : x);
         most = v16_max_step(most, x);
     }
-    const float m = gqn_max_step(w->m[r], v16_fold_max(most));
+    const float m = gqn_max_step(w->m[r], fold_max(most));
     const float mu = m == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : m;
     const v16 centre = v16_set1(mu);
     v16 sum = v16_zero();
     for (int t = first; t < end; t++) {
-        const v16 p = v16_exp(v16_sub(v16_load(s + 16 * t), centre));
-        v16_store(s + 16 * t, p);
+        const v16 x = v16_load(s + 16 * t);
+        v16 p = v16_exp(v16_sub(x, centre)), kept = p;
+        if (SHARED) {
+            const m16 seen = m16_range(from - 16 * t, to - 16 * t);
+            kept = v16_select(seen, p, x);
+            p = v16_select(seen, p, v16_zero());
+        }
+        v16_store(s + 16 * t, kept);
         sum = v16_add(sum, p);
     }
     w->alpha[r] = m == w->m[r] ? 1.0f : gqn_expf(w->m[r] - mu);
-    w->l[r] = gqn_fma(w->l[r], w->alpha[r], v16_fold(sum));
+    w->l[r] = gqn_fma(w->l[r], w->alpha[r], fold(sum));
     w->m[r] = m;
 }
 
@@ -369,7 +406,7 @@ static void weigh_row(work *w, int r, const float *v, int from, int to) {
 static void weigh_group(work *w, int r, int n, const float *v, const char *ahead) {
     int from = 0, to = KEYS;
     bool all = n > 1;
-    for (int i = r; i < r + n; i++) {
+    for (int i = r; i < r + n && !(w->full && all); i++) {
         from = w->from[i] > from ? w->from[i] : from;
         to = w->to[i] < to ? w->to[i] : to;
         all = all && w->from[i] < w->to[i];
@@ -500,12 +537,28 @@ static bool see_range(work *w, int r, int n, int64_t key, int64_t begin, int64_t
     return *from < *to;
 }
 
+/* The same for all rows and a whole block; blocks that every row sees whole follow each other. */
+static bool see_block(work *w, int64_t key, int *from, int *to) {
+    if (key < w->all_lo || key + KEYS > w->all_hi) {
+        w->full = false;
+        return see_range(w, 0, w->u->rows, key, key, key + KEYS, from, to);
+    }
+    *from = 0;
+    *to = KEYS;
+    for (int r = 0; !w->full && r < w->u->rows; r++) {
+        w->from[r] = 0;
+        w->to[r] = KEYS;
+    }
+    w->full = true;
+    return true;
+}
+
 /* The scores of all rows with the keys of a block, as plain sums. */
 static void score_block(work *w, int64_t key, const float *kt, const char *ahead) {
-    int from, to;
+    int from = 0, to = KEYS;
     for (int r = 0; r < w->u->rows; r += MOST) {
         const int n = group_size(w, r);
-        if (see_range(w, r, n, key, key, key + KEYS, &from, &to))
+        if (w->full || see_range(w, r, n, key, key, key + KEYS, &from, &to))
             score[n](w->a->size, w->q + r * w->a->size, kt, from / 16, (to + 15) / 16,
                      w->s + r * KEYS, r == 0 ? ahead : NULL);
     }
@@ -514,7 +567,8 @@ static void score_block(work *w, int64_t key, const float *kt, const char *ahead
 static void tile(work *w, int64_t key, int64_t begin, const float *v, const char *ahead) {
     const bool plain = !w->a->mask && w->a->softcap == 0;
     int from, to;
-    (void)see_range(w, 0, w->u->rows, key, begin, begin + TILE, &from, &to);
+    if (TILE < KEYS)
+        (void)see_range(w, 0, w->u->rows, key, begin, begin + TILE, &from, &to);
     for (int r = 0; r < w->u->rows; r++)
         if (w->from[r] < w->to[r])
             (plain ? weights_plain : weights_other)(w, r, key, w->from[r], w->to[r]);
@@ -525,7 +579,7 @@ static void tile(work *w, int64_t key, int64_t begin, const float *v, const char
 /* Memory of the block behind this one, when it is read as it lies. */
 static const char *next_block(const work *w, const cpu_attend_rows *rows, bool direct,
                               int64_t key) {
-    if (!w->u->ahead || !direct || key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
+    if (!direct || key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
         return NULL;
     return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1);
 }
@@ -544,8 +598,10 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
     first = first > u->begin ? first / KEYS * KEYS : u->begin;
     last = last < u->end ? last : u->end;
     for (int64_t key = first; key < last; key += KEYS) {
-        if (!see_range(&w, 0, u->rows, key, key, key + KEYS, &from, &to))
+        if (!see_block(&w, key, &from, &to))
             continue;
+        if (TILE < KEYS)
+            w.full = false; /* tiles change from and to */
         const float *kt = keys_of(&w, key / KEYS);
         const float *v = values_of(&w, key / KEYS, from, to);
         score_block(&w, key, kt, next_block(&w, &a->k, kt != w.kt, key));

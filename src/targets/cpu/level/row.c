@@ -10,6 +10,21 @@
 
 /* ---- norms --------------------------------------------------------------- */
 
+/* Runs the code for i = 0, 16, ... with n = 16 lanes, a constant that compilers fold, and then for
+ * what is left. */
+#define EACH_LANES(count, ...)                                                                     \
+    do {                                                                                           \
+        int64_t i = 0;                                                                             \
+        for (; i + 16 <= (count); i += 16) {                                                       \
+            enum { n = 16 };                                                                       \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+        if (i < (count)) {                                                                         \
+            const int n = (int)((count)-i);                                                        \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    } while (0)
+
 typedef struct norm_row {
     const void *x, *skip;
     void *y, *sum;
@@ -25,29 +40,23 @@ VEC_FN v16 norm_load(const cpu_norm *p, const norm_row *row, gqac_dtype type, in
     return x;
 }
 
-VEC_FN int lanes_of(int64_t i, int64_t n) {
-    return n - i < 16 ? (int)(n - i) : 16;
-}
-
 VEC_FN float norm_mean(const cpu_norm *p, const norm_row *row, gqac_dtype type) {
     v16 sum = v16_zero();
-    for (int64_t i = 0; i < p->n; i += 16)
-        sum = v16_add(sum, norm_load(p, row, type, i, lanes_of(i, p->n)));
+    EACH_LANES(p->n, { sum = v16_add(sum, norm_load(p, row, type, i, n)); });
     return v16_fold(sum) / (float)p->n;
 }
 
 /* Also stores the sums. */
 VEC_FN float norm_square(const cpu_norm *p, const norm_row *row, gqac_dtype type, float mean) {
     v16 square = v16_zero();
-    for (int64_t i = 0; i < p->n; i += 16) {
-        const int n = lanes_of(i, p->n);
+    EACH_LANES(p->n, {
         v16 x = norm_load(p, row, type, i, n);
         if (row->sum)
             row_store(row->sum, type, i, x, n);
         if (p->centred)
             x = v16_select(m16_range(0, n), v16_sub(x, v16_set1(mean)), v16_zero());
         square = v16_fma(x, x, square);
-    }
+    });
     return v16_fold(square) / (float)p->n;
 }
 
@@ -68,8 +77,7 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             p->mean[r] = mean;
         if (p->inv)
             p->inv[r] = inv;
-        for (int64_t i = 0; i < p->n; i += 16) {
-            const int n = lanes_of(i, p->n);
+        EACH_LANES(p->n, {
             v16 x = norm_load(p, &row, type, i, n);
             if (p->centred)
                 x = v16_sub(x, v16_set1(mean));
@@ -80,7 +88,7 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             if (p->beta)
                 x = v16_add(x, row_load(p->beta, p->beta_type, i, n));
             row_store(row.y, y_type, i, x, n);
-        }
+        });
     }
 }
 
@@ -101,27 +109,26 @@ VEC_FN void head_norm(const cpu_head *p, float *work, gqac_dtype type) {
         square = v16_fma(x, x, square);
     }
     const float inv = gqn_rsqrt(v16_fold(square) / (float)p->size + p->epsilon);
-    for (int64_t i = 0; i < p->size; i += 16) {
+    EACH_LANES(p->size, {
         v16 x = v16_mul(v16_load(work + i), v16_set1(inv));
         if (p->round_before)
             x = row_round(x, p->x_type);
-        x = v16_mul(x, row_load(p->weight, p->weight_type, i, lanes_of(i, p->size)));
+        x = v16_mul(x, row_load(p->weight, p->weight_type, i, n));
         v16_store(work + i, row_round(v16_one_nan(x), type));
-    }
+    });
 }
 
 /* Pair i is (i, i + half). */
 VEC_FN void rotate_far(const cpu_head *p, const float *x, const void *cos, const void *sin, void *y,
                        gqac_dtype table, gqac_dtype type) {
-    for (int64_t i = 0; i < p->half; i += 16) {
-        const int n = lanes_of(i, p->half);
+    EACH_LANES(p->half, {
         const v16 u = row_load(x, GQAC_F32, i, n), w = row_load(x, GQAC_F32, p->half + i, n);
         const v16 c = row_load(cos, table, i, n), t = row_load(sin, table, i, n);
         const v16 wt = v16_mul(w, t);
         row_store(y, type, i,
                   v16_fma(u, c, row_of_bits(v16i_sub(row_bits(wt), v16i_set1(INT32_MIN)))), n);
         row_store(y, type, p->half + i, v16_fma(w, c, v16_mul(u, t)), n);
-    }
+    });
 }
 
 static float element(const void *p, gqac_dtype type, int64_t i) {
@@ -154,8 +161,7 @@ static void head(const cpu_head *p, const void *x, const void *cos, const void *
     float work[CPU_HEAD_SIZE + 16];
     const float *from = x;
     if (p->weight || p->x_type != GQAC_F32) {
-        for (int64_t i = 0; i < p->size; i += 16)
-            v16_store(work + i, row_load(x, p->x_type, i, lanes_of(i, p->size)));
+        EACH_LANES(p->size, { v16_store(work + i, row_load(x, p->x_type, i, n)); });
         if (p->weight)
             head_norm(p, work, p->type);
         from = work;
@@ -168,7 +174,7 @@ static void head(const cpu_head *p, const void *x, const void *cos, const void *
         rotate_far(p, from, cos, sin, y, p->table_type, p->type);
     const int64_t turned = 2 * p->half;
     for (int64_t i = turned; i < p->size; i += 16) {
-        const int n = lanes_of(i, p->size);
+        const int n = p->size - i < 16 ? (int)(p->size - i) : 16;
         row_store(y, p->type, i, row_load(from, GQAC_F32, i, n), n);
     }
 }

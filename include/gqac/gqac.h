@@ -56,7 +56,7 @@ typedef struct gqac_attachment {
 } gqac_attachment;
 
 typedef struct gqac_options {
-    const char *target;     /* "ref" */
+    const char *target;     /* "cpu" (default) or "ref" */
     const char *math;       /* "model" or "exact" */
     const char *seqlens_k;  /* "total-1" (ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     bool legacy_window;     /* local_window_size W shows W+1 keys (ONNX Runtime before 2025-09) */
@@ -283,6 +283,32 @@ typedef void gqac_observer(void *arg, const gqac_observed *seen);
  * outputs, in the order of the nodes; NULL ends that. Nodes that another node's kernel computes,
  * and those that write the KV cache, are passed over. */
 GQAC_API void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg);
+
+/* ---- what a token costs -------------------------------------------------- */
+
+/* One kernel of a decode call: one sequence, one token behind `past` cached ones. Bytes are what it
+ * has to read and write at least, each operand once: of embeddings and rotary tables the rows that
+ * the token names, of the KV cache the rows that it sees and writes. */
+typedef struct gqac_plan_step {
+    const char *node, *op, *kernel; /* name in the file, "MatMul", "cpu.linear" */
+    int n_fused;                    /* further nodes that the kernel computes: names of their ops */
+    const char *const *fused;
+    gqac_dtype dtype; /* of the first output */
+    const char *shape;
+    int64_t weight_bytes, cache_bytes, input_bytes, output_bytes;
+    int barriers; /* regions that two threads share, at the end of which they wait for each other */
+} gqac_plan_step;
+typedef struct gqac_plan {
+    int64_t past;
+    int n_steps;
+    const gqac_plan_step *steps; /* in order; texts belong to the program and the plan */
+    gqac_plan_step total;        /* sums; texts are NULL */
+} gqac_plan;
+/* Runs one token behind `past` rows of zeros and tells what ran. The program must have been opened
+ * for sequences and outlive the plan. OUT_OF_RANGE (the model has no room for so many tokens). */
+GQAC_API gqac_status gqac_plan_open(const gqac_program *program, int64_t past, gqac_plan **plan,
+                                    gqac_diag *diag);
+GQAC_API void gqac_plan_free(gqac_plan *plan);
 
 /* ---- tensor files -------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ struct gqac_pool {
     worker *workers; /* that of index i is workers[i - 1] */
     void (*run)(void *arg, size_t begin, size_t end, int worker);
     void *arg;
-    size_t items, ranges;
+    size_t items, ranges, regions;
     _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
     atomic_uint waiting;                /* 1: the caller waits on it in the kernel */
 };
@@ -266,6 +266,10 @@ int gqac_pool_threads(const gqac_pool *pool) {
     return pool ? pool->threads : 1;
 }
 
+size_t gqac_pool_regions(const gqac_pool *pool) {
+    return pool ? pool->regions : 0;
+}
+
 void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
                    void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
     if (items == 0)
@@ -279,6 +283,7 @@ void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
     pool->run = run;
     pool->arg = arg;
     pool->items = items;
+    pool->regions++;
     pool->ranges = ranges < (size_t)pool->threads ? ranges : (size_t)pool->threads;
     const int others = (int)pool->ranges - 1;
     atomic_store_explicit(&pool->running, (unsigned)others, memory_order_relaxed);

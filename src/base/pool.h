@@ -22,6 +22,8 @@ typedef struct gqac_pool gqac_pool;
 gqac_status gqac_pool_create(int threads, gqac_pool **pool, gqac_diag *diag);
 void gqac_pool_free(gqac_pool *pool);
 int gqac_pool_threads(const gqac_pool *pool);
+/* How many calls so far were shared among threads. */
+size_t gqac_pool_regions(const gqac_pool *pool);
 /* Calls run(arg, begin, end, worker) over disjoint ranges that cover [0, items); returns when all
  * are done. pool may be NULL: then the caller does it all. `grain`: least items a call. `worker` is
  * in [0, threads) and differs between calls that run at once (it does not name a thread). One

@@ -66,6 +66,8 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     const char *file = cli_value(e->c, "ids");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
         return cli_usage(e->c, "--certificate and --against exclude each other");
+    if (cli_value(e->c, "certificate") && !*cli_value(e->c, "certificate"))
+        return cli_usage(e->c, "--certificate needs the name of a file");
     if (file && cli_value(e->c, "tokens"))
         return cli_usage(e->c, "--tokens and --ids exclude each other");
     gqac_status status = parse_via(e);

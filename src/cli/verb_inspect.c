@@ -1,7 +1,7 @@
 /* gqac inspect MODEL: what the model contains and needs. */
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/inspect.h"
 
 static const cli_flag flags[] = {
     {"ops", NULL, "ops and how often each occurs"},
@@ -9,8 +9,8 @@ static const cli_flag flags[] = {
     {"kv", NULL, "past/present pairs"},
     {"invariance", NULL, "nodes that mix rows (none: the model is split-safe)"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
-    {"memory", "N", "not built yet"},
-    {"plan", NULL, "not built yet"},
+    {"memory", "N", "memory that a sequence of N tokens needs: weights, cache, activations"},
+    {"plan", NULL, "kernels of one token (behind the N of --memory, else none), bytes, barriers"},
     {NULL, NULL, NULL},
 };
 
@@ -37,7 +37,7 @@ static json_t *kv_json(const gqac_info *x) {
     return all;
 }
 
-static void print_json(const gqac_info *x) {
+static void print_json(const gqac_info *x, const inspect_costs *costs) {
     json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I}", "format", x->format, "producer",
                              x->producer, "ir_version", (json_int_t)x->ir_version, "opset",
                              (json_int_t)x->opset, "parameters", (json_int_t)x->parameters);
@@ -63,6 +63,7 @@ static void print_json(const gqac_info *x) {
         json_object_set_new(root, "artefact",
                             json_pack("{s:s, s:s, s:s, s:s}", "target", x->target, "math", x->math,
                                       "profile", x->profile, "source_digest", x->source_digest));
+    inspect_costs_json(costs, root);
     cli_print_json(root);
 }
 
@@ -99,9 +100,10 @@ static void print_invariance(const gqac_info *x) {
         printf("  node '%s' (%s) mixes rows\n", x->mixing[i].node, x->mixing[i].op);
 }
 
-static void print_table(const cli *c, const gqac_info *x) {
+static void print_table(const cli *c, const gqac_info *x, const inspect_costs *costs) {
     const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"), kv = cli_switch(c, "kv");
-    const bool invariance = cli_switch(c, "invariance"), all = !(ops || io || kv || invariance);
+    const bool invariance = cli_switch(c, "invariance");
+    const bool all = !(ops || io || kv || invariance || costs->plan || costs->has_memory);
     printf("format %s", x->format);
     if (x->opset)
         printf(", IR version %lld, opset %lld, producer %s", (long long)x->ir_version,
@@ -123,15 +125,15 @@ static void print_table(const cli *c, const gqac_info *x) {
         print_kv(x);
     if (invariance || all)
         print_invariance(x);
+    inspect_costs_print(costs);
 }
 
 static gqac_status inspect(cli *c, bool *supported) {
     char path[4096];
     gqac_options options;
     gqac_info *info = NULL;
+    inspect_costs costs = {0};
     *supported = true;
-    if (cli_value(c, "memory") || cli_switch(c, "plan"))
-        return cli_usage(c, "--memory and --plan are not built yet");
     gqac_status status = cli_options(c, &options);
     if (status == GQAC_OK)
         status = cli_model(c, NULL, path, sizeof path);
@@ -142,12 +144,15 @@ static gqac_status inspect(cli *c, bool *supported) {
     if (status != GQAC_OK)
         return status;
     *supported = !info->n_unsupported;
-    if (cli_json(c))
-        print_json(info);
-    else
-        print_table(c, info);
+    if (*supported)
+        status = inspect_costs_open(c, info, &costs);
+    if (status == GQAC_OK && cli_json(c))
+        print_json(info, &costs);
+    else if (status == GQAC_OK)
+        print_table(c, info, &costs);
+    inspect_costs_free(&costs);
     gqac_info_free(info);
-    return GQAC_OK;
+    return status;
 }
 
 static int run(cli *c) {

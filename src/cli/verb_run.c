@@ -2,7 +2,8 @@
  *
  * --repeat times the same run again and again. --rotate R gives run i copy i mod R of every past
  * tensor, so that a cache that is larger than the caches of the processor is also read from memory
- * when it is measured; the copies are equal, so that no bit of the outputs changes. */
+ * when it is measured; the copies are equal, so that no bit of the outputs changes. --in-place
+ * binds each present to the memory of its past, whose rows are the capacity of the cache. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +20,13 @@ static const cli_flag flags[] = {
     {"repeat", "N", "runs N times and reports the time of each (json: times_ms)"},
     {"warmup", "N", "runs N times before, untimed (0)"},
     {"rotate", "R", "R copies of the past tensors, in turn: reads them from memory (1)"},
-    {"in-place", NULL, "not built yet"},
+    {"in-place", NULL, "present tensors are written over the past tensors, which have room"},
     {NULL, NULL, NULL},
 };
 
 /* A past tensor among the inputs that are given. */
 typedef struct past {
+    int output;    /* the present that goes with it */
     int at;        /* index in session.tensors */
     void **copies; /* [rotate], the first is the tensor's own data */
 } past;
@@ -44,6 +46,7 @@ typedef struct session {
     int n_given;
     double *times_ms;
     long long repeat, warmup, rotate;
+    bool in_place;
 } session;
 
 /* ---- inputs -------------------------------------------------------------- */
@@ -95,22 +98,35 @@ static gqac_status read_inputs(session *s) {
 
 /* ---- past tensors -------------------------------------------------------- */
 
-/* "past.0" is a past if a pair has it, or its part "past.0.key", as past. */
-static bool is_past(const session *s, const char *name) {
+static int find_output(const session *s, const char *name, size_t length) {
+    for (int i = 0; i < s->n_out; i++)
+        if (strlen(s->out[i].name) == length && !strncmp(s->out[i].name, name, length))
+            return i;
+    return -1;
+}
+
+/* Input "past.0" is the past of a pair, or of the pairs "past.0.key" and "past.0.value": then the
+ * output is named likewise. */
+static bool is_past(const session *s, const char *name, int *output) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(s->program, &pairs);
     const size_t length = strlen(name);
-    for (int i = 0; i < n; i++)
-        if (!strncmp(pairs[i].past, name, length) &&
-            (!pairs[i].past[length] || !strcmp(pairs[i].past + length, ".key")))
-            return true;
+    for (int i = 0; i < n; i++) {
+        const char *past = pairs[i].past, *present = pairs[i].present;
+        if (strncmp(past, name, length) != 0 ||
+            (past[length] && strcmp(past + length, ".key") != 0))
+            continue;
+        *output = find_output(s, present, strlen(present) - (past[length] ? strlen(".key") : 0));
+        return true;
+    }
     return false;
 }
 
 static void find_pasts(session *s) {
+    int output = -1;
     for (int i = 0; i < s->n_given; i++)
-        if (is_past(s, s->names[i]))
-            s->pasts[s->n_pasts++].at = i;
+        if (is_past(s, s->names[i], &output))
+            s->pasts[s->n_pasts++] = (past){.at = i, .output = output};
 }
 
 /* Bytes that programs can still get without swapping; 0: not known. */
@@ -147,6 +163,8 @@ static gqac_status make_copies(session *s) {
     find_pasts(s);
     if (s->rotate > 1 && !s->n_pasts)
         return cli_usage(s->c, "--rotate: the model has no past tensors to rotate");
+    if (s->in_place && !s->n_pasts)
+        return cli_usage(s->c, "--in-place: the model has no past tensors");
     gqac_status status = check_room(s);
     if (status != GQAC_OK)
         return status;
@@ -242,8 +260,7 @@ static gqac_status open_session(session *s) {
     char path[4096];
     gqac_options options;
     int threads = 1;
-    if (cli_switch(s->c, "in-place"))
-        return cli_usage(s->c, "--in-place is not built yet");
+    s->in_place = cli_switch(s->c, "in-place");
     gqac_status status = cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat);
     if (status == GQAC_OK)
         status = cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup);
@@ -275,24 +292,77 @@ static gqac_status open_session(session *s) {
     return GQAC_OK;
 }
 
-/* The operands of run i. */
-static void choose_copies(session *s, long long i) {
-    for (int k = 0; k < s->n_pasts; k++)
-        s->now[s->pasts[k].at].data = s->pasts[k].copies[i % s->rotate];
+/* The operands of run i, and where its present tensors go. */
+static gqac_status choose_copies(session *s, long long i) {
+    gqac_status status = GQAC_OK;
+    for (int k = 0; status == GQAC_OK && k < s->n_pasts; k++) {
+        gqac_tensor *t = &s->now[s->pasts[k].at];
+        t->data = s->pasts[k].copies[i % s->rotate];
+        if (s->in_place && s->pasts[k].output >= 0)
+            status = gqac_context_bind_output(s->context, s->out[s->pasts[k].output].name, t->data,
+                                              gqac_tensor_bytes(t), &s->c->diag);
+    }
+    return status;
+}
+
+static void print_shape(char *text, size_t size, const gqac_tensor *t) {
+    size_t n = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < t->rank && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    if (n < size)
+        snprintf(text + n, size - n, "]");
+}
+
+/* With --in-place both have the shape of the shared buffer. */
+static gqac_status check_in_place(session *s) {
+    for (int k = 0; s->in_place && k < s->n_pasts; k++) {
+        if (s->pasts[k].output < 0)
+            continue;
+        const gqac_tensor *past = &s->now[s->pasts[k].at],
+                          *present = &s->results[s->pasts[k].output];
+        bool same = past->rank == present->rank;
+        for (int d = 0; same && d < past->rank; d++)
+            same = past->dims[d] == present->dims[d];
+        char a[256], b[256];
+        if (same)
+            continue;
+        print_shape(a, sizeof a, past);
+        print_shape(b, sizeof b, present);
+        return cli_fail(s->c, GQAC_INVALID_INPUT, "--in-place: past '%s' is %s, present '%s' is %s",
+                        s->names[s->pasts[k].at], a, s->out[s->pasts[k].output].name, b);
+    }
+    return GQAC_OK;
+}
+
+/* What the run time says of a present that does not fit names its bytes; the shape tells more. */
+static gqac_status explain_in_place(session *s, gqac_status status) {
+    char shape[128];
+    if (!s->in_place || status != GQAC_INVALID_INPUT || s->c->diag.rule[0])
+        return status;
+    const past *p = &s->pasts[0];
+    print_shape(shape, sizeof shape, &s->now[p->at]);
+    snprintf(s->c->diag.rule, sizeof s->c->diag.rule,
+             "--in-place: past '%s' %s is the buffer of its present", s->names[p->at], shape);
+    snprintf(s->c->diag.hint, sizeof s->c->diag.hint,
+             "past tensors with a row for every token, cached and new");
+    return status;
 }
 
 static gqac_status run_times(session *s) {
     gqac_status status = GQAC_OK;
     memcpy(s->now, s->tensors, (size_t)s->n_given * sizeof *s->now);
     for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++) {
-        choose_copies(s, i);
+        status = choose_copies(s, i);
         const double start = cli_seconds();
-        status = gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
-                          &s->c->diag);
+        if (status == GQAC_OK)
+            status = gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
+                              &s->c->diag);
         if (i >= s->warmup)
             s->times_ms[i - s->warmup] = (cli_seconds() - start) * 1e3;
+        if (status == GQAC_OK)
+            status = check_in_place(s);
     }
-    return status;
+    return explain_in_place(s, status);
 }
 
 static int ascending(const void *a, const void *b) {

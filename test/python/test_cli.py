@@ -94,9 +94,9 @@ class Usage(Case):
                      ("--ids", IDS, "--tokens", "4")):
             self.usage("equiv", LLAMA, *args)
         for args in (("--repeat", "0"), ("--repeat", "x"), ("--warmup", "-1"), ("--rotate", "0"),
-                     ("--in-place",), ("--input", "input_ids"), ("--input", "=f.npy")):
+                     ("--input", "input_ids"), ("--input", "=f.npy")):
             self.usage("run", LLAMA, "--inputs", INPUTS, *args)
-        for args in (("--memory", "4"), ("--plan",)):
+        for args in (("--memory", "0"), ("--memory", "x"), ("--plan=1",)):
             self.usage("inspect", LLAMA, *args)
         self.usage("score", *GOOD["score"], "--per-row-quant", words=("not built",))
 

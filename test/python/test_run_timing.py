@@ -23,6 +23,13 @@ NO_PAST = """graph @plain(%x: f32[B,4]) {
   return %y
 }
 """
+LAYER = """graph @layer(%x: f32[B,S,320], %past_key: f32[B,2,P,32], %past_value: f32[B,2,P,32],
+    %len: i32[B], %tot: i32[]) {
+  %y, %k, %v = com.microsoft.GroupQueryAttention %x, _, _, %past_key, %past_value, %len, %tot
+    {num_heads=6, kv_num_heads=2} : f32[B,S,192], f32[B,2,T,32], f32[B,2,T,32]
+  return %y, %k as "present_key", %v as "present_value"
+}
+"""
 
 
 def machine_levels():
@@ -76,6 +83,47 @@ class Timing(Case):
         for runs in range(1, 5):  # the last run is that of copy runs - 1 of 4
             self.assertEqual(self.outputs(f"r{runs}", "--repeat", runs, "--rotate", 4), plain)
         self.assertEqual(self.outputs("w", "--repeat", 1, "--warmup", 2, "--rotate", 3), plain)
+
+    def layer(self, rows, past, new):
+        """One attention op and a call: a cache of so many rows, NaN behind the cached ones."""
+        rng = np.random.default_rng(3)
+        (self.dir / "layer.gq").write_text(LAYER)
+        folder = self.dir / f"{rows}.{past}.{new}"
+        folder.mkdir()
+        feeds = {"x": rng.standard_normal((2, new, 320)).astype(np.float32),
+                 "len": np.full(2, past + new - 1, np.int32),
+                 "tot": np.array(past + new, np.int32)}
+        for name in ("past_key", "past_value"):
+            feeds[name] = rng.standard_normal((2, 2, rows, 32)).astype(np.float32)
+            feeds[name][:, :, past:] = np.nan
+        for name, value in feeds.items():
+            np.save(folder / f"{name}.npy", value)
+        return ("run", self.dir / "layer.gq", "--inputs", folder)
+
+    def test_in_place(self):
+        """A cache with room gives the same outputs whether presents share its memory or not."""
+        for target in ("cpu", "ref"):
+            for past, new in ((70, 1), (60, 9), (0, 5), (71, 1)):
+                run = (*self.layer(72, past, new), "--target", target)
+                results = []
+                for k, flags in enumerate(((), ("--in-place",),
+                                           ("--in-place", "--repeat", 5, "--rotate", 3),
+                                           ("--in-place", "--warmup", 2, "--threads", 3))):
+                    out = self.dir / f"{target}.{past}.{k}"
+                    self.good(*run, *flags, "-o", out)
+                    results.append({p.name: p.read_bytes() for p in out.iterdir()})
+                    self.assertEqual(len(results[k]), 3)
+                    self.assertEqual(results[k], results[0], (target, past, flags))
+                (self.dir / f"72.{past}.{new}").rename(self.dir / f"{target}.{past}")
+
+    def test_in_place_refused(self):
+        """No room for the new rows; nothing to share."""
+        self.check(gqac(*self.layer(8, 8, 1), "--in-place"), 4, "in-place", "past_key",
+                   "[2,2,8,32]", "a row for every token")
+        path = self.dir / "plain.gq"
+        path.write_text(NO_PAST)
+        np.save(self.dir / "x.npy", np.ones((3, 4), np.float32))
+        self.check(gqac("run", path, "--in-place", "--inputs", self.dir), 2, "no past")
 
     def test_rotate_refused(self):
         """Nothing to rotate, no room, no number."""

@@ -4,14 +4,20 @@
     python test/python/test_verify.py        GQAC names the binary
 """
 
+import json
+import os
 import shutil
+import subprocess
 import sys
+import unittest
+from pathlib import Path
 
 import numpy as np
 
 import harness
 from harness import Case, MODELS, gqac, model, write_ids
 
+CONTROL = Path(os.environ.get("GQAC_CONTROLS", "none")) / "UNROUNDED_CHUNK"
 LLAMA = model("llama")
 STORED = MODELS / "llama" / "ref" / "hybrid"
 
@@ -58,6 +64,18 @@ class Targets(Case):
             self.assertEqual(found["steps"], steps)
         self.check(gqac("verify", LLAMA, "--target", "cpu", "--ids",
                         write_ids(self.dir / "ids", [258])), 4, "258")
+
+    @unittest.skipUnless(CONTROL.exists(), "the negative controls are not built")
+    def test_control(self):
+        """A build whose ref rounds cached keys: the first attention behind cached rows differs."""
+        words = [CONTROL, "verify", LLAMA, "--target", "cpu", "--format", "json"]
+        done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, check=False,
+                              env=harness.environment(), timeout=600)
+        first = json.loads(done.stdout)["first"]
+        self.assertEqual((done.returncode, first["step"]), (1, 1), first)
+        self.assertEqual(first["node"], "/model/layers.0/attn/GroupQueryAttention")
+        self.assertEqual(first["kernel"], "cpu.attention")
+        self.assertGreater(first["error"], 1e-4)
 
     def test_refused(self):
         """Artefacts, a target against itself, unknown ones, both kinds of operands."""

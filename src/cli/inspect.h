@@ -1,0 +1,21 @@
+/* What `gqac inspect --plan` and `--memory N` tell. */
+#ifndef GQAC_CLI_INSPECT_H
+#define GQAC_CLI_INSPECT_H
+
+#include "cli/cli.h"
+
+typedef struct inspect_costs {
+    gqac_program *program; /* NULL: neither is asked for */
+    gqac_plan *plan;       /* NULL: no --plan */
+    bool has_memory;
+    int64_t tokens;
+    gqac_memory memory;
+} inspect_costs;
+
+/* Opens the model for what the flags ask; an artefact as what it was made for. */
+gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x);
+void inspect_costs_json(const inspect_costs *x, json_t *root); /* adds "plan" and "memory" */
+void inspect_costs_print(const inspect_costs *x);
+void inspect_costs_free(inspect_costs *x);
+
+#endif

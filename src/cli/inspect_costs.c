@@ -1,0 +1,151 @@
+/* What a token and a context cost: `gqac inspect --plan` and `--memory N`. */
+#include <string.h>
+
+#include "cli/inspect.h"
+
+enum { MOST_TOKENS = 1 << 30, PROMPT_CHUNK = 512 };
+
+static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x) {
+    char path[4096];
+    gqac_options options;
+    gqac_status status = cli_options(c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(c, &options, path, sizeof path);
+    if (status != GQAC_OK)
+        return status;
+    if (info->target) {
+        options.target = info->target;
+        options.math = info->math;
+    }
+    return gqac_program_open(path, &options, &x->program, &c->diag);
+}
+
+gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) {
+    long long tokens = 0;
+    const bool plan = cli_switch(c, "plan");
+    *x = (inspect_costs){.has_memory = cli_value(c, "memory") != NULL};
+    gqac_status status = cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens);
+    x->tokens = tokens;
+    if (status != GQAC_OK || (!plan && !x->has_memory))
+        return status;
+    status = open_program(c, info, x);
+    if (status == GQAC_OK && x->has_memory)
+        status = gqac_program_memory(x->program, x->tokens,
+                                     tokens < PROMPT_CHUNK ? tokens : PROMPT_CHUNK, &x->memory,
+                                     &c->diag);
+    if (status == GQAC_OK && plan)
+        status = gqac_plan_open(x->program, x->tokens, &x->plan, &c->diag);
+    return status;
+}
+
+void inspect_costs_free(inspect_costs *x) {
+    gqac_plan_free(x->plan);
+    gqac_program_free(x->program);
+}
+
+/* ---- json ---------------------------------------------------------------- */
+
+static void add_numbers(json_t *root, const gqac_plan_step *s) {
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"weight_bytes", s->weight_bytes},
+                   {"cache_bytes", s->cache_bytes},
+                   {"input_bytes", s->input_bytes},
+                   {"output_bytes", s->output_bytes},
+                   {"barriers", s->barriers}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(root, numbers[i].name, json_integer(numbers[i].value));
+}
+
+static json_t *plan_json(const gqac_plan *p) {
+    json_t *steps = json_array(), *total = json_object();
+    for (int i = 0; i < p->n_steps; i++) {
+        const gqac_plan_step *s = &p->steps[i];
+        json_t *fused = json_array();
+        for (int k = 0; k < s->n_fused; k++)
+            json_array_append_new(fused, json_string(s->fused[k]));
+        json_t *row = json_pack("{s:s, s:s, s:s, s:o, s:s, s:s}", "node", s->node, "op", s->op,
+                                "kernel", s->kernel, "fused", fused, "dtype",
+                                gqac_dtype_name(s->dtype), "shape", s->shape);
+        add_numbers(row, s);
+        json_array_append_new(steps, row);
+    }
+    add_numbers(total, &p->total);
+    return json_pack("{s:I, s:o, s:o}", "past", (json_int_t)p->past, "steps", steps, "total",
+                     total);
+}
+
+void inspect_costs_json(const inspect_costs *x, json_t *root) {
+    const gqac_memory *m = &x->memory;
+    if (x->plan)
+        json_object_set_new(root, "plan", plan_json(x->plan));
+    if (!x->has_memory)
+        return;
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"tokens", x->tokens},
+                   {"weights", m->weights},
+                   {"kv", m->kv_blocks * m->kv_block},
+                   {"kv_blocks", m->kv_blocks},
+                   {"kv_block_tokens", m->kv_block_tokens},
+                   {"prefill", m->prefill},
+                   {"decode", m->decode}};
+    json_t *memory = json_object();
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        json_object_set_new(memory, numbers[i].name, json_integer(numbers[i].value));
+    json_object_set_new(root, "memory", memory);
+}
+
+/* ---- table --------------------------------------------------------------- */
+
+static void print_plan(const gqac_plan *p) {
+    printf("plan of one token behind %lld\n", (long long)p->past);
+    printf("  %-22s %-24s %12s %12s %12s %12s %8s\n", "kernel", "output", "weights", "cache",
+           "inputs", "outputs", "barriers");
+    for (int i = 0; i < p->n_steps; i++) {
+        const gqac_plan_step *s = &p->steps[i];
+        char output[96];
+        snprintf(output, sizeof output, "%s%s", *s->shape ? gqac_dtype_name(s->dtype) : "",
+                 s->shape);
+        printf("  %-22s %-24s %12lld %12lld %12lld %12lld %8d  %s", s->kernel, output,
+               (long long)s->weight_bytes, (long long)s->cache_bytes, (long long)s->input_bytes,
+               (long long)s->output_bytes, s->barriers, s->op);
+        for (int k = 0; k < s->n_fused; k++)
+            printf(" + %s", s->fused[k]);
+        printf("  %s\n", s->node);
+    }
+    const gqac_plan_step *t = &p->total;
+    printf("  %d steps, %d nodes in them, bytes: %lld of weights, %lld of cache, %lld in, %lld "
+           "out; %d barriers\n",
+           p->n_steps, p->n_steps + t->n_fused, (long long)t->weight_bytes,
+           (long long)t->cache_bytes, (long long)t->input_bytes, (long long)t->output_bytes,
+           t->barriers);
+}
+
+static double mib(int64_t bytes) {
+    return (double)bytes / 1048576;
+}
+
+static void print_memory(const inspect_costs *x) {
+    const gqac_memory *m = &x->memory;
+    const int64_t kv = m->kv_blocks * m->kv_block;
+    const int64_t most = m->prefill > m->decode ? m->prefill : m->decode;
+    printf("memory for %lld tokens\n", (long long)x->tokens);
+    printf("  weights               %12.2f MiB\n", mib(m->weights));
+    printf("  keys and values       %12.2f MiB  %lld blocks of %lld tokens\n", mib(kv),
+           (long long)m->kv_blocks, (long long)m->kv_block_tokens);
+    printf("  activations, prompt   %12.2f MiB  in pieces of at most %d tokens\n", mib(m->prefill),
+           PROMPT_CHUNK);
+    printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
+    printf("  together              %12.2f MiB  besides what kernels take for themselves\n",
+           mib(m->weights + kv + most));
+}
+
+void inspect_costs_print(const inspect_costs *x) {
+    if (x->has_memory)
+        print_memory(x);
+    if (x->plan)
+        print_plan(x->plan);
+}

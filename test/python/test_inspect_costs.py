@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""gqac inspect --plan and --memory: what a token and a context cost.
+
+    python test/python/test_inspect_costs.py        GQAC names the binary
+"""
+
+import sys
+
+import harness
+from harness import Case, MODELS, gqac, model
+
+LLAMA = MODELS / "llama"
+ROW = 2 * 2 * 2 * 32 * 4  # keys and values of a token: layers, 2, heads, D, f32
+SUMS = ("weight_bytes", "cache_bytes", "input_bytes", "output_bytes", "barriers")
+
+
+class Plan(Case):
+    """The steps of one token."""
+
+    def plan(self, *args, path=LLAMA):
+        """The plan of a model as JSON."""
+        return self.good("inspect", path, "--plan", *args, "--format", "json").json()["plan"]
+
+    def test_steps(self):
+        """Every kernel once, in order, with shapes of one token; totals are sums."""
+        for target in ("ref", "cpu"):
+            found = self.plan("--target", target, "--memory", 100)
+            steps = found["steps"]
+            self.assertEqual(found["past"], 100)
+            self.assertTrue(all(s["kernel"].startswith(target + ".") for s in steps))
+            self.assertEqual(steps[-1]["shape"], "[1,1,258]")
+            self.assertEqual(steps[0]["op"], "Gather")
+            for name in SUMS:
+                self.assertEqual(found["total"][name], sum(s[name] for s in steps), name)
+        names = [s["kernel"] for s in steps]
+        self.assertEqual(names.count("cpu.attention"), 2)
+        long = self.plan("--target", "ref", "--memory", 600)
+        self.assertGreater(long["total"]["barriers"], 0)  # long enough to be shared
+        self.assertLess(len(steps), len(self.plan("--target", "ref")["steps"]))
+
+    def test_cache(self):
+        """What a step sees and writes of the cache grows by one row a token."""
+        for past in (0, 1, 63, 64, 300):
+            found = self.plan("--target", "cpu", "--memory", past) if past else \
+                self.plan("--target", "cpu")
+            attention = [s for s in found["steps"] if s["kernel"] == "cpu.attention"]
+            self.assertEqual(sum(s["cache_bytes"] for s in attention), (past + 1) * ROW)
+            self.assertEqual(found["total"]["cache_bytes"], (past + 2) * ROW)
+
+    def test_weights(self):
+        """Weights are read once, of the embedding one row."""
+        found = self.plan("--target", "ref")
+        gather = found["steps"][0]
+        self.assertEqual((gather["weight_bytes"], gather["output_bytes"]), (96 * 4, 96 * 4))
+        head = found["steps"][-1]
+        self.assertEqual(head["weight_bytes"], 96 * 258 * 4)
+        info = self.good("inspect", LLAMA, "--format", "json").json()
+        self.assertLess(found["total"]["weight_bytes"], 4 * info["parameters"])
+        self.assertGreater(found["total"]["weight_bytes"], 4 * (info["parameters"] - 258 * 96) // 2)
+
+    def test_forms(self):
+        """Folder, file, artefact and table say the same; nothing else is printed."""
+        plan = self.plan()
+        packed = self.dir / "m.gqac"
+        self.good("compile", LLAMA, "-o", packed)
+        self.assertEqual(self.plan(path=packed), plan)
+        self.assertEqual(self.plan(path=model("llama")), plan)
+        table = self.good("inspect", LLAMA, "--plan").out.splitlines()
+        rows = [line.split()[0] for line in table[3:-1]]
+        self.assertEqual(rows, [s["kernel"] for s in plan["steps"]])
+        self.assertNotIn("plan", self.good("inspect", LLAMA, "--format", "json").json())
+
+    def test_every_model(self):
+        """Each test model has a plan."""
+        for folder in sorted(p for p in MODELS.iterdir() if p.is_dir()):
+            found = self.plan("--memory", 20, path=folder)
+            self.assertGreater(found["total"]["cache_bytes"], 0, folder)
+
+    def test_refused(self):
+        """No room for so many tokens; no number."""
+        self.check(gqac("inspect", LLAMA, "--plan", "--memory", 100000), 4)
+        for value in ("0", "-1", "x", ""):
+            self.check(gqac("inspect", LLAMA, "--memory", value), (2, 4), "memory")
+
+
+class Memory(Case):
+    """What a context needs."""
+
+    def test_memory(self):
+        """Whole blocks of the cache; weights do not depend on the length."""
+        found = {n: self.good("inspect", LLAMA, "--memory", n, "--format", "json").json()["memory"]
+                 for n in (1, 64, 65, 640)}
+        for n, memory in found.items():
+            blocks = -(-n // memory["kv_block_tokens"])
+            self.assertEqual(memory["tokens"], n)
+            self.assertGreaterEqual(memory["kv_blocks"], blocks)
+            self.assertGreaterEqual(memory["kv"], n * ROW)
+            self.assertLess(memory["kv"], (n + 64) * ROW * 2)
+            self.assertEqual(memory["weights"], found[1]["weights"])
+            self.assertGreater(memory["decode"], 0)
+        self.assertGreater(found[640]["prefill"], found[64]["prefill"])
+        table = self.good("inspect", LLAMA, "--memory", 640).out
+        self.assertIn("memory for 640 tokens", table)
+        self.assertIn(f"{found[640]['weights'] / 2**20:.2f} MiB", table)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

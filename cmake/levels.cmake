@@ -9,7 +9,7 @@ set(GQAC_LEVEL_FLAGS_scalar "")
 set(GQAC_LEVEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(GQAC_LEVEL_FLAGS_avx512 ${GQAC_LEVEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512)
-set(GQAC_LEVEL_FLAGS_avx512vnni ${GQAC_LEVEL_FLAGS_avx512} -mavx512vnni -mavx512bf16)
+set(GQAC_LEVEL_FLAGS_avx512vnni ${GQAC_LEVEL_FLAGS_avx512} -mavx512vnni)
 
 file(GLOB GQAC_LEVEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/targets/cpu/level/*.c)
 foreach(level IN LISTS GQAC_LEVELS)

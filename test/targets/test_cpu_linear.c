@@ -137,7 +137,7 @@ static int levels(const struct cpu_linear_kernels *out[4]) {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         out[n++] = &cpu_linear_avx512;
-    if (n > 2 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
+    if (n > 2 && __builtin_cpu_supports("avx512vnni"))
         out[n++] = &cpu_linear_avx512vnni;
 #endif
     return n;

@@ -11,13 +11,21 @@ set(GQAC_LEVEL_FLAGS_avx512 ${GQAC_LEVEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx5
   -mprefer-vector-width=512)
 set(GQAC_LEVEL_FLAGS_avx512vnni ${GQAC_LEVEL_FLAGS_avx512} -mavx512vnni)
 
+# Object libraries NAME_<level> of such sources; `objects` in the caller becomes all their objects.
+function(gqac_level_objects name objects)
+  cmake_parse_arguments(arg "" "" "SOURCES;DEFINITIONS" ${ARGN})
+  set(all "")
+  foreach(level IN LISTS GQAC_LEVELS)
+    add_library(${name}_${level} OBJECT ${arg_SOURCES})
+    target_compile_definitions(${name}_${level} PRIVATE CPU_LEVEL=${level} ${arg_DEFINITIONS})
+    target_compile_options(${name}_${level} PRIVATE ${GQAC_LEVEL_FLAGS_${level}})
+    target_include_directories(${name}_${level}
+      PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(${name}_${level} PRIVATE gqac_flags)
+    list(APPEND all $<TARGET_OBJECTS:${name}_${level}>)
+  endforeach()
+  set(${objects} ${all} PARENT_SCOPE)
+endfunction()
+
 file(GLOB GQAC_LEVEL_SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/targets/cpu/level/*.c)
-foreach(level IN LISTS GQAC_LEVELS)
-  add_library(gqac_level_${level} OBJECT ${GQAC_LEVEL_SOURCES})
-  target_compile_definitions(gqac_level_${level} PRIVATE CPU_LEVEL=${level})
-  target_compile_options(gqac_level_${level} PRIVATE ${GQAC_LEVEL_FLAGS_${level}})
-  target_include_directories(gqac_level_${level}
-    PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(gqac_level_${level} PRIVATE gqac_flags)
-  list(APPEND GQAC_LEVEL_OBJECTS $<TARGET_OBJECTS:gqac_level_${level}>)
-endforeach()
+gqac_level_objects(gqac_level GQAC_LEVEL_OBJECTS SOURCES ${GQAC_LEVEL_SOURCES})

@@ -1,28 +1,56 @@
-# Negative controls: the tool with one rule of the numerics contract broken on purpose. A control is
-# the macro GQAC_CONTROL_<NAME> in one source; only that source is compiled again, and its object
-# stands before the library on the link line, so that the rest is the library as it is.
-set(GQAC_CONTROLS MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT)
-
+# The tool in variants: some sources are compiled again with other definitions, and their objects
+# stand before the library on the link line, so that the rest is the library as it is. Sources of
+# src/targets/cpu/level are compiled again for every level.
 add_library(gqac_cli_objects OBJECT ${GQAC_CLI_SOURCES} ${GQAC_GENERATED}/verb_table.c)
 target_include_directories(gqac_cli_objects PRIVATE ${PROJECT_SOURCE_DIR}/src
   ${PROJECT_SOURCE_DIR}/include)
 target_link_libraries(gqac_cli_objects PRIVATE gqac_flags PkgConfig::JANSSON)
 
-foreach(control IN LISTS GQAC_CONTROLS)
-  set(broken "")
-  foreach(source IN LISTS GQAC_SOURCES)
-    file(STRINGS ${source} found REGEX "GQAC_CONTROL_${control}" LIMIT_COUNT 1)
-    if(found)
-      list(APPEND broken ${source})
+# Those of the further arguments that hold the pattern.
+function(gqac_holding pattern found)
+  set(all "")
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} lines REGEX "${pattern}" LIMIT_COUNT 1)
+    if(lines)
+      list(APPEND all ${source})
     endif()
   endforeach()
-  if(NOT broken)
-    message(FATAL_ERROR "no source holds the negative control ${control}")
+  set(${found} ${all} PARENT_SCOPE)
+endfunction()
+
+# controls/NAME: the tool with the sources that hold the pattern compiled with the definitions.
+function(gqac_variant name pattern)
+  gqac_holding("${pattern}" sources ${GQAC_SOURCES})
+  gqac_holding("${pattern}" leveled ${GQAC_LEVEL_SOURCES})
+  if(NOT sources AND NOT leveled)
+    message(FATAL_ERROR "no source holds ${pattern}")
   endif()
-  add_executable(control_${control} ${broken} $<TARGET_OBJECTS:gqac_cli_objects>)
-  set_target_properties(control_${control} PROPERTIES
-    OUTPUT_NAME ${control} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
-  target_compile_definitions(control_${control} PRIVATE GQAC_CONTROL_${control})
-  target_include_directories(control_${control} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(control_${control} PRIVATE gqac gqac_flags PkgConfig::JANSSON m)
+  set(objects "")
+  if(leveled)
+    gqac_level_objects(control_${name} objects SOURCES ${leveled} DEFINITIONS ${ARGN})
+  endif()
+  add_executable(control_${name} ${sources} ${objects} $<TARGET_OBJECTS:gqac_cli_objects>)
+  set_target_properties(control_${name} PROPERTIES
+    OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/controls)
+  target_compile_definitions(control_${name} PRIVATE ${ARGN})
+  target_include_directories(control_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(control_${name} PRIVATE gqac gqac_flags PkgConfig::JANSSON m)
+endfunction()
+
+# Negative controls: one rule of the numerics contract is broken on purpose, by the macro
+# GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
+foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS)
+  gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
 endforeach()
+
+# Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a
+# second header that used them would hide who does.
+file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*.h)
+list(FILTER headers EXCLUDE REGEX "/numerics/contract\\.h$")
+gqac_holding("GQAC_KEY_(TILE|SPLIT)" hidden ${headers})
+if(hidden)
+  message(FATAL_ERROR "the key tile and split belong to contract.h and sources, not to ${hidden}")
+endif()
+if(NOT GQAC_KEY_TILE AND NOT GQAC_KEY_SPLIT)
+  gqac_variant(SMALL_TILES "GQAC_KEY_(TILE|SPLIT)" GQAC_KEY_TILE=4 GQAC_KEY_SPLIT=8)
+endif()

@@ -250,7 +250,7 @@ static const unsigned char *block_at(const cpu_attend_rows *rows, int64_t b, int
 }
 
 /* The keys of a block as [D][64] fp32. */
-static const float *keys_of(work *w, int64_t index) {
+static const float *stored_keys(work *w, int64_t index) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->k, w->u->b, w->u->head, index);
     if (a->k.columns && a->k.dtype == GQAC_F32)
@@ -263,6 +263,17 @@ static const float *keys_of(work *w, int64_t index) {
     const int64_t left = a->keys - index * KEYS;
     columns(block, a->k.dtype, a->size, left < KEYS ? (int)left : KEYS, w->kt);
     return w->kt;
+}
+
+static const float *keys_of(work *w, int64_t index) {
+    const float *kt = stored_keys(w, index);
+#ifdef GQAC_CONTROL_UNROUNDED_CHUNK /* negative control: cached keys lose bits, new ones do not */
+    const int64_t cached = w->a->hi[w->u->b * w->a->queries] - 1 - index * KEYS;
+    for (int i = 0; i < w->a->size * KEYS; i++)
+        w->kt[i] = i % KEYS < cached ? gqn_as_f32(gqn_as_u32(kt[i]) & 0xfffc0000u) : kt[i];
+    kt = w->kt;
+#endif
+    return kt;
 }
 
 /* The values [from, to) of a block as [64][padded] fp32; others are not touched. */

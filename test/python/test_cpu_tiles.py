@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""The cpu target with a key tile of 4 and a key split of 8: every few tokens cross a boundary.
+
+The tool SMALL_TILES (test/controls.cmake) is gqac with these constants. `equiv` must find no
+difference over 200 tokens in random pieces; that the constants are in force shows in the profile
+and in the bits, which are not those of the tool as it is.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import harness
+from harness import Case, ROOT, model, read_ids, write_ids
+
+TOOL = os.path.join(os.environ.get("GQAC_CONTROLS", ROOT / "build/release/test/controls"),
+                    "SMALL_TILES")
+# Cuts at and beside multiples of tile and split.
+CUTS = "3,1,4,1,7,8,9,2,5,16,23,31,33"
+
+
+class Tiles(Case):
+    """Plans on small tiles."""
+
+    def small(self, *words):
+        """A run of the small-tile tool that must succeed; gives its output."""
+        done = subprocess.run([TOOL, *map(str, words)], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=600, stdin=subprocess.DEVNULL,
+                              env=harness.environment(), check=False, text=True)
+        self.assertEqual(done.returncode, 0, (words, done.stdout[-600:], done.stderr[-600:]))
+        return done.stdout
+
+    def equal(self, path, *flags):
+        """equiv of 200 tokens finds nothing."""
+        found = json.loads(self.small("equiv", path, "--target", "cpu", "--tokens", 200,
+                                      "--format", "json", "-q", *flags))
+        self.assertEqual(found["differing"], 0, found)
+        self.assertEqual(found["plans"], found["planned"], found)
+        self.assertGreater(found["compared"], 0)
+        self.assertIn(".t4.s8.", found["profile"])
+
+    def check_model(self, path):
+        """Random pieces alone and in a ragged batch, cuts at the boundaries, one by one."""
+        self.equal(path, "--splits", "random:6", "--threads", "1,3")
+        self.equal(path, "--splits", "random:2", "--batch", 3, "--threads", "2")
+        self.equal(path, "--splits", CUTS, "--threads", "5")
+        self.equal(path, "--splits", "17", "--via", "decode", "--threads", "2")
+
+    def test_llama(self):
+        """Six query heads on two."""
+        self.check_model(model("llama"))
+
+    def test_gemma2(self):
+        """A window of 16 keys, and softcap."""
+        self.check_model(model("gemma2"))
+
+    def test_tiny_gqa(self):
+        """The bundled model."""
+        self.check_model(ROOT / "models" / "tiny-gqa")
+
+    def test_constants_are_in_force(self):
+        """Other cuts, other bits, near the same values."""
+        ids = write_ids(self.dir / "ids.txt",
+                        read_ids(model("llama").parent / "ref" / "ids600.txt")[:200])
+        flags = ("score", model("llama"), "--ids", ids, "--target", "cpu", "--logits")
+        self.small(*flags, self.dir / "small.npy")
+        self.good(*flags, self.dir / "plain.npy")
+        small, plain = (np.load(self.dir / f"{n}.npy") for n in ("small", "plain"))
+        np.testing.assert_array_equal(small[:4], plain[:4])
+        self.assertFalse(np.array_equal(small, plain))
+        self.close(small, plain, 1e-5)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -3,9 +3,9 @@
 
     python test/python/test_equiv.py        GQAC_TEST_FULL=1 for the whole of it
 
-The default tier is a fixed sample. The long tier takes all 2-splits and 200 random plans of 100
-tokens on one, two, three and five threads, alone and in a ragged batch of three, and 64 2-splits of
-600 tokens on two models.
+Everything runs on cpu, and a smaller sample on ref. The default tier is a fixed sample. The long
+tier takes all 2-splits and 200 random plans of 100 tokens on one, two, three and five threads, alone
+and in a ragged batch of three, and 64 2-splits of 600 tokens on two models.
 """
 
 import random
@@ -24,10 +24,10 @@ SAMPLE = (1, 63, 64, 65, 99)
 class Equiv(Case):
     """No differing bit, and something compared."""
 
-    def equal(self, name, *flags):
+    def equal(self, name, *flags, target="cpu"):
         """One run of equiv that must find nothing; gives its JSON."""
-        result = self.good("equiv", model(name), "--format", "json", "-q", *flags,
-                           seconds=SECONDS)
+        result = self.good("equiv", model(name), "--target", target, "--format", "json", "-q",
+                           *flags, seconds=SECONDS)
         found = result.json()
         self.assertEqual(found["differing"], 0, str(result))
         self.assertGreater(found["compared"], 0, str(result))
@@ -44,6 +44,12 @@ class Equiv(Case):
             self.equal(name, "--tokens", 100, "--splits", str(at), "--threads", "3")
         self.equal(name, "--tokens", 40, "--splits", "17", "--via", "prefix", "--batch", 3)
         self.equal(name, "--tokens", 40, "--splits", "17", "--via", "decode")
+
+    def on_ref(self, name):
+        """The sample of ref: a batch behind threads, and rows that are moved."""
+        self.equal(name, "--tokens", 100, "--splits", "random:4", "--batch", 3, "--threads", "2,5",
+                   target="ref")
+        self.equal(name, "--tokens", 40, "--splits", "17", "--via", "prefix", target="ref")
 
     def whole(self, name):
         """100 tokens, every 2-split and token by token, random plans, batches, threads."""
@@ -115,6 +121,7 @@ def add_models():
             (self.whole if FULL else self.sample)(name)
         test.__doc__ = f"{name}: 100 tokens"
         setattr(Equiv, f"test model {name}", test)
+        setattr(Equiv, f"test ref {name}", lambda self, name=name: self.on_ref(name))
 
 
 add_models()

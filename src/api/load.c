@@ -8,7 +8,7 @@
 #include "numerics/contract.h"
 
 void gqac_options_init(gqac_options *options) {
-    *options = (gqac_options){.target = "ref", .math = "model", .seqlens_k = "total-1"};
+    *options = (gqac_options){.target = "cpu", .math = "model", .seqlens_k = "total-1"};
 }
 
 static bool ends_with(const char *text, const char *end) {

@@ -10,7 +10,7 @@
 #include <time.h>
 
 const cli_flag cli_common_flags[] = {
-    {"target", "NAME", "ref (cpu and gpu are not built yet)"},
+    {"target", "NAME", "cpu, or ref: the definition, slow (cpu)"},
     {"threads", "N", "threads of the run (1)"},
     {"math", "KIND", "model: what the file says; exact: fp32 everywhere"},
     {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},

@@ -47,7 +47,7 @@ gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_
     for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
         if (!strcmp(planned[i], name)) {
             gqac_diag_set(diag, GQAC_USAGE, "target '%s' is not built yet", name);
-            gqac_diag_hint(diag, "--target ref");
+            gqac_diag_hint(diag, "--target cpu");
             return GQAC_USAGE;
         }
     gqac_diag_set(diag, GQAC_USAGE, "unknown target '%s'", name);

@@ -81,7 +81,7 @@ class Same(Case):
         self.good("score", path, "--ids", ids, "--math", "exact")
         told = self.good("inspect", path, "--format", "json").json()
         self.assertEqual(told["artefact"]["math"], "exact")
-        self.assertEqual(told["artefact"]["target"], "ref")
+        self.assertEqual(told["artefact"]["target"], "cpu")
         path = self.compiled("llama")
         for flags in (("--math", "exact"), ("--seqlens-k", "cached"), ("--legacy-window",)):
             self.check(gqac("score", path, "--ids", ids, *flags), 2, flags[0].strip("-"))

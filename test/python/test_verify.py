@@ -4,20 +4,16 @@
     python test/python/test_verify.py        GQAC names the binary
 """
 
-import json
-import os
 import shutil
-import subprocess
 import sys
-import unittest
-from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 import harness
 from harness import Case, MODELS, gqac, model, write_ids
 
-CONTROL = Path(os.environ.get("GQAC_CONTROLS", "none")) / "UNROUNDED_CHUNK"
 LLAMA = model("llama")
 STORED = MODELS / "llama" / "ref" / "hybrid"
 
@@ -65,17 +61,29 @@ class Targets(Case):
         self.check(gqac("verify", LLAMA, "--target", "cpu", "--ids",
                         write_ids(self.dir / "ids", [258])), 4, "258")
 
-    @unittest.skipUnless(CONTROL.exists(), "the negative controls are not built")
-    def test_control(self):
-        """A build whose ref rounds cached keys: the first attention behind cached rows differs."""
-        words = [CONTROL, "verify", LLAMA, "--target", "cpu", "--format", "json"]
-        done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, check=False,
-                              env=harness.environment(), timeout=600)
-        first = json.loads(done.stdout)["first"]
-        self.assertEqual((done.returncode, first["step"]), (1, 1), first)
-        self.assertEqual(first["node"], "/model/layers.0/attn/GroupQueryAttention")
-        self.assertEqual(first["kernel"], "cpu.attention")
-        self.assertGreater(first["error"], 1e-4)
+    def test_divergence(self):
+        """The fraction of a large number shows every rounding: that node is named, none before."""
+        made = onnx.load(LLAMA)
+        graph = made.graph
+        node = next(n for n in graph.node if "logits" in n.output)
+        node.output[list(node.output).index("logits")] = "raw"
+        graph.initializer.append(numpy_helper.from_array(np.float32(65536), "large"))
+        for op, inputs, output in (("Mul", ["raw", "large"], "scaled"),
+                                   ("Round", ["scaled"], "whole"),
+                                   ("Sub", ["scaled", "whole"], "logits")):
+            graph.node.append(helper.make_node(op, inputs, [output], name=f"/{output}"))
+        path = self.dir / "m.onnx"
+        onnx.save(made, path)
+        result = gqac("verify", path, "--target", "cpu", "--format", "json", "-v")
+        found = self.check(result, 1).json()
+        first = found["first"]
+        self.assertEqual((first["node"], first["op"], first["step"]), ("/logits", "Sub", 0))
+        self.assertGreater(first["error"], found["tolerance"])
+        self.assertGreaterEqual(found["worst"]["error"], first["error"])
+        for v in found["values"]:
+            if v["value"] != "logits":
+                self.assertLessEqual(v["error"], found["tolerance"], v)
+        self.check(gqac("verify", path, "--target", "cpu"), 1, "first divergence: step 0", "/logits")
 
     def test_refused(self):
         """Artefacts, a target against itself, unknown ones, both kinds of operands."""

@@ -89,6 +89,8 @@ static bool used_once(const ir_value *value) {
 
 static gqac_status run(pass_context *context) {
     ir_graph *graph = context->module->graph;
+    if (!(context->facts & PASS_STATEFUL)) /* `stateful` was disabled */
+        return GQAC_OK;
     ir_value *new_len = find_input(graph, "gqac.new_len");
     const ir_value *value = new_len ? find_logits(graph, new_len) : NULL;
     if (!value || find_input(graph, "gqac.logit_rows"))
@@ -124,7 +126,7 @@ static gqac_status run(pass_context *context) {
 const gqac_pass pass_last_rows = {
     .name = "last_rows",
     .summary = "logits of the last row alone where a step wants no more",
-    .needs = PASS_TYPED | PASS_STATEFUL,
+    .needs = PASS_TYPED,
     .breaks = PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .sequences = true,
     .run = run,

@@ -137,6 +137,10 @@ static void nibbles(int32_t *out, const int32_t *u, const int32_t *s) {
     store_ints(out, v16i_nibbles_end(sum));
 }
 
+static void transpose(float *to, const float *from) {
+    v16_transpose(from, 20, to, 24);
+}
+
 enum {
     N_FLOATS = (int)(sizeof floats / sizeof *floats),
     N_INTS = (int)(sizeof ints / sizeof *ints),
@@ -162,4 +166,5 @@ const vec_probe CPU_NAME(probe_vec) = {.level = CPU_TEXT(CPU_LEVEL),
                                        .range = range,
                                        .fold = fold,
                                        .fold_max = fold_max,
-                                       .nibbles = nibbles};
+                                       .nibbles = nibbles,
+                                       .transpose = transpose};

@@ -42,6 +42,8 @@ typedef struct vec_probe {
     float (*fold_max)(const float *x);
     /* Eight nibbles_add from zero, then nibbles_end: u and s have 8 * 16 words. */
     void (*nibbles)(int32_t *out, const int32_t *u, const int32_t *s);
+    /* Sixteen rows of 16, a step of 20 apart, to columns, 24 apart. */
+    void (*transpose)(float *to, const float *from);
 } vec_probe;
 
 #endif

@@ -57,10 +57,20 @@ static inline void lanes_storeu(float *p, uint16_t mask, simde__m512 x) {
             p[i] = y.f32[i];
 }
 
+static inline simde__m512 quarters(simde__m512 a, simde__m512 b, int order) {
+    const simde__m512_private x = simde__m512_to_private(a), y = simde__m512_to_private(b);
+    simde__m512_private z;
+    for (int i = 0; i < 4; i++)
+        z.m128[i] = (i < 2 ? x : y).m128[order >> 2 * i & 3];
+    return simde__m512_from_private(z);
+}
+
 #undef _mm512_madd_epi16 /* its alias takes the arguments of the masked form */
 #define _mm512_madd_epi16(a, b) simde_mm512_madd_epi16(a, b)
 #undef _mm512_fmadd_ps
-#define _mm512_fmadd_ps(a, b, c)       halves_fmadd(a, b, c)
+#define _mm512_fmadd_ps(a, b, c) halves_fmadd(a, b, c)
+#undef _mm512_shuffle_f32x4
+#define _mm512_shuffle_f32x4(a, b, n)  quarters(a, b, n)
 #define _mm512_cvtph_ps(h)             halves_cvtph(h)
 #define _mm512_cvtepu16_epi32(h)       halves_cvtepu16(h)
 #define _mm512_cvtepi32_ps(x)          halves_cvtepi32(x)

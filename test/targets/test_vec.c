@@ -209,6 +209,22 @@ static void ints(void) {
     }
 }
 
+static void transposes(void) {
+    const vec_probe *found[MOST];
+    const int n = others(found);
+    float from[16 * 20], to[16 * 24];
+    for (int i = 0; i < 16 * 20; i++)
+        from[i] = (float)i;
+    for (int l = -1; l < n; l++) { /* the scalar one, too */
+        memset(to, 0xff, sizeof to);
+        (l < 0 ? plain : found[l])->transpose(to, from);
+        for (int i = 0; i < 16; i++)
+            for (int j = 0; j < 24; j++)
+                CU_ASSERT_TRUE(j < 16 ? to[i * 24 + j] == from[j * 20 + i]
+                                      : to[i * 24 + j] != to[i * 24 + j]);
+    }
+}
+
 /* The definition itself, against sums in 64 bits. */
 static void dots_are_exact(void) {
     uint64_t state = 9;
@@ -369,6 +385,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"operations on floats", floats},
         {"operations on integers", ints},
+        {"rows become columns", transposes},
         {"dot products are exact", dots_are_exact},
         {"f16 and bf16", halves},
         {"tails", tails},

@@ -11,6 +11,7 @@
 #include "numerics/math.h"
 #include "numerics/reduce.h"
 #include "targets/cpu/level/level.h"
+#include "targets/cpu/level/widen.h"
 
 enum {
     KEYS = CPU_ATTEND_KEYS,
@@ -21,6 +22,8 @@ enum {
     WIDE = V16_REGISTERS >= 32 ? 4 : 1,
 };
 _Static_assert(TILE <= KEYS && KEYS % TILE == 0, "a block holds whole tiles");
+_Static_assert((int)KEYS == (int)WIDEN_KEYS && (int)CPU_ATTEND_SIZE <= (int)WIDEN_MOST,
+               "columns of a block");
 _Static_assert(ROWS % MOST == 0 && KEYS % 64 == 0, "whole groups of rows, whole vectors");
 
 #define UNROLL _Pragma("GCC unroll 8")
@@ -95,60 +98,6 @@ static void (*const score[MOST + 1])(int n, const float *a, const float *b, int 
 static void (*const weigh[MOST + 1])(int n, const float *a, const float *b, int ldb, int to,
                                      float *c, const float *alpha, const char *ahead) = {
     NULL, weigh_1, weigh_2, weigh_3, weigh_4, weigh_5, weigh_6};
-
-/* ---- storage to fp32 ----------------------------------------------------- */
-
-static size_t width_of(gqac_dtype dtype) {
-    return dtype == GQAC_F32 ? 4 : 2;
-}
-
-VEC_FN v16 load_as(gqac_dtype dtype, const void *from, int64_t at) {
-    if (dtype == GQAC_F32)
-        return v16_load((const float *)from + at);
-    if (dtype == GQAC_F16)
-        return v16_load_f16((const uint16_t *)from + at);
-    return v16_load_bf16((const uint16_t *)from + at);
-}
-
-VEC_FN float get_as(gqac_dtype dtype, const void *from, int64_t at) {
-    if (dtype == GQAC_F32)
-        return ((const float *)from)[at];
-    const uint16_t bits = ((const uint16_t *)from)[at];
-    return dtype == GQAC_F16 ? gqn_f16_to_f32(bits) : gqn_bf16_to_f32(bits);
-}
-
-/* n elements from `at`; the rest of the last vector of `to` becomes zeros. */
-VEC_FN void widen_as(gqac_dtype dtype, const void *from, int64_t at, int n, float *to) {
-    const int whole = n / 16 * 16, tail = n % 16;
-    for (int i = 0; i < whole; i += 16)
-        v16_store(to + i, load_as(dtype, from, at + i));
-    if (tail)
-        v16_store(to + whole, v16_zero());
-    for (int i = 0; i < tail; i++)
-        to[whole + i] = get_as(dtype, from, at + whole + i);
-}
-
-static void widen(gqac_dtype dtype, const void *from, int64_t at, int n, float *to) {
-    if (dtype == GQAC_F32)
-        widen_as(GQAC_F32, from, at, n, to);
-    else if (dtype == GQAC_F16)
-        widen_as(GQAC_F16, from, at, n, to);
-    else
-        widen_as(GQAC_BF16, from, at, n, to);
-}
-
-static void columns(const void *rows, gqac_dtype dtype, int size, int n, float *kt) {
-    float some[16][CPU_ATTEND_SIZE];
-    for (int first = 0; first < KEYS; first += 16) {
-        for (int i = 0; i < 16 && first + i < n; i++)
-            widen(dtype, rows, (int64_t)(first + i) * size, size, some[i]);
-        for (int i = first < n ? n - first : 0; i < 16; i++)
-            memset(some[i], 0, sizeof some[i]);
-        for (int d = 0; d < size; d++)
-            for (int i = 0; i < 16; i++)
-                kt[d * KEYS + first + i] = some[i][d];
-    }
-}
 
 /* ---- one unit ------------------------------------------------------------ */
 

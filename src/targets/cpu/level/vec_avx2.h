@@ -61,6 +61,33 @@ VEC_FN __m256 v8_load_bf16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)};
 }
+VEC_FN void v8_transpose(const float *from, int64_t step, float *to, int64_t ld) {
+    __m256 x[8], y[8];
+    for (int i = 0; i < 4; i++) { /* halves of rows i and i + 4 side by side */
+        const float *low = from + i * step, *high = from + (i + 4) * step;
+        x[i] =
+            _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+        x[i + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low + 4)),
+                                        _mm_loadu_ps(high + 4), 1);
+    }
+    for (int i = 0; i < 8; i += 4) { /* a transpose of 4 by 4 in each half */
+        y[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        y[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+        y[i + 2] = _mm256_unpacklo_ps(x[i + 2], x[i + 3]);
+        y[i + 3] = _mm256_unpackhi_ps(x[i + 2], x[i + 3]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        _mm256_storeu_ps(to + i * ld, _mm256_shuffle_ps(y[i], y[i + 2], 0x44));
+        _mm256_storeu_ps(to + (i + 1) * ld, _mm256_shuffle_ps(y[i], y[i + 2], 0xee));
+        _mm256_storeu_ps(to + (i + 2) * ld, _mm256_shuffle_ps(y[i + 1], y[i + 3], 0x44));
+        _mm256_storeu_ps(to + (i + 3) * ld, _mm256_shuffle_ps(y[i + 1], y[i + 3], 0xee));
+    }
+}
+VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
+    for (int i = 0; i < 16; i += 8)
+        for (int j = 0; j < 16; j += 8)
+            v8_transpose(from + j * step + i, step, to + i * ld + j, ld);
+}
 VEC_FN v16 v16_fma(v16 a, v16 b, v16 c) {
     return (v16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }

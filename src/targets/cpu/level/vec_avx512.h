@@ -41,6 +41,31 @@ VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     const __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
+VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
+    __m512 x[16], y[16];
+    for (int j = 0; j < 16; j++)
+        x[j] = _mm512_loadu_ps(from + j * step);
+    for (int j = 0; j < 16; j += 4) { /* in each quarter: columns 0..3 of four rows */
+        const __m512 a = _mm512_unpacklo_ps(x[j], x[j + 1]);
+        const __m512 b = _mm512_unpackhi_ps(x[j], x[j + 1]);
+        const __m512 c = _mm512_unpacklo_ps(x[j + 2], x[j + 3]);
+        const __m512 d = _mm512_unpackhi_ps(x[j + 2], x[j + 3]);
+        y[j] = _mm512_shuffle_ps(a, c, 0x44);
+        y[j + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        y[j + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        y[j + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    for (int i = 0; i < 4; i++) { /* quarter q of these is column 4 q + i */
+        const __m512 a = _mm512_shuffle_f32x4(y[i], y[4 + i], 0x44);
+        const __m512 b = _mm512_shuffle_f32x4(y[i], y[4 + i], 0xee);
+        const __m512 c = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0x44);
+        const __m512 d = _mm512_shuffle_f32x4(y[8 + i], y[12 + i], 0xee);
+        _mm512_storeu_ps(to + i * ld, _mm512_shuffle_f32x4(a, c, 0x88));
+        _mm512_storeu_ps(to + (4 + i) * ld, _mm512_shuffle_f32x4(a, c, 0xdd));
+        _mm512_storeu_ps(to + (8 + i) * ld, _mm512_shuffle_f32x4(b, d, 0x88));
+        _mm512_storeu_ps(to + (12 + i) * ld, _mm512_shuffle_f32x4(b, d, 0xdd));
+    }
+}
 VEC_FN v16 v16_fma(v16 a, v16 b, v16 c) {
     return _mm512_fmadd_ps(a, b, c);
 }

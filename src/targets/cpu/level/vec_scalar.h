@@ -45,6 +45,12 @@ VEC_FN v16 v16_load_f16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     V16_EACH(gqn_bf16_to_f32(p[i]));
 }
+/* Sixteen rows of sixteen floats become columns: to[i * ld + j] = from[j * step + i]. */
+VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++)
+            to[i * ld + j] = from[j * step + i];
+}
 /* a * b + c, rounded once. */
 VEC_FN v16 v16_fma(v16 a, v16 b, v16 c) {
     V16_EACH(gqn_fma(a.l[i], b.l[i], c.l[i]));

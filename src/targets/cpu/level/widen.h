@@ -1,0 +1,76 @@
+/* Stored rows as fp32, and 64 of them as columns: what attention reads where the cache does not
+ * hold just that. Widening is exact. */
+#ifndef GQAC_TARGETS_CPU_LEVEL_WIDEN_H
+#define GQAC_TARGETS_CPU_LEVEL_WIDEN_H
+
+#include <stddef.h>
+
+#include "targets/cpu/level/level.h"
+
+enum { WIDEN_KEYS = 64, WIDEN_MOST = 256 /* elements of a row, at most */ };
+
+VEC_FN size_t width_of(gqac_dtype dtype) {
+    return dtype == GQAC_F32 ? 4 : 2;
+}
+
+VEC_FN v16 load_as(gqac_dtype dtype, const void *from, int64_t at) {
+    if (dtype == GQAC_F32)
+        return v16_load((const float *)from + at);
+    if (dtype == GQAC_F16)
+        return v16_load_f16((const uint16_t *)from + at);
+    return v16_load_bf16((const uint16_t *)from + at);
+}
+
+VEC_FN float get_as(gqac_dtype dtype, const void *from, int64_t at) {
+    if (dtype == GQAC_F32)
+        return ((const float *)from)[at];
+    const uint16_t bits = ((const uint16_t *)from)[at];
+    return dtype == GQAC_F16 ? gqn_f16_to_f32(bits) : gqn_bf16_to_f32(bits);
+}
+
+/* n elements from `at`; the rest of the last vector of `to` becomes zeros. */
+VEC_FN void widen_as(gqac_dtype dtype, const void *from, int64_t at, int n, float *to) {
+    const int whole = n / 16 * 16, tail = n % 16;
+    for (int i = 0; i < whole; i += 16)
+        v16_store(to + i, load_as(dtype, from, at + i));
+    if (tail)
+        v16_store(to + whole, v16_zero());
+    for (int i = 0; i < tail; i++)
+        to[whole + i] = get_as(dtype, from, at + whole + i);
+}
+
+static inline void widen(gqac_dtype dtype, const void *from, int64_t at, int n, float *to) {
+    if (dtype == GQAC_F32)
+        widen_as(GQAC_F32, from, at, n, to);
+    else if (dtype == GQAC_F16)
+        widen_as(GQAC_F16, from, at, n, to);
+    else
+        widen_as(GQAC_BF16, from, at, n, to);
+}
+
+/* kt [size][64] of n <= 64 rows of keys; columns from n on become zeros. */
+static inline void columns(const void *rows, gqac_dtype dtype, int size, int n, float *kt) {
+    float some[16][WIDEN_MOST];
+    for (int first = 0; first < WIDEN_KEYS; first += 16) {
+        const float *from = (const float *)rows + (int64_t)first * size;
+        const int have = n - first < 16 ? n - first : 16;
+        int64_t step = size;
+        if (dtype != GQAC_F32 || size % 16 || have < 16) {
+            for (int i = 0; i < 16; i++)
+                if (i < have)
+                    widen(dtype, rows, (int64_t)(first + i) * size, size, some[i]);
+                else
+                    memset(some[i], 0, sizeof some[i]);
+            from = some[0];
+            step = WIDEN_MOST;
+        }
+        int d = 0;
+        for (; d + 16 <= size; d += 16)
+            v16_transpose(from + d, step, kt + d * WIDEN_KEYS + first, WIDEN_KEYS);
+        for (; d < size; d++)
+            for (int i = 0; i < 16; i++)
+                kt[d * WIDEN_KEYS + first + i] = from[i * step + d];
+    }
+}
+
+#endif

@@ -214,12 +214,11 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     char hex[65], profile[96];
     gqac_options quiet = *o;
     gqac_program *program = NULL;
-    quiet.after = NULL;
-    quiet.stop_after = NULL;
-    gqac_status status = gqac_program_open(model, &quiet, &program, diag);
+    quiet.after = NULL; /* passes are told of once, all of them: by the program */
+    gqac_status status = gqac_program_open(model, o, &program, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
-    GQAC_TRY(run_passes(context, o, "pack"));
+    GQAC_TRY(run_passes(context, &quiet, "pack"));
     GQAC_TRY(digest_text(m, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     artefact_parts parts = {.module = m->module,

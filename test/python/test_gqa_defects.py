@@ -27,7 +27,8 @@ from harness import FULL
 BUILD = harness.GQAC.parent
 SOURCE = harness.ROOT
 SAMPLE = 7  # defects of the default tier
-CASES = {"window cache: bias from the first column": "900"}  # others: 160
+CASES = {"window cache: bias from the first column": "900",
+         "window cache: positions of its own": "900"}  # others: 160
 ORACLE, BITS = "test_ops_gqa", "test_ops_gqa_bits"
 
 # name: (source, what it says, what it would say, program, part of the title of its case)

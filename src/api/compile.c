@@ -168,9 +168,11 @@ static void print_digest(const unsigned char digest[32], char hex[65]) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
 }
 
-static gqac_status digest_text(const loaded *m, char hex[65], gqac_diag *diag) {
+/* An artefact names its source: that it is what was made of it, is checked first. */
+static gqac_status digest_text(const loaded *m, const char *model, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
+        GQAC_TRY(artefact_verify(model, diag));
         snprintf(hex, 65, "%s", m->meta.source_digest);
         return GQAC_OK;
     }
@@ -202,7 +204,7 @@ gqac_status gqac_model_digest(const char *model, const gqac_options *options, ch
                               gqac_diag *diag) {
     loaded m;
     GQAC_TRY(load_model(model, options, false, &m, diag));
-    gqac_status status = digest_text(&m, hex, diag);
+    gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
     return status;
 }
@@ -219,7 +221,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     gqac_program_free(program);
     GQAC_TRY(status);
     GQAC_TRY(run_passes(context, &quiet, "pack"));
-    GQAC_TRY(digest_text(m, hex, diag));
+    GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     artefact_parts parts = {.module = m->module,
                             .meta = {.target = context->target->name,

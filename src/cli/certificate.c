@@ -163,12 +163,20 @@ static gqac_status write_file(const certificate *x, cli *c) {
     return cli_fail(c, GQAC_IO, "cannot write '%s': %s", x->path, strerror(error));
 }
 
-static void compare(certificate *x) {
+static gqac_status compare(certificate *x, cli *c) {
     const json_t *stored = json_object_get(json_object_get(x->stored, "logits"), "positions");
     const json_t *made = json_object_get(json_object_get(x->made, "logits"), "positions");
     for (size_t i = 0; x->first < 0 && i < json_array_size(made); i++)
         if (!json_equal(json_array_get(stored, i), json_array_get(made, i)))
             x->first = (int64_t)i;
+    const json_t *whole = json_object_get(json_object_get(x->stored, "logits"), "digest");
+    if (x->first < 0 &&
+        !json_equal(whole, json_object_get(json_object_get(x->made, "logits"), "digest")))
+        return cli_fail(c, GQAC_INVALID_MODEL,
+                        "'%s' contradicts itself: its digests of all positions are right, that of "
+                        "the whole is not",
+                        x->path);
+    return GQAC_OK;
 }
 
 gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t *threads,
@@ -180,8 +188,7 @@ gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t
         json_object_set_new(x->made, "logits", logits) != 0)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     if (x->stored) {
-        compare(x);
-        return GQAC_OK;
+        return compare(x, e->c);
     }
     return e->differing ? GQAC_OK : write_file(x, e->c);
 }

@@ -7,6 +7,7 @@
  * never makes, because one kernel computes several nodes, have nothing to compare. Cached rows are
  * compared at the end. A tensor diverges when max|difference| > tolerance * max|expected|; see
  * gqac_program_tolerance. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -308,8 +309,12 @@ static gqac_status compare_stored(verify *v, const char *dir, const gqac_io *out
     gqac_tensor expected = {0};
     choose_folder(folder, sizeof folder, dir, "expect");
     cli_tensor_path(path, sizeof path, folder, out->name);
-    if (stat(path, &info) != 0)
+    if (stat(path, &info) != 0) {
+        if (errno != ENOENT)
+            return cli_fail(v->c, GQAC_IO, "'%s': %s", path, strerror(errno));
+        v->unmatched++;
         return GQAC_OK;
+    }
     gqac_status status = gqac_npy_read(path, out->dtype, &expected, &v->c->diag);
     if (status != GQAC_OK)
         return status;

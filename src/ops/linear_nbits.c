@@ -198,6 +198,11 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_attr_set_int(whole, "accuracy_level", ir_attr_int(node, "accuracy_level"));
 }
 
+static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
+    expand(b, node, NULL, results);
+    return true;
+}
+
 static void make_exact(ir_node *node) {
     if (ir_attr_int(node, "accuracy_level") == 4)
         ir_attr_set_int(node, "accuracy_level", 0);
@@ -215,5 +220,6 @@ const gqac_op gqac_op_linear_nbits = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .standard = standard,
     .make_exact = make_exact,
 };

@@ -31,12 +31,28 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
+/* Constants of the file must have the elements that the attributes say. */
+static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
+    const int64_t n = ir_attr_int(node, "N"), bits = ir_attr_int(node, "bits");
+    const int64_t block = ir_attr_int(node, "block_size");
+    const int64_t blocks = (ir_attr_int(node, "K") + block - 1) / block;
+    const int64_t wanted[] = {[B] = n * blocks * (block * bits / 8), [SCALES] = n * blocks};
+    static const char *const names[] = {[B] = "B", [SCALES] = "scales"};
+    for (int i = B; i <= SCALES; i++) {
+        const ir_value *value = ir_node_input(node, i);
+        if (value && value->constant && gqac_tensor_count(value->constant) != wanted[i])
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s has %lld elements, expected %lld", names[i],
+                    (long long)gqac_tensor_count(value->constant), (long long)wanted[i]);
+    }
+    return GQAC_OK;
+}
+
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t k = ir_attr_int(node, "K"), n = ir_attr_int(node, "N");
     int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
     int64_t level = ir_attr_int(node, "accuracy_level");
     if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld must be positive",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld: 1 to 2147483647",
                 (long long)k, (long long)n);
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
@@ -52,6 +68,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "weight_prepacked") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weight_prepacked = %lld: only 0",
                 (long long)ir_attr_int(node, "weight_prepacked"));
+    GQAC_TRY(check_constants(node, diag));
     if (ir_node_input(node, G_IDX))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input g_idx is not supported");
     return GQAC_OK;

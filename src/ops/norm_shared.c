@@ -132,7 +132,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         moments(x, r->n, r->kind->centred, &mean, &sum_sq);
         float inv = gqn_rsqrt(sum_sq / (float)r->n + r->epsilon);
         if (r->mean)
-            ((float *)r->mean->data)[row] = mean;
+            ((float *)r->mean->data)[row] = op_one_nan(mean);
         if (r->inv)
             ((float *)r->inv->data)[row] = inv;
         for (int64_t k = 0; k < r->n; k++)

@@ -11,7 +11,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, X, 3, diag));
     GQAC_TRY(attention_want_dtype(node, NEW_LEN, GQAC_I32, diag));
     GQAC_TRY(attention_want_dtype(node, WHICH, GQAC_I64, diag));
-    const ir_dim *dims[3] = {op_in_dim(node, X, 0), ir_dim_symbol(op_dims(node), "logit_rows"),
+    const ir_dim *dims[3] = {op_in_dim(node, X, 0), ir_dim_symbol(op_dims(node), "gqac.logit_rows"),
                              op_in_dim(node, X, 2)};
     return op_set_type(node, 0, op_in_type(node, X).dtype, 3, dims, diag);
 }

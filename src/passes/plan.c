@@ -1,6 +1,7 @@
 /* plan: which values of the main graph share a buffer. A value holds its buffer from its node to
  * its last user; a node that holds graphs uses what they take from outside. The outputs of a node
- * never share with its inputs, so no kernel works in place; views are not made.
+ * never share with its inputs, so kernels
+ * work in place only on memory that the caller bound (runtime/bind.c).
  *
  * Without a buffer number (slot -1): inputs, constants, tokens, what is used by the return node,
  * and the values of nested graphs; the run time keeps those on their own. Sizes may be symbolic, so

@@ -89,7 +89,26 @@ gqac_status exec_bind_check(exec *e, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Results that are views of inputs may lie where others are going to be copied. */
+static gqac_status check_copies(const exec *e, gqac_diag *diag) {
+    for (int i = 0; i < e->program->n_outputs; i++) {
+        const exec_bound *bound = &e->bound[i];
+        if (!bound->data || exec_result(e, i)->data == bound->data)
+            continue;
+        for (int j = 0; j < e->program->n_outputs; j++) {
+            const gqac_tensor *t = exec_result(e, j);
+            if (j != i && overlap(bound->data, bound->bytes, t->data, gqac_tensor_bytes(t)))
+                GQAC_FAIL(diag, GQAC_USAGE,
+                          "the memory bound to output '%s' is that of an input which output '%s' "
+                          "shows",
+                          e->program->outputs[i].name, e->program->outputs[j].name);
+        }
+    }
+    return GQAC_OK;
+}
+
 gqac_status exec_bind_finish(exec *e, gqac_diag *diag) {
+    GQAC_TRY(check_copies(e, diag));
     for (int i = 0; i < e->program->n_outputs; i++) {
         const exec_bound *bound = &e->bound[i];
         const gqac_tensor *t = exec_result(e, i);

@@ -19,7 +19,7 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
         *value = 1;
     else if (ir_dim_is_symbol(l->ids->dims[1], &name) && !strcmp(name, symbol))
         *value = l->chunk;
-    else if (!strcmp(symbol, "logit_rows"))
+    else if (!strcmp(symbol, "gqac.logit_rows"))
         *value = 1;
     return true;
 }
@@ -52,7 +52,8 @@ static bool activations(const gqac_program *p, lengths *l, int64_t *slots, int64
         for (int i = 0; !n->fused_into && i < n->n_outputs; i++) {
             const ir_value *value = n->outputs[i];
             int64_t bytes;
-            if (!value)
+            if (!value ||
+                (p->target->in_blocks && op_is(n, "gqac", "kv_append") && p->target->in_blocks(n)))
                 continue;
             if (!bytes_of(value, l, &bytes))
                 return false;

@@ -45,6 +45,9 @@ typedef struct gqac_target {
     gqac_status (*pack)(ir_module *module, size_t *changed, gqac_diag *diag);
     /* Are cached rows of this kv_state kept as columns (kv_slot.columns)? NULL: no. */
     bool (*columns)(const ir_node *kv_state);
+    /* Are the rows of this kv_append read from blocks alone, so that its output has no data? NULL:
+     * no. */
+    bool (*in_blocks)(const ir_node *kv_append);
 } gqac_target;
 
 /* Kernels of kv_state and kv_append that gather plain rows. */

@@ -175,6 +175,23 @@ class Damage(Case):
                 flags = ("--verify",) if s >= WEIGHTS else ()
                 self.refused(flipped(self.data, at), f"section {s}, byte {at}", *flags)
 
+    def test_made_again(self):
+        """Damaged weights do not get a new, valid checksum, nor a certificate; whole ones export."""
+        path, out = self.dir / "m.gqac", self.dir / "again"
+        at = table(self.data)[WEIGHTS][0] + 5000
+        path.write_bytes(flipped(self.data, at))
+        for words in (("compile", path, "-o", out),
+                      ("equiv", path, "--tokens", 5, "--splits", 3, "--certificate", out)):
+            self.check(gqac(*words), 3)
+            self.assertFalse(out.exists())
+        path.write_bytes(self.data)
+        self.good("compile", path, "--emit", "onnx", "-o", self.dir / "m.onnx")
+        ids = self.dir / "ids"
+        ids.write_text("1 5 9 2")
+        whole, exported = (self.good("score", p, "--ids", ids, "--format", "json").json()
+                           for p in (path, self.dir / "m.onnx"))
+        self.assertEqual(whole, exported)
+
     def test_sections(self):
         """Swapped rows of the table, swapped names, sections left out."""
         for a, b in ((META, GRAPH), (GRAPH, TENSORS), (TENSORS, WEIGHTS)):

@@ -86,6 +86,14 @@ class Certificate(Case):
                                                     "position": position})
             self.check(gqac(*PROOF, "--certificate", self.path), 1, f"position {position} are not")
 
+    def test_contradiction(self):
+        """The digest of the whole counts, too."""
+        self.good(*PROOF, "--certificate", self.path)
+        made = json.loads(self.path.read_text())
+        made["logits"]["digest"] = made["logits"]["digest"][::-1]
+        self.path.write_text(json.dumps(made))
+        self.check(gqac(*PROOF, "--certificate", self.path), 3, "contradicts itself")
+
     def test_other_subject(self):
         """Another model, token list or profile is exit 1 that says so."""
         self.good(*PROOF, "--certificate", self.path)

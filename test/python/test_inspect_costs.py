@@ -99,6 +99,8 @@ class Memory(Case):
             self.assertEqual(memory["weights"], found[1]["weights"])
             self.assertGreater(memory["decode"], 0)
         self.assertGreater(found[640]["prefill"], found[64]["prefill"])
+        # attention reads the blocks: no rows are gathered
+        self.assertEqual(found[640]["decode"], found[1]["decode"])
         table = self.good("inspect", LLAMA, "--memory", 640).out
         self.assertIn("memory for 640 tokens", table)
         self.assertIn(f"{found[640]['weights'] / 2**20:.2f} MiB", table)

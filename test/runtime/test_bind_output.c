@@ -167,6 +167,12 @@ static void test_views(void) {
         CU_ASSERT(out[i].data == memory[i]);
         free(copies[i]);
     }
+    /* "same" shows the memory that "present" would be copied to */
+    CU_ASSERT_EQUAL(bind(&r, "same", NULL, 0), GQAC_OK);
+    CU_ASSERT_EQUAL(bind(&r, "present", r.fresh, sizeof r.fresh), GQAC_OK);
+    CU_ASSERT_EQUAL(run(&r, r.past, 3, out), GQAC_USAGE);
+    CU_ASSERT(strstr(r.diag.what, "output 'same' shows") != NULL);
+    CU_ASSERT_EQUAL(r.fresh[0], 1000.0f);
     close_rig(&r);
 }
 

@@ -94,7 +94,7 @@ static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mas
                 "a mask of rank %d with %lld columns does not fit scores [%lld,%lld,%lld,%lld]",
                 mask->rank, (long long)a->mask_columns, (long long)a->batch, (long long)a->q_heads,
                 (long long)a->queries, (long long)a->keys);
-    a->mask = mask->data;
+    a->mask = mask->data ? mask->data : ""; /* of no columns: nothing is read */
     a->mask_dtype = mask->dtype;
     return GQAC_OK;
 }
@@ -305,6 +305,8 @@ static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool
     t->hi = (int32_t *)(void *)(base + at[2]);
     t->tables[0] = (const unsigned char **)(void *)(base + at[3]);
     t->tables[1] = (const unsigned char **)(void *)(base + at[4]);
+    memset(t->tables[0], 0, sizeof(void *) * (size_t)entries);
+    memset(t->tables[1], 0, sizeof(void *) * (size_t)entries);
     t->a.parts = parts ? (float *)(void *)(base + at[5]) : NULL;
     t->left = left ? (atomic_int *)(void *)(base + at[6]) : NULL;
     t->packed = packed ? (float *)(void *)(base + at[7]) : NULL;

@@ -36,4 +36,5 @@ const gqac_target target_cpu = {.name = "cpu",
                                 .open = cpu_level_pick,
                                 .level = cpu_level_name,
                                 .pack = cpu_pack,
-                                .columns = cpu_kv_columns};
+                                .columns = cpu_kv_columns,
+                                .in_blocks = cpu_kv_only_blocks};

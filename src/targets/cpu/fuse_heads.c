@@ -1,9 +1,9 @@
-/* Patterns around a rotary embedding, from its x towards the projection:
- *   x = norm? ( split_heads {q=H} ( packed ) )         q and k have nodes of their own
- *   x = split_heads {q=H} ( Reshape ( norm ( Reshape ( packed ) ) ) )     as model builders write
- * it x = norm ( heads )                                  heads split before, with others Norms are
- * RMS norms of a head. Reshapes move nothing, so in each the packed row [B,S,H*D] or the heads
- * [B,H,S,D] are read once and the result is written once. */
+/* Patterns around a rotary embedding, from its x towards the projection. Its x is one of:
+ *   - norm? ( split_heads {q=H} ( packed ) ), where q and k have nodes of their own
+ *   - split_heads {q=H} ( Reshape ( norm ( Reshape ( packed ) ) ) ), as model builders write it
+ *   - norm ( heads ), where the heads were split before, together with others
+ * Norms are RMS norms of a head. Reshapes move nothing, so in each pattern the packed row [B,S,H*D]
+ * or the heads [B,H,S,D] are read once and the result is written once. */
 #include "targets/cpu/fuse_heads.h"
 
 #include "ops/shared.h"

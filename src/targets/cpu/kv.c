@@ -36,6 +36,10 @@ bool cpu_kv_columns(const ir_node *kv_state) {
     return read;
 }
 
+bool cpu_kv_only_blocks(const ir_node *kv_append) {
+    return only_blocks(ir_node_output(kv_append, 1), K, V);
+}
+
 bool cpu_kv_in_blocks(const op_call *call, int input) {
     const ir_node *def = call->node->inputs[input].value->def;
     return call->kv && !call->in[input]->data && def && op_is(def, "gqac", "kv_append");
@@ -97,7 +101,7 @@ gqac_status cpu_kv_append(op_call *call) {
     a.row_bytes = (size_t)rows->dims[3] * (size_t)gqac_dtype_bits(rows->dtype) / 8;
     const int64_t dims[4] = {kv->n, rows->dims[1], a.total, rows->dims[3]};
     GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));
-    if (only_blocks(ir_node_output(call->node, 1), K, V)) {
+    if (cpu_kv_only_blocks(call->node)) {
         call->out[1] = (gqac_tensor){.dtype = rows->dtype, .rank = 4};
         memcpy(call->out[1].dims, dims, sizeof dims);
     } else {

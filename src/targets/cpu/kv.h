@@ -6,6 +6,8 @@
 #include "ops/shared.h"
 #include "targets/target.h"
 
+/* gqac_target.in_blocks: do only attention kernels read the appended rows? */
+bool cpu_kv_only_blocks(const ir_node *kv_append);
 /* gqac_target.columns: do only attention kernels read the appended rows, as keys? */
 bool cpu_kv_columns(const ir_node *kv_state);
 /* kv_append: its rows have no data (only a shape) where nothing but attention kernels reads them.

@@ -78,7 +78,7 @@ typedef struct cpu_leaf {
 
 /* The result y [rows,n] of the last step. An item is a piece of a row. */
 typedef struct cpu_chain {
-    int n_leaves, n_steps, n_registers;
+    int n_leaves, n_steps;
     cpu_leaf leaves[CPU_CHAIN_LEAVES];
     cpu_step steps[CPU_CHAIN_STEPS];
     int64_t rows, n, pieces; /* pieces of a row */

@@ -1,9 +1,10 @@
 /* y [B,S,Hq*Dv] = softmax(scale * q k^T ...) v over the visible keys of each row, without the
- * scores in memory. docs/numerics.md, "Attention on cpu", has the formula; in short, for each row
- *   s_j = scale * (one fma chain over d), softcap, + mask;  tiles and splits of keys at absolute
- *   multiples; in a split, tile by tile: m' = max(m, s_j), alpha = exp(m - m'), p_j = exp(s_j -
- * m'), l = fma(l, alpha, lane tree of p_j), acc = acc * alpha, then one fma chain of p_j * v_j.
- *   Splits merge ascending; then the sink; y = acc / l, rounded once.
+ * scores in memory; docs/numerics.md, "Attention on cpu", has the formula. In short, for each row:
+ *   - s_j = scale * (one fma chain over d), softcap, + mask
+ *   - tiles and splits of keys begin at absolute multiples; in a split, tile by tile
+ *     m' = max(m, s_j), alpha = exp(m - m'), p_j = exp(s_j - m'), l = fma(l, alpha, lane tree of
+ *     p_j), acc = acc * alpha, then one fma chain of p_j * v_j
+ *   - splits merge ascending, then the sink joins; y = acc / l, rounded once
  * Rows share what they load and nothing else. Keys outside of a row's range may be computed with,
  * in lanes of their own, but no result depends on them; their values are not touched. */
 #include "targets/cpu/attention.h"
@@ -19,7 +20,6 @@ enum {
     TILE = GQAC_KEY_TILE,
     MOST = 6,                /* rows of a micro kernel */
     SHARED = TILE % 16 != 0, /* a vector holds sums of more than one tile */
-    WIDE = V16_REGISTERS >= 32 ? 4 : 1,
 };
 _Static_assert(TILE <= KEYS && KEYS % TILE == 0, "a block holds whole tiles");
 _Static_assert((int)KEYS == (int)WIDEN_KEYS && (int)CPU_ATTEND_SIZE <= (int)WIDEN_MOST,
@@ -541,6 +541,8 @@ static const char *next_block(const work *w, const cpu_attend_rows *rows, bool d
                               int64_t key) {
     if (!direct || key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
         return NULL;
+    if (rows->blocks && !rows->blocks[w->u->b * rows->per_batch + key / KEYS + 1])
+        return NULL; /* beyond the end of a short row */
     return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1);
 }
 

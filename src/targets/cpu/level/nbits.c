@@ -329,7 +329,7 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
         float *to = k == 0 ? room->y : room->piece;
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, room->scales);
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
-            room->zero_codes[i] = ((const uint8_t *)w->zeros)[at + i];
+            room->zero_codes[i] = ((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1);
         for (int64_t m = 0; m < count;) {
             const int64_t rows = count - m < INT8_ROWS ? count - m : INT8_ROWS;
             p.qa = a->qa + k * a->rows + (first + m) * length;

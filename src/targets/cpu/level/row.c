@@ -74,7 +74,7 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
         const float mean = p->centred ? norm_mean(p, &row, type) : 0.0f;
         const float inv = gqn_rsqrt(norm_square(p, &row, type, mean) + p->epsilon);
         if (p->mean)
-            p->mean[r] = mean;
+            p->mean[r] = mean != mean ? gqn_as_f32(GQN_NAN_BITS) : mean;
         if (p->inv)
             p->inv[r] = inv;
         EACH_LANES(p->n, {

@@ -18,8 +18,9 @@ VEC_FN v16 row_sqrt(v16 x) {
     return _mm512_sqrt_ps(x);
 }
 VEC_FN void row_put_f16(uint16_t *p, v16 x) {
-    _mm256_storeu_si256((__m256i *)(void *)p,
-                        _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256(
+        (__m256i *)(void *)p,
+        _mm512_maskz_cvtps_ph((__mmask16)0xffff, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 #elif defined(__AVX2__)
 VEC_FN v16i row_bits(v16 x) {

@@ -165,13 +165,6 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     return (v16i){v8_dot_bytes(sum.lo, u.lo, s.lo), v8_dot_bytes(sum.hi, u.hi, s.hi)};
 }
 /* 127 * 128 * 2 < 2^15: vpmaddubsw cannot saturate. */
-VEC_FN __m256i v8_dot_small_bytes(__m256i sum, __m256i u, __m256i s) {
-    const __m256i pairs = _mm256_maddubs_epi16(u, s);
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
-    return (v16i){v8_dot_small_bytes(sum.lo, u.lo, s.lo), v8_dot_small_bytes(sum.hi, u.hi, s.hi)};
-}
 enum { V16I_NIBBLES = 8 };
 /* Pairs in 16 bits: 8 * 2 * 15 * 127 < 2^15. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {

@@ -130,9 +130,6 @@ VEC_FN v16 v16_of_v16i(v16i x) {
 VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     return _mm512_dpbusd_epi32(sum, u, s);
 }
-VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
-    return _mm512_dpbusd_epi32(sum, u, s);
-}
 enum { V16I_NIBBLES = 1 << 30 };
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     return _mm512_dpbusd_epi32(sum, u, s);
@@ -150,10 +147,6 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
 }
 /* 127 * 128 * 2 < 2^15: vpmaddubsw cannot saturate. */
-VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
-    const __m512i pairs = _mm512_maddubs_epi16(u, s);
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
-}
 enum { V16I_NIBBLES = 8 };
 /* Pairs in 16 bits: 8 * 2 * 15 * 127 < 2^15. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {

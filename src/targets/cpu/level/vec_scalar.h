@@ -146,10 +146,6 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
         }
     return r;
 }
-/* The same where every byte of u is at most 127, so that no pair of products leaves 16 bits. */
-VEC_FN v16i v16i_dot_small_bytes(v16i sum, v16i u, v16i s) {
-    return v16i_dot_bytes(sum, u, s);
-}
 /* Sums of v16i_dot_bytes where every byte of u is at most 15 and none of s is -128: up to
  * V16I_NIBBLES of them from v16i_zero(), then v16i_nibbles_end gives the lanes. What lies between
  * is the level's own; where V16I_NIBBLES is more than 8 it is the lanes. */

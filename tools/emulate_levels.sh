@@ -7,17 +7,19 @@
 #                                                COMMAND (a path in it, and arguments) runs there.
 #
 # The output of the command appears on stdout; the exit code is its own, 124 after TIME seconds
-# (environment, default 3000). CPU (environment): corei7_icelake_u (AVX-512 with VNNI, the
-# default) or corei7_skylake_x (without). A debug build of Bochs needs its prompt answered, and the
-# kernel must not use the compacted XSAVE format, which Bochs lays out in another order.
+# (environment, default 3000). CPU (environment) names another model of Bochs (AVX-512; the
+# default is corei7_skylake_x, without VNNI; kernels do not get through their start on models with it).
+# A debug build of Bochs needs its prompt answered, and the kernel must not use the compacted XSAVE
+# format, which Bochs lays out in another order. Bochs 2.7 rounds ties of VCVTPS2PH the wrong way: a
+# test that compares rows stored as f16 with the scalar level fails there for AVX2 and AVX-512 alike.
 set -euo pipefail
 
-[ $# -ge 2 ] || { sed -n '2,12p' "$0"; exit 2; }
+[ $# -ge 2 ] || { sed -n '2,14p' "$0"; exit 2; }
 folder=$1
 shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cpu=${CPU:-corei7_icelake_u}
+cpu=${CPU:-corei7_skylake_x}
 
 deps() {
   apt-get install -y -qq --no-install-recommends bochs bochs-term bochsbios vgabios isolinux \

@@ -9,8 +9,7 @@ gqac_status target_kv_state(op_call *call) {
     return op_output(call, 0, GQAC_TOKEN, 0, NULL);
 }
 
-/* The widest past + new of the batch: rows of the gathered tensor. */
-static int64_t total_rows(const kv_batch *kv) {
+int64_t target_kv_total_rows(const kv_batch *kv) {
     int64_t total = 0;
     for (int b = 0; b < kv->n; b++)
         if (kv->past[b] + kv->count[b] > total)
@@ -18,8 +17,7 @@ static int64_t total_rows(const kv_batch *kv) {
     return total;
 }
 
-/* The rows must be those of the slot, and as many as the step says. */
-static gqac_status check_rows(const op_call *call, int64_t index) {
+gqac_status target_kv_check_rows(const op_call *call, int64_t index) {
     const gqac_tensor *rows = call->in[1];
     const kv_batch *kv = call->kv;
     const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
@@ -45,9 +43,9 @@ gqac_status target_kv_append(op_call *call) {
     const int64_t slot = ir_attr_int(call->node, "slot");
     if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
-    GQAC_TRY(check_rows(call, slot));
+    GQAC_TRY(target_kv_check_rows(call, slot));
     const int64_t heads = rows->dims[1], new_rows = rows->dims[2], width = rows->dims[3];
-    const int64_t total = total_rows(kv);
+    const int64_t total = target_kv_total_rows(kv);
     GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));
     GQAC_TRY(op_output(call, 1, rows->dtype, 4, (int64_t[]){kv->n, heads, total, width}));
     const size_t row_bytes = (size_t)width * (size_t)gqac_dtype_bits(rows->dtype) / 8;

@@ -53,6 +53,10 @@ typedef struct gqac_target {
 /* Kernels of kv_state and kv_append that gather plain rows. */
 gqac_status target_kv_state(op_call *call);
 gqac_status target_kv_append(op_call *call);
+/* For every kv_append: its rows must be those of the slot, and as many as the step says. */
+gqac_status target_kv_check_rows(const op_call *call, int64_t slot);
+/* The widest past + new of the batch: rows of a gathered tensor. */
+int64_t target_kv_total_rows(const kv_batch *kv);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;

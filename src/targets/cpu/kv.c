@@ -45,23 +45,6 @@ bool cpu_kv_in_blocks(const op_call *call, int input) {
     return call->kv && !call->in[input]->data && def && op_is(def, "gqac", "kv_append");
 }
 
-/* The rows must be those of the slot, and as many as the step says. */
-static gqac_status check_rows(const op_call *call, int64_t index) {
-    const gqac_tensor *rows = call->in[1];
-    const kv_batch *kv = call->kv;
-    const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
-    bool fits = slot && rows->dims[1] == slot->heads && rows->dims[3] == slot->head_size &&
-                rows->dtype == slot->dtype;
-    for (int b = 0; b < kv->n; b++)
-        fits = fits && kv->count[b] <= rows->dims[2];
-    if (!fits)
-        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
-                  "kv_append: %s[%lld,%lld,%lld,%lld] does not fit slot %lld",
-                  gqac_dtype_name(rows->dtype), (long long)rows->dims[0], (long long)rows->dims[1],
-                  (long long)rows->dims[2], (long long)rows->dims[3], (long long)index);
-    return GQAC_OK;
-}
-
 typedef struct appending {
     const kv_batch *kv;
     const gqac_tensor *rows;
@@ -94,10 +77,8 @@ gqac_status cpu_kv_append(op_call *call) {
     if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     appending a = {.kv = kv, .rows = rows, .slot = (int)ir_attr_int(call->node, "slot")};
-    GQAC_TRY(check_rows(call, a.slot));
-    for (int b = 0; b < kv->n; b++)
-        if (kv->past[b] + kv->count[b] > a.total)
-            a.total = kv->past[b] + kv->count[b];
+    GQAC_TRY(target_kv_check_rows(call, a.slot));
+    a.total = target_kv_total_rows(kv);
     a.row_bytes = (size_t)rows->dims[3] * (size_t)gqac_dtype_bits(rows->dtype) / 8;
     const int64_t dims[4] = {kv->n, rows->dims[1], a.total, rows->dims[3]};
     GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));

@@ -12,6 +12,7 @@
 #include "numerics/math.h"
 #include "numerics/reduce.h"
 #include "targets/cpu/level/level.h"
+#include "targets/cpu/level/row_math.h"
 #include "targets/cpu/level/widen.h"
 
 enum {
@@ -238,25 +239,6 @@ static const float *values_of(work *w, int64_t index, int from, int to) {
 
 /* ---- scores -------------------------------------------------------------- */
 
-/* gqn_tanhf in every lane. */
-VEC_FN v16 tanh_of(v16 x) {
-    const v16 a = v16_abs(x), z = v16_mul(a, a), one = v16_set1(1.0f);
-    v16 q = v16_set1(0x1.3cd562p-9f);
-    q = v16_fma(q, z, v16_set1(-0x1.15c668p-7f));
-    q = v16_fma(q, z, v16_set1(0x1.658214p-6f));
-    q = v16_fma(q, z, v16_set1(-0x1.ba1b1ep-5f));
-    q = v16_fma(q, z, v16_set1(0x1.11113ap-3f));
-    q = v16_fma(q, z, v16_set1(-0x1.555556p-2f));
-    const v16 small = v16_fma(v16_mul(a, z), q, a);
-    const v16 ten = v16_set1(10.0f), c = v16_select(m16_greater(ten, a), a, ten);
-    const v16 e = v16_add(v16_exp(v16_add(c, c)), one);
-    const v16 large = v16_sub(one, v16_div(v16_set1(2.0f), e));
-    v16 y = v16_select(m16_greater(v16_set1(0.625f), a), small, large);
-    y = v16_select(m16_greater(v16_set1(0x1p-126f), y), v16_zero(), y);
-    y = v16_select(m16_greater(v16_zero(), x), v16_sub(v16_zero(), y), y);
-    return v16_select(m16_unordered(x), x, y);
-}
-
 /* x + mask, or x where the mask selects it; lanes are the keys from `key` on, of which those in
  * [from, to) are wanted. */
 VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int from, int to, v16 x) {
@@ -314,7 +296,7 @@ VEC_FN void weights(work *w, int r, int64_t key, int from, int to, const bool pl
         v16 x = v16_mul(scale, sums);
         if (!plain && a->softcap > 0) {
             const v16 cap = v16_set1(a->softcap);
-            x = v16_mul(cap, tanh_of(v16_div(x, cap)));
+            x = v16_mul(cap, row_tanh(v16_div(x, cap)));
         }
         if (!plain && a->mask)
             x = masked(a, at, key + 16 * t, from - 16 * t, to - 16 * t, x);

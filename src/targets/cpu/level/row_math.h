@@ -66,23 +66,6 @@ VEC_FN v16 row_canonical(v16 x) {
     return v16_one_nan(v16_select(tiny, row_copysign(v16_zero(), x), x));
 }
 
-/* gqn_exp_core. */
-VEC_FN v16 row_exp_core(v16 x) {
-    const v16 magic = v16_set1(0x1.8p23f);
-    const v16 t = v16_fma(x, v16_set1(0x1.715476p0f), magic);
-    const v16 n = v16_sub(t, magic);
-    v16 r = v16_fma(n, v16_set1(-0x1.62e4p-1f), x);
-    r = v16_fma(n, v16_set1(-0x1.7f7d1cp-20f), r);
-    v16 q = v16_set1(0x1.a2d442p-13f);
-    q = v16_fma(q, r, v16_set1(0x1.6d30d2p-10f));
-    q = v16_fma(q, r, v16_set1(0x1.110fc4p-7f));
-    q = v16_fma(q, r, v16_set1(0x1.5555p-5f));
-    q = v16_fma(q, r, v16_set1(0x1.555556p-3f));
-    q = v16_fma(q, r, v16_set1(0.5f));
-    const v16 p = v16_add(v16_fma(v16_mul(r, r), q, r), v16_set1(1.0f));
-    return v16_scale_bits(p, t, magic);
-}
-
 /* gqn_sigmoidf. */
 VEC_FN v16 row_sigmoid(v16 x) {
     const v16 one = v16_set1(1.0f);
@@ -103,7 +86,7 @@ VEC_FN v16 row_tanh(v16 x) {
     const v16 small = v16_fma(v16_mul(a, z), q, a);
     const v16 c = v16_select(m16_greater(ten, a), a, ten);
     const v16 large =
-        v16_sub(one, v16_div(v16_set1(2.0f), v16_add(row_exp_core(v16_add(c, c)), one)));
+        v16_sub(one, v16_div(v16_set1(2.0f), v16_add(v16_exp_core(v16_add(c, c)), one)));
     v16 y = v16_select(m16_greater(v16_set1(0.625f), a), small, large);
     y = v16_select(m16_unordered(x), x, y);
     return row_canonical(row_copysign(y, x));
@@ -131,7 +114,7 @@ VEC_FN v16 row_erf(v16 x) {
     p = v16_fma(p, c, v16_set1(-0x1.436748p-1f));
     p = v16_fma(p, c, v16_set1(-0x1.215c06p0f));
     p = v16_fma(p, c, v16_set1(0x1.5dfdf6p-12f));
-    const v16 large = v16_sub(v16_set1(1.0f), row_exp_core(p));
+    const v16 large = v16_sub(v16_set1(1.0f), v16_exp_core(p));
     v16 y = v16_select(m16_greater(v16_set1(0.921875f), a), small, large);
     y = v16_select(m16_unordered(x), x, y);
     return row_canonical(row_copysign(y, x));

@@ -58,16 +58,12 @@ VEC_FN float v16_fold_max(v16 x) {
     return lane[0];
 }
 
-/* gqn_expf in every lane (numerics/math.h has the polynomial). */
-VEC_FN v16 v16_exp(v16 x) {
-    const v16 least = v16_set1(-0x1.5d589ep6f), most = v16_set1(0x1.62e42ep6f);
+/* gqn_exp_core in every lane (numerics/math.h has the polynomial). */
+VEC_FN v16 v16_exp_core(v16 x) {
     const v16 magic = v16_set1(0x1.8p23f);
-    const m16 low = m16_greater(least, x), high = m16_greater(x, most);
-    v16 c = v16_select(low, least, x);
-    c = v16_select(high, most, c);
-    const v16 t = v16_fma(c, v16_set1(0x1.715476p0f), magic);
+    const v16 t = v16_fma(x, v16_set1(0x1.715476p0f), magic);
     const v16 n = v16_sub(t, magic);
-    v16 r = v16_fma(n, v16_set1(-0x1.62e4p-1f), c);
+    v16 r = v16_fma(n, v16_set1(-0x1.62e4p-1f), x);
     r = v16_fma(n, v16_set1(-0x1.7f7d1cp-20f), r);
     v16 q = v16_set1(0x1.a2d442p-13f);
     q = v16_fma(q, r, v16_set1(0x1.6d30d2p-10f));
@@ -76,7 +72,16 @@ VEC_FN v16 v16_exp(v16 x) {
     q = v16_fma(q, r, v16_set1(0x1.555556p-3f));
     q = v16_fma(q, r, v16_set1(0.5f));
     const v16 p = v16_add(v16_fma(v16_mul(r, r), q, r), v16_set1(1.0f));
-    v16 y = v16_scale_bits(p, t, magic);
+    return v16_scale_bits(p, t, magic);
+}
+
+/* gqn_expf in every lane. */
+VEC_FN v16 v16_exp(v16 x) {
+    const v16 least = v16_set1(-0x1.5d589ep6f), most = v16_set1(0x1.62e42ep6f);
+    const m16 low = m16_greater(least, x), high = m16_greater(x, most);
+    v16 c = v16_select(low, least, x);
+    c = v16_select(high, most, c);
+    v16 y = v16_exp_core(c);
     y = v16_select(low, v16_zero(), y);
     y = v16_select(high, v16_set1(gqn_as_f32(GQN_INF_BITS)), y);
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);

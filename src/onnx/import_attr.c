@@ -175,6 +175,8 @@ static gqac_status store(const onnx_scope *scope, ir_node *node, const ir_attr_s
     bool dtype = spec->kind == IR_ATTR_DTYPE && kind == IR_ATTR_INT;
     if (!dtype && spec->kind != kind)
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "attribute '%s' has the wrong type", spec->name);
+    if (dtype && attr.i == 0 && !spec->required) /* UNDEFINED: as if it were not there */
+        return GQAC_OK;
     if (dtype) {
         attr.dtype = gqac_dtype_from_onnx(attr.i);
         if (attr.dtype == GQAC_NONE)

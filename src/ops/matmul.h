@@ -1,4 +1,5 @@
-/* The matmul of the numerics contract, shared by MatMul, Gemm and MatMulNBits. */
+/* The matmul of the numerics contract, shared by MatMul, Gemm and MatMulNBits; and the shapes of
+ * MatMul and MatMulInteger. */
 #ifndef GQAC_OPS_MATMUL_H
 #define GQAC_OPS_MATMUL_H
 
@@ -26,5 +27,20 @@ struct matmul_job {
 };
 /* Splits the job over the pool. NO_MEMORY when scratch is short. */
 gqac_status matmul_run(op_call *call, const matmul_job *job);
+
+/* Inputs 0 and 1 as matrices: [batches..., M, K] x [batches..., K, N]. */
+typedef struct matmul_shape {
+    int64_t batches, m, n, k;
+    int batch_rank;
+    int64_t batch_dims[GQAC_MAX_RANK];
+    int64_t a_step[GQAC_MAX_RANK], b_step[GQAC_MAX_RANK]; /* in matrices; 0 where broadcast */
+} matmul_shape;
+/* The shape of the result, too. */
+gqac_status matmul_shape_of(op_call *call, matmul_shape *s, int *rank, int64_t *dims);
+/* Which matrix of an operand (its step) belongs to batch `batch` of the result. */
+int64_t matmul_matrix(const matmul_shape *s, const int64_t *step, int64_t batch);
+gqac_status matmul_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag);
+/* A row of the product reads one row of A and all of B. */
+bool matmul_mixes(const ir_node *node);
 
 #endif

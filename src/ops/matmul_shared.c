@@ -111,3 +111,89 @@ gqac_status matmul_run(op_call *call, const matmul_job *job) {
     op_scratch_close(&p.scratch);
     return GQAC_OK;
 }
+
+/* ---- shapes of MatMul and MatMulInteger ------------------------------------ */
+
+gqac_status matmul_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag) {
+    ir_type a = op_in_type(node, 0), b = op_in_type(node, 1);
+    if (a.rank < 0 || b.rank < 0)
+        return op_set_type(node, 0, dtype, -1, NULL, diag);
+    if (a.rank == 0 || b.rank == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar operand");
+    const ir_dim *rows = a.rank > 1 ? op_in_dim(node, 0, -2) : NULL;
+    const ir_dim *columns = b.rank > 1 ? op_in_dim(node, 1, -1) : NULL;
+    int64_t x, y;
+    if (ir_dim_is_const(op_in_dim(node, 0, -1), &x) &&
+        ir_dim_is_const(op_in_dim(node, 1, b.rank > 1 ? -2 : -1), &y) && x != y)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inner dimensions %lld and %lld differ",
+                (long long)x, (long long)y);
+    ir_type a_batch = a, b_batch = b;
+    a_batch.rank = a.rank > 2 ? a.rank - 2 : 0;
+    b_batch.rank = b.rank > 2 ? b.rank - 2 : 0;
+    const ir_dim *dims[GQAC_MAX_RANK + 2];
+    int rank;
+    GQAC_TRY(op_broadcast_types(node, &a_batch, &b_batch, &rank, dims, diag));
+    if (a.rank > 1)
+        dims[rank++] = rows;
+    if (b.rank > 1)
+        dims[rank++] = columns;
+    return op_set_type(node, 0, dtype, rank, dims, diag);
+}
+
+/* A row of the product reads one row of A and all of B. */
+bool matmul_mixes(const ir_node *node) {
+    const ir_value *a = ir_node_input(node, 0), *b = ir_node_input(node, 1);
+    if (!a || !b || (a->type.rank < 2 && !a->constant) || op_axis_is_row(a, -1))
+        return true;
+    int matrix = b->type.rank < 2 ? 1 : 2;
+    for (int axis = 1; axis <= matrix; axis++)
+        if (!b->constant && op_axis_is_row(b, -axis))
+            return true;
+    return false;
+}
+
+gqac_status matmul_shape_of(op_call *call, matmul_shape *p, int *rank, int64_t *dims) {
+    const gqac_tensor *a = call->in[0], *b = call->in[1];
+    if (a->rank == 0 || b->rank == 0)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a scalar operand");
+    p->m = a->rank > 1 ? a->dims[a->rank - 2] : 1;
+    p->k = a->dims[a->rank - 1];
+    p->n = b->rank > 1 ? b->dims[b->rank - 1] : 1;
+    int64_t b_k = b->dims[b->rank > 1 ? b->rank - 2 : 0];
+    if (b_k != p->k)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "inner dimensions %lld and %lld differ",
+                (long long)p->k, (long long)b_k);
+    gqac_tensor a_batch = *a, b_batch = *b;
+    a_batch.rank = a->rank > 2 ? a->rank - 2 : 0;
+    b_batch.rank = b->rank > 2 ? b->rank - 2 : 0;
+    GQAC_TRY(op_broadcast(call, &a_batch, &b_batch, &p->batch_rank, p->batch_dims));
+    int64_t a_size = 1, b_size = 1;
+    for (int i = 0; i < p->batch_rank; i++) {
+        int to = p->batch_rank - 1 - i, in_a = a_batch.rank - 1 - i, in_b = b_batch.rank - 1 - i;
+        int64_t x = in_a >= 0 ? a->dims[in_a] : 1, y = in_b >= 0 ? b->dims[in_b] : 1;
+        p->a_step[to] = x == 1 ? 0 : a_size;
+        p->b_step[to] = y == 1 ? 0 : b_size;
+        a_size *= x;
+        b_size *= y;
+    }
+    p->batches = op_product(p->batch_dims, 0, p->batch_rank);
+    *rank = p->batch_rank;
+    for (int i = 0; i < p->batch_rank; i++)
+        dims[i] = p->batch_dims[i];
+    if (a->rank > 1)
+        dims[(*rank)++] = p->m;
+    if (b->rank > 1)
+        dims[(*rank)++] = p->n;
+    if (*rank > GQAC_MAX_RANK)
+        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "a result of rank %d", *rank);
+    return GQAC_OK;
+}
+
+int64_t matmul_matrix(const matmul_shape *p, const int64_t *step, int64_t batch) {
+    int64_t matrix = 0;
+    for (int i = p->batch_rank - 1; i >= 0; i--) {
+        matrix += batch % p->batch_dims[i] * step[i];
+        batch /= p->batch_dims[i];
+    }
+    return matrix;
+}

@@ -6,111 +6,14 @@
 What ONNX Runtime refuses is counted and passed over; enough of each op must have been compared.
 """
 
-import os
-import random
 import sys
 import unittest
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
 
 import harness
-from harness import FULL, Case, gqac, relative
-
-try:
-    import onnxruntime as ort
-except ImportError:
-    ort = None
-
-SEED = int(os.environ.get("GQAC_TEST_SEED", "7"))
-COUNT = 600 if FULL else 120
-LIMIT = 2e-5
-TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int32): TensorProto.INT32,
-         np.dtype(np.int64): TensorProto.INT64, np.dtype(np.bool_): TensorProto.BOOL}
-
-
-class Node:
-    """One op: inputs by name in schema order (None: absent), outputs, attributes."""
-
-    def __init__(self, op, domain, inputs, outputs, **attributes):
-        self.op, self.domain, self.inputs, self.outputs = op, domain, inputs, outputs
-        self.attributes = attributes
-
-    def model(self):
-        """The model of just this node."""
-        feeds = self.feeds()
-        node = helper.make_node(
-            self.op, [n if v is not None else "" for n, v in self.inputs.items()], self.outputs,
-            domain=self.domain, name="it", **self.attributes)
-        graph = helper.make_graph(
-            [node], "g",
-            [helper.make_tensor_value_info(n, TYPES[v.dtype], v.shape) for n, v in feeds.items()],
-            [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in self.outputs if n])
-        opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-    def feeds(self):
-        """The inputs that are there."""
-        return {n: v for n, v in self.inputs.items() if v is not None}
-
-    def peer(self):
-        """Outputs of ONNX Runtime; None when it refuses."""
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = 1
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        try:
-            session = ort.InferenceSession(self.model().SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
-            return session.run([n for n in self.outputs if n], self.feeds())
-        except Exception as error:  # pylint: disable=broad-exception-caught
-            if os.environ.get("GQAC_TEST_SHOW"):
-                print(self, str(error)[:300])
-            return None
-
-    def __str__(self):
-        shapes = {n: list(v.shape) for n, v in self.feeds().items()}
-        return f"{self.op} {shapes} {self.attributes} -> {self.outputs}"
-
-
-class Sibling(Case):
-    """Runs nodes both ways."""
-
-    def ours(self, node):
-        """Outputs of gqac on stored inputs."""
-        folder = self.dir / "case"
-        (folder / "in").mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("*/*.npy"):
-            old.unlink()
-        onnx.save(node.model(), folder / "node.onnx")
-        for name, value in node.feeds().items():
-            np.save(folder / "in" / f"{name}.npy", value)
-        self.check(gqac("run", folder / "node.onnx", "--inputs", folder / "in", "--output",
-                        folder / "out", "-q"), 0)
-        return [np.load(folder / "out" / f"{n}.npy") for n in node.outputs if n]
-
-    def compare(self, make, least):
-        """Random nodes of `make`; at least `least` of them must have been taken by both."""
-        rng, pick = np.random.default_rng(SEED), random.Random(SEED)
-        taken = 0
-        for number in range(COUNT):
-            node = make(rng, pick)
-            expected = node.peer()
-            if expected is None:
-                continue
-            taken += 1
-            got = self.ours(node)
-            for name, x, y in zip([n for n in node.outputs if n], got, expected):
-                self.assertEqual(x.shape, y.shape, f"case {number} {name}: {node}")
-                self.assertLessEqual(relative(x, y), LIMIT, f"case {number} {name}: {node}")
-        print(f"{taken} of {COUNT} compared")
-        self.assertGreaterEqual(taken, COUNT * least)
-
-
-def floats(rng, *shape):
-    """Standard normal float32."""
-    return rng.standard_normal(shape).astype(np.float32)
+import ortnodes
+from ortnodes import Node, Nodes, floats
 
 
 def padding_mask(rng, pick, batch, rows, total):
@@ -304,8 +207,8 @@ def scatter(rng, pick):
                 mode="circular" if circular else "linear")
 
 
-@unittest.skipUnless(ort, "onnxruntime is not installed")
-class Siblings(Sibling):
+@unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
+class Siblings(Nodes):
     """One test an op."""
 
     def test_multi_head_attention(self):

@@ -1,0 +1,35 @@
+/* What QuantizeLinear and DequantizeLinear share: where the scale of an element lies.
+ *
+ * x is seen as [outer][length][inner] about the attribute axis. Scales (and zero points, of the
+ * same shape) are one for the tensor, [length], or those of x with blocks of `block` elements along
+ * the axis. */
+#ifndef GQAC_OPS_QUANTISE_H
+#define GQAC_OPS_QUANTISE_H
+
+#include "ops/shared.h"
+
+enum { QUANT_X, QUANT_SCALE, QUANT_ZERO };
+
+#define QUANT_CODES (OP_NIBBLES | OP_BIT(I8) | OP_BIT(U8) | OP_BIT(I16) | OP_BIT(U16) | OP_BIT(I32))
+
+typedef struct quant_layout {
+    int64_t outer, length, inner;
+    int64_t block, blocks; /* blocked: elements of a block, blocks along the axis; else 0 */
+    bool by_axis;          /* one scale for each place on the axis */
+} quant_layout;
+
+/* Index of the scale for element (outer o, place a on the axis, inner i). */
+static inline int64_t quant_scale_at(const quant_layout *q, int64_t o, int64_t a, int64_t i) {
+    if (q->block)
+        return (o * q->blocks + a / q->block) * q->inner + i;
+    return q->by_axis ? a : 0;
+}
+
+gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
+/* Does a scale belong to a place among rows? */
+bool quant_mixes(const ir_node *node);
+/* Layout of x for these scales; INVALID_INPUT when the shapes do not fit. zero may be NULL. */
+gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
+                            const gqac_tensor *zero, quant_layout *layout, gqac_diag *diag);
+
+#endif

@@ -1,0 +1,65 @@
+/* Scales and zero points of QuantizeLinear and DequantizeLinear. Source: ONNX operator spec. A
+ * scale of one element speaks for the whole tensor, whatever its rank. */
+#include "ops/quantise.h"
+
+gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
+    if (ir_attr_int(node, "block_size") < 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute block_size = %lld: 0 or positive",
+                (long long)ir_attr_int(node, "block_size"));
+    return GQAC_OK;
+}
+
+bool quant_mixes(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, QUANT_X), *scale = ir_node_input(node, QUANT_SCALE);
+    if (!x || !scale || scale->type.rank == 0)
+        return false;
+    int64_t length;
+    if (scale->type.rank == 1 && ir_dim_is_const(scale->type.dims[0], &length) && length == 1)
+        return false;
+    return op_axis_is_row(x, (int)ir_attr_int(node, "axis"));
+}
+
+/* One dimension less than x's, in blocks; the others equal. */
+static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis, int64_t block) {
+    bool fits = scale->rank == x->rank;
+    for (int i = 0; fits && i < x->rank; i++) {
+        int64_t wanted = x->dims[i];
+        if (i == axis)
+            wanted = wanted / block + (wanted % block != 0);
+        fits = scale->dims[i] == wanted;
+    }
+    return fits;
+}
+
+gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
+                            const gqac_tensor *zero, quant_layout *q, gqac_diag *diag) {
+    const int64_t block = ir_attr_int(node, "block_size"), n = gqac_tensor_count(scale);
+    int axis = 0;
+    *q = (quant_layout){.outer = 1, .length = gqac_tensor_count(x), .inner = 1};
+    if (zero && gqac_tensor_count(zero) != n)
+        OP_FAIL(node, diag, GQAC_INVALID_INPUT, "%lld zero points for %lld scales",
+                (long long)gqac_tensor_count(zero), (long long)n);
+    if (n == 1 && (block == 0 || scale->rank == 0))
+        return GQAC_OK;
+    /* A row has no other axis, whatever the attribute says. */
+    if (x->rank != 1)
+        GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x->rank, &axis, diag));
+    q->outer = op_product(x->dims, 0, axis);
+    q->length = x->dims[axis];
+    q->inner = op_product(x->dims, axis + 1, x->rank);
+    if (block == 0) {
+        q->by_axis = true;
+        if (scale->rank != 1 || n != q->length)
+            OP_FAIL(node, diag, GQAC_INVALID_INPUT,
+                    "%lld scales of rank %d, axis %d has the length %lld", (long long)n,
+                    scale->rank, axis, (long long)q->length);
+        return GQAC_OK;
+    }
+    q->block = block;
+    if (!blocks_fit(x, scale, axis, block))
+        OP_FAIL(node, diag, GQAC_INVALID_INPUT,
+                "scales have not the shape of the input in blocks of %lld along axis %d",
+                (long long)block, axis);
+    q->blocks = scale->dims[axis];
+    return GQAC_OK;
+}

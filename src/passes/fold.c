@@ -14,7 +14,7 @@
 enum {
     FOLD_MOST = 64 << 20,  /* bytes of one result */
     FOLD_SMALL = 64 << 10, /* bytes that are always fine */
-    FOLD_GROWTH = 4,
+    FOLD_GROWTH = 3,       /* bytes do not become floats */
 };
 
 typedef struct folder {

@@ -8,6 +8,7 @@ static const struct packer {
     const char *domain, *op;
     cpu_pack_node *pack;
 } packers[] = {
+    {"", "MatMul", cpu_pack_dequantised},
     {"", "MatMul", cpu_pack_linear},
     {"", "Gemm", cpu_pack_linear},
     {"com.microsoft", "MatMulNBits", cpu_pack_nbits},

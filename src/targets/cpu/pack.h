@@ -12,8 +12,9 @@
  * the arena of the module and to the graph that holds the constant they were made from. */
 typedef gqac_status cpu_pack_node(ir_node *node, bool *packed, gqac_diag *diag);
 
-cpu_pack_node cpu_pack_linear; /* MatMul, Gemm -> linear */
-cpu_pack_node cpu_pack_nbits;  /* com.microsoft.MatMulNBits -> linear_nbits */
+cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBits, linear_nbits */
+cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear */
+cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
 /* target_cpu.pack */
 gqac_status cpu_pack(ir_module *module, size_t *changed, gqac_diag *diag);

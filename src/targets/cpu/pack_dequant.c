@@ -1,0 +1,184 @@
+/* MatMul by a weight that DequantizeLinear makes from constant codes of 4 or 8 bits becomes
+ * MatMulNBits with fp32 products: the weights stay packed, and every number is what it was.
+ *
+ * A weight is (code - zero point) * scale in fp32 either way, and so is the product. That holds
+ * only where DequantizeLinear gives f32 (16 bits would round the weight), and where a scale speaks
+ * for a column, or for a block of a column whose length has a power of two from 16 on as factor.
+ * Signed codes become unsigned ones about 2^(bits-1). The weight may lie behind a Transpose. */
+#include <string.h>
+
+#include "base/arena.h"
+#include "ops/nbits.h"
+#include "ops/quantise.h"
+#include "targets/cpu/pack.h"
+
+enum { LEAST_UNBLOCKED = 32 }; /* of one scale for a whole column: shortest block to repeat it */
+
+typedef struct weight {
+    const gqac_tensor *codes, *scale, *zero; /* zero: NULL when absent */
+    quant_layout q;
+    int axis;        /* of the scales */
+    bool transposed; /* codes are [n,k] */
+    int64_t k, n, block, blocks;
+    int bits, centre; /* what is added to a code */
+} weight;
+
+static const gqac_tensor *constant_of(const ir_node *node, int input) {
+    const ir_value *value = ir_node_input(node, input);
+    return value && value->constant && value->constant->data ? value->constant : NULL;
+}
+
+/* The greatest power of two that divides x, at most NBITS_MAX_BLOCK. */
+static int64_t power_in(int64_t x) {
+    const int64_t power = x & -x;
+    return power < NBITS_MAX_BLOCK ? power : NBITS_MAX_BLOCK;
+}
+
+static const ir_node *find_dequantize(const ir_node *matmul, bool *transposed) {
+    const ir_value *value = ir_node_input(matmul, 1);
+    const ir_node *def = value ? value->def : NULL;
+    *transposed = false;
+    if (def && op_is(def, "", "Transpose")) {
+        const ir_attr *perm = ir_attr_get(def, "perm");
+        if (perm->set && (perm->count != 2 || perm->ints[0] != 1 || perm->ints[1] != 0))
+            return NULL;
+        *transposed = true;
+        value = ir_node_input(def, 0);
+        def = value ? value->def : NULL;
+    }
+    return def && op_is(def, "", "DequantizeLinear") && value->type.dtype == GQAC_F32 ? def : NULL;
+}
+
+/* Cuts k into blocks each of which has one scale for each column; false when there are none. */
+static bool find_blocks(weight *w) {
+    const int k_axis = w->transposed ? 1 : 0;
+    if (w->q.block) {
+        if (w->axis != k_axis)
+            return false;
+        w->block = power_in(w->q.block);
+    } else {
+        if (w->q.by_axis && w->axis == k_axis)
+            return false;
+        w->block = power_in(w->k) < LEAST_UNBLOCKED ? LEAST_UNBLOCKED : power_in(w->k);
+    }
+    w->blocks = (w->k + w->block - 1) / w->block;
+    return w->block >= NBITS_MIN_BLOCK;
+}
+
+static bool read_weight(const ir_node *matmul, weight *w) {
+    gqac_diag ignored = {0};
+    *w = (weight){0};
+    const ir_node *node = find_dequantize(matmul, &w->transposed);
+    if (!node)
+        return false;
+    w->codes = constant_of(node, QUANT_X);
+    w->scale = constant_of(node, QUANT_SCALE);
+    w->zero = constant_of(node, QUANT_ZERO);
+    if (!w->codes || !w->scale || (ir_node_input(node, QUANT_ZERO) && !w->zero))
+        return false;
+    const gqac_dtype dtype = w->codes->dtype;
+    if (w->codes->rank != 2 || !OP_IN(OP_NIBBLES | OP_BIT(I8) | OP_BIT(U8), dtype) ||
+        !OP_IN(OP_FLOATS, w->scale->dtype) || (w->zero && w->zero->dtype != dtype) ||
+        quant_layout_of(node, w->codes, w->scale, w->zero, &w->q, &ignored) != GQAC_OK)
+        return false;
+    w->axis = ir_attr_int(node, "axis") % 2 != 0; /* of two axes; it may be negative */
+    w->k = w->codes->dims[w->transposed ? 1 : 0];
+    w->n = w->codes->dims[w->transposed ? 0 : 1];
+    w->bits = gqac_dtype_bits(dtype);
+    w->centre = OP_IN(OP_BIT(I4) | OP_BIT(I8), dtype) ? 1 << (w->bits - 1) : 0;
+    return w->k > 0 && w->n > 0 && w->k <= INT32_MAX && w->n <= INT32_MAX && find_blocks(w);
+}
+
+/* Index of the scale of column n in block b. */
+static int64_t scale_at(const weight *w, int64_t n, int64_t b) {
+    const int64_t row = w->transposed ? n : b * w->block, column = w->transposed ? b * w->block : n;
+    return w->axis == 0 ? quant_scale_at(&w->q, 0, row, column)
+                        : quant_scale_at(&w->q, row, column, 0);
+}
+
+static ir_value *add_constant(ir_builder *b, const char *name, const gqac_tensor *like,
+                              uint8_t **data) {
+    gqac_tensor tensor = *like;
+    size_t bytes;
+    b->status = gqac_shape_bytes(tensor.dtype, tensor.rank, tensor.dims, &bytes, b->diag);
+    if (b->status != GQAC_OK)
+        return NULL;
+    tensor.data = *data = gqac_arena_calloc(b->graph->module->arena, bytes, 1);
+    ir_value *value = *data ? ir_graph_add_constant(b->graph, name, &tensor) : NULL;
+    if (!value)
+        b->status = gqac_diag_oom(b->diag, "packed weights");
+    return value;
+}
+
+/* Code i of a row of codes, low bits first. */
+static void put_code(uint8_t *row, int64_t i, int bits, int64_t code) {
+    uint8_t *byte = row + i * bits / 8;
+    *byte = (uint8_t)(*byte | (unsigned)code << i * bits % 8);
+}
+
+static ir_value *make_codes(ir_builder *b, const weight *w) {
+    const gqac_tensor like = {
+        .dtype = GQAC_U8, .rank = 3, .dims = {w->n, w->blocks, w->block * w->bits / 8}};
+    uint8_t *data;
+    ir_value *value = add_constant(b, "codes", &like, &data);
+    const int64_t row = like.dims[1] * like.dims[2];
+    const int64_t n_step = w->transposed ? w->k : 1, k_step = w->transposed ? 1 : w->n;
+    for (int64_t n = 0; value && n < w->n; n++)
+        for (int64_t k = 0; k < w->k; k++)
+            put_code(data + n * row, k, w->bits,
+                     op_get_i64(w->codes, n * n_step + k * k_step) + w->centre);
+    return value;
+}
+
+static ir_value *make_scales(ir_builder *b, const weight *w) {
+    const gqac_tensor like = {.dtype = w->scale->dtype, .rank = 2, .dims = {w->n, w->blocks}};
+    const size_t width = op_width(like.dtype);
+    uint8_t *data;
+    ir_value *value = add_constant(b, "scales", &like, &data);
+    for (int64_t n = 0; value && n < w->n; n++)
+        for (int64_t i = 0; i < w->blocks; i++)
+            memcpy(data + (size_t)(n * w->blocks + i) * width,
+                   (const char *)w->scale->data + (size_t)scale_at(w, n, i) * width, width);
+    return value;
+}
+
+/* NULL where they are what MatMulNBits takes when there are none. */
+static ir_value *make_zeros(ir_builder *b, const weight *w) {
+    const int64_t row = (w->blocks * w->bits + 7) / 8;
+    const gqac_tensor like = {.dtype = GQAC_U8, .rank = 2, .dims = {w->n, row}};
+    uint8_t *data;
+    if (!w->zero && w->centre)
+        return NULL;
+    ir_value *value = add_constant(b, "zero_points", &like, &data);
+    for (int64_t n = 0; value && w->zero && n < w->n; n++)
+        for (int64_t i = 0; i < w->blocks; i++)
+            put_code(data + n * row, i, w->bits,
+                     op_get_i64(w->zero, scale_at(w, n, i)) + w->centre);
+    return value;
+}
+
+gqac_status cpu_pack_dequantised(ir_node *node, bool *packed, gqac_diag *diag) {
+    weight w;
+    const ir_type a = op_in_type(node, 0);
+    if (a.dtype != GQAC_F32 || a.rank < 1 || !read_weight(node, &w))
+        return GQAC_OK;
+    ir_builder b = {.graph = node->graph, .before = node, .diag = diag};
+    ir_value *in[4] = {ir_node_input(node, 0), make_codes(&b, &w)};
+    if (b.status == GQAC_OK)
+        in[2] = make_scales(&b, &w);
+    if (b.status == GQAC_OK)
+        in[3] = make_zeros(&b, &w);
+    GQAC_TRY(b.status);
+    ir_node *by = op_build(&b, "com.microsoft", "MatMulNBits", in[3] ? 4 : 3, in, 1);
+    GQAC_TRY(b.status);
+    by->name = node->name;
+    ir_attr_set_int(by, "K", w.k);
+    ir_attr_set_int(by, "N", w.n);
+    ir_attr_set_int(by, "bits", w.bits);
+    ir_attr_set_int(by, "block_size", w.block);
+    GQAC_TRY(op_infer(by, diag));
+    ir_value_replace(node->outputs[0], by->outputs[0]);
+    *packed = true;
+    bool again;
+    return cpu_pack_nbits(by, &again, diag);
+}

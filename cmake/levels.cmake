@@ -5,7 +5,7 @@ set(GQAC_LEVELS scalar)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni)
 endif()
-set(GQAC_LEVEL_FLAGS_scalar "")
+set(GQAC_LEVEL_FLAGS_scalar $<$<CONFIG:Release>:-O2>)
 set(GQAC_LEVEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(GQAC_LEVEL_FLAGS_avx512 ${GQAC_LEVEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512)

@@ -12,7 +12,12 @@
 #include "numerics/convert.h"
 #include "numerics/dialect.h"
 
+/* Plain C has no registers to keep such lanes in: inlined, it only takes minutes to compile. */
+#if defined(__AVX2__)
 #define VEC_FN static inline __attribute__((always_inline, unused))
+#else
+#define VEC_FN static inline __attribute__((unused))
+#endif
 
 #if defined(__AVX512F__)
 #include "targets/cpu/level/vec_avx512.h"

@@ -169,7 +169,7 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
 
 /* A result of a nested graph is a view. Memory that later values share does not live as long as the
- * output of the node: such a value is copied to the output's own buffer. */
+ * output of the node: where the result is that output, it is copied to the output's own buffer. */
 static gqac_status keep_result(const op_call *call, int index, const ir_value *value,
                                gqac_tensor *result) {
     exec *e = call->host;
@@ -195,8 +195,13 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
     for (int i = 0; i < n_args; i++)
         e->values[graph->inputs[i]->id] = *args[i];
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
-    for (int i = 0; i < graph->ret->n_inputs; i++)
-        GQAC_TRY(keep_result(call, i, graph->ret->inputs[i].value, &results[i]));
+    for (int i = 0; i < graph->ret->n_inputs; i++) {
+        const ir_value *value = graph->ret->inputs[i].value;
+        if (results == call->out)
+            GQAC_TRY(keep_result(call, i, value, &results[i]));
+        else
+            results[i] = value->constant ? *value->constant : e->values[value->id];
+    }
     return GQAC_OK;
 }
 

@@ -12,9 +12,21 @@ static const struct {
     const char *name, *reason;
 } excluded[] = {
     {"If", "its attributes are graphs: test/python runs them"},
+    {"Loop", "its attributes are graphs: test/python runs them"},
+    {"Scan", "its attributes are graphs: test/python runs them"},
     {"kv_state", "needs the state of a sequence: test/runtime"},
     {"kv_append", "needs the state of a sequence: test/runtime"},
 };
+
+/* Of ONNX: shapes that fit each other are too rare for chance. Other tests run them. */
+static const char *const rare[] = {"CausalConvWithState", "Conv", "LinearAttention"};
+
+static bool is_rare(const ir_schema *schema) {
+    for (size_t i = 0; i < COUNT(rare); i++)
+        if (!strcmp(schema->name, rare[i]))
+            return true;
+    return *schema->domain != '\0';
+}
 
 static const char *why_excluded(const gqac_op *op) {
     for (size_t i = 0; i < COUNT(excluded); i++)
@@ -147,12 +159,11 @@ static void all_ops(void) {
         int good = 0;
         if (why_excluded(gqac_op_table[i]))
             continue;
-        for (int k = 0; k < rounds || (good == 0 && k < 20 * rounds && !*schema->domain); k++)
+        for (int k = 0; k < rounds || (good == 0 && k < 20 * rounds && !is_rare(schema)); k++)
             good += run_random(schema, &seed);
         if (good == 0)
             printf("%s.%s never succeeded\n", schema->domain, schema->name);
-        /* shapes and attributes that fit several inputs are too rare for chance elsewhere */
-        CU_ASSERT_TRUE(good > 0 || *schema->domain != '\0');
+        CU_ASSERT_TRUE(good > 0 || is_rare(schema));
         tried++;
     }
     printf("  %d of %d ops of the table\n", tried, gqac_op_count);

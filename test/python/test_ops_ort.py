@@ -90,6 +90,171 @@ def matmul_integer(rng, pick):
     return Node("MatMulInteger", "", inputs, [("y", TensorProto.INT32)])
 
 
+def half(pick, values, least=0.5):
+    """The values or, sometimes, None."""
+    return values if pick.random() < least else None
+
+
+def causal_conv(rng, pick):
+    """A random CausalConvWithState of com.microsoft."""
+    batch, channels, rows = pick.randint(1, 3), pick.randint(1, 9), pick.randint(1, 12)
+    taps, dilation = pick.randint(2, 5), pick.choice([1, 1, 2])
+    inputs = {"x": floats(rng, batch, channels, rows), "w": floats(rng, channels, 1, taps),
+              "b": half(pick, floats(rng, channels)),
+              "p": half(pick, floats(rng, batch, channels, (taps - 1) * dilation))}
+    return Node("CausalConvWithState", "com.microsoft", inputs, ["y", "present"],
+                activation=pick.choice(["none", "silu", "swish"]), dilation=dilation)
+
+
+def linear_attention(rng, pick):
+    """A random LinearAttention of com.microsoft."""
+    batch, rows, kv = pick.randint(1, 2), pick.randint(1, 9), pick.randint(1, 3)
+    heads = kv * pick.randint(1, 3)
+    dk, dv = pick.choice([4, 8, 16]), pick.choice([4, 8, 16])
+    rule = pick.choice(["linear", "gated", "delta", "gated_delta"])
+    unit = floats(rng, batch, rows, kv, dk)
+    unit /= np.linalg.norm(unit, axis=-1, keepdims=True)
+    inputs = {"q": floats(rng, batch, rows, heads * dk), "k": unit.reshape(batch, rows, kv * dk),
+              "v": floats(rng, batch, rows, kv * dv),
+              "p": half(pick, floats(rng, batch, kv, dk, dv), 0.7), "g": None, "beta": None}
+    if "gated" in rule:
+        inputs["g"] = -np.abs(floats(rng, batch, rows, kv * pick.choice([1, dk])))
+    if "delta" in rule:
+        inputs["beta"] = rng.random((batch, rows, pick.choice([1, kv]))).astype(np.float32)
+    extra = {"scale": 0.7} if pick.randint(0, 1) else {}
+    return Node("LinearAttention", "com.microsoft", inputs, ["y", "present"], q_num_heads=heads,
+                kv_num_heads=kv, update_rule=rule, **extra)
+
+
+def gate(rng, pick):
+    """A random LinearAttentionGate."""
+    batch, rows, heads = pick.randint(1, 3), pick.randint(1, 9), pick.randint(1, 20)
+    b = half(pick, floats(rng, batch, rows, heads) * 4)
+    inputs = {"a": floats(rng, batch, rows, heads) * 9, "t": floats(rng, heads),
+              "s": -np.abs(floats(rng, heads)), "b": b}
+    return Node("LinearAttentionGate", "com.microsoft", inputs,
+                ["decay"] if b is None else ["decay", "beta"])
+
+
+def gated_norm(rng, pick):
+    """A random GatedRMSNorm over groups of the last axis."""
+    size, shape = pick.choice([4, 16, 24]), [pick.randint(1, 5), pick.randint(1, 5)]
+    shape.append(size * pick.randint(1, 3))
+    inputs = {"x": floats(rng, *shape), "s": floats(rng, size), "g": floats(rng, *shape) * 3}
+    return Node("GatedRMSNorm", "com.microsoft", inputs, ["y"],
+                activation=pick.choice(["silu", "swish", "sigmoid"]), epsilon=1e-4)
+
+
+def router(pick, experts):
+    """The attributes that both mixtures of experts have."""
+    kind = pick.choice(["silu", "relu", "gelu", "swiglu", "swiglu", "identity"])
+    attributes = {"k": pick.randint(1, min(3, experts)), "activation_type": kind,
+                  "normalize_routing_weights": pick.randint(0, 1)}
+    if kind == "swiglu":
+        attributes |= {"swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0,
+                       "swiglu_limit": 0.8}
+    return attributes
+
+
+def moe(rng, pick):
+    """A random MoE."""
+    rows, hidden, inner = pick.randint(1, 9), pick.choice([8, 20, 48]), pick.choice([8, 24])
+    experts = pick.randint(2, 8)
+    attributes = router(pick, experts)
+    wide = inner * (2 if "swiglu_fusion" in attributes else 1)
+    inputs = {"x": floats(rng, rows, hidden), "r": floats(rng, rows, experts),
+              "w1": floats(rng, experts, wide, hidden) * np.float32(0.3),
+              "b1": half(pick, floats(rng, experts, wide)),
+              "w2": floats(rng, experts, hidden, inner) * np.float32(0.3),
+              "b2": half(pick, floats(rng, experts, hidden))}
+    return Node("MoE", "com.microsoft", inputs, ["y"], **attributes)
+
+
+def qmoe(rng, pick):
+    """A random QMoE with 4-bit weights in blocks, or one block a row. The weights of the experts
+    are normalised: ONNX Runtime does so whatever the attribute says."""
+    rows, hidden, inner, experts = pick.randint(1, 9), 64, pick.choice([32, 96]), pick.randint(2, 6)
+    attributes = router(pick, experts) | {"expert_weight_bits": 4, "normalize_routing_weights": 1}
+    wide = inner * (2 if "swiglu_fusion" in attributes else 1)
+    block = pick.choice([0, 16, 32])
+    inputs = {"x": floats(rng, rows, hidden), "r": floats(rng, rows, experts)}
+    for name, n, k in (("1", wide, hidden), ("2", hidden, inner)):
+        inputs["w" + name] = codes(rng, np.uint8, experts, n, k // 2)
+        size = (experts, n, k // block) if block else (experts, n)
+        inputs["s" + name] = (rng.random(size) * 0.05).astype(np.float32)
+        inputs["b" + name] = half(pick, floats(rng, experts, n))
+    if block:
+        attributes["block_size"] = block
+    return Node("QMoE", "com.microsoft", inputs, ["y"], **attributes)
+
+
+def bnb4(rng, pick):
+    """A random MatMulBnb4."""
+    k, n, block = pick.choice([32, 96, 130]), pick.choice([3, 16, 40]), pick.choice([16, 64])
+    inputs = {"a": floats(rng, pick.randint(1, 6), k), "b": codes(rng, np.uint8, (n * k + 1) // 2),
+              "m": rng.random(-(-n * k // block)).astype(np.float32)}
+    return Node("MatMulBnb4", "com.microsoft", inputs, ["y"], K=k, N=n, block_size=block,
+                quant_type=pick.randint(0, 1))
+
+
+def gelu(rng, pick):
+    """A Gelu of com.microsoft, with or without a bias."""
+    width = pick.randint(1, 40)
+    inputs = {"x": floats(rng, pick.randint(1, 5), width) * 3}
+    if pick.randint(0, 1):
+        return Node("Gelu", "com.microsoft", inputs, ["y"])
+    return Node("BiasGelu", "com.microsoft", inputs | {"b": floats(rng, width)}, ["y"])
+
+
+def embed(rng, pick):
+    """A random EmbedLayerNormalization."""
+    batch, rows, width = pick.randint(1, 3), pick.randint(1, 9), pick.choice([4, 16])
+    ids = lambda top: rng.integers(0, top, (batch, rows)).astype(np.int32) # noqa: E731
+    segments = pick.randint(0, 1)
+    mask = (np.arange(rows) < rng.integers(1, rows + 1, (batch, 1))).astype(np.int32)
+    inputs = {"ids": ids(20), "segments": ids(3) if segments else None,
+              "word": floats(rng, 20, width), "position": floats(rng, 10, width),
+              "segment": floats(rng, 3, width) if segments else None,
+              "gamma": floats(rng, width), "beta": floats(rng, width),
+              "mask": half(pick, mask), "places": half(pick, ids(10))}
+    return Node("EmbedLayerNormalization", "com.microsoft", inputs,
+                ["y", ("mask_index", TensorProto.INT32), "sum"], epsilon=1e-5)
+
+
+def integer_to_float(rng, pick):
+    """A random MatMulIntegerToFloat or DynamicQuantizeMatMul. Codes of both are u8, or small: the
+    sums of ONNX Runtime saturate else."""
+    m, k, n = pick.randint(1, 6), pick.randint(1, 80), pick.randint(1, 40)
+    size = pick.choice([(), (n,)])
+    weights = {"b": codes(rng, np.uint8, k, n),
+               "s": np.asarray(rng.random(size) + 0.1, np.float32),
+               "z": half(pick, np.asarray(codes(rng, np.uint8, *size), np.uint8))}
+    bias = {"bias": half(pick, floats(rng, n))}
+    if pick.randint(0, 1):
+        return Node("DynamicQuantizeMatMul", "com.microsoft",
+                    {"a": floats(rng, m, k)} | weights | bias, ["y"])
+    inputs = {"a": codes(rng, np.uint8, m, k), "b": weights["b"],
+              "as": np.asarray(0.02, np.float32), "s": weights["s"],
+              "az": half(pick, np.asarray(pick.randint(0, 255), np.uint8)), "z": weights["z"]}
+    return Node("MatMulIntegerToFloat", "com.microsoft", inputs | bias, ["y"])
+
+
+def conv(rng, pick):
+    """A random Conv of one to three spatial axes, often depthwise."""
+    axes, groups = pick.randint(1, 3), pick.randint(1, 4)
+    each, maps = pick.choice([1, 1, 2]), pick.choice([1, 1, 3])
+    shape = [pick.randint(5, 9) for _ in range(axes)]
+    taps = [pick.randint(1, 3) for _ in range(axes)]
+    attributes = {"group": groups, "strides": [pick.randint(1, 3) for _ in range(axes)],
+                  "dilations": [pick.randint(1, 2) for _ in range(axes)]}
+    if pick.randint(0, 1):
+        attributes["pads"] = [pick.randint(0, 3) for _ in range(2 * axes)]
+    inputs = {"x": floats(rng, pick.randint(1, 2), groups * each, *shape),
+              "w": floats(rng, groups * maps, each, *taps),
+              "b": half(pick, floats(rng, groups * maps))}
+    return Node("Conv", "", inputs, ["y"], **attributes)
+
+
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Ops(Nodes):
     """One test an op."""
@@ -117,6 +282,50 @@ class Ops(Nodes):
                 a = a - (a_zero[:, None] if a_zero.ndim == 1 else a_zero)
             wanted = a @ (b if b_zero is None else b - b_zero)
             np.testing.assert_array_equal(self.ours(node)[0], wanted, f"case {number}: {node}")
+
+    def test_causal_conv(self):
+        """Past, bias, activation, dilation."""
+        self.compare(causal_conv, 0.9, count=COUNT)
+
+    def test_linear_attention(self):
+        """Every rule, grouped heads, with and without a past."""
+        self.compare(linear_attention, 0.9, count=COUNT)
+
+    def test_linear_attention_gate(self):
+        """Decay and rate."""
+        self.compare(gate, 0.9, count=COUNT)
+
+    def test_gated_rms_norm(self):
+        """Groups of the last axis, both activations."""
+        self.compare(gated_norm, 0.9, count=COUNT)
+
+    def test_moe(self):
+        """Every activation, routing with and without normalisation."""
+        self.compare(moe, 0.5, count=COUNT)
+
+    def test_qmoe(self):
+        """4 bits, by row and by block."""
+        self.compare(qmoe, 0.3, count=COUNT)
+
+    def test_matmul_bnb4(self):
+        """FP4 and NF4."""
+        self.compare(bnb4, 0.9, count=COUNT)
+
+    def test_gelu(self):
+        """Gelu and BiasGelu."""
+        self.compare(gelu, 0.9, count=COUNT)
+
+    def test_embed(self):
+        """Segments, mask, positions."""
+        self.compare(embed, 0.9, count=COUNT)
+
+    def test_integer_to_float(self):
+        """Given and made codes, scales by tensor and column."""
+        self.compare(integer_to_float, 0.9, count=COUNT)
+
+    def test_conv(self):
+        """Strides, pads, dilations, groups."""
+        self.compare(conv, 0.9, count=COUNT)
 
 
 if __name__ == "__main__":

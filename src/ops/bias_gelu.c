@@ -1,0 +1,31 @@
+/* com.microsoft.BiasGelu: Gelu(A + B), B a row. Becomes Add and Gelu. Source: ONNX Runtime contrib
+ * operators. */
+#include "ops/shared.h"
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const ir_type bias = op_in_type(node, 1);
+    GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
+    GQAC_TRY(op_check_same(node, 0, 1, diag));
+    if (bias.rank >= 0 && bias.rank != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a bias of rank %d, expected 1", bias.rank);
+    return op_set_type_like(node, 0, op_in_type(node, 0), diag);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    ir_value *in[] = {ir_node_input(node, 0), ir_node_input(node, 1)};
+    (void)options;
+    ir_value *sum = op_build1(b, "", "Add", 2, in);
+    results[0] = op_build1(b, "", "Gelu", 1, &sum);
+}
+
+const gqac_op gqac_op_bias_gelu = {
+    .schema = {.name = "BiasGelu",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "A B",
+               .outputs = "C",
+               .rows = IR_ROWS_LOCAL,
+               .doc = "C = Gelu(A + B)"},
+    .infer = infer,
+    .expand = expand,
+};

@@ -1,0 +1,22 @@
+/* CausalConvWithState of both domains: x [B,C,S], weight [C,1,k], bias [C]?, past [B,C,L]? with
+ * L = (k - 1) * dilation -> y [B,C,S], present [B,C,L].
+ *   y[t] = activation(bias + sum over j of weight[j] * (past, x)[t + j * dilation])
+ * one chain over j from zero, then the bias. Without a past it is zeros. The state holds elements
+ * of x as they are, so where a call ends changes no bit. */
+#ifndef GQAC_OPS_CAUSAL_CONV_H
+#define GQAC_OPS_CAUSAL_CONV_H
+
+#include "ops/shared.h"
+
+#define CAUSAL_CONV_ACTIVATION                                                                     \
+    {                                                                                              \
+        .name = "activation", .kind = IR_ATTR_STRING, .fallback = {.set = true, .s = "none"},      \
+        .doc = "none, silu or swish"                                                               \
+    }
+
+gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag);
+gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag);
+gqac_status causal_conv_eval(op_call *call, int64_t dilation);
+bool causal_conv_mixes(const ir_node *node); /* without a past a chunk cannot follow another */
+
+#endif

@@ -1,0 +1,142 @@
+/* The causal depthwise convolution of CausalConvWithState. One channel of one batch row is one work
+ * item: its past and its new elements lie in one row of fp32. */
+#include "ops/causal_conv.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "numerics/math.h"
+#include "ops/kernel.h"
+
+enum { X, WEIGHT, BIAS, PAST };
+
+static bool is_silu(const ir_node *node) {
+    const char *name = ir_attr_get(node, "activation")->s;
+    return strcmp(name, "silu") == 0 || strcmp(name, "swish") == 0;
+}
+
+gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag) {
+    const char *name = ir_attr_get(node, "activation")->s;
+    if (!is_silu(node) && strcmp(name, "none") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s': none, silu or swish",
+                name);
+    return GQAC_OK;
+}
+
+bool causal_conv_mixes(const ir_node *node) {
+    return !ir_node_input(node, PAST);
+}
+
+gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag) {
+    const ir_type x = op_in_type(node, X);
+    for (int i = X; i <= PAST; i++) {
+        GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
+        GQAC_TRY(op_check_same(node, X, i, diag));
+    }
+    GQAC_TRY(op_set_type_like(node, 0, x, diag));
+    if (x.rank >= 0 && x.rank != 3)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d, expected 3", x.rank);
+    int64_t k;
+    const ir_dim *dims[3] = {op_in_dim(node, X, 0), op_in_dim(node, X, 1), NULL};
+    if (ir_dim_is_const(op_in_dim(node, WEIGHT, 2), &k) && k > 0 && k <= INT32_MAX)
+        dims[2] = ir_dim_const(op_dims(node), (k - 1) * dilation);
+    return op_set_type(node, 1, x.dtype, 3, dims, diag);
+}
+
+typedef struct conv {
+    const gqac_tensor *x, *weight, *bias, *past;
+    gqac_tensor *y, *present; /* present: NULL when not wanted */
+    int64_t channels, length, k, dilation, state;
+    bool silu;
+    op_scratch scratch;
+} conv;
+
+/* y[t] = sum over j of w[j] * row[t + j * dilation] */
+OP_BODY void taps_body(float *restrict y, const float *w, const float *row, int64_t k,
+                       int64_t dilation, int64_t n) {
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t j = 0; j < k; j++)
+        op_axpy(y, w[j], row + j * dilation, n);
+}
+OP_KERNEL(taps,
+          (float *y, const float *w, const float *row, int64_t k, int64_t dilation, int64_t n),
+          (y, w, row, k, dilation, n))
+
+static void run(void *arg, size_t begin, size_t end, int worker) {
+    const conv *c = arg;
+    float *row = (float *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride);
+    float *y = row + c->state + c->length, *w = y + c->length;
+    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        const int64_t channel = item % c->channels;
+        memset(row, 0, (size_t)c->state * sizeof *row);
+        if (c->past)
+            op_get_f32s(c->past, item * c->state, c->state, row);
+        op_get_f32s(c->x, item * c->length, c->length, row + c->state);
+        op_get_f32s(c->weight, channel * c->k, c->k, w);
+        taps(y, w, row, c->k, c->dilation, c->length);
+        const float bias = c->bias ? op_get_f32(c->bias, channel) : 0;
+        for (int64_t t = 0; t < c->length; t++) {
+            const float sum = c->bias ? y[t] + bias : y[t];
+            y[t] = op_one_nan(c->silu ? sum * gqn_sigmoidf(sum) : sum);
+        }
+        op_put_f32s(c->y, item * c->length, c->length, y);
+        if (c->present)
+            op_put_f32s(c->present, item * c->state, c->state, row + c->length);
+    }
+}
+
+static bool is_shape(const gqac_tensor *t, int64_t a, int64_t b, int64_t c) {
+    return t->rank == 3 && t->dims[0] == a && t->dims[1] == b && t->dims[2] == c;
+}
+
+static gqac_status read_inputs(op_call *call, conv *c) {
+    const ir_node *node = call->node;
+    GQAC_TRY(op_want_set(call, X, OP_FLOATS));
+    c->x = call->in[X];
+    GQAC_TRY(op_want(call, WEIGHT, c->x->dtype));
+    c->weight = call->in[WEIGHT];
+    if (c->x->rank != 3 || c->weight->rank != 3)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                "input and weight have ranks %d and %d, not 3", c->x->rank, c->weight->rank);
+    c->channels = c->x->dims[1];
+    c->length = c->x->dims[2];
+    c->k = c->weight->dims[2];
+    if (c->k < 1 || !is_shape(c->weight, c->channels, 1, c->k))
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "weight is not [%lld,1,k]",
+                (long long)c->channels);
+    if (!gqac_mul_i64(c->k - 1, c->dilation, &c->state) || c->state > INT32_MAX)
+        OP_FAIL(node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements",
+                (long long)(c->k - 1), (long long)c->dilation);
+    if (ir_node_input(node, BIAS)) {
+        GQAC_TRY(op_want(call, BIAS, c->x->dtype));
+        c->bias = call->in[BIAS];
+        if (gqac_tensor_count(c->bias) != c->channels)
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld channels",
+                    (long long)gqac_tensor_count(c->bias), (long long)c->channels);
+    }
+    if (ir_node_input(node, PAST)) {
+        GQAC_TRY(op_want(call, PAST, c->x->dtype));
+        c->past = call->in[PAST];
+        if (!is_shape(c->past, c->x->dims[0], c->channels, c->state))
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "past_state is not [%lld,%lld,%lld]",
+                    (long long)c->x->dims[0], (long long)c->channels, (long long)c->state);
+    }
+    return GQAC_OK;
+}
+
+gqac_status causal_conv_eval(op_call *call, int64_t dilation) {
+    conv c = {.dilation = dilation, .silu = is_silu(call->node)};
+    GQAC_TRY(read_inputs(call, &c));
+    GQAC_TRY(op_output_like(call, 0, c.x->dtype, c.x));
+    c.y = &call->out[0];
+    if (ir_node_output(call->node, 1)) {
+        const int64_t dims[3] = {c.x->dims[0], c.channels, c.state};
+        GQAC_TRY(op_output(call, 1, c.x->dtype, 3, dims));
+        c.present = &call->out[1];
+    }
+    const int64_t room = c.state + 2 * c.length + c.k;
+    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &c.scratch));
+    op_parallel(call, c.x->dims[0] * c.channels, 10 + c.length * (4 + c.k / 4), run, &c);
+    op_scratch_close(&c.scratch);
+    return GQAC_OK;
+}

@@ -1,0 +1,294 @@
+/* Conv: y[b,m,o] = bias[m] + sum over c, j of weight[m,c,j] * x[b, group's c, o * stride - pad +
+ * j * dilation], any number of spatial axes, places outside of x left out. One chain for each
+ * element, over c and then over j as they lie; then the bias; in fp32, rounded once. Source: ONNX
+ * operator spec. */
+#include "ops/shared.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "ops/kernel.h"
+
+enum { X, W, BIAS, SPACE = GQAC_MAX_RANK - 2 };
+
+static const ir_attr_spec attrs[] = {
+    {.name = "auto_pad",
+     .kind = IR_ATTR_STRING,
+     .fallback = {.set = true, .s = "NOTSET"},
+     .doc = "NOTSET, SAME_UPPER, SAME_LOWER or VALID"},
+    {.name = "dilations", .kind = IR_ATTR_INTS, .doc = "distance between taps; absent: 1"},
+    {.name = "group", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "of channels"},
+    {.name = "kernel_shape", .kind = IR_ATTR_INTS, .doc = "absent: that of the weight"},
+    {.name = "pads", .kind = IR_ATTR_INTS, .doc = "at the starts, then at the ends; absent: 0"},
+    {.name = "strides", .kind = IR_ATTR_INTS, .doc = "absent: 1"},
+    {.name = NULL},
+};
+
+static int64_t entry(const ir_node *node, const char *name, int i, int64_t fallback) {
+    const ir_attr *attr = ir_attr_get(node, name);
+    return attr->set && (size_t)i < attr->count ? attr->ints[i] : fallback;
+}
+
+static bool pads_by(const ir_node *node, const char *rule) {
+    return strcmp(ir_attr_get(node, "auto_pad")->s, rule) == 0;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
+    const char *const rules[] = {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"};
+    bool known = false;
+    for (int i = 0; i < 4; i++) {
+        const ir_attr *attr = ir_attr_get(node, names[i]);
+        known = known || pads_by(node, rules[i]);
+        if (attr->set && attr->count > 2 * SPACE)
+            OP_FAIL(node, diag, GQAC_LIMIT, "attribute %s has %zu entries", names[i], attr->count);
+        for (size_t k = 0; attr->set && k < attr->count; k++)
+            if (attr->ints[k] < (i < 3) || attr->ints[k] > INT32_MAX)
+                OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %d to 2147483647",
+                        names[i], (long long)attr->ints[k], i < 3);
+    }
+    if (!known)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute auto_pad = '%s'",
+                ir_attr_get(node, "auto_pad")->s);
+    if (ir_attr_int(node, "group") < 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute group = %lld must be positive",
+                (long long)ir_attr_int(node, "group"));
+    return GQAC_OK;
+}
+
+/* One spatial axis. */
+typedef struct axis {
+    int64_t in, out, taps, stride, dilation, pad; /* pad: at the start */
+} axis;
+
+/* Fills all but in and taps; false when the taps do not fit. */
+static bool place(const ir_node *node, int i, int n, axis *a) {
+    a->stride = entry(node, "strides", i, 1);
+    a->dilation = entry(node, "dilations", i, 1);
+    int64_t reach, total;
+    if (!gqac_mul_i64(a->taps - 1, a->dilation, &reach) || reach >= INT64_MAX / 4)
+        return false;
+    a->pad = entry(node, "pads", i, 0);
+    total = a->pad + entry(node, "pads", n + i, 0);
+    if (!pads_by(node, "NOTSET"))
+        a->pad = total = 0;
+    if (pads_by(node, "SAME_UPPER") || pads_by(node, "SAME_LOWER")) {
+        a->out = (a->in + a->stride - 1) / a->stride;
+        total = (a->out - 1) * a->stride + reach + 1 - a->in;
+        total = total > 0 ? total : 0;
+        a->pad = pads_by(node, "SAME_UPPER") ? total / 2 : total - total / 2;
+        return a->in > 0;
+    }
+    if (a->in + total < reach + 1)
+        return false;
+    a->out = (a->in + total - reach - 1) / a->stride + 1;
+    return true;
+}
+
+static const ir_dim *infer_axis(const ir_node *node, int i, int n) {
+    axis a;
+    if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in) ||
+        !ir_dim_is_const(op_in_dim(node, W, 2 + i), &a.taps) || a.taps < 1 ||
+        !place(node, i, n, &a))
+        return NULL;
+    return ir_dim_const(op_dims(node), a.out);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const ir_type x = op_in_type(node, X), w = op_in_type(node, W);
+    const ir_dim *dims[GQAC_MAX_RANK];
+    for (int i = X; i <= BIAS; i++) {
+        GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
+        GQAC_TRY(op_check_same(node, X, i, diag));
+    }
+    const int rank = x.rank >= 0 ? x.rank : w.rank;
+    if (rank >= 0 && (rank < 3 || (x.rank >= 0 && w.rank >= 0 && x.rank != w.rank)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "X and W have the ranks %d and %d", x.rank, w.rank);
+    if (x.rank < 0)
+        return op_set_type(node, 0, x.dtype, -1, NULL, diag);
+    dims[0] = x.dims[0];
+    dims[1] = op_in_dim(node, W, 0);
+    for (int i = 2; i < rank; i++)
+        dims[i] = infer_axis(node, i - 2, rank - 2);
+    return op_set_type(node, 0, x.dtype, rank, dims, diag);
+}
+
+typedef struct conv {
+    const gqac_tensor *x, *w, *bias;
+    gqac_tensor *y;
+    int n; /* spatial axes */
+    axis axes[SPACE];
+    int64_t batch, channels, maps, group;
+    int64_t lines, plane, taps; /* lines of y in a map; elements of x in a channel; of a kernel */
+    op_scratch scratch;
+} conv;
+
+OP_BODY void add_tap_body(float *restrict y, float w, const float *x, int64_t stride, int64_t n) {
+    if (stride == 1) {
+        op_axpy(y, w, x, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        y[i] = gqn_fma(w, x[i * stride], y[i]);
+}
+OP_KERNEL(add_tap, (float *y, float w, const float *x, int64_t stride, int64_t n),
+          (y, w, x, stride, n))
+
+/* acc += the taps of one line of x. */
+static void add_line(const axis *a, const float *w, const float *x, float *acc) {
+    for (int64_t j = 0; j < a->taps; j++) {
+        const int64_t shift = j * a->dilation - a->pad; /* x of y[o] is o * stride + shift */
+        int64_t from = shift < 0 ? (-shift + a->stride - 1) / a->stride : 0;
+        int64_t to = a->in > shift ? (a->in - 1 - shift) / a->stride + 1 : 0;
+        to = to < a->out ? to : a->out;
+        if (from < to)
+            add_tap(acc + from, w[j], x + from * a->stride + shift, a->stride, to - from);
+    }
+}
+
+/* Line of x in its channel for line `line` of y and the outer taps `tap`; -1 when outside. */
+static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
+    int64_t at = 0, step = 1;
+    for (int i = c->n - 2; i >= 0; i--) {
+        const axis *a = &c->axes[i];
+        const int64_t o = line % a->out, j = tap % a->taps;
+        const int64_t p = o * a->stride - a->pad + j * a->dilation;
+        if (p < 0 || p >= a->in)
+            return -1;
+        at += p * step;
+        step *= a->in;
+        line /= a->out;
+        tap /= a->taps;
+    }
+    return at;
+}
+
+static void run(void *arg, size_t begin, size_t end, int worker) {
+    const conv *c = arg;
+    const axis *last = &c->axes[c->n - 1];
+    const int64_t each = c->channels / c->group, outer = c->taps / last->taps;
+    float *acc = (float *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride);
+    float *x = acc + last->out, *w = x + last->in;
+    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
+        const int64_t line = item % c->lines, map = item / c->lines % c->maps;
+        const int64_t batch = item / c->lines / c->maps;
+        const int64_t channel = map / (c->maps / c->group) * each;
+        memset(acc, 0, (size_t)last->out * sizeof *acc);
+        for (int64_t i = 0; i < each; i++)
+            for (int64_t tap = 0; tap < outer; tap++) {
+                const int64_t from = line_of(c, line, tap);
+                if (from < 0)
+                    continue;
+                op_get_f32s(c->x, (batch * c->channels + channel + i) * c->plane + from * last->in,
+                            last->in, x);
+                op_get_f32s(c->w, (map * each + i) * c->taps + tap * last->taps, last->taps, w);
+                add_line(last, w, x, acc);
+            }
+        const float bias = c->bias ? op_get_f32(c->bias, map) : 0;
+        for (int64_t o = 0; o < last->out; o++)
+            acc[o] = op_one_nan(c->bias ? acc[o] + bias : acc[o]);
+        op_put_f32s(c->y, item * last->out, last->out, acc);
+    }
+}
+
+static gqac_status read_inputs(op_call *call, conv *c) {
+    const ir_node *node = call->node;
+    GQAC_TRY(op_want_set(call, X, OP_FLOATS));
+    c->x = call->in[X];
+    GQAC_TRY(op_want(call, W, c->x->dtype));
+    c->w = call->in[W];
+    if (c->x->rank < 3 || c->w->rank != c->x->rank)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "X and W have the ranks %d and %d",
+                c->x->rank, c->w->rank);
+    c->n = c->x->rank - 2;
+    c->batch = c->x->dims[0];
+    c->channels = c->x->dims[1];
+    c->maps = c->w->dims[0];
+    c->group = ir_attr_int(node, "group");
+    if (c->channels % c->group != 0 || c->maps % c->group != 0 ||
+        c->w->dims[1] != c->channels / c->group)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                "%lld channels, weights [%lld,%lld,..] and %lld groups do not fit",
+                (long long)c->channels, (long long)c->maps, (long long)c->w->dims[1],
+                (long long)c->group);
+    if (ir_node_input(node, BIAS)) {
+        GQAC_TRY(op_want(call, BIAS, c->x->dtype));
+        c->bias = call->in[BIAS];
+        if (gqac_tensor_count(c->bias) != c->maps)
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "%lld biases for %lld maps",
+                    (long long)gqac_tensor_count(c->bias), (long long)c->maps);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status read_axes(op_call *call, conv *c, int64_t *dims) {
+    const ir_node *node = call->node;
+    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
+    for (int i = 0; i < 4; i++) {
+        const ir_attr *attr = ir_attr_get(node, names[i]);
+        if (attr->set && attr->count != (size_t)c->n * (i == 3 ? 2 : 1))
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                    "attribute %s has %zu entries for %d spatial axes", names[i], attr->count,
+                    c->n);
+    }
+    for (int i = 0; i < c->n; i++) {
+        axis *a = &c->axes[i];
+        a->in = c->x->dims[2 + i];
+        a->taps = c->w->dims[2 + i];
+        if (a->taps < 1 || a->taps != entry(node, "kernel_shape", i, a->taps) ||
+            !place(node, i, c->n, a))
+            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
+                    "%lld taps do not fit %lld places of spatial axis %d", (long long)a->taps,
+                    (long long)a->in, i);
+        dims[2 + i] = a->out;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    conv c = {.y = &call->out[0], .lines = 1};
+    int64_t dims[GQAC_MAX_RANK];
+    GQAC_TRY(read_inputs(call, &c));
+    GQAC_TRY(read_axes(call, &c, dims));
+    dims[0] = c.batch;
+    dims[1] = c.maps;
+    GQAC_TRY(op_output(call, 0, c.x->dtype, c.x->rank, dims));
+    if (gqac_tensor_count(c.y) == 0)
+        return GQAC_OK;
+    c.lines = op_product(dims, 2, c.x->rank - 1);
+    c.plane = op_product(c.x->dims, 2, c.x->rank);
+    c.taps = op_product(c.w->dims, 2, c.w->rank);
+    const axis *last = &c.axes[c.n - 1];
+    GQAC_TRY(op_scratch_open(call, (size_t)(last->in + last->out + last->taps), sizeof(float),
+                             &c.scratch));
+    op_parallel(call, c.batch * c.maps * c.lines,
+                10 + c.channels / c.group * c.taps * (2 + last->out / 4), run, &c);
+    op_scratch_close(&c.scratch);
+    return GQAC_OK;
+}
+
+/* Places along a spatial axis meet each other, channels do too. */
+static bool mixes(const ir_node *node) {
+    const ir_value *x = ir_node_input(node, X);
+    if (!x || x->type.rank < 0)
+        return true;
+    for (int k = 1; k < x->type.rank; k++)
+        if (op_axis_is_row(x, k))
+            return true;
+    return false;
+}
+
+const gqac_op gqac_op_conv = {
+    .schema = {.name = "Conv",
+               .domain = "",
+               .since = 11,
+               .inputs = "X W B?",
+               .outputs = "Y",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "convolution of X [B,C,..] by W [M,C/group,..], plus a bias"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+    .mixes = mixes,
+};

@@ -1,0 +1,108 @@
+/* com.microsoft.EmbedLayerNormalization: LayerNormalization of word + position (+ segment)
+ * embeddings; mask_index is the number of words that the mask shows. Becomes Gather, Add,
+ * LayerNormalization and ReduceSum. Without position_ids they count from 0 in each call, so a row
+ * depends on where it lies. Source: ONNX Runtime contrib operators. */
+#include "ops/shared.h"
+
+enum { IDS, SEGMENTS, WORD, POSITION, SEGMENT, GAMMA, BETA, MASK, POSITION_IDS };
+
+static const ir_attr_spec attrs[] = {
+    {.name = "epsilon",
+     .kind = IR_ATTR_FLOAT,
+     .fallback = {.set = true, .f = 1e-12f},
+     .doc = "added to the variance"},
+    {.name = "mask_index_type", .kind = IR_ATTR_INT, .doc = "only for type inference"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    if (!ir_node_input(node, SEGMENTS) != !ir_node_input(node, SEGMENT))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "segment_ids and segment_embedding are given together or not at all");
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const ir_type ids = op_in_type(node, IDS), word = op_in_type(node, WORD);
+    GQAC_TRY(op_check_dtype(node, IDS, OP_INDICES, diag));
+    GQAC_TRY(op_check_dtype(node, WORD, OP_FLOATS, diag));
+    if (ids.rank >= 0 && ids.rank != 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input_ids of rank %d, expected 2", ids.rank);
+    const ir_dim *dims[3] = {op_in_dim(node, IDS, 0), op_in_dim(node, IDS, 1),
+                             op_in_dim(node, WORD, 1)};
+    GQAC_TRY(op_set_type(node, 0, word.dtype, 3, dims, diag));
+    GQAC_TRY(op_set_type(node, 1, GQAC_I32, 1, dims, diag));
+    return op_set_type(node, 2, word.dtype, 3, dims, diag);
+}
+
+static ir_value *gather(ir_builder *b, ir_value *table, ir_value *ids) {
+    return op_build1(b, "", "Gather", 2, (ir_value *[]){table, ids});
+}
+
+static ir_value *add(ir_builder *b, ir_value *x, ir_value *y) {
+    return op_build1(b, "", "Add", 2, (ir_value *[]){x, y});
+}
+
+/* 0, 1, ... S-1 */
+static ir_value *places(ir_builder *b, ir_value *ids) {
+    ir_value *shape = op_build1(b, "", "Shape", 1, &ids);
+    ir_value *tokens = gather(b, shape, ir_build_i64(b, 1));
+    ir_value *in[] = {ir_build_i64(b, 0), tokens, ir_build_i64(b, 1)};
+    return op_build1(b, "", "Range", 3, in);
+}
+
+/* Words that the mask shows; zeros without a mask. */
+static ir_value *mask_index(ir_builder *b, ir_node *node) {
+    const int64_t axis = 1;
+    ir_value *mask = ir_node_input(node, MASK), *axes = ir_build_i64s(b, 1, &axis);
+    if (!mask) {
+        ir_value *ids = ir_node_input(node, IDS);
+        mask = op_build1(b, "", "Sub", 2, (ir_value *[]){ids, ids});
+    }
+    ir_node *sum = op_build(b, "", "ReduceSum", 2, (ir_value *[]){mask, axes}, 1);
+    if (sum)
+        ir_attr_set_int(sum, "keepdims", 0);
+    ir_value *count = ir_build_result(b, sum, 0);
+    ir_node *cast = op_build(b, "", "Cast", 1, &count, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", GQAC_I32);
+    return ir_build_result(b, cast, 0);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    ir_value *ids = ir_node_input(node, IDS), *where = ir_node_input(node, POSITION_IDS);
+    (void)options;
+    ir_value *sum = add(b, gather(b, ir_node_input(node, WORD), ids),
+                        gather(b, ir_node_input(node, POSITION), where ? where : places(b, ids)));
+    if (ir_node_input(node, SEGMENTS))
+        sum = add(b, sum, gather(b, ir_node_input(node, SEGMENT), ir_node_input(node, SEGMENTS)));
+    ir_value *in[] = {sum, ir_node_input(node, GAMMA), ir_node_input(node, BETA)};
+    ir_node *norm = op_build(b, "", "LayerNormalization", 3, in, 1);
+    if (norm)
+        ir_attr_set_float(norm, "epsilon", ir_attr_float(node, "epsilon"));
+    results[0] = ir_build_result(b, norm, 0);
+    if (ir_node_output(node, 1))
+        results[1] = mask_index(b, node);
+    if (ir_node_output(node, 2))
+        results[2] = sum;
+}
+
+static bool mixes(const ir_node *node) {
+    return !ir_node_input(node, POSITION_IDS) || ir_node_output(node, 1);
+}
+
+const gqac_op gqac_op_embed_layer_normalization = {
+    .schema = {.name = "EmbedLayerNormalization",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input_ids segment_ids? word_embedding position_embedding "
+                         "segment_embedding? gamma beta mask? position_ids?",
+               .outputs = "output mask_index? embedding_sum?",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "LayerNormalization of word + position + segment embeddings"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .mixes = mixes,
+};

@@ -1,0 +1,58 @@
+/* LpNormalization: y = x / (norm of its row along one axis), p = 1 or 2; a row of zeros stays as it
+ * is. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
+#include "ops/shared.h"
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+#include "ops/kernel.h"
+
+static void divide(float *row, int64_t n, float norm) {
+    for (int64_t i = 0; i < n; i++)
+        row[i] = norm == 0 ? 0.0f : op_one_nan(gqn_div(row[i], norm));
+}
+
+static void by_one(float *row, int64_t n) {
+    float lane[GQAC_LANES] = {0};
+    for (int64_t i = 0; i < n; i++)
+        lane[i % GQAC_LANES] += gqn_abs(row[i]);
+    divide(row, n, gqn_lane_fold(lane));
+}
+
+static void by_two(float *row, int64_t n) {
+    divide(row, n, gqn_sqrt(gqn_lane_sum_sq(row, (size_t)n)));
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t p = ir_attr_int(node, "p");
+    if (p != 1 && p != 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute p = %lld: 1 or 2", (long long)p);
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    return op_softmax_eval(call, ir_attr_int(call->node, "p") == 1 ? by_one : by_two);
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "axis",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = -1},
+     .doc = "axis of a row"},
+    {.name = "p", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 2}, .doc = "1 or 2"},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_lp_normalization = {
+    .schema = {.name = "LpNormalization",
+               .domain = "",
+               .since = 1,
+               .inputs = "input",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "y = x / its p-norm along an axis"},
+    .infer = op_softmax_infer,
+    .verify = verify,
+    .eval = eval,
+    .mixes = op_softmax_mixes,
+};

@@ -1,0 +1,29 @@
+/* com.microsoft.MoE: a mixture of experts with float weights; see ops/moe.h. */
+#include "ops/moe.h"
+
+static const ir_attr_spec attrs[] = {MOE_ATTRS, {.name = NULL}};
+
+static gqac_status eval(op_call *call) {
+    static const int inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
+    moe m = {0};
+    GQAC_TRY(moe_read_rows(call, &m));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(moe_read_matrix(call, &m, inputs[i], 0, 0, &m.fc[i]));
+    return moe_run(call, &m);
+}
+
+const gqac_op gqac_op_moe = {
+    .schema = {.name = "MoE",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input router_probs fc1_experts_weights fc1_experts_bias? "
+                         "fc2_experts_weights fc2_experts_bias? fc3_experts_weights? "
+                         "fc3_experts_bias?",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "the k best experts of each row, weighted by the router"},
+    .infer = moe_infer,
+    .verify = moe_verify,
+    .eval = eval,
+};

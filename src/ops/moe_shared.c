@@ -1,0 +1,331 @@
+/* Mixtures of experts. One row of x, with all of its experts, is one work item. */
+#include "ops/moe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+#include "ops/kernel.h"
+
+enum { TILE = GQAC_LANES };
+enum { RELU, GELU, SILU, SWIGLU, IDENTITY, ACTIVATIONS };
+
+static int activation_of(const ir_node *node) {
+    static const char *const names[] = {"relu", "gelu", "silu", "swiglu", "identity"};
+    int i = 0;
+    while (i < ACTIVATIONS && strcmp(names[i], ir_attr_get(node, "activation_type")->s) != 0)
+        i++;
+    return i;
+}
+
+gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t fusion = ir_attr_int(node, "swiglu_fusion");
+    if (activation_of(node) == ACTIVATIONS)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED,
+                "attribute activation_type = '%s': relu, gelu, silu, swiglu or identity",
+                ir_attr_get(node, "activation_type")->s);
+    if (ir_attr_int(node, "use_sparse_mixer") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
+    if (ir_attr_int(node, "k") < 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute k = %lld must be positive",
+                (long long)ir_attr_int(node, "k"));
+    if (fusion < 0 || fusion > 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute swiglu_fusion = %lld: 0 to 2",
+                (long long)fusion);
+    return GQAC_OK;
+}
+
+gqac_status moe_infer(ir_node *node, gqac_diag *diag) {
+    for (int i = 0; i < 2; i++)
+        GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
+    GQAC_TRY(op_check_same(node, 0, 1, diag));
+    return op_set_type_like(node, 0, op_in_type(node, 0), diag);
+}
+
+/* ---- operands -------------------------------------------------------------- */
+
+gqac_status moe_read_rows(op_call *call, moe *m) {
+    GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
+    m->x = call->in[0];
+    GQAC_TRY(op_want(call, 1, m->x->dtype));
+    m->router = call->in[1];
+    const gqac_tensor *router = m->router;
+    const int64_t k = ir_attr_int(call->node, "k");
+    if (m->x->rank < 1 || router->rank < 1 ||
+        op_product(router->dims, 0, router->rank - 1) != op_product(m->x->dims, 0, m->x->rank - 1))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input and router_probs have different numbers of rows");
+    if (k > router->dims[router->rank - 1])
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "attribute k = %lld of %lld experts",
+                (long long)k, (long long)router->dims[router->rank - 1]);
+    return GQAC_OK;
+}
+
+static gqac_status want_count(op_call *call, int input, int64_t wanted) {
+    if (gqac_tensor_count(call->in[input]) == wanted)
+        return GQAC_OK;
+    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d has %lld elements, expected %lld",
+            input, (long long)gqac_tensor_count(call->in[input]), (long long)wanted);
+}
+
+static bool given(const op_call *call, int input) {
+    return input >= 0 && ir_node_input(call->node, input);
+}
+
+gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], int bits,
+                            int64_t block, moe_matrix *out) {
+    const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
+    const int64_t experts = m->router->dims[m->router->rank - 1];
+    *out = (moe_matrix){.bits = bits};
+    if (!given(call, weight))
+        return GQAC_OK;
+    GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : m->x->dtype));
+    out->weight = call->in[weight];
+    if (out->weight->rank != 3 || out->weight->dims[0] != experts || out->weight->dims[1] < 1)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d is not [%lld,N,K]", weight,
+                (long long)experts);
+    out->n = out->weight->dims[1];
+    out->k = bits ? out->weight->dims[2] * (8 / bits) : out->weight->dims[2];
+    if (given(call, bias)) {
+        GQAC_TRY(op_want(call, bias, m->x->dtype));
+        GQAC_TRY(want_count(call, bias, experts * out->n));
+        out->bias = call->in[bias];
+    }
+    if (!bits)
+        return GQAC_OK;
+    GQAC_TRY(op_want_set(call, scale, OP_FLOATS));
+    out->scale = call->in[scale];
+    out->blocks = block ? out->k / block : 1;
+    if (out->blocks < 1 || (block && out->k % block != 0))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "rows of %lld in blocks of %lld",
+                (long long)out->k, (long long)block);
+    GQAC_TRY(want_count(call, scale, experts * out->n * out->blocks));
+    if (!given(call, zero))
+        return GQAC_OK;
+    GQAC_TRY(op_want(call, zero, GQAC_U8));
+    const int64_t row = block ? (out->blocks * bits + 7) / 8 * out->n : (out->n * bits + 7) / 8;
+    GQAC_TRY(want_count(call, zero, experts * row));
+    out->zero = call->in[zero];
+    return GQAC_OK;
+}
+
+/* ---- one row ---------------------------------------------------------------- */
+
+static int code_at(const uint8_t *bytes, int64_t index, int bits) {
+    const int64_t bit = index * bits;
+    return bytes[bit >> 3] >> (bit & 7) & ((1 << bits) - 1);
+}
+
+static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block) {
+    if (!m->zero)
+        return 1 << (m->bits - 1);
+    const uint8_t *bytes = m->zero->data;
+    if (m->blocks == 1) /* the codes of all rows follow each other: [E,N] or [E,N,1] */
+        return m->zero->rank == 3
+                   ? code_at(bytes + expert * m->n + n, 0, m->bits)
+                   : code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
+    return code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block, m->bits);
+}
+
+/* out[i * TILE] = weights k to k + count of row n. */
+static void weights_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t k, int64_t count,
+                       float *out) {
+    const int64_t row = expert * m->n + n;
+    if (!m->bits) {
+        for (int64_t i = 0; i < count; i++)
+            out[i * TILE] = op_get_f32(m->weight, row * m->k + k + i);
+        return;
+    }
+    const uint8_t *codes = (const uint8_t *)m->weight->data + row * m->weight->dims[2];
+    const int64_t block = m->k / m->blocks;
+    float scale = 0;
+    int zero = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (i == 0 || (k + i) % block == 0) {
+            scale = op_get_f32(m->scale, row * m->blocks + (k + i) / block);
+            zero = zero_of(m, expert, n, (k + i) / block);
+        }
+        out[i * TILE] = (float)(code_at(codes, k + i, m->bits) - zero) * scale;
+    }
+}
+
+OP_BODY void add_piece_body(float *restrict sum, const float *x, const float *w, int64_t count) {
+    float lane[TILE] = {0};
+    for (int64_t i = 0; i < count; i++)
+        for (int l = 0; l < TILE; l++)
+            lane[l] = gqn_fma(x[i], w[i * TILE + l], lane[l]);
+    for (int l = 0; l < TILE; l++)
+        sum[l] = lane[l];
+}
+OP_KERNEL(add_piece, (float *sum, const float *x, const float *w, int64_t count),
+          (sum, x, w, count))
+
+/* y[n] = x W^T + b of one expert; tile has room for TILE rows of a piece. */
+static void project(const moe_matrix *m, int64_t expert, const float *x, float *tile, float *y) {
+    for (int64_t first = 0; first < m->n; first += TILE) {
+        const int64_t left = m->n - first, rows = left < TILE ? left : TILE;
+        float total[TILE] = {0}, piece[TILE];
+        for (int64_t k = 0; k < m->k; k += GQAC_K_PIECE) {
+            const int64_t rest = m->k - k, count = rest < GQAC_K_PIECE ? rest : GQAC_K_PIECE;
+            for (int64_t r = 0; r < rows; r++)
+                weights_of(m, expert, first + r, k, count, tile + r);
+            add_piece(piece, x + k, tile, count);
+            for (int64_t r = 0; r < rows; r++)
+                total[r] = k == 0 ? piece[r] : total[r] + piece[r];
+        }
+        for (int64_t r = 0; r < rows; r++)
+            y[first + r] =
+                m->bias ? total[r] + op_get_f32(m->bias, expert * m->n + first + r) : total[r];
+    }
+}
+
+typedef struct mixture {
+    const moe *m;
+    gqac_tensor *y;
+    int64_t experts, chosen, hidden, inner; /* inner: elements between the projections */
+    int activation;
+    int64_t fusion;
+    bool normalize;
+    float alpha, beta, limit;
+    op_scratch scratch;
+} mixture;
+
+static float activate(const mixture *s, float g, float l) {
+    if (s->activation == SWIGLU) {
+        g = g > s->limit ? s->limit : g;
+        l = l > s->limit ? s->limit : l < -s->limit ? -s->limit : l;
+        return g * gqn_sigmoidf(s->alpha * g) * (l + s->beta);
+    }
+    if (s->activation == RELU)
+        g = g > 0 || g != g ? g : 0.0f;
+    else if (s->activation == GELU)
+        g = 0.5f * g * (1.0f + gqn_tanhf(0x1.988454p-1f * (g + 0.044715f * (g * g * g))));
+    else if (s->activation == SILU)
+        g = g * gqn_sigmoidf(g);
+    return s->m->fc[2].weight ? g * l : g;
+}
+
+typedef struct row_room {
+    float *x, *router, *sum, *fc1, *fc3, *tile;
+    int64_t *order; /* experts by router value */
+} row_room;
+
+/* Selects the experts of a row; p are their weights, in the order chosen. */
+static void choose(const mixture *s, int64_t row, const row_room *room, float *p) {
+    float *router = room->router, sum = 0;
+    op_get_f32s(s->m->router, row * s->experts, s->experts, router);
+    for (int64_t i = 0; i < s->chosen; i++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < s->experts; e++) {
+            bool taken = false;
+            for (int64_t j = 0; j < i && !taken; j++)
+                taken = room->order[j] == e;
+            if (!taken && (best < 0 || router[e] > router[best]))
+                best = e;
+        }
+        room->order[i] = best;
+    }
+    const float most = router[room->order[0]];
+    for (int64_t i = 0; i < s->chosen; i++)
+        p[i] = gqn_expf(router[room->order[i]] - most);
+    for (int64_t e = 0; e < (s->normalize ? s->chosen : s->experts); e++)
+        sum += s->normalize ? p[e] : gqn_expf(router[e] - most);
+    for (int64_t i = 0; i < s->chosen; i++)
+        p[i] = s->m->mix ? op_get_f32(s->m->mix, row * s->experts + room->order[i])
+                         : gqn_div(p[i], sum);
+}
+
+static void expert_row(const mixture *s, int64_t expert, const row_room *room) {
+    const moe_matrix *fc = s->m->fc;
+    project(&fc[0], expert, room->x, room->tile, room->fc1);
+    if (fc[2].weight)
+        project(&fc[2], expert, room->x, room->tile, room->fc3);
+    for (int64_t i = 0; i < s->inner; i++) {
+        float g = room->fc1[i], l = fc[2].weight ? room->fc3[i] : 0.0f;
+        if (s->fusion == 1) {
+            g = room->fc1[2 * i];
+            l = room->fc1[2 * i + 1];
+        } else if (s->fusion == 2) {
+            l = room->fc1[s->inner + i];
+        }
+        room->fc1[i] = activate(s, g, l);
+    }
+    project(&fc[1], expert, room->fc1, room->tile, room->fc3);
+}
+
+static void run(void *arg, size_t begin, size_t end, int worker) {
+    const mixture *s = arg;
+    const int64_t wide = s->inner > s->hidden ? s->inner : s->hidden;
+    row_room room = {.order =
+                         (int64_t *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride)};
+    room.x = (float *)(void *)(room.order + s->chosen);
+    room.sum = room.x + s->hidden;
+    room.fc1 = room.sum + s->hidden;
+    room.fc3 = room.fc1 + s->m->fc[0].n;
+    room.tile = room.fc3 + wide;
+    room.router = room.tile + GQAC_K_PIECE * TILE;
+    float *p = room.router + s->experts;
+    for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
+        op_get_f32s(s->m->x, row * s->hidden, s->hidden, room.x);
+        choose(s, row, &room, p);
+        memset(room.sum, 0, (size_t)s->hidden * sizeof(float));
+        for (int64_t i = 0; i < s->chosen; i++) {
+            expert_row(s, room.order[i], &room);
+            for (int64_t h = 0; h < s->hidden; h++)
+                room.sum[h] = gqn_fma(p[i], room.fc3[h], room.sum[h]);
+        }
+        for (int64_t h = 0; h < s->hidden; h++)
+            room.sum[h] = op_one_nan(room.sum[h]);
+        op_put_f32s(s->y, row * s->hidden, s->hidden, room.sum);
+    }
+}
+
+/* The sizes of the projections must fit each other. */
+static gqac_status check_sizes(const op_call *call, const mixture *s) {
+    const moe_matrix *fc = s->m->fc;
+    const bool fits = fc[0].weight && fc[1].weight && fc[0].k == s->hidden && fc[1].k == s->inner &&
+                      fc[1].n == s->hidden && fc[0].n == s->inner * (s->fusion ? 2 : 1) &&
+                      (!fc[2].weight || (fc[2].k == s->hidden && fc[2].n == s->inner));
+    if (!fits)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "weights [%lld,%lld] and [%lld,%lld] do not fit rows of %lld", (long long)fc[0].n,
+                (long long)fc[0].k, (long long)fc[1].n, (long long)fc[1].k, (long long)s->hidden);
+    if (s->activation == SWIGLU && !s->fusion && !fc[2].weight)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "swiglu that is not fused needs fc3");
+    if (s->fusion && fc[2].weight)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "swiglu that is fused has no fc3");
+    return GQAC_OK;
+}
+
+gqac_status moe_run(op_call *call, const moe *m) {
+    const ir_node *node = call->node;
+    GQAC_TRY(moe_verify(node, call->diag));
+    mixture s = {.m = m,
+                 .y = &call->out[0],
+                 .experts = m->router->dims[m->router->rank - 1],
+                 .chosen = ir_attr_int(node, "k"),
+                 .hidden = m->x->dims[m->x->rank - 1],
+                 .inner = m->fc[1].k,
+                 .activation = activation_of(node),
+                 .normalize = ir_attr_int(node, "normalize_routing_weights") != 0,
+                 .alpha = ir_attr_float(node, "activation_alpha"),
+                 .beta = ir_attr_float(node, "activation_beta"),
+                 .limit = gqn_as_f32(GQN_INF_BITS)};
+    if (ir_attr_is_set(node, "swiglu_limit"))
+        s.limit = ir_attr_float(node, "swiglu_limit");
+    if (s.activation == SWIGLU)
+        s.fusion = ir_attr_int(node, "swiglu_fusion");
+    GQAC_TRY(check_sizes(call, &s));
+    GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
+    if (gqac_tensor_count(m->x) == 0)
+        return GQAC_OK;
+    const int64_t wide = s.inner > s.hidden ? s.inner : s.hidden;
+    const int64_t room =
+        2 * s.hidden + m->fc[0].n + wide + GQAC_K_PIECE * TILE + s.experts + 3 * s.chosen;
+    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &s.scratch));
+    op_parallel(call, gqac_tensor_count(m->x) / s.hidden,
+                10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &s);
+    op_scratch_close(&s.scratch);
+    return GQAC_OK;
+}

@@ -1,0 +1,51 @@
+/* com.microsoft.CausalConvWithState: that of ONNX, with a distance between taps. Only one spatial
+ * axis, channels first, and one state. Source: ONNX Runtime contrib operators. */
+#include "ops/causal_conv.h"
+
+static const ir_attr_spec attrs[] = {
+    CAUSAL_CONV_ACTIVATION,
+    {.name = "dilation",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 1},
+     .doc = "distance between taps"},
+    {.name = "ndim", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
+    {.name = "channels_last", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    {.name = "state_window", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    static const char *const names[] = {"channels_last", "ndim", "state_window"};
+    for (int i = 0; i < 3; i++)
+        if (ir_attr_int(node, names[i]) != i % 2)
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %d", names[i],
+                    (long long)ir_attr_int(node, names[i]), i % 2);
+    if (ir_attr_int(node, "dilation") < 1 || ir_attr_int(node, "dilation") > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute dilation = %lld: 1 to 2147483647",
+                (long long)ir_attr_int(node, "dilation"));
+    return causal_conv_verify(node, diag);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return causal_conv_infer(node, ir_attr_int(node, "dilation"), diag);
+}
+
+static gqac_status eval(op_call *call) {
+    GQAC_TRY(verify(call->node, call->diag));
+    return causal_conv_eval(call, ir_attr_int(call->node, "dilation"));
+}
+
+const gqac_op gqac_op_ms_causal_conv_with_state = {
+    .schema = {.name = "CausalConvWithState",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input weight bias? past_state?",
+               .outputs = "output present_state?",
+               .attrs = attrs,
+               .rows = IR_ROWS_STATE,
+               .doc = "causal depthwise convolution of [B,C,S] behind past_state"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+    .mixes = causal_conv_mixes,
+};

@@ -1,0 +1,101 @@
+/* com.microsoft.QMoE: a mixture of experts with weights in codes of 2, 4 or 8 bits, low bits first,
+ * (code - zero point) * scale, one scale for a row or for each block of it; see ops/moe.h. The
+ * products are fp32, whatever accuracy_level allows. */
+#include "ops/moe.h"
+
+#include <string.h>
+
+enum { ROUTER_WEIGHTS = 14, OTHER_SCALES = 15, LAST = 20 };
+
+static const char *const bits_names[] = {"fc1_expert_weight_bits", "fc2_expert_weight_bits",
+                                         "fc3_expert_weight_bits"};
+
+static const ir_attr_spec attrs[] = {
+    MOE_ATTRS,
+    {.name = "expert_weight_bits",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 4},
+     .doc = "bits of a code: 2, 4 or 8"},
+    {.name = "fc1_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc1, when others"},
+    {.name = "fc2_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc2, when others"},
+    {.name = "fc3_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc3, when others"},
+    {.name = "block_size",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true},
+     .doc = "elements of a row that share a scale; 0: all"},
+    {.name = "quant_type",
+     .kind = IR_ATTR_STRING,
+     .fallback = {.set = true, .s = "int"},
+     .doc = "only int"},
+    {.name = "accuracy_level",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true},
+     .doc = "least accuracy; products are fp32 at every level"},
+    {.name = "weights_prepacked",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = -1},
+     .doc = "only -1 and 0"},
+    {.name = NULL},
+};
+
+static int64_t bits_of(const ir_node *node, int fc) {
+    return ir_attr_int(node, ir_attr_is_set(node, bits_names[fc]) ? bits_names[fc]
+                                                                  : "expert_weight_bits");
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t block = ir_attr_int(node, "block_size");
+    for (int fc = 0; fc < 3; fc++)
+        if (bits_of(node, fc) != 2 && bits_of(node, fc) != 4 && bits_of(node, fc) != 8)
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute expert_weight_bits = %lld: 2, 4 or 8",
+                    (long long)bits_of(node, fc));
+    if (block != 0 && (block < 16 || (block & (block - 1)) != 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute block_size = %lld: 0 or a power of two, at least 16", (long long)block);
+    if (strcmp(ir_attr_get(node, "quant_type")->s, "int") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute quant_type = '%s': only int",
+                ir_attr_get(node, "quant_type")->s);
+    if (ir_attr_int(node, "weights_prepacked") > 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weights_prepacked = %lld: -1 or 0",
+                (long long)ir_attr_int(node, "weights_prepacked"));
+    for (int i = OTHER_SCALES; i <= LAST; i++)
+        if (ir_node_input(node, i))
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are no integers", i);
+    return moe_verify(node, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    static const int inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
+    moe m = {0};
+    GQAC_TRY(verify(call->node, call->diag));
+    GQAC_TRY(moe_read_rows(call, &m));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(moe_read_matrix(call, &m, inputs[i], (int)bits_of(call->node, i),
+                                 ir_attr_int(call->node, "block_size"), &m.fc[i]));
+    if (ir_node_input(call->node, ROUTER_WEIGHTS)) {
+        GQAC_TRY(op_want(call, ROUTER_WEIGHTS, m.x->dtype));
+        m.mix = call->in[ROUTER_WEIGHTS];
+        if (gqac_tensor_count(m.mix) != gqac_tensor_count(m.router))
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "router_weights has not the shape of router_probs");
+    }
+    return moe_run(call, &m);
+}
+
+const gqac_op gqac_op_qmoe = {
+    .schema = {.name = "QMoE",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input router_probs fc1_experts_weights fc1_scales? fc1_experts_bias? "
+                         "fc2_experts_weights fc2_scales? fc2_experts_bias? fc3_experts_weights? "
+                         "fc3_scales? fc3_experts_bias? fc1_zero_points? fc2_zero_points? "
+                         "fc3_zero_points? router_weights? fc1_global_scale? fc2_global_scale? "
+                         "fc1_act_scale? fc2_act_scale? fc1_act_block_scale? fc2_act_block_scale?",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "MoE with block-quantised weights"},
+    .infer = moe_infer,
+    .verify = verify,
+    .eval = eval,
+};

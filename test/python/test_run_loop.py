@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Loop and Scan: states, stacked results, values of the graph around, and what is refused.
+
+    python test/python/test_run_loop.py
+"""
+
+import sys
+import unittest
+
+import numpy as np
+import onnx
+
+import harness
+from harness import Case, gqac
+
+try:
+    import onnxruntime as ort
+except ImportError:
+    ort = None
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+# x + 1 and 2 x in turn, as long as the sum is small: all values are stacked
+WHILE = HEAD + """agraph (float[N] x, int64 trips, float bound) => (float[N] last, float[T,N] all) {
+    go = Constant <value = bool {1}> ()
+    last, all = Loop (trips, go, x) <body = step (int64 i, bool c, float[N] s)
+        => (bool next, float[N] t, float[N] row) {
+        one = Constant <value = float {1.0}> ()
+        two = Constant <value = int64 {2}> ()
+        zero = Constant <value = int64 {0}> ()
+        turn = Mod (i, two)
+        odd = Equal (turn, zero)
+        more = Add (s, one)
+        twice = Add (s, s)
+        t = Where (odd, more, twice)
+        row = Sub (t, x)
+        sum = ReduceSum <keepdims = 0> (t)
+        next = Less (sum, bound)
+    }>
+}"""
+# states change places: copies of one must not be overwritten by the other
+SWAP = HEAD + """agraph (float[2] x, float[2] y, int64 trips) => (float[2] u, float[2] v) {
+    u, v = Loop (trips, , x, y) <body = step (int64 i, bool c, float[2] a, float[2] b)
+        => (bool c2, float[2] b2, float[2] a2) {
+        c2 = Identity (c)
+        b2 = Identity (b)
+        a2 = Identity (a)
+    }>
+}"""
+# 1, 2, 4, ... elements: the state grows, and so would the rows
+GROW = HEAD + """agraph (float[N] x, int64 trips) => (float[M] y{rows}) {{
+    y{more} = Loop (trips, , x) <body = step (int64 i, bool c, float[K] s)
+        => (bool c2, float[L] t{rows_in}) {{
+        c2 = Identity (c)
+        t = Concat <axis = 0> (s, s)
+        {row}
+    }}>
+}}"""
+# running products along axis 1, from the end, the results laid along axis 1 from the end
+SCAN = HEAD + """agraph (float[B] s, float[B,T] x) => (float[B] last, float[B,T] all) {
+    last, all = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_input_directions = [1],
+        scan_output_axes = [1], scan_output_directions = [1], body = step (float[B] p, float[B] e)
+        => (float[B] q, float[B] row) {
+        q = Mul (p, e)
+        row = Identity (q)
+    }> (s, x)
+}"""
+
+
+class Loops(Case):
+    """Runs models made from text."""
+
+    def save(self, text):
+        """The .onnx file of a model."""
+        made = onnx.parser.parse_model(text)
+        onnx.checker.check_model(made)
+        onnx.save(made, self.dir / "model.onnx")
+        return self.dir / "model.onnx"
+
+    def run_model(self, path, feeds, *flags, code=0, words=()):
+        """Outputs by name."""
+        inputs = []
+        for name, value in feeds.items():
+            np.save(self.dir / f"{name}.npy", value)
+            inputs += ["--input", f"{name}={self.dir / name}.npy"]
+        out = self.dir / "out"
+        self.check(gqac("run", path, *inputs, "-o", out, *flags), code, *words)
+        return {p.stem: np.load(p) for p in out.glob("*.npy")} if code == 0 else None
+
+    def same(self, text, feeds):
+        """As ONNX Runtime, on both targets, and as text that was parsed again."""
+        path = self.save(text)
+        session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        wanted = dict(zip([o.name for o in session.get_outputs()], session.run(
+            None, {n: np.asarray(v) for n, v in feeds.items()})))
+        self.good("compile", path, "--emit", "text", "--stop-after", "import", "-o",
+                  self.dir / "model.gq")
+        for made in (path, self.dir / "model.gq"):
+            for target in ("cpu", "ref"):
+                got = self.run_model(made, feeds, "--target", target)
+                for name, value in wanted.items():
+                    np.testing.assert_array_equal(got[name], value, f"{name} {feeds}")
+
+    @unittest.skipUnless(ort, "onnxruntime is not installed")
+    def test_while(self):
+        """Ends by its condition, by its count, and before it began."""
+        x = np.array([0.5, -1.0, 2.0], np.float32)
+        for trips, bound in ((9, 20.0), (3, 1e9), (1, 0.0), (0, 5.0), (-4, 5.0)):
+            self.same(WHILE, {"x": x, "trips": np.int64(trips), "bound": np.float32(bound)})
+
+    @unittest.skipUnless(ort, "onnxruntime is not installed")
+    def test_states_change_places(self):
+        """A result may be another argument."""
+        x, y = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
+        for trips in (0, 1, 2, 5):
+            self.same(SWAP, {"x": x, "y": y, "trips": np.int64(trips)})
+
+    @unittest.skipUnless(ort, "onnxruntime is not installed")
+    def test_state_grows(self):
+        """Another shape in every run."""
+        text = GROW.format(rows="", more="", rows_in="", row="")
+        self.same(text, {"x": np.arange(3, dtype=np.float32), "trips": np.int64(6)})
+
+    @unittest.skipUnless(ort, "onnxruntime is not installed")
+    def test_scan(self):
+        """Backwards, along an inner axis."""
+        x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+        self.same(SCAN, {"s": np.array([1, -1], np.float32), "x": x})
+        self.same(SCAN, {"s": np.array([1, -1], np.float32), "x": x[:, :1]})
+
+    def test_rows_must_agree(self):
+        """Results of another shape than before cannot be stacked."""
+        path = self.save(GROW.format(rows=", float[T,R] all", more=", all",
+                                     rows_in=", float[R] row", row="row = Identity (t)"))
+        feeds = {"x": np.zeros(2, np.float32)}
+        self.run_model(path, feeds | {"trips": np.int64(2)}, code=4, words=("Loop", "shape"))
+        self.run_model(path, feeds | {"trips": np.int64(1)})
+
+    def test_endless(self):
+        """A loop that never ends does end."""
+        text = SWAP.replace("(trips, , x, y)", "(, , x, y)").replace(", int64 trips", "")
+        feeds = {n: np.zeros(2, np.float32) for n in "xy"}
+        self.run_model(self.save(text), feeds, code=3, words=("Loop", "iterations"))
+
+    def test_lengths_differ(self):
+        """Two scan inputs of different lengths."""
+        text = HEAD + """agraph (float[A] x, float[B] y) => (float[C] z) {
+            z = Scan <num_scan_inputs = 2, body = step (float a, float b) => (float c) {
+                c = Add (a, b)
+            }> (x, y)
+        }"""
+        feeds = {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)}
+        self.run_model(self.save(text), feeds, code=4, words=("Scan", "lengths 2 and 3"))
+
+    def test_wrong_body(self):
+        """The body takes and gives other numbers of values than the node."""
+        made = onnx.parser.parse_model(SWAP)
+        del made.graph.node[0].attribute[0].g.output[2]
+        onnx.save(made, self.dir / "bad.onnx")
+        self.run_model(self.dir / "bad.onnx", {}, code=3, words=("Loop", "results"))
+
+    def test_mixes(self):
+        """Each run may depend on those before: rows are said to be mixed."""
+        path = self.save(SCAN)
+        found = self.good("inspect", path, "--invariance")
+        self.assertIn("Scan", found.out)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

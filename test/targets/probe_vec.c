@@ -16,6 +16,7 @@
 FLOAT_OP(zero, v16_zero())
 FLOAT_OP(set1, v16_set1(pa[3]))
 FLOAT_OP(load, a)
+FLOAT_OP(keep, v16_keep(a))
 FLOAT_OP(fma, v16_fma(a, b, c))
 FLOAT_OP(add, v16_add(a, b))
 FLOAT_OP(sub, v16_sub(a, b))
@@ -32,6 +33,7 @@ static const probe_float floats[] = {
     {"zero", float_zero, true},
     {"set1", float_set1, true},
     {"load and store", float_load, true},
+    {"keep", float_keep, true},
     {"fma", float_fma, false},
     {"add", float_add, false},
     {"sub", float_sub, false},

@@ -71,6 +71,7 @@ static inline simde__m512 quarters(simde__m512 a, simde__m512 b, int order) {
 #define _mm512_fmadd_ps(a, b, c) halves_fmadd(a, b, c)
 #undef _mm512_shuffle_f32x4
 #define _mm512_shuffle_f32x4(a, b, n)  quarters(a, b, n)
+#define V16_IN_REGISTER(x)             (void)(x)
 #define _mm512_cvtph_ps(h)             halves_cvtph(h)
 #define _mm512_cvtepu16_epi32(h)       halves_cvtepu16(h)
 #define _mm512_cvtepi32_ps(x)          halves_cvtepi32(x)

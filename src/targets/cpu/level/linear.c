@@ -17,8 +17,9 @@
 enum {
     WIDE = V16_REGISTERS >= 32, /* a tile takes all columns of a panel */
     TILE_ROWS = 6,
-    ROW_BLOCK = 16 * TILE_ROWS,
-    PANEL_GROUP = WIDE ? 8 : 4,
+    ROW_BLOCK = (WIDE ? 16 : 8) * TILE_ROWS,
+    PANEL_GROUP = 8,
+    X_STEP = GQAC_K_PIECE + 16, /* not a power of two: rows of a tile share no set of the cache */
     WIDEN_ROWS = 2 * TILE_ROWS, /* from here a piece of a 16-bit panel is widened once */
     FETCH_ROWS = 4, /* fewer rows only stream a panel, which the machine fetches by itself */
     LINE = 64,
@@ -27,7 +28,7 @@ enum {
 /* Scratch of a unit. */
 typedef struct room {
     float *sum; /* [rows][panels * 64] */
-    float *x;   /* [rows][GQAC_K_PIECE] */
+    float *x;   /* [rows][X_STEP] */
     float *w;   /* [GQAC_K_PIECE][64]; when a panel is widened */
 } room;
 
@@ -61,10 +62,13 @@ typedef struct fetch {
 
 VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
                  const int rows, const int vectors, const gqac_dtype dtype) {
+    const bool keep = rows > 1 && (rows + 1) * vectors < V16_REGISTERS; /* and one for x */
     v16 b[4];
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++)
+    for (int v = 0; v < vectors; v++) {
         b[v] = load_w(w, at + 16 * v, dtype);
+        b[v] = keep ? v16_keep(b[v]) : b[v];
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++) {
         const v16 a = v16_set1(x[r * ldx]);
@@ -235,9 +239,9 @@ static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, in
         return;
     }
     p->x = room;
-    p->ldx = GQAC_K_PIECE;
+    p->ldx = X_STEP;
     for (int64_t r = 0; r < unit->rows; r++)
-        widen(room + r * GQAC_K_PIECE, x + (size_t)(r * job->k) * size, p->n_k, job->dtype);
+        widen(room + r * X_STEP, x + (size_t)(r * job->k) * size, p->n_k, job->dtype);
 }
 
 static bool widens(const cpu_linear_job *job, int64_t rows) {
@@ -247,13 +251,13 @@ static bool widens(const cpu_linear_job *job, int64_t rows) {
 static size_t room_bytes(const cpu_linear_job *job) {
     const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
     const size_t w = widens(job, job->rows) ? LINEAR_PANEL * GQAC_K_PIECE : 0;
-    return (rows * (PANEL_GROUP * LINEAR_PANEL + GQAC_K_PIECE) + w) * sizeof(float);
+    return (rows * (PANEL_GROUP * LINEAR_PANEL + X_STEP) + w) * sizeof(float);
 }
 
 static room room_of(const cpu_linear_job *job, void *memory) {
     const int64_t rows = job->rows < ROW_BLOCK ? job->rows : ROW_BLOCK;
     float *const sum = memory, *const x = sum + rows * PANEL_GROUP * LINEAR_PANEL;
-    return (room){sum, x, x + rows * GQAC_K_PIECE};
+    return (room){sum, x, x + rows * X_STEP};
 }
 
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {

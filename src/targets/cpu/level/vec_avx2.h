@@ -26,6 +26,10 @@ VEC_FN v16 v16_set1(float x) {
 VEC_FN v16 v16_load(const float *p) {
     return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
 }
+VEC_FN v16 v16_keep(v16 x) {
+    __asm__("" : "+x"(x.lo), "+x"(x.hi));
+    return x;
+}
 VEC_FN void v16_store(float *p, v16 x) {
     _mm256_storeu_ps(p, x.lo);
     _mm256_storeu_ps(p + 8, x.hi);

@@ -19,6 +19,13 @@ VEC_FN v16 v16_set1(float x) {
 VEC_FN v16 v16_load(const float *p) {
     return _mm512_loadu_ps(p);
 }
+#ifndef V16_IN_REGISTER /* tests may emulate the type */
+#define V16_IN_REGISTER(x) __asm__("" : "+v"(x))
+#endif
+VEC_FN v16 v16_keep(v16 x) {
+    V16_IN_REGISTER(x);
+    return x;
+}
 VEC_FN void v16_store(float *p, v16 x) {
     _mm512_storeu_ps(p, x);
 }

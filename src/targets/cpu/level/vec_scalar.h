@@ -27,6 +27,11 @@ VEC_FN v16 v16_set1(float x) {
 VEC_FN v16 v16_load(const float *p) {
     V16_EACH(p[i]);
 }
+/* x, in registers from here on: compilers like to read what several operations share from memory
+ * in each of them. */
+VEC_FN v16 v16_keep(v16 x) {
+    return x;
+}
 VEC_FN void v16_store(float *p, v16 x) {
     for (int i = 0; i < 16; i++)
         p[i] = x.l[i];

@@ -38,6 +38,15 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return a_bytes && b_bytes && (x < y ? y - x < a_bytes : x - y < b_bytes);
 }
 
+/* Is that node, of the same graph, done with its operands when `node` begins? Results are no views
+ * but of what nested graphs read, whose nodes are not found here. */
+static bool is_done_before(const ir_node *other, const ir_node *node) {
+    const ir_node *at = other->fused_into ? NULL : node->prev;
+    while (at && at != other)
+        at = at->prev;
+    return at != NULL;
+}
+
 /* May the node of a result write over this input, which overlaps its memory? */
 static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
     const ir_node *node = result->def;
@@ -46,7 +55,10 @@ static bool is_in_place(const ir_value *result, const ir_value *input, bool same
     const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
     const bool may = kernel == &target_generic_kernel ? (node->op->flags & IR_OP_IN_PLACE) != 0
                                                       : kernel->in_place;
-    return may && same_start && !input->uses->next;
+    bool last = may && same_start;
+    for (const ir_use *use = input->uses; use && last; use = use->next)
+        last = use->node == node ? use == &node->inputs[0] : is_done_before(use->node, node);
+    return last;
 }
 
 /* Does another bound result hold the same value already? */

@@ -1,5 +1,6 @@
 /* Outputs of a stateless run in memory of the caller: apart, over the past they continue, over an
  * input that somebody else reads, too small, overlapping. */
+#include "runtime/context.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -14,7 +15,16 @@ static const char plain[] =
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
     "  %y = Abs %present : f32[2,2,C,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* The past is read once more, after the present was made. */
+/* The past is read once more, before the present is made. */
+static const char first_reader[] =
+    "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
+    "  %a = Abs %past : f32[2,2,P,3]\n"
+    "  %r = ReduceSum %a : f32[1,1,1,1]\n"
+    "  %n = Add %new, %r : f32[2,2,S,3]\n"
+    "  %present = concat_past_present %past, %n, %pl, %nl, %total : f32[2,2,C,3]\n"
+    "  %y = Abs %present : f32[2,2,C,3]\n"
+    "  return %present as \"present\", %y as \"y\"\n}\n";
+/* After it was made. */
 static const char second_reader[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
@@ -118,8 +128,9 @@ static void test_apart(void) {
     close_rig(&r);
 }
 
-/* Present over its past: the bits of a run apart; rows that are not new are not written. */
-static void in_place(const char *text, int64_t rows, int64_t total) {
+/* Present over its past: the bits of a run apart; rows that are not new are not written. `direct`:
+ * there is no copy. */
+static void in_place(const char *text, int64_t rows, int64_t total, bool direct) {
     rig r;
     gqac_tensor out[2];
     float *copies[2], before[B * H * 16 * D];
@@ -131,6 +142,7 @@ static void in_place(const char *text, int64_t rows, int64_t total) {
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_OK);
     check_outputs(out, 2, copies, bytes);
     CU_ASSERT(out[0].data == r.past);
+    CU_ASSERT_EQUAL(r.context->exec.bound[0].direct, direct);
     for (int64_t i = 0; i < B * H; i++)
         for (int64_t j = 0; j < rows; j++) {
             const int64_t b = i / H, at = (i * rows + j) * D;
@@ -143,12 +155,13 @@ static void in_place(const char *text, int64_t rows, int64_t total) {
 }
 
 static void test_in_place(void) {
-    in_place(plain, 5, 5);
-    in_place(plain, 8, 5);
+    in_place(plain, 5, 5, true);
+    in_place(plain, 8, 5, true);
+    in_place(first_reader, 6, 5, true);
 }
 
 static void test_second_reader(void) {
-    in_place(second_reader, 6, 5);
+    in_place(second_reader, 6, 5, false);
 }
 
 static void test_views(void) {

@@ -32,11 +32,6 @@ VEC_FN v16 v16_one_nan(v16 x) {
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), x);
 }
 
-/* x > m ? x : m, the step of every maximum (gqn_max_step). */
-VEC_FN v16 v16_max_step(v16 m, v16 x) {
-    return v16_select(m16_greater(x, m), x, m);
-}
-
 /* Lanes from <= l < to. */
 VEC_FN m16 m16_range(int from, int to) {
     const uint32_t below = to <= 0 ? 0u : to >= 16 ? 0xffffu : (1u << to) - 1u;
@@ -89,6 +84,14 @@ VEC_FN v16 v16_exp(v16 x) {
     v16 y = v16_exp_core(c);
     y = v16_select(low, v16_zero(), y);
     y = v16_select(high, v16_set1(gqn_as_f32(GQN_INF_BITS)), y);
+    return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);
+}
+
+/* The same for x that is not above 0, or NaN. */
+VEC_FN v16 v16_exp_low(v16 x) {
+    const v16 least = v16_set1(-0x1.5d589ep6f);
+    const v16 y =
+        v16_select(m16_greater(least, x), v16_zero(), v16_exp_core(v16_max_step(least, x)));
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), y);
 }
 

@@ -107,6 +107,10 @@ VEC_FN v16 v16_mul(v16 a, v16 b) {
 VEC_FN v16 v16_div(v16 a, v16 b) {
     return (v16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
+/* vmaxps gives its second operand where either is NaN or both are zeros. */
+VEC_FN v16 v16_max_step(v16 m, v16 x) {
+    return (v16){_mm256_max_ps(x.lo, m.lo), _mm256_max_ps(x.hi, m.hi)};
+}
 VEC_FN v16 v16_abs(v16 x) {
     const __m256 m = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     return (v16){_mm256_and_ps(x.lo, m), _mm256_and_ps(x.hi, m)};

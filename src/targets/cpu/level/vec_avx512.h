@@ -88,6 +88,10 @@ VEC_FN v16 v16_mul(v16 a, v16 b) {
 VEC_FN v16 v16_div(v16 a, v16 b) {
     return _mm512_div_ps(a, b);
 }
+/* vmaxps gives its second operand where either is NaN or both are zeros. */
+VEC_FN v16 v16_max_step(v16 m, v16 x) {
+    return _mm512_max_ps(x, m);
+}
 VEC_FN v16 v16_abs(v16 x) {
     return _mm512_castsi512_ps(
         _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));

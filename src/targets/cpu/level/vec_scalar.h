@@ -72,6 +72,10 @@ VEC_FN v16 v16_mul(v16 a, v16 b) {
 VEC_FN v16 v16_div(v16 a, v16 b) {
     V16_EACH(a.l[i] / b.l[i]);
 }
+/* x > m ? x : m, the step of every maximum (gqn_max_step). */
+VEC_FN v16 v16_max_step(v16 m, v16 x) {
+    V16_EACH(x.l[i] > m.l[i] ? x.l[i] : m.l[i]);
+}
 VEC_FN v16 v16_abs(v16 x) {
     V16_EACH(gqn_as_f32(gqn_as_u32(x.l[i]) & 0x7fffffffu));
 }

@@ -72,6 +72,7 @@ typedef struct sample {
     int64_t batch, kv_heads, group, queries, keys, size, value_size, window;
     float scale, softcap;
     bool causal;
+    int stage; /* of what is shown; 0: nothing */
     int32_t past[MOST_BATCH], fresh[MOST_BATCH];
     gqac_dtype dtype;
     gqac_tensor q, k, v, past_len, new_len, bias, sink; /* rank -1: absent */
@@ -118,7 +119,9 @@ static void make_node(sample *c) {
             values[i] =
                 ir_graph_add_input(c->module->graph, "x", ir_type_of_tensor(c->module, all[i]));
     ir_builder b = {.graph = c->module->graph, .diag = &diag};
-    c->node = op_build(&b, "gqac", "attention", 7, values, 1);
+    c->node = op_build(&b, "gqac", "attention", 7, values, c->stage ? 2 : 1);
+    if (c->stage)
+        ir_attr_set_int(c->node, "qk_stage", c->stage);
     ir_attr_set_float(c->node, "scale", c->scale);
     ir_attr_set_float(c->node, "softcap", c->softcap);
     ir_attr_set_int(c->node, "causal", c->causal);
@@ -167,6 +170,7 @@ static void make_sample(sample *c, int most_keys) {
     c->scale = 1.0f / sqrtf((float)c->size);
     c->softcap = any(4) ? 0 : 3.0f;
     c->causal = any(5) != 0;
+    c->stage = any(4) ? 0 : 1 + (int)any(2);
     c->window = c->causal && !any(3) ? 1 + (int64_t)any(100) : -1;
     c->queries = any(3) ? 1 + any(5) : 1 + any(90);
     for (int b = 0; b < c->batch; b++) {
@@ -190,11 +194,12 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
     return GQAC_OK;
 }
 
-static gqac_tensor run(const sample *c, const void *level, gqac_pool *pool) {
+/* y, and what is shown; rank -1: nothing. */
+static void run(const sample *c, const void *level, gqac_pool *pool, gqac_tensor out[2]) {
     const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len, &c->bias, &c->sink};
     const gqac_tensor *in[7];
-    gqac_tensor out[2] = {{0}};
     gqac_diag diag = {0};
+    out[0] = out[1] = (gqac_tensor){.rank = -1};
     for (int i = 0; i < 7; i++)
         in[i] = all[i]->rank >= 0 ? all[i] : NULL;
     op_call call = {.node = c->node,
@@ -206,7 +211,13 @@ static gqac_tensor run(const sample *c, const void *level, gqac_pool *pool) {
                     .alloc = alloc_output,
                     .state = level};
     CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
-    return out[0];
+    CU_ASSERT_EQUAL(out[1].rank >= 0, c->stage != 0);
+}
+
+static void check_same(const gqac_tensor *is, const gqac_tensor *want) {
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT(want[i].rank < 0 ||
+                  !memcmp(is[i].data, want[i].data, gqac_tensor_bytes(&want[i])));
 }
 
 /* ---- the oracle ---------------------------------------------------------- */
@@ -229,13 +240,29 @@ static double score_of(const sample *c, int64_t b, int64_t h, int64_t s, int64_t
     return sum;
 }
 
+/* Is what is shown of a row near, given its scores and the weights they become? 0 for other keys.
+ */
+static bool near_shown(const sample *c, const gqac_tensor *shown, int64_t b, int64_t h, int64_t s,
+                       const double *scores, const double *weights) {
+    const int64_t heads = c->kv_heads * c->group, lo = first_key(c, b, s), hi = end_key(c, b, s);
+    const float *is = (const float *)shown->data + ((b * heads + h) * c->queries + s) * c->keys;
+    bool near = true;
+    for (int64_t j = 0; j < c->keys; j++) {
+        const double want = j < lo || j >= hi ? 0 : c->stage == 1 ? scores[j] : weights[j];
+        near = near && ((double)is[j] == want || fabs(is[j] - want) <= 1e-5 * (1 + fabs(want)));
+    }
+    return near;
+}
+
 /* Is one row of y near the softmax in double? */
-static bool near_row(const sample *c, const gqac_tensor *y, int64_t b, int64_t h, int64_t s) {
+static bool near_row(const sample *c, const gqac_tensor *out, int64_t b, int64_t h, int64_t s) {
+    const gqac_tensor *y = &out[0];
     const int64_t lo = first_key(c, b, s), hi = end_key(c, b, s);
     const int64_t heads = c->kv_heads * c->group;
     double *p = malloc(sizeof *p * (size_t)(hi + 1)), most = -INFINITY, sum = 0;
+    double *scores = malloc(sizeof *p * (size_t)(hi + 1));
     for (int64_t j = lo; j < hi; j++) {
-        p[j] = score_of(c, b, h, s, j);
+        scores[j] = p[j] = score_of(c, b, h, s, j);
         most = p[j] > most ? p[j] : most;
     }
     const double sink = c->sink.rank >= 0 ? (double)get(&c->sink, h) : -INFINITY;
@@ -243,7 +270,12 @@ static bool near_row(const sample *c, const gqac_tensor *y, int64_t b, int64_t h
     for (int64_t j = lo; j < hi; j++)
         sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
     sum += most == -INFINITY ? 1 : exp(sink - most);
-    bool near = true;
+    double *weights = malloc(sizeof *p * (size_t)(hi + 1));
+    for (int64_t j = lo; j < hi; j++)
+        weights[j] = p[j] / sum;
+    bool near = !c->stage || near_shown(c, &out[1], b, h, s, scores, weights);
+    free(scores);
+    free(weights);
     const double eps = c->dtype == GQAC_F32 ? 1e-7 : c->dtype == GQAC_F16 ? 5e-4 : 4e-3;
     for (int64_t d = 0; d < c->value_size; d++) {
         double want = 0, size = 0;
@@ -260,15 +292,21 @@ static bool near_row(const sample *c, const gqac_tensor *y, int64_t b, int64_t h
     return near;
 }
 
-static bool near_all(const sample *c, const gqac_tensor *y) {
+/* Padding gives zeros. */
+static bool near_all(const sample *c, const gqac_tensor *out) {
+    const gqac_tensor *y = &out[0];
     const int64_t heads = c->kv_heads * c->group, width = heads * c->value_size;
     bool near = true;
     for (int64_t b = 0; b < c->batch; b++)
         for (int64_t s = 0; s < c->queries; s++) {
             for (int64_t d = 0; s >= c->fresh[b] && d < width; d++)
                 near = near && get(y, (b * c->queries + s) * width + d) == 0;
+            for (int64_t h = 0; c->stage && s >= c->fresh[b] && h < heads; h++)
+                for (int64_t j = 0; j < c->keys; j++)
+                    near =
+                        near && get(&out[1], ((b * heads + h) * c->queries + s) * c->keys + j) == 0;
             for (int64_t h = 0; s < c->fresh[b] && h < heads; h++)
-                near = near && near_row(c, y, b, h, s);
+                near = near && near_row(c, out, b, h, s);
         }
     return near;
 }
@@ -285,12 +323,13 @@ static void test_levels(void) {
     for (int i = 0; i < cases; i++) {
         sample c;
         make_sample(&c, i % 4 ? 200 : 1100);
-        const gqac_tensor want = run(&c, find_level(0), NULL);
-        CU_ASSERT_TRUE(near_all(&c, &want));
+        gqac_tensor want[2], is[2];
+        run(&c, find_level(0), NULL, want);
+        CU_ASSERT_TRUE(near_all(&c, want));
         for (int level = 0; level < LEVELS; level++)
             for (int t = 0; find_level(level) && t < 4; t++) {
-                const gqac_tensor is = run(&c, find_level(level), t ? pools[t - 1] : NULL);
-                CU_ASSERT_EQUAL(memcmp(is.data, want.data, gqac_tensor_bytes(&want)), 0);
+                run(&c, find_level(level), t ? pools[t - 1] : NULL, is);
+                check_same(is, want);
             }
         gqac_arena_free(c.arena);
     }
@@ -314,9 +353,11 @@ static void test_special(void) {
         at[keys + first_key(&c, 0, 1)] = (float)NAN;
     }
     for (int level = 0; level < LEVELS; level++) {
+        gqac_tensor out[2];
         if (!find_level(level))
             continue;
-        const gqac_tensor y = run(&c, find_level(level), NULL);
+        run(&c, find_level(level), NULL, out);
+        const gqac_tensor y = out[0];
         for (int64_t d = 0; d < row; d++) {
             CU_ASSERT_EQUAL(((const uint32_t *)y.data)[d], 0);
             CU_ASSERT_EQUAL(((const uint32_t *)y.data)[row + d], GQN_NAN_BITS);
@@ -364,7 +405,10 @@ static void open_chat(chat *t, const sample *c) {
     t->append[1] = make_append(&b, in[2], in + 3, 1);
     t->node = op_build(
         &b, "gqac", "attention", 5,
-        (ir_value *[]){in[0], t->append[0]->outputs[1], t->append[1]->outputs[1], in[3], in[4]}, 1);
+        (ir_value *[]){in[0], t->append[0]->outputs[1], t->append[1]->outputs[1], in[3], in[4]},
+        c->stage ? 2 : 1);
+    if (c->stage)
+        ir_attr_set_int(t->node, "qk_stage", c->stage);
     ir_attr_set_float(t->node, "scale", c->scale);
     ir_attr_set_float(t->node, "softcap", c->softcap);
     ir_attr_set_int(t->node, "window", c->window);
@@ -399,7 +443,7 @@ static gqac_tensor rows_of(gqac_arena *arena, const gqac_tensor *x, int64_t firs
     return t;
 }
 
-static gqac_tensor step(chat *t, int64_t past, int64_t count) {
+static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
     const sample *c = t->c;
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(t->sequence, past + count, &diag), GQAC_OK);
@@ -411,7 +455,7 @@ static gqac_tensor step(chat *t, int64_t past, int64_t count) {
                               tensor(t->arena, GQAC_I32, 1, (int64_t[]){1})};
     *(int32_t *)lengths[0].data = (int32_t)past;
     *(int32_t *)lengths[1].data = (int32_t)count;
-    gqac_tensor out[2], rows[2];
+    gqac_tensor rows[2];
     op_call call = {.out = out,
                     .pool = t->threads,
                     .diag = &diag,
@@ -432,7 +476,21 @@ static gqac_tensor step(chat *t, int64_t past, int64_t count) {
     call.in = in;
     CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
     kv_sequence_publish(t->sequence, past + count);
-    return out[0];
+}
+
+/* Do queries [past, past + count) have the bits that they have in the whole? */
+static void check_step(const sample *c, const gqac_tensor *is, const gqac_tensor *want,
+                       int64_t past, int64_t count) {
+    const int64_t heads = c->kv_heads * c->group;
+    const size_t width = (size_t)(heads * c->value_size) * (size_t)gqac_dtype_bits(c->dtype) / 8;
+    CU_ASSERT(!memcmp(is[0].data, (const char *)want[0].data + (size_t)past * width,
+                      (size_t)count * width));
+    for (int64_t i = 0; c->stage && i < heads * count; i++) {
+        const float *row =
+            (const float *)want[1].data + (i / count * c->queries + past + i % count) * c->keys;
+        CU_ASSERT(!memcmp((const float *)is[1].data + i * (past + count), row,
+                          sizeof *row * (size_t)(past + count)));
+    }
 }
 
 static void test_sequences(void) {
@@ -449,9 +507,8 @@ static void test_sequences(void) {
         c.queries = c.keys = c.fresh[0] = (int32_t)(i % 4 ? 130 + any(30) : 520 + any(60));
         make_operands(&c, false, false);
         make_node(&c);
-        const gqac_tensor whole = run(&c, find_level(0), NULL);
-        const size_t width =
-            (size_t)(c.kv_heads * c.group * c.value_size) * (size_t)gqac_dtype_bits(c.dtype) / 8;
+        gqac_tensor whole[2], is[2];
+        run(&c, find_level(0), NULL, whole);
         for (int level = i % 2; level < LEVELS && find_level(level); level++) {
             chat t = {.c = &c, .level = find_level(level), .arena = c.arena};
             t.threads = any(2) ? pool : NULL;
@@ -459,10 +516,8 @@ static void test_sequences(void) {
             for (int64_t past = 0, n; past < c.queries; past += n) {
                 n = any(2) ? 1 : 1 + any(100);
                 n = n > c.queries - past ? c.queries - past : n;
-                const gqac_tensor y = step(&t, past, n);
-                CU_ASSERT_EQUAL(memcmp(y.data, (const char *)whole.data + (size_t)past * width,
-                                       (size_t)n * width),
-                                0);
+                step(&t, past, n, is);
+                check_step(&c, is, whole, past, n);
             }
             kv_sequence_free(t.sequence);
             kv_pool_free(t.pool);

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "numerics/contract.h"
+#include "numerics/convert.h"
 #include "targets/cpu/kv.h"
 
 enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
@@ -44,9 +45,21 @@ static bool floats_of(const ir_node *node, int input) {
            size >= 1 && size <= CPU_ATTEND_SIZE;
 }
 
+/* `attention` numbers the stages from the one after the mask. */
+static cpu_attend_show shown_by(const ir_node *node) {
+    if (!ir_node_output(node, 1))
+        return CPU_SHOW_NONE;
+    const int64_t first = op_is(node, "gqac", "attention") ? CPU_SHOW_CAPPED : CPU_SHOW_SCORES;
+    return (cpu_attend_show)(first + ir_attr_int(node, "qk_stage"));
+}
+
 bool cpu_attention_match(const ir_node *node) {
+    /* Scores of every key are not to be had from the blocks of sequences, which differ in length */
+    const ir_value *keys = ir_node_input(node, K);
+    const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
+    const cpu_attend_show show = shown_by(node);
     return floats_of(node, Q) && floats_of(node, K) && floats_of(node, V) &&
-           !ir_node_output(node, 1);
+           (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
 }
 
 /* ---- operands ------------------------------------------------------------ */
@@ -328,6 +341,18 @@ static gqac_status finish(op_call *call, attending *t) {
     return GQAC_OK;
 }
 
+static gqac_status open_shown(op_call *call, cpu_attend *a) {
+    a->show = shown_by(call->node);
+    if (a->show == CPU_SHOW_NONE)
+        return GQAC_OK;
+    if (a->show == CPU_SHOW_MASKED && !op_is(call->node, "gqac", "attention"))
+        a->shown_hidden = -gqn_as_f32(GQN_INF_BITS);
+    GQAC_TRY(
+        op_output(call, 1, GQAC_F32, 4, (int64_t[]){a->batch, a->q_heads, a->queries, a->keys}));
+    a->shown = call->out[1].data;
+    return GQAC_OK;
+}
+
 static gqac_status prepare(op_call *call, attending *t) {
     GQAC_TRY(check_shapes(call));
     const gqac_tensor *q = call->in[Q], *k = call->in[K], *v = call->in[V];
@@ -352,7 +377,7 @@ static gqac_status prepare(op_call *call, attending *t) {
     GQAC_TRY(op_output(call, 0, v->dtype, 3,
                        (int64_t[]){t->a.batch, t->a.queries, t->a.q_heads * t->a.value_size}));
     t->a.y = call->out[0].data;
-    return GQAC_OK;
+    return open_shown(call, &t->a);
 }
 
 gqac_status cpu_attention_run(op_call *call) {

@@ -32,6 +32,16 @@ typedef struct cpu_attend_rows {
     int size;
 } cpu_attend_rows;
 
+/* What `shown` holds: scores before the softcap or after it, of all keys; those that the softmax
+ * takes, or its weights, of visible keys. */
+typedef enum cpu_attend_show {
+    CPU_SHOW_NONE,
+    CPU_SHOW_SCORES,
+    CPU_SHOW_CAPPED,
+    CPU_SHOW_MASKED,
+    CPU_SHOW_WEIGHTS
+} cpu_attend_show;
+
 typedef struct cpu_attend {
     int64_t batch, q_heads, kv_heads, group, queries, keys; /* B, Hq, Hkv, G, S, T */
     int size, value_size;                                   /* D, Dv */
@@ -49,7 +59,10 @@ typedef struct cpu_attend {
     gqac_dtype sink_dtype;
     void *y; /* [B,S,Hq*Dv] */
     gqac_dtype y_dtype;
-    float *parts; /* of cut rows: [B][Hkv][G*S][splits][cpu_attend_part], else NULL */
+    cpu_attend_show show;
+    float *shown;       /* [B,Hq,S,T] */
+    float shown_hidden; /* what it holds for keys that are not shown */
+    float *parts;       /* of cut rows: [B][Hkv][G*S][splits][cpu_attend_part], else NULL */
     int64_t splits;
 } cpu_attend;
 

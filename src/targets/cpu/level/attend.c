@@ -12,7 +12,7 @@
 
 enum { TILE = GQAC_KEY_TILE };
 
-#include "targets/cpu/level/attend_weights.h"
+#include "targets/cpu/level/attend_show.h"
 #include "targets/cpu/level/widen.h"
 
 _Static_assert(GQAC_KEY_TILE <= KEYS && KEYS % GQAC_KEY_TILE == 0, "a block holds whole tiles");
@@ -210,14 +210,16 @@ static void finish(work *w) {
                    (size_t)a->value_size * width_of(a->y_dtype));
             continue;
         }
-        float l = w->all_l[r], factor = 1.0f;
+        float l = w->all_l[r], factor = 1.0f, most = w->all_m[r];
         if (a->sink) {
             const float sink = get_as(a->sink_dtype, a->sink, h);
-            const float most = gqn_max_step(w->all_m[r], sink);
+            most = gqn_max_step(most, sink);
             const float mu = most == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : most;
             factor = most == w->all_m[r] ? 1.0f : gqn_expf(w->all_m[r] - mu);
             l = gqn_fma(l, factor, gqn_expf(sink - mu));
         }
+        if (a->show == CPU_SHOW_WEIGHTS)
+            show_weights(w, r, most == -gqn_as_f32(GQN_INF_BITS) ? 0.0f : most, l);
         const v16 by = v16_set1(l == 0.0f ? 1.0f : l);
         for (int d = 0; d < a->value_size; d += 16)
             row_store(a->y, a->y_dtype, at + d,
@@ -229,7 +231,7 @@ static void finish(work *w) {
 /* ---- the whole ----------------------------------------------------------- */
 
 static void tile(work *w, int64_t key, int64_t begin, const float *v, const char *ahead) {
-    const bool plain = !w->a->mask && w->a->softcap == 0;
+    const bool plain = !w->a->mask && w->a->softcap == 0 && w->a->show < CPU_SHOW_MASKED;
     int from, to;
     if (GQAC_KEY_TILE < KEYS)
         (void)see_range(w, 0, w->u->rows, key, begin, begin + TILE, &from, &to);
@@ -257,11 +259,23 @@ static const char *next_block(const work *w, const cpu_attend_rows *rows, bool d
     return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1);
 }
 
+/* What the unit shows, but for what the softmax takes of the keys that a row sees. */
+static void show(work *w) {
+    const cpu_attend *a = w->a;
+    const int64_t end = w->u->end < a->keys ? w->u->end : a->keys;
+    if (a->show >= CPU_SHOW_MASKED)
+        hide_shown(w);
+    for (int64_t key = w->u->begin; a->show < CPU_SHOW_MASKED && key < end; key += KEYS)
+        show_block(w, key, stored_keys(w, key / KEYS));
+}
+
 static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
     work w;
     int from, to;
     open_work(&w, a, u, memory);
     open_queries(&w);
+    if (a->show)
+        show(&w);
     int64_t split = -1, first = u->end, last = 0;
     for (int r = 0; r < u->rows; r++)
         if (w.lo[r] < w.hi[r]) {

@@ -48,6 +48,25 @@ VEC_FN v16 fold_rows(float x[16][16], const bool most) {
     return v16_load(t[0]);
 }
 
+VEC_FN v16 capped(const cpu_attend *a, v16 x) {
+    const v16 cap = v16_set1(a->softcap);
+    return a->softcap > 0 ? v16_mul(cap, row_tanh(v16_div(x, cap))) : x;
+}
+
+static inline float *shown_row(const work *w, int r) {
+    const cpu_attend *a = w->a;
+    const int64_t head = w->u->b * a->q_heads + head_of(w, r);
+    return a->shown + (head * a->queries + query_of(w, r)) * a->keys;
+}
+
+/* row[i] = x[i] for the lanes from <= i < to. */
+VEC_FN void put_lanes(float *row, v16 x, int from, int to) {
+    float lanes[16];
+    v16_store(lanes, v16_one_nan(x));
+    for (int i = from > 0 ? from : 0; i < to && i < 16; i++)
+        row[i] = lanes[i];
+}
+
 /* The scores of row r before the softmax, in w->s; the largest of each lane. */
 VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whole) {
     const cpu_attend *a = w->a;
@@ -55,6 +74,7 @@ VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whol
     const v16 hidden = v16_set1(-gqn_as_f32(GQN_INF_BITS)), scale = v16_set1(a->scale);
     float *s = w->s + r * KEYS;
     v16 most = hidden;
+    float *shown = !plain && a->show >= CPU_SHOW_MASKED ? shown_row(w, r) : NULL;
     const int64_t at = plain || !a->mask
                            ? 0
                            : w->u->b * a->mask_step[0] + head_of(w, r) * a->mask_step[1] +
@@ -62,12 +82,12 @@ VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whol
     for (int t = from / 16 * 16; t < to; t += 16) {
         const v16 sums = v16_load(s + t);
         v16 x = v16_mul(scale, sums);
-        if (!plain && a->softcap > 0) {
-            const v16 cap = v16_set1(a->softcap);
-            x = v16_mul(cap, row_tanh(v16_div(x, cap)));
-        }
+        if (!plain)
+            x = capped(a, x);
         if (!plain && a->mask)
             x = masked(a, at, key + t, to - t, x);
+        if (shown)
+            put_lanes(shown + key + t, x, from - t, to - t);
         if (t < from || t + 16 > to) {
             const m16 seen = m16_range(from - t, to - t);
             v16_store(s + t, v16_select(seen, x, SHARED ? sums : hidden));

@@ -38,9 +38,12 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return a_bytes && b_bytes && (x < y ? y - x < a_bytes : x - y < b_bytes);
 }
 
-/* Is that node, of the same graph, done with its operands when `node` begins? Results are no views
- * but of what nested graphs read, whose nodes are not found here. */
+/* Is that node, of the same graph, done with its operands when `node` begins? What a nested graph
+ * gives may be a view of them. */
 static bool is_done_before(const ir_node *other, const ir_node *node) {
+    for (const ir_attr_spec *attr = other->op->attrs; attr && attr->name; attr++)
+        if (attr->kind == IR_ATTR_GRAPH)
+            return false;
     const ir_node *at = other->fused_into ? NULL : node->prev;
     while (at && at != other)
         at = at->prev;

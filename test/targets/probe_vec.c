@@ -47,21 +47,12 @@ static const probe_float floats[] = {
     {"exp", float_exp, true},
 };
 
-/* vec.h stores no v16i as such: its 32 bits leave as floats of 16 bits each, which are exact. */
-static void store_ints(int32_t *out, v16i x) {
-    float low[16], high[16];
-    v16_store(low, v16_of_v16i(v16i_and(x, v16i_set1(0xffff))));
-    v16_store(high, v16_of_v16i(v16i_shr(x, 16)));
-    for (int i = 0; i < 16; i++)
-        out[i] = (int32_t)((uint32_t)low[i] | (uint32_t)high[i] << 16);
-}
-
 #define INT_OP(name, expression)                                                                   \
     static void int_##name(int32_t *out, const int32_t *pa, const int32_t *pb,                     \
                            const int32_t *pc) {                                                    \
         const v16i a = v16i_load(pa), b = v16i_load(pb), c = v16i_load(pc);                        \
         (void)a, (void)b, (void)c;                                                                 \
-        store_ints(out, expression);                                                               \
+        v16i_store(out, expression);                                                               \
     }
 INT_OP(zero, v16i_zero())
 INT_OP(set1, v16i_set1(pa[3]))
@@ -69,12 +60,20 @@ INT_OP(load, a)
 INT_OP(and, v16i_and(a, b))
 INT_OP(add, v16i_add(a, b))
 INT_OP(sub, v16i_sub(a, b))
-INT_OP(mul, v16i_mul(a, b))
+INT_OP(mul_pairs, v16i_mul_pairs(a, b))
+INT_OP(dot_pairs, v16i_dot_pairs(a, b))
 INT_OP(dot_bytes, v16i_dot_bytes(v16i_shr(c, 2), a, b))
 
 static const probe_int ints[] = {
-    {"zero", int_zero}, {"set1", int_set1}, {"load", int_load}, {"and", int_and},
-    {"add", int_add},   {"sub", int_sub},   {"mul", int_mul},   {"dot_bytes", int_dot_bytes},
+    {"zero", int_zero},
+    {"set1", int_set1},
+    {"load", int_load},
+    {"and", int_and},
+    {"add", int_add},
+    {"sub", int_sub},
+    {"mul_pairs", int_mul_pairs},
+    {"dot_pairs", int_dot_pairs},
+    {"dot_bytes", int_dot_bytes},
 };
 
 static uint32_t mask_greater(const float *a, const float *b) {
@@ -106,7 +105,7 @@ static void select_bits(float *out, uint32_t bits, const float *yes, const float
     v16_store(out, v16_select(m16_of_bits(bits), v16_load(yes), v16_load(no)));
 }
 static void shift(int32_t *out, const int32_t *x, int n) {
-    store_ints(out, v16i_shr(v16i_load(x), n));
+    v16i_store(out, v16i_shr(v16i_load(x), n));
 }
 static void of_ints(float *out, const int32_t *x) {
     v16_store(out, v16_of_v16i(v16i_load(x)));
@@ -123,12 +122,15 @@ static float fold(const float *x) {
 static float fold_max(const float *x) {
     return v16_fold_max(v16_load(x));
 }
-static void nibbles(int32_t *out, const int32_t *u, const int32_t *s) {
+static void to_i8(int8_t *out, const float *x) {
+    v16_store_i8(out, v16_load(x));
+}
+static void nibbles(int32_t *out, const int32_t *u, const int32_t *s, bool times16) {
     v16i sum = v16i_zero();
     for (int i = 0; i < 8; i++)
         sum = v16i_nibbles_add(sum, v16i_and(v16i_load(u + 16 * i), v16i_set1(0x0f0f0f0f)),
                                v16i_load(s + 16 * i));
-    store_ints(out, v16i_nibbles_end(sum));
+    v16i_store(out, times16 ? v16i_nibbles_end(sum, 16) : v16i_nibbles_end(sum, 1));
 }
 
 static void transpose(float *to, const float *from) {
@@ -160,5 +162,6 @@ const vec_probe CPU_NAME(probe_vec) = {.level = CPU_TEXT(CPU_LEVEL),
                                        .range = range,
                                        .fold = fold,
                                        .fold_max = fold_max,
+                                       .to_i8 = to_i8,
                                        .nibbles = nibbles,
                                        .transpose = transpose};

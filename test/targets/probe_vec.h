@@ -40,8 +40,9 @@ typedef struct vec_probe {
     uint32_t (*range)(int from, int to);
     float (*fold)(const float *x);
     float (*fold_max)(const float *x);
+    void (*to_i8)(int8_t *out, const float *x);
     /* Eight nibbles_add from zero, then nibbles_end: u and s have 8 * 16 words. */
-    void (*nibbles)(int32_t *out, const int32_t *u, const int32_t *s);
+    void (*nibbles)(int32_t *out, const int32_t *u, const int32_t *s, bool times16);
     /* Sixteen rows of 16, a step of 20 apart, to columns, 24 apart. */
     void (*transpose)(float *to, const float *from);
 } vec_probe;

@@ -43,6 +43,13 @@ static inline simde__m512 halves_cvtepi32(simde__m512i x) {
     return simde__m512_from_private(z);
 }
 
+static inline __m128i halves_to_i8(simde__m512 x) {
+    const simde__m512_private y = simde__m512_to_private(x);
+    __m256i w = _mm256_packs_epi32(_mm256_cvtps_epi32(y.m256[0]), _mm256_cvtps_epi32(y.m256[1]));
+    w = _mm256_permute4x64_epi64(w, 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+}
+
 static inline simde__m512 lanes_loadu(uint16_t mask, const float *p) {
     simde__m512_private z;
     for (int i = 0; i < 16; i++)
@@ -70,8 +77,13 @@ static inline simde__m512 quarters(simde__m512 a, simde__m512 b, int order) {
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps(a, b, c) halves_fmadd(a, b, c)
 #undef _mm512_shuffle_f32x4
-#define _mm512_shuffle_f32x4(a, b, n)  quarters(a, b, n)
+#define _mm512_shuffle_f32x4(a, b, n) quarters(a, b, n)
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32(x) (x)
+#undef _mm512_cvtepi32_epi8
+#define _mm512_cvtepi32_epi8(x)        halves_to_i8(x)
 #define V16_IN_REGISTER(x)             (void)(x)
+#define VPDPBUSD(sum, u, s)            ((sum) = _mm512_dpbusd_epi32(sum, u, s))
 #define _mm512_cvtph_ps(h)             halves_cvtph(h)
 #define _mm512_cvtepu16_epi32(h)       halves_cvtepu16(h)
 #define _mm512_cvtepi32_ps(x)          halves_cvtepi32(x)

@@ -200,12 +200,34 @@ static void ints(void) {
             int32_t u[128], s[128], x[16], y[16];
             draw_words(u, 128, turn, &state);
             draw_words(s, 128, turn, &state);
-            found[l]->nibbles(x, u, s);
-            plain->nibbles(y, u, s);
+            found[l]->nibbles(x, u, s, turn & 1);
+            plain->nibbles(y, u, s, turn & 1);
             good = differs(x, y, true) < 0;
             if (!good)
                 tell(found[l], "nibbles", x, y, differs(x, y, true));
         }
+    }
+}
+
+/* Every half and what lies beside it, up to 127. */
+static void bytes(void) {
+    const vec_probe *found[MOST + 1];
+    const int n = others(found);
+    found[n] = plain;
+    for (int l = 0; l <= n; l++) {
+        bool good = true;
+        for (int first = -254 * 2; first <= 254 * 2 && good; first += 16) {
+            float x[16];
+            int8_t y[16];
+            for (int i = 0; i < 16; i++) {
+                const float quarters = (float)(first + i) / 4;
+                x[i] = quarters > 127 ? 127 : nextafterf(quarters, i % 3 ? quarters : 0);
+            }
+            found[l]->to_i8(y, x);
+            for (int i = 0; i < 16; i++)
+                good = good && y[i] == (int)nearbyintf(x[i]);
+        }
+        CU_ASSERT_TRUE(good);
     }
 }
 
@@ -385,6 +407,7 @@ int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"operations on floats", floats},
         {"operations on integers", ints},
+        {"to int8", bytes},
         {"rows become columns", transposes},
         {"dot products are exact", dots_are_exact},
         {"f16 and bf16", halves},

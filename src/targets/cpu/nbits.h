@@ -21,7 +21,8 @@ typedef struct cpu_nbits_weights {
 } cpu_nbits_weights;
 
 /* Rows as int8, quantised for each block: qa lies piece by piece, in one [rows][k of the piece],
- * k padded to whole blocks with zeros; the scales and the sums of qa are [blocks][rows]. */
+ * k padded to whole blocks with zeros; the scales and the sums of qa are [blocks][rows]. A sum is
+ * two: of qa with k % 4 < 2 in the low half, of the others in the high half. */
 typedef struct cpu_nbits_rows {
     int64_t rows;
     int8_t *qa;
@@ -33,7 +34,10 @@ typedef struct cpu_nbits_rows {
 typedef struct cpu_nbits_room {
     float y[CPU_NBITS_ROWS * NBITS_COLUMNS];
     float piece[CPU_NBITS_ROWS * NBITS_COLUMNS];
-    float weights[CPU_NBITS_STEP * NBITS_COLUMNS];
+    union {
+        float weights[CPU_NBITS_STEP * NBITS_COLUMNS];
+        uint8_t bytes[2 * GQAC_K_PIECE * NBITS_COLUMNS]; /* codes of a piece, each in one or two */
+    };
     float scales[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
     float zeros[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
     int32_t zero_codes[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];

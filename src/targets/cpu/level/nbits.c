@@ -11,16 +11,22 @@
 
 #include "targets/cpu/level/level.h"
 
-/* The registers hold INT8_ROWS rows of some columns, and fewer rows of more columns. Plain C
- * has no such registers, and is not unrolled. */
+/* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level. Plain C has no
+ * such registers, and is not unrolled. */
 #if defined(__AVX512F__)
-enum { WIDE = 1, INT8_ROWS = 6, FP32_ROWS = 6 };
+enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
 #elif defined(__AVX2__)
-enum { WIDE = 0, INT8_ROWS = 4, FP32_ROWS = 6 };
+enum { TILE_ROWS = 6, TILE_VECTORS = 1 };
 #else
-enum { WIDE = 0, INT8_ROWS = 1, FP32_ROWS = 3 };
+enum { TILE_ROWS = 3, TILE_VECTORS = 4 };
 #endif
-enum { GROUPS = NBITS_COLUMNS / 16, MOST_ROWS = 6 };
+enum {
+    GROUPS = NBITS_COLUMNS / 16,
+    ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
+    HALVES = ENDS ? 2 : 1,    /* as which codes of 8 bits are multiplied */
+    LINE = 64,
+    AHEAD = 4096, /* bytes before their use, codes are fetched for one row */
+};
 #if defined(__AVX2__)
 #define UNROLL_(text) _Pragma(#text)
 #define UNROLL(n)     UNROLL_(GCC unroll n)
@@ -30,24 +36,32 @@ enum { GROUPS = NBITS_COLUMNS / 16, MOST_ROWS = 6 };
 
 /* ---- activations ----------------------------------------------------------- */
 
-/* int8 of 16 numbers: to nearest even, clamped, NaN 0. */
-VEC_FN void quantise16(const float *x, v16 inverse, int8_t *out) {
+/* int8 of 16 numbers: to nearest even, clamped, NaN 0; `sums` + the integers. */
+VEC_FN v16 quantise16(const float *x, v16 inverse, int8_t *out, v16 sums) {
     const v16 least = v16_set1(-127.0f), most = v16_set1(127.0f);
-    const v16 magic = v16_set1(0x1.8p23f); /* leaves the integer in the low bits */
-    uint32_t bits[16];
-    float lanes[16];
+    const v16 magic = v16_set1(0x1.8p23f);
     v16 t = v16_mul(v16_load(x), inverse);
     t = v16_select(m16_unordered(t), v16_zero(), t);
     t = v16_select(m16_greater(least, t), least, t);
     t = v16_select(m16_greater(t, most), most, t);
-    v16_store(lanes, v16_add(t, magic));
-    memcpy(bits, lanes, sizeof bits);
-    for (int i = 0; i < 16; i++)
-        out[i] = (int8_t)(uint8_t)bits[i];
+    t = v16_sub(v16_add(t, magic), magic);
+    v16_store_i8(out, t);
+    return v16_add(sums, t);
+}
+
+/* Lanes 4 i and 4 i + 1 in the low half, the others in the high one; exact. */
+static int32_t pair_of_sums(v16 sums) {
+    float lane[16];
+    v16_store(lane, sums);
+    for (int half = 8; half >= 4; half /= 2)
+        for (int l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    const int32_t low = (int32_t)(lane[0] + lane[1]), high = (int32_t)(lane[2] + lane[3]);
+    return (int32_t)(((uint32_t)low & 0xffffu) | (uint32_t)high << 16);
 }
 
 static float quantise_block(const float *x, int64_t n, int8_t *qa, int32_t *sum) {
-    v16 most = v16_zero(), bad = v16_zero();
+    v16 most = v16_zero(), bad = v16_zero(), sums = v16_zero();
     for (int64_t i = 0; i < n; i += 16) {
         const v16 a = v16_abs(v16_load(x + i));
         most = v16_max_step(most, a);
@@ -62,11 +76,8 @@ static float quantise_block(const float *x, int64_t n, int8_t *qa, int32_t *sum)
     }
     const v16 inverse = v16_set1(127.0f / amax);
     for (int64_t i = 0; i < n; i += 16)
-        quantise16(x + i, inverse, qa + i);
-    int32_t total = 0;
-    for (int64_t i = 0; i < n; i++)
-        total += qa[i];
-    *sum = total;
+        sums = quantise16(x + i, inverse, qa + i, sums);
+    *sum = pair_of_sums(sums);
     return amax / 127.0f;
 }
 
@@ -108,17 +119,26 @@ static const float *rows_as_f32(const void *p, gqac_dtype dtype, int64_t at, int
 
 /* ---- int8 -------------------------------------------------------------------- */
 
+/* One piece of some columns of a panel. */
 typedef struct int8_piece {
-    const uint8_t *codes; /* of the piece, words of 64 columns */
-    const float *scales;  /* [blocks][64] */
-    const int32_t *zeros; /* [blocks][64], or NULL */
+    const uint8_t *codes; /* words of 64 columns, or bytes of these columns */
+    const float *scales;  /* [blocks] of 64 columns */
+    const int32_t *zeros; /* [blocks] of 64 columns, or NULL: `zero` */
     const int8_t *qa;     /* rows of `length` */
     const float *scale;   /* [blocks] rows apart: the rows of the tile */
     const int32_t *sum;
-    float *to; /* rows of 64 */
+    float *y; /* rows of 64 */
     int64_t length, rows, block, blocks;
-    int32_t zero; /* where zeros is NULL */
+    int32_t zero; /* zero points are negative, in each half */
+    bool first;   /* of the pieces of y */
 } int8_piece;
+
+typedef v16i int8_sums[2][TILE_ROWS][GROUPS]; /* of low and of high nibbles */
+
+/* May lie behind the weights. */
+VEC_FN void fetch(const uint8_t *codes, const int ahead) {
+    __builtin_prefetch((const void *)((uintptr_t)codes + (uintptr_t)ahead));
+}
 
 VEC_FN v16i spread4(const int8_t *qa) {
     int32_t word;
@@ -126,220 +146,332 @@ VEC_FN v16i spread4(const int8_t *qa) {
     return v16i_set1(word);
 }
 
-enum { WHOLE = V16I_NIBBLES > 8 }; /* no ends between sums */
-
-/* sum[r][c] += the products of some words, where the lanes of sums are always at hand. */
-VEC_FN void int8_whole(const uint8_t *codes, int words, const int8_t *qa, int64_t length,
-                       const int bits, const int R, const int C, v16i sum[MOST_ROWS][GROUPS]) {
-    const int fields = 8 / bits;
-    const v16i mask = v16i_set1((int32_t)(0x01010101u * ((1u << bits) - 1u)));
-    UNROLL(1)
-    for (int w = 0; w < words; w++) {
-        UNROLL(4)
-        for (int f = 0; f < fields; f++) {
-            v16i u[GROUPS];
-            UNROLL(4)
-            for (int c = 0; c < C; c++) {
-                const v16i x = v16i_load(codes + c * 64);
-                u[c] = bits == 8 ? x : v16i_and(f ? v16i_shr(x, f * bits) : x, mask);
-            }
-            UNROLL(8)
-            for (int r = 0; r < R; r++) {
-                const v16i s = spread4(qa + r * length + f * 4);
-                UNROLL(4)
-                for (int c = 0; c < C; c++)
-                    sum[r][c] = bits == 8 ? v16i_dot_bytes(sum[r][c], u[c], s)
-                                          : v16i_nibbles_add(sum[r][c], u[c], s);
-            }
-        }
-        codes += NBITS_WORD_BYTES;
-        qa += 4 * fields;
-    }
+VEC_FN v16i add_products(v16i sum, v16i u, v16i s) {
+    return ENDS ? v16i_nibbles_add(sum, u, s) : v16i_dot_bytes(sum, u, s);
 }
 
-/* sum[r][c] += 32 k at most: eight sums of nibbles, then their end. */
-VEC_FN void int8_segment(const uint8_t *codes, int words, const int8_t *qa, int64_t length,
-                         const int bits, const int R, const int C, v16i sum[MOST_ROWS][GROUPS]) {
-    const int cuts = bits == 8 ? 2 : 1; /* 8-bit codes as two nibbles */
-    const int width = bits / cuts, fields = 8 / bits;
-    const v16i mask = v16i_set1((int32_t)(0x01010101u * ((1u << width) - 1u)));
-    v16i part[2][MOST_ROWS][GROUPS];
-    UNROLL(2)
-    for (int h = 0; h < cuts; h++)
-        UNROLL(8)
-    for (int r = 0; r < R; r++)
-        UNROLL(4)
-    for (int c = 0; c < C; c++)
-        part[h][r][c] = v16i_zero();
-    for (int w = 0; w < words; w++) {
-        v16i word[GROUPS];
-        UNROLL(4)
-        for (int c = 0; c < C; c++)
-            word[c] = v16i_load(codes + w * NBITS_WORD_BYTES + c * 64);
+/* The bytes of field f of a word, or a nibble of each. */
+VEC_FN v16i cut(v16i word, const int f, const int h, const int bits, const int cuts) {
+    const int width = bits / cuts, shift = f * bits + h * width;
+    const v16i x = shift ? v16i_shr(word, shift) : word;
+    return width == 8 ? x : v16i_and(x, v16i_set1(0x01010101 * ((1 << width) - 1)));
+}
+
+/* sums += the products of one word of each column with one row. */
+VEC_FN void add_word(int8_sums sums, const uint8_t *codes, const int8_t *qa, const int bits,
+                     const int cuts, const int C) {
+    const int fields = 8 / bits;
+    v16i s[4];
+    UNROLL(4)
+    for (int f = 0; f < fields; f++)
+        s[f] = spread4(qa + f * 4);
+    UNROLL(4)
+    for (int c = 0; c < C; c++) {
+        const v16i word = v16i_load(codes + c * 64);
         UNROLL(4)
         for (int f = 0; f < fields; f++)
             UNROLL(2)
-        for (int h = 0; h < cuts; h++) {
-            v16i u[GROUPS];
+        for (int h = 0; h < cuts; h++)
+            sums[h][0][c] = add_products(sums[h][0][c], cut(word, f, h, bits, cuts), s[f]);
+    }
+}
+
+/* sums += the products of four k of each column with R rows. */
+VEC_FN void add_bytes(int8_sums sums, const uint8_t *bytes, const int8_t *qa, int64_t length,
+                      const int cuts, const int R, const int C) {
+    v16i u[2][GROUPS];
+    UNROLL(2)
+    for (int h = 0; h < cuts; h++)
+        UNROLL(4)
+    for (int c = 0; c < C; c++)
+        u[h][c] = v16i_load(bytes + (h * C + c) * 64);
+    UNROLL(8)
+    for (int r = 0; r < R; r++) {
+        const v16i s = spread4(qa + r * length);
+        UNROLL(2)
+        for (int h = 0; h < cuts; h++)
             UNROLL(4)
-            for (int c = 0; c < C; c++) {
-                const int shift = f * bits + h * width;
-                const v16i x = shift ? v16i_shr(word[c], shift) : word[c];
-                u[c] = v16i_and(x, mask);
-            }
+        for (int c = 0; c < C; c++)
+            sums[h][r][c] = add_products(sums[h][r][c], u[h][c], s);
+    }
+}
+
+/* sums += the products of n k, behind which codes and qa are put. bits: of codes in words, for one
+ * row; 0: bytes. */
+VEC_FN void add_products_of(int8_sums sums, const uint8_t **codes, const int8_t **qa, int64_t n,
+                            int64_t length, const int bits, const int cuts, const int R,
+                            const int C) {
+    const uint8_t *at = *codes;
+    const int8_t *q = *qa, *end = q + n;
+    UNROLL(1)
+    while (q < end) {
+        if (bits) {
+            UNROLL(4)
+            for (int c = 0; c < C; c++)
+                fetch(at, AHEAD + c * LINE);
+            add_word(sums, at, q, bits, cuts, C);
+        } else
+            add_bytes(sums, at, q, length, cuts, R, C);
+        at += bits ? NBITS_WORD_BYTES : cuts * C * 64;
+        q += bits ? 32 / bits : 4;
+    }
+    *codes = at;
+    *qa = q;
+}
+
+/* sum = minus the zero points' part of a block. */
+VEC_FN void start_sums(const int8_piece *p, int64_t block, v16i sum[TILE_ROWS][GROUPS],
+                       const bool small, const int R, const int C) {
+    UNROLL(8)
+    for (int r = 0; r < R; r++) {
+        const v16i pair = v16i_set1(p->sum[block * p->rows + r]);
+        UNROLL(4)
+        for (int c = 0; c < C; c++) {
+            const v16i zero = p->zeros ? v16i_load(p->zeros + block * NBITS_COLUMNS + c * 16)
+                                       : v16i_set1(p->zero);
+            sum[r][c] = small ? v16i_mul_pairs(zero, pair) : v16i_dot_pairs(zero, pair);
+        }
+    }
+}
+
+/* sum = the products of a block, where sums are ended after 32 k. */
+VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **codes,
+                           const int8_t **qa, v16i sum[TILE_ROWS][GROUPS], const int bits,
+                           const int cuts, const int R, const int C) {
+    const int64_t step = p->block < 32 ? p->block : 32;
+    start_sums(p, block, sum, false, R, C);
+    for (int64_t k = 0; k < p->block; k += step) {
+        int8_sums part;
+        UNROLL(2)
+        for (int h = 0; h < cuts; h++)
             UNROLL(8)
-            for (int r = 0; r < R; r++) {
-                const v16i s = spread4(qa + r * length + (w * fields + f) * 4);
-                UNROLL(4)
-                for (int c = 0; c < C; c++)
-                    part[h][r][c] = v16i_nibbles_add(part[h][r][c], u[c], s);
-            }
-        }
-    }
-    UNROLL(8)
-    for (int r = 0; r < R; r++)
-        UNROLL(4)
-    for (int c = 0; c < C; c++) {
-        v16i total = v16i_nibbles_end(part[0][r][c]);
-        if (cuts == 2) {
-            const v16i high = v16i_nibbles_end(part[1][r][c]);
-            total = v16i_add(total, v16i_mul(high, v16i_set1(16)));
-        }
-        sum[r][c] = v16i_add(sum[r][c], total);
-    }
-}
-
-VEC_FN v16i taken_off(const int8_piece *p, int64_t block, int row, int column) {
-    const int32_t sum = p->sum[block * p->rows + row];
-    if (!p->zeros)
-        return v16i_set1(-p->zero * sum);
-    return v16i_mul(v16i_set1(-sum), v16i_load(p->zeros + block * NBITS_COLUMNS + column));
-}
-
-/* R rows of 16 C columns from `column`. Where the sums alone fill the registers (WHOLE), the piece
- * goes on in memory. */
-VEC_FN void int8_tile(const int8_piece *p, const int column, const int bits, const int R,
-                      const int C) {
-    const int words = (int)p->block * bits / 32;
-    const int step = words < bits ? words : bits; /* words of 32 k, or of 16 */
-    const uint8_t *codes = p->codes + column * 4;
-    const int8_t *qa = p->qa;
-    v16 piece[MOST_ROWS][GROUPS];
-    UNROLL(8)
-    for (int r = 0; r < R; r++)
-        UNROLL(4)
-    for (int c = 0; c < C; c++) {
-        piece[r][c] = v16_zero();
-        v16_store(p->to + r * NBITS_COLUMNS + column + c * 16, piece[r][c]);
-    }
-    for (int64_t b = 0; b < p->blocks; b++) {
-        const float *scales = p->scales + b * NBITS_COLUMNS + column;
-        v16i sum[MOST_ROWS][GROUPS];
-        if (R == 1)
-            __builtin_prefetch(codes + 16 * NBITS_WORD_BYTES);
-        UNROLL(8)
         for (int r = 0; r < R; r++)
             UNROLL(4)
         for (int c = 0; c < C; c++)
-            sum[r][c] = taken_off(p, b, r, column + c * 16);
-        if (WHOLE)
-            int8_whole(codes, words, qa, p->length, bits, R, C, sum);
-        for (int w = 0; !WHOLE && w < words; w += step)
-            int8_segment(codes + w * NBITS_WORD_BYTES, step, qa + w * 32 / bits, p->length, bits, R,
-                         C, sum);
-        codes += words * NBITS_WORD_BYTES;
-        qa += p->block;
+            part[h][r][c] = v16i_zero();
+        add_products_of(part, codes, qa, step, p->length, bits, cuts, R, C);
+        UNROLL(8)
+        for (int r = 0; r < R; r++)
+            UNROLL(4)
+        for (int c = 0; c < C; c++) {
+            sum[r][c] = v16i_add(sum[r][c], v16i_nibbles_end(part[0][r][c], 1));
+            if (cuts == 2)
+                sum[r][c] = v16i_add(sum[r][c], v16i_nibbles_end(part[1][r][c], 16));
+        }
+    }
+}
+
+/* R rows of 16 C columns. bits: of codes in words, for one row; 0: the codes are bytes. `small`:
+ * blocks of 32 k at most, where halves of sums start from the zero points: those stay below 2^15,
+ * for they are 16 products of qa with code - zp, or with -zp where the code is yet to come. */
+VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const bool small,
+                      const int R, const int C) {
+    const uint8_t *codes = p->codes;
+    const int8_t *qa = p->qa;
+    v16 piece[TILE_ROWS][GROUPS];
+    UNROLL(8)
+    for (int r = 0; r < R; r++)
+        UNROLL(4)
+    for (int c = 0; c < C; c++)
+        piece[r][c] = v16_zero();
+    for (int64_t b = 0; b < p->blocks; b++) {
+        int8_sums sums;
+        if (ENDS && !small)
+            block_in_steps(p, b, &codes, &qa, sums[0], bits, cuts, R, C);
+        else {
+            start_sums(p, b, sums[0], ENDS, R, C);
+            add_products_of(sums, &codes, &qa, p->block, p->length, bits, 1, R, C);
+        }
         UNROLL(8)
         for (int r = 0; r < R; r++) {
             const v16 sa = v16_set1(p->scale[b * p->rows + r]);
             UNROLL(4)
             for (int c = 0; c < C; c++) {
-                float *to = p->to + r * NBITS_COLUMNS + column + c * 16;
-                const v16 scale = v16_mul(sa, v16_load(scales + c * 16));
-                if (WHOLE)
-                    v16_store(to, v16_fma(v16_of_v16i(sum[r][c]), scale, v16_load(to)));
-                else
-                    piece[r][c] = v16_fma(v16_of_v16i(sum[r][c]), scale, piece[r][c]);
+                const v16 scale = v16_mul(sa, v16_load(p->scales + b * NBITS_COLUMNS + c * 16));
+                const v16i sum = small ? v16i_nibbles_end(sums[0][r][c], 1) : sums[0][r][c];
+                piece[r][c] = v16_fma(v16_of_v16i(sum), scale, piece[r][c]);
             }
         }
     }
     UNROLL(8)
-    for (int r = 0; !WHOLE && r < R; r++)
+    for (int r = 0; r < R; r++)
         UNROLL(4)
-    for (int c = 0; c < C; c++)
-        v16_store(p->to + r * NBITS_COLUMNS + column + c * 16, piece[r][c]);
+    for (int c = 0; c < C; c++) {
+        float *y = p->y + r * NBITS_COLUMNS + c * 16;
+        v16_store(y, p->first ? piece[r][c] : v16_add(v16_load(y), piece[r][c]));
+    }
 }
 
-/* R rows of all columns: as many columns at once as the registers hold. */
-VEC_FN void int8_rows(const int8_piece *p, const int bits, const int R) {
-    const int C = WIDE || R == 1 ? 4 : R == 2 ? 2 : 1;
-    for (int column = 0; column < NBITS_COLUMNS; column += 16 * C)
-        int8_tile(p, column, bits, R, C);
+/* One row, from words. */
+VEC_FN void int8_row(const int8_piece *p, const int bits) {
+    const int cuts = ENDS && bits == 8 ? 2 : 1;
+    const int C = ENDS && cuts == 2 ? 2 : 4;
+    int8_piece part = *p;
+    for (int c = 0; c < GROUPS; c += C) {
+        part.codes = p->codes + c * 64;
+        part.scales = p->scales + c * 16;
+        part.zeros = p->zeros ? p->zeros + c * 16 : NULL;
+        part.y = p->y + c * 16;
+        if (ENDS && cuts == 1 && p->block <= 32)
+            int8_tile(&part, bits, cuts, true, 1, C);
+        else
+            int8_tile(&part, bits, cuts, false, 1, C);
+    }
 }
 
-/* R is a constant of each call, so that a tile lies in registers. */
-VEC_FN void int8_bits(const int8_piece *p, int64_t count, const int bits) {
-    if (INT8_ROWS == 1 || count == 1)
-        int8_rows(p, bits, 1);
-    else if (count == 2)
-        int8_rows(p, bits, 2);
-    else if (count == 3)
-        int8_rows(p, bits, 3);
-    else if (INT8_ROWS == 4 || count == 4)
-        int8_rows(p, bits, 4);
-    else if (count == 5)
-        int8_rows(p, bits, 5);
-    else
-        int8_rows(p, bits, 6);
-}
-static void int8_bits2(const int8_piece *p, int64_t count) {
-    int8_bits(p, count, 2);
-}
-static void int8_bits4(const int8_piece *p, int64_t count) {
-    int8_bits(p, count, 4);
-}
-static void int8_bits8(const int8_piece *p, int64_t count) {
-    int8_bits(p, count, 8);
+#define TILE(r)                                                                                    \
+    case r:                                                                                        \
+        if (r <= TILE_ROWS)                                                                        \
+            int8_tile(p, 0, cuts, small, r <= TILE_ROWS ? r : 1, TILE_VECTORS);                    \
+        break
+#define TILES(name, cuts_, small_)                                                                 \
+    static void name(const int8_piece *p, int rows) {                                              \
+        const int cuts = cuts_;                                                                    \
+        const bool small = small_;                                                                 \
+        switch (rows) {                                                                            \
+            TILE(1);                                                                               \
+            TILE(2);                                                                               \
+            TILE(3);                                                                               \
+            TILE(4);                                                                               \
+            TILE(5);                                                                               \
+            TILE(6);                                                                               \
+        }                                                                                          \
+    }
+TILES(tile_bytes, 1, false)
+TILES(tile_small, 1, true)
+TILES(tile_halves, HALVES, false)
+
+/* The codes of a piece, 16 C columns from the words of 64, as bytes [k / 4][cuts][16 C][4]. */
+VEC_FN void unpack(const uint8_t *codes, int64_t words, uint8_t *to, const int bits,
+                   const int cuts) {
+    const int C = TILE_VECTORS, fields = 8 / bits;
+    for (int64_t w = 0; w < words; w++) {
+        UNROLL(4)
+        for (int c = 0; c < C; c++) {
+            const v16i word = v16i_load(codes + c * 64);
+            fetch(codes, C * 64 + c * LINE); /* the columns after these */
+            UNROLL(4)
+            for (int f = 0; f < fields; f++)
+                UNROLL(2)
+            for (int h = 0; h < cuts; h++)
+                v16i_store(to + ((f * cuts + h) * C + c) * 64, cut(word, f, h, bits, cuts));
+        }
+        codes += NBITS_WORD_BYTES;
+        to += fields * cuts * C * 64;
+    }
 }
 
-/* y = the first piece, then y + piece. */
-VEC_FN void add_piece(cpu_nbits_room *room, const float *piece, int64_t count) {
-    for (int64_t i = 0; piece != room->y && i < count * NBITS_COLUMNS; i += 16)
-        v16_store(room->y + i, v16_add(v16_load(room->y + i), v16_load(piece + i)));
+static void unpack2(const uint8_t *codes, int64_t words, uint8_t *to) {
+    unpack(codes, words, to, 2, 1);
+}
+static void unpack4(const uint8_t *codes, int64_t words, uint8_t *to) {
+    unpack(codes, words, to, 4, 1);
+}
+static void unpack8(const uint8_t *codes, int64_t words, uint8_t *to) {
+    unpack(codes, words, to, 8, HALVES);
+}
+static void row2(const int8_piece *p) {
+    int8_row(p, 2);
+}
+static void row4(const int8_piece *p) {
+    int8_row(p, 4);
+}
+static void row8(const int8_piece *p) {
+    int8_row(p, 8);
+}
+
+/* What differs between numbers of bits. */
+enum { WORDS_ARE_BYTES = !ENDS && 16 * TILE_VECTORS - NBITS_COLUMNS == 0 }; /* of 8 bits */
+typedef struct int8_form {
+    void (*row)(const int8_piece *p);
+    void (*unpack)(const uint8_t *codes, int64_t words, uint8_t *to); /* NULL: need not be */
+    void (*tile)(const int8_piece *p, int rows);
+    int rows; /* of a tile at most */
+} int8_form;
+
+static int8_form form_of(int bits, int64_t block) {
+    int8_form f = {.row = bits == 2   ? row2
+                          : bits == 4 ? row4
+                                      : row8,
+                   .unpack = bits == 2         ? unpack2
+                             : bits == 4       ? unpack4
+                             : WORDS_ARE_BYTES ? NULL
+                                               : unpack8,
+                   .tile = tile_bytes,
+                   .rows = TILE_ROWS};
+    if (ENDS && bits == 8) {
+        f.tile = tile_halves;
+        f.rows = TILE_ROWS / 2;
+    } else if (ENDS && block <= 32)
+        f.tile = tile_small;
+    return f;
+}
+
+/* Tiles of nearly equal height: 7 rows are 4 + 3. */
+static void int8_columns(const int8_form *f, const int8_piece *columns, int64_t count) {
+    int8_piece p = *columns;
+    for (int64_t left = count; left > 0;) {
+        const int64_t tiles = (left + f->rows - 1) / f->rows, rows = (left + tiles - 1) / tiles;
+        f->tile(&p, (int)rows);
+        p.qa += rows * p.length;
+        p.scale += rows;
+        p.sum += rows;
+        p.y += rows * NBITS_COLUMNS;
+        left -= rows;
+    }
+}
+
+static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, int64_t count,
+                       cpu_nbits_room *room) {
+    enum { WIDTH = 16 * TILE_VECTORS };
+    if (count == 1) {
+        f->row(p);
+        return;
+    }
+    for (int column = 0; column < NBITS_COLUMNS; column += WIDTH) {
+        int8_piece part = *p;
+        if (f->unpack) {
+            f->unpack(p->codes + column * 4, words, room->bytes);
+            part.codes = room->bytes;
+        }
+        part.scales += column;
+        part.zeros = p->zeros ? p->zeros + column : NULL;
+        part.y += column;
+        int8_columns(f, &part, count);
+    }
+}
+
+/* Less the zero point, in each half of a lane. */
+static int32_t zero_pair(int zero) {
+    return (int32_t)(0x10001u * ((uint32_t)-zero & 0xffffu));
 }
 
 static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
                  int64_t count, cpu_nbits_room *room) {
     const nbits_shape *s = &w->shape;
     const int64_t padded = s->blocks * s->block;
-    void (*const tile)(const int8_piece *, int64_t) = s->bits == 2   ? int8_bits2
-                                                      : s->bits == 4 ? int8_bits4
-                                                                     : int8_bits8;
+    const int8_form f = form_of(s->bits, s->block);
     for (int64_t k = 0; k < padded; k += GQAC_K_PIECE) {
         const int64_t length = padded - k < GQAC_K_PIECE ? padded - k : GQAC_K_PIECE;
         const int64_t block = k / s->block, at = (panel * s->blocks + block) * NBITS_COLUMNS;
-        int8_piece p = {.codes =
-                            w->codes + (panel * s->words + k * s->bits / 32) * NBITS_WORD_BYTES,
+        const int64_t word = k * s->bits / 32, words = length * s->bits / 32;
+        int8_piece p = {.codes = w->codes + (panel * s->words + word) * NBITS_WORD_BYTES,
                         .zeros = w->zeros ? room->zero_codes : NULL,
+                        .qa = a->qa + k * a->rows + first * length,
+                        .scale = a->scale + block * a->rows + first,
+                        .sum = a->sum + block * a->rows + first,
+                        .y = room->y,
                         .length = length,
                         .rows = a->rows,
                         .block = s->block,
                         .blocks = length / s->block,
-                        .zero = 1 << (s->bits - 1)};
-        float *to = k == 0 ? room->y : room->piece;
+                        .zero = zero_pair(1 << (s->bits - 1)),
+                        .first = k == 0};
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, room->scales);
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
-            room->zero_codes[i] = ((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1);
-        for (int64_t m = 0; m < count;) {
-            const int64_t rows = count - m < INT8_ROWS ? count - m : INT8_ROWS;
-            p.qa = a->qa + k * a->rows + (first + m) * length;
-            p.scale = a->scale + block * a->rows + first + m;
-            p.sum = a->sum + block * a->rows + first + m;
-            p.to = to + m * NBITS_COLUMNS;
-            tile(&p, rows);
-            m += rows;
-        }
-        add_piece(room, to, count);
+            room->zero_codes[i] =
+                zero_pair(((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1));
+        int8_panel(&f, &p, words, count, room);
     }
 }
 
@@ -385,7 +517,7 @@ static void expand(const cpu_nbits_weights *w, int64_t panel, int64_t k, int64_t
 VEC_FN void fp32_tile(const float *x, const float *w, int64_t n_k, bool starts, float *piece,
                       const int R, const int C) {
     for (int column = 0; column < NBITS_COLUMNS; column += 16 * C) {
-        v16 acc[MOST_ROWS][GROUPS];
+        v16 acc[TILE_ROWS][GROUPS];
         UNROLL(8)
         for (int r = 0; r < R; r++)
             UNROLL(4)
@@ -415,14 +547,20 @@ VEC_FN void fp32_tile(const float *x, const float *w, int64_t n_k, bool starts, 
 static void fp32_rows(const float *x, const float *w, int64_t n_k, bool starts, float *piece,
                       int64_t count) {
     int64_t m = 0;
-    for (; m + FP32_ROWS <= count; m += FP32_ROWS)
-        fp32_tile(x + m * CPU_NBITS_STEP, w, n_k, starts, piece + m * NBITS_COLUMNS, FP32_ROWS,
-                  WIDE ? 4 : 1);
+    for (; m + TILE_ROWS <= count; m += TILE_ROWS)
+        fp32_tile(x + m * CPU_NBITS_STEP, w, n_k, starts, piece + m * NBITS_COLUMNS, TILE_ROWS,
+                  TILE_VECTORS);
     for (; m + 3 <= count; m += 3)
         fp32_tile(x + m * CPU_NBITS_STEP, w, n_k, starts, piece + m * NBITS_COLUMNS, 3,
-                  WIDE ? 4 : 2);
+                  TILE_VECTORS == 1 ? 2 : 4);
     for (; m < count; m++)
         fp32_tile(x + m * CPU_NBITS_STEP, w, n_k, starts, piece + m * NBITS_COLUMNS, 1, 4);
+}
+
+/* y = the first piece, then y + piece. */
+VEC_FN void add_piece(cpu_nbits_room *room, const float *piece, int64_t count) {
+    for (int64_t i = 0; piece != room->y && i < count * NBITS_COLUMNS; i += 16)
+        v16_store(room->y + i, v16_add(v16_load(room->y + i), v16_load(piece + i)));
 }
 
 static void fp32(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,

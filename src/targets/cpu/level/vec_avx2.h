@@ -65,6 +65,13 @@ VEC_FN __m256 v8_load_bf16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)};
 }
+VEC_FN void v16_store_i8(int8_t *p, v16 x) {
+    const __m256i w = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
+    const __m256i b = _mm256_packs_epi16(w, w); /* quarters 0, 2, 1, 3 in words 0, 4, 1, 5 */
+    const __m256i at = _mm256_setr_epi32(0, 4, 1, 5, 0, 4, 1, 5);
+    _mm_storeu_si128((__m128i *)(void *)p,
+                     _mm256_castsi256_si128(_mm256_permutevar8x32_epi32(b, at)));
+}
 VEC_FN void v8_transpose(const float *from, int64_t step, float *to, int64_t ld) {
     __m256 x[8], y[8];
     for (int i = 0; i < 4; i++) { /* halves of rows i and i + 4 side by side */
@@ -143,6 +150,11 @@ VEC_FN v16i v16i_load(const void *p) {
     const __m256i *at = p;
     return (v16i){_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
 }
+VEC_FN void v16i_store(void *p, v16i x) {
+    __m256i *at = p;
+    _mm256_storeu_si256(at, x.lo);
+    _mm256_storeu_si256(at + 1, x.hi);
+}
 VEC_FN v16i v16i_and(v16i a, v16i b) {
     return (v16i){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
 }
@@ -155,8 +167,11 @@ VEC_FN v16i v16i_add(v16i a, v16i b) {
 VEC_FN v16i v16i_sub(v16i a, v16i b) {
     return (v16i){_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
 }
-VEC_FN v16i v16i_mul(v16i a, v16i b) {
-    return (v16i){_mm256_mullo_epi32(a.lo, b.lo), _mm256_mullo_epi32(a.hi, b.hi)};
+VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
+    return (v16i){_mm256_mullo_epi16(a.lo, b.lo), _mm256_mullo_epi16(a.hi, b.hi)};
+}
+VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
+    return (v16i){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }
 VEC_FN v16 v16_of_v16i(v16i x) {
     return (v16){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
@@ -172,16 +187,17 @@ VEC_FN __m256i v8_dot_bytes(__m256i sum, __m256i u, __m256i s) {
 VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     return (v16i){v8_dot_bytes(sum.lo, u.lo, s.lo), v8_dot_bytes(sum.hi, u.hi, s.hi)};
 }
-/* 127 * 128 * 2 < 2^15: vpmaddubsw cannot saturate. */
 enum { V16I_NIBBLES = 8 };
-/* Pairs in 16 bits: 8 * 2 * 15 * 127 < 2^15. */
+/* vpmaddubsw cannot saturate: 2 * 15 * 128 < 2^15. The sum is added in place: left to the compiler,
+ * sums are formed late, and what they are formed from takes the registers. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
-    return (v16i){_mm256_add_epi16(sum.lo, _mm256_maddubs_epi16(u.lo, s.lo)),
-                  _mm256_add_epi16(sum.hi, _mm256_maddubs_epi16(u.hi, s.hi))};
+    __asm__("vpaddw %1, %0, %0" : "+x"(sum.lo) : "x"(_mm256_maddubs_epi16(u.lo, s.lo)));
+    __asm__("vpaddw %1, %0, %0" : "+x"(sum.hi) : "x"(_mm256_maddubs_epi16(u.hi, s.hi)));
+    return sum;
 }
-VEC_FN v16i v16i_nibbles_end(v16i sum) {
-    const __m256i one = _mm256_set1_epi16(1);
-    return (v16i){_mm256_madd_epi16(sum.lo, one), _mm256_madd_epi16(sum.hi, one)};
+VEC_FN v16i v16i_nibbles_end(v16i sum, int16_t times) {
+    const __m256i t = _mm256_set1_epi16(times);
+    return (v16i){_mm256_madd_epi16(sum.lo, t), _mm256_madd_epi16(sum.hi, t)};
 }
 
 #endif

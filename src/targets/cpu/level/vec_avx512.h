@@ -48,6 +48,9 @@ VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     const __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
+VEC_FN void v16_store_i8(int8_t *p, v16 x) {
+    _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
+}
 VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
     __m512 x[16], y[16];
     for (int j = 0; j < 16; j++)
@@ -119,6 +122,9 @@ VEC_FN v16i v16i_set1(int32_t x) {
 VEC_FN v16i v16i_load(const void *p) {
     return _mm512_loadu_si512(p);
 }
+VEC_FN void v16i_store(void *p, v16i x) {
+    _mm512_storeu_si512(p, x);
+}
 VEC_FN v16i v16i_and(v16i a, v16i b) {
     return _mm512_and_si512(a, b);
 }
@@ -131,22 +137,30 @@ VEC_FN v16i v16i_add(v16i a, v16i b) {
 VEC_FN v16i v16i_sub(v16i a, v16i b) {
     return _mm512_sub_epi32(a, b);
 }
-VEC_FN v16i v16i_mul(v16i a, v16i b) {
-    return _mm512_mullo_epi32(a, b);
+VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
+    return _mm512_mullo_epi16(a, b);
+}
+VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
+    return _mm512_madd_epi16(a, b);
 }
 VEC_FN v16 v16_of_v16i(v16i x) {
     return _mm512_cvtepi32_ps(x);
 }
 #if defined(__AVX512VNNI__)
+/* In place: the compiler would copy sums to and fro. */
+#ifndef VPDPBUSD
+#define VPDPBUSD(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
+#endif
 VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
-    return _mm512_dpbusd_epi32(sum, u, s);
+    VPDPBUSD(sum, u, s);
+    return sum;
 }
 enum { V16I_NIBBLES = 1 << 30 };
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
-    return _mm512_dpbusd_epi32(sum, u, s);
+    return v16i_dot_bytes(sum, u, s);
 }
-VEC_FN v16i v16i_nibbles_end(v16i sum) {
-    return sum;
+VEC_FN v16i v16i_nibbles_end(v16i sum, int16_t times) {
+    return _mm512_mullo_epi32(sum, _mm512_set1_epi32(times));
 }
 #else
 /* Even and odd bytes apart, as 16-bit numbers: vpmaddubsw would saturate. */
@@ -157,14 +171,13 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(u, 8), _mm512_srai_epi16(s, 8));
     return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
 }
-/* 127 * 128 * 2 < 2^15: vpmaddubsw cannot saturate. */
 enum { V16I_NIBBLES = 8 };
-/* Pairs in 16 bits: 8 * 2 * 15 * 127 < 2^15. */
+/* vpmaddubsw cannot saturate: 2 * 15 * 128 < 2^15. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     return _mm512_add_epi16(sum, _mm512_maddubs_epi16(u, s));
 }
-VEC_FN v16i v16i_nibbles_end(v16i sum) {
-    return _mm512_madd_epi16(sum, _mm512_set1_epi16(1));
+VEC_FN v16i v16i_nibbles_end(v16i sum, int16_t times) {
+    return _mm512_madd_epi16(sum, _mm512_set1_epi16(times));
 }
 #endif
 

@@ -50,6 +50,11 @@ VEC_FN v16 v16_load_f16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     V16_EACH(gqn_bf16_to_f32(p[i]));
 }
+/* x as int8: to nearest, halves to even; |x| <= 127. */
+VEC_FN void v16_store_i8(int8_t *p, v16 x) {
+    for (int i = 0; i < 16; i++)
+        p[i] = (int8_t)(uint8_t)gqn_as_u32(x.l[i] + 0x1.8p23f);
+}
 /* Sixteen rows of sixteen floats become columns: to[i * ld + j] = from[j * step + i]. */
 VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
     for (int i = 0; i < 16; i++)
@@ -124,6 +129,9 @@ VEC_FN v16i v16i_load(const void *p) {
     memcpy(&r, p, sizeof r);
     return r;
 }
+VEC_FN void v16i_store(void *p, v16i x) {
+    memcpy(p, &x, sizeof x);
+}
 VEC_FN v16i v16i_and(v16i a, v16i b) {
     V16I_EACH(a.l[i] & b.l[i]);
 }
@@ -137,9 +145,19 @@ VEC_FN v16i v16i_add(v16i a, v16i b) {
 VEC_FN v16i v16i_sub(v16i a, v16i b) {
     V16I_EACH((int32_t)((uint32_t)a.l[i] - (uint32_t)b.l[i]));
 }
-/* The low 32 bits of the product. */
-VEC_FN v16i v16i_mul(v16i a, v16i b) {
-    V16I_EACH((int32_t)((uint32_t)a.l[i] * (uint32_t)b.l[i]));
+VEC_FN int32_t half_product(int32_t a, int32_t b, int h) {
+    const uint32_t x = (uint32_t)a >> 16 * h & 0xffffu, y = (uint32_t)b >> 16 * h & 0xffffu;
+    return (int16_t)x * (int16_t)y;
+}
+/* Halves of lanes are signed 16-bit numbers: the low 16 bits of each product, and the sum of both
+ * products. */
+VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
+    V16I_EACH((int32_t)(((uint32_t)half_product(a.l[i], b.l[i], 0) & 0xffffu) |
+                        (uint32_t)half_product(a.l[i], b.l[i], 1) << 16));
+}
+VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
+    V16I_EACH((int32_t)((uint32_t)half_product(a.l[i], b.l[i], 0) +
+                        (uint32_t)half_product(a.l[i], b.l[i], 1)));
 }
 VEC_FN v16 v16_of_v16i(v16i x) {
     V16_EACH((float)x.l[i]);
@@ -155,15 +173,16 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
         }
     return r;
 }
-/* Sums of v16i_dot_bytes where every byte of u is at most 15 and none of s is -128: up to
- * V16I_NIBBLES of them from v16i_zero(), then v16i_nibbles_end gives the lanes. What lies between
- * is the level's own; where V16I_NIBBLES is more than 8 it is the lanes. */
+/* Sums of v16i_dot_bytes where every byte of u is at most 15: up to V16I_NIBBLES of them, then
+ * v16i_nibbles_end gives the lanes, times 1 or 16. What lies between is the level's own. Where
+ * V16I_NIBBLES is more than 8 it is the lanes; else it is halves of lanes (of u and s bytes 0 and
+ * 1, and bytes 2 and 3), which must stay below 2^15. The start is v16i_zero(), or halves. */
 enum { V16I_NIBBLES = 1 << 30 };
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     return v16i_dot_bytes(sum, u, s);
 }
-VEC_FN v16i v16i_nibbles_end(v16i sum) {
-    return sum;
+VEC_FN v16i v16i_nibbles_end(v16i sum, int16_t times) {
+    V16I_EACH(sum.l[i] * times);
 }
 
 #endif

@@ -23,6 +23,7 @@ enum {
     WIDEN_ROWS = 2 * TILE_ROWS, /* from here a piece of a 16-bit panel is widened once */
     FETCH_ROWS = 4, /* fewer rows only stream a panel, which the machine fetches by itself */
     LINE = 64,
+    AHEAD = 20 * LINE,
 };
 
 /* Scratch of a unit. */
@@ -59,6 +60,17 @@ typedef struct fetch {
     uintptr_t at;
     int64_t lines;
 } fetch;
+
+/* A row by 16-bit weights: to widen them fills the window in which the machine looks ahead, and too
+ * few reads are on their way. */
+VEC_FN void look_ahead(const void *w, int64_t at, const int vectors, const gqac_dtype dtype) {
+    if (dtype == GQAC_F32)
+        return;
+    const uintptr_t line = (uintptr_t)w + (uintptr_t)at * sizeof(uint16_t) + AHEAD;
+#pragma GCC unroll 2
+    for (int i = 0; i < vectors / 2; i++)
+        __builtin_prefetch((const void *)(line + (uintptr_t)(i * LINE)), 0, 3);
+}
 
 VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
                  const int rows, const int vectors, const gqac_dtype dtype) {
@@ -97,8 +109,11 @@ VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, c
         for (int64_t i = 0; i < f.lines; i++, f.at += LINE)
             __builtin_prefetch((const void *)f.at, 0, 2);
 #pragma GCC unroll 4
-        for (int j = 0; j < 4; j++, at += LINEAR_PANEL)
+        for (int j = 0; j < 4; j++, at += LINEAR_PANEL) {
+            if (rows == 1)
+                look_ahead(w, at, vectors, dtype);
             step(acc, x + k + j, ldx, w, at, rows, vectors, dtype);
+        }
     }
     for (; k < n_k; k++, at += LINEAR_PANEL)
         step(acc, x + k, ldx, w, at, rows, vectors, dtype);

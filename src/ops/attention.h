@@ -52,8 +52,8 @@ int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t bat
 gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag);
 /* Elements of a row of `size` codes; NULL when not known. */
 const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits);
-/* The f32 scales of an input: one, or heads * size of them, all finite. */
-gqac_status attention_scales(op_call *call, int input, bool per_channel, int64_t heads,
-                             int64_t size, const float **scales);
+/* f32 scales: one, or heads * size of them, all finite. */
+gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
+                             int64_t heads, int64_t size, const float **scales);
 
 #endif

@@ -179,10 +179,10 @@ const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits) 
     return ir_dim_floordiv(dims, ir_dim_add(dims, size, ir_dim_const(dims, 1)), 2);
 }
 
-gqac_status attention_scales(op_call *call, int input, bool per_channel, int64_t heads,
-                             int64_t size, const float **scales) {
-    GQAC_TRY(op_want(call, input, GQAC_F32));
-    const gqac_tensor *tensor = call->in[input];
+gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
+                             int64_t heads, int64_t size, const float **scales) {
+    if (!tensor || tensor->dtype != GQAC_F32)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the scales of the cache must be f32");
     const int64_t have = gqac_tensor_count(tensor);
     if (per_channel ? heads == 0 || have % heads != 0 || have / heads != size : have != 1)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,

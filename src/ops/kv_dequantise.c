@@ -74,7 +74,7 @@ static gqac_status eval(op_call *call) {
                 (long long)q.width);
     q.heads = codes->dims[1];
     q.rows = codes->dims[2];
-    GQAC_TRY(attention_scales(call, 1, q.per_channel, q.heads, q.size, &q.scale));
+    GQAC_TRY(attention_scales(call, call->in[1], q.per_channel, q.heads, q.size, &q.scale));
     int64_t dims[4] = {codes->dims[0], q.heads, q.rows, q.size};
     GQAC_TRY(op_output(call, 0, GQAC_F32, 4, dims));
     q.y = call->out[0].data;

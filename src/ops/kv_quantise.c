@@ -72,7 +72,7 @@ static gqac_status eval(op_call *call) {
                     .size = x->dims[3],
                     .per_channel = ir_attr_int(call->node, "per_channel") == 1,
                     .nibbles = ir_attr_int(call->node, "bits") == 4};
-    GQAC_TRY(attention_scales(call, 1, q.per_channel, q.heads, q.size, &q.scale));
+    GQAC_TRY(attention_scales(call, call->in[1], q.per_channel, q.heads, q.size, &q.scale));
     q.width = q.nibbles ? q.size / 2 + q.size % 2 : q.size;
     int64_t dims[4] = {x->dims[0], q.heads, q.rows, q.width};
     GQAC_TRY(op_output(call, 0, q.nibbles ? GQAC_U8 : GQAC_I8, 4, dims));

@@ -21,8 +21,17 @@ enum { UNITS_A_THREAD = 4 };        /* fewer: keys are cut */
 enum { ALONE_NS = 20000 };          /* less work than that stays on one thread */
 #define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
 
+/* Keys or values: the operand as attention sees it, and what is stored. */
+typedef struct stored {
+    gqac_tensor rows;      /* type and shape of the operand */
+    const ir_value *value; /* what is stored; data NULL: in blocks */
+    const void *data;
+    bool in_blocks;
+} stored;
+
 typedef struct attending {
     cpu_attend a;
+    stored stored[2]; /* keys, values */
     const struct cpu_attend_kernels *kernels;
     int threads;
     int64_t rows, blocks, unit_rows; /* of a head; runs of rows; rows of a run */
@@ -62,16 +71,69 @@ bool cpu_attention_match(const ir_node *node) {
            (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
 }
 
+static ir_node *decoder_of(const ir_node *root, int input) {
+    ir_node *def = root->inputs[input].value->def;
+    return def && op_is(def, "gqac", "kv_dequantise") && !def->outputs[0]->uses->next &&
+                   def->graph == root->graph
+               ? def
+               : NULL;
+}
+
+int cpu_attention_fuse(const ir_node *root, ir_node **nodes) {
+    int n = 0;
+    for (int input = K; input <= V; input++)
+        if (decoder_of(root, input))
+            nodes[n++] = decoder_of(root, input);
+    return n;
+}
+
 /* ---- operands ------------------------------------------------------------ */
+
+/* Codes that the fused node `decoder` would turn into rows. */
+static gqac_status open_codes(op_call *call, const ir_node *decoder, cpu_attend_rows *rows,
+                              stored *s) {
+    const gqac_tensor *codes = op_value(call, decoder->inputs[0].value);
+    const int64_t size = ir_attr_int(decoder, "size");
+    const bool per_channel = ir_attr_int(decoder, "per_channel") == 1;
+    rows->bits = (int)ir_attr_int(decoder, "bits");
+    rows->size = (int)size;
+    rows->scale_step = per_channel;
+    if (codes->dtype != (rows->bits == 4 ? GQAC_U8 : GQAC_I8) || codes->rank != 4 ||
+        codes->dims[3] != cpu_attend_row_bytes(rows))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "codes of %lld channels must have the shape [B,H,T,%lld]", (long long)size,
+                (long long)cpu_attend_row_bytes(rows));
+    GQAC_TRY(attention_scales(call, op_value(call, decoder->inputs[1].value), per_channel,
+                              codes->dims[1], size, &rows->scale));
+    s->rows = *codes;
+    s->rows.dtype = GQAC_F32;
+    s->rows.dims[3] = size;
+    s->value = decoder->inputs[0].value;
+    s->data = codes->data;
+    s->in_blocks = cpu_kv_in_blocks(call, s->value, codes);
+    return GQAC_OK;
+}
+
+static gqac_status open_stored(op_call *call, int input, cpu_attend_rows *rows, stored *s) {
+    const ir_node *def = call->node->inputs[input].value->def;
+    if (def && def->fused_into == call->node)
+        return open_codes(call, def, rows, s);
+    GQAC_TRY(attention_float(call, input, 4));
+    s->rows = *call->in[input];
+    s->value = call->node->inputs[input].value;
+    s->data = s->rows.data;
+    s->in_blocks = cpu_kv_in_blocks(call, s->value, &s->rows);
+    rows->dtype = s->rows.dtype;
+    rows->size = (int)s->rows.dims[3];
+    return GQAC_OK;
+}
 
 static const gqac_tensor *optional(const op_call *call, int input) {
     return input < call->node->n_inputs ? call->in[input] : NULL;
 }
 
-static gqac_status check_shapes(op_call *call) {
-    for (int i = Q; i <= V; i++)
-        GQAC_TRY(attention_float(call, i, 4));
-    const gqac_tensor *q = call->in[Q], *k = call->in[K], *v = call->in[V];
+static gqac_status check_shapes(op_call *call, const gqac_tensor *k, const gqac_tensor *v) {
+    const gqac_tensor *q = call->in[Q];
     const bool fits = k->dims[0] == q->dims[0] && v->dims[0] == q->dims[0] &&
                       k->dims[1] == v->dims[1] && k->dims[2] == v->dims[2] &&
                       k->dims[3] == q->dims[3] && k->dims[1] >= 1 && q->dims[1] % k->dims[1] == 0 &&
@@ -150,27 +212,21 @@ static gqac_status check_ranges(op_call *call, const attending *t, int64_t colum
 
 /* ---- where keys and values lie ------------------------------------------- */
 
-static size_t width_of(gqac_dtype dtype) {
-    return dtype == GQAC_F32 ? 4 : 2;
-}
-
 /* Blocks of a cache, or rows of a tensor. */
 static gqac_status set_rows(op_call *call, attending *t, int input, cpu_attend_rows *rows) {
-    const gqac_tensor *tensor = call->in[input];
-    const size_t row = (size_t)tensor->dims[3] * width_of(tensor->dtype);
-    rows->dtype = tensor->dtype;
-    rows->size = (int)tensor->dims[3];
-    if (!cpu_kv_in_blocks(call, input)) {
-        if (!tensor->data && gqac_tensor_count(tensor) > 0)
+    const stored *s = &t->stored[input - K];
+    const size_t row = (size_t)cpu_attend_row_bytes(rows);
+    if (!s->in_blocks) {
+        if (!s->data && gqac_tensor_count(&s->rows) > 0)
             OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "input %d has no data", input);
-        rows->base = tensor->data;
-        rows->head = (size_t)tensor->dims[2] * row;
-        rows->batch = (size_t)tensor->dims[1] * rows->head;
+        rows->base = s->data;
+        rows->head = (size_t)s->rows.dims[2] * row;
+        rows->batch = (size_t)s->rows.dims[1] * rows->head;
         rows->block = CPU_ATTEND_KEYS * row;
         return GQAC_OK;
     }
     const kv_batch *kv = call->kv;
-    const int slot = (int)ir_attr_int(call->node->inputs[input].value->def, "slot");
+    const int slot = (int)ir_attr_int(s->value->def, "slot");
     const unsigned char **table = t->tables[input == V];
     rows->columns = kv_sequence_slot(kv->sequences[0], slot)->columns;
     rows->blocks = table;
@@ -194,7 +250,7 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
         const int64_t index = (int64_t)item % t->key_blocks, head = (int64_t)item / t->key_blocks;
         const int64_t left = t->a.keys - index * CPU_ATTEND_KEYS;
         const unsigned char *rows = k->base + (size_t)head * k->head + (size_t)index * k->block;
-        t->kernels->columns(rows, k->dtype, k->size,
+        t->kernels->columns(k, head % t->a.kv_heads, rows,
                             left < CPU_ATTEND_KEYS ? (int)left : CPU_ATTEND_KEYS,
                             t->packed + item * floats);
     }
@@ -217,6 +273,7 @@ static void pack_keys(op_call *call, attending *t) {
                 (int64_t)k->size * CPU_ATTEND_KEYS / 2, pack_blocks, t);
     k->base = (const unsigned char *)t->packed;
     k->dtype = GQAC_F32;
+    k->bits = 0;
     k->columns = true;
     k->block = (size_t)k->size * CPU_ATTEND_KEYS * sizeof(float);
     k->head = k->block * (size_t)t->key_blocks;
@@ -354,8 +411,12 @@ static gqac_status open_shown(op_call *call, cpu_attend *a) {
 }
 
 static gqac_status prepare(op_call *call, attending *t) {
-    GQAC_TRY(check_shapes(call));
-    const gqac_tensor *q = call->in[Q], *k = call->in[K], *v = call->in[V];
+    cpu_attend_rows rows[2] = {{0}};
+    GQAC_TRY(attention_float(call, Q, 4));
+    for (int i = 0; i < 2; i++)
+        GQAC_TRY(open_stored(call, K + i, &rows[i], &t->stored[i]));
+    const gqac_tensor *q = call->in[Q], *k = &t->stored[0].rows, *v = &t->stored[1].rows;
+    GQAC_TRY(check_shapes(call, k, v));
     t->kernels = cpu_level_of(call)->attend;
     t->threads = call->pool ? gqac_pool_threads(call->pool) : 1;
     t->a = (cpu_attend){.batch = q->dims[0],
@@ -370,6 +431,8 @@ static gqac_status prepare(op_call *call, attending *t) {
                         .softcap = ir_attr_float(call->node, "softcap"),
                         .q = q->data,
                         .q_dtype = q->dtype,
+                        .k = rows[0],
+                        .v = rows[1],
                         .y_dtype = v->dtype};
     if (t->a.keys > INT32_MAX)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
@@ -388,7 +451,7 @@ gqac_status cpu_attention_run(op_call *call) {
         GQAC_TRY(attention_float(call, BIAS, 4));
     GQAC_TRY(set_mask(call, &t.a, optional(call, BIAS)));
     GQAC_TRY(set_sink(call, &t.a, SINK));
-    const bool k_blocks = cpu_kv_in_blocks(call, K), v_blocks = cpu_kv_in_blocks(call, V);
+    const bool k_blocks = t.stored[0].in_blocks, v_blocks = t.stored[1].in_blocks;
     GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
     gqac_status status = attention_visible(call, PAST_LEN, t.a.batch, t.a.queries, t.lo, t.hi);
     if (status == GQAC_OK)
@@ -412,7 +475,7 @@ gqac_status cpu_attend_run(op_call *call) {
                 (long long)t.a.keys);
     GQAC_TRY(set_sink(call, &t.a, SINK));
     GQAC_TRY(attention_ranges(call, LO, t.a.batch, t.a.queries, t.a.keys, &lo, &hi));
-    const bool k_blocks = cpu_kv_in_blocks(call, K), v_blocks = cpu_kv_in_blocks(call, V);
+    const bool k_blocks = t.stored[0].in_blocks, v_blocks = t.stored[1].in_blocks;
     GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
     memcpy(t.lo, lo, sizeof *lo * (size_t)(t.a.batch * t.a.queries));
     memcpy(t.hi, hi, sizeof *hi * (size_t)(t.a.batch * t.a.queries));

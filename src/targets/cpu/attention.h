@@ -27,10 +27,19 @@ typedef struct cpu_attend_rows {
     int64_t per_batch;  /* blocks: entries of a batch row */
     size_t batch, head; /* bytes from one batch row (tensor) and from one head to the next */
     size_t block;       /* bytes from one block to the next (tensor) */
-    gqac_dtype dtype;   /* f32, f16, bf16 */
-    bool columns;       /* [size][64] */
+    gqac_dtype dtype;   /* f32, f16, bf16; where there are no codes */
+    bool columns;       /* [size][64]; of codes of 4 bits [(size + 1) / 2][64] */
     int size;
+    int bits;           /* of codes: 8, 4; 0: there are none */
+    const float *scale; /* of codes: one, or [Hkv][size] */
+    int scale_step;     /* 1: the latter */
 } cpu_attend_rows;
+
+static inline int64_t cpu_attend_row_bytes(const cpu_attend_rows *rows) {
+    return rows->bits == 8   ? rows->size
+           : rows->bits == 4 ? (rows->size + 1) / 2
+                             : (int64_t)rows->size * (rows->dtype == GQAC_F32 ? 4 : 2);
+}
 
 /* What `shown` holds: scores before the softcap or after it, of all keys; those that the softmax
  * takes, or its weights, of visible keys. */
@@ -89,8 +98,9 @@ struct cpu_attend_kernels {
     void (*run)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
     /* Merges the splits of a unit's rows, ascending, and writes y. */
     void (*join)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
-    /* kt [size][64] of n <= 64 rows; columns from n on become zeros. */
-    void (*columns)(const void *rows, gqac_dtype dtype, int size, int n, float *kt);
+    /* kt [size][64] of n <= 64 rows of that head; columns from n on become zeros. */
+    void (*columns)(const cpu_attend_rows *keys, int64_t head, const unsigned char *rows, int n,
+                    float *kt);
 };
 
 #endif

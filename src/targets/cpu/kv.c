@@ -7,8 +7,10 @@
 
 enum { K = 1, V = 2 }; /* inputs of attention and attend */
 
-/* Is this operand keys or values of a kernel that reads blocks? */
+/* Is this operand keys or values of a kernel that reads blocks, or codes of them? */
 static bool reads_blocks(const ir_use *use, int first, int last) {
+    if (use->node->fused_into && op_is(use->node, "gqac", "kv_dequantise"))
+        use = use == &use->node->inputs[0] ? use->node->outputs[0]->uses : use;
     const target_kernel *kernel = use->node->claim;
     const int64_t input = use - use->node->inputs;
     return kernel && (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run) &&
@@ -40,9 +42,8 @@ bool cpu_kv_only_blocks(const ir_node *kv_append) {
     return only_blocks(ir_node_output(kv_append, 1), K, V);
 }
 
-bool cpu_kv_in_blocks(const op_call *call, int input) {
-    const ir_node *def = call->node->inputs[input].value->def;
-    return call->kv && !call->in[input]->data && def && op_is(def, "gqac", "kv_append");
+bool cpu_kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows) {
+    return call->kv && !rows->data && value->def && op_is(value->def, "gqac", "kv_append");
 }
 
 typedef struct appending {

@@ -13,11 +13,13 @@ bool cpu_kv_columns(const ir_node *kv_state);
 /* kv_append: its rows have no data (only a shape) where nothing but attention kernels reads them.
  */
 gqac_status cpu_kv_append(op_call *call);
-/* Must input `input` be read from the blocks of call->kv? */
-bool cpu_kv_in_blocks(const op_call *call, int input);
+/* Must these rows, whose tensor is `rows`, be read from the blocks of call->kv? */
+bool cpu_kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows);
 
 /* attention.c, which reads blocks: inputs 1 (keys) and 2 (values). */
 bool cpu_attention_match(const ir_node *node);
+/* Takes the nodes that dequantise keys and values, and reads the codes. */
+int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
 gqac_status cpu_attention_run(op_call *call);
 gqac_status cpu_attend_run(op_call *call);
 

@@ -46,6 +46,10 @@ static const unsigned char *block_at(const cpu_attend_rows *rows, int64_t b, int
 static const float *stored_keys(work *w, int64_t index) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->k, w->u->b, w->u->head, index);
+    if (a->k.columns && a->k.bits) {
+        decode_columns(&a->k, scales_of(&a->k, w->u->head), block, w->kt);
+        return w->kt;
+    }
     if (a->k.columns && a->k.dtype == GQAC_F32)
         return (const float *)(const void *)block;
     if (a->k.columns) {
@@ -54,7 +58,7 @@ static const float *stored_keys(work *w, int64_t index) {
         return w->kt;
     }
     const int64_t left = a->keys - index * KEYS;
-    columns(block, a->k.dtype, a->size, left < KEYS ? (int)left : KEYS, w->kt);
+    columns(&a->k, w->u->head, block, left < KEYS ? (int)left : KEYS, w->kt);
     return w->kt;
 }
 
@@ -73,10 +77,10 @@ static const float *keys_of(work *w, int64_t index) {
 static const float *values_of(work *w, int64_t index, int from, int to) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->v, w->u->b, w->u->head, index);
-    if (a->v.dtype == GQAC_F32 && w->padded == a->value_size)
+    if (!a->v.bits && a->v.dtype == GQAC_F32 && w->padded == a->value_size)
         return (const float *)(const void *)block;
     for (int j = from; j < to; j++)
-        widen(a->v.dtype, block, (int64_t)j * a->value_size, a->value_size, w->vt + j * w->padded);
+        widen_row(&a->v, w->u->head, block, j, w->vt + j * w->padded);
     return w->vt;
 }
 

@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "targets/cpu/level/level.h"
+#include "targets/cpu/level/codes.h"
 
 enum { WIDEN_KEYS = 64, WIDEN_MOST = 256 /* elements of a row, at most */ };
 
@@ -48,17 +48,28 @@ static inline void widen(gqac_dtype dtype, const void *from, int64_t at, int n, 
         widen_as(GQAC_BF16, from, at, n, to);
 }
 
-/* kt [size][64] of n <= 64 rows of keys; columns from n on become zeros. */
-static inline void columns(const void *rows, gqac_dtype dtype, int size, int n, float *kt) {
+/* Row `index` of rows of a head, as they are stored. */
+static inline void widen_row(const cpu_attend_rows *rows, int64_t head, const unsigned char *from,
+                             int64_t index, float *to) {
+    if (rows->bits)
+        decode_row(rows, scales_of(rows, head), from + index * cpu_attend_row_bytes(rows), to);
+    else
+        widen(rows->dtype, from, index * rows->size, rows->size, to);
+}
+
+/* kt [size][64] of n <= 64 rows of a head's keys; columns from n on become zeros. */
+static inline void columns(const cpu_attend_rows *keys, int64_t head, const unsigned char *rows,
+                           int n, float *kt) {
+    const int size = keys->size;
     float some[16][WIDEN_MOST];
     for (int first = 0; first < WIDEN_KEYS; first += 16) {
-        const float *from = (const float *)rows + (int64_t)first * size;
+        const float *from = (const float *)(const void *)rows + (int64_t)first * size;
         const int have = n - first < 16 ? n - first : 16;
         int64_t step = size;
-        if (dtype != GQAC_F32 || size % 16 || have < 16) {
+        if (keys->bits || keys->dtype != GQAC_F32 || size % 16 || have < 16) {
             for (int i = 0; i < 16; i++)
                 if (i < have)
-                    widen(dtype, rows, (int64_t)(first + i) * size, size, some[i]);
+                    widen_row(keys, head, rows, first + i, some[i]);
                 else
                     memset(some[i], 0, sizeof some[i]);
             from = some[0];

@@ -3,6 +3,28 @@
  * need no packing, and a packer leaves those behind that it replaced. */
 #include "targets/cpu/pack.h"
 
+#include <sys/mman.h>
+
+#include "base/arena.h"
+
+enum {
+    ALIGN = 64,
+    HUGE_FROM = 4 << 20, /* bytes from which huge pages are asked for */
+    PAGE = 4096,
+};
+
+/* Weights are read from end to end for every token: huge pages spare the walks of page tables. */
+void *cpu_pack_alloc(ir_module *module, size_t bytes) {
+    char *data = gqac_arena_alloc(module->arena, bytes + ALIGN);
+    if (!data)
+        return NULL;
+    data += ALIGN - (uintptr_t)data % ALIGN;
+    const size_t head = (PAGE - (uintptr_t)data % PAGE) % PAGE;
+    if (bytes >= HUGE_FROM)
+        (void)madvise(data + head, (bytes - head) & ~(size_t)(PAGE - 1), MADV_HUGEPAGE);
+    return data;
+}
+
 /* Ends with pack NULL. */
 static const struct packer {
     const char *domain, *op;

@@ -16,6 +16,9 @@ cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBi
 cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear */
 cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
+/* Memory of the module for packed data, not cleared; NULL: there is none. */
+void *cpu_pack_alloc(ir_module *module, size_t bytes);
+
 /* target_cpu.pack */
 gqac_status cpu_pack(ir_module *module, size_t *changed, gqac_diag *diag);
 

@@ -5,17 +5,13 @@
  * first is met, so that it is packed once. Of MatMul in f32, a constant row that is added to the
  * product goes in as bias: f32 is rounded at the same places either way, 16 bits are not. */
 #include <string.h>
-#include <sys/mman.h>
 
 #include "ops/linear.h"
 #include "targets/cpu/pack.h"
 
 enum {
     SMALL = 64 << 10, /* bytes of a packed weight for which padding does not matter */
-    ALIGN = 64,
-    HUGE_FROM = 4 << 20, /* bytes from which huge pages are asked for */
-    PAGE = 4096,
-    BLOCK = 64, /* k that are packed at a time */
+    BLOCK = 64,       /* k that are packed at a time */
 };
 
 /* y = a w (+ bias) as some node says it. */
@@ -161,14 +157,6 @@ static void copy_plain(char *out, const char *in, const product *p, size_t size)
         }
 }
 
-/* Weights are read from end to end for every token: huge pages spare the walks of page tables. */
-static void ask_for_huge_pages(char *data, size_t bytes) {
-    const uintptr_t from = ((uintptr_t)data + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
-    const uintptr_t to = ((uintptr_t)data + bytes) & ~(uintptr_t)(PAGE - 1);
-    if (bytes >= HUGE_FROM)
-        (void)madvise((char *)data + (from - (uintptr_t)data), to - from, MADV_HUGEPAGE);
-}
-
 static gqac_status pack_weight(const product *p, ir_value **packed, gqac_diag *diag) {
     const gqac_tensor *w = p->weight->constant;
     const size_t size = op_width(w->dtype);
@@ -177,11 +165,9 @@ static gqac_status pack_weight(const product *p, ir_value **packed, gqac_diag *d
     size_t bytes;
     GQAC_TRY(gqac_shape_bytes(t.dtype, t.rank, t.dims, &bytes, diag));
     ir_graph *graph = p->weight->graph;
-    char *data = gqac_arena_alloc(graph->module->arena, bytes + ALIGN);
+    char *data = cpu_pack_alloc(graph->module, bytes);
     if (!data)
         return gqac_diag_oom(diag, "a packed weight");
-    data += ALIGN - (uintptr_t)data % ALIGN;
-    ask_for_huge_pages(data, bytes);
     if (p->transposed)
         copy_transposed(data, w->data, p, size);
     else

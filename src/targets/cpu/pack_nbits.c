@@ -31,7 +31,9 @@ static gqac_status add_packed(const ir_node *node, int input, gqac_dtype dtype,
     gqac_tensor packed = {.dtype = dtype, .rank = 3, .dims = {dims[0], dims[1], dims[2]}};
     size_t bytes;
     GQAC_TRY(gqac_shape_bytes(dtype, 3, dims, &bytes, diag));
-    packed.data = *data = gqac_arena_calloc(arena, bytes, 1);
+    packed.data = *data = cpu_pack_alloc(node->graph->module, bytes);
+    if (packed.data)
+        memset(packed.data, 0, bytes);
     const char *name = gqac_arena_printf(arena, "%s.packed", from->name);
     *value = packed.data && name ? ir_graph_add_constant(from->graph, name, &packed) : NULL;
     return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");

@@ -60,6 +60,7 @@ typedef struct gqac_options {
     const char *math;       /* "model" or "exact" */
     const char *seqlens_k;  /* "total-1" (ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     bool legacy_window;     /* local_window_size W shows W+1 keys (ONNX Runtime before 2025-09) */
+    bool per_row_quant;     /* DynamicQuantizeLinear by row: approximate, but split-safe */
     bool stateless;         /* past and present stay explicit, for gqac_run; else sequences */
     const char *model_root; /* folder external data must lie beneath; NULL: the model's own */
     const char *stop_after; /* pass name, NULL: all (a program cannot be made then) */

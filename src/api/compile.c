@@ -229,6 +229,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
                                      .profile = profile,
                                      .seqlens_k = o->seqlens_k,
                                      .legacy_window = o->legacy_window ? "1" : "0",
+                                     .per_row_quant = o->per_row_quant ? "1" : "0",
                                      .source = m->meta.source ? m->meta.source : model,
                                      .source_digest = hex},
                             .n_files = o->n_attachments,

@@ -120,6 +120,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
         o.math = x->model.meta.math;
         o.seqlens_k = x->model.meta.seqlens_k;
         o.legacy_window = !strcmp(x->model.meta.legacy_window, "1");
+        o.per_row_quant = !strcmp(x->model.meta.per_row_quant, "1");
     }
     GQAC_TRY(load_context(&x->model, &o, &context, diag));
     const pass_request request = {.stop_after = "tidy"};

@@ -172,6 +172,7 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
     GQAC_TRY(choose("--seqlens-k", options->seqlens_k, "total-1", "cached",
                     &context->options.cached_lengths, diag));
     context->options.legacy_window = options->legacy_window;
+    context->options.per_row_quant = options->per_row_quant;
     if (model->meta.target) {
         char profile[GQAC_PROFILE_SIZE];
         GQAC_TRY(same("--target", model->meta.target, options->target, diag));
@@ -179,6 +180,8 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
         GQAC_TRY(same("--seqlens-k", model->meta.seqlens_k, options->seqlens_k, diag));
         GQAC_TRY(same("--legacy-window", model->meta.legacy_window,
                       options->legacy_window ? "1" : "0", diag));
+        GQAC_TRY(same("--per-row-quant", model->meta.per_row_quant,
+                      options->per_row_quant ? "1" : "0", diag));
         gqac_numerics_profile(profile, options->target, options->math);
         if (strcmp(profile, model->meta.profile) != 0) {
             gqac_diag_set(diag, GQAC_INVALID_MODEL,

@@ -15,7 +15,7 @@ const cli_flag cli_common_flags[] = {
     {"math", "KIND", "model: what the file says; exact: fp32 everywhere"},
     {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
     {"legacy-window", NULL, "local_window_size W shows W+1 keys"},
-    {"per-row-quant", NULL, "not built yet"},
+    {"per-row-quant", NULL, "DynamicQuantizeLinear with a scale a row: approximate, split-safe"},
     {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
     {"format", "KIND", "table or json (bench also md, csv)"},
     {"verbose", NULL, "the passes and their times on stderr (-v)"},
@@ -274,10 +274,9 @@ gqac_status cli_options(cli *c, gqac_options *options) {
         if (cli_value(c, texts[i].flag))
             *texts[i].field = cli_value(c, texts[i].flag);
     options->legacy_window = cli_switch(c, "legacy-window");
+    options->per_row_quant = cli_switch(c, "per-row-quant");
     if (cli_switch(c, "verbose"))
         options->after = tell_pass;
-    if (cli_switch(c, "per-row-quant"))
-        return cli_usage(c, "--per-row-quant is not built yet");
     return GQAC_OK;
 }
 

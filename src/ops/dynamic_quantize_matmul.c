@@ -11,10 +11,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return matmul_infer(node, op_in_type(node, A).dtype, diag);
 }
 
-static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *a = ir_node_input(node, A), *bias = ir_node_input(node, BIAS);
-    (void)options;
-    ir_node *codes = op_build(b, "", "DynamicQuantizeLinear", 1, &a, 3);
+/* `codes` gives codes, scale and zero point of A. */
+static ir_value *multiply(ir_builder *b, ir_node *node, ir_node *codes) {
+    ir_value *bias = ir_node_input(node, BIAS);
     ir_value *in[] = {ir_build_result(b, codes, 0),
                       ir_node_input(node, B),
                       ir_build_result(b, codes, 1),
@@ -22,11 +21,18 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                       ir_build_result(b, codes, 2),
                       ir_node_input(node, B_ZERO),
                       bias};
-    results[0] = op_build1(b, "com.microsoft", "MatMulIntegerToFloat",
-                           bias    ? 7
-                           : in[5] ? 6
-                                   : 5,
-                           in);
+    return op_build1(b, "com.microsoft", "MatMulIntegerToFloat", bias ? 7 : in[5] ? 6 : 5, in);
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    ir_value *a = ir_node_input(node, A);
+    (void)options;
+    results[0] = multiply(b, node, op_build(b, "", "DynamicQuantizeLinear", 1, &a, 3));
+}
+
+static void by_row(ir_builder *b, ir_node *node, ir_value **results) {
+    ir_value *a = ir_node_input(node, A);
+    results[0] = multiply(b, node, op_build(b, "gqac", "quantise_rows", 1, &a, 3));
 }
 
 const gqac_op gqac_op_dynamic_quantize_matmul = {
@@ -39,4 +45,5 @@ const gqac_op gqac_op_dynamic_quantize_matmul = {
                .doc = "Y = A in u8, one scale for all of it, times B in 8 bits, + bias"},
     .infer = infer,
     .expand = expand,
+    .by_row = by_row,
 };

@@ -19,6 +19,7 @@ enum {
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */
     bool legacy_window;  /* --legacy-window: W+1 keys */
+    bool per_row_quant;  /* --per-row-quant: one scale a row, not a tensor: see by_row */
     bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
     bool for_sequences;  /* past and present will become sequence state; set by the runner */
 } op_options;
@@ -79,6 +80,9 @@ typedef struct gqac_op {
     bool (*standard)(ir_builder *b, ir_node *node, ir_value **results);
     /* --math exact: sets the attributes for which eval computes in fp32. NULL: it always does. */
     void (*make_exact)(ir_node *node);
+    /* --per-row-quant: builds the same with a scale for each row of what is quantised, before types
+     * are known, as expand does. NULL: nothing of it depends on the whole tensor. */
+    void (*by_row)(ir_builder *b, ir_node *node, ir_value **results);
     /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: does this node mix rows? NULL: no. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;

@@ -2,6 +2,8 @@
  * scale of one element speaks for the whole tensor, whatever its rank. */
 #include "ops/quantise.h"
 
+#include "numerics/convert.h"
+
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "block_size") < 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute block_size = %lld: 0 or positive",
@@ -62,4 +64,20 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
                 (long long)block, axis);
     q->blocks = scale->dims[axis];
     return GQAC_OK;
+}
+
+float quant_range(const float *x, int64_t n, int32_t *zero) {
+    float lo = 0, hi = 0;
+    for (int64_t i = 0; i < n; i++) { /* a NaN is passed over */
+        lo = x[i] < lo ? x[i] : lo;
+        hi = x[i] > hi ? x[i] : hi;
+    }
+    const float scale = hi == lo ? 1.0f : (hi - lo) / 255.0f;
+    *zero = gqn_quantise(0.0f - lo / scale, 0, 255);
+    return scale;
+}
+
+uint8_t quant_code(float x, float scale, int32_t zero) {
+    const int32_t code = gqn_quantise(x / scale, -256, 256) + zero;
+    return (uint8_t)(code < 0 ? 0 : code > 255 ? 255 : code);
 }

@@ -51,6 +51,13 @@ static bool standardise_by_row(ir_builder *b, ir_node *node, const pass_context 
     return op_of(node)->standard(b, node, results);
 }
 
+static bool quantise_by_row(ir_builder *b, ir_node *node, const pass_context *context,
+                            ir_value **results) {
+    (void)context;
+    op_of(node)->by_row(b, node, results);
+    return true;
+}
+
 /* Replaces the node by what `build` makes before it; leaves it when that gives false. */
 static gqac_status replace_node(pass_context *context, ir_node *node,
                                 bool (*build)(ir_builder *, ir_node *, const pass_context *,
@@ -75,6 +82,10 @@ static gqac_status replace_node(pass_context *context, ir_node *node,
     ir_node_remove(node);
     context->changed++;
     return GQAC_OK;
+}
+
+gqac_status pass_by_row_node(pass_context *context, ir_node *node) {
+    return replace_node(context, node, quantise_by_row);
 }
 
 gqac_status pass_expand_node(pass_context *context, ir_node *node) {

@@ -49,6 +49,7 @@ extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_t
 void pass_sweep(ir_module *module);
 /* Expands one node one level by its own row and replaces it. */
 gqac_status pass_expand_node(pass_context *context, ir_node *node);
+gqac_status pass_by_row_node(pass_context *context, ir_node *node); /* by its row's by_row */
 /* Replaces ops that no ONNX standard knows by those that say the same, for export. */
 gqac_status pass_standardise(pass_context *context);
 

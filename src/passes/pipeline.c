@@ -13,12 +13,13 @@
  */
 #include "passes/pass.h"
 
-/* --math exact is settled before anything is folded. */
+/* --math exact and --per-row-quant are settled before anything is folded. */
 static gqac_status settle(void *arg, ir_node *node) {
-    const pass_context *context = arg;
+    pass_context *context = arg;
     if (context->options.exact && op_of(node)->make_exact)
         op_of(node)->make_exact(node);
-    return GQAC_OK;
+    const bool by_row = context->options.per_row_quant && op_of(node)->by_row;
+    return by_row ? pass_by_row_node(context, node) : GQAC_OK;
 }
 
 static gqac_status run_import(pass_context *context) {

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "ops/op.h"
 
-enum { VERSION = 2, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
+enum { VERSION = 3, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
 enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
@@ -182,6 +182,7 @@ static const struct {
     {"profile ", offsetof(artefact_meta, profile)},
     {"seqlens-k ", offsetof(artefact_meta, seqlens_k)},
     {"legacy-window ", offsetof(artefact_meta, legacy_window)},
+    {"per-row-quant ", offsetof(artefact_meta, per_row_quant)},
     {"digest ", offsetof(artefact_meta, source_digest)},
     {"source ", offsetof(artefact_meta, source)},
 };

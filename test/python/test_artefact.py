@@ -83,7 +83,8 @@ class Same(Case):
         self.assertEqual(told["artefact"]["math"], "exact")
         self.assertEqual(told["artefact"]["target"], "cpu")
         path = self.compiled("llama")
-        for flags in (("--math", "exact"), ("--seqlens-k", "cached"), ("--legacy-window",)):
+        for flags in (("--math", "exact"), ("--seqlens-k", "cached"), ("--legacy-window",),
+                      ("--per-row-quant",)):
             self.check(gqac("score", path, "--ids", ids, *flags), 2, flags[0].strip("-"))
 
     def test_cached(self):

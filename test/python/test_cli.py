@@ -97,7 +97,6 @@ class Usage(Case):
             self.usage("run", LLAMA, "--inputs", INPUTS, *args)
         for args in (("--memory", "0"), ("--memory", "x"), ("--plan=1",)):
             self.usage("inspect", LLAMA, *args)
-        self.usage("score", *GOOD["score"], "--per-row-quant", words=("not built",))
 
     def test_missing_values(self):
         """A flag at the end without its value; a switch with one."""

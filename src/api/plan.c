@@ -90,18 +90,11 @@ static void add_inputs(plan *p, gqac_plan_step *step, const ir_node *root, const
     }
 }
 
-static bool leaves_group(const ir_value *value, const ir_node *root) {
-    for (const ir_use *use = value->uses; use; use = use->next)
-        if (!in_group(use->node, root))
-            return true;
-    return false;
-}
-
-static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *root, const ir_node *node) {
+static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *node) {
     const bool appends = op_is(node, "gqac", "kv_append");
     for (int i = 0; i < node->n_outputs; i++) {
         const ir_value *value = node->outputs[i];
-        if (!value || value->type.dtype == GQAC_TOKEN || !leaves_group(value, root))
+        if (!value || value->type.dtype == GQAC_TOKEN || !ir_value_leaves(value))
             continue;
         const gqac_tensor *t = &p->context->exec.values[value->id];
         if (t->dtype == GQAC_NONE || t->dtype == GQAC_TOKEN)
@@ -111,9 +104,11 @@ static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *root, cons
         if (!appends || t->data)
             step->output_bytes += (int64_t)gqac_tensor_bytes(t);
     }
-    const ir_value *rows = appends ? ir_node_input(node, 1) : NULL;
-    if (rows && !rows->constant)
-        step->cache_bytes += (int64_t)gqac_tensor_bytes(&p->context->exec.values[rows->id]);
+    if (!appends || !node->outputs[1])
+        return;
+    const gqac_tensor *rows = &p->context->exec.values[node->outputs[1]->id]; /* all, one is new */
+    if (rows->rank == 4 && rows->dims[2] > 0)
+        step->cache_bytes += (int64_t)gqac_tensor_bytes(rows) / rows->dims[2];
 }
 
 /* ---- one step ------------------------------------------------------------ */
@@ -150,14 +145,14 @@ static gqac_status describe(plan *p, gqac_plan_step *step, const ir_node *root, 
     if (!fused)
         return gqac_diag_oom(diag, "a plan");
     add_inputs(p, step, root, root);
-    add_outputs(p, step, root, root);
+    add_outputs(p, step, root);
     int at = n_fused;
     for (const ir_node *n = root->prev; n && at; n = n->prev) {
         if (n->fused_into != root)
             continue;
         fused[--at] = n->op->name;
         add_inputs(p, step, root, n);
-        add_outputs(p, step, root, n);
+        add_outputs(p, step, n);
     }
     step->n_fused = n_fused;
     step->fused = fused;

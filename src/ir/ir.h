@@ -131,12 +131,14 @@ struct ir_node {
     int n_inputs;
     ir_use *inputs;
     int n_outputs;
-    ir_value **outputs;  /* an entry is NULL when that output is not wanted */
-    ir_attr *attrs;      /* one for each row of op->attrs */
-    const char *kernel;  /* name of the kernel that claimed it ("ref.generic"); NULL before claim */
-    const void *claim;   /* that kernel's row, for the run time; not printed */
-    ir_node *fused_into; /* the node whose kernel computes this one too; NULL: it runs itself */
-    unsigned mark;       /* scratch of passes */
+    ir_value **outputs; /* an entry is NULL when that output is not wanted */
+    ir_attr *attrs;     /* one for each row of op->attrs */
+    const char *kernel; /* name of the kernel that claimed it ("ref.generic"); NULL before claim */
+    const void *claim;  /* that kernel's row, for the run time; not printed */
+    /* The node whose kernel computes this one too; NULL: it runs itself. The nodes of such a group
+     * whose results others read lie side by side, the root last. */
+    ir_node *fused_into;
+    unsigned mark; /* scratch of passes */
 };
 
 struct ir_graph {
@@ -214,6 +216,12 @@ bool ir_value_unused(const ir_value *value);
 bool ir_value_rename(ir_value *value, const char *name);
 /* Gives a value exactly this name; a value that has it gets another one. */
 bool ir_value_take_name(ir_value *value, const char *name);
+/* The node whose kernel computes this one: itself, or what it is fused into. */
+ir_node *ir_node_root(const ir_node *node);
+/* The node of `graph` that is this one or holds it in a nested graph. */
+ir_node *ir_node_within(const ir_node *node, const ir_graph *graph);
+/* Is the value read by another kernel than the one that makes it? */
+bool ir_value_leaves(const ir_value *value);
 ir_value *ir_node_input(const ir_node *node, int index);  /* NULL when absent or out of range */
 ir_value *ir_node_output(const ir_node *node, int index); /* likewise */
 

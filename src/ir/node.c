@@ -172,3 +172,25 @@ gqac_status ir_graph_walk(ir_graph *graph, ir_node_visitor *f, void *arg) {
 gqac_status ir_graph_walk_all(ir_graph *graph, ir_node_visitor *f, void *arg) {
     return walk(graph, f, arg, true);
 }
+
+/* ---- groups -------------------------------------------------------------- */
+
+ir_node *ir_node_root(const ir_node *node) {
+    return node->fused_into ? node->fused_into : (ir_node *)node;
+}
+
+ir_node *ir_node_within(const ir_node *node, const ir_graph *graph) {
+    while (node->graph != graph)
+        node = node->graph->parent;
+    return (ir_node *)node;
+}
+
+bool ir_value_leaves(const ir_value *value) {
+    if (!value->def)
+        return value->uses != NULL;
+    const ir_node *root = ir_node_root(value->def);
+    for (const ir_use *use = value->uses; use; use = use->next)
+        if (ir_node_root(ir_node_within(use->node, value->graph)) != root)
+            return true;
+    return false;
+}

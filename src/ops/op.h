@@ -52,6 +52,9 @@ typedef struct op_call {
      * reads (see op_value). */
     const void *state;
     const gqac_tensor *(*value)(const struct op_call *call, const ir_value *value);
+    /* As alloc, for a value of any node of the group that the kernel computes (see op_give). */
+    gqac_status (*give)(struct op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
+                        const int64_t *dims, gqac_tensor **tensor);
 } op_call;
 
 struct op_raw_attrs;
@@ -130,6 +133,13 @@ gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tens
 /* The tensor of a value that was made before this node, or of a constant; NULL for NULL. */
 static inline const gqac_tensor *op_value(const op_call *call, const ir_value *value) {
     return value ? call->value(call, value) : NULL;
+}
+
+/* Memory for a result of a node of the group, which a kernel gives to every value that leaves it
+ * (ir_value_leaves); *tensor is where its header is kept. */
+static inline gqac_status op_give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
+                                  const int64_t *dims, gqac_tensor **tensor) {
+    return call->give(call, value, dtype, rank, dims, tensor);
 }
 
 /* Allocates an output: wraps call->alloc. */

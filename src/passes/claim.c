@@ -1,11 +1,21 @@
 /* claim: each node gets the first kernel of the target that matches; a kernel may take further
  * nodes with it (fused_into). A composite that none takes is marked for `expand`. Starts afresh, so
- * that running it again gives the same. */
+ * that running it again gives the same.
+ *
+ * A group runs where its root stands. Where others read a result of a fused node, the group is put
+ * together in one place, and what lies between and needs that result (a *late* node) goes behind
+ * the root. ir_node.mark is TARGET_TAKEN and, above it, the number of the group that the node is
+ * late for. A group that needs its own results by way of late nodes has no such place: the next
+ * kernel is asked. */
 #include "passes/rewrite.h"
 
 #include <string.h>
 
-enum { MAX_NAMES = 256 }; /* kernels of a target; beyond, names are made again */
+enum {
+    MAX_NAMES = 256, /* kernels of a target; beyond, names are made again */
+    WINDOW = 4096,   /* most nodes between those of a group */
+    ROUNDS = 16,     /* of the search for late nodes */
+};
 
 /* Shown names ("ref.kv_append"), made once for each kernel. */
 typedef struct claimer {
@@ -13,6 +23,7 @@ typedef struct claimer {
     int n;
     const target_kernel *kernels[MAX_NAMES];
     const char *names[MAX_NAMES];
+    unsigned groups;
 } claimer;
 
 static const char *name_of(claimer *c, const target_kernel *kernel) {
@@ -33,12 +44,125 @@ static void take(claimer *c, ir_node *node, const target_kernel *kernel, const c
         node->claim != kernel || !node->kernel || strcmp(node->kernel, name) != 0;
     node->claim = kernel;
     node->kernel = name;
+    node->mark = TARGET_TAKEN;
 }
 
-static gqac_status visit(claimer *c, ir_node *node) {
+/* ---- the place of a group ------------------------------------------------ */
+
+typedef struct group {
+    ir_node *root, *first; /* first: of the group in the graph */
+    ir_node **nodes;       /* besides the root */
+    int n;
+    unsigned number;
+} group;
+
+static bool is_member(const group *g, const ir_node *node) {
+    bool is = node == g->root;
+    for (int i = 0; i < g->n; i++)
+        is |= node == g->nodes[i];
+    return is;
+}
+
+/* All nodes free and before the root; sets the first of them. */
+static bool find_first(group *g) {
+    int found = 0, looked = 0;
+    for (int i = 0; i < g->n; i++)
+        if (g->nodes[i]->fused_into || g->nodes[i]->mark & TARGET_TAKEN)
+            return false;
+    for (ir_node *n = g->root->prev; n && found < g->n && looked < WINDOW; n = n->prev, looked++)
+        if (is_member(g, n)) {
+            g->first = n;
+            found++;
+        }
+    return found == g->n;
+}
+
+/* Is a result of the fused nodes read outside? */
+static bool is_open(const group *g) {
+    for (int i = 0; i < g->n; i++)
+        for (int k = 0; k < g->nodes[i]->n_outputs; k++) {
+            const ir_value *value = g->nodes[i]->outputs[k];
+            for (const ir_use *use = value ? value->uses : NULL; use; use = use->next)
+                if (!is_member(g, ir_node_within(use->node, g->root->graph)))
+                    return true;
+        }
+    return false;
+}
+
+static bool is_late(const group *g, const ir_node *node) {
+    return ir_node_root(node)->mark >> 1 == g->number;
+}
+
+/* Whoever reads results of this node is late; false when that is the group itself. Groups that were
+ * made before are late as a whole. */
+static bool spread(const group *g, const ir_node *node, bool *changed) {
+    const bool member = is_member(g, node);
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = node->outputs[i];
+        for (const ir_use *use = value ? value->uses : NULL; use; use = use->next) {
+            const ir_node *reader = ir_node_within(use->node, g->root->graph);
+            ir_node *root = ir_node_root(reader);
+            if (is_member(g, reader)) {
+                if (!member)
+                    return false;
+            } else if (root->mark >> 1 != g->number) {
+                root->mark = (root->mark & TARGET_TAKEN) | g->number << 1;
+                *changed = true;
+            }
+        }
+    }
+    return true;
+}
+
+static bool find_late(const group *g) {
+    for (int round = 0; round < ROUNDS; round++) {
+        bool changed = false;
+        for (const ir_node *n = g->first; n != g->root; n = n->next)
+            if ((is_member(g, n) || is_late(g, n)) && !spread(g, n, &changed))
+                return false;
+        if (!changed)
+            return true;
+    }
+    return false;
+}
+
+/* Moves late nodes behind the root, and others between before the group. Gives the first node whose
+ * turn has been: the walk goes on before it, with the late ones. */
+static ir_node *gather(const group *g) {
+    ir_node *next, *const behind = g->root->next;
+    for (ir_node *n = g->first; n != g->root; n = next) {
+        next = n->next;
+        if (!is_member(g, n))
+            ir_node_move(n, n->graph, is_late(g, n) ? behind : g->first);
+    }
+    return behind;
+}
+
+/* ---- the walk ------------------------------------------------------------ */
+
+/* The kernel of a node, and its group. The walk goes on before *done (NULL: from the last node). */
+static const target_kernel *choose(claimer *c, group *g, ir_node **done) {
+    const gqac_target *target = c->context->target;
+    const target_kernel *kernel = NULL;
+    *done = g->root;
+    while ((kernel = target_claim(target, kernel, g->root, g->nodes, &g->n)) && g->n) {
+        g->number = ++c->groups;
+        if (!find_first(g))
+            continue;
+        if (!is_open(g))
+            break;
+        if (find_late(g)) {
+            *done = gather(g);
+            break;
+        }
+    }
+    return kernel;
+}
+
+static gqac_status visit(claimer *c, ir_node *node, ir_node **done) {
     ir_node *fused[TARGET_MAX_FUSED];
-    int n_fused = 0;
-    const target_kernel *kernel = target_claim(c->context->target, node, fused, &n_fused);
+    group g = {.root = node, .nodes = fused};
+    const target_kernel *kernel = choose(c, &g, done);
     const char *name = kernel ? name_of(c, kernel) : pass_to_expand;
     char op[128];
     if (!name)
@@ -48,7 +172,7 @@ static gqac_status visit(claimer *c, ir_node *node) {
                          "target %s has no kernel for %s, and it cannot be expanded",
                          c->context->target->name, pass_op_name(node, op, sizeof op));
     take(c, node, kernel, name);
-    for (int i = 0; i < n_fused; i++) {
+    for (int i = 0; i < g.n; i++) {
         take(c, fused[i], kernel, name);
         fused[i]->fused_into = node;
     }
@@ -58,12 +182,15 @@ static gqac_status visit(claimer *c, ir_node *node) {
 /* From the last node to the first: the root of a pattern comes before what it takes. Recursion
  * follows nested graphs, and the verifier bounds its depth. */
 static gqac_status visit_graph(claimer *c, ir_graph *graph) {
-    for (ir_node *node = graph->last; node; node = node->prev) {
+    ir_node *node = graph->last;
+    while (node) {
         ir_graph *inner;
-        for (int at = 0; (inner = pass_next_graph(node, &at));)
+        ir_node *done = node;
+        for (int at = 0; !(node->mark & TARGET_TAKEN) && (inner = pass_next_graph(node, &at));)
             GQAC_TRY(visit_graph(c, inner));
-        if (!node->fused_into)
-            GQAC_TRY(visit(c, node));
+        if (!(node->mark & TARGET_TAKEN))
+            GQAC_TRY(visit(c, node, &done));
+        node = done ? done->prev : graph->last;
     }
     return GQAC_OK;
 }
@@ -71,6 +198,7 @@ static gqac_status visit_graph(claimer *c, ir_graph *graph) {
 static gqac_status forget(void *arg, ir_node *node) {
     (void)arg;
     node->fused_into = NULL;
+    node->mark = 0;
     return GQAC_OK;
 }
 
@@ -78,7 +206,7 @@ static gqac_status run(pass_context *context) {
     claimer c = {.context = context};
     if (!context->target)
         GQAC_FAIL(context->diag, GQAC_INTERNAL, "there is no target to claim nodes");
-    GQAC_TRY(ir_graph_walk(context->module->graph, forget, NULL));
+    GQAC_TRY(ir_graph_walk_all(context->module->graph, forget, NULL));
     return visit_graph(&c, context->module->graph);
 }
 

@@ -1,19 +1,29 @@
 /* order: the order in which nodes run. Depth first from the graph's results, operands from the
  * left: it depends on the structure alone, not on the order in the file, and a value is made
  * shortly before it is needed. Tokens are operands, so effects stay in their order. The values that
- * nested graphs take from outside count as operands of the node that holds them. */
+ * nested graphs take from outside count as operands of the node that holds them, and a group that
+ * one kernel computes is one node with the operands of all. */
 #include "passes/rewrite.h"
 
 typedef struct frame {
-    ir_node *node;
+    unsigned root;   /* of a group of one or more nodes */
+    ir_node *node;   /* of the group, whose operands are looked at */
     int operand;     /* next operand to look at; n_inputs: then what nested graphs use */
     size_t captured; /* next entry of the list of captured values */
 } frame;
+
+/* By ir_node.mark: */
+typedef struct place {
+    ir_node *first; /* of the group that ends in this node; its only node is this one itself */
+    ir_node *next;  /* in the group that this node belongs to */
+    int state;
+} place;
 
 typedef struct sorter {
     pass_context *context;
     gqac_arena *arena;
     ir_graph *graph;
+    place *places;
     frame *stack;
     size_t depth, capacity;
     ir_value **captured; /* of one node after another, each list ends with NULL */
@@ -73,45 +83,87 @@ static gqac_status list_captured(sorter *s, ir_node *node, size_t *first) {
 
 /* ---- depth first --------------------------------------------------------- */
 
-static gqac_status open_node(sorter *s, ir_node *node) {
+static gqac_status open_node(sorter *s, unsigned root) {
     void *items = s->stack;
     if (!grow(s->arena, &items, s->depth, &s->capacity, sizeof *s->stack))
         return no_memory(s);
     s->stack = items;
     frame *f = &s->stack[s->depth++];
-    *f = (frame){.node = node};
-    node->mark = OPEN;
-    return list_captured(s, node, &f->captured);
+    *f = (frame){.root = root, .node = s->places[root].first};
+    s->places[root].state = OPEN;
+    return list_captured(s, f->node, &f->captured);
 }
 
-/* The next node the top of the stack waits for; NULL when there is none left. */
-static ir_node *next_maker(const sorter *s, frame *f) {
-    while (f->operand < f->node->n_inputs || s->captured[f->captured]) {
-        const ir_value *value = f->operand < f->node->n_inputs ? f->node->inputs[f->operand++].value
-                                                               : s->captured[f->captured++];
-        if (value && value->def && value->graph == s->graph && value->def->mark == UNSEEN)
-            return value->def;
+/* The next operand of the node that is looked at; false when there is none left. */
+static bool next_operand(const sorter *s, frame *f, const ir_value **value) {
+    if (f->operand < f->node->n_inputs)
+        *value = f->node->inputs[f->operand++].value;
+    else if (s->captured[f->captured])
+        *value = s->captured[f->captured++];
+    else
+        return false;
+    return true;
+}
+
+/* The group that the top of the stack waits for next; *wait false when there is none left. */
+static gqac_status next_maker(sorter *s, frame *f, bool *wait, unsigned *root) {
+    for (*wait = false;;) {
+        const ir_value *value;
+        while (next_operand(s, f, &value)) {
+            if (!value || !value->def || value->graph != s->graph)
+                continue;
+            *root = ir_node_root(value->def)->mark;
+            if (s->places[*root].state == UNSEEN) {
+                *wait = true;
+                return GQAC_OK;
+            }
+        }
+        f->node = s->places[f->node->mark].next;
+        if (!f->node)
+            return GQAC_OK;
+        f->operand = 0;
+        GQAC_TRY(list_captured(s, f->node, &f->captured));
     }
-    return NULL;
 }
 
-/* Every node is reached (dead ones were swept), so moving each one to the end when all it waits for
- * is placed leaves the list in the new order. */
-static gqac_status sort_nodes(sorter *s) {
+/* Numbers nodes and lists the groups, each in the order that it has. */
+static gqac_status list_groups(sorter *s) {
+    unsigned n = 0;
     for (ir_node *node = s->graph->first; node; node = node->next)
-        node->mark = UNSEEN;
-    GQAC_TRY(open_node(s, s->graph->ret));
+        node->mark = n++;
+    s->graph->ret->mark = n;
+    s->places = GQAC_ARENA_ARRAY(s->arena, place, (size_t)n + 1);
+    if (!s->places)
+        return no_memory(s);
+    s->places[n] = (place){.first = s->graph->ret};
+    for (ir_node *node = s->graph->last; node; node = node->prev) {
+        place *root = &s->places[ir_node_root(node)->mark];
+        s->places[node->mark].next = root->first;
+        root->first = node;
+    }
+    return GQAC_OK;
+}
+
+/* Every node is reached (dead ones were swept), so moving each group to the end when all it waits
+ * for is placed leaves the list in the new order. */
+static gqac_status sort_nodes(sorter *s) {
+    GQAC_TRY(list_groups(s));
+    GQAC_TRY(open_node(s, s->graph->ret->mark));
     while (s->depth) {
+        bool wait;
+        unsigned root;
         frame *f = &s->stack[s->depth - 1];
-        ir_node *node = next_maker(s, f);
-        if (node) {
-            GQAC_TRY(open_node(s, node));
+        GQAC_TRY(next_maker(s, f, &wait, &root));
+        if (wait) {
+            GQAC_TRY(open_node(s, root));
             continue;
         }
         s->depth--;
-        f->node->mark = DONE;
-        if (f->node != s->graph->ret)
-            ir_node_move(f->node, s->graph, NULL);
+        place *p = &s->places[f->root];
+        p->state = DONE;
+        for (ir_node *node = p->first; node && node != s->graph->ret;
+             node = s->places[node->mark].next)
+            ir_node_move(node, s->graph, NULL);
     }
     return GQAC_OK;
 }

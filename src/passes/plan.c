@@ -1,10 +1,11 @@
-/* plan: which values of the main graph share a buffer. A value holds its buffer from its node to
- * its last user; a node that holds graphs uses what they take from outside. The outputs of a node
- * never share with its inputs, so kernels
+/* plan: which values of the main graph share a buffer. A value holds its buffer from the node whose
+ * kernel makes it to its last user; a node that holds graphs uses what they take from outside. The
+ * outputs of a kernel never share with its inputs, so kernels
  * work in place only on memory that the caller bound (runtime/bind.c).
  *
  * Without a buffer number (slot -1): inputs, constants, tokens, what is used by the return node,
- * and the values of nested graphs; the run time keeps those on their own. Sizes may be symbolic, so
+ * what stays inside of a group that one kernel computes, and the values of nested graphs; the run
+ * time keeps those on their own that it needs. Sizes may be symbolic, so
  * a buffer is reused for the same type if one is free, else the one freed last. */
 #include "passes/rewrite.h"
 
@@ -19,9 +20,9 @@ typedef struct planner {
     pass_context *context;
     gqac_arena *arena;
     ir_graph *graph;
-    /* By the node's place in the order: its values that end there, as lists through `next`. */
-    ir_value **ends;
-    ir_value **next; /* by value number */
+    /* By the node's place in the order: values that begin and end there, as lists through `next`,
+     * which go by value number. */
+    ir_value **begins, **next_begin, **ends, **next_end;
     int n_nodes, n_values;
     buffer *free; /* a stack; never more than values */
     int n_free, n_slots;
@@ -52,17 +53,29 @@ static bool wants_slot(const planner *p, const ir_value *value) {
     for (const ir_use *use = value->uses; use; use = use->next)
         if (use->node == p->graph->ret)
             return false;
-    return true;
+    return !value->def->fused_into || ir_value_leaves(value);
 }
 
-/* The node of the main graph that reads a use: the one that holds or computes the user. */
+/* The node that runs where a node of the main graph or of a nested one reads. */
 static const ir_node *reader(const planner *p, const ir_node *node) {
-    while (node->graph != p->graph)
-        node = node->graph->parent;
-    return node->fused_into ? node->fused_into : node;
+    return ir_node_root(ir_node_within(node, p->graph));
 }
 
-/* Numbers nodes (mark) and values (id), and files each value under the last node that needs it. */
+/* Files a value under the node that makes it and the last one that needs it. */
+static void file_value(planner *p, ir_value *value) {
+    const unsigned first = ir_node_root(value->def)->mark;
+    unsigned last = first;
+    for (const ir_use *use = value->uses; use; use = use->next) {
+        const ir_node *user = reader(p, use->node);
+        last = user->mark > last ? user->mark : last;
+    }
+    p->next_begin[value->id] = p->begins[first];
+    p->begins[first] = value;
+    p->next_end[value->id] = p->ends[last];
+    p->ends[last] = value;
+}
+
+/* Numbers nodes (mark) and values (id), and files the values; those of a node in their order. */
 static gqac_status find_ends(planner *p) {
     for (ir_node *node = p->graph->first; node; node = node->next) {
         node->mark = (unsigned)p->n_nodes++;
@@ -70,24 +83,17 @@ static gqac_status find_ends(planner *p) {
             if (node->outputs[i])
                 node->outputs[i]->id = p->n_values++;
     }
+    p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_nodes);
     p->ends = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_nodes);
-    p->next = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
+    p->next_begin = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
+    p->next_end = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
     p->free = GQAC_ARENA_ARRAY(p->arena, buffer, (size_t)p->n_values);
-    if (!p->ends || !p->next || !p->free)
+    if (!p->begins || !p->ends || !p->next_begin || !p->next_end || !p->free)
         return gqac_diag_oom(p->context->diag, "planning");
-    for (ir_node *node = p->graph->first; node; node = node->next)
-        for (int i = 0; i < node->n_outputs; i++) {
-            ir_value *value = node->outputs[i];
-            if (!value || !wants_slot(p, value))
-                continue;
-            unsigned last = node->mark;
-            for (const ir_use *use = value->uses; use; use = use->next) {
-                const ir_node *user = reader(p, use->node);
-                last = user->mark > last ? user->mark : last;
-            }
-            p->next[value->id] = p->ends[last];
-            p->ends[last] = value;
-        }
+    for (ir_node *node = p->graph->last; node; node = node->prev)
+        for (int i = node->n_outputs - 1; i >= 0; i--)
+            if (node->outputs[i] && wants_slot(p, node->outputs[i]))
+                file_value(p, node->outputs[i]);
     return GQAC_OK;
 }
 
@@ -108,10 +114,9 @@ static int take_slot(planner *p, const ir_type *type) {
 static gqac_status run_in(planner *p) {
     GQAC_TRY(find_ends(p));
     for (ir_node *node = p->graph->first; node; node = node->next) {
-        for (int i = 0; i < node->n_outputs; i++)
-            if (node->outputs[i] && wants_slot(p, node->outputs[i]))
-                node->outputs[i]->slot = take_slot(p, &node->outputs[i]->type);
-        for (const ir_value *v = p->ends[node->mark]; v; v = p->next[v->id])
+        for (ir_value *v = p->begins[node->mark]; v; v = p->next_begin[v->id])
+            v->slot = take_slot(p, &v->type);
+        for (const ir_value *v = p->ends[node->mark]; v; v = p->next_end[v->id])
             p->free[p->n_free++] = (buffer){v->slot, &v->type};
     }
     return GQAC_OK;

@@ -140,13 +140,12 @@ static exec_buffer *shared_buffer(const exec *e, const ir_value *value) {
     return planned ? &e->slots[value->slot] : NULL;
 }
 
-static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
-                                const int64_t *dims) {
+/* value NULL: output `index` that nobody wants. */
+static gqac_status place(op_call *call, const ir_value *value, int index, gqac_dtype dtype,
+                         int rank, const int64_t *dims, gqac_tensor *t) {
     exec *e = call->host;
-    gqac_tensor *t = &call->out[index];
     size_t bytes = 0;
     GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
-    const ir_value *value = call->node->outputs[index];
     *t = (gqac_tensor){.dtype = dtype, .rank = rank};
     for (int i = 0; i < rank; i++)
         t->dims[i] = dims[i];
@@ -164,6 +163,18 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
     GQAC_TRY(grow(buffer, bytes, call->diag));
     t->data = buffer->data;
     return GQAC_OK;
+}
+
+static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
+                                const int64_t *dims) {
+    return place(call, call->node->outputs[index], index, dtype, rank, dims, &call->out[index]);
+}
+
+static gqac_status give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
+                        const int64_t *dims, gqac_tensor **tensor) {
+    exec *e = call->host;
+    *tensor = value->def == call->node ? &call->out[value->result] : &e->values[value->id];
+    return place(call, value, value->result, dtype, rank, dims, *tensor);
 }
 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
@@ -240,7 +251,8 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
                         .scratch = take_scratch,
                         .kv = e->kv,
                         .state = e->program->target_state,
-                        .value = value_of};
+                        .value = value_of,
+                        .give = give};
         const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
         const size_t used = e->scratch.used;
         const struct exec_extra *extra = e->scratch.extra;

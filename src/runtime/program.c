@@ -224,16 +224,16 @@ static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
     const ir_graph *g = p->module->graph;
     const ir_value *total = g->inputs[p->roles.total_len];
     if (value->def)
-        value->def->mark |= bit;
+        ir_node_root(value->def)->mark |= bit;
     bool pure = value->def || value->constant || value == total;
     for (ir_node *n = g->last; n; n = n->prev) {
-        if (!(n->mark & bit))
+        if (!(ir_node_root(n)->mark & bit))
             continue;
         pure &= !(n->op->flags & IR_OP_EFFECT) && !holds_graph(n);
         for (int i = 0; i < n->n_inputs; i++) {
             const ir_value *v = n->inputs[i].value;
             if (v && v->def)
-                v->def->mark |= bit;
+                ir_node_root(v->def)->mark |= bit;
             else if (v && !v->constant)
                 pure &= v == total;
         }

@@ -53,18 +53,26 @@ void gqac_context_free(gqac_context *context) {
     gqac_free(context);
 }
 
-static void tell_observer(void *arg, const exec *e, const ir_node *node) {
-    const gqac_context *c = arg;
+static void tell_node(const gqac_context *c, const exec *e, const ir_node *node) {
     if (node->op->flags & IR_OP_EFFECT) /* rows in the form of the target's cache */
         return;
     for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i])
+        if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
             c->observer(c->observer_arg,
                         &(gqac_observed){.value = node->outputs[i]->origin,
                                          .node = node->name ? node->name : "",
                                          .op = node->op->name,
                                          .kernel = node->kernel ? node->kernel : "",
                                          .tensor = &e->values[node->outputs[i]->id]});
+}
+
+/* Also of the group that ends in the node, whose nodes with such results lie before it. */
+static void tell_observer(void *arg, const exec *e, const ir_node *node) {
+    const ir_node *first = node;
+    while (first->prev && first->prev->fused_into == node)
+        first = first->prev;
+    for (; first != node->next; first = first->next)
+        tell_node(arg, e, first);
 }
 
 void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg) {

@@ -17,8 +17,7 @@ int64_t target_kv_total_rows(const kv_batch *kv) {
     return total;
 }
 
-gqac_status target_kv_check_rows(const op_call *call, int64_t index) {
-    const gqac_tensor *rows = call->in[1];
+gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t index) {
     const kv_batch *kv = call->kv;
     const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
     bool fits = slot && rows->dims[1] == slot->heads && rows->dims[3] == slot->head_size &&
@@ -43,7 +42,7 @@ gqac_status target_kv_append(op_call *call) {
     const int64_t slot = ir_attr_int(call->node, "slot");
     if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
-    GQAC_TRY(target_kv_check_rows(call, slot));
+    GQAC_TRY(target_kv_check_rows(call, rows, slot));
     const int64_t heads = rows->dims[1], new_rows = rows->dims[2], width = rows->dims[3];
     const int64_t total = target_kv_total_rows(kv);
     GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));

@@ -16,9 +16,9 @@ static gqac_status run_eval(op_call *call) {
 
 const target_kernel target_generic_kernel = {.name = "generic", .run = run_eval};
 
-const target_kernel *target_claim(const gqac_target *target, const ir_node *node, ir_node **fused,
-                                  int *n_fused) {
-    for (const target_kernel *k = target->kernels; k->name; k++) {
+const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
+                                  const ir_node *node, ir_node **fused, int *n_fused) {
+    for (const target_kernel *k = after ? after + 1 : target->kernels; k->name; k++) {
         if (!op_is(node, k->domain, k->op) || (k->match && !k->match(node)))
             continue;
         *n_fused = k->fuse ? k->fuse(node, fused) : 0;

@@ -15,7 +15,10 @@ typedef struct kv_batch {
     const int64_t *count;
 } kv_batch;
 
-enum { TARGET_MAX_FUSED = 16 }; /* nodes besides the root that one kernel computes */
+enum {
+    TARGET_MAX_FUSED = 16, /* nodes besides the root that one kernel computes */
+    TARGET_TAKEN = 1,      /* in ir_node.mark while `claim` runs: the node has its kernel */
+};
 
 typedef struct target_kernel {
     const char *name;   /* "kv_append": shown as "ref.kv_append" */
@@ -24,9 +27,10 @@ typedef struct target_kernel {
     bool (*match)(const ir_node *node); /* on constants of the model only; NULL: always */
     gqac_status (*run)(op_call *call);
     /* For kernels of more than the root: the nodes they compute besides it (at most
-     * TARGET_MAX_FUSED), or 0 when the pattern is not there. Each must stand before the root in the
-     * same graph, have no effect, and no use outside of the pattern. The kernel finds the operands
-     * of those nodes with op_value. */
+     * TARGET_MAX_FUSED), or 0 when the pattern is not there. Each must be of the same graph and not
+     * be TARGET_TAKEN. The kernel finds the operands of those nodes with op_value, and makes with
+     * op_give every result of theirs that is used outside of the pattern. `claim` declines patterns
+     * that stand behind the root or that need their own results by way of other nodes. */
     int (*fuse)(const ir_node *root, ir_node **nodes);
     bool in_place; /* as IR_OP_IN_PLACE, for a kernel that is not the op's eval */
 } target_kernel;
@@ -54,17 +58,18 @@ typedef struct gqac_target {
 gqac_status target_kv_state(op_call *call);
 gqac_status target_kv_append(op_call *call);
 /* For every kv_append: its rows must be those of the slot, and as many as the step says. */
-gqac_status target_kv_check_rows(const op_call *call, int64_t slot);
+gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t slot);
 /* The widest past + new of the batch: rows of a gathered tensor. */
 int64_t target_kv_total_rows(const kv_batch *kv);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;
 
-/* The first row of the target that matches, the generic kernel when the op has an eval, else NULL
- * (the op must be expanded). `fused` has room for TARGET_MAX_FUSED nodes. */
-const target_kernel *target_claim(const gqac_target *target, const ir_node *node, ir_node **fused,
-                                  int *n_fused);
+/* The first row of the target behind `after` (NULL: of all) that matches, the generic kernel when
+ * the op has an eval, else NULL (the op must be expanded). `fused` has room for TARGET_MAX_FUSED
+ * nodes. */
+const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
+                                  const ir_node *node, ir_node **fused, int *n_fused);
 
 /* USAGE error naming the known targets for others ("gpu": not built yet). */
 gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag);

@@ -78,7 +78,7 @@ gqac_status cpu_kv_append(op_call *call) {
     if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     appending a = {.kv = kv, .rows = rows, .slot = (int)ir_attr_int(call->node, "slot")};
-    GQAC_TRY(target_kv_check_rows(call, a.slot));
+    GQAC_TRY(target_kv_check_rows(call, rows, a.slot));
     a.total = target_kv_total_rows(kv);
     a.row_bytes = (size_t)rows->dims[3] * (size_t)gqac_dtype_bits(rows->dtype) / 8;
     const int64_t dims[4] = {kv->n, rows->dims[1], a.total, rows->dims[3]};

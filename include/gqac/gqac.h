@@ -253,8 +253,8 @@ typedef struct gqac_memory {
     int64_t prefill,
         decode; /* activations of the largest piece, and of one token behind the rest */
 } gqac_memory;
-/* OUT_OF_RANGE unless 1 <= chunk <= tokens, or when a size overflows; USAGE when the program was
- * opened for stateless runs. */
+/* OUT_OF_RANGE unless 1 <= chunk <= tokens, when the model has fewer positions, or when a size
+ * overflows; USAGE when the program was opened for stateless runs. */
 GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                          gqac_memory *memory, gqac_diag *diag);
 /* Nodes that mix rows; 0: split-safe. */

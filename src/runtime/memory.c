@@ -2,6 +2,7 @@
  * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
  * of the keys wherever the graph is ours. */
 #include "base/check.h"
+#include "ops/rotary.h"
 #include "runtime/program.h"
 
 #include <string.h>
@@ -49,10 +50,10 @@ static bool activations(const gqac_program *p, lengths *l, int64_t *slots, int64
     memset(slots, 0, (size_t)p->n_slots * sizeof *slots);
     *total = 0;
     for (const ir_node *n = p->module->graph->first; n; n = n->next)
-        for (int i = 0; !n->fused_into && i < n->n_outputs; i++) {
+        for (int i = 0; i < n->n_outputs; i++) {
             const ir_value *value = n->outputs[i];
             int64_t bytes;
-            if (!value ||
+            if (!value || (n->fused_into && !ir_value_leaves(value)) ||
                 (p->target->in_blocks && op_is(n, "gqac", "kv_append") && p->target->in_blocks(n)))
                 continue;
             if (!bytes_of(value, l, &bytes))
@@ -68,6 +69,18 @@ static bool activations(const gqac_program *p, lengths *l, int64_t *slots, int64
     return true;
 }
 
+/* Tokens that the rotary tables of the model have rows for. Tables that an If picks do not tell. */
+static int64_t most_tokens(const gqac_program *p) {
+    int64_t most = INT64_MAX;
+    for (const ir_node *n = p->module->graph->first; n; n = n->next) {
+        const ir_value *cos = op_is(n, "gqac", "rotary") ? ir_node_input(n, ROTARY_COS) : NULL;
+        const gqac_tensor *t = cos ? cos->constant : NULL;
+        if (t && t->rank == 2 && t->dims[0] < most)
+            most = t->dims[0];
+    }
+    return most;
+}
+
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                 gqac_memory *memory, gqac_diag *diag) {
     const gqac_program *p = program;
@@ -76,6 +89,9 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
     if (tokens < 1 || chunk < 1 || chunk > tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens in pieces of %lld", (long long)tokens,
                   (long long)chunk);
+    if (tokens > most_tokens(p))
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens, the rotary tables have %lld rows",
+                  (long long)tokens, (long long)most_tokens(p));
     gqac_arena *arena = gqac_arena_create(0);
     int64_t *slots = arena ? GQAC_ARENA_ARRAY(arena, int64_t, (size_t)p->n_slots + 1) : NULL;
     if (!slots) {

@@ -78,7 +78,9 @@ class Plan(Case):
 
     def test_refused(self):
         """No room for so many tokens; no number."""
-        self.check(gqac("inspect", LLAMA, "--plan", "--memory", 100000), 4)
+        for more in ((), ("--plan",)):
+            refused = gqac("inspect", LLAMA, *more, "--memory", 100000)
+            self.check(refused, 4, "rotary tables")
         for value in ("0", "-1", "x", ""):
             self.check(gqac("inspect", LLAMA, "--memory", value), (2, 4), "memory")
 

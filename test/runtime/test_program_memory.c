@@ -31,13 +31,13 @@ static void test_parts(void) {
               one.kv_block < row * one.kv_block_tokens + 64 * n_pairs + 4096);
     CU_ASSERT_EQUAL(one.prefill, one.decode);
     CU_ASSERT(one.decode >= gqac_program_vocabulary(program) * 4);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 1024, 512, &m, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(m.kv_blocks, 1024 / m.kv_block_tokens);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 512, 256, &m, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(m.kv_blocks, 512 / m.kv_block_tokens);
     CU_ASSERT(m.decode >= one.decode && m.prefill > m.decode);
-    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 1025, 512, &n, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 513, 256, &n, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(n.kv_blocks, m.kv_blocks + 1);
     /* buffers of the new tokens grow with the piece; logits are of one row and do not */
-    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 1024, 1024, &n, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 512, 512, &n, &diag), GQAC_OK);
     CU_ASSERT(n.prefill > m.prefill && n.prefill <= 2 * m.prefill);
     CU_ASSERT_EQUAL(n.decode, m.decode);
     gqac_program_free(program);
@@ -50,6 +50,8 @@ static void test_errors(void) {
     CU_ASSERT_EQUAL(gqac_program_memory(program, 0, 1, &m, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, 5, 0, &m, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, 5, 6, &m, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(gqac_program_memory(program, 640, 1, &m, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_program_memory(program, 641, 1, &m, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, INT64_MAX, INT64_MAX, &m, &diag),
                     GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, INT64_MAX, 1, &m, &diag), GQAC_OUT_OF_RANGE);

@@ -286,6 +286,152 @@ class Heads(Fusion):
                          "ids": RNG.integers(0, 30, (2, 5)).astype(np.int64)})
 
 
+class Products(Fusion):
+    """Products of one x in one call, and the chains that read them. `ref` runs them one by one."""
+
+    K = 70
+
+    def weights(self, kind, *widths):
+        """w0, w1, ...: constant weights of those widths."""
+        return [constant(f"w{i}", floats(self.K, n, kind=kind) / 16 if kind != "bf16" else
+                         floats(self.K, n, kind=kind), kind) for i, n in enumerate(widths)]
+
+    def products(self, nodes, made, outputs, count, kind="f32", inputs="x", rows=(1, 5)):
+        """Bytes of ref; count: nodes by the kernels that have more than one."""
+        shapes = {"x": ["B", "S", self.K], "z": ["B", "S", self.K], "r": ["B", "S", 200]}
+        path = self.save(nodes, {n: (shapes[n], kind) for n in inputs.split()}, outputs.split(),
+                         made, kind)
+        names = self.kernels(path)
+        found = {n: names.count(n) for n in set(names)}
+        self.assertEqual(found, count, f"{kind} {names}")
+        for n in rows:
+            feeds = {i: floats(2 if n > 1 else 1, n, shapes[i][2], kind=kind)
+                     for i in inputs.split()}
+            self.same(path, feeds, f"{kind} {n}")
+
+    def test_gate_up(self):
+        """silu(gate) * up with both products; many rows; a panel that is not full."""
+        nodes = [node("MatMul", "x w0", "g"), node("MatMul", "x w1", "u"), node("Sigmoid", "g", "s"),
+                 node("Mul", "g s", "a"), node("Mul", "a u")]
+        for kind in TYPES:
+            self.products(nodes, self.weights(kind, 200, 200), "y", {"linear_chain": 5}, kind,
+                          rows=(1, 5, 150))
+        nodes = [*nodes[:2], node("Gelu", "g", "a", approximate="tanh"), node("Mul", "a u")]
+        self.products(nodes, self.weights("f16", 64, 64), "y", {"linear_chain": 4}, "f16")
+
+    def test_seen_by_others(self):
+        """A product that others read is no part of a chain, but shares a call."""
+        nodes = [node("MatMul", "x w0", "g"), node("MatMul", "x w1", "u"), node("Sigmoid", "g", "s"),
+                 node("Mul", "s u")]
+        made = self.weights("f32", 200, 200)
+        self.products(nodes, made, "y g u", {"linear_group": 2, "chain": 2})
+        self.products(nodes, made, "y g", {"linear_group": 2, "chain": 2})
+
+    def test_residual(self):
+        """A product and what is added to it; a softcap on it."""
+        for kind in TYPES:
+            self.products([node("MatMul", "x w0", "a"), node("Add", "r a")],
+                          self.weights(kind, 200), "y", {"linear_chain": 2}, kind, "x r")
+        cap = constant("c", floats())
+        self.products([node("MatMul", "x w0", "a"), node("Div", "a c", "b"), node("Tanh", "b", "d"),
+                       node("Mul", "d c")], [*self.weights("f32", 130), cap], "y",
+                      {"linear_chain": 4})
+
+    def test_other_x(self):
+        """Products of another x are made before."""
+        nodes = [node("MatMul", "x w0", "g"), node("MatMul", "z w1", "u"), node("Mul", "g u")]
+        self.products(nodes, self.weights("f32", 200, 200), "y", {"linear_chain": 2, "linear": 1},
+                      inputs="x z")
+
+    def test_group(self):
+        """Three widths, readers between, types."""
+        nodes = [node("MatMul", "x w0", "q"), node("Tanh", "q", "a"), node("MatMul", "x w1", "k"),
+                 node("Exp", "k", "b"), node("MatMul", "x w2", "v")]
+        for kind in TYPES:
+            self.products(nodes, self.weights(kind, 200, 64, 70), "a b v q", {
+                "linear_group": 3, "map": 1, "generic": 1}, kind, rows=(1, 5, 150))
+
+    def test_group_with_bias(self):
+        """What is added to each stays apart: one call for all products is worth more."""
+        nodes = []
+        made = self.weights("f16", 64, 64)
+        for i in range(2):
+            nodes += [node("MatMul", f"x w{i}", f"m{i}"), node("Add", f"m{i} b{i}", f"y{i}")]
+            made.append(constant(f"b{i}", floats(64, kind="f16")))
+        self.products(nodes, made, "y0 y1", {"linear_group": 2, "map": 2}, "f16")
+
+    def test_many(self):
+        """More products of one x than a call takes."""
+        nodes = [node("MatMul", f"x w{i}", f"y{i}") for i in range(19)]
+        self.products(nodes, self.weights("f32", *range(1, 20)),
+                      " ".join(f"y{i}" for i in range(19)), {"linear_group": 19})
+
+    def quantised(self, name, n, bits=4, block=32):
+        """Constants of a MatMulNBits."""
+        blocks = -(-self.K // block)
+        codes = RNG.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+        return [numpy_helper.from_array(codes, f"c{name}"),
+                constant(f"s{name}", floats(n, blocks) / 32)]
+
+    def test_quantised(self):
+        """The same for int8 activations and for fp32 ones, bits and blocks alike or not."""
+        form = {"K": self.K, "block_size": 32, "domain": MS}
+        for level in (4, 0):
+            for bits in (4, 8):
+                both = [node("MatMulNBits", f"x c{i} s{i}", v, N=200, bits=bits,
+                             accuracy_level=level, **form) for i, v in enumerate("gu")]
+                made = self.quantised(0, 200, bits) + self.quantised(1, 200, bits)
+                tail = [node("Sigmoid", "g", "s"), node("Mul", "g s", "a"), node("Mul", "a u")]
+                self.products([*both, *tail], made, "y", {"linear_chain": 5}, rows=(1, 5, 150))
+                self.products(both, made, "g u", {"linear_nbits_group": 2}, rows=(1, 5, 150))
+        row = constant("r0", floats(200))
+        self.products([both[0], node("Add", "g r0")], [*made[:2], row], "y", {"linear_chain": 2})
+        other = [both[0], node("MatMulNBits", "x c1 s1", "u", N=100, bits=4, accuracy_level=0,
+                               **form)]
+        self.products(other, made[:2] + self.quantised(1, 100), "g u", {"linear_nbits": 2})
+
+
+class Appended(Fusion):
+    """Heads that go straight into the cache of a sequence."""
+
+    def test_against_stateless(self):
+        """The logits of a run without a sequence, where every step is a node of its own."""
+        for name in ("llama", "qwen2", "gemma2", "phi3", "mistral", "llama-fp16"):
+            path = harness.model(name)
+            dump = self.good("compile", path, "--target", "cpu", "--dump", "claim", "--stop-after",
+                             "claim").out
+            layers = dump.count(" = attention ")
+            self.assertEqual(len(re.findall(r'= kv_append .*via "cpu.heads_append"', dump)),
+                             2 * layers, name)
+            self.assertEqual(len(re.findall(r'= rotary .*via "cpu.heads_append"', dump)),
+                             2 * layers, name)
+            ids = harness.MODELS / name / "ref" / "ids.txt"
+            alone, stepped = self.stateless(path, ids), self.dir / f"{name}.npy"
+            self.good("score", path, "--ids", ids, "--target", "cpu", "--logits", stepped)
+            self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
+
+    def stateless(self, path, ids):
+        """Logits of `run` with an empty past."""
+        info = self.good("inspect", path, "--format", "json").json()
+        tokens = np.array([harness.read_ids(ids)], np.int64)
+        feeds = {"input_ids": tokens, "attention_mask": np.ones_like(tokens),
+                 "position_ids": np.arange(tokens.shape[1])[None]}
+        for pair in info["kv_pairs"]:
+            feeds[pair["past"]] = np.zeros((1, pair["heads"], 0, pair["head_size"]),
+                                           np.float16 if pair["dtype"] == "f16" else np.float32)
+        folder = self.dir / "feeds"
+        folder.mkdir(exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        for put in info["inputs"]:
+            kind = np.int32 if put["dtype"] == "i32" else feeds[put["name"]].dtype
+            np.save(folder / (put["name"].replace("/", "_") + ".npy"),
+                    feeds[put["name"]].astype(kind))
+        self.good("run", path, "--inputs", folder, "--output", self.dir / "out", "--target", "cpu",
+                  "-q")
+        return np.load(self.dir / "out" / "logits.npy")
+
+
 class Models(Fusion):
     """Exports: levels agree on every logit."""
 

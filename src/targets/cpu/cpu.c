@@ -2,19 +2,33 @@
 #include "targets/cpu/cpu.h"
 
 #include "targets/cpu/kv.h"
-#include "targets/cpu/linear.h"
-#include "targets/cpu/nbits.h"
 #include "targets/cpu/pack.h"
+#include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
+    {.name = "linear_group",
+     .domain = "gqac",
+     .op = "linear",
+     .fuse = cpu_fuse_products,
+     .run = cpu_run_products},
     {.name = "linear",
      .domain = "gqac",
      .op = "linear",
-     .match = cpu_linear_match,
-     .run = cpu_linear_run},
-    {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_nbits_run},
+     .match = cpu_is_product,
+     .run = cpu_run_product},
+    {.name = "linear_nbits_group",
+     .domain = "gqac",
+     .op = "linear_nbits",
+     .fuse = cpu_fuse_products,
+     .run = cpu_run_products},
+    {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_run_product},
+    {.name = "heads_append",
+     .domain = "gqac",
+     .op = "kv_append",
+     .fuse = cpu_fuse_append,
+     .run = cpu_run_append},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = cpu_kv_append},
     {.name = "attention_codes",
      .domain = "gqac",

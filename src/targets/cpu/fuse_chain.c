@@ -2,10 +2,15 @@
  * and is used in the chain alone. Operands from outside (leaves) have that shape too, or are
  * constants: one element, or one row. So silu(gate) * up, gelu(gate) * up, a logit softcap or
  * x * sigmoid(x) + y run in one pass over pieces of a row, and a single op is the smallest chain.
- * f16 and bf16 results inside of a chain are rounded where their ops round. */
+ * f16 and bf16 results inside of a chain are rounded where their ops round.
+ *
+ * Leaves that are products of one x (products.h) and read by the chain alone come with it: whoever
+ * computes some panels of them goes on with the chain on those columns, while they are in a cache.
+ * The products lie in scratch, of the types that they have. */
 #include <string.h>
 
 #include "ops/shared.h"
+#include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
 
 /* ---- which ops ----------------------------------------------------------- */
@@ -139,15 +144,54 @@ bool cpu_match_chain(const ir_node *node) {
     return y && y->type.rank >= 0 && can_compute(node, &y->type);
 }
 
+static pattern find_chain(const ir_node *root, int most) {
+    pattern p = {.type = &ir_node_output(root, 0)->type, .n = 1, .nodes = {root}};
+    while (p.n < most && grow(&p))
+        ;
+    return p;
+}
+
 int cpu_fuse_chain(const ir_node *root, ir_node **nodes) {
     if (!cpu_match_chain(root))
         return 0;
-    pattern p = {.type = &ir_node_output(root, 0)->type, .n = 1, .nodes = {root}};
-    while (p.n < CPU_CHAIN_STEPS && grow(&p))
-        ;
+    const pattern p = find_chain(root, CPU_CHAIN_STEPS);
     for (int i = 1; i < p.n; i++)
         nodes[i - 1] = p.nodes[i]->outputs[0]->def;
     return p.n - 1;
+}
+
+/* Is the node a product that the chain alone reads, and one more of the same x? */
+static bool fits_chain(const pattern *p, const ir_node *node, const ir_node *first) {
+    const ir_value *y = ir_node_output(node, 0);
+    return node->graph == p->nodes[0]->graph && !node->fused_into && cpu_is_product(node) &&
+           cpu_same_shape(&y->type, p->type) && used_within(p, y) &&
+           (!first || cpu_products_fit(first, node));
+}
+
+int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes) {
+    int64_t n;
+    int found = 0;
+    if (!cpu_match_chain(root))
+        return 0;
+    const pattern p = find_chain(root, CPU_CHAIN_STEPS - 2);
+    if (p.type->rank < 1 || !ir_dim_is_const(p.type->dims[p.type->rank - 1], &n))
+        return 0;
+    for (int i = 1; i < p.n; i++)
+        nodes[i - 1] = p.nodes[i]->outputs[0]->def;
+    ir_node **products = nodes + p.n - 1;
+    const int room = TARGET_MAX_FUSED - (p.n - 1);
+    for (int i = 0; i < p.n; i++)
+        for (int k = 0; k < p.nodes[i]->n_inputs; k++) {
+            const ir_value *v = ir_node_input(p.nodes[i], k);
+            ir_node *node = v ? v->def : NULL;
+            bool known = !node || has_node(&p, node) || found == CPU_PRODUCTS || found == room;
+            for (int j = 0; j < found; j++)
+                known |= products[j] == node;
+            if (!known && fits_chain(&p, node, found ? products[0] : NULL))
+                products[found++] = node;
+        }
+    ir_node *others[TARGET_MAX_FUSED]; /* of the same x: they share a call among themselves */
+    return found && cpu_fuse_products(products[0], others) < found ? p.n - 1 + found : 0;
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -161,15 +205,41 @@ typedef struct compiler {
     const ir_node *nodes[CPU_CHAIN_STEPS]; /* of the steps */
     int left[CPU_CHAIN_STEPS];             /* uses of a step's result still to come */
     bool busy[CPU_CHAIN_STEPS];            /* registers */
+    cpu_products products;                 /* leaves that are made before */
+    gqac_tensor made[CPU_PRODUCTS];
+    op_scratch memory[CPU_PRODUCTS];
 } compiler;
+
+static bool is_fused(const compiler *c, const ir_value *value) {
+    return value->def && value->def->fused_into == c->call->node;
+}
+
+/* Where the product lies that a leaf is. */
+static gqac_status make_product(compiler *c, const ir_value *value, const gqac_tensor **t) {
+    cpu_products *p = &c->products;
+    gqac_tensor *y = &c->made[p->n];
+    size_t bytes;
+    GQAC_TRY(cpu_product_shape(c->call, value->def, y));
+    GQAC_TRY(gqac_shape_bytes(y->dtype, y->rank, y->dims, &bytes, c->call->diag));
+    GQAC_TRY(op_scratch_open_one(c->call, bytes, 1, &c->memory[p->n]));
+    y->data = c->memory[p->n].base;
+    p->nodes[p->n] = value->def;
+    p->y[p->n++] = y;
+    *t = y;
+    return GQAC_OK;
+}
 
 static gqac_status add_leaf(compiler *c, const ir_value *value, int *index) {
     cpu_chain *chain = &c->chain;
     for (*index = 0; *index < chain->n_leaves; ++*index)
         if (c->leaves[*index] == value)
             return GQAC_OK;
-    const gqac_tensor *t = op_value(c->call, value);
+    const gqac_tensor *t = NULL;
     cpu_leaf_form form;
+    if (is_fused(c, value))
+        GQAC_TRY(make_product(c, value, &t));
+    else
+        t = op_value(c->call, value);
     if (!t || *index == CPU_CHAIN_LEAVES || !form_of(value, c->type, &form) ||
         !OP_IN(OP_FLOATS, t->dtype))
         OP_FAIL(c->call->node, c->call->diag, GQAC_INVALID_INPUT, "an operand of the chain");
@@ -196,8 +266,7 @@ static int step_of(const compiler *c, const ir_value *value) {
 static gqac_status add_node(compiler *c, const ir_node *node);
 
 static gqac_status operand(compiler *c, const ir_value *value, int *at) {
-    const bool inside = value->def && value->def->fused_into == c->call->node;
-    if (!inside)
+    if (!is_fused(c, value) || !find_op(value->def))
         return add_leaf(c, value, at);
     if (step_of(c, value) < 0)
         GQAC_TRY(add_node(c, value->def));
@@ -254,32 +323,51 @@ static void chain_items(void *arg, size_t begin, size_t end, int worker) {
     job->kernels->chain(job->chain, begin, end);
 }
 
+/* Whoever computed these columns of the products. */
+static void chain_part(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    const chain_job *job = arg;
+    job->kernels->part(job->chain, row, rows, column, columns);
+}
+
+/* Compiles the chain and makes its result. */
+static gqac_status prepare(compiler *c) {
+    op_call *call = c->call;
+    cpu_chain *chain = &c->chain;
+    GQAC_TRY(add_node(c, call->node));
+    if (!c->shape)
+        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "a chain of constants");
+    GQAC_TRY(op_output(call, 0, chain->type, c->shape->rank, c->shape->dims));
+    bool rows = c->products.n > 0;
+    for (int i = 0; i < chain->n_leaves; i++)
+        rows |= chain->leaves[i].form == CPU_LEAF_ROW;
+    const int64_t count = gqac_tensor_count(c->shape);
+    chain->n = rows ? c->shape->dims[c->shape->rank - 1] : count;
+    for (int i = 0; i < chain->n_leaves; i++)
+        if (chain->leaves[i].form == CPU_LEAF_ROW &&
+            gqac_tensor_count(c->leaves[i]->constant) != chain->n)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a row that does not fit");
+    chain->rows = count ? count / chain->n : 0;
+    chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
+    chain->y = call->out[0].data;
+    return GQAC_OK;
+}
+
 gqac_status cpu_run_chain(op_call *call) {
     const ir_value *y = call->node->outputs[0];
     compiler c = {.call = call, .type = &y->type, .chain = {.type = y->type.dtype}};
-    cpu_chain *chain = &c.chain;
-    GQAC_TRY(add_node(&c, call->node));
-    if (!c.shape)
-        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "a chain of constants");
-    GQAC_TRY(op_output(call, 0, chain->type, c.shape->rank, c.shape->dims));
-    bool rows = false;
+    const chain_job job = {&c.chain, cpu_level_of(call)->row};
+    gqac_status status = prepare(&c);
     int64_t cost = 20;
-    for (int i = 0; i < chain->n_leaves; i++)
-        rows |= chain->leaves[i].form == CPU_LEAF_ROW;
-    for (int i = 0; i < chain->n_steps; i++)
-        cost += step_cost(&chain->steps[i]) * CPU_CHAIN_PIECE / 16;
-    const int64_t count = gqac_tensor_count(c.shape);
-    if (count == 0)
-        return GQAC_OK;
-    chain->n = rows ? c.shape->dims[c.shape->rank - 1] : count;
-    for (int i = 0; i < chain->n_leaves; i++)
-        if (chain->leaves[i].form == CPU_LEAF_ROW &&
-            gqac_tensor_count(c.leaves[i]->constant) != chain->n)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a row that does not fit");
-    chain->rows = count / chain->n;
-    chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
-    chain->y = call->out[0].data;
-    const chain_job job = {chain, cpu_level_of(call)->row};
-    op_parallel(call, chain->rows * chain->pieces, cost, chain_items, (void *)&job);
-    return GQAC_OK;
+    for (int i = 0; i < c.chain.n_steps; i++)
+        cost += step_cost(&c.chain.steps[i]) * CPU_CHAIN_PIECE / 16;
+    if (status == GQAC_OK && c.products.n > 0) {
+        c.products.after = chain_part;
+        c.products.arg = (void *)&job;
+        status = cpu_products_do(call, &c.products);
+    } else if (status == GQAC_OK) {
+        op_parallel(call, c.chain.rows * c.chain.pieces, cost, chain_items, (void *)&job);
+    }
+    for (int i = c.products.n - 1; i >= 0; i--)
+        op_scratch_close(&c.memory[i]);
+    return status;
 }

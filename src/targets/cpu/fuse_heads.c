@@ -20,8 +20,7 @@ static ir_node *maker(const ir_value *value, const ir_node *root, bool asked) {
     return once && !node->fused_into ? node : NULL;
 }
 
-/* Does that node norm the last axis, of `size` elements, by the root mean square? */
-static const norm *head_norm(const ir_node *node, int64_t size) {
+const norm *cpu_head_norm(const ir_node *node, int64_t size) {
     const bool onnx = op_is(node, "", "RMSNormalization");
     if (!onnx && !op_is(node, "", "SimplifiedLayerNormalization"))
         return NULL;
@@ -47,7 +46,7 @@ static void take(fused_heads *f, ir_node **nodes, ir_node *node) {
 
 static bool take_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
     ir_node *node = maker(f->x, root, nodes != NULL);
-    const norm *kind = node && !f->norm ? head_norm(node, size) : NULL;
+    const norm *kind = node && !f->norm ? cpu_head_norm(node, size) : NULL;
     if (!kind)
         return false;
     f->norm = node;

@@ -16,5 +16,7 @@ typedef struct fused_heads {
 /* The pattern that ends in `root`: the one that is there when nodes is not NULL, which gets them;
  * else the one that `claim` has fused. */
 void cpu_find_heads(const ir_node *root, ir_node **nodes, fused_heads *f);
+/* The kind of a node that norms heads of `size` elements by the root mean square, else NULL. */
+const norm *cpu_head_norm(const ir_node *node, int64_t size);
 
 #endif

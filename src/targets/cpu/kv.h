@@ -13,6 +13,9 @@ bool cpu_kv_columns(const ir_node *kv_state);
 /* kv_append: its rows have no data (only a shape) where nothing but attention kernels reads them.
  */
 gqac_status cpu_kv_append(op_call *call);
+/* append.c: heads of a packed projection, normalised and turned, into blocks. */
+int cpu_fuse_append(const ir_node *root, ir_node **nodes);
+gqac_status cpu_run_append(op_call *call);
 /* Must these rows, whose tensor is `rows`, be read from the blocks of call->kv? */
 bool cpu_kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows);
 

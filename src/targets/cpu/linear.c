@@ -1,5 +1,5 @@
-/* linear on the cpu target: checks the operands, cuts y [rows,n] into units of rows by panels, and
- * lets the level compute each. Panels are the slow index of the units, so that the blocks of a
+/* linear on the cpu target: checks the operands, cuts each y [rows,n] into units of rows by panels,
+ * and lets the level compute each. Panels are the slow index of the units, so that the blocks of a
  * large x meet the same panels while those are in a cache. */
 #include "targets/cpu/linear.h"
 
@@ -18,73 +18,106 @@ bool cpu_linear_match(const ir_node *node) {
     return w->data && OP_IN(OP_FLOATS, w->dtype);
 }
 
+/* Jobs of one x. Either their units follow each other, or a unit goes through all of them and then
+ * calls `after`. */
 typedef struct plan {
     const struct cpu_linear_kernels *kernels;
-    const cpu_linear_job *job;
-    int64_t row_blocks, panels, group;
+    const cpu_linear_job *jobs;
+    int n;
+    const cpu_products *products; /* for `after`; NULL: none */
+    int64_t row_blocks, group;
     op_scratch scratch;
 } plan;
 
+static int64_t units_of(const plan *p, const cpu_linear_job *job) {
+    return p->row_blocks * ((linear_panels(job->n) + p->group - 1) / p->group);
+}
+
 static void run_unit(void *arg, size_t item, int worker) {
     const plan *p = arg;
-    const int64_t block = (int64_t)item % p->row_blocks, group = (int64_t)item / p->row_blocks;
+    const cpu_products *after = p->products;
+    const cpu_linear_job *job = p->jobs;
+    int64_t at = (int64_t)item;
+    for (; !after && at >= units_of(p, job); job++)
+        at -= units_of(p, job);
+    const int64_t block = at % p->row_blocks, group = at / p->row_blocks;
     cpu_linear_unit unit = {.row = block * p->kernels->row_block, .panel = group * p->group};
-    unit.rows = p->job->rows - unit.row;
-    unit.panels = p->panels - unit.panel;
+    unit.rows = job->rows - unit.row;
+    unit.panels = linear_panels(job->n) - unit.panel;
     if (unit.rows > p->kernels->row_block)
         unit.rows = p->kernels->row_block;
     if (unit.panels > p->group)
         unit.panels = p->group;
-    p->kernels->run(p->job, &unit, p->scratch.base + (size_t)worker * p->scratch.stride);
+    unsigned char *room = p->scratch.base + (size_t)worker * p->scratch.stride;
+    for (int i = 0; i < (after ? p->n : 1); i++)
+        p->kernels->run(job + i, &unit, room);
+    if (!after)
+        return;
+    const int64_t column = unit.panel * LINEAR_PANEL, left = job->n - column;
+    const int64_t columns = unit.panels * LINEAR_PANEL;
+    after->after(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
 }
 
-gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
-                          const cpu_linear_job *job) {
+static gqac_status run_jobs(op_call *call, const struct cpu_linear_kernels *kernels,
+                            const cpu_linear_job *jobs, int n, const cpu_products *after) {
     const int64_t row_block = kernels->row_block, threads = gqac_pool_threads(call->pool);
-    plan p = {.kernels = kernels, .job = job, .panels = linear_panels(job->n)};
-    if (job->rows == 0)
+    plan p = {.kernels = kernels, .jobs = jobs, .n = n, .products = after};
+    int64_t panels = 0, units = 0;
+    size_t room = 0;
+    double work = 0;
+    if (jobs->rows == 0)
         return GQAC_OK;
-    p.row_blocks = (job->rows + row_block - 1) / row_block;
-    p.group = p.panels * p.row_blocks / (threads * SHARES);
-    p.group = p.group < 1 || job->rows == 1 ? 1 : p.group;
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = kernels->room(&jobs[i]);
+        room = bytes > room ? bytes : room;
+        panels += linear_panels(jobs[i].n);
+        work += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
+    }
+    p.row_blocks = (jobs->rows + row_block - 1) / row_block;
+    p.group = (after ? panels / n : panels) * p.row_blocks / (threads * SHARES);
+    p.group = p.group < 1 || jobs->rows == 1 ? 1 : p.group;
     p.group = p.group > kernels->panel_group ? kernels->panel_group : p.group;
-    const int64_t units = p.row_blocks * ((p.panels + p.group - 1) / p.group);
-    GQAC_TRY(op_scratch_open(call, 1, kernels->room(job), &p.scratch));
-    const double work = (double)job->rows * (double)job->k * (double)job->n;
+    for (int i = 0; i < (after ? 1 : n); i++)
+        units += units_of(&p, &jobs[i]);
+    GQAC_TRY(op_scratch_open(call, 1, room, &p.scratch));
     gqac_pool_queue(work < SMALL ? NULL : call->pool, (size_t)units, run_unit, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;
 }
 
-gqac_status cpu_linear_run(op_call *call) {
-    const ir_node *node = call->node;
+gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
+                          const cpu_linear_job *job) {
+    return run_jobs(call, kernels, job, 1, NULL);
+}
+
+static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tensor *y,
+                            cpu_linear_job *job) {
     const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    GQAC_TRY(op_want_set(call, W, OP_FLOATS));
-    const gqac_tensor *w = call->in[W];
-    GQAC_TRY(op_want(call, X, w->dtype));
-    const gqac_tensor *x = call->in[X], *bias = node->n_inputs > BIAS ? call->in[BIAS] : NULL;
-    if (!linear_is_packed(w, k, n))
+    const gqac_tensor *x = cpu_operand(call, node, X), *w = cpu_operand(call, node, W);
+    const gqac_tensor *bias = cpu_operand(call, node, BIAS);
+    if (!w || !OP_IN(OP_FLOATS, w->dtype) || !linear_is_packed(w, k, n))
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the weight is not packed for [%lld,%lld]",
                 (long long)k, (long long)n);
-    if (x->rank < 1 || x->dims[x->rank - 1] != k)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the last axis of x is not k = %lld",
-                (long long)k);
-    if (bias)
-        GQAC_TRY(op_want(call, BIAS, w->dtype));
+    if (x->dtype != w->dtype || (bias && bias->dtype != w->dtype))
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "x and bias must be %s, as the weight is",
+                gqac_dtype_name(w->dtype));
     if (bias && (bias->rank != 1 || bias->dims[0] != n))
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",
                 (long long)n);
-    int64_t dims[GQAC_MAX_RANK];
-    for (int i = 0; i < x->rank; i++)
-        dims[i] = i + 1 < x->rank ? x->dims[i] : n;
-    GQAC_TRY(op_output(call, 0, w->dtype, x->rank, dims));
-    const cpu_linear_job job = {.dtype = w->dtype,
-                                .x = x->data,
-                                .w = w->data,
-                                .bias = bias ? bias->data : NULL,
-                                .y = call->out[0].data,
-                                .rows = op_product(x->dims, 0, x->rank - 1),
-                                .k = k,
-                                .n = n};
-    return cpu_linear_do(call, cpu_level_of(call)->linear, &job);
+    *job = (cpu_linear_job){.dtype = w->dtype,
+                            .x = x->data,
+                            .w = w->data,
+                            .bias = bias ? bias->data : NULL,
+                            .y = y->data,
+                            .rows = op_product(x->dims, 0, x->rank - 1),
+                            .k = k,
+                            .n = n};
+    return GQAC_OK;
+}
+
+gqac_status cpu_linear_products(op_call *call, const cpu_products *p) {
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    for (int i = 0; i < p->n; i++)
+        GQAC_TRY(read_job(call, p->nodes[i], p->y[i], &jobs[i]));
+    return run_jobs(call, cpu_level_of(call)->linear, jobs, p->n, p->after ? p : NULL);
 }

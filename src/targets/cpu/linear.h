@@ -3,7 +3,7 @@
 #ifndef GQAC_TARGETS_CPU_LINEAR_H
 #define GQAC_TARGETS_CPU_LINEAR_H
 
-#include "targets/cpu/cpu.h"
+#include "targets/cpu/products.h"
 
 typedef struct cpu_linear_job {
     gqac_dtype dtype; /* of x, w, bias and y: f32, f16 or bf16 */
@@ -27,7 +27,6 @@ struct cpu_linear_kernels {
 };
 
 bool cpu_linear_match(const ir_node *node);
-gqac_status cpu_linear_run(op_call *call);
 /* Cuts the job into units over the pool; `call` for scratch and messages. */
 gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
                           const cpu_linear_job *job);

@@ -12,33 +12,42 @@
 
 enum { X, CODES, SCALES, ZERO_POINTS, BIAS };
 
+/* One product. */
 typedef struct job {
-    const cpu_nbits_kernels *kernels;
     cpu_nbits_weights w;
-    const gqac_tensor *x, *bias;
+    const gqac_tensor *bias;
     gqac_tensor *y;
+} job;
+
+/* Products of one x. */
+typedef struct batch {
+    const cpu_nbits_kernels *kernels;
+    const cpu_products *products;
+    job jobs[CPU_PRODUCTS];
+    const nbits_shape *s; /* of the first: all have its k and blocks */
+    const gqac_tensor *x;
     bool int8;
     int64_t rows, row_blocks;
     op_scratch memory;
     cpu_nbits_rows a; /* int8 */
     float *steps;     /* fp32: [k / CPU_NBITS_STEP][rows][CPU_NBITS_STEP] */
     op_scratch scratch;
-} job;
+} batch;
 
 static void prepare_rows(void *arg, size_t begin, size_t end, int worker) {
-    job *j = arg;
-    const nbits_shape *s = &j->w.shape;
+    batch *b = arg;
+    const nbits_shape *s = b->s;
     const int64_t padded = s->blocks * s->block;
-    float *row = (float *)(void *)(j->scratch.base + (size_t)worker * j->scratch.stride);
+    float *row = (float *)(void *)(b->scratch.base + (size_t)worker * b->scratch.stride);
     for (int64_t m = (int64_t)begin; m < (int64_t)end; m++) {
-        for (int64_t k = 0; !j->int8 && k < s->k; k += CPU_NBITS_STEP)
-            op_get_f32s(j->x, m * s->k + k, s->k - k < CPU_NBITS_STEP ? s->k - k : CPU_NBITS_STEP,
-                        j->steps + k * j->rows + m * CPU_NBITS_STEP);
-        if (!j->int8)
+        for (int64_t k = 0; !b->int8 && k < s->k; k += CPU_NBITS_STEP)
+            op_get_f32s(b->x, m * s->k + k, s->k - k < CPU_NBITS_STEP ? s->k - k : CPU_NBITS_STEP,
+                        b->steps + k * b->rows + m * CPU_NBITS_STEP);
+        if (!b->int8)
             continue;
-        op_get_f32s(j->x, m * s->k, s->k, row);
+        op_get_f32s(b->x, m * s->k, s->k, row);
         memset(row + s->k, 0, (size_t)(padded - s->k) * sizeof *row);
-        j->kernels->quantise(s, row, m, &j->a);
+        b->kernels->quantise(s, row, m, &b->a);
     }
 }
 
@@ -49,129 +58,145 @@ static void store(const job *j, int64_t panel, int64_t first, int64_t count, con
         op_put_f32s(j->y, (first + m) * n + column, width, y + m * NBITS_COLUMNS);
 }
 
+static void run_panel(const batch *b, const job *j, int64_t panel, int64_t first, int64_t count,
+                      cpu_nbits_room *room) {
+    float bias[NBITS_COLUMNS] = {0};
+    const int64_t column = panel * NBITS_COLUMNS, left = j->w.shape.n - column;
+    if (j->bias)
+        op_get_f32s(j->bias, column, left < NBITS_COLUMNS ? left : NBITS_COLUMNS, bias);
+    if (b->int8)
+        b->kernels->int8(&j->w, panel, &b->a, first, count, room);
+    else
+        b->kernels->fp32(&j->w, panel, b->steps, b->rows, first, count, room);
+    b->kernels->finish(room->y, count, j->bias ? bias : NULL);
+    store(j, panel, first, count, room->y);
+}
+
+/* Items are panels by blocks of rows, of one product after another; or, with `after`, of all
+ * products at once. */
 static void run_panels(void *arg, size_t begin, size_t end, int worker) {
-    const job *j = arg;
-    cpu_nbits_room *room = (void *)(j->scratch.base + (size_t)worker * j->scratch.stride);
+    const batch *b = arg;
+    const cpu_products *p = b->products;
+    cpu_nbits_room *room = (void *)(b->scratch.base + (size_t)worker * b->scratch.stride);
     for (size_t i = begin; i < end; i++) {
-        const int64_t panel = (int64_t)i / j->row_blocks;
-        const int64_t first = (int64_t)i % j->row_blocks * CPU_NBITS_ROWS;
-        const int64_t count = j->rows - first < CPU_NBITS_ROWS ? j->rows - first : CPU_NBITS_ROWS;
-        float bias[NBITS_COLUMNS] = {0};
-        const int64_t column = panel * NBITS_COLUMNS, left = j->w.shape.n - column;
-        if (j->bias)
-            op_get_f32s(j->bias, column, left < NBITS_COLUMNS ? left : NBITS_COLUMNS, bias);
-        if (j->int8)
-            j->kernels->int8(&j->w, panel, &j->a, first, count, room);
-        else
-            j->kernels->fp32(&j->w, panel, j->steps, j->rows, first, count, room);
-        j->kernels->finish(room->y, count, j->bias ? bias : NULL);
-        store(j, panel, first, count, room->y);
+        const int64_t first = (int64_t)i % b->row_blocks * CPU_NBITS_ROWS, left = b->rows - first;
+        const int64_t count = left < CPU_NBITS_ROWS ? left : CPU_NBITS_ROWS;
+        int64_t panel = (int64_t)i / b->row_blocks;
+        const job *j = b->jobs;
+        for (; !p->after && panel >= j->w.shape.panels; j++)
+            panel -= j->w.shape.panels;
+        for (int k = 0; k < (p->after ? p->n : 1); k++)
+            run_panel(b, j + k, panel, first, count, room);
+        const int64_t column = panel * NBITS_COLUMNS, columns = j->w.shape.n - column;
+        if (p->after)
+            p->after(p->arg, first, count, column,
+                     columns < NBITS_COLUMNS ? columns : NBITS_COLUMNS);
     }
 }
 
 /* One block for what the rows become. */
-static gqac_status take_memory(op_call *call, job *j) {
-    const nbits_shape *s = &j->w.shape;
-    const size_t rows = (size_t)j->rows, blocks = (size_t)s->blocks;
+static gqac_status take_memory(op_call *call, batch *b) {
+    const nbits_shape *s = b->s;
+    const size_t rows = (size_t)b->rows, blocks = (size_t)s->blocks;
     const size_t steps = (size_t)((s->k + CPU_NBITS_STEP - 1) / CPU_NBITS_STEP);
     size_t each = steps * CPU_NBITS_STEP * sizeof(float), bytes;
-    if (j->int8)
+    if (b->int8)
         each = blocks * (sizeof(float) + sizeof(int32_t) + (size_t)s->block);
     if (!gqac_mul_size(rows, each, &bytes))
         return gqac_diag_oom(call->diag, "activations");
-    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &j->memory));
-    j->steps = (float *)(void *)j->memory.base;
-    j->a.rows = j->rows;
-    j->a.scale = (float *)(void *)j->memory.base;
-    j->a.sum = (int32_t *)(void *)(j->a.scale + rows * blocks);
-    j->a.qa = (int8_t *)(j->a.sum + rows * blocks);
+    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &b->memory));
+    b->steps = (float *)(void *)b->memory.base;
+    b->a.rows = b->rows;
+    b->a.scale = (float *)(void *)b->memory.base;
+    b->a.sum = (int32_t *)(void *)(b->a.scale + rows * blocks);
+    b->a.qa = (int8_t *)(b->a.sum + rows * blocks);
     return GQAC_OK;
 }
 
-static gqac_status compute(op_call *call, job *j) {
-    const nbits_shape *s = &j->w.shape;
+static gqac_status compute(op_call *call, batch *b) {
+    const nbits_shape *s = b->s;
+    const bool together = b->products->after != NULL;
+    int64_t panels = 0;
     gqac_status status =
-        op_scratch_open(call, (size_t)(s->blocks * s->block), sizeof(float), &j->scratch);
+        op_scratch_open(call, (size_t)(s->blocks * s->block), sizeof(float), &b->scratch);
     if (status != GQAC_OK)
         return status;
-    op_parallel(call, j->rows, 1 + s->k / 2, prepare_rows, j);
-    op_scratch_close(&j->scratch);
-    GQAC_TRY(op_scratch_open(call, 1, sizeof(cpu_nbits_room), &j->scratch));
-    const int64_t rows = j->rows < CPU_NBITS_ROWS ? j->rows : CPU_NBITS_ROWS;
-    op_parallel(call, s->panels * j->row_blocks, 1 + s->k * (4 + rows), run_panels, j);
-    op_scratch_close(&j->scratch);
+    op_parallel(call, b->rows, 1 + s->k / 2, prepare_rows, b);
+    op_scratch_close(&b->scratch);
+    GQAC_TRY(op_scratch_open(call, 1, sizeof(cpu_nbits_room), &b->scratch));
+    const int64_t rows = b->rows < CPU_NBITS_ROWS ? b->rows : CPU_NBITS_ROWS;
+    for (int i = 0; i < (together ? 1 : b->products->n); i++)
+        panels += b->jobs[i].w.shape.panels;
+    op_parallel(call, panels * b->row_blocks,
+                (1 + s->k * (4 + rows)) * (together ? b->products->n : 1), run_panels, b);
+    op_scratch_close(&b->scratch);
     return GQAC_OK;
 }
 
 /* ---- operands ---------------------------------------------------------------- */
 
-static gqac_status check_packed(op_call *call, int input, unsigned set, int64_t rows,
-                                int64_t width) {
-    const nbits_shape s =
-        nbits_shape_of(ir_attr_int(call->node, "k"), ir_attr_int(call->node, "n"),
-                       (int)ir_attr_int(call->node, "bits"), ir_attr_int(call->node, "block_size"));
-    GQAC_TRY(op_want_set(call, input, set));
-    const gqac_tensor *t = call->in[input];
-    if (t->rank != 3 || t->dims[0] != s.panels || t->dims[1] != rows || t->dims[2] != width)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d is not [%lld,%lld,%lld]",
-                input, (long long)s.panels, (long long)rows, (long long)width);
+static gqac_status check_packed(op_call *call, const ir_node *node, int input, unsigned set,
+                                int64_t rows, int64_t width, const gqac_tensor **t) {
+    const int64_t panels = (ir_attr_int(node, "n") + NBITS_COLUMNS - 1) / NBITS_COLUMNS;
+    *t = cpu_operand(call, node, input);
+    if (!*t || !OP_IN(set, (*t)->dtype) || (*t)->rank != 3 || (*t)->dims[0] != panels ||
+        (*t)->dims[1] != rows || (*t)->dims[2] != width)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "input %d is not packed as [%lld,%lld,%lld]",
+                input, (long long)panels, (long long)rows, (long long)width);
     return GQAC_OK;
 }
 
-static gqac_status read_weights(op_call *call, job *j) {
-    cpu_nbits_weights *w = &j->w;
+static gqac_status read_weights(op_call *call, const ir_node *node, cpu_nbits_weights *w) {
     const nbits_shape *s = &w->shape;
-    const bool has_zeros = call->node->n_inputs > ZERO_POINTS && call->in[ZERO_POINTS];
-    GQAC_TRY(check_packed(call, CODES, OP_BIT(U8), s->words, NBITS_WORD_BYTES));
-    GQAC_TRY(check_packed(call, SCALES, OP_FLOATS, s->blocks, NBITS_COLUMNS));
-    w->codes = call->in[CODES]->data;
-    w->scales = call->in[SCALES]->data;
-    w->scale_type = call->in[SCALES]->dtype;
-    if (has_zeros) {
-        GQAC_TRY(check_packed(call, ZERO_POINTS, OP_FLOATS | OP_BIT(U8), s->blocks, NBITS_COLUMNS));
-        w->zeros = call->in[ZERO_POINTS]->data;
-        w->zero_type = call->in[ZERO_POINTS]->dtype;
+    const gqac_tensor *t;
+    GQAC_TRY(check_packed(call, node, CODES, OP_BIT(U8), s->words, NBITS_WORD_BYTES, &t));
+    w->codes = t->data;
+    GQAC_TRY(check_packed(call, node, SCALES, OP_FLOATS, s->blocks, NBITS_COLUMNS, &t));
+    w->scales = t->data;
+    w->scale_type = t->dtype;
+    if (!cpu_operand(call, node, ZERO_POINTS))
+        return GQAC_OK;
+    GQAC_TRY(check_packed(call, node, ZERO_POINTS, OP_FLOATS | OP_BIT(U8), s->blocks, NBITS_COLUMNS,
+                          &t));
+    w->zeros = t->data;
+    w->zero_type = t->dtype;
+    return GQAC_OK;
+}
+
+static gqac_status read_job(op_call *call, const ir_node *node, job *j) {
+    const gqac_tensor *bias = cpu_operand(call, node, BIAS);
+    j->w.shape = nbits_shape_of(ir_attr_int(node, "k"), ir_attr_int(node, "n"),
+                                (int)ir_attr_int(node, "bits"), ir_attr_int(node, "block_size"));
+    GQAC_TRY(read_weights(call, node, &j->w));
+    j->bias = bias;
+    if (bias && !OP_IN(OP_FLOATS, bias->dtype))
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is %s, not floats",
+                gqac_dtype_name(bias->dtype));
+    if (bias && gqac_tensor_count(bias) != j->w.shape.n)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias has %lld elements, n is %lld",
+                (long long)gqac_tensor_count(bias), (long long)j->w.shape.n);
+    return GQAC_OK;
+}
+
+gqac_status cpu_nbits_products(op_call *call, const cpu_products *p) {
+    const ir_node *first = p->nodes[0];
+    batch b = {.kernels = cpu_level_of(call)->nbits, .products = p};
+    for (int i = 0; i < p->n; i++) {
+        GQAC_TRY(read_job(call, p->nodes[i], &b.jobs[i]));
+        b.jobs[i].y = p->y[i];
     }
-    j->int8 = nbits_int8(ir_attr_int(call->node, "accuracy_level"), s->bits, s->block,
-                         has_zeros && w->zero_type != GQAC_U8);
-    return GQAC_OK;
-}
-
-static gqac_status read_operands(op_call *call, job *j) {
-    const nbits_shape *s = &j->w.shape;
-    GQAC_TRY(op_want_set(call, X, OP_FLOATS));
-    GQAC_TRY(read_weights(call, j));
-    j->x = call->in[X];
-    if (j->x->rank < 1 || j->x->dims[j->x->rank - 1] != s->k)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the last axis of x is not k = %lld",
-                (long long)s->k);
-    j->rows = op_product(j->x->dims, 0, j->x->rank - 1);
-    j->row_blocks = (j->rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
-    j->bias = call->node->n_inputs > BIAS ? call->in[BIAS] : NULL;
-    if (!j->bias)
+    const cpu_nbits_weights *w = &b.jobs[0].w;
+    b.s = &w->shape;
+    b.int8 = nbits_int8(ir_attr_int(first, "accuracy_level"), b.s->bits, b.s->block,
+                        w->zeros && w->zero_type != GQAC_U8);
+    b.x = cpu_operand(call, first, X);
+    b.rows = op_product(b.x->dims, 0, b.x->rank - 1);
+    b.row_blocks = (b.rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
+    if (b.rows == 0)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, BIAS, OP_FLOATS));
-    if (gqac_tensor_count(j->bias) != s->n)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "bias has %lld elements, n is %lld",
-                (long long)gqac_tensor_count(j->bias), (long long)s->n);
-    return GQAC_OK;
-}
-
-gqac_status cpu_nbits_run(op_call *call) {
-    job j = {.kernels = cpu_level_of(call)->nbits, .y = &call->out[0]};
-    j.w.shape =
-        nbits_shape_of(ir_attr_int(call->node, "k"), ir_attr_int(call->node, "n"),
-                       (int)ir_attr_int(call->node, "bits"), ir_attr_int(call->node, "block_size"));
-    GQAC_TRY(read_operands(call, &j));
-    int64_t dims[GQAC_MAX_RANK];
-    for (int i = 0; i < j.x->rank; i++)
-        dims[i] = i + 1 < j.x->rank ? j.x->dims[i] : j.w.shape.n;
-    GQAC_TRY(op_output(call, 0, j.x->dtype, j.x->rank, dims));
-    if (j.rows == 0)
-        return GQAC_OK;
-    gqac_status status = take_memory(call, &j);
+    gqac_status status = take_memory(call, &b);
     if (status == GQAC_OK)
-        status = compute(call, &j);
-    op_scratch_close(&j.memory);
+        status = compute(call, &b);
+    op_scratch_close(&b.memory);
     return status;
 }

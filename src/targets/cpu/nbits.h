@@ -6,7 +6,7 @@
 
 #include "numerics/contract.h"
 #include "ops/nbits.h"
-#include "targets/cpu/cpu.h"
+#include "targets/cpu/products.h"
 
 enum {
     CPU_NBITS_ROWS = 128, /* rows of a unit of work */
@@ -55,8 +55,5 @@ typedef struct cpu_nbits_kernels {
     /* y [count][64] with one NaN, then + bias [64] where it is not NULL. */
     void (*finish)(float *y, int64_t count, const float *bias);
 } cpu_nbits_kernels;
-
-/* linear_nbits. */
-gqac_status cpu_nbits_run(op_call *call);
 
 #endif

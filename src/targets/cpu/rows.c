@@ -140,19 +140,17 @@ static gqac_status find_x(op_call *call, const fused_heads *f, head_job *job, in
     return GQAC_OK;
 }
 
-static gqac_status find_norm(op_call *call, const fused_heads *f, head_job *job, int64_t size) {
-    if (!f->norm)
-        return GQAC_OK;
-    const gqac_tensor *weight = op_value(call, ir_node_input(f->norm, 1));
-    if (!weight || !OP_IN(OP_FLOATS, weight->dtype) || gqac_tensor_count(weight) != size)
-        OP_FAIL(f->norm, call->diag, GQAC_INVALID_INPUT, "the weight must have %lld floats",
-                (long long)size);
-    job->p.weight = weight->data;
-    job->p.weight_type = weight->dtype;
-    job->p.epsilon = ir_attr_float(f->norm, "epsilon");
-    job->p.round_before = f->kind->round_before && job->p.x_type != GQAC_F32;
-    if (f->kind->round_before)
-        job->p.type = weight->dtype;
+gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const norm *kind, cpu_head *p) {
+    const gqac_tensor *weight = op_value(call, ir_node_input(node, 1));
+    if (!weight || !OP_IN(OP_FLOATS, weight->dtype) || gqac_tensor_count(weight) != p->size)
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the weight must have %lld floats",
+                (long long)p->size);
+    p->weight = weight->data;
+    p->weight_type = weight->dtype;
+    p->epsilon = ir_attr_float(node, "epsilon");
+    p->round_before = kind->round_before && p->x_type != GQAC_F32;
+    if (kind->round_before)
+        p->type = weight->dtype;
     return GQAC_OK;
 }
 
@@ -162,11 +160,12 @@ gqac_status cpu_run_heads(op_call *call) {
     head_job job = {.kernels = cpu_level_of(call)->row};
     cpu_find_heads(call->node, NULL, &f);
     GQAC_TRY(find_x(call, &f, &job, dims));
-    GQAC_TRY(find_norm(call, &f, &job, dims[3]));
+    job.p.size = dims[3];
+    if (f.norm)
+        GQAC_TRY(cpu_open_head_norm(call, f.norm, f.kind, &job.p));
     GQAC_TRY(rotary_open(call, dims, &job.r));
     if (job.r.sin->dtype != job.r.cos->dtype)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "cos and sin must have one type");
-    job.p.size = dims[3];
     job.p.half = job.r.half;
     job.p.interleaved = job.r.interleaved;
     job.p.table_type = job.r.cos->dtype;

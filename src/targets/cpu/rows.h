@@ -90,6 +90,8 @@ struct cpu_row_kernels {
     void (*norm)(const cpu_norm *p, size_t begin, size_t end); /* rows */
     void (*head)(const cpu_head *p, const void *x, const void *cos, const void *sin, void *y);
     void (*chain)(const cpu_chain *p, size_t begin, size_t end); /* items */
+    /* The same for a rectangle of y: n columns from `first` on. */
+    void (*part)(const cpu_chain *p, int64_t row, int64_t rows, int64_t first, int64_t n);
 };
 
 /* Are both known, and provably the same? */
@@ -112,14 +114,25 @@ gqac_status cpu_run_skip_layer(op_call *call);
 int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
 bool cpu_match_heads(const ir_node *node);
 gqac_status cpu_run_heads(op_call *call);
+/* Sets what the head has of its norm, by the type of x and the size. */
+struct norm;
+gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const struct norm *kind,
+                               cpu_head *p);
 
-/* Elementwise ops, alone or as many as hang together. */
+/* Elementwise ops, alone or as many as hang together, or those and the products they read. */
+int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes);
 int cpu_fuse_chain(const ir_node *root, ir_node **nodes);
 bool cpu_match_chain(const ir_node *node);
 gqac_status cpu_run_chain(op_call *call);
 
 #define CPU_CHAIN_ROWS(of, what)                                                                   \
-    {.name = "chain", .domain = of, .op = what, .run = cpu_run_chain, .fuse = cpu_fuse_chain}, {   \
+    {.name = "linear_chain",                                                                       \
+     .domain = of,                                                                                 \
+     .op = what,                                                                                   \
+     .run = cpu_run_chain,                                                                         \
+     .fuse = cpu_fuse_product_chain},                                                              \
+        {.name = "chain", .domain = of, .op = what, .run = cpu_run_chain, .fuse = cpu_fuse_chain}, \
+    {                                                                                              \
         .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain    \
     }
 

@@ -277,14 +277,18 @@ static void chain_piece(const cpu_chain *p, chain_room *room, int64_t r, int64_t
         row_store(p->y, p->type, at + i, v16_load(y + i), n - i < 16 ? n - i : 16);
 }
 
-static void chain(const cpu_chain *p, size_t begin, size_t end) {
-    chain_room room;
+static void fill_ones(const cpu_chain *p, chain_room *room, int n) {
     for (int i = 0; i < p->n_leaves; i++)
         if (p->leaves[i].form == CPU_LEAF_ONE) {
             const v16 x = v16_set1(element(p->leaves[i].data, p->leaves[i].type, 0));
-            for (int k = 0; k < CPU_CHAIN_PIECE; k += 16)
-                v16_store(room.leaves[i] + k, x);
+            for (int k = 0; k < n; k += 16)
+                v16_store(room->leaves[i] + k, x);
         }
+}
+
+static void chain(const cpu_chain *p, size_t begin, size_t end) {
+    chain_room room;
+    fill_ones(p, &room, CPU_CHAIN_PIECE);
     for (size_t item = begin; item < end; item++) {
         const int64_t r = (int64_t)item / p->pieces;
         const int64_t first = (int64_t)item % p->pieces * CPU_CHAIN_PIECE;
@@ -293,5 +297,17 @@ static void chain(const cpu_chain *p, size_t begin, size_t end) {
     }
 }
 
+static void part(const cpu_chain *p, int64_t row, int64_t rows, int64_t first, int64_t n) {
+    chain_room room;
+    fill_ones(p, &room, n < CPU_CHAIN_PIECE ? (int)n : CPU_CHAIN_PIECE);
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t at = 0; at < n; at += CPU_CHAIN_PIECE) {
+            const int64_t left = n - at;
+            chain_piece(p, &room, r, first + at,
+                        left < CPU_CHAIN_PIECE ? (int)left : CPU_CHAIN_PIECE);
+        }
+}
+
 extern const struct cpu_row_kernels CPU_NAME(cpu_row);
-const struct cpu_row_kernels CPU_NAME(cpu_row) = {.norm = norm, .head = head, .chain = chain};
+const struct cpu_row_kernels CPU_NAME(cpu_row) = {
+    .norm = norm, .head = head, .chain = chain, .part = part};

@@ -15,7 +15,7 @@ OF_KIND = {
     "pairs": {"row": str, "level": str, "math": str, "versions": dict, "calibration": dict,
               "pairs": list, "results": dict, "repeated": bool, "moved": bool},
 }
-LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 LEAST_PAIRS = 5
 
 

@@ -32,6 +32,8 @@ def bound(row, record):
     """What a row is bound by, and how much of it is used: of the calibration around it."""
     result, n = record["results"]["gqac"], record["threads"]
     around = [record["calibration"][when] for when in ("before", "after")]
+    if row.math == "bf16":
+        return "products of bf16 factors"
     if result["unit"] == "GF/s" and row.dtype == "f32":
         peak = max(c[f"fma_gflops_{n}"] for c in around)
         return f"fma, {100 * result['rate'] / peak:.0f} % of {peak:.0f} GF/s"

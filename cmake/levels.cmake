@@ -3,13 +3,14 @@
 # linked into the library.
 set(GQAC_LEVELS scalar)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-  list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni)
+  list(APPEND GQAC_LEVELS avx2 avx512 avx512vnni avx512bf16)
 endif()
 set(GQAC_LEVEL_FLAGS_scalar $<$<CONFIG:Release>:-O2>)
 set(GQAC_LEVEL_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(GQAC_LEVEL_FLAGS_avx512 ${GQAC_LEVEL_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
   -mprefer-vector-width=512)
 set(GQAC_LEVEL_FLAGS_avx512vnni ${GQAC_LEVEL_FLAGS_avx512} -mavx512vnni)
+set(GQAC_LEVEL_FLAGS_avx512bf16 ${GQAC_LEVEL_FLAGS_avx512vnni} -mavx512bf16)
 
 # Object libraries NAME_<level> of such sources; `objects` in the caller becomes all their objects.
 function(gqac_level_objects name objects)

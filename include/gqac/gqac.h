@@ -57,7 +57,7 @@ typedef struct gqac_attachment {
 
 typedef struct gqac_options {
     const char *target;     /* "cpu" (default) or "ref" */
-    const char *math;       /* "model" or "exact" */
+    const char *math;       /* "model", "exact" or "bf16" */
     const char *seqlens_k;  /* "total-1" (ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     bool legacy_window;     /* local_window_size W shows W+1 keys (ONNX Runtime before 2025-09) */
     bool per_row_quant;     /* DynamicQuantizeLinear by row: approximate, but split-safe */
@@ -263,8 +263,8 @@ GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing 
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
 /* How far the values of a tensor may differ between two targets, relative to the largest of them:
  * 1e-4, but 2e-2 when the model computes in 16-bit floats or rounds activations to integers, where
- * one value that rounds the other way is a whole step. The same bits are promised on one target
- * only. */
+ * one value that rounds the other way is a whole step, and 1e-1 with --math bf16, which one target
+ * may make use of and the other not. The same bits are promised on one target only. */
 GQAC_API double gqac_program_tolerance(const gqac_program *program);
 /* The instruction set that the program's kernels use ("avx2"); NULL when its target has one form
  * only. It changes no bit: the profile is the same on every level. */

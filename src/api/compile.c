@@ -76,7 +76,7 @@ static bool rounds_activations(const ir_node *node) {
 }
 
 /* Looks at the nodes of the tidied graph. What later passes put in place of a value keeps the name
- * that it has here: gqac_observed.value. `arg`: gqac_program.rounds. */
+ * that it has here: gqac_observed.value. `arg`: does the model round to less than fp32? */
 static gqac_status look_at(void *arg, ir_node *node) {
     bool *rounds = arg;
     *rounds |= rounds_activations(node);
@@ -118,7 +118,7 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
     p->mixing = mixing;
     p->n_mixing = n_mixing;
-    p->rounds = rounds;
+    p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;
     if (o->stateless) {
         p->kv = slots;
         p->kv_pairs = pairs;

@@ -166,9 +166,13 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
     memset(context, 0, sizeof *context);
     context->module = model->module;
     context->diag = diag;
-    if (!strcmp(options->math, "bf16"))
-        GQAC_FAIL(diag, GQAC_USAGE, "--math bf16 is not built yet; use model or exact");
-    GQAC_TRY(choose("--math", options->math, "model", "exact", &context->options.exact, diag));
+    context->options.bf16 = !strcmp(options->math, "bf16");
+    context->options.exact = !strcmp(options->math, "exact");
+    if (!context->options.bf16 && !context->options.exact && strcmp(options->math, "model") != 0) {
+        gqac_diag_set(diag, GQAC_USAGE, "--math '%s' is not known", options->math);
+        gqac_diag_rule(diag, "--math is model, exact or bf16");
+        return GQAC_USAGE;
+    }
     GQAC_TRY(choose("--seqlens-k", options->seqlens_k, "total-1", "cached",
                     &context->options.cached_lengths, diag));
     context->options.legacy_window = options->legacy_window;

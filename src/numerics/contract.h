@@ -16,6 +16,9 @@
 #ifndef GQAC_KEY_SPLIT
 #define GQAC_KEY_SPLIT 512
 #endif
+/* Products of bf16 factors: smaller factors are zeros. Sums of such products are multiples of
+ * 2^-126, so nothing depends on what an instruction does with denormals. */
+#define GQAC_BF16_LEAST 0x1p-56f
 /* Row reductions: virtual lanes, folded 8, 4, 2, 1. */
 #define GQAC_LANES 16
 /* Generation of the contract and of math.h: raise it when any result may change a bit. */

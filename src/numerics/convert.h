@@ -9,6 +9,9 @@
 #ifndef GQAC_NUMERICS_DIALECT_H
 #include "dialect.h"
 #endif
+#ifndef GQAC_NUMERICS_CONTRACT_H
+#include "contract.h"
+#endif
 
 GQN_FN float gqn_f16_to_f32(gqn_u16 h) {
     gqn_u32 a = h & 0x7fffu;
@@ -41,6 +44,12 @@ GQN_FN gqn_u16 gqn_f32_to_bf16(float x) {
     gqn_u32 u = gqn_as_u32(x);
     gqn_u32 h = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     return (gqn_u16)((u & 0x7fffffffu) > GQN_INF_BITS ? 0x7fc0u : h);
+}
+
+/* What a product of --math bf16 takes for x: rounded, and +0 below GQAC_BF16_LEAST. */
+GQN_FN gqn_u16 gqn_bf16_factor(float x) {
+    gqn_u16 h = gqn_f32_to_bf16(x);
+    return (gqn_u16)((gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST) ? 0u : h);
 }
 
 /* Element `index` of a packed pair: even elements are the low nibble. */

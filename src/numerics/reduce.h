@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "contract.h"
+#include "convert.h"
 #include "dialect.h"
 
 /* sum over i < k of a[i*sa] * b[i*sb]; the value of the first piece is the start of the sum, so
@@ -20,6 +21,22 @@ GQN_FN float gqn_dot_chain(const float *a, ptrdiff_t sa, const float *b, ptrdiff
         float piece = 0.0f;
         for (size_t i = start; i < end; i++)
             piece = gqn_fma(a[(ptrdiff_t)i * sa], b[(ptrdiff_t)i * sb], piece);
+        total = start == 0 ? piece : total + piece;
+    }
+    return total;
+}
+
+/* The same of bf16 factors (--math bf16): in a piece pairs (i, i + 1) of even i, ascending, of
+ * which the odd product comes first. */
+GQN_FN float gqn_dot_pairs(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t k) {
+    float total = 0.0f;
+    for (size_t start = 0; start < k; start += GQAC_K_PIECE) {
+        size_t end = k - start < GQAC_K_PIECE ? k : start + GQAC_K_PIECE;
+        float piece = 0.0f;
+        for (size_t i = start; i < end; i += 2)
+            for (size_t j = i + 1 < end ? i + 2 : end; j-- > i;)
+                piece = gqn_fma(gqn_bf16_to_f32(gqn_bf16_factor(a[(ptrdiff_t)j * sa])),
+                                gqn_bf16_to_f32(gqn_bf16_factor(b[(ptrdiff_t)j * sb])), piece);
         total = start == 0 ? piece : total + piece;
     }
     return total;

@@ -20,12 +20,17 @@ static const ir_attr_spec attrs[] = {
      .doc = "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
     {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "1: the mask has a column for every key; 0: keys beyond its columns are masked"},
+    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     float cap = ir_attr_float(node, "softcap");
     int64_t stage = ir_attr_int(node, "qk_stage");
+    const int64_t bf16 = ir_attr_int(node, "bf16");
+    if (bf16 != 0 && bf16 != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
     if (!isfinite(ir_attr_float(node, "scale")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
     if (!(cap >= 0) || !isfinite(cap))
@@ -86,6 +91,10 @@ static ir_value *unmasked(ir_builder *b, const ir_node *node) {
     return ir_attr_int(node, "qk_stage") == CAPPED ? capped(b, node, s) : s;
 }
 
+static void make_bf16(ir_node *node) {
+    ir_attr_set_int(node, "bf16", 1);
+}
+
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
     int64_t stage = ir_attr_int(node, "qk_stage");
@@ -118,4 +127,5 @@ const gqac_op gqac_op_attend = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .make_bf16 = make_bf16,
 };

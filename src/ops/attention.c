@@ -20,6 +20,8 @@ static const ir_attr_spec attrs[] = {
      .doc = "keys a query sees, itself included; -1: all"},
     {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
      .doc = "what qk shows: 1 scores with softcap and bias, 2 probabilities"},
+    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
     {.name = NULL},
 };
 
@@ -29,6 +31,9 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t stage = ir_attr_int(node, "qk_stage");
     if (stage != 1 && stage != 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "qk_stage = %lld: 1 or 2", (long long)stage);
+    const int64_t bf16 = ir_attr_int(node, "bf16");
+    if (bf16 != 0 && bf16 != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
     if (!isfinite(ir_attr_float(node, "scale")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
     if (!(cap >= 0) || !isfinite(cap))
@@ -79,6 +84,10 @@ static ir_value *one(ir_builder *b, ir_node *node) {
     return ir_build_result(b, node, 0);
 }
 
+static void make_bf16(ir_node *node) {
+    ir_attr_set_int(node, "bf16", 1);
+}
+
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
     ir_value *in[SINK + 1];
@@ -122,5 +131,6 @@ const gqac_op gqac_op_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .make_bf16 = make_bf16,
     .mixes = mixes,
 };

@@ -90,13 +90,6 @@ static ir_value *unpacked(ir_builder *b, const ir_node *node, gqac_dtype to) {
     return value;
 }
 
-static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
-    ir_node *node = op_build(b, "", "Cast", 1, &x, 1);
-    if (node)
-        ir_attr_set_dtype(node, "to", to);
-    return ir_build_result(b, node, 0);
-}
-
 /* One rounding behind the bias: with 16-bit types all of it is done in f32. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     const gqac_dtype dtype = ir_node_input(node, W)->constant->dtype;
@@ -105,11 +98,12 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     (void)options;
     ir_value *w = unpacked(b, node, widen ? GQAC_F32 : dtype);
     if (widen)
-        x = cast(b, x, GQAC_F32);
+        x = op_build_cast(b, x, GQAC_F32);
     ir_value *y = op_build1(b, "", "MatMul", 2, (ir_value *[]){x, w});
     if (bias)
-        y = op_build1(b, "", "Add", 2, (ir_value *[]){y, widen ? cast(b, bias, GQAC_F32) : bias});
-    results[0] = widen ? cast(b, y, dtype) : y;
+        y = op_build1(b, "", "Add", 2,
+                      (ir_value *[]){y, widen ? op_build_cast(b, bias, GQAC_F32) : bias});
+    results[0] = widen ? op_build_cast(b, y, dtype) : y;
 }
 
 static bool standard(ir_builder *b, ir_node *node, ir_value **results) {

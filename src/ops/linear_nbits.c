@@ -10,6 +10,8 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "numerics/convert.h"
+#include "ops/linear.h"
 #include "ops/shared.h"
 
 enum { X, CODES, SCALES, ZERO_POINTS, BIAS };
@@ -21,6 +23,8 @@ static const ir_attr_spec attrs[] = {
     {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, 16 to 512"},
     {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "4: int8 activations; else fp32"},
+    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: products of bf16 factors, where activations are not int8"},
     {.name = NULL},
 };
 
@@ -43,6 +47,9 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute block_size = %lld: a power of two from %d to %d", (long long)block,
                 NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
+    const int64_t bf16 = ir_attr_int(node, "bf16");
+    if (bf16 != 0 && bf16 != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
     if (level < 0 || level > 4)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
                 (long long)level);
@@ -170,6 +177,49 @@ static const gqac_tensor *packed_constant(ir_builder *b, const ir_node *node, in
     return NULL;
 }
 
+/* (code - zero point) * scale of one element. */
+static float weight_at(const nbits_shape *s, const gqac_tensor *const packed[3], int64_t n,
+                       int64_t k) {
+    const int per = 32 / s->bits;
+    const int64_t panel = n / NBITS_COLUMNS, column = n % NBITS_COLUMNS;
+    const int64_t at = (panel * s->blocks + k / s->block) * NBITS_COLUMNS + column;
+    uint32_t word;
+    memcpy(&word,
+           (const uint8_t *)packed[0]->data +
+               ((panel * s->words + k / per) * NBITS_COLUMNS + column) * (int64_t)sizeof word,
+           sizeof word);
+    const unsigned mask = (1u << s->bits) - 1;
+    const unsigned code = nbits_unpack_word(word, s->bits) >> k % per * s->bits & mask;
+    float zero = (float)(1 << (s->bits - 1));
+    if (packed[2])
+        zero = packed[2]->dtype == GQAC_U8 ? (float)(((const uint8_t *)packed[2]->data)[at] & mask)
+                                           : op_get_f32(packed[2], at);
+    return ((float)code - zero) * op_get_f32(packed[1], at);
+}
+
+/* The same on weights that are bf16 factors already: an op that is expanded in turn. */
+static ir_value *as_linear_bf16(ir_builder *b, const ir_node *node, const nbits_shape *s) {
+    const gqac_tensor *const packed[3] = {
+        packed_constant(b, node, CODES), packed_constant(b, node, SCALES),
+        ir_node_input(node, ZERO_POINTS) ? packed_constant(b, node, ZERO_POINTS) : NULL};
+    const int64_t pairs = linear_pairs(s->k), dims[3] = {s->panels, pairs, LINEAR_PAIRS};
+    void *data = NULL;
+    ir_value *w = add_constant(b, "factors", GQAC_BF16, 3, dims, &data);
+    for (int64_t n = 0; w && n < s->n; n++)
+        for (int64_t k = 0; k < s->k; k++) {
+            const int64_t line = n / LINEAR_PANEL * pairs + k / 2;
+            ((uint16_t *)data)[line * LINEAR_PAIRS + n % LINEAR_PANEL * 2 + k % 2] =
+                gqn_bf16_factor(weight_at(s, packed, n, k));
+        }
+    ir_value *in[3] = {ir_node_input(node, X), w, ir_node_input(node, BIAS)};
+    ir_node *whole = w ? op_build(b, "gqac", "linear_bf16", in[2] ? 3 : 2, in, 1) : NULL;
+    if (whole) {
+        ir_attr_set_int(whole, "n", s->n);
+        ir_attr_set_int(whole, "k", s->k);
+    }
+    return ir_build_result(b, whole, 0);
+}
+
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
     const nbits_shape s = shape_of(node);
@@ -179,6 +229,12 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         ir_node_input(node, ZERO_POINTS) ? packed_constant(b, node, ZERO_POINTS) : NULL;
     if (b->status != GQAC_OK)
         return;
+    const bool float_zero = zeros && zeros->dtype != GQAC_U8;
+    if (ir_attr_int(node, "bf16") &&
+        !nbits_int8(ir_attr_int(node, "accuracy_level"), s.bits, s.block, float_zero)) {
+        results[0] = as_linear_bf16(b, node, &s);
+        return;
+    }
     ir_value *in[6] = {ir_node_input(node, X), unpack_codes(b, &s, codes)};
     if (b->status == GQAC_OK)
         in[2] = unpack_rows(b, &s, "scales", scales);

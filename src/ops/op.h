@@ -21,6 +21,7 @@ typedef struct op_options {
     bool legacy_window;  /* --legacy-window: W+1 keys */
     bool per_row_quant;  /* --per-row-quant: one scale a row, not a tensor: see by_row */
     bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
+    bool bf16;           /* --math bf16: products may have bf16 factors: see make_bf16 */
     bool for_sequences;  /* past and present will become sequence state; set by the runner */
 } op_options;
 
@@ -86,6 +87,8 @@ typedef struct gqac_op {
     /* --per-row-quant: builds the same with a scale for each row of what is quantised, before types
      * are known, as expand does. NULL: nothing of it depends on the whole tensor. */
     void (*by_row)(ir_builder *b, ir_node *node, ir_value **results);
+    /* --math bf16: sets the attributes that let products have bf16 factors. NULL: none do. */
+    void (*make_bf16)(ir_node *node);
     /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: does this node mix rows? NULL: no. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;

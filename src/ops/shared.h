@@ -316,6 +316,13 @@ bool op_softmax_mixes(const ir_node *node);
 /* The axis split the tensor into a matrix once: the same for the last axis only. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
+/* ---- building ------------------------------------------------------------- */
+
+/* x as type `to`. */
+ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to);
+/* x rounded to bf16, in f32: a factor of --math bf16 for targets without a kernel. */
+ir_value *op_build_rounded(ir_builder *b, ir_value *x);
+
 /* ---- scatter: data, indices, updates, and an attribute `reduction` --------- */
 
 gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);

@@ -102,8 +102,14 @@ static gqac_status standardise_node(void *arg, ir_node *node) {
     return op_of(node)->standard ? replace_node(arg, node, standardise_by_row) : GQAC_OK;
 }
 
+/* What comes of a node may have a standard form in turn. */
 gqac_status pass_standardise(pass_context *context) {
-    return ir_graph_walk(context->module->graph, standardise_node, context);
+    size_t before;
+    do {
+        before = context->changed;
+        GQAC_TRY(ir_graph_walk(context->module->graph, standardise_node, context));
+    } while (context->changed != before);
+    return GQAC_OK;
 }
 
 static gqac_status visit(void *arg, ir_node *node) {

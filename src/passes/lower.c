@@ -1,12 +1,15 @@
 /* lower: ops that exist in files only
  * for their meaning (the attention ops of every domain) become our own few, by their own rows,
  * whatever the target. What they expand to may need lowering again; rows build simpler ops only, so
- * a few sweeps end it. */
+ * a few sweeps end it. --math bf16 speaks to ops of ours: the last sweep sees all of them. */
 #include "passes/rewrite.h"
 
 enum { MAX_LEVELS = 16 };
 
 static gqac_status visit(void *arg, ir_node *node) {
+    const pass_context *context = arg;
+    if (context->options.bf16 && op_of(node)->make_bf16)
+        op_of(node)->make_bf16(node);
     return node->op->flags & IR_OP_LOWER ? pass_expand_node(arg, node) : GQAC_OK;
 }
 

@@ -320,7 +320,7 @@ const char *gqac_program_profile(const gqac_program *program) {
 }
 
 double gqac_program_tolerance(const gqac_program *program) {
-    return program->rounds ? 2e-2 : 1e-4;
+    return program->tolerance;
 }
 
 const char *gqac_program_level(const gqac_program *program) {

@@ -44,7 +44,7 @@ struct gqac_program {
     gqac_io *inputs, *outputs;
     int n_mixing;
     const gqac_mixing *mixing;
-    bool rounds; /* computes in 16-bit floats or rounds activations to integers */
+    double tolerance; /* see gqac_program_tolerance */
     char profile[96];
 };
 

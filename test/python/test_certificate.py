@@ -67,7 +67,7 @@ class Certificate(Case):
                  "--splits", "9,40", "--certificate", self.path)
         self.good(*proof, env={"GQAC_CPU": "scalar"})
         self.assertEqual(json.loads(self.path.read_text())["level"], "scalar")
-        for level in ("avx2", "avx512", "avx512vnni"):
+        for level in ("avx2", "avx512", "avx512vnni", "avx512bf16"):
             result = gqac(*proof, env={"GQAC_CPU": level})
             if result.code != 77:
                 self.check(result, 0, "level scalar")

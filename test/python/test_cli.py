@@ -75,7 +75,7 @@ class Usage(Case):
     def test_flag_values(self):
         """Values that no flag takes."""
         common = (("target", "tpu"), ("target", "gpu"), ("math", "fast"),
-                  ("math", "bf16"), ("seqlens-k", "total"), ("threads", "0"), ("threads", "-1"),
+                  ("math", "fp16"), ("seqlens-k", "total"), ("threads", "0"), ("threads", "-1"),
                   ("threads", "x"), ("threads", "1.5"), ("threads", "99999999999999999999"),
                   ("threads", ""), ("format", "xml"), ("format", "md"), ("format", ""))
         for flag, value in common:

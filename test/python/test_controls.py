@@ -22,6 +22,7 @@ CONTROLS = {
     "UNROUNDED_CHUNK": (BOTH, "llama-fp16", ["--tokens", "40", "--splits", "9,15"]),
     "KERNEL_BY_ROWS": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15"]),
     "THREAD_SPLIT": (("ref",), "llama", ["--tokens", "80", "--splits", "40", "--threads", "3"]),
+    "BF16_BY_ROWS": (("cpu",), "llama", ["--tokens", "40", "--splits", "9,15", "--math", "bf16"]),
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
 }

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 import harness
 from harness import MODELS, Case, gqac
 
-LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 PLANS = ["--tokens", "150", "--splits", "random:3", "--batch", "2", "--threads", "1,2,3,5"]
 TINY = harness.ROOT / "models" / "tiny-gqa"
 

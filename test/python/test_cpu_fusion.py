@@ -17,7 +17,7 @@ from harness import Case, gqac
 
 MS = "com.microsoft"
 ABSENT = set()  # levels that this machine does not run
-LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "bf16": TensorProto.BFLOAT16}
 RNG = np.random.default_rng(7)
 

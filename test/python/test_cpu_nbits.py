@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import harness
 from harness import MODELS, Case, gqac
 
-LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 SEED = 7731
 
 

@@ -16,7 +16,7 @@ from harness import Case, MODELS, gqac, model
 
 HYBRID = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 RUN = ("run", model("llama"), "--inputs", HYBRID)
-LEVELS = ("scalar", "avx2", "avx512", "avx512vnni")
+LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 NO_PAST = """graph @plain(%x: f32[B,4]) {
   const %two: f32[] = 2.0
   %y = Mul %x, %two : f32[B,4]
@@ -43,7 +43,7 @@ def machine_levels():
     found = ["scalar"]
     for level, needs in (("avx2", {"avx2", "fma", "f16c"}),
                          ("avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
-                         ("avx512vnni", {"avx512_vnni", "avx512_bf16"})):
+                         ("avx512vnni", {"avx512_vnni"}), ("avx512bf16", {"avx512_bf16"})):
         if not needs <= words:
             break
         found.append(level)

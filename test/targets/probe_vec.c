@@ -4,6 +4,7 @@
 #include "targets/simde.h"
 #endif
 #include "targets/cpu/level/level.h"
+#include "targets/cpu/level/pairs.h"
 
 #include "targets/probe_vec.h"
 
@@ -29,6 +30,23 @@ FLOAT_OP(greater_select, v16_select(m16_greater(a, b), c, a))
 FLOAT_OP(scale_bits, v16_scale_bits(a, b, c))
 FLOAT_OP(exp, v16_exp(a))
 
+/* Factors as they are stored one by one, and products of pairs whose sums start as pairs.h asks. */
+static void float_factors(float *out, const float *pa, const float *pb, const float *pc) {
+    uint16_t factors[16];
+    (void)pb, (void)pc;
+    v16_put_factors(factors, v16_load(pa));
+    v16_store(out, v16_load_bf16(factors));
+}
+static void float_dot_pairs(float *out, const float *pa, const float *pb, const float *pc) {
+    uint32_t pairs[16], others[16];
+    const v16 c = v16_load(pc), least = v16_set1(0x1p-102f);
+    v16p_put(pairs, v16_load(pa), v16_load(pb));
+    v16p_put(others, v16_load(pb), v16_load(pc));
+    v16 sum = v16_select(m16_greater(least, v16_abs(c)), v16_zero(), c);
+    sum = v16p_dot(sum, v16p_load(pairs), v16p_load(others));
+    v16_store(out, v16p_dot(sum, v16p_spread(pairs + 3), v16p_load(others)));
+}
+
 static const probe_float floats[] = {
     {"zero", float_zero, true},
     {"set1", float_set1, true},
@@ -44,6 +62,8 @@ static const probe_float floats[] = {
     {"max_step", float_max_step, true},
     {"greater, select", float_greater_select, true},
     {"scale_bits", float_scale_bits, true},
+    {"factors", float_factors, false},
+    {"dot of pairs", float_dot_pairs, false},
     {"exp", float_exp, true},
 };
 

@@ -50,6 +50,14 @@ static inline __m128i halves_to_i8(simde__m512 x) {
     return _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
 }
 
+static inline __m256i lanes_cvtepi32_epi16(simde__m512i x) {
+    const simde__m512i_private y = simde__m512i_to_private(x);
+    uint16_t z[16];
+    for (int i = 0; i < 16; i++)
+        z[i] = (uint16_t)y.i32[i];
+    return _mm256_loadu_si256((const __m256i *)(const void *)z);
+}
+
 static inline simde__m512 lanes_loadu(uint16_t mask, const float *p) {
     simde__m512_private z;
     for (int i = 0; i < 16; i++)
@@ -87,6 +95,7 @@ static inline simde__m512 quarters(simde__m512 a, simde__m512 b, int order) {
 #define _mm512_cvtph_ps(h)             halves_cvtph(h)
 #define _mm512_cvtepu16_epi32(h)       halves_cvtepu16(h)
 #define _mm512_cvtepi32_ps(x)          halves_cvtepi32(x)
+#define _mm512_cvtepi32_epi16(x)       lanes_cvtepi32_epi16(x)
 #define _mm512_maskz_loadu_ps(m, p)    lanes_loadu(m, p)
 #define _mm512_mask_storeu_ps(p, m, x) lanes_storeu(p, m, x)
 

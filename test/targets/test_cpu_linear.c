@@ -14,7 +14,8 @@
 
 extern const struct cpu_linear_kernels cpu_linear_scalar;
 #if defined(__x86_64__)
-extern const struct cpu_linear_kernels cpu_linear_avx2, cpu_linear_avx512, cpu_linear_avx512vnni;
+extern const struct cpu_linear_kernels cpu_linear_avx2, cpu_linear_avx512, cpu_linear_avx512vnni,
+    cpu_linear_avx512bf16;
 #endif
 
 enum { GUARD = 64 }; /* elements before and behind x and y */
@@ -99,7 +100,7 @@ static void compute(const cpu_linear_job *job, const struct cpu_linear_kernels *
                     gqac_pool *pool) {
     gqac_diag diag;
     op_call call = {.pool = pool, .diag = &diag};
-    CU_ASSERT_FATAL(cpu_linear_do(&call, kernels, job) == GQAC_OK);
+    CU_ASSERT_FATAL(cpu_linear_do(&call, kernels, job, 1, NULL) == GQAC_OK);
 }
 
 /* y as the contract says it, element by element. */
@@ -127,7 +128,7 @@ static void define(const problem *p, unsigned char *y) {
     free(column);
 }
 
-static int levels(const struct cpu_linear_kernels *out[4]) {
+static int levels(const struct cpu_linear_kernels *out[5]) {
     int n = 0;
     out[n++] = &cpu_linear_scalar;
 #if defined(__x86_64__)
@@ -139,12 +140,14 @@ static int levels(const struct cpu_linear_kernels *out[4]) {
         out[n++] = &cpu_linear_avx512;
     if (n > 2 && __builtin_cpu_supports("avx512vnni"))
         out[n++] = &cpu_linear_avx512vnni;
+    if (n > 3 && __builtin_cpu_supports("avx512bf16"))
+        out[n++] = &cpu_linear_avx512bf16;
 #endif
     return n;
 }
 
 static void check(problem *p, gqac_pool *pool) {
-    const struct cpu_linear_kernels *level[4];
+    const struct cpu_linear_kernels *level[5];
     unsigned char *wanted = nans(p->y_bytes);
     define(p, wanted);
     for (int i = 0, n = levels(level); i < n; i++) {
@@ -191,7 +194,7 @@ static void test_blocks(void) {
 /* A row has the bits it has alone, whatever rows come with it and however many threads work. */
 static void test_rows_and_threads(void) {
     static const int threads[] = {1, 2, 3, 5};
-    const struct cpu_linear_kernels *level[4];
+    const struct cpu_linear_kernels *level[5];
     const int n_levels = levels(level);
     for (int t = 0; t < 4; t++) {
         gqac_pool *pool;

@@ -182,7 +182,7 @@ static void check_level(const work *k, const cpu_nbits_kernels *kernels, const c
 }
 
 static void test_levels(void) {
-    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16"};
     cpu_nbits_room *want = malloc(sizeof *want), *room = malloc(sizeof *room);
     const cpu_nbits_kernels *scalar = kernels_of("scalar");
     CU_ASSERT_FATAL(want && room && scalar);
@@ -268,10 +268,11 @@ static void test_there_and_back(void) {
         module->graph = ir_graph_create(module, "test");
         gqac_diag diag = {0};
         bool packed = false;
+        const op_options options = {0};
         ir_node *node = build_model(module->graph, i, &r);
         CU_ASSERT_FATAL(op_infer(node, &diag) == GQAC_OK);
         ir_graph_set_results(module->graph, 1, node->outputs, NULL);
-        CU_ASSERT(cpu_pack_nbits(node, &packed, &diag) == GQAC_OK && packed);
+        CU_ASSERT(cpu_pack_nbits(node, &options, &packed, &diag) == GQAC_OK && packed);
         ir_node *linear = module->graph->ret->inputs[0].value->def;
         CU_ASSERT_FATAL(op_is(linear, "gqac", "linear_nbits"));
         CU_ASSERT(op_of(linear)->verify(linear, &diag) == GQAC_OK);
@@ -305,10 +306,11 @@ static void test_refused(void) {
         module->graph = ir_graph_create(module, "test");
         gqac_diag diag = {0};
         bool packed = false;
+        const op_options options = {0};
         ir_node *node = build_model(module->graph, 3, &r);
         CU_ASSERT_FATAL(op_infer(node, &diag) == GQAC_OK);
         ir_graph_set_results(module->graph, 1, node->outputs, NULL);
-        CU_ASSERT_FATAL(cpu_pack_nbits(node, &packed, &diag) == GQAC_OK && packed);
+        CU_ASSERT_FATAL(cpu_pack_nbits(node, &options, &packed, &diag) == GQAC_OK && packed);
         ir_node *linear = module->graph->ret->inputs[0].value->def;
         ir_attr_set_int(linear, cases[i].attr, cases[i].value);
         gqac_status status = op_of(linear)->verify(linear, &diag);

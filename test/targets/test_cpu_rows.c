@@ -14,10 +14,11 @@
 #include "unit.h"
 
 static const gqac_dtype types[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
-enum { N_TYPES = 3, MAX_LEVELS = 4 };
+enum { N_TYPES = 3, MAX_LEVELS = 5 };
 
 static int find_levels(const cpu_level *levels[MAX_LEVELS]) {
-    static const char *const names[MAX_LEVELS] = {"scalar", "avx2", "avx512", "avx512vnni"};
+    static const char *const names[MAX_LEVELS] = {"scalar", "avx2", "avx512", "avx512vnni",
+                                                  "avx512bf16"};
     int n = 0;
     for (int i = 0; i < MAX_LEVELS; i++) {
         const void *level;

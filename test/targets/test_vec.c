@@ -17,7 +17,7 @@
 
 extern const vec_probe probe_vec_scalar;
 #if defined(__x86_64__)
-extern const vec_probe probe_vec_avx2, probe_vec_avx512, probe_vec_avx512vnni;
+extern const vec_probe probe_vec_avx2, probe_vec_avx512, probe_vec_avx512vnni, probe_vec_avx512bf16;
 #endif
 #ifdef PROBE_SIMDE
 extern const vec_probe probe_vec_avx512_simde, probe_vec_avx512vnni_simde;
@@ -30,7 +30,7 @@ static int others(const vec_probe **found) {
     int n = 0;
 #if defined(__x86_64__)
     static const vec_probe *const all[] = {&probe_vec_avx2, &probe_vec_avx512,
-                                           &probe_vec_avx512vnni};
+                                           &probe_vec_avx512vnni, &probe_vec_avx512bf16};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const void *level;
         gqac_diag diag = {0};

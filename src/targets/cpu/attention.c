@@ -427,6 +427,8 @@ static gqac_status prepare(op_call *call, attending *t) {
                         .keys = k->dims[2],
                         .size = (int)q->dims[3],
                         .value_size = (int)v->dims[3],
+                        .bf16 = ir_attr_int(call->node, "bf16") == 1 &&
+                                shown_by(call->node) == CPU_SHOW_NONE,
                         .scale = ir_attr_float(call->node, "scale"),
                         .softcap = ir_attr_float(call->node, "softcap"),
                         .q = q->data,

@@ -55,6 +55,7 @@ typedef struct cpu_attend {
     int64_t batch, q_heads, kv_heads, group, queries, keys; /* B, Hq, Hkv, G, S, T */
     int size, value_size;                                   /* D, Dv */
     int split;                                              /* keys of a split */
+    bool bf16;                                              /* products of bf16 factors */
     float scale, softcap;                                   /* softcap 0: off */
     const void *q;                                          /* [B,Hq,S,D] */
     gqac_dtype q_dtype;

@@ -13,11 +13,12 @@
 /* One set of kernels for each family; the structs are in <family>.h, their values in
  * level/<family>.c. */
 typedef struct cpu_level {
-    const char *name; /* "scalar", "avx2", "avx512", "avx512vnni" */
-    const struct cpu_linear_kernels *linear;
+    const char *name; /* "scalar", "avx2", "avx512", "avx512vnni", "avx512bf16" */
+    const struct cpu_linear_kernels *linear, *linear_bf16;
     const struct cpu_nbits_kernels *nbits;
     const struct cpu_attend_kernels *attend;
     const struct cpu_row_kernels *row;
+    bool (*pairs_hold)(void); /* does this machine multiply pairs as level/pairs.h says? */
 } cpu_level;
 
 /* The best level of this machine, or the one GQAC_CPU names: USAGE for an unknown name, ABSENT when

@@ -7,7 +7,7 @@
 
 extern const cpu_level cpu_level_scalar;
 #if defined(__x86_64__)
-extern const cpu_level cpu_level_avx2, cpu_level_avx512, cpu_level_avx512vnni;
+extern const cpu_level cpu_level_avx2, cpu_level_avx512, cpu_level_avx512vnni, cpu_level_avx512bf16;
 #endif
 
 static bool has_scalar(void) {
@@ -26,6 +26,12 @@ static bool has_avx512(void) {
 static bool has_avx512vnni(void) {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
+/* Where the instruction is not the contract's product of pairs, the level before it computes that.
+ */
+static bool has_avx512bf16(void) {
+    return has_avx512vnni() && __builtin_cpu_supports("avx512bf16") &&
+           cpu_level_avx512bf16.pairs_hold();
+}
 #endif
 
 /* The best last. */
@@ -38,6 +44,7 @@ static const struct {
     {&cpu_level_avx2, has_avx2},
     {&cpu_level_avx512, has_avx512},
     {&cpu_level_avx512vnni, has_avx512vnni},
+    {&cpu_level_avx512bf16, has_avx512bf16},
 #endif
 };
 enum { N_LEVELS = (int)(sizeof levels / sizeof *levels) };

@@ -1,6 +1,6 @@
-/* linear on the cpu target: checks the operands, cuts each y [rows,n] into units of rows by panels,
- * and lets the level compute each. Panels are the slow index of the units, so that the blocks of a
- * large x meet the same panels while those are in a cache. */
+/* linear and linear_bf16 on the cpu target: checks the operands, cuts each y [rows,n] into units of
+ * rows by panels, and lets the level compute each. Panels are the slow index of the units, so that
+ * the blocks of a large x meet the same panels while those are in a cache. */
 #include "targets/cpu/linear.h"
 
 #include "ops/linear.h"
@@ -58,8 +58,8 @@ static void run_unit(void *arg, size_t item, int worker) {
     after->after(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
 }
 
-static gqac_status run_jobs(op_call *call, const struct cpu_linear_kernels *kernels,
-                            const cpu_linear_job *jobs, int n, const cpu_products *after) {
+gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
+                          const cpu_linear_job *jobs, int n, const cpu_products *after) {
     const int64_t row_block = kernels->row_block, threads = gqac_pool_threads(call->pool);
     plan p = {.kernels = kernels, .jobs = jobs, .n = n, .products = after};
     int64_t panels = 0, units = 0;
@@ -85,9 +85,8 @@ static gqac_status run_jobs(op_call *call, const struct cpu_linear_kernels *kern
     return GQAC_OK;
 }
 
-gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
-                          const cpu_linear_job *job) {
-    return run_jobs(call, kernels, job, 1, NULL);
+static bool has_pairs(const ir_node *node) {
+    return op_is(node, "gqac", "linear_bf16");
 }
 
 static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tensor *y,
@@ -95,19 +94,25 @@ static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tenso
     const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
     const gqac_tensor *x = cpu_operand(call, node, X), *w = cpu_operand(call, node, W);
     const gqac_tensor *bias = cpu_operand(call, node, BIAS);
-    if (!w || !OP_IN(OP_FLOATS, w->dtype) || !linear_is_packed(w, k, n))
+    const bool pairs = has_pairs(node);
+    if (!w || !OP_IN(pairs ? OP_BIT(BF16) : OP_FLOATS, w->dtype) ||
+        !(pairs ? linear_is_pairs(w, k, n) : linear_is_packed(w, k, n)))
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the weight is not packed for [%lld,%lld]",
                 (long long)k, (long long)n);
-    if (x->dtype != w->dtype || (bias && bias->dtype != w->dtype))
+    if (pairs && bias && !OP_IN(OP_FLOATS, bias->dtype))
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is %s, not floats",
+                gqac_dtype_name(bias->dtype));
+    if (!pairs && (x->dtype != w->dtype || (bias && bias->dtype != w->dtype)))
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "x and bias must be %s, as the weight is",
                 gqac_dtype_name(w->dtype));
     if (bias && (bias->rank != 1 || bias->dims[0] != n))
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",
                 (long long)n);
-    *job = (cpu_linear_job){.dtype = w->dtype,
+    *job = (cpu_linear_job){.dtype = x->dtype,
                             .x = x->data,
                             .w = w->data,
                             .bias = bias ? bias->data : NULL,
+                            .bias_dtype = bias ? bias->dtype : GQAC_NONE,
                             .y = y->data,
                             .rows = op_product(x->dims, 0, x->rank - 1),
                             .k = k,
@@ -119,5 +124,7 @@ gqac_status cpu_linear_products(op_call *call, const cpu_products *p) {
     cpu_linear_job jobs[CPU_PRODUCTS];
     for (int i = 0; i < p->n; i++)
         GQAC_TRY(read_job(call, p->nodes[i], p->y[i], &jobs[i]));
-    return run_jobs(call, cpu_level_of(call)->linear, jobs, p->n, p->after ? p : NULL);
+    const cpu_level *level = cpu_level_of(call);
+    return cpu_linear_do(call, has_pairs(p->nodes[0]) ? level->linear_bf16 : level->linear, jobs,
+                         p->n, p->after ? p : NULL);
 }

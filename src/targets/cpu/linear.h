@@ -1,17 +1,20 @@
 /* Products with constant float weights: y [rows,n] = x [rows,k] w (+ bias [n]), w in panels of 64
- * columns as ops/linear.h has them. */
+ * columns as ops/linear.h has them; and products of bf16 factors, whose weight is in panels of
+ * pairs or in codes of linear_nbits, which become factors piece by piece. */
 #ifndef GQAC_TARGETS_CPU_LINEAR_H
 #define GQAC_TARGETS_CPU_LINEAR_H
 
 #include "targets/cpu/products.h"
 
 typedef struct cpu_linear_job {
-    gqac_dtype dtype; /* of x, w, bias and y: f32, f16 or bf16 */
+    gqac_dtype dtype; /* of x and y, and of w but in products of bf16 factors: f32, f16 or bf16 */
     const void *x;    /* [rows][k] */
-    const void *w;    /* [panels][k][64] */
+    const void *w;    /* [panels][k][64] or [panels][ceil(k/2)][128]; NULL with codes */
     const void *bias; /* [n], or NULL */
-    void *y;          /* [rows][n] */
+    gqac_dtype bias_dtype;
+    void *y; /* [rows][n] */
     int64_t rows, k, n;
+    const struct cpu_nbits_weights *codes; /* NULL: there are none */
 } cpu_linear_job;
 
 /* Some rows of some panels: what one thread does at a time. */
@@ -27,8 +30,9 @@ struct cpu_linear_kernels {
 };
 
 bool cpu_linear_match(const ir_node *node);
-/* Cuts the job into units over the pool; `call` for scratch and messages. */
+/* Cuts jobs of one x into units over the pool; `call` for scratch and messages. `after`: products
+ * whose `after` is to be called, or NULL. */
 gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
-                          const cpu_linear_job *job);
+                          const cpu_linear_job *jobs, int n, const cpu_products *after);
 
 #endif

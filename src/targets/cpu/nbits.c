@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "ops/shared.h"
+#include "targets/cpu/linear.h"
 
 enum { X, CODES, SCALES, ZERO_POINTS, BIAS };
 
@@ -178,6 +179,25 @@ static gqac_status read_job(op_call *call, const ir_node *node, job *j) {
     return GQAC_OK;
 }
 
+/* Codes become bf16 factors where they are multiplied. */
+static gqac_status run_bf16(op_call *call, const batch *b) {
+    const cpu_products *p = b->products;
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    for (int i = 0; i < p->n; i++) {
+        const gqac_tensor *bias = b->jobs[i].bias;
+        jobs[i] = (cpu_linear_job){.dtype = b->x->dtype,
+                                   .x = b->x->data,
+                                   .bias = bias ? bias->data : NULL,
+                                   .bias_dtype = bias ? bias->dtype : GQAC_NONE,
+                                   .y = b->jobs[i].y->data,
+                                   .rows = b->rows,
+                                   .k = b->s->k,
+                                   .n = b->jobs[i].w.shape.n,
+                                   .codes = &b->jobs[i].w};
+    }
+    return cpu_linear_do(call, cpu_level_of(call)->linear_bf16, jobs, p->n, p->after ? p : NULL);
+}
+
 gqac_status cpu_nbits_products(op_call *call, const cpu_products *p) {
     const ir_node *first = p->nodes[0];
     batch b = {.kernels = cpu_level_of(call)->nbits, .products = p};
@@ -194,6 +214,8 @@ gqac_status cpu_nbits_products(op_call *call, const cpu_products *p) {
     b.row_blocks = (b.rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
     if (b.rows == 0)
         return GQAC_OK;
+    if (!b.int8 && ir_attr_int(first, "bf16") == 1)
+        return run_bf16(call, &b);
     gqac_status status = take_memory(call, &b);
     if (status == GQAC_OK)
         status = compute(call, &b);

@@ -45,6 +45,7 @@ static bool is_used(const ir_node *node) {
 }
 
 typedef struct packing {
+    const op_options *options;
     size_t *changed;
     gqac_diag *diag;
 } packing;
@@ -55,13 +56,14 @@ static gqac_status visit(void *arg, ir_node *node) {
     for (const struct packer *row = packers; row->pack && !packed; row++) {
         if (!op_is(node, row->domain, row->op) || !is_used(node))
             continue;
-        GQAC_TRY(row->pack(node, &packed, p->diag));
+        GQAC_TRY(row->pack(node, p->options, &packed, p->diag));
     }
     *p->changed += packed;
     return GQAC_OK;
 }
 
-gqac_status cpu_pack(ir_module *module, size_t *changed, gqac_diag *diag) {
-    packing p = {.changed = changed, .diag = diag};
+gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed,
+                     gqac_diag *diag) {
+    packing p = {.options = options, .changed = changed, .diag = diag};
     return ir_graph_walk(module->graph, visit, &p);
 }

@@ -10,16 +10,21 @@
  * changes nothing. The node itself stays, unused: the sweep after the pass takes it, and weights
  * that nobody reads any more with it. It may replace other nodes likewise. Packed data belong to
  * the arena of the module and to the graph that holds the constant they were made from. */
-typedef gqac_status cpu_pack_node(ir_node *node, bool *packed, gqac_diag *diag);
+typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, bool *packed,
+                                  gqac_diag *diag);
 
 cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBits, linear_nbits */
-cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear */
+cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear, linear_bf16 */
 cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
 /* Memory of the module for packed data, not cleared; NULL: there is none. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes);
+/* A weight [k,n], or [n,k] when transposed, as the constant of linear_bf16. */
+gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, int64_t k,
+                           ir_value **packed, gqac_diag *diag);
 
 /* target_cpu.pack */
-gqac_status cpu_pack(ir_module *module, size_t *changed, gqac_diag *diag);
+gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed,
+                     gqac_diag *diag);
 
 #endif

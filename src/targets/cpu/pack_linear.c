@@ -157,7 +157,9 @@ static void copy_plain(char *out, const char *in, const product *p, size_t size)
         }
 }
 
-static gqac_status pack_weight(const product *p, ir_value **packed, gqac_diag *diag) {
+static gqac_status pack_weight(const product *p, bool pairs, ir_value **packed, gqac_diag *diag) {
+    if (pairs)
+        return cpu_pack_pairs(p->weight, p->transposed, p->n, p->k, packed, diag);
     const gqac_tensor *w = p->weight->constant;
     const size_t size = op_width(w->dtype);
     gqac_tensor t = {
@@ -192,11 +194,13 @@ static ir_value *flat_bias(ir_builder *b, const product *p) {
     return value;
 }
 
+/* `packed` says by its shape which op it is for. */
 static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) {
     ir_builder b = {.graph = p->node->graph, .before = p->node, .diag = diag};
     ir_value *bias = flat_bias(&b, p);
     ir_value *inputs[] = {p->a, packed, bias};
-    ir_node *node = op_build(&b, "gqac", "linear", bias ? 3 : 2, inputs, 1);
+    const bool pairs = linear_is_pairs(packed->constant, p->k, p->n);
+    ir_node *node = op_build(&b, "gqac", pairs ? "linear_bf16" : "linear", bias ? 3 : 2, inputs, 1);
     GQAC_TRY(b.status);
     ir_attr_set_int(node, "n", p->n);
     ir_attr_set_int(node, "k", p->k);
@@ -217,12 +221,13 @@ static gqac_status try_user(ir_node *node, const product *first, ir_value *packe
     return replace(&p, packed, diag);
 }
 
-gqac_status cpu_pack_linear(ir_node *node, bool *packed, gqac_diag *diag) {
+gqac_status cpu_pack_linear(ir_node *node, const op_options *options, bool *packed,
+                            gqac_diag *diag) {
     product p;
     ir_value *value;
     if (!read_product(node, &p))
         return GQAC_OK;
-    GQAC_TRY(pack_weight(&p, &value, diag));
+    GQAC_TRY(pack_weight(&p, options->bf16, &value, diag));
     for (const ir_use *use = p.weight->uses; use; use = use->next) {
         GQAC_TRY(try_user(use->node, &p, value, diag));
         if (!op_is(use->node, "", "Transpose") || !use->node->outputs[0])

@@ -118,7 +118,8 @@ static bool can_pack(const ir_node *node, const nbits_shape *s) {
            has_size(zeros, OP_BIT(U8), s->n * ((s->blocks * s->bits + 7) / 8));
 }
 
-gqac_status cpu_pack_nbits(ir_node *node, bool *packed, gqac_diag *diag) {
+gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, bool *packed,
+                           gqac_diag *diag) {
     const nbits_shape s =
         nbits_shape_of(ir_attr_int(node, "K"), ir_attr_int(node, "N"),
                        (int)ir_attr_int(node, "bits"), ir_attr_int(node, "block_size"));
@@ -141,6 +142,7 @@ gqac_status cpu_pack_nbits(ir_node *node, bool *packed, gqac_diag *diag) {
     ir_attr_set_int(by, "bits", s.bits);
     ir_attr_set_int(by, "block_size", s.block);
     ir_attr_set_int(by, "accuracy_level", ir_attr_int(node, "accuracy_level"));
+    ir_attr_set_int(by, "bf16", options->bf16);
     GQAC_TRY(op_infer(by, diag));
     ir_value_replace(node->outputs[0], y);
     *packed = true;

@@ -15,7 +15,9 @@ static bool is_nbits(const ir_node *node) {
 }
 
 bool cpu_is_product(const ir_node *node) {
-    return is_nbits(node) || (op_is(node, "gqac", "linear") && cpu_linear_match(node));
+    return is_nbits(node) ||
+           ((op_is(node, "gqac", "linear") || op_is(node, "gqac", "linear_bf16")) &&
+            cpu_linear_match(node));
 }
 
 /* Nothing but n, weights and bias may differ. */

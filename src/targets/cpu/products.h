@@ -11,8 +11,8 @@ enum { CPU_PRODUCTS = 8 };
 typedef void cpu_products_after(void *arg, int64_t row, int64_t rows, int64_t column,
                                 int64_t columns);
 
-/* All `linear` of one type, or all `linear_nbits` of one form: the same x, k and attributes, but
- * for n. */
+/* All `linear` of one type, all `linear_bf16`, or all `linear_nbits` of one form: the same x, k and
+ * attributes, but for n. */
 typedef struct cpu_products {
     int n;
     const ir_node *nodes[CPU_PRODUCTS];

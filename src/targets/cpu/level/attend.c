@@ -15,12 +15,14 @@ enum { TILE = GQAC_KEY_TILE };
 #include "targets/cpu/level/attend_show.h"
 #include "targets/cpu/level/widen.h"
 
+#include "targets/cpu/level/attend_bf16.h"
+
 _Static_assert(GQAC_KEY_TILE <= KEYS && KEYS % GQAC_KEY_TILE == 0, "a block holds whole tiles");
 _Static_assert((int)KEYS == (int)WIDEN_KEYS && (int)CPU_ATTEND_SIZE <= (int)WIDEN_MOST,
                "columns of a block");
 
 static size_t scratch(const cpu_attend *a) {
-    return layout(a, NULL, NULL);
+    return layout(a, NULL, NULL) + pair_layout(a, NULL, NULL);
 }
 
 /* ---- what a unit reads ----------------------------------------------------- */
@@ -234,7 +236,8 @@ static void finish(work *w) {
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static void tile(work *w, int64_t key, int64_t begin, const float *v, const char *ahead) {
+static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, const float *v,
+                 const char *ahead) {
     const bool plain = !w->a->mask && w->a->softcap == 0 && w->a->show < CPU_SHOW_MASKED;
     int from, to;
     if (GQAC_KEY_TILE < KEYS)
@@ -249,7 +252,9 @@ static void tile(work *w, int64_t key, int64_t begin, const float *v, const char
         else
             weights_other(w, r, n, key);
     }
-    for (int r = 0; r < w->u->rows; r += MOST)
+    if (w->a->bf16)
+        pair_weigh(w, pairs);
+    for (int r = 0; !w->a->bf16 && r < w->u->rows; r += MOST)
         weigh_group(w, r, group_size(w, r), v, r == 0 ? ahead : NULL);
 }
 
@@ -275,9 +280,14 @@ static void show(work *w) {
 
 static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
     work w;
+    pair_rooms pairs;
     int from, to;
     open_work(&w, a, u, memory);
-    open_queries(&w);
+    pair_layout(a, &pairs, memory + layout(a, NULL, NULL));
+    if (a->bf16)
+        pair_queries(&w, &pairs);
+    else
+        open_queries(&w);
     if (a->show)
         show(&w);
     int64_t split = -1, first = u->end, last = 0;
@@ -295,7 +305,10 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
             w.full = false; /* tiles change from and to */
         const float *kt = keys_of(&w, key / KEYS);
         const float *v = values_of(&w, key / KEYS, from, to);
-        score_block(&w, key, kt, next_block(&w, &a->k, kt != w.kt, key));
+        if (a->bf16)
+            pair_block(&w, &pairs, key, kt, v, from, to);
+        else
+            score_block(&w, key, kt, next_block(&w, &a->k, kt != w.kt, key));
         for (int64_t begin = key; begin < key + KEYS; begin += TILE) {
             if (begin / a->split != split) {
                 if (split >= 0)
@@ -303,7 +316,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
                 split = begin / a->split;
                 begin_split(&w);
             }
-            tile(&w, key, begin, v, next_block(&w, &a->v, v != w.vt, key));
+            tile(&w, &pairs, key, begin, v, next_block(&w, &a->v, v != w.vt, key));
         }
     }
     if (split >= 0)

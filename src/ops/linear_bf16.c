@@ -1,0 +1,124 @@
+/* linear_bf16: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]) in products of bf16
+ * factors, which --math bf16 allows: both factors are rounded to bf16 (gqn_bf16_factor), sums and
+ * bias are fp32, and y is rounded once to the type of x. The weight is packed as linear.h says; it
+ * was rounded when it was packed. gqn_dot_pairs is the product of targets that have a kernel;
+ * others expand it to Cast and MatMul, whose sums have the same terms in another order. */
+#include <string.h>
+
+#include "numerics/convert.h"
+#include "ops/linear.h"
+
+enum { X, W, BIAS };
+
+static const ir_attr_spec attrs[] = {
+    {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
+    {"k", IR_ATTR_INT, .required = true, .doc = "columns of x"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    if (n < 1 || k < 1 || n > INT32_MAX || k > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes n = %lld, k = %lld must be positive",
+                (long long)n, (long long)k);
+    const ir_value *w = ir_node_input(node, W);
+    if (!w || !w->constant)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the weight is not a constant");
+    if (!linear_is_pairs(w->constant, k, n))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
+                (long long)linear_panels(n), (long long)linear_pairs(k), LINEAR_PAIRS, (long long)n,
+                (long long)k);
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(op_check_dtype(node, W, OP_BIT(BF16), diag));
+    GQAC_TRY(op_check_dtype(node, BIAS, OP_FLOATS, diag));
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    const ir_type x = op_in_type(node, X), bias = op_in_type(node, BIAS);
+    int64_t length;
+    if (bias.rank >= 0 &&
+        (bias.rank != 1 || (ir_dim_is_const(op_in_dim(node, BIAS, 0), &length) && length != n)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "bias is not a row of n = %lld elements",
+                (long long)n);
+    if (x.rank < 0)
+        return op_set_type(node, 0, x.dtype, -1, NULL, diag);
+    if (x.rank == 0 || (ir_dim_is_const(op_in_dim(node, X, -1), &length) && length != k))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the last axis of x is not k = %lld", (long long)k);
+    const ir_dim *dims[GQAC_MAX_RANK];
+    for (int i = 0; i + 1 < x.rank; i++)
+        dims[i] = x.dims[i];
+    dims[x.rank - 1] = ir_dim_const(op_dims(node), n);
+    return op_set_type(node, 0, x.dtype, x.rank, dims, diag);
+}
+
+/* ---- expand -------------------------------------------------------------- */
+
+/* w f32 [k,n] of pairs. */
+static void unpack(const uint16_t *pairs, int64_t k, int64_t n, float *w) {
+    for (int64_t row = 0; row < k; row++)
+        for (int64_t column = 0; column < n; column++) {
+            const int64_t panel = column / LINEAR_PANEL * linear_pairs(k);
+            const int64_t at = (panel + row / 2) * LINEAR_PAIRS + column % LINEAR_PANEL * 2;
+            w[row * n + column] = gqn_bf16_to_f32(pairs[at + row % 2]);
+        }
+}
+
+/* The weight [K,N] in fp32. */
+static ir_value *unpacked(ir_builder *b, const ir_node *node) {
+    const ir_value *source = ir_node_input(node, W);
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    gqac_tensor plain = {.dtype = GQAC_F32, .rank = 2, .dims = {k, n}};
+    size_t bytes;
+    if (b->status != GQAC_OK)
+        return NULL;
+    if (!source->constant->data) {
+        b->status =
+            op_fail(node, b->diag, GQAC_UNSUPPORTED, "the weight %%%s has no data", source->name);
+        return NULL;
+    }
+    b->status = gqac_shape_bytes(GQAC_F32, 2, plain.dims, &bytes, b->diag);
+    if (b->status != GQAC_OK)
+        return NULL;
+    plain.data = gqac_arena_alloc(b->graph->module->arena, bytes);
+    if (plain.data)
+        unpack(source->constant->data, k, n, plain.data);
+    ir_value *value =
+        plain.data ? ir_graph_add_constant(source->graph, source->name, &plain) : NULL;
+    if (!value)
+        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
+    return value;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    ir_value *x = ir_node_input(node, X), *bias = ir_node_input(node, BIAS);
+    (void)options;
+    ir_value *y =
+        op_build1(b, "", "MatMul", 2, (ir_value *[]){op_build_rounded(b, x), unpacked(b, node)});
+    if (bias)
+        y = op_build1(b, "", "Add", 2, (ir_value *[]){y, op_build_cast(b, bias, GQAC_F32)});
+    results[0] = op_build_cast(b, y, op_in_type(node, X).dtype);
+}
+
+static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
+    expand(b, node, NULL, results);
+    return true;
+}
+
+const gqac_op gqac_op_linear_bf16 = {
+    .schema = {.name = "linear_bf16",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "x w bias?",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "y [..,N] = x [..,K] w + bias in products of bf16 factors, w constant in "
+                      "panels [ceil(N/64),ceil(K/2),128] of pairs"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+    .standard = standard,
+};

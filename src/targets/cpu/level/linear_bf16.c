@@ -1,0 +1,389 @@
+/* y [rows,n] = x [rows,k] w (+ bias [n]) in products of bf16 factors, w in panels of pairs
+ * [ceil(k/2)][64], or as codes of linear_nbits.
+ *
+ * Each element is gqn_dot_pairs: k in pieces of GQAC_K_PIECE; in a piece one chain over pairs of k,
+ * ascending, the odd product first, from zero; pieces added ascending, of which the first starts
+ * the sum; then + bias, and one rounding to the type of y. A factor behind the last k is zero, and
+ * adds nothing to a chain, which is never -0. Tiles of rows and columns change no bit.
+ *
+ * A unit goes over pieces of k; x becomes words of two factors, codes become pairs of factors
+ * (code - zero point) * scale, then panels are taken tile by tile. */
+#include "targets/cpu/linear.h"
+
+#include "ops/linear.h"
+#include "targets/cpu/level/level.h"
+#include "targets/cpu/level/pairs.h"
+#include "targets/cpu/level/row_math.h"
+#include "targets/cpu/level/widen.h"
+#include "targets/cpu/nbits.h"
+
+enum {
+    NATIVE = V16P_NATIVE,
+    TILE_ROWS = NATIVE ? 6 : 4,
+    ROW_BLOCK = 96, /* whole tiles of 4 and of 6 */
+    PANEL_GROUP = V16_REGISTERS >= 32 ? 8 : 4,
+    WORDS = GQAC_K_PIECE / 2, /* of a piece */
+    SPLIT_ROWS = 12, /* from here, without the instruction, pairs become fp32 once for all tiles */
+    SPLIT_MOST = 6,  /* rows of such a tile */
+};
+_Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");
+
+/* Enough chains to hide the latency of a product, as far as registers go. */
+#define VECTORS(rows) (NATIVE || (rows) == 1 ? 4 : V16_REGISTERS >= 32 || (rows) == 2 ? 2 : 1)
+
+/* Scratch of a unit. */
+typedef struct room {
+    float *sum;      /* [rows][panels * 64] */
+    uint32_t *x;     /* [rows][WORDS] */
+    uint32_t *pairs; /* [WORDS][64], of codes */
+    float *split_x;  /* [rows][GQAC_K_PIECE] */
+    float *split_w;  /* [GQAC_K_PIECE][64] */
+} room;
+
+/* One piece of one panel. */
+typedef struct piece {
+    const uint32_t *x;              /* [rows][WORDS] */
+    const uint32_t *w;              /* [words][64] */
+    const float *split_x, *split_w; /* for run_split: the odd factor of a pair, then the even */
+    int rows, words;
+    bool first;
+    float *sum; /* [rows][64], lds apart */
+    int64_t lds;
+} piece;
+
+/* One word of k: what fewer of lies in registers, rows or columns. */
+VEC_FN void step_rows(v16 acc[TILE_ROWS][4], const uint32_t *x, const uint32_t *w, const int rows,
+                      const int vectors) {
+    v16p b[4];
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++)
+        b[v] = v16p_load(w + 16 * v);
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) {
+        const v16p a = v16p_spread(x + r * WORDS);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            acc[r][v] = v16p_dot(acc[r][v], a, b[v]);
+    }
+}
+VEC_FN void step_columns(v16 acc[TILE_ROWS][4], const uint32_t *x, const uint32_t *w,
+                         const int rows, const int vectors) {
+    v16p a[2];
+#pragma GCC unroll 2
+    for (int r = 0; r < rows; r++)
+        a[r] = v16p_spread(x + r * WORDS);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+        const v16p b = v16p_load(w + 16 * v);
+#pragma GCC unroll 2
+        for (int r = 0; r < rows; r++)
+            acc[r][v] = v16p_dot(acc[r][v], a[r], b);
+    }
+}
+
+VEC_FN void add_piece(const piece *p, v16 acc[][4], int row, int column, const int rows,
+                      const int vectors) {
+    float *sum = p->sum + row * p->lds + column;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            float *s = sum + r * p->lds + 16 * v;
+            v16_store(s, p->first ? acc[r][v] : v16_add(v16_load(s), acc[r][v]));
+        }
+}
+
+VEC_FN void tile(const piece *p, int row, int column, const int rows, const int vectors) {
+    v16 acc[TILE_ROWS][4];
+    const uint32_t *x = p->x + row * WORDS, *w = p->w + column;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            acc[r][v] = v16_zero();
+    for (int i = 0; i < p->words; i++, w += LINEAR_PANEL)
+        if (rows > 2)
+            step_rows(acc, x + i, w, rows, vectors);
+        else
+            step_columns(acc, x + i, w, rows, vectors);
+    add_piece(p, acc, row, column, rows, vectors);
+}
+
+#define TILE(r)                                                                                    \
+    static void tile_##r(const piece *p, int row, int column) {                                    \
+        tile(p, row, column, r, VECTORS(r));                                                       \
+    }
+TILE(1)
+TILE(2)
+TILE(3)
+TILE(4)
+#if V16P_NATIVE
+TILE(5)
+TILE(6)
+#endif
+
+static void (*const tiles[TILE_ROWS + 1])(const piece *p, int row, int column) = {
+    NULL,   tile_1, tile_2, tile_3, tile_4,
+#if V16P_NATIVE
+    tile_5, tile_6,
+#endif
+};
+
+/* ---- without the instruction: the same chains over factors that are fp32 already ---------- */
+
+#define SPLIT_VECTORS (V16_REGISTERS >= 32 ? 4 : 1)
+
+VEC_FN void split_tile(const piece *p, int row, int column, const int rows) {
+    v16 acc[SPLIT_MOST][4];
+    const float *x = p->split_x + row * GQAC_K_PIECE, *w = p->split_w + column;
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < SPLIT_VECTORS; v++)
+            acc[r][v] = v16_zero();
+    for (int i = 0; i < 2 * p->words; i++, w += LINEAR_PANEL) {
+        v16 b[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < SPLIT_VECTORS; v++)
+            b[v] = v16_load(w + 16 * v);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const v16 a = v16_set1(x[r * GQAC_K_PIECE + i]);
+#pragma GCC unroll 4
+            for (int v = 0; v < SPLIT_VECTORS; v++)
+                acc[r][v] = v16_fma(a, b[v], acc[r][v]);
+        }
+    }
+    add_piece(p, acc, row, column, rows, SPLIT_VECTORS);
+}
+
+/* Tiles of 4 to 6 rows: so many there are from SPLIT_ROWS on. */
+static void run_split(const piece *p) {
+    const int groups = (p->rows + SPLIT_MOST - 1) / SPLIT_MOST;
+    const int least = p->rows / groups, more = p->rows % groups;
+    for (int g = 0, row = 0; g < groups; g++) {
+        const int rows = least + (g < more);
+        for (int column = 0; column < LINEAR_PANEL; column += 16 * SPLIT_VECTORS)
+            if (rows == 4)
+                split_tile(p, row, column, 4);
+            else if (rows == 5)
+                split_tile(p, row, column, 5);
+            else
+                split_tile(p, row, column, 6);
+        row += rows;
+    }
+}
+
+static void split_rows(const room *room, int rows, int words) {
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < words; i++) {
+            const uint32_t word = room->x[r * WORDS + i];
+            room->split_x[r * GQAC_K_PIECE + 2 * i] = gqn_as_f32(word & 0xffff0000u);
+            room->split_x[r * GQAC_K_PIECE + 2 * i + 1] = gqn_as_f32(word << 16);
+        }
+}
+
+static void split_panel(const uint32_t *pairs, int words, float *to) {
+#if !V16P_NATIVE
+    for (int i = 0; i < words; i++, pairs += LINEAR_PANEL, to += 2 * LINEAR_PANEL)
+        for (int c = 0; c < LINEAR_PANEL; c += 16) {
+            const v16p p = v16p_load(pairs + c);
+            v16_store(to + c, p.odd);
+            v16_store(to + LINEAR_PANEL + c, p.even);
+        }
+#else
+    (void)pairs, (void)words, (void)to;
+#endif
+}
+
+static bool splits(int64_t rows) {
+    return !NATIVE && rows >= SPLIT_ROWS;
+}
+
+/* Rows are cut into tiles of nearly equal height. */
+static void run_piece(const piece *p) {
+    const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int least = p->rows / groups, more = p->rows % groups;
+    for (int g = 0, row = 0; g < groups; g++) {
+        const int rows = least + (g < more);
+        for (int column = 0; column < LINEAR_PANEL; column += 16 * VECTORS(rows))
+            tiles[rows](p, row, column);
+        row += rows;
+    }
+}
+
+/* ---- what goes in and out ------------------------------------------------- */
+
+/* Rows of a piece of x as words; the factor behind an odd end is zero. */
+static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, int n_k,
+                       uint32_t *words) {
+    float some[GQAC_K_PIECE];
+    for (int64_t r = 0; r < unit->rows; r++) {
+        uint16_t *to = (uint16_t *)(words + r * WORDS);
+        widen(job->dtype, job->x, (unit->row + r) * job->k + k, n_k, some);
+#ifdef GQAC_CONTROL_BF16_BY_ROWS /* negative control: a single row is cut off, not rounded */
+        for (int i = 0; job->rows == 1 && i < n_k; i++)
+            some[i] = gqn_as_f32(gqn_as_u32(some[i]) & 0xffff0000u);
+#endif
+        for (int i = 0; i < n_k; i += 16)
+            v16_put_factors(to + i, v16_load(some + i)); /* widen fills the last vector */
+    }
+}
+
+/* Pairs of a piece of a panel of codes: k even at to[..][0], odd at to[..][1]. */
+VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, int n_k,
+                        uint32_t *pairs, const int bits) {
+    const int per = 32 / bits;
+    const v16i mask = v16i_set1((1 << bits) - 1);
+    for (int i = 0; i < n_k; i += per) {
+        const int64_t word = (k + i) / per, block = (k + i) / w->shape.block;
+        const uint8_t *codes = w->codes + (panel * w->shape.words + word) * NBITS_WORD_BYTES;
+        const int64_t at = (panel * w->shape.blocks + block) * NBITS_COLUMNS;
+        for (int c = 0; c < NBITS_COLUMNS; c += 16) {
+            const v16i x = v16i_load(codes + c * 4);
+            const v16 scale = load_as(w->scale_type, w->scales, at + c);
+            v16 zero = v16_set1((float)(1 << (bits - 1)));
+            if (w->zeros && w->zero_type == GQAC_U8) {
+                float z[16];
+                for (int l = 0; l < 16; l++)
+                    z[l] = (float)(((const uint8_t *)w->zeros)[at + c + l] & ((1 << bits) - 1));
+                zero = v16_load(z);
+            } else if (w->zeros) {
+                zero = load_as(w->zero_type, w->zeros, at + c);
+            }
+#pragma GCC unroll 8
+            for (int j = 0; j < per; j += 2) {
+                const int shift = 8 * (j % 4) + bits * (j / 4);
+                const v16i even = v16i_and(shift ? v16i_shr(x, shift) : x, mask);
+                const v16i odd = v16i_and(v16i_shr(x, shift + 8), mask);
+                v16p_put(pairs + (i + j) / 2 * NBITS_COLUMNS + c,
+                         v16_mul(v16_sub(v16_of_v16i(even), zero), scale),
+                         v16_mul(v16_sub(v16_of_v16i(odd), zero), scale));
+            }
+        }
+    }
+}
+
+static void expand(const cpu_nbits_weights *w, int64_t panel, int64_t k, int n_k, uint32_t *pairs) {
+    if (w->shape.bits == 2)
+        expand_bits(w, panel, k, n_k, pairs, 2);
+    else if (w->shape.bits == 4)
+        expand_bits(w, panel, k, n_k, pairs, 4);
+    else
+        expand_bits(w, panel, k, n_k, pairs, 8);
+    for (int i = n_k / 2 * LINEAR_PANEL; n_k % 2 && i < n_k / 2 * LINEAR_PANEL + LINEAR_PANEL; i++)
+        pairs[i] &= 0xffffu; /* behind the last k */
+}
+
+/* y = sum (+ bias). */
+static void store(const cpu_linear_job *job, const cpu_linear_unit *unit, const float *sum,
+                  int64_t lds) {
+    for (int64_t p = 0; p < unit->panels; p++) {
+        const int64_t column = (unit->panel + p) * LINEAR_PANEL, left = job->n - column;
+        const int count = left < LINEAR_PANEL ? (int)left : LINEAR_PANEL;
+        float bias[LINEAR_PANEL] = {0};
+        if (job->bias)
+            widen(job->bias_dtype, job->bias, column, count, bias);
+        for (int64_t r = 0; r < unit->rows; r++)
+            for (int i = 0; i < count; i += 16) {
+                const v16 s = v16_load(sum + r * lds + p * LINEAR_PANEL + i);
+                row_store(job->y, job->dtype, (unit->row + r) * job->n + column + i,
+                          job->bias ? v16_add(s, v16_load(bias + i)) : s,
+                          count - i < 16 ? count - i : 16);
+            }
+    }
+}
+
+/* ---- a unit --------------------------------------------------------------- */
+
+static room room_of(const cpu_linear_job *job, void *memory) {
+    const int64_t rows = job->rows < ROW_BLOCK ? job->rows : ROW_BLOCK;
+    float *const sum = memory;
+    uint32_t *const x = (uint32_t *)(void *)(sum + rows * PANEL_GROUP * LINEAR_PANEL);
+    uint32_t *const pairs = x + rows * WORDS;
+    float *const split = (float *)(void *)(pairs + WORDS * LINEAR_PANEL);
+    return (room){sum, x, pairs, split, split + rows * GQAC_K_PIECE};
+}
+
+static size_t room_bytes(const cpu_linear_job *job) {
+    const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
+    const size_t split = splits(job->rows) ? (rows + LINEAR_PANEL) * GQAC_K_PIECE : 0;
+    return (rows * (PANEL_GROUP * LINEAR_PANEL + WORDS) + WORDS * LINEAR_PANEL + split) *
+           sizeof(float);
+}
+
+static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
+    const room room = room_of(job, memory);
+    const bool split = splits(unit->rows);
+    piece p = {.x = room.x,
+               .split_x = room.split_x,
+               .split_w = room.split_w,
+               .rows = (int)unit->rows,
+               .lds = unit->panels * LINEAR_PANEL};
+    for (int64_t k = 0; k < job->k; k += GQAC_K_PIECE) {
+        const int n_k = (int)(job->k - k < GQAC_K_PIECE ? job->k - k : GQAC_K_PIECE);
+        p.words = (int)linear_pairs(n_k);
+        p.first = k == 0;
+        round_rows(job, unit, k, n_k, room.x);
+        if (split)
+            split_rows(&room, p.rows, p.words);
+        for (int64_t i = 0; i < unit->panels; i++) {
+            const int64_t panel = unit->panel + i;
+            p.w = room.pairs;
+            if (job->codes)
+                expand(job->codes, panel, k, n_k, room.pairs);
+            else
+                p.w = (const uint32_t *)job->w +
+                      (panel * linear_pairs(job->k) + k / 2) * LINEAR_PANEL;
+            p.sum = room.sum + i * LINEAR_PANEL;
+            if (split) {
+                split_panel(p.w, p.words, room.split_w);
+                run_split(&p);
+            } else {
+                run_piece(&p);
+            }
+        }
+    }
+    store(job, unit, room.sum, p.lds);
+}
+
+extern const struct cpu_linear_kernels CPU_NAME(cpu_linear_bf16);
+const struct cpu_linear_kernels CPU_NAME(cpu_linear_bf16) = {
+    .row_block = ROW_BLOCK,
+    .panel_group = PANEL_GROUP,
+    .room = room_bytes,
+    .run = run,
+};
+
+/* ---- the promise of pairs.h ----------------------------------------------- */
+
+static uint32_t next(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state;
+}
+
+/* Sixteen words of factors of 2^-7 to 2^9, of both signs. */
+static void some_words(uint32_t *state, uint32_t *words) {
+    for (int i = 0; i < 16; i++)
+        words[i] = (next(state) >> 1 & 0x87ff87ffu) + 0x3c003c00u;
+}
+
+extern bool CPU_NAME(cpu_pairs_hold)(void);
+bool CPU_NAME(cpu_pairs_hold)(void) {
+    uint32_t state = 1, a[16], b[16];
+    float sum[16] = {0}, got[16];
+    for (int round = 0; round < 64; round++) {
+        some_words(&state, a);
+        some_words(&state, b);
+        v16_store(got, v16p_dot(v16_load(sum), v16p_load(a), v16p_load(b)));
+        for (int i = 0; i < 16; i++) {
+            sum[i] = gqn_fma(gqn_bf16_to_f32((uint16_t)(a[i] >> 16)),
+                             gqn_bf16_to_f32((uint16_t)(b[i] >> 16)), sum[i]);
+            sum[i] =
+                gqn_fma(gqn_bf16_to_f32((uint16_t)a[i]), gqn_bf16_to_f32((uint16_t)b[i]), sum[i]);
+        }
+        if (memcmp(got, sum, sizeof sum) != 0)
+            return false;
+    }
+    return true;
+}

@@ -2,7 +2,7 @@
  *
  * A kernel writes there directly unless that memory overlaps an input of the run. Then it does only
  * where the node that makes the result may work in place of that input, takes it from its first
- * byte, and is its only reader: a later reader would see the new contents. Every other bound result
+ * byte, and is its last reader: a later reader would see the new contents. Every other bound result
  * is made in memory of the context and copied at the end. */
 #include "runtime/exec.h"
 

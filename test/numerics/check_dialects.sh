@@ -16,6 +16,7 @@ body='{
     s += gqn_f16_to_f32(h[i]) + gqn_bf16_to_f32(gqn_f32_to_bf16(v)) + (float)GQAC_KEY_TILE;
     s += (float)(gqn_f32_to_i32(v) + gqn_int4_of((gqn_u8)i, 1u) + gqn_quantise(v, -128, 127));
     s += (float)gqn_f32_to_u32(v) + (float)gqn_f32_to_i64(v) + (float)gqn_f32_to_u64(v);
+    s += gqn_bf16_to_f32(gqn_bf16_factor(v));
     y[i] = s;
     h[i] = gqn_f32_to_f16(s);
 }'

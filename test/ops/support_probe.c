@@ -154,7 +154,8 @@ static gqac_status alloc(op_call *call, int index, gqac_dtype dtype, int rank,
     GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
     gqac_tensor *out = &call->out[index];
     *out = (gqac_tensor){.dtype = dtype, .rank = rank};
-    memcpy(out->dims, dims, (size_t)rank * sizeof *dims);
+    for (int i = 0; i < rank; i++)
+        out->dims[i] = dims[i];
     out->data = gqac_arena_alloc(call->host, bytes);
     if (!out->data)
         return gqac_diag_oom(call->diag, "an output");

@@ -410,6 +410,24 @@ class Appended(Fusion):
             self.good("score", path, "--ids", ids, "--target", "cpu", "--logits", stepped)
             self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
 
+    def test_unwanted_results(self):
+        """Results of an append that nobody names: the next step reads the cache all the same."""
+        text = self.dir / "stateful.gq"
+        self.good("compile", harness.model("llama-int4-acc4"), "--stop-after", "stateful",
+                  "--emit", "text", "-o", text)
+        graph = text.read_text()
+        for token in re.findall(r"(%[\w.]+), %[\w.]+ = kv_append ", graph):
+            graph = re.sub(rf"{re.escape(token)}, (%[\w.]+ = kv_append .*?) : token,",
+                           r"_, \1 : _,", graph)
+            graph = re.sub(rf"(return .*), {re.escape(token)} as [^,\n]*", r"\1", graph)
+        self.assertIn(" : _, f32", graph)
+        text.write_text(graph)
+        for target in ("cpu", "ref"):
+            self.good("score", text, "--ids", harness.MODELS / "llama-int4-acc4" / "ref" / "ids.txt", "--target", target,
+                      "--logits", self.dir / f"{target}.npy")
+        gap = np.abs(np.load(self.dir / "cpu.npy") - np.load(self.dir / "ref.npy")).max()
+        self.assertLess(gap, 1e-3)
+
     def stateless(self, path, ids):
         """Logits of `run` with an empty past."""
         info = self.good("inspect", path, "--format", "json").json()

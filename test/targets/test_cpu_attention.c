@@ -348,9 +348,10 @@ static void test_levels(void) {
 
 /* Nothing but -inf gives zeros; a NaN among the keys of a row stays in that row. */
 static void test_special(void) {
-    sample c;
+    sample c = {0};
     seed = 7;
     do {
+        gqac_arena_free(c.arena);
         make_sample(&c, 100);
     } while (c.bias.rank < 0 || c.sink.rank >= 0 || c.fresh[0] < 2 || !c.causal ||
              c.dtype != GQAC_F32 || c.queries < 2 || c.bias.dims[2] < 2);

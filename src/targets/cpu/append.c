@@ -152,7 +152,8 @@ static gqac_status open_rotary(op_call *call, const ir_node *node, const int64_t
     return GQAC_OK;
 }
 
-/* A kv_append of the group gives its token and rows that lie in blocks alone. */
+/* A kv_append of the group gives its token and rows that lie in blocks alone, where they are
+ * wanted. */
 static gqac_status open_append(op_call *call, job *j, stream *s) {
     const ir_node *node = s->append;
     gqac_tensor *token, *rows;
@@ -160,7 +161,10 @@ static gqac_status open_append(op_call *call, job *j, stream *s) {
         .dtype = s->p.type, .rank = 4, .dims = {j->batch, s->heads, j->rows, j->size}};
     s->slot = (int)ir_attr_int(node, "slot");
     GQAC_TRY(target_kv_check_rows(call, &fresh, s->slot));
-    GQAC_TRY(op_give(call, node->outputs[0], GQAC_TOKEN, 0, NULL, &token));
+    if (node->outputs[0])
+        GQAC_TRY(op_give(call, node->outputs[0], GQAC_TOKEN, 0, NULL, &token));
+    if (!node->outputs[NEW])
+        return GQAC_OK;
     GQAC_TRY(op_give(call, node->outputs[NEW], GQAC_TOKEN, 0, NULL, &rows));
     *rows = fresh;
     rows->dims[2] = target_kv_total_rows(j->kv);

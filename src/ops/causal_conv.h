@@ -17,6 +17,6 @@
 gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag);
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag);
 gqac_status causal_conv_eval(op_call *call, int64_t dilation);
-bool causal_conv_mixes(const ir_node *node); /* without a past a chunk cannot follow another */
+bool causal_conv_mixes(const ir_node *node); /* no state: a chunk cannot follow another */
 
 #endif

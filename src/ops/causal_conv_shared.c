@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "numerics/math.h"
 #include "ops/kernel.h"
+#include "ops/recurrent.h"
 
 enum { X, WEIGHT, BIAS, PAST };
 
@@ -24,7 +25,7 @@ gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag) {
 }
 
 bool causal_conv_mixes(const ir_node *node) {
-    return !ir_node_input(node, PAST);
+    return !op_carries_state(node, PAST, 1);
 }
 
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag) {

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "numerics/math.h"
 #include "ops/kernel.h"
+#include "ops/recurrent.h"
 
 enum { Q, K, V, PAST, DECAY, BETA };
 enum { RULE_GATED = 1, RULE_DELTA = 2 };
@@ -71,7 +72,7 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
 }
 
 bool linear_attention_mixes(const ir_node *node) {
-    return !ir_node_input(node, PAST);
+    return !op_carries_state(node, PAST, 1);
 }
 
 /* dim / by, when both are known. */

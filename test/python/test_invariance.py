@@ -17,7 +17,10 @@ from harness import Case, gqac, model
 
 BIG = 2**31
 CONSTANTS = {"axis": [1], "zero": [0], "one": [1], "last": [-1], "big": [BIG], "low": [-BIG],
-             "heads": [0, 0, 6, 16], "rows": [0, 0, 96]}
+             "heads": [0, 0, 6, 16], "rows": [0, 0, 96], "conv_shape": [96, 3],
+             "memory_shape": [6, 16, 16]}
+FLOATS = {"one_f": np.full((1, 1, 1), 9), "taps": np.linspace(-1, 1, 384).reshape(96, 1, 4),
+          "bias": np.zeros(96), "state": np.zeros((1, 96, 3)), "memory": np.zeros((1, 6, 16, 16))}
 SCALARS = {"s0": 0, "s1": 1, "cube": [[[0]]]}
 
 
@@ -29,6 +32,25 @@ def node(op, inputs, outputs, **attributes):
 def first_row():
     """x plus the first row of the call."""
     return [node("Slice", "x zero one axis", "a"), node("Add", "x a", "y")]
+
+
+def convolve(past="state", results="b"):
+    """A convolution over the rows that begins with `past`."""
+    return [node("Transpose", "x", "a", perm=[0, 2, 1]),
+            node("CausalConvWithState", f"a taps bias {past}", results, domain="com.microsoft"),
+            node("Transpose", "b", "y", perm=[0, 2, 1])]
+
+
+def recur(past="memory"):
+    """A recurrence over the rows that begins with `past`."""
+    return [node("LinearAttention", f"x x x {past}", "y", domain="com.microsoft",
+                 update_rule="linear", q_num_heads=6, kv_num_heads=6)]
+
+
+def zeros(rest):
+    """past: zeros [batch, *rest], made from the shape of x."""
+    return [node("Shape", "x", "n", start=0, end=1), node("Concat", f"n {rest}", "m", axis=0),
+            node("ConstantOfShape", "m", "past")]
 
 
 MIXING = {
@@ -56,6 +78,11 @@ MIXING = {
         node("ScatterElements", "x d a", "e", axis=1, reduction="add"), node("Add", "x e", "y")]),
     "scatter in the first row": ("ScatterElements", [
         node("ScatterElements", "x cube one_f", "y", axis=2)]),
+    "convolution": ("CausalConvWithState", convolve()),
+    "convolution from computed zeros": ("CausalConvWithState",
+                                        zeros("conv_shape") + convolve("past")),
+    "recurrence": ("LinearAttention", recur()),
+    "recurrence from computed zeros": ("LinearAttention", zeros("memory_shape") + recur("past")),
     "gather from the first row": ("GatherElements", [
         node("GatherElements", "x cube", "a", axis=2), node("Add", "x a", "y")]),
 }
@@ -78,8 +105,9 @@ HARMLESS = {
 }
 
 
-def insert(nodes, path):
-    """Writes the model with the nodes before lm_head; x and y stand for what goes in and out."""
+def insert(nodes, path, inputs=(), outputs=()):
+    """Writes the model with the nodes before lm_head; x and y stand for what goes in and out. The
+    graph gets those further inputs and outputs, states of a convolution."""
     made = onnx.load(model("llama"))
     graph = made.graph
     at = next(i for i, n in enumerate(graph.node) if n.name == "/lm_head/MatMul")
@@ -93,8 +121,12 @@ def insert(nodes, path):
     for name, value in {**CONSTANTS, **SCALARS}.items():
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64),
                                                          "probe." + name))
-    graph.initializer.append(numpy_helper.from_array(np.full((1, 1, 1), 9, np.float32),
-                                                     "probe.one_f"))
+    for name, value in FLOATS.items():
+        graph.initializer.append(numpy_helper.from_array(value.astype(np.float32), "probe." + name))
+    for held, names in ((graph.input, inputs), (graph.output, outputs)):
+        for name in names:
+            held.append(helper.make_tensor_value_info("probe." + name, onnx.TensorProto.FLOAT,
+                                                      ["batch_size", 96, 3]))
     onnx.save(made, path)
 
 
@@ -109,6 +141,15 @@ class Invariance(Case):
         proof = gqac("equiv", path, "--tokens", 24, "--splits", "9,5", "--format", "json")
         self.check(proof, (0, 1))
         return {row["op"] for row in named}, proof.json()["differing"]
+
+    def test_carried_by_the_caller(self):
+        """A state that a caller feeds and gets back goes on; one that is only fed does not."""
+        path = self.dir / "model.onnx"
+        nodes = convolve("fed", "b given")
+        for outputs, mixing in ((["given"], []), ([], ["CausalConvWithState"])):
+            insert(nodes, path, ["fed"], outputs)
+            named = self.good("inspect", path, "--invariance", "--format", "json").json()["mixing"]
+            self.assertEqual([row["op"] for row in named], mixing)
 
 
 def add_cases():

@@ -44,10 +44,16 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* The one element, as a scalar or in the rank 1 that a body may declare for it. */
+static gqac_tensor scalar(const loop_frame *f, int arg, gqac_dtype dtype, void *data) {
+    const bool row = f->body->inputs[arg]->type.rank == 1;
+    return (gqac_tensor){.dtype = dtype, .rank = row, .dims = {1}, .data = data};
+}
+
 static gqac_status run_all(op_call *call, loop_frame *f, int64_t trips, bool go) {
     int64_t number = 0;
-    const gqac_tensor iteration = {.dtype = GQAC_I64, .data = &number};
-    const gqac_tensor condition = {.dtype = GQAC_BOOL, .data = &go};
+    const gqac_tensor iteration = scalar(f, TRIPS, GQAC_I64, &number);
+    const gqac_tensor condition = scalar(f, CONDITION, GQAC_BOOL, &go);
     f->args[TRIPS] = &iteration;
     f->args[CONDITION] = &condition;
     for (; go && number < trips; number++) {

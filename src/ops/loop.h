@@ -8,9 +8,6 @@
 
 #include "ops/shared.h"
 
-/* Iterations of one node; a bound for hostile graphs. */
-enum { LOOP_MOST = 1 << 20 };
-
 typedef struct loop_value {
     gqac_tensor tensor; /* data: own memory of `capacity` bytes */
     size_t capacity;
@@ -30,6 +27,8 @@ typedef struct loop_frame {
 /* The states start as inputs `first` on. Close it whatever it returns. */
 gqac_status loop_open(op_call *call, const ir_graph *body, int lead_args, int lead_results,
                       int n_states, int first, loop_frame *frame);
+/* INVALID_INPUT where an argument is not what the body declares: its nodes were compiled for that.
+ * The host of the call bounds the runs (LIMIT). */
 gqac_status loop_run_body(op_call *call, loop_frame *frame);
 /* States become outputs 0 on. */
 gqac_status loop_give_states(op_call *call, const loop_frame *frame);

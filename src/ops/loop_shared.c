@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/diag.h"
 
 gqac_status loop_verify(const ir_node *node, const ir_graph *body, int n_args, int n_results,
                         gqac_diag *diag) {
@@ -156,11 +157,40 @@ void loop_close(loop_frame *f) {
     f->memory = NULL;
 }
 
+static gqac_status check_arg(const op_call *call, const ir_value *input, const gqac_tensor *t) {
+    const ir_type *type = &input->type;
+    int64_t n;
+    if (type->dtype != GQAC_NONE && t->dtype != type->dtype)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input '%s' of the body is %s, got %s",
+                input->name, gqac_dtype_name(type->dtype), gqac_dtype_name(t->dtype));
+    if (type->rank >= 0 && t->rank != type->rank)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input '%s' of the body has rank %d, got rank %d", input->name, type->rank,
+                t->rank);
+    for (int i = 0; i < type->rank; i++)
+        if (ir_dim_is_const(type->dims[i], &n) && t->dims[i] != n)
+            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                    "input '%s' of the body has %lld elements along axis %d, got %lld", input->name,
+                    (long long)n, i, (long long)t->dims[i]);
+    return GQAC_OK;
+}
+
+static gqac_status check_args(const op_call *call, const loop_frame *f) {
+    for (int i = 0; i < f->body->n_inputs; i++) {
+        const gqac_status status = check_arg(call, f->body->inputs[i], f->args[i]);
+        if (status == GQAC_OK)
+            continue;
+        gqac_diag_rule(call->diag, "every run of a body has arguments of the types it declares");
+        gqac_diag_hint(call->diag, "declare a dim that may differ by a name, or without one");
+        return status;
+    }
+    return GQAC_OK;
+}
+
 gqac_status loop_run_body(op_call *call, loop_frame *f) {
-    if (f->count == LOOP_MOST)
-        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "more than %d iterations", LOOP_MOST);
     for (int i = 0; i < f->n_states; i++)
         f->args[f->lead_args + i] = &f->now[i].tensor;
+    GQAC_TRY(check_args(call, f));
     GQAC_TRY(call->run_graph(call, f->body, f->body->n_inputs, f->args, f->results));
     for (int i = 0; i < f->n_states; i++) {
         const gqac_tensor *result = &f->results[f->lead_results + i];

@@ -197,12 +197,25 @@ static gqac_status keep_result(const op_call *call, int index, const ir_value *v
     return GQAC_OK;
 }
 
+/* Runs of nested graphs in one run of the whole graph: loops within loops multiply, so a bound for
+ * each loop would be none. */
+enum { NESTED_MOST = 1 << 22 };
+
 static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
                               const gqac_tensor *const *args, gqac_tensor *results) {
     exec *e = call->host;
     if (n_args != graph->n_inputs)
         GQAC_FAIL(call->diag, GQAC_INVALID_MODEL, "graph '%s' takes %d values, got %d",
                   graph->name ? graph->name : "", graph->n_inputs, n_args);
+    if (e->nested == NESTED_MOST) {
+        gqac_status status =
+            gqac_diag_set(call->diag, GQAC_LIMIT, "more than %d iterations of loops", NESTED_MOST);
+        gqac_diag_rule(call->diag, "one run of a model runs its nested graphs %d times at most",
+                       NESTED_MOST);
+        gqac_diag_hint(call->diag, "fewer iterations of Loop and Scan, or a condition that ends");
+        return status;
+    }
+    e->nested++;
     for (int i = 0; i < n_args; i++)
         e->values[graph->inputs[i]->id] = *args[i];
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
@@ -285,6 +298,7 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     fenv_t callers;
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
+    e->nested = 0;
     gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);
     return status;

@@ -39,6 +39,7 @@ typedef struct exec {
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
     exec_scratch scratch;
     exec_bound *bound; /* by result; NULL: no result is bound */
+    int nested;        /* runs of nested graphs in this run of the whole graph */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
     void *observe_arg;

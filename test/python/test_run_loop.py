@@ -141,6 +141,65 @@ class Loops(Case):
         feeds = {n: np.zeros(2, np.float32) for n in "xy"}
         self.run_model(self.save(text), feeds, code=3, words=("Loop", "iterations"))
 
+    def test_endless_within(self):
+        """Loops within loops have one bound for all of them."""
+        body = "t0 = Identity (s0)"
+        for depth in (0, 1, 2):
+            outer = f"s{depth + 1}" if depth < 2 else "x"
+            made = f"t{depth + 1}" if depth < 2 else "y"
+            body = f"""{made} = Loop (most, , {outer}) <body = step{depth} (int64 i{depth},
+                bool c{depth}, float s{depth}) => (bool d{depth}, float t{depth}) {{
+                d{depth} = Identity (c{depth})
+                {body}
+            }}>"""
+        text = HEAD + f"""agraph (float x, int64 most) => (float y) {{
+            {body}
+        }}"""
+        path = self.save(text)
+        feeds = {"x": np.float32(1)}
+        self.run_model(path, feeds | {"most": np.int64(20)})
+        self.run_model(path, feeds | {"most": np.int64(1 << 20)}, code=3,
+                       words=("Loop", "iterations", "rule:", "try:"))
+
+    def test_other_than_declared(self):
+        """A body was compiled for what it declares: other arguments are refused, whenever."""
+        sizes = """go = Identity (c)
+            n = Shape (s)
+            f = Cast <to = 1> (n)
+            t = Add (s, f)"""
+        doubled = "go = Identity (c)\n t = Concat <axis = 0> (s, s)"
+        for kind, work, trips, words in (
+                ("float[8]", sizes, 1, ("8 elements along axis 0, got 4",)),
+                ("float[8,4]", doubled, 1, ("rank 2, got rank 1",)),
+                ("float[4]", doubled, 2, ("4 elements along axis 0, got 8",))):
+            with self.subTest(kind):
+                made = onnx.parser.parse_model(HEAD + f"""agraph (float[4] x, int64 trips)
+                    => (float[N] y) {{
+                    y = Loop (trips, , x) <body = step (int64 i, bool c, {kind} s)
+                        => (bool go, {kind} t) {{
+                        {work}
+                    }}>
+                }}""")
+                onnx.save(made, self.dir / "model.onnx")
+                self.run_model(self.dir / "model.onnx", {"x": np.zeros(4, np.float32),
+                                                         "trips": np.int64(trips)},
+                               code=4, words=("Loop", "'s'", "rule:", "try:") + words)
+
+    def test_scan_other_than_declared(self):
+        """A slice of another length than the body says."""
+        text = SCAN.replace("float[B] p, float[B] e", "float[B] p, float[3] e")
+        self.run_model(self.save(text), {"s": np.ones(2, np.float32),
+                                         "x": np.ones((2, 3), np.float32)},
+                       code=4, words=("Scan", "3 elements along axis 0, got 2"))
+
+    def test_scalars_of_rank_one(self):
+        """A body may declare its number and its condition as one element in a row."""
+        text = SWAP.replace("int64 i, bool c", "int64[1] i, bool[1] c").replace("bool c2",
+                                                                                "bool[1] c2")
+        x = np.array([1, 2], np.float32)
+        got = self.run_model(self.save(text), {"x": x, "y": x + 2, "trips": np.int64(3)})
+        np.testing.assert_array_equal(got["u"], x + 2)
+
     def test_lengths_differ(self):
         """Two scan inputs of different lengths."""
         text = HEAD + """agraph (float[A] x, float[B] y) => (float[C] z) {

@@ -117,6 +117,16 @@ class CpuDequant(Case):
                 self.check_product(product, rng.standard_normal((3, 400)), str(form),
                                    ["DequantizeLinear", "MatMul"])
 
+    def test_short(self):
+        """So few rows that blocks would be filling for the most part: the ops stay."""
+        rng = np.random.default_rng(SEED + 2)
+        for k, ops in ((1, 2), (15, 2), (17, 1), (33, 1)):
+            with self.subTest(k):
+                product = Product(rng, "i8", k, 80000 // k)
+                self.check_product(product, rng.standard_normal((3, k)), k,
+                                   ["DequantizeLinear", "MatMul"] if ops == 2
+                                   else ["linear_nbits"])
+
     def test_bad_shapes(self):
         """Scales that do not fit are named, whatever the target."""
         product = Product(np.random.default_rng(SEED + 3), "i8", 512, 256, 64, "blocks")

@@ -49,7 +49,8 @@ static const ir_node *find_dequantize(const ir_node *matmul, bool *transposed) {
     return def && op_is(def, "", "DequantizeLinear") && value->type.dtype == GQAC_F32 ? def : NULL;
 }
 
-/* Cuts k into blocks each of which has one scale for each column; false when there are none. */
+/* Cuts k into blocks each of which has one scale for each column; false when there are none, or
+ * when most of their codes would be filling: a k of 1 would take 32 times the memory. */
 static bool find_blocks(weight *w) {
     const int k_axis = w->transposed ? 1 : 0;
     if (w->q.block) {
@@ -61,8 +62,10 @@ static bool find_blocks(weight *w) {
             return false;
         w->block = power_in(w->k) < LEAST_UNBLOCKED ? LEAST_UNBLOCKED : power_in(w->k);
     }
+    while (w->block > LEAST_UNBLOCKED && w->block / 2 >= w->k) /* one block holds them all */
+        w->block /= 2;
     w->blocks = (w->k + w->block - 1) / w->block;
-    return w->block >= NBITS_MIN_BLOCK;
+    return w->block >= NBITS_MIN_BLOCK && w->blocks * w->block <= 2 * w->k;
 }
 
 static bool read_weight(const ir_node *matmul, weight *w) {

@@ -85,15 +85,25 @@ static ir_value *rotate(gqa *g, ir_value *x) {
 
 /* ---- lengths and cache --------------------------------------------------- */
 
+/* Whether an operand may have other rows than the query: then they are compared at run time. */
+static bool is_other_length(const gqa *g, int operand) {
+    const ir_dim *rows = op_in_dim(g->node, QUERY, 1);
+    return g->in[operand] && (!rows || op_in_dim(g->node, operand, 1) != rows);
+}
+
 static void read_lengths(gqa *g, const op_options *options) {
     bool ids = g->in[POSITION_IDS] && ir_attr_int(g->node, "do_rotary") == 1;
-    ir_node *lengths = op_build(g->b, "gqac", "seqlens_to_past",
-                                ids               ? 5
-                                : g->in[PAST_KEY] ? 4
-                                                  : 3,
-                                (ir_value *[]){g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY],
-                                               g->in[PAST_KEY], g->in[POSITION_IDS]},
-                                ids ? 3 : 2);
+    ir_value *in[] = {g->in[SEQLENS_K],
+                      g->in[TOTAL],
+                      g->in[QUERY],
+                      g->in[PAST_KEY],
+                      ids ? g->in[POSITION_IDS] : NULL,
+                      is_other_length(g, KEY) ? g->in[KEY] : NULL,
+                      is_other_length(g, VALUE) ? g->in[VALUE] : NULL};
+    int n = (int)(sizeof in / sizeof *in);
+    while (n > 3 && !in[n - 1])
+        n--;
+    ir_node *lengths = op_build(g->b, "gqac", "seqlens_to_past", n, in, ids ? 3 : 2);
     if (lengths &&
         !ir_attr_set_string(lengths, "convention", options->cached_lengths ? "cached" : "total-1"))
         g->b->status = gqac_diag_oom(g->b->diag, "an attribute");

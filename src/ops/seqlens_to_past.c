@@ -11,12 +11,13 @@
  * neither rule: lengths may exceed total and C, p_b is t_b - S or seqlens_k[b] and n_b = S always.
  *
  * positions [B,S] i64, from position_ids [B,>=S]: of a first prompt (S == total) the first id is a
- * start that counts up in every row; else each token has its own id. */
+ * start that counts up in every row; else each token has its own id. A key or value [B,S,..] has
+ * the rows of the query, or none: then the past has them already. */
 #include "ops/attention.h"
 
 #include <string.h>
 
-enum { IDS = 4 };
+enum { IDS = 4, KEY = 5, VALUE = 6 };
 
 typedef struct lengths {
     int64_t batch, chunk, total, past, capacity;
@@ -83,6 +84,17 @@ static gqac_status read(op_call *call, lengths *l) {
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                 "total_sequence_length = %lld must be positive", (long long)l->total);
     return GQAC_OK;
+}
+
+static gqac_status check_rows(op_call *call, int input, const char *name, const lengths *l) {
+    const gqac_tensor *x = input < call->node->n_inputs ? call->in[input] : NULL;
+    if (!x || (x->rank == 3 && (x->dims[1] == l->chunk || x->dims[1] == 0)))
+        return GQAC_OK;
+    OP_FAIL(
+        call->node, call->diag, GQAC_INVALID_INPUT,
+        "%s must have the shape [B,%lld,..], with a row for each new token of the query (it has "
+        "rank %d, %lld rows)",
+        name, (long long)l->chunk, x->rank, (long long)(x->rank > 1 ? x->dims[1] : 0));
 }
 
 /* The rule of growing and static caches; a first prompt without past is a cache that grows from
@@ -168,6 +180,8 @@ static gqac_status eval(op_call *call) {
     lengths l;
     GQAC_TRY(read(call, &l));
     GQAC_TRY(check_total(call, &l));
+    GQAC_TRY(check_rows(call, KEY, "key", &l));
+    GQAC_TRY(check_rows(call, VALUE, "value", &l));
     GQAC_TRY(op_output(call, 0, GQAC_I32, 1, &l.batch));
     GQAC_TRY(op_output(call, 1, GQAC_I32, 1, &l.batch));
     int32_t *past_len = call->out[0].data, *new_len = call->out[1].data;
@@ -187,7 +201,7 @@ const gqac_op gqac_op_seqlens_to_past = {
     .schema = {.name = "seqlens_to_past",
                .domain = "gqac",
                .since = 1,
-               .inputs = "seqlens_k total query past_key? position_ids?",
+               .inputs = "seqlens_k total query past_key? position_ids? key? value?",
                .outputs = "past_len new_len positions?",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,

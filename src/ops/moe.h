@@ -16,6 +16,7 @@
 typedef struct moe_matrix {
     const gqac_tensor *weight, *bias, *scale, *zero; /* weight NULL: no such projection */
     int64_t n, k, blocks;                            /* blocks of a row that have a scale each */
+    int64_t block;                                   /* block_size; 0: one scale for each row */
     int bits;                                        /* 0: floats */
 } moe_matrix;
 

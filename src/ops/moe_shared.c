@@ -77,7 +77,7 @@ gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], in
                             int64_t block, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
     const int64_t experts = m->router->dims[m->router->rank - 1];
-    *out = (moe_matrix){.bits = bits};
+    *out = (moe_matrix){.bits = bits, .block = block};
     if (!given(call, weight))
         return GQAC_OK;
     GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : m->x->dtype));
@@ -121,10 +121,8 @@ static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block
     if (!m->zero)
         return 1 << (m->bits - 1);
     const uint8_t *bytes = m->zero->data;
-    if (m->blocks == 1) /* the codes of all rows follow each other: [E,N] or [E,N,1] */
-        return m->zero->rank == 3
-                   ? code_at(bytes + expert * m->n + n, 0, m->bits)
-                   : code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
+    if (!m->block) /* the codes of all rows of an expert follow each other */
+        return code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
     return code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block, m->bits);
 }
 
@@ -209,22 +207,21 @@ static float activate(const mixture *s, float g, float l) {
 typedef struct row_room {
     float *x, *router, *sum, *fc1, *fc3, *tile;
     int64_t *order; /* experts by router value */
+    bool *taken;    /* is expert e among them? */
 } row_room;
 
 /* Selects the experts of a row; p are their weights, in the order chosen. */
 static void choose(const mixture *s, int64_t row, const row_room *room, float *p) {
     float *router = room->router, sum = 0;
     op_get_f32s(s->m->router, row * s->experts, s->experts, router);
+    memset(room->taken, 0, (size_t)s->experts * sizeof *room->taken);
     for (int64_t i = 0; i < s->chosen; i++) {
         int64_t best = -1;
-        for (int64_t e = 0; e < s->experts; e++) {
-            bool taken = false;
-            for (int64_t j = 0; j < i && !taken; j++)
-                taken = room->order[j] == e;
-            if (!taken && (best < 0 || router[e] > router[best]))
+        for (int64_t e = 0; e < s->experts; e++)
+            if (!room->taken[e] && (best < 0 || router[e] > router[best]))
                 best = e;
-        }
         room->order[i] = best;
+        room->taken[best] = true;
     }
     const float most = router[room->order[0]];
     for (int64_t i = 0; i < s->chosen; i++)
@@ -266,6 +263,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     room.tile = room.fc3 + wide;
     room.router = room.tile + GQAC_K_PIECE * TILE;
     float *p = room.router + s->experts;
+    room.taken = (bool *)(p + s->chosen);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
         op_get_f32s(s->m->x, row * s->hidden, s->hidden, room.x);
         choose(s, row, &room, p);
@@ -321,8 +319,9 @@ gqac_status moe_run(op_call *call, const moe *m) {
     if (gqac_tensor_count(m->x) == 0)
         return GQAC_OK;
     const int64_t wide = s.inner > s.hidden ? s.inner : s.hidden;
+    const int64_t taken = (s.experts * (int64_t)sizeof(bool) + 3) / 4;
     const int64_t room =
-        2 * s.hidden + m->fc[0].n + wide + GQAC_K_PIECE * TILE + s.experts + 3 * s.chosen;
+        2 * s.hidden + m->fc[0].n + wide + GQAC_K_PIECE * TILE + s.experts + 3 * s.chosen + taken;
     GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &s.scratch));
     op_parallel(call, gqac_tensor_count(m->x) / s.hidden,
                 10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &s);

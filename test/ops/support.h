@@ -14,7 +14,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-enum { SUPPORT_MAX = 8 };
+enum { SUPPORT_MAX = 16 };
 
 /* One op on concrete tensors. */
 typedef struct op_case {

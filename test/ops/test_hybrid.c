@@ -4,7 +4,9 @@
 #include "support.h"
 #include "support_graph.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "ops/shared.h"
 
@@ -207,6 +209,12 @@ static void experts(void) {
          .inputs = "f32[1,2]: 3 5 | f32[1,1]: 0 | u8[1,2,1]: 169 120 | f32[1,2]: 1 10 | _ | "
                    "u8[1,2,1]: 137 152 | f32[1,2]: 1 1",
          .outputs = "f32[1,2]: 13 -50"},
+        {.domain = "com.microsoft", /* zero points 8 and 7 in one byte, whatever the rank */
+         .op = "QMoE",
+         .attrs = "activation_type='identity' normalize_routing_weights=1",
+         .inputs = "f32[1,2]: 3 5 | f32[1,1]: 0 | u8[1,2,1]: 169 120 | f32[1,2]: 1 10 | _ | "
+                   "u8[1,2,1]: 137 152 | f32[1,2]: 1 1 | _ | _ | _ | _ | u8[1,1,1]: 120",
+         .outputs = "f32[1,2]: 13 30"},
         {.domain = "com.microsoft",
          .op = "QMoE",
          .inputs = "f32[1,2]: 3 5 | f32[1,1]: 0 | u8[1,2,1]: 169 120 | f32[1,3]: 1 1 1 | _ | "
@@ -220,6 +228,54 @@ static void experts(void) {
          .status = GQAC_UNSUPPORTED},
     };
     run_cases(cases, COUNT(cases));
+}
+
+/* The type and n times the same value. */
+static char *many(char *at, const char *type, const char *value, int n) {
+    at += sprintf(at, "%s:", type);
+    for (int i = 0; i < n; i++)
+        at += sprintf(at, " %s", value);
+    return at;
+}
+
+/* Rows of one block: a zero point has a byte of its own, whatever the rank. */
+static void one_block(void) {
+    static const char *const zeros[] = {"u8[1,16]", "u8[1,16,1]"};
+    for (size_t i = 0; i < COUNT(zeros); i++) {
+        char text[2000], *at = many(text, "f32[1,16]", "1", 16);
+        at += sprintf(at, " | f32[1,1]: 0 | ");
+        at = many(at, "u8[1,16,8]", "33", 128); /* 1 and 2 by turns */
+        at += sprintf(at, " | ");
+        at = many(at, "f32[1,16,1]", "1", 16);
+        at += sprintf(at, " | _ | ");
+        at = many(at, "u8[1,16,8]", "153", 128);
+        at += sprintf(at, " | ");
+        at = many(at, "f32[1,16,1]", "1", 16);
+        at += sprintf(at, " | _ | _ | _ | _ | %s: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15", zeros[i]);
+        /* row n of fc1 gives 24 - 16 n, fc2 is all ones: 16 * 24 - 16 * 120 */
+        run_case(&(op_case){.domain = "com.microsoft",
+                            .op = "QMoE",
+                            .attrs = "activation_type='identity' block_size=16",
+                            .inputs = text,
+                            .outputs = "f32[1,16]: -1536 -1536 -1536 -1536 -1536 -1536 -1536 -1536 "
+                                       "-1536 -1536 -1536 -1536 -1536 -1536 -1536 -1536"});
+    }
+}
+
+/* All of 8192 experts are chosen in seconds: the time grows with k E, not with k k E. */
+static void many_experts(void) {
+    static char text[1 << 17];
+    const clock_t start = clock();
+    char *at = text + sprintf(text, "f32[1,1]: 3 | ");
+    at = many(at, "f32[1,8192]", "4", 8192);
+    at = many(at + sprintf(at, " | "), "f32[8192,1,1]", "1", 8192);
+    many(at + sprintf(at, " | _ | "), "f32[8192,1,1]", "1", 8192);
+    run_case(&(op_case){.domain = "com.microsoft",
+                        .op = "MoE",
+                        .attrs = "k=8192 normalize_routing_weights=1",
+                        .inputs = text,
+                        .outputs = "f32[1,1]: 3"});
+    CU_ASSERT((double)(clock() - start) / CLOCKS_PER_SEC < 30);
 }
 
 static void nibbles(void) {
@@ -255,6 +311,8 @@ int main(int argc, char **argv) {
         {"causal convolutions", causal},
         {"recurrences", recurrences},
         {"experts", experts},
+        {"experts with rows of one block", one_block},
+        {"experts, many", many_experts},
         {"codes of a table", nibbles},
     };
     return unit_run("hybrid", cases, COUNT(cases), argc, argv);

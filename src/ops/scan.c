@@ -76,8 +76,12 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(infer_arguments(node, diag));
     const int states = states_of(node);
     const ir_dim *count = NULL;
-    if (op_in_type(node, states).rank > 0)
-        count = op_in_dim(node, states, (int)entry(node, "scan_input_axes", 0));
+    const int rank = op_in_type(node, states).rank;
+    int axis;
+    if (rank >= 0) {
+        GQAC_TRY(op_axis(node, entry(node, "scan_input_axes", 0), rank, &axis, diag));
+        count = op_in_dim(node, states, axis);
+    }
     GQAC_TRY(loop_infer_states(node, body_of(node), 0, states, 0, diag));
     for (int i = states; i < node->n_outputs; i++)
         GQAC_TRY(loop_infer_rows(node, body_of(node), i, i,

@@ -210,6 +210,11 @@ class Loops(Case):
         feeds = {"x": np.zeros(2, np.float32), "y": np.zeros(3, np.float32)}
         self.run_model(self.save(text), feeds, code=4, words=("Scan", "lengths 2 and 3"))
 
+    def test_axis_of_64_bits(self):
+        """An axis whose low half is one of the tensor: refused before it runs."""
+        path = self.save(SCAN.replace("scan_input_axes = [1]", f"scan_input_axes = [{1 << 32}]"))
+        self.check(gqac("inspect", path), 3, "Scan", f"axis {1 << 32} is out of range")
+
     def test_wrong_body(self):
         """The body takes and gives other numbers of values than the node."""
         made = onnx.parser.parse_model(SWAP)

@@ -1,5 +1,6 @@
 /* DequantizeLinear: y = (x - zero point) * scale, in fp32 and rounded once. One scale for the
- * tensor, for each place on an axis, or for each block along it. Source: ONNX operator spec. */
+ * tensor, for each place on an axis, each block along it, or each row. Source: ONNX operator spec.
+ */
 #include "ops/quantise.h"
 
 static const ir_attr_spec attrs[] = {

@@ -5,6 +5,7 @@
  * Rounding is half to even. A value of one row changes the codes of all others: no model that has
  * this op gives the same bits however its tokens are split; --per-row-quant has quantise_rows
  * instead. Source: ONNX operator spec. */
+#include "base/diag.h"
 #include "ops/quantise.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -45,8 +46,82 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
+/* ---- by row -------------------------------------------------------------------------------- */
+
+enum { CODES, SCALE, ZERO, RESULTS };
+
+/* Is it the sums of MatMulInteger with these codes as A? */
+static bool is_product(const ir_value *value, const ir_value *codes) {
+    while (value && value->def && op_is(value->def, "", "Cast"))
+        value = ir_node_input(value->def, 0);
+    return value && value->def && op_is(value->def, "", "MatMulInteger") &&
+           ir_node_input(value->def, 0) == codes;
+}
+
+/* Does what reads the scale multiply sums of these codes by it? `last`: nothing but those; else it
+ * may be multiplied by the scale of B first. */
+static bool scales_product(const ir_use *use, const ir_value *codes, bool last) {
+    const ir_node *mul = use->node;
+    if (!op_is(mul, "", "Mul"))
+        return false;
+    if (is_product(ir_node_input(mul, use == mul->inputs), codes))
+        return true;
+    const ir_value *both = ir_node_output(mul, 0);
+    if (last || !both)
+        return false;
+    for (const ir_use *next = both->uses; next; next = next->next)
+        if (!scales_product(next, codes, true))
+            return false;
+    return true;
+}
+
+/* Does what reads output `result` of the op with these codes take one for each row? */
+static bool takes_rows(const ir_use *use, int result, const ir_value *codes) {
+    static const struct {
+        const char *domain, *name;
+        int inputs[RESULTS];
+    } takers[] = {
+        {"", "DequantizeLinear", {0, 1, 2}},
+        {"", "MatMulInteger", {0, -1, 2}},
+        {"com.microsoft", "MatMulIntegerToFloat", {0, 2, 4}},
+    };
+    const ir_node *node = use->node;
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++)
+        if (op_is(node, takers[i].domain, takers[i].name))
+            return use - node->inputs == takers[i].inputs[result] &&
+                   ir_node_input(node, 0) == codes;
+    if (node == node->graph->ret)
+        return !node->graph->parent;
+    return result == SCALE && scales_product(use, codes, false);
+}
+
+static gqac_status refuse(const ir_node *node, const char *result, const ir_node *reader,
+                          gqac_diag *diag) {
+    op_fail(node, diag, GQAC_UNSUPPORTED, "--per-row-quant: %s is read by node '%s' (%s)", result,
+            reader->name ? reader->name : "", reader->op->name);
+    gqac_diag_rule(diag, "a scale and zero point for each row reach only MatMulInteger (as A, its "
+                         "result times the scale by Mul), MatMulIntegerToFloat and "
+                         "DequantizeLinear, of the same codes");
+    gqac_diag_hint(diag, "run it without --per-row-quant");
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status check_readers(const ir_node *node, gqac_diag *diag) {
+    static const char *const names[] = {"y", "y_scale", "y_zero_point"};
+    const ir_value *codes = ir_node_output(node, CODES);
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = ir_node_output(node, i);
+        for (const ir_use *use = value ? value->uses : NULL; use; use = use->next)
+            if (!takes_rows(use, i, codes))
+                return refuse(node, names[i], use->node, diag);
+    }
+    return GQAC_OK;
+}
+
 static void by_row(ir_builder *b, ir_node *node, ir_value **results) {
     ir_value *x = ir_node_input(node, 0);
+    if (b->status == GQAC_OK)
+        b->status = check_readers(node, b->diag);
     ir_node *rows = op_build(b, "gqac", "quantise_rows", 1, &x, 3);
     for (int i = 0; i < node->n_outputs; i++)
         results[i] = ir_build_result(b, rows, i);

@@ -2,7 +2,8 @@
  *
  * x is seen as [outer][length][inner] about the attribute axis. Scales (and zero points, of the
  * same shape) are one for the tensor, [length], or those of x with blocks of `block` elements along
- * the axis. */
+ * the axis. Beyond ONNX, [..,1] of x's rank: one for each row, as quantise_rows gives them,
+ * whatever the axis. */
 #ifndef GQAC_OPS_QUANTISE_H
 #define GQAC_OPS_QUANTISE_H
 
@@ -15,7 +16,7 @@ enum { QUANT_X, QUANT_SCALE, QUANT_ZERO };
 typedef struct quant_layout {
     int64_t outer, length, inner;
     int64_t block, blocks; /* blocked: elements of a block, blocks along the axis; else 0 */
-    bool by_axis;          /* one scale for each place on the axis */
+    bool by_axis;          /* one scale for each place on the axis; rows are seen as one axis */
 } quant_layout;
 
 /* Index of the scale for element (outer o, place a on the axis, inner i). */

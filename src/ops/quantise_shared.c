@@ -18,6 +18,11 @@ bool quant_mixes(const ir_node *node) {
     int64_t length;
     if (scale->type.rank == 1 && ir_dim_is_const(scale->type.dims[0], &length) && length == 1)
         return false;
+    /* Computed scales of rows go where their rows go. */
+    const int rank = scale->type.rank;
+    if (rank > 1 && rank == x->type.rank && ir_attr_int(node, "block_size") == 0 &&
+        ir_dim_is_const(scale->type.dims[rank - 1], &length) && length == 1 && !scale->constant)
+        return false;
     return op_axis_is_row(x, (int)ir_attr_int(node, "axis"));
 }
 
@@ -33,6 +38,14 @@ static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis,
     return fits;
 }
 
+/* Those of x but the last, which is 1. */
+static bool rows_fit(const gqac_tensor *x, const gqac_tensor *scale) {
+    bool fits = scale->rank == x->rank && x->rank > 1;
+    for (int i = 0; fits && i < x->rank; i++)
+        fits = scale->dims[i] == (i + 1 < x->rank ? x->dims[i] : 1);
+    return fits;
+}
+
 gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
                             const gqac_tensor *zero, quant_layout *q, gqac_diag *diag) {
     const int64_t block = ir_attr_int(node, "block_size"), n = gqac_tensor_count(scale);
@@ -43,6 +56,12 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
                 (long long)gqac_tensor_count(zero), (long long)n);
     if (n == 1 && (block == 0 || scale->rank == 0))
         return GQAC_OK;
+    if (block == 0 && rows_fit(x, scale)) {
+        q->by_axis = true;
+        q->length = n;
+        q->inner = x->dims[x->rank - 1];
+        return GQAC_OK;
+    }
     /* A row has no other axis, whatever the attribute says. */
     if (x->rank != 1)
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x->rank, &axis, diag));

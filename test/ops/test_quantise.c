@@ -33,6 +33,16 @@ static void dequantize(void) {
          .outputs = "f16[2]: 0.33325195 1"},
         /* a scalar scale speaks for a scalar, and for anything */
         {.op = "DequantizeLinear", .inputs = "i8[]: 4 | f32[1]: 2", .outputs = "f32[]: 8"},
+        /* one for each row */
+        {.op = "DequantizeLinear",
+         .inputs = "u8[3,2]: 1 2 3 4 5 6 | f32[3,1]: 1 10 100 | u8[3,1]: 0 1 2",
+         .outputs = "f32[3,2]: 1 2 20 30 300 400"},
+        {.op = "DequantizeLinear",
+         .inputs = "i8[2,1,2]: 1 2 3 4 | f32[2,1,1]: 1 10",
+         .outputs = "f32[2,1,2]: 1 2 30 40"},
+        {.op = "DequantizeLinear",
+         .inputs = "i8[2,2]: 1 2 3 4 | f32[3,1]: 1 1 1",
+         .status = GQAC_INVALID_INPUT},
         {.op = "DequantizeLinear",
          .inputs = "i8[2,2]: 1 2 3 4 | f32[3]: 1 1 1",
          .status = GQAC_INVALID_INPUT},

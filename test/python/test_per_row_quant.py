@@ -68,6 +68,59 @@ class PerRowQuant(Case):
                 got = np.load(self.dir / "out" / f"{name}.npy")
                 np.testing.assert_array_equal(got, wanted, name)
 
+    def save(self, body, result="float[A,N] r", head="float[B,S,8] x"):
+        """A model of text: DynamicQuantizeLinear of x to y, s, z, then the body; w is [8,4]."""
+        weights = ", ".join(str(v % 19 - 9) for v in range(0, 7 * 32, 7))
+        made = onnx.parser.parse_model(
+            '<ir_version: 10, opset_import: ["" : 21]>\n'
+            f"agraph ({head}) => ({result}) <int8[8,4] w = {{{weights}}}, float[1] t = {{0.5}},"
+            " int64[2] flat = {-1, 8}> {\n    y, s, z = DynamicQuantizeLinear (x)\n" + body + "}")
+        for node in made.graph.node:
+            node.name = "of_" + node.output[0]
+        onnx.save(made, self.dir / "m.onnx")
+        return self.dir / "m.onnx"
+
+    def test_readers(self):
+        """Those that take a scale for each row: their rows are rows of the definition."""
+        x = (np.random.default_rng(6).standard_normal((2, 3, 8)) * [[[1], [9], [50]]]).astype(
+            np.float32)
+        np.save(self.dir / "x.npy", x)
+        y, s, z = by_row(x)
+        real = (y.astype(np.float32) - z) * s
+        w = (np.arange(0, 7 * 32, 7) % 19 - 9).reshape(8, 4)
+        sums = ((y.astype(np.int32) - z) @ w).astype(np.float32)
+        product = "m = MatMulInteger (y, w, z)\nf = Cast <to = 1> (m)\n"
+        for body, wanted in (("r = DequantizeLinear (y, s, z)\n", real),
+                             (product + "r = Mul (f, s)\n", sums * s),
+                             (product + "q = Mul (s, t)\nr = Mul (f, q)\n",
+                              sums * (s * np.float32(0.5)))):
+            model = self.save(body, "float[B,S,N] r")
+            self.assertIn("split-safe: yes", self.good("inspect", model, FLAG).out)
+            for target in ("cpu", "ref"):
+                self.good("run", model, "--input", f"x={self.dir / 'x.npy'}", "-o",
+                          self.dir / "out", FLAG, "--target", target)
+                np.testing.assert_allclose(np.load(self.dir / "out" / "r.npy"), wanted, 1e-6, 0,
+                                           err_msg=f"{body} {target}")
+
+    def test_other_readers(self):
+        """What would take a scale of rows for another's, or fail while it runs, is named."""
+        product = "m = MatMulInteger (c, w, z)\nf = Cast <to = 1> (m)\n"
+        whole = product.replace("c,", "y,")
+        for body, words in (
+                ("c = Reshape (y, flat)\n" + product + "r = Mul (f, s)\n",
+                 ("y is read", "'of_c' (Reshape)")),
+                (whole + "a = Reshape (f, flat)\nr = Mul (a, s)\n", ("y_scale", "'of_r' (Mul)")),
+                (whole + "q = Mul (s, t)\na = Mul (f, q)\nb = Neg (q)\nr = Mul (a, b)\n",
+                 ("y_scale", "'of_q' (Mul)")),
+                ("c = Transpose (s)\nr = DequantizeLinear (y, c, z)\n",
+                 ("y_scale", "'of_c' (Transpose)")),
+                ("m = MatMulInteger (w, y, , z)\nr = Cast <to = 1> (m)\n",
+                 ("y is read", "'of_m' (MatMulInteger)"))):
+            model = self.save(body)
+            self.check(gqac("inspect", model), 0)
+            self.check(gqac("inspect", model, FLAG), 3, FLAG, "DynamicQuantizeLinear",
+                       "'of_y'", "MatMulInteger (as A", "run it without", *words)
+
     @unittest.skipUnless(quantize_dynamic, "onnxruntime is not installed")
     def test_split_safe(self):
         """Named as mixing, and different, without the flag; equal and near the floats with it."""

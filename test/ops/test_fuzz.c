@@ -114,11 +114,12 @@ static void random_attrs(const ir_schema *schema, int rank, uint64_t *seed, char
                     (size_t)snprintf(text + at, size - at, "%s%d", i ? "," : "", (i + turn) % rank);
             at += (size_t)snprintf(text + at, size - at, " ");
         }
+        CU_ASSERT_TRUE_FATAL(at < size);
     }
 }
 
 static bool run_random(const ir_schema *schema, uint64_t *seed) {
-    char attrs[256];
+    char attrs[1024];
     int least, most;
     op_probe p = {.op = schema->name,
                   .domain = schema->domain,

@@ -207,6 +207,7 @@ def scatter(rng, pick):
                 mode="circular" if circular else "linear")
 
 
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Siblings(Nodes):
     """One test an op."""

@@ -255,6 +255,7 @@ def conv(rng, pick):
     return Node("Conv", "", inputs, ["y"], **attributes)
 
 
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
 @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
 class Ops(Nodes):
     """One test an op."""

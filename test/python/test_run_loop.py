@@ -100,6 +100,7 @@ class Loops(Case):
                 for name, value in wanted.items():
                     np.testing.assert_array_equal(got[name], value, f"{name} {feeds}")
 
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_while(self):
         """Ends by its condition, by its count, and before it began."""
@@ -107,6 +108,7 @@ class Loops(Case):
         for trips, bound in ((9, 20.0), (3, 1e9), (1, 0.0), (0, 5.0), (-4, 5.0)):
             self.same(WHILE, {"x": x, "trips": np.int64(trips), "bound": np.float32(bound)})
 
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_states_change_places(self):
         """A result may be another argument."""
@@ -114,12 +116,14 @@ class Loops(Case):
         for trips in (0, 1, 2, 5):
             self.same(SWAP, {"x": x, "y": y, "trips": np.int64(trips)})
 
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_state_grows(self):
         """Another shape in every run."""
         text = GROW.format(rows="", more="", rows_in="", row="")
         self.same(text, {"x": np.arange(3, dtype=np.float32), "trips": np.int64(6)})
 
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")
     def test_scan(self):
         """Backwards, along an inner axis."""

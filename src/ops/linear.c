@@ -6,23 +6,12 @@
 
 #include <string.h>
 
-enum { X, W, BIAS };
-
-static const ir_attr_spec attrs[] = {
-    {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
-    {"k", IR_ATTR_INT, .required = true, .doc = "columns of x"},
-    {.name = NULL},
-};
+enum { X = LINEAR_X, W = LINEAR_W, BIAS = LINEAR_BIAS };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(linear_check(node, diag));
     const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (n < 1 || k < 1 || n > INT32_MAX || k > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes n = %lld, k = %lld must be positive",
-                (long long)n, (long long)k);
-    const ir_value *w = ir_node_input(node, W);
-    if (!w || !w->constant)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the weight is not a constant");
-    if (!linear_is_packed(w->constant, k, n))
+    if (!linear_is_packed(ir_node_input(node, W)->constant, k, n))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
                 (long long)linear_panels(n), (long long)k, LINEAR_PANEL, (long long)n,
@@ -34,22 +23,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, W, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, X, W, diag));
     GQAC_TRY(op_check_same(node, BIAS, W, diag));
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    const ir_type x = op_in_type(node, X), bias = op_in_type(node, BIAS);
-    int64_t length;
-    if (bias.rank >= 0 &&
-        (bias.rank != 1 || (ir_dim_is_const(op_in_dim(node, BIAS, 0), &length) && length != n)))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "bias is not a row of n = %lld elements",
-                (long long)n);
-    if (x.rank < 0)
-        return op_set_type(node, 0, op_in_type(node, W).dtype, -1, NULL, diag);
-    if (x.rank == 0 || (ir_dim_is_const(op_in_dim(node, X, -1), &length) && length != k))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the last axis of x is not k = %lld", (long long)k);
-    const ir_dim *dims[GQAC_MAX_RANK];
-    for (int i = 0; i + 1 < x.rank; i++)
-        dims[i] = x.dims[i];
-    dims[x.rank - 1] = ir_dim_const(op_dims(node), n);
-    return op_set_type(node, 0, op_in_type(node, W).dtype, x.rank, dims, diag);
+    return linear_infer(node, op_in_type(node, W).dtype, diag);
 }
 
 /* The weight [K,N] as a constant of type `to`: its own or f32. */
@@ -117,7 +91,7 @@ const gqac_op gqac_op_linear = {
                .since = 1,
                .inputs = "x w bias?",
                .outputs = "y",
-               .attrs = attrs,
+               .attrs = linear_attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y [..,N] = x [..,K] w + bias, w constant in panels [ceil(N/64),K,64]"},
     .infer = infer,

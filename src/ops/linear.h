@@ -30,4 +30,12 @@ static inline bool linear_is_pairs(const gqac_tensor *w, int64_t k, int64_t n) {
            w->dims[2] == LINEAR_PAIRS;
 }
 
+/* What `linear` and `linear_bf16` share: operands x, weight, bias and attributes n, k. */
+enum { LINEAR_X, LINEAR_W, LINEAR_BIAS };
+extern const ir_attr_spec linear_attrs[];
+/* n and k are sizes, and the weight is a constant. */
+gqac_status linear_check(const ir_node *node, gqac_diag *diag);
+/* y [..,n] of `dtype` from x [..,k], whose shape and bias are checked. */
+gqac_status linear_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag);
+
 #endif

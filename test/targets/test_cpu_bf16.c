@@ -1,7 +1,7 @@
 /* linear_bf16 on cpu: every level of this machine gives gqn_dot_pairs, on weights and on codes, and
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before. */
-#include "../unit.h"
+#include "numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,22 +41,6 @@ static float number(bool special) {
                                    -0x1p-57f, 0x1.8p-56f, 3e4f,   0x1.fffffep127f, 1e-20f};
     const uint32_t i = bits() % 12;
     return i < 10 ? others[i] : i == 10 ? (float)INFINITY : (float)NAN;
-}
-
-static void put(void *to, size_t at, gqac_dtype dtype, float x) {
-    gqac_tensor t = {.dtype = dtype, .rank = 1, .dims = {(int64_t)at + 1}, .data = to};
-    op_put_f32(&t, (int64_t)at, x);
-}
-static float get(const void *from, size_t at, gqac_dtype dtype) {
-    const gqac_tensor t = {
-        .dtype = dtype, .rank = 1, .dims = {(int64_t)at + 1}, .data = (void *)(uintptr_t)from};
-    return op_get_f32(&t, (int64_t)at);
-}
-
-static void *nans(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    return memset(p, 0xff, bytes);
 }
 
 static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, gqac_dtype bias,

@@ -1,7 +1,7 @@
 /* linear on cpu: the scalar level is the contract, every level of this machine gives its bits, and
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before; what lies around y is the same after. */
-#include "../unit.h"
+#include "numbers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -43,22 +43,6 @@ static float number(bool special) {
     static const float others[] = {0.0f, -0.0f, 1e-40f, -6e-8f, 1e-30f, 3e4f, -3e38f, 1e30f};
     const uint32_t i = bits() % 10;
     return i < 8 ? others[i] : i == 8 ? (float)INFINITY : (float)NAN;
-}
-
-static void put(void *to, size_t at, gqac_dtype dtype, float x) {
-    gqac_tensor t = {.dtype = dtype, .rank = 1, .dims = {(int64_t)at + 1}, .data = to};
-    op_put_f32(&t, (int64_t)at, x);
-}
-static float get(const void *from, size_t at, gqac_dtype dtype) {
-    const gqac_tensor t = {
-        .dtype = dtype, .rank = 1, .dims = {(int64_t)at + 1}, .data = (void *)(uintptr_t)from};
-    return op_get_f32(&t, (int64_t)at);
-}
-
-static void *nans(size_t bytes) {
-    void *p = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    return memset(p, 0xff, bytes);
 }
 
 static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, bool bias, bool special) {

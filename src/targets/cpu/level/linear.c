@@ -13,6 +13,7 @@
 
 #include "ops/linear.h"
 #include "targets/cpu/level/level.h"
+#include "targets/cpu/level/widen.h"
 
 enum {
     WIDE = V16_REGISTERS >= 32, /* a tile takes all columns of a panel */
@@ -47,14 +48,6 @@ typedef struct piece {
     int64_t next_bytes;
 } piece;
 
-VEC_FN v16 load_w(const void *w, int64_t at, gqac_dtype dtype) {
-    if (dtype == GQAC_F32)
-        return v16_load((const float *)w + at);
-    if (dtype == GQAC_F16)
-        return v16_load_f16((const uint16_t *)w + at);
-    return v16_load_bf16((const uint16_t *)w + at);
-}
-
 /* What to fetch while a tile is computed: `lines` lines for every four k. */
 typedef struct fetch {
     uintptr_t at;
@@ -78,7 +71,7 @@ VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void 
     v16 b[4];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
-        b[v] = load_w(w, at + 16 * v, dtype);
+        b[v] = load_as(dtype, w, at + 16 * v);
         b[v] = keep ? v16_keep(b[v]) : b[v];
     }
 #pragma GCC unroll 6
@@ -182,21 +175,6 @@ static void run_piece(const piece *p) {
 
 /* ---- what goes in and out ------------------------------------------------- */
 
-static void widen(float *out, const void *in, int64_t n, gqac_dtype dtype) {
-    const uint16_t *h = in;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        v16_store(out + i, load_w(in, i, dtype));
-    for (; i < n; i++)
-        out[i] = dtype == GQAC_F32   ? ((const float *)in)[i]
-                 : dtype == GQAC_F16 ? gqn_f16_to_f32(h[i])
-                                     : gqn_bf16_to_f32(h[i]);
-}
-
-static size_t size_of(gqac_dtype dtype) {
-    return dtype == GQAC_F32 ? 4 : 2;
-}
-
 /* y = sum (+ bias), `count` <= 64 columns of a row. */
 static void store_row(const cpu_linear_job *job, const float *sum, const float *bias, int64_t at,
                       int count) {
@@ -224,8 +202,7 @@ static void store(const cpu_linear_job *job, const cpu_linear_unit *unit, const 
         const int64_t column = (unit->panel + p) * LINEAR_PANEL, left = job->n - column;
         const int count = left < LINEAR_PANEL ? (int)left : LINEAR_PANEL;
         if (job->bias)
-            widen(bias, (const char *)job->bias + (size_t)column * size_of(job->dtype), count,
-                  job->dtype);
+            widen(job->dtype, job->bias, column, count, bias);
         for (int64_t r = 0; r < unit->rows; r++)
             store_row(job, sum + r * lds + p * LINEAR_PANEL, job->bias ? bias : NULL,
                       (unit->row + r) * job->n + column, count);
@@ -246,17 +223,16 @@ static int64_t piece_length(const cpu_linear_job *job) {
 /* Points the piece at its rows of x, in fp32 and close together. */
 static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, piece *p,
                       float *room) {
-    const size_t size = size_of(job->dtype);
-    const char *x = (const char *)job->x + (size_t)(unit->row * job->k + k) * size;
+    const int64_t x = unit->row * job->k + k;
     if (job->dtype == GQAC_F32 && unit->rows == 1) {
-        p->x = (const float *)(const void *)x;
+        p->x = (const float *)job->x + x;
         p->ldx = 0;
         return;
     }
     p->x = room;
     p->ldx = X_STEP;
     for (int64_t r = 0; r < unit->rows; r++)
-        widen(room + r * X_STEP, x + (size_t)(r * job->k) * size, p->n_k, job->dtype);
+        widen(job->dtype, job->x, x + r * job->k, p->n_k, room + r * X_STEP);
 }
 
 static bool widens(const cpu_linear_job *job, int64_t rows) {
@@ -278,7 +254,7 @@ static room room_of(const cpu_linear_job *job, void *memory) {
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
     const room room = room_of(job, memory);
     const int64_t length = piece_length(job);
-    const size_t line = LINEAR_PANEL * size_of(job->dtype); /* of a panel, for one k */
+    const size_t line = LINEAR_PANEL * width_of(job->dtype); /* of a panel, for one k */
     piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
     for (int64_t k = 0; k < job->k; k += length) {
         p.n_k = (int)(job->k - k < length ? job->k - k : length);
@@ -295,7 +271,7 @@ static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *me
                 p.next = (uintptr_t)job->w + (size_t)(unit->panel * job->k + k + p.n_k) * line;
             p.next_bytes = unit->rows < FETCH_ROWS ? 0 : (int64_t)bytes;
             if (widens(job, unit->rows)) {
-                widen(room.w, w, p.n_k * LINEAR_PANEL, job->dtype);
+                widen(job->dtype, w, 0, p.n_k * LINEAR_PANEL, room.w);
                 p.w = room.w;
                 p.dtype = GQAC_F32;
             }

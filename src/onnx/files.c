@@ -56,6 +56,20 @@ void onnx_files_close(onnx_files *files) {
     gqac_free(files);
 }
 
+bool onnx_files_external(const onnx_files *files) {
+    return files->n > 0;
+}
+
+bool onnx_files_hold(const onnx_files *files, const char *path) {
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return false;
+    for (int i = 0; i < files->n; i++)
+        if (files->order[i]->device == info.st_dev && files->order[i]->inode == info.st_ino)
+            return true;
+    return false;
+}
+
 const gqac_map *onnx_files_model(const onnx_files *files) {
     return &files->model;
 }

@@ -32,6 +32,9 @@ typedef struct onnx_report {
 /* The mapped files behind the module's constants. */
 typedef struct onnx_files onnx_files;
 void onnx_files_close(onnx_files *files);
+/* Does the model keep data in other files? Is `path` one of those? */
+bool onnx_files_external(const onnx_files *files);
+bool onnx_files_hold(const onnx_files *files, const char *path);
 
 /* Imports a model: one ONNX node becomes one IR node in its newest form; functions are inlined
  * unless their op is native; unknown ops, attribute values and inputs are all collected into

@@ -44,6 +44,8 @@ typedef struct gqac_pass {
 /* pass_<name>; infer, fold and simplify are the parts of tidy. */
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_pack,
     pass_lower, pass_stateful, pass_last_rows, pass_claim, pass_expand, pass_order, pass_plan;
+/* Those of rewrites. */
+extern const gqac_pass pass_insert_kv;
 
 /* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);
@@ -80,5 +82,21 @@ typedef struct pass_request {
 gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request);
 /* All passes in order, for --list-passes; ends with NULL. */
 extern const gqac_pass *const gqac_pipeline[];
+/* The same with another list of passes, which ends with NULL: rewrites, tests. */
+gqac_status pass_run_list(pass_context *context, const pass_request *request,
+                          const gqac_pass *const *passes);
+
+/* A rewrite of a model file: ONNX in, ONNX out. Each file that comes of it is made from a graph of
+ * its own by a list of passes; how often the last of them changed the graph is what is told. */
+enum { PASS_MOST_FILES = 2 };
+typedef struct pass_rewrite {
+    const char *name, *summary;
+    const char *counted; /* what it counts: "attention nodes have a cache now" */
+    struct pass_rewrite_file {
+        const char *part; /* OUT.<part>.onnx; NULL: OUT.onnx */
+        const gqac_pass *const *passes;
+    } files[PASS_MOST_FILES]; /* passes NULL: there is no such file */
+} pass_rewrite;
+extern const pass_rewrite *const gqac_rewrites[]; /* ends with NULL */
 
 #endif

@@ -22,9 +22,6 @@ gqac_status pass_infer_node(ir_node *node, gqac_diag *diag);
 bool pass_listed(const char *const *list, const char *name);
 /* "com.microsoft.GroupQueryAttention", for messages. */
 const char *pass_op_name(const ir_node *node, char *buffer, size_t size);
-/* gqac_pipeline_run with another list of passes, which ends with NULL (tests). */
-gqac_status pass_run_list(pass_context *context, const pass_request *request,
-                          const gqac_pass *const *passes);
 /* Fails with "node 'x' (Op)" as the place. */
 gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
                       ...) GQAC_PRINTF(4, 5);

@@ -1,0 +1,159 @@
+/* Rewriting: a model file through the passes of a rewrite, and out again as ONNX.
+ *
+ * All files are made before the first is written. A rewrite that changed nothing gives the graph of
+ * the file, not the tidied one. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "api/load.h"
+#include "base/alloc.h"
+
+bool gqac_rewrite_at(int index, const char **name, const char **summary) {
+    for (int i = 0; i <= index; i++)
+        if (!gqac_rewrites[i])
+            return false;
+    *name = gqac_rewrites[index]->name;
+    *summary = gqac_rewrites[index]->summary;
+    return true;
+}
+
+/* The result in one piece of memory. */
+typedef struct rewritten {
+    gqac_rewritten shown;
+    const char *files[PASS_MOST_FILES];
+    char paths[PASS_MOST_FILES][4096];
+} rewritten;
+
+typedef struct job {
+    const char *model;
+    const gqac_options *options;
+    gqac_diag *diag;
+    loaded made[PASS_MOST_FILES];
+    rewritten *done;
+} job;
+
+static gqac_status find(const char *name, const pass_rewrite **rewrite, gqac_diag *diag) {
+    gqac_str known = {0};
+    for (int i = 0; gqac_rewrites[i]; i++) {
+        *rewrite = gqac_rewrites[i];
+        if (!strcmp((*rewrite)->name, name)) {
+            gqac_str_free(&known);
+            return GQAC_OK;
+        }
+        gqac_str_printf(&known, "%s%s", i ? ", " : "", (*rewrite)->name);
+    }
+    gqac_diag_set(diag, GQAC_USAGE, "there is no rewrite '%s'", name);
+    if (!known.failed)
+        gqac_diag_rule(diag, "rewrites: %s", known.text);
+    gqac_str_free(&known);
+    return GQAC_USAGE;
+}
+
+/* ---- paths --------------------------------------------------------------- */
+
+static gqac_status name_file(char *out, size_t size, const char *path, const char *part,
+                             gqac_diag *diag) {
+    static const char end[] = ".onnx";
+    size_t n = strlen(path);
+    if (part && n >= sizeof end - 1 && !strcmp(path + n - (sizeof end - 1), end))
+        n -= sizeof end - 1;
+    const int length = part ? snprintf(out, size, "%.*s.%s%s", (int)n, path, part, end)
+                            : snprintf(out, size, "%s", path);
+    if (length < 0 || (size_t)length >= size)
+        GQAC_FAIL(diag, GQAC_USAGE, "the path of the result is too long");
+    return GQAC_OK;
+}
+
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Nothing that is written may be what the model still needs. */
+static gqac_status check_path(const job *j, const onnx_files *files, const char *path) {
+    char data[4096 + 8];
+    snprintf(data, sizeof data, "%s.data", path);
+    const bool same = is_same_file(path, j->model);
+    if (!files || !onnx_files_external(files))
+        return GQAC_OK;
+    if (!same && !onnx_files_hold(files, path) && !onnx_files_hold(files, data))
+        return GQAC_OK;
+    gqac_diag_set(j->diag, GQAC_USAGE, "writing '%s' would destroy %s", path,
+                  same ? "a model whose weights lie in other files" : "weights of the model");
+    gqac_diag_rule(j->diag, "a model may be rewritten in place when its weights lie in it");
+    gqac_diag_hint(j->diag, "-o with another name");
+    return GQAC_USAGE;
+}
+
+/* ---- making -------------------------------------------------------------- */
+
+static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_t *changed) {
+    pass_context context;
+    const pass_request request = {.stateful = false};
+    GQAC_TRY(load_model(j->model, j->options, false, m, j->diag));
+    if (m->map.data) {
+        gqac_diag_set(j->diag, GQAC_USAGE, "an artefact cannot be rewritten");
+        gqac_diag_hint(j->diag, "rewrite the model that it was made from, and compile that");
+        return GQAC_USAGE;
+    }
+    GQAC_TRY(load_context(m, j->options, &context, j->diag));
+    GQAC_TRY(pass_run_list(&context, &request, passes));
+    *changed = context.changed;
+    return context.changed ? pass_standardise(&context) : GQAC_OK;
+}
+
+static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
+    static const gqac_pass *const none[] = {&pass_import, &pass_infer, NULL};
+    for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
+        size_t changed = 0;
+        GQAC_TRY(make(j, &j->made[i], rewrite->files[i].passes, &changed));
+        if (changed) {
+            j->done->shown.changes += (int64_t)changed;
+            continue;
+        }
+        load_free(&j->made[i]);
+        GQAC_TRY(make(j, &j->made[i], none, &changed));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *path) {
+    gqac_rewritten *shown = &j->done->shown;
+    for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
+        char *to = j->done->paths[i];
+        GQAC_TRY(name_file(to, sizeof j->done->paths[i], path, rewrite->files[i].part, j->diag));
+        if (!shown->changes && is_same_file(to, j->model))
+            continue;
+        GQAC_TRY(check_path(j, j->made[i].files, to));
+        GQAC_TRY(onnx_export(j->made[i].module, to, j->diag));
+        j->done->files[shown->n_files++] = to;
+    }
+    return GQAC_OK;
+}
+
+gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options *options,
+                         const char *path, gqac_rewritten **done, gqac_diag *diag) {
+    const pass_rewrite *rewrite = NULL;
+    GQAC_TRY(find(name, &rewrite, diag));
+    job j = {.model = model, .options = options, .diag = diag};
+    j.done = gqac_calloc(1, sizeof *j.done);
+    if (!j.done)
+        return gqac_diag_oom(diag, "a rewrite");
+    j.done->shown.counted = rewrite->counted;
+    j.done->shown.files = j.done->files;
+    gqac_status status = make_all(&j, rewrite);
+    if (status == GQAC_OK)
+        status = write_all(&j, rewrite, path);
+    for (int i = 0; i < PASS_MOST_FILES; i++)
+        if (j.made[i].arena)
+            load_free(&j.made[i]);
+    if (status == GQAC_OK) {
+        *done = &j.done->shown;
+        return GQAC_OK;
+    }
+    if (diag && strncmp(diag->where, model, strlen(model)) != 0)
+        gqac_diag_where(diag, "%s", model);
+    gqac_free(j.done);
+    return status;
+}

@@ -1,0 +1,75 @@
+/* gqac rewrite MODEL --pass NAME -o OUT.onnx: another ONNX file that says the same, and more. */
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const cli_flag flags[] = {
+    {"pass", "NAME", "the rewrite; see --list"},
+    {"output", "FILE", "what to write (-o); may be MODEL itself"},
+    {"list", NULL, "names and summaries of all rewrites"},
+    {NULL, NULL, NULL},
+};
+
+static int list(void) {
+    const char *name = NULL, *summary = NULL;
+    for (int i = 0; gqac_rewrite_at(i, &name, &summary); i++)
+        printf("%-18s %s\n", name, summary);
+    return 0;
+}
+
+static gqac_status tell(cli *c, const char *name, const gqac_rewritten *done) {
+    if (cli_json(c)) {
+        json_t *files = json_array();
+        for (int i = 0; i < done->n_files; i++)
+            json_array_append_new(files, json_string(done->files[i]));
+        json_t *all = json_pack("{s:s, s:I, s:o}", "pass", name, "changes",
+                                (json_int_t)done->changes, "files", files);
+        if (!all)
+            return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+        cli_print_json(all);
+        return GQAC_OK;
+    }
+    if (done->changes)
+        printf("%s: %lld %s\n", name, (long long)done->changes, done->counted);
+    else
+        printf("%s: nothing to do, the graph is as it was\n", name);
+    for (int i = 0; i < done->n_files; i++)
+        printf("wrote %s\n", done->files[i]);
+    return GQAC_OK;
+}
+
+static gqac_status rewrite(cli *c) {
+    char path[4096];
+    gqac_options options;
+    gqac_rewritten *done = NULL;
+    const char *name = cli_value(c, "pass"), *out = cli_value(c, "output");
+    if (c->n_operands < 1)
+        return cli_usage(c, "MODEL is missing");
+    if (!name)
+        return cli_usage(c, "--pass NAME is missing; --list tells them");
+    if (!out)
+        return cli_usage(c, "-o FILE is missing");
+    gqac_status status = cli_options(c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(c, &options, path, sizeof path);
+    if (status == GQAC_OK)
+        status = gqac_rewrite(path, name, &options, out, &done, &c->diag);
+    if (status == GQAC_OK)
+        status = tell(c, name, done);
+    gqac_release(done);
+    return status;
+}
+
+static int run(cli *c) {
+    return cli_switch(c, "list") ? list() : cli_finish(c, rewrite(c));
+}
+
+extern const gqac_cli_verb gqac_cli_verb_rewrite;
+const gqac_cli_verb gqac_cli_verb_rewrite = {
+    .name = "rewrite",
+    .operands = "MODEL",
+    .most = 1,
+    .summary = "writes a model as ONNX again, with a cache, in two graphs, ...",
+    .flags = flags,
+    .run = run,
+};

@@ -1,0 +1,436 @@
+/* insert-kv: a decoder that was exported without a cache gets one.
+ *
+ * Every attention node of the main graph whose op has operands for a past takes part, in the order
+ * of the file. Layer i of them gets graph inputs cache_k_in_i and cache_v_in_i and results
+ * cache_k_out_i and cache_v_out_i behind those that are there (cache_in_i and cache_out_i where an
+ * op has keys and values in one tensor), and its mask gets columns for what is cached. With empty
+ * caches the graph computes what it did.
+ *
+ * That this may be done is shown, not believed: with its past an op's row says by itself whether a
+ * query sees no key behind its own position, and afterwards no node may mix the rows of one call
+ * (invariance.c), so that causality or positions that the graph computes for itself are refused by
+ * the name of the node. Attention over an encoder's states is left to static-cross-cache, and that
+ * within an encoder as it is. */
+#include "passes/insert_kv.h"
+
+#include <string.h>
+
+/* ---- what an op can take ------------------------------------------------- */
+
+static int find_operand(const char *list, const char *name) {
+    char at[64];
+    int least, most;
+    ir_schema_arity(list, &least, &most);
+    for (int i = 0; i < most && i < INSERT_MOST_OPERANDS; i++) {
+        ir_schema_name(list, i, at, sizeof at);
+        if (!strcmp(at, name))
+            return i;
+    }
+    return -1;
+}
+
+bool insert_kv_takes_past(const ir_node *node, insert_places *p) {
+    static const char *const names[2][2] = {{"past_key", "present_key"},
+                                            {"past_value", "present_value"}};
+    const ir_schema *op = node->op;
+    if (!(op->flags & IR_OP_LOWER) || op->rows != IR_ROWS_STATE)
+        return false;
+    for (p->n = 0; p->n < 2; p->n++) {
+        p->past[p->n] = find_operand(op->inputs, names[p->n][0]);
+        p->present[p->n] = find_operand(op->outputs, names[p->n][1]);
+        if (p->past[p->n] < 0 || p->present[p->n] < 0)
+            break;
+    }
+    if (p->n == 2)
+        return true;
+    p->n = 1;
+    p->past[0] = find_operand(op->inputs, "past");
+    p->present[0] = find_operand(op->outputs, "present");
+    return p->past[0] >= 0 && p->present[0] >= 0;
+}
+
+/* ---- what a value is computed from --------------------------------------- */
+
+enum { SEEN = 1 }; /* ir_node.mark */
+
+static gqac_status clear_mark(void *arg, ir_node *node) {
+    (void)arg;
+    node->mark = 0;
+    return GQAC_OK;
+}
+
+static void see(const ir_graph *main, ir_value *value, bool *inputs) {
+    if (!value || value->constant)
+        return;
+    if (value->def) {
+        ir_node *within = ir_node_within(value->def, main);
+        if (within)
+            within->mark |= SEEN;
+        return;
+    }
+    for (int i = 0; i < main->n_inputs; i++)
+        inputs[i] = inputs[i] || main->inputs[i] == value;
+}
+
+typedef struct looker {
+    const ir_graph *main;
+    bool *inputs;
+    bool data; /* not through the masks and lengths of attention */
+} looker;
+
+static const char *const lengths[] = {"attn_mask",  "attention_bias", "key_padding_mask",
+                                      "mask_index", "seqlens_k",      "total_sequence_length",
+                                      NULL};
+
+static bool is_length(const ir_node *node, int operand) {
+    insert_places unused;
+    char name[64];
+    ir_schema_name(node->op->inputs, operand, name, sizeof name);
+    return pass_listed(lengths, name) && insert_kv_takes_past(node, &unused);
+}
+
+static gqac_status see_operands(void *arg, ir_node *node) {
+    const looker *l = arg;
+    for (int i = 0; i < node->n_inputs; i++)
+        if (!l->data || !is_length(node, i))
+            see(l->main, node->inputs[i].value, l->inputs);
+    return GQAC_OK;
+}
+
+/* From the nodes that are seen on back. */
+static void look_back(looker *l) {
+    for (ir_node *node = l->main->last; node; node = node->prev) {
+        if (!(node->mark & SEEN))
+            continue;
+        (void)see_operands(l, node);
+        ir_graph *inner;
+        for (int at = 0; (inner = pass_next_graph(node, &at));)
+            (void)ir_graph_walk_all(inner, see_operands, l);
+    }
+}
+
+void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs) {
+    looker l = {main, inputs, false};
+    (void)ir_graph_walk_all(main, clear_mark, NULL);
+    memset(inputs, 0, (size_t)main->n_inputs * sizeof *inputs);
+    see(main, value, inputs);
+    look_back(&l);
+}
+
+/* ---- the layers ---------------------------------------------------------- */
+
+typedef struct layer {
+    ir_node *node;
+    insert_places places;
+    bool *keys; /* graph inputs that its keys are computed from */
+    bool cross; /* and the query is computed from others */
+} layer;
+
+typedef struct inserter {
+    pass_context *context;
+    ir_graph *graph;
+    gqac_arena *scratch;
+    layer *layers;
+    int n_layers, n_cached;
+    const ir_dim *past; /* rows of every past */
+} inserter;
+
+static gqac_status short_of_memory(const inserter *s) {
+    return gqac_diag_oom(s->context->diag, "a KV cache");
+}
+
+static gqac_status collect(inserter *s) {
+    const size_t n_inputs = (size_t)s->graph->n_inputs;
+    bool *query = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    size_t nodes = 0;
+    for (const ir_node *node = s->graph->first; node; node = node->next)
+        nodes++;
+    s->layers = GQAC_ARENA_ARRAY(s->scratch, layer, nodes + 1);
+    if (!query || !s->layers)
+        return short_of_memory(s);
+    for (ir_node *node = s->graph->first; node; node = node->next) {
+        layer *l = &s->layers[s->n_layers];
+        if (!insert_kv_takes_past(node, &l->places))
+            continue;
+        ir_value *key = ir_node_input(node, 1);
+        const bool packed = l->places.n == 1 || !key;
+        if (ir_node_input(node, l->places.past[0])) {
+            s->n_cached++;
+            continue;
+        }
+        l->node = node;
+        l->keys = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+        if (!l->keys)
+            return short_of_memory(s);
+        insert_kv_origins(s->graph, ir_node_input(node, 0), query);
+        insert_kv_origins(s->graph, packed ? ir_node_input(node, 0) : key, l->keys);
+        l->cross = memcmp(query, l->keys, n_inputs * sizeof *query) != 0;
+        s->n_layers++;
+    }
+    return GQAC_OK;
+}
+
+/* Attention within an encoder: what its keys are computed from, some cross attention's are too. */
+static bool is_encoder(const inserter *s, const layer *l) {
+    for (int i = 0; i < s->n_layers && !l->cross; i++) {
+        bool within = s->layers[i].cross;
+        for (int k = 0; k < s->graph->n_inputs && within; k++)
+            within = !l->keys[k] || s->layers[i].keys[k];
+        if (within)
+            return true;
+    }
+    return false;
+}
+
+/* ---- masks --------------------------------------------------------------- */
+
+/* Graph inputs from which nothing is computed but masks and lengths of attention. */
+static gqac_status find_masks(const inserter *s, bool *masks) {
+    const int n = s->graph->n_inputs;
+    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
+    looker data = {s->graph, GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1), true};
+    if (!inputs || !data.inputs)
+        return short_of_memory(s);
+    (void)ir_graph_walk_all(s->graph, clear_mark, NULL);
+    (void)see_operands(&data, s->graph->ret);
+    look_back(&data);
+    for (int i = 0; i < s->n_layers; i++) {
+        const ir_node *node = s->layers[i].node;
+        for (int k = 0; k < node->n_inputs; k++) {
+            if (!is_length(node, k))
+                continue;
+            insert_kv_origins(s->graph, node->inputs[k].value, inputs);
+            for (int j = 0; j < n; j++)
+                masks[j] = masks[j] || (inputs[j] && !data.inputs[j]);
+        }
+    }
+    return GQAC_OK;
+}
+
+/* The last axis of a mask has a column for each key. */
+static gqac_status widen(inserter *s, ir_value *mask, const ir_dim *rows) {
+    ir_module *module = s->context->module;
+    const ir_dim *dims[GQAC_MAX_RANK];
+    const int last = mask->type.rank - 1;
+    if (last < 0 || mask->type.dims[last] != rows)
+        return GQAC_OK;
+    memcpy(dims, mask->type.dims, (size_t)mask->type.rank * sizeof *dims);
+    dims[last] = ir_dim_add(module->dims, s->past, rows);
+    mask->type = ir_type_make(module, mask->type.dtype, mask->type.rank, dims);
+    return mask->type.rank < 0 ? short_of_memory(s) : GQAC_OK;
+}
+
+/* ---- adding -------------------------------------------------------------- */
+
+/* The node once more with another list of outputs; takes the place of the old one. */
+static ir_node *with_outputs(ir_node *old, int n_outputs, const char *const *names) {
+    ir_value *in[INSERT_MOST_OPERANDS];
+    for (int i = 0; i < old->n_inputs; i++)
+        in[i] = old->inputs[i].value;
+    ir_node *node =
+        ir_node_create(old->graph, old->op, old->name, old->n_inputs, in, n_outputs, names);
+    if (!node)
+        return NULL;
+    for (size_t i = 0; old->op->attrs && old->op->attrs[i].name; i++)
+        node->attrs[i] = old->attrs[i];
+    ir_node_insert(node, old);
+    for (int i = 0; i < old->n_outputs; i++) {
+        ir_value *value = old->outputs[i];
+        if (!value)
+            continue;
+        node->outputs[i]->type = value->type;
+        ir_value_replace(value, node->outputs[i]);
+        if (!ir_value_take_name(node->outputs[i], value->name))
+            return NULL;
+    }
+    ir_node_remove(old);
+    return node;
+}
+
+static const char *name_of(const inserter *s, const layer *l, int index, int part, bool out) {
+    static const char *const parts[] = {"k_", "v_"};
+    return gqac_arena_printf(s->scratch, "cache_%s%s_%d", l->places.n == 2 ? parts[part] : "",
+                             out ? "out" : "in", index);
+}
+
+/* Wants the presents of the layer, and knows their types. */
+static gqac_status want_presents(inserter *s, layer *l, int index) {
+    const char *names[INSERT_MOST_OPERANDS] = {NULL};
+    int n = l->node->n_outputs;
+    for (int i = 0; i < INSERT_MOST_OPERANDS; i++)
+        names[i] = i < n && l->node->outputs[i] ? "y" : "";
+    for (int i = 0; i < l->places.n; i++) {
+        const int at = l->places.present[i];
+        names[at] = name_of(s, l, index, i, true);
+        n = n > at + 1 ? n : at + 1;
+        if (!names[at])
+            return short_of_memory(s);
+    }
+    l->node = with_outputs(l->node, n, names);
+    return l->node ? op_infer(l->node, s->context->diag) : short_of_memory(s);
+}
+
+/* A past like the present, with rows of its own. */
+static gqac_status add_pasts(inserter *s, layer *l, int index) {
+    ir_value *in[INSERT_MOST_OPERANDS] = {NULL};
+    ir_node *node = l->node;
+    int n = node->n_inputs;
+    for (int i = 0; i < n; i++)
+        in[i] = node->inputs[i].value;
+    for (int i = 0; i < l->places.n; i++) {
+        const ir_type *t = &node->outputs[l->places.present[i]]->type;
+        const ir_dim *dims[GQAC_MAX_RANK];
+        const char *name = name_of(s, l, index, i, false);
+        const int at = l->places.past[i], rows = t->rank - 2;
+        if (t->rank < 4)
+            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                             "the shape of its keys and values is not known");
+        memcpy(dims, t->dims, (size_t)t->rank * sizeof *dims);
+        dims[rows] = s->past;
+        ir_type type = ir_type_make(s->context->module, t->dtype, t->rank, dims);
+        in[at] = name && type.rank >= 0 ? ir_graph_add_input(s->graph, name, type) : NULL;
+        n = n > at + 1 ? n : at + 1;
+        if (!in[at])
+            return short_of_memory(s);
+        if (strcmp(in[at]->name, name) != 0)
+            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model",
+                      name);
+    }
+    return ir_node_set_inputs(node, n, in) ? GQAC_OK : short_of_memory(s);
+}
+
+/* Results behind those of the model. */
+static gqac_status add_results(inserter *s) {
+    const ir_graph *graph = s->graph;
+    const size_t most = (size_t)graph->ret->n_inputs + 2 * (size_t)s->n_layers;
+    ir_value **values = GQAC_ARENA_ARRAY(s->scratch, ir_value *, most);
+    const char **names = GQAC_ARENA_ARRAY(s->scratch, const char *, most);
+    int n = graph->ret->n_inputs;
+    if (!values || !names)
+        return short_of_memory(s);
+    for (int i = 0; i < n; i++) {
+        values[i] = graph->ret->inputs[i].value;
+        names[i] = graph->result_names[i];
+    }
+    for (int i = 0; i < s->n_layers; i++)
+        for (int k = 0; k < s->layers[i].places.n; k++, n++) {
+            values[n] = s->layers[i].node->outputs[s->layers[i].places.present[k]];
+            names[n] = values[n]->name;
+        }
+    return ir_graph_set_results(s->graph, n, values, names) ? GQAC_OK : short_of_memory(s);
+}
+
+/* ---- afterwards ---------------------------------------------------------- */
+
+static gqac_status forget_types(void *arg, ir_node *node) {
+    (void)arg;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i]) {
+            node->outputs[i]->type = ir_type_unknown();
+            node->outputs[i]->elements = NULL;
+            node->outputs[i]->n_elements = 0;
+        }
+    return GQAC_OK;
+}
+
+static gqac_status infer_all(const inserter *s) {
+    (void)ir_graph_walk(s->graph, forget_types, NULL);
+    for (ir_node *node = s->graph->first; node; node = node->next)
+        GQAC_TRY(pass_infer_node(node, s->context->diag));
+    return GQAC_OK;
+}
+
+/* Ops that mix rows by what they compute (a scale for a whole tensor) did so before. */
+static gqac_status check_rows(const inserter *s) {
+    const ir_node **mixing = NULL;
+    int n = 0;
+    if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+        return short_of_memory(s);
+    for (int i = 0; i < n; i++) {
+        if (mixing[i]->op->rows == IR_ROWS_MIXES)
+            continue;
+        const bool attention = mixing[i]->op->rows == IR_ROWS_STATE;
+        pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
+                  attention ? "a query of this attention sees keys behind its own position, or the "
+                              "mask alone hides them"
+                            : "this depends on the number or the place of the tokens in a call");
+        gqac_diag_rule(s->context->diag,
+                       "with a cache, causality is an attribute (is_causal, unidirectional) and "
+                       "positions are an input");
+        gqac_diag_hint(s->context->diag, "export the model with position_ids, or with its cache");
+        return GQAC_UNSUPPORTED;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status insert(inserter *s) {
+    ir_module *module = s->context->module;
+    const int n_inputs = s->graph->n_inputs;
+    bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
+    const ir_dim *rows = NULL;
+    if (!masks)
+        return short_of_memory(s);
+    GQAC_TRY(find_masks(s, masks));
+    s->past = ir_dim_symbol(module->dims, "past_sequence_length");
+    for (int i = 0; i < s->n_layers; i++) {
+        layer *l = &s->layers[i];
+        GQAC_TRY(want_presents(s, l, i));
+        const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
+        rows = t->rank >= 4 ? t->dims[t->rank - 2] : NULL;
+        int64_t fixed;
+        if (rows && ir_dim_is_const(rows, &fixed)) {
+            pass_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
+                      "the model is exported for calls of %lld tokens", (long long)fixed);
+            gqac_diag_hint(s->context->diag, "rewrite --pass dynamic-seq, then this");
+            return GQAC_UNSUPPORTED;
+        }
+        GQAC_TRY(add_pasts(s, l, i));
+        s->context->changed++;
+    }
+    for (int i = 0; i < n_inputs && rows; i++)
+        if (masks[i])
+            GQAC_TRY(widen(s, s->graph->inputs[i], rows));
+    GQAC_TRY(add_results(s));
+    GQAC_TRY(infer_all(s));
+    return check_rows(s);
+}
+
+static gqac_status nothing_found(const inserter *s) {
+    gqac_diag *diag = s->context->diag;
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no attention that could have a cache");
+    gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "
+                         "a past");
+    gqac_diag_hint(diag, "attention spelt out in simple ops is raised first: rewrite --pass raise");
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status run_in(inserter *s) {
+    GQAC_TRY(collect(s));
+    int n = 0;
+    for (int i = 0; i < s->n_layers; i++)
+        if (!s->layers[i].cross && !is_encoder(s, &s->layers[i]))
+            s->layers[n++] = s->layers[i];
+    s->n_layers = n;
+    if (n)
+        return insert(s);
+    return s->n_cached ? GQAC_OK : nothing_found(s);
+}
+
+static gqac_status run(pass_context *context) {
+    inserter s = {
+        .context = context, .graph = context->module->graph, .scratch = gqac_arena_create(0)};
+    if (!s.scratch)
+        return gqac_diag_oom(context->diag, "a KV cache");
+    gqac_status status = run_in(&s);
+    gqac_arena_free(s.scratch);
+    return status;
+}
+
+const gqac_pass pass_insert_kv = {
+    .name = "insert-kv",
+    .summary = "past and present for attention that has none",
+    .needs = PASS_TYPED | PASS_ONNX,
+    .gives = PASS_ONNX,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run,
+};

@@ -1,0 +1,14 @@
+/* The rewrites of model files. Each is a list of passes that ends with the one that does it; what
+ * goes before brings the graph into the form that one reads. */
+#include "passes/pass.h"
+
+static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_insert_kv, NULL};
+
+static const pass_rewrite rewrite_insert_kv = {
+    .name = "insert-kv",
+    .summary = "adds past and present to a decoder that was exported without a cache",
+    .counted = "attention nodes have a cache now",
+    .files = {{.passes = insert_kv}},
+};
+
+const pass_rewrite *const gqac_rewrites[] = {&rewrite_insert_kv, NULL};

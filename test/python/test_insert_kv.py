@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""`gqac rewrite --pass insert-kv`: decoders without a cache get one (rows N10 to N13).
+
+The decoders are those of decoders.py, and a builder's export, with their pasts taken away. ONNX
+Runtime is the oracle: the rewritten file must give, with empty caches and in calls of any length,
+what the file gave before. gqac itself must give the same bits however the tokens are split.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+import decoders
+import harness
+from decoders import Decoder
+from harness import Case, write_ids
+
+KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
+         "multi_head", "multi_head_padded", "multi_head_lengths", "multi_head_biased",
+         "packed", "packed_padded"]
+# ONNX Runtime's CPU kernels refuse these, with a cache or without: windows of Attention-24, the
+# number of keys as a padding mask, masks with one row for all queries.
+NOT_IN_ORT = ("attention_window", "multi_head_lengths", "attention_capped", "attention_bool",
+              "multi_head_biased")
+TOKENS, LIMIT = 23, 2e-5
+
+
+def strip(model):
+    """The same model without a cache: its masks have a column for each token of the call."""
+    graph = model.graph
+    for values in (graph.input, graph.output):
+        kept = [v for v in values if not v.name.startswith(("past", "present"))]
+        del values[:]
+        values.extend(kept)
+    for node in graph.node:
+        for names in (node.input, node.output):
+            words = ["" if n.startswith(("past", "present")) else n for n in names]
+            while words and not words[-1]:
+                words.pop()
+            del names[:]
+            names.extend(words)
+    rows = graph.input[0].type.tensor_type.shape.dim[1].dim_param
+    for value in graph.input:
+        if value.name == "attention_mask":
+            value.type.tensor_type.shape.dim[1].dim_param = rows
+    del graph.value_info[:]
+    return model
+
+
+def session(path):
+    """ONNX Runtime on one thread."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def names(values):
+    """Names of graph inputs or outputs."""
+    return [v.name for v in values]
+
+
+class Looped:
+    """A rewritten file in ONNX Runtime, fed its own caches."""
+
+    def __init__(self, path):
+        self.session = session(path)
+        inputs = self.session.get_inputs()
+        self.caches = [i for i in inputs if i.name.startswith("cache_")]
+        self.inputs = names(inputs)
+        self.outputs = names(self.session.get_outputs())
+
+    def empty(self):
+        """Caches without rows."""
+        return {c.name: np.zeros([d if isinstance(d, int) else 0 if "past" in d else 1
+                                  for d in c.shape], np.float32) for c in self.caches}
+
+    def score(self, ids, chunks):
+        """Logits of calls with these numbers of tokens."""
+        caches, rows, at = self.empty(), [], 0
+        for n in chunks:
+            feeds = {"input_ids": np.array([ids[at:at + n]], np.int64), **caches}
+            if "attention_mask" in self.inputs:
+                feeds["attention_mask"] = np.ones((1, at + n), np.int64)
+            if "position_ids" in self.inputs:
+                feeds["position_ids"] = np.arange(at, at + n)[None]
+            out = dict(zip(self.outputs, self.session.run(None, feeds), strict=True))
+            caches = {c.name: out[c.name.replace("_in_", "_out_")] for c in self.caches}
+            rows.append(out["logits"][0])
+            at += n
+        return np.concatenate(rows)
+
+
+class InsertKv(Case):
+    """Rewriting, and running what comes of it."""
+
+    def setUp(self):
+        super().setUp()
+        self.ids = [(i * 37 + i // 7 * 5 + 11) % decoders.VOCABULARY for i in range(TOKENS)]
+        self.bare, self.cached = self.dir / "bare.onnx", self.dir / "cached.onnx"
+
+    def save(self, kind):
+        """A decoder without a cache."""
+        onnx.save(strip(Decoder(kind).model()), self.bare)
+
+    def rewrite(self, *more):
+        """Runs the rewrite on the bare model."""
+        return self.good("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached, *more)
+
+    def expected(self):
+        """Logits of one call of the bare model in ONNX Runtime."""
+        s = session(self.bare)
+        feeds = {"input_ids": np.array([self.ids], np.int64),
+                 "attention_mask": np.ones((1, len(self.ids)), np.int64)}
+        wanted = names(s.get_inputs())
+        return s.run(["logits"], {k: v for k, v in feeds.items() if k in wanted})[0][0]
+
+    def in_ort(self, what):
+        """One call, token by token and in pieces: as the file was before."""
+        expected, looped = self.expected(), Looped(self.cached)
+        for chunks in ([TOKENS], [1] * TOKENS, [5, 1, 9, TOKENS - 15]):
+            self.close(looped.score(self.ids, chunks), expected, LIMIT, f"{what} {chunks}")
+
+    def in_gqac(self, what):
+        """equiv finds no differing bit; score is one stateless run of the bare model."""
+        ids = write_ids(self.dir / "ids.txt", self.ids)
+        proof = self.good("equiv", self.cached, "--ids", ids, "--splits", "random:4", "--threads",
+                          "1,2", "--format", "json", "-q").json()
+        self.assertEqual(proof["differing"], 0, what)
+        self.assertGreater(proof["compared"], TOKENS * decoders.VOCABULARY)
+        out = self.dir / "logits.npy"
+        self.good("score", self.cached, "--ids", ids, "--logits", out, "-q")
+        folder = self.dir / "in"
+        folder.mkdir(exist_ok=True)
+        np.save(folder / "input_ids.npy", np.array([self.ids], np.int64))
+        np.save(folder / "attention_mask.npy", np.ones((1, TOKENS), np.int64))
+        self.good("run", self.bare, "--inputs", folder, "--output", self.dir / "out", "-q")
+        self.close(np.load(out), np.load(self.dir / "out" / "logits.npy")[0], 2e-6, what)
+
+    def whole(self, kind):
+        """Every way to run a kind."""
+        self.save(kind)
+        self.rewrite()
+        if kind not in NOT_IN_ORT:
+            self.in_ort(kind)
+        self.in_gqac(kind)
+
+    def test_n10_n11_names_and_order(self):
+        """Two inputs and two results a layer, behind the model's own, in the order of the file."""
+        self.save("attention_bool")
+        before = onnx.load(self.bare).graph
+        done = self.rewrite("--format", "json").json()
+        self.assertEqual(done, {"pass": "insert-kv", "changes": decoders.LAYERS,
+                                "files": [str(self.cached)]})
+        after = onnx.load(self.cached).graph
+        for old, new, word in ((before.input, after.input, "in"),
+                               (before.output, after.output, "out")):
+            self.assertEqual(names(new), names(old) + [
+                f"cache_{part}_{word}_{i}" for i in range(decoders.LAYERS) for part in "kv"])
+        dims = [[d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim]
+                for v in after.input]
+        self.assertEqual(dims[1:3], [["B", "S+past_sequence_length"],
+                                     ["B", decoders.KV_HEADS, "past_sequence_length",
+                                      decoders.SIZE]])
+
+    def test_n10_packed(self):
+        """com.microsoft.Attention has keys and values in one tensor."""
+        self.save("packed")
+        self.rewrite()
+        self.assertEqual(names(onnx.load(self.cached).graph.input),
+                         ["input_ids", "attention_mask", "cache_in_0", "cache_in_1"])
+
+    def test_n12_the_rest_stays(self):
+        """No node more, and the weights as they were."""
+        self.save("multi_head_padded")
+        self.rewrite()
+        old, new = onnx.load(self.bare).graph, onnx.load(self.cached).graph
+        self.assertLessEqual(len(new.node), len(old.node))
+        onnx.checker.check_model(onnx.load(self.cached))
+        weights = {w.name: w.raw_data for w in old.initializer if w.name[1:].isdigit()}
+        self.assertEqual({w.name: w.raw_data for w in new.initializer if w.name in weights},
+                         weights)
+
+    def test_n13_second_run(self):
+        """A model that has a cache: a message, and the file untouched."""
+        self.save("attention")
+        self.rewrite()
+        before = self.cached.read_bytes(), self.cached.stat().st_ino
+        run = self.good("rewrite", self.cached, "--pass", "insert-kv", "-o", self.cached)
+        self.assertIn("nothing to do", run.out)
+        self.assertEqual((self.cached.read_bytes(), self.cached.stat().st_ino), before)
+        other = self.dir / "again.onnx"
+        self.good("rewrite", self.cached, "--pass", "insert-kv", "-o", other)
+        self.assertEqual(onnx.load(other).graph, onnx.load(self.cached).graph)
+
+    def test_n13_in_place(self):
+        """-o MODEL rewrites the file, and tells of how many layers."""
+        self.save("attention")
+        run = self.good("rewrite", self.bare, "--pass", "insert-kv", "-o", self.bare)
+        self.assertIn(f"{decoders.LAYERS} attention nodes", run.out)
+        self.assertIn("cache_v_out_1", names(onnx.load(self.bare).graph.output))
+
+    def test_n13_missing_file(self):
+        """A message, and no file."""
+        run = harness.gqac("rewrite", self.dir / "none.onnx", "--pass", "insert-kv", "-o",
+                           self.cached)
+        self.check(run, 5, "none.onnx")
+        self.assertFalse(self.cached.exists())
+
+    def test_n13_no_attention(self):
+        """A message, and the file untouched."""
+        d = Decoder("attention")
+        del d.nodes[:]
+        d.node("MatMul", d.node("Gather", "embed", "input_ids"), "head", out=["logits"])
+        onnx.save(strip(d.model()), self.bare)
+        before = self.bare.read_bytes()
+        for out in (self.cached, self.bare):
+            run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", out)
+            self.check(run, 3, "no attention", "bare.onnx")
+        self.assertFalse(self.cached.exists())
+        self.assertEqual(self.bare.read_bytes(), before)
+
+    def test_refused(self):
+        """What a cache would change is refused by the name of the node."""
+        for kind, word in (("mask_from_shapes", "Range_"), ("bias_from_shapes", "Range_"),
+                           ("slopes", "Range_"), ("queries_padded", "attention")):
+            self.save(kind)
+            run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+            if kind != "queries_padded":
+                self.check(run, 3, word, "insert-kv")
+                self.assertFalse(self.cached.exists(), kind)
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "kv", "-o", self.cached), 2,
+                   "no rewrite 'kv'", "insert-kv")
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv"), 2, "-o FILE")
+        self.check(harness.gqac("rewrite", self.bare, "-o", self.cached), 2, "--pass NAME")
+
+    def test_external_weights(self):
+        """A file whose weights lie beside it is not rewritten in place, nor are those."""
+        onnx.save(strip(Decoder("attention").model()), self.bare, save_as_external_data=True,
+                  location="bare.data", size_threshold=64)
+        for out in (self.bare, self.dir / "bare.data"):
+            run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", out)
+            self.check(run, 2, "would destroy")
+        self.rewrite()
+        self.in_gqac("external")
+
+    def test_builder_export(self):
+        """GroupQueryAttention with its lengths from the mask."""
+        whole = onnx.load(harness.model("llama"))
+        onnx.save(strip(whole), self.bare)
+        self.rewrite()
+        self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
+        self.in_ort("llama")
+        self.in_gqac("llama")
+
+
+def add_tests():
+    """One method for each kind."""
+    for kind in KINDS:
+        def good(self, kind=kind):
+            self.whole(kind)
+        setattr(InsertKv, f"test_n10_{kind}", good)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

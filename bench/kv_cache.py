@@ -17,14 +17,14 @@ JSON-lines file, e.g. bench/results/kv_cache.jsonl.
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import records
+from records import ROOT
+
 GQAC = Path(os.environ.get("GQAC", ROOT / "build" / "release" / "gqac"))
 PROMPT = "She had been a very short time at home, when"
 
@@ -47,23 +47,13 @@ def slope(times: list[float]) -> float:
             / sum((i - mean_x) ** 2 for i in range(len(times))))
 
 
-def first_line(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
-
-
 def provenance(args) -> dict:
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-                if line.startswith("model name")), platform.processor())
-    commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
     inspected = subprocess.run([str(GQAC), "inspect", str(args.model), "--format", "json"],
                                check=True, capture_output=True, text=True)
     dtype = json.loads(inspected.stdout)["kv_pairs"][0]["dtype"]
-    dirty = bool(first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no"))
     return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit + ("+changes" if dirty else ""),
-        "owner": "gqac", "kind": "measured", "host": cpu, "compiler": first_line("cc", "--version"),
-        "version": first_line(str(GQAC), "version"), "threads": args.threads, "dtype": dtype,
+        **records.made_here(args.threads), "owner": "gqac",
+        "version": records.first_line(str(GQAC), "version"), "dtype": dtype,
         "shapes": {"model": args.model.name, "new_tokens": args.tokens},
         "method": f"{args.pairs} ABBA pairs after one warm-up pair, pinned; median of each step",
     }
@@ -110,9 +100,7 @@ def main(words: list[str]) -> int:
           f"first forward with the cache / without: {record['first_ratio']:.3f}\n"
           f"the {args.tokens} ids are the same in all {2 * args.pairs + 2} runs")
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        with open(args.out, "a") as f:
-            f.write(json.dumps(record) + "\n")
+        records.append(args.out, record)
     return 0
 
 

@@ -6,17 +6,43 @@ incomplete record is neither written nor committed.
 
 import json
 import math
+import os
+import platform
 import re
+import subprocess
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
 
 COMMON = {"bench": str, "date": str, "commit": str, "owner": str, "kind": str, "host": str,
           "compiler": str, "threads": int, "dtype": str, "shapes": dict, "method": str}
 OF_KIND = {
     "kv_cache": {"version": str, "results": dict, "slope_ratio": float, "first_ratio": float},
+    "artefact": {"version": str, "results": dict},
     "pairs": {"row": str, "level": str, "math": str, "versions": dict, "calibration": dict,
               "pairs": list, "results": dict, "repeated": bool, "moved": bool},
 }
 LEVELS = ("scalar", "avx2", "avx512", "avx512vnni", "avx512bf16")
 LEAST_PAIRS = 5
+
+
+def first_line(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip().split("\n")[0]
+
+
+def made_here(threads):
+    """What every record says of where and when its numbers were measured."""
+    commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
+    dirty = first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
+    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
+                if line.startswith("model name")), platform.processor())
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": commit + ("+changes" if dirty else ""), "kind": "measured",
+        "host": f"{cpu}, {os.cpu_count()} cores", "compiler": first_line("cc", "--version"),
+        "threads": threads,
+    }
 
 
 def positive(x):

@@ -11,6 +11,7 @@ measured once more, and marked when it moved again. Outputs are compared with ON
                 [--out FILE] [--once] [--list]
     ./dev bench --peers             fetches the peers that the default run does not (llama.cpp)
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
+    ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
 Runtime's by more than its row allows; 77: there are fewer cores than threads.
@@ -23,11 +24,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
 
+import artefact
 import engines
 import kv_cache
 import records
@@ -146,16 +147,8 @@ def measure(row, args):
 
 
 def provenance(row, args):
-    commit = kv_cache.first_line("git", "-C", str(engines.ROOT), "rev-parse", "--short", "HEAD")
-    dirty = kv_cache.first_line("git", "-C", str(engines.ROOT), "status", "--porcelain",
-                                "--untracked-files=no")
-    cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-                if line.startswith("model name")), "unknown")
     return {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "commit": commit + ("+changes" if dirty else ""), "owner": "gqac bench driver",
-        "kind": "measured", "host": f"{cpu}, {os.cpu_count()} cores",
-        "compiler": kv_cache.first_line("cc", "--version"), "threads": args.threads,
+        **records.made_here(args.threads), "owner": "gqac bench driver",
         "dtype": row.dtype, "math": row.math, "shapes": {"B": 1, **row.shapes, **row.extra},
         "method": f"{args.pairs} ABBA pairs a peer, each sample the median of its calls, "
                   f"{WARMUPS} warm-up calls, pinned, the other engine stopped, wall time of one "
@@ -243,8 +236,9 @@ def arguments():
 
 
 def main():
-    if sys.argv[1:2] == ["kv_cache"]:
-        return kv_cache.main(sys.argv[2:])
+    for other in (artefact, kv_cache):
+        if sys.argv[1:2] == [other.__name__]:
+            return other.main(sys.argv[2:])
     args = arguments()
     if args.list:
         print("\n".join(f"{r.name:26} {'short' if r.short else ''}" for r in rows.ROWS))

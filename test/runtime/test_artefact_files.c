@@ -1,5 +1,6 @@
 /* Files attached to an artefact: they come back as they were, whatever breaks a limit is refused,
- * and no damage goes unseen, also where somebody has made the checksums fit. */
+ * and no damage goes unseen, also where somebody has made the checksums fit. And its pages: weights
+ * are read where the file is mapped, so that processes share them. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -303,6 +304,57 @@ static void test_allocations(void) {
     CU_ASSERT_EQUAL(gqac_alloc_live(), live);
 }
 
+/* ---- pages ----------------------------------------------------------------- */
+
+typedef struct pages {
+    long kib_read, kib_dirty;
+} pages;
+
+/* Of the mappings of a file in this process. */
+static pages pages_of(const char *path) {
+    pages p = {0, 0};
+    char line[512];
+    bool within = false;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+    while (fgets(line, sizeof line, f)) {
+        long kib;
+        if (line[0] < 'A' || line[0] > 'Z') /* a mapping's first line starts with its address */
+            within = strstr(line, path) != NULL;
+        if (within && sscanf(line, "Rss: %ld", &kib) == 1)
+            p.kib_read += kib;
+        if (within && (sscanf(line, "Private_Dirty: %ld", &kib) == 1 ||
+                       sscanf(line, "Anonymous: %ld", &kib) == 1))
+            p.kib_dirty += kib;
+    }
+    fclose(f);
+    return p;
+}
+
+static void test_pages(void) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *sequence = NULL;
+    const int64_t count = 40;
+    int64_t ids[40];
+    for (int i = 0; i < count; i++)
+        ids[i] = i * 5;
+    CU_ASSERT_EQUAL_FATAL(compile_with(model(), 0, NULL, again), GQAC_OK);
+    gqac_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(again, &options, &program, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &sequence, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &count, NULL, &diag), GQAC_OK);
+    const pages p = pages_of(again);
+    CU_ASSERT(p.kib_read * 1024 > gqac_program_weight_bytes(program) / 2);
+    CU_ASSERT_EQUAL(p.kib_dirty, 0);
+    gqac_sequence_free(sequence);
+    gqac_context_free(context);
+    gqac_program_free(program);
+    CU_ASSERT_EQUAL(pages_of(again).kib_read, 0);
+}
+
 static const unit_case cases[] = {
     {"files come back as they were", test_round_trip},
     {"an artefact without files", test_none},
@@ -312,6 +364,7 @@ static const unit_case cases[] = {
     {"damage does not survive a compilation", test_damage_not_kept},
     {"hostile tables", test_hostile_table},
     {"allocations that fail", test_allocations},
+    {"weights stay in the pages of the file", test_pages},
 };
 
 int main(int argc, char **argv) {

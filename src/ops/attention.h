@@ -31,6 +31,12 @@ gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_di
  * `past`; NULL when not known. Without a past P is 0. */
 const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 
+/* x [B,S,N*D] as [B,N,S,D] by Reshape and Transpose; UNSUPPORTED when D is not constant. */
+ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
+                          const ir_dim *size);
+/* Fails the builder with UNSUPPORTED unless it has failed already. */
+void attention_refuse(ir_builder *b, const ir_node *node, const char *what);
+
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
 
 /* Of a sequence of `length` tokens a cache of C rows for a window of W keys holds the last e, at

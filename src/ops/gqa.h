@@ -31,6 +31,9 @@ gqac_status gqa_infer(ir_node *node, gqac_diag *diag);
 const ir_dim *gqa_head_size(const ir_node *node);
 /* Bits of a code of a quantised cache; 0: the cache holds values. */
 int gqa_code_bits(const ir_node *node);
+/* take_apart of the row. */
+void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
+                    const op_options *options, op_parts *parts);
 /* Keys (PAST_KEY) or values (PAST_VALUE): one scale for each channel of each head, or one alone. */
 bool gqa_per_channel(const ir_node *node, int past);
 

@@ -302,5 +302,6 @@ const gqac_op gqac_op_group_query_attention = {
     .infer = gqa_infer,
     .verify = gqa_verify,
     .expand = expand,
+    .take_apart = gqa_take_apart,
     .mixes = mixes,
 };

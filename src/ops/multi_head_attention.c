@@ -248,6 +248,33 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     }
 }
 
+static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
+                       const op_options *options, op_parts *parts) {
+    const layout l = layout_of(node);
+    const ir_dim *sizes[3] = {l.size, l.size, l.v_size};
+    ir_value *x[3], *bias[3];
+    (void)positions, (void)options;
+    if (op_in_type(node, QUERY).rank != 3 || op_in_type(node, KEY).rank != 3)
+        attention_refuse(b, node, "query, key and value are packed");
+    if (ir_node_output(node, 3))
+        attention_refuse(b, node, "output qk has a column for each key of one call");
+    split_bias(b, node, &l, bias);
+    for (int i = 0; i < 3 && b->status == GQAC_OK; i++) {
+        x[i] = ir_node_input(node, i);
+        if (bias[i])
+            x[i] = op_build1(b, "", "Add", 2, (ir_value *[]){x[i], bias[i]});
+        x[i] = attention_heads(b, node, x[i], ir_attr_int(node, "num_heads"), sizes[i]);
+    }
+    if (b->status != GQAC_OK)
+        return;
+    *parts = (op_parts){.q = x[0],
+                        .k = x[1],
+                        .v = x[2],
+                        .scale = multi_head_scale(b, node, l.size),
+                        .causal = ir_attr_int(node, "unidirectional") == 1,
+                        .window = -1};
+}
+
 /* Without a past the keys are those of the call; 4-D ones were made before. */
 static bool mixes(const ir_node *node) {
     if (op_in_type(node, KEY).rank == 4)
@@ -269,5 +296,6 @@ const gqac_op gqac_op_multi_head_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .take_apart = take_apart,
     .mixes = mixes,
 };

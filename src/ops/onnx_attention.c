@@ -235,6 +235,36 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[3] = cast(b, ir_build_result(b, attend, 1), GQAC_F32, dtype);
 }
 
+/* Windows that look ahead, or differ from what causality leaves, have no such form. */
+static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
+                       const op_options *options, op_parts *parts) {
+    ir_value *x[3];
+    (void)positions, (void)options;
+    const int64_t left = ir_attr_int(node, "left_window_size");
+    const int64_t right = ir_attr_int(node, "right_window_size");
+    if (has(node, NONPAD))
+        attention_refuse(b, node, "the model writes its cache by itself already");
+    if (ir_node_output(node, 3))
+        attention_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
+    for (int i = Q; i <= V && b->status == GQAC_OK; i++) {
+        const ir_dim *dims[4];
+        const char *heads = i == Q ? "q_num_heads" : "kv_num_heads";
+        x[i] = ir_node_input(node, i);
+        as_heads(node, i, dims);
+        if (op_in_type(node, i).rank == 3)
+            x[i] = attention_heads(b, node, x[i], ir_attr_int(node, heads), dims[3]);
+    }
+    if (b->status != GQAC_OK)
+        return;
+    *parts = (op_parts){.q = x[Q],
+                        .k = x[K],
+                        .v = x[V],
+                        .scale = scale_of(b, node),
+                        .softcap = ir_attr_float(node, "softcap"),
+                        .causal = ir_attr_int(node, "is_causal") == 1 || right == 0,
+                        .window = left < 0 ? -1 : left + 1};
+}
+
 /* Without a cache the keys are those of the call. */
 static bool mixes(const ir_node *node) {
     if (!has(node, PAST_KEY) && !has(node, NONPAD))
@@ -255,5 +285,6 @@ const gqac_op gqac_op_onnx_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .take_apart = take_apart,
     .mixes = mixes,
 };

@@ -60,6 +60,14 @@ typedef struct op_call {
 
 struct op_raw_attrs;
 
+/* Attention taken apart by ONNX ops, for rewrites that carry its cache in another way. */
+typedef struct op_parts {
+    ir_value *q, *k, *v; /* of the new tokens, [B,H,S,D], as attention takes them and caches keep */
+    float scale, softcap; /* softcap 0: off */
+    bool causal;
+    int64_t window; /* keys that a query sees, itself included; below 1: all */
+} op_parts;
+
 typedef struct gqac_op {
     ir_schema schema; /* first: an ir_node's `op` points here */
     /* Sets the types (and, for small integer tensors, the symbolic elements) of the outputs from
@@ -89,6 +97,10 @@ typedef struct gqac_op {
     void (*by_row)(ir_builder *b, ir_node *node, ir_value **results);
     /* --math bf16: sets the attributes that let products have bf16 factors. NULL: none do. */
     void (*make_bf16)(ir_node *node);
+    /* Attention ops: builds the parts for tokens at `positions` (i64 [B,S]) before the node, which
+     * stays. UNSUPPORTED names what they cannot say. NULL: no such form. */
+    void (*take_apart)(ir_builder *b, const ir_node *node, ir_value *positions,
+                       const op_options *options, op_parts *parts);
     /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: does this node mix rows? NULL: no. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;

@@ -19,6 +19,24 @@ gqac_status pass_infer_node(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+static gqac_status forget(void *arg, ir_node *node) {
+    (void)arg;
+    for (int i = 0; i < node->n_outputs; i++) {
+        ir_value *value = node->outputs[i];
+        if (!value)
+            continue;
+        value->type = ir_type_unknown();
+        value->elements = NULL;
+        value->n_elements = 0;
+    }
+    return GQAC_OK;
+}
+
+gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag) {
+    (void)ir_graph_walk(graph, forget, NULL);
+    return ir_graph_walk_all(graph, visit, diag);
+}
+
 static gqac_status run(pass_context *context) {
     return ir_graph_walk_all(context->module->graph, visit, context->diag);
 }

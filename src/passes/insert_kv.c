@@ -9,8 +9,9 @@
  * That this may be done is shown, not believed: with its past an op's row says by itself whether a
  * query sees no key behind its own position, and afterwards no node may mix the rows of one call
  * (invariance.c), so that causality or positions that the graph computes for itself are refused by
- * the name of the node. Attention over an encoder's states is left to static-cross-cache, and that
- * within an encoder as it is. */
+ * the name of the node. Attention over an encoder's states gets caches that are computed once
+ * (cross_cache.c); that alone is static-cross-cache. Attention within an encoder is left as it is.
+ */
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -82,7 +83,7 @@ static const char *const lengths[] = {"attn_mask",  "attention_bias", "key_paddi
                                       "mask_index", "seqlens_k",      "total_sequence_length",
                                       NULL};
 
-static bool is_length(const ir_node *node, int operand) {
+bool insert_kv_is_length(const ir_node *node, int operand) {
     insert_places unused;
     char name[64];
     ir_schema_name(node->op->inputs, operand, name, sizeof name);
@@ -92,7 +93,7 @@ static bool is_length(const ir_node *node, int operand) {
 static gqac_status see_operands(void *arg, ir_node *node) {
     const looker *l = arg;
     for (int i = 0; i < node->n_inputs; i++)
-        if (!l->data || !is_length(node, i))
+        if (!l->data || !insert_kv_is_length(node, i))
             see(l->main, node->inputs[i].value, l->inputs);
     return GQAC_OK;
 }
@@ -123,7 +124,7 @@ typedef struct layer {
     ir_node *node;
     insert_places places;
     bool *keys; /* graph inputs that its keys are computed from */
-    bool cross; /* and the query is computed from others */
+    bool cross; /* and the query is computed from others, with rows of its own */
 } layer;
 
 typedef struct inserter {
@@ -131,22 +132,40 @@ typedef struct inserter {
     ir_graph *graph;
     gqac_arena *scratch;
     layer *layers;
-    int n_layers, n_cached;
-    const ir_dim *past; /* rows of every past */
+    int n_layers, n_cached, n_inputs; /* inputs: of the model as it was */
+    const ir_dim *past;               /* rows of every past */
+    bool *encoder; /* graph inputs that keys of cross attention are computed from */
+    cross_caches cross;
 } inserter;
 
 static gqac_status short_of_memory(const inserter *s) {
     return gqac_diag_oom(s->context->diag, "a KV cache");
 }
 
-static gqac_status collect(inserter *s) {
+static const ir_dim *rows_of(const ir_value *value) {
+    const int rank = value ? value->type.rank : -1;
+    return rank == 3 || rank == 4 ? value->type.dims[rank - 2] : NULL;
+}
+
+/* Are its keys those that static-cross-cache has made? */
+static bool has_cross_cache(const ir_node *node, const insert_places *places) {
+    const ir_value *key = places->n == 2 ? ir_node_input(node, 1) : NULL;
+    bool result = false;
+    for (const ir_use *use = key ? key->uses : NULL; use; use = use->next)
+        result = result || use->node == node->graph->ret;
+    return result && key->def && pass_holds_graphs(key->def);
+}
+
+static gqac_status collect(inserter *s, bool all) {
     const size_t n_inputs = (size_t)s->graph->n_inputs;
     bool *query = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
     size_t nodes = 0;
     for (const ir_node *node = s->graph->first; node; node = node->next)
         nodes++;
     s->layers = GQAC_ARENA_ARRAY(s->scratch, layer, nodes + 1);
-    if (!query || !s->layers)
+    s->n_inputs = s->graph->n_inputs;
+    s->encoder = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    if (!query || !s->layers || !s->encoder)
         return short_of_memory(s);
     for (ir_node *node = s->graph->first; node; node = node->next) {
         layer *l = &s->layers[s->n_layers];
@@ -154,8 +173,9 @@ static gqac_status collect(inserter *s) {
             continue;
         ir_value *key = ir_node_input(node, 1);
         const bool packed = l->places.n == 1 || !key;
-        if (ir_node_input(node, l->places.past[0])) {
-            s->n_cached++;
+        const bool crosses = has_cross_cache(node, &l->places);
+        if (crosses || ir_node_input(node, l->places.past[0])) {
+            s->n_cached += crosses || all;
             continue;
         }
         l->node = node;
@@ -164,22 +184,21 @@ static gqac_status collect(inserter *s) {
             return short_of_memory(s);
         insert_kv_origins(s->graph, ir_node_input(node, 0), query);
         insert_kv_origins(s->graph, packed ? ir_node_input(node, 0) : key, l->keys);
-        l->cross = memcmp(query, l->keys, n_inputs * sizeof *query) != 0;
+        l->cross = memcmp(query, l->keys, n_inputs * sizeof *query) != 0 &&
+                   rows_of(ir_node_input(node, 0)) != rows_of(packed ? NULL : key);
+        for (size_t i = 0; i < n_inputs; i++)
+            s->encoder[i] = s->encoder[i] || (l->cross && l->keys[i]);
         s->n_layers++;
     }
     return GQAC_OK;
 }
 
-/* Attention within an encoder: what its keys are computed from, some cross attention's are too. */
+/* Attention within an encoder: its keys are computed from what those of cross attention are. */
 static bool is_encoder(const inserter *s, const layer *l) {
-    for (int i = 0; i < s->n_layers && !l->cross; i++) {
-        bool within = s->layers[i].cross;
-        for (int k = 0; k < s->graph->n_inputs && within; k++)
-            within = !l->keys[k] || s->layers[i].keys[k];
-        if (within)
-            return true;
-    }
-    return false;
+    bool within = !l->cross;
+    for (int i = 0; i < s->graph->n_inputs; i++)
+        within = within && (!l->keys[i] || s->encoder[i]);
+    return within;
 }
 
 /* ---- masks --------------------------------------------------------------- */
@@ -197,7 +216,7 @@ static gqac_status find_masks(const inserter *s, bool *masks) {
     for (int i = 0; i < s->n_layers; i++) {
         const ir_node *node = s->layers[i].node;
         for (int k = 0; k < node->n_inputs; k++) {
-            if (!is_length(node, k))
+            if (!insert_kv_is_length(node, k))
                 continue;
             insert_kv_origins(s->graph, node->inputs[k].value, inputs);
             for (int j = 0; j < n; j++)
@@ -270,6 +289,29 @@ static gqac_status want_presents(inserter *s, layer *l, int index) {
     return l->node ? op_infer(l->node, s->context->diag) : short_of_memory(s);
 }
 
+static gqac_status add_input(inserter *s, const char *name, ir_type type, ir_value **input) {
+    *input = name && type.rank >= 0 ? ir_graph_add_input(s->graph, name, type) : NULL;
+    if (!*input)
+        return short_of_memory(s);
+    if (strcmp((*input)->name, name) != 0)
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model", name);
+    return GQAC_OK;
+}
+
+/* Their types are known when the node was taken apart. */
+static gqac_status add_cross(inserter *s, const layer *l, int index) {
+    cross_layer *c = &s->cross.layers[s->cross.n++];
+    c->node = l->node;
+    for (int k = 0; k < 2; k++) {
+        const ir_type open = ir_type_make(s->context->module, GQAC_NONE, 0, NULL);
+        GQAC_TRY(add_input(s, name_of(s, l, index, k, false), open, &c->in[k]));
+        c->out_names[k] = name_of(s, l, index, k, true);
+        if (!c->out_names[k])
+            return short_of_memory(s);
+    }
+    return GQAC_OK;
+}
+
 /* A past like the present, with rows of its own. */
 static gqac_status add_pasts(inserter *s, layer *l, int index) {
     ir_value *in[INSERT_MOST_OPERANDS] = {NULL};
@@ -288,13 +330,8 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
         memcpy(dims, t->dims, (size_t)t->rank * sizeof *dims);
         dims[rows] = s->past;
         ir_type type = ir_type_make(s->context->module, t->dtype, t->rank, dims);
-        in[at] = name && type.rank >= 0 ? ir_graph_add_input(s->graph, name, type) : NULL;
+        GQAC_TRY(add_input(s, name, type, &in[at]));
         n = n > at + 1 ? n : at + 1;
-        if (!in[at])
-            return short_of_memory(s);
-        if (strcmp(in[at]->name, name) != 0)
-            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the name '%s' is taken by the model",
-                      name);
     }
     return ir_node_set_inputs(node, n, in) ? GQAC_OK : short_of_memory(s);
 }
@@ -312,42 +349,48 @@ static gqac_status add_results(inserter *s) {
         values[i] = graph->ret->inputs[i].value;
         names[i] = graph->result_names[i];
     }
-    for (int i = 0; i < s->n_layers; i++)
-        for (int k = 0; k < s->layers[i].places.n; k++, n++) {
-            values[n] = s->layers[i].node->outputs[s->layers[i].places.present[k]];
+    for (int i = 0, cross = 0; i < s->n_layers; i++) {
+        const layer *l = &s->layers[i];
+        for (int k = 0; k < l->places.n; k++, n++) {
+            values[n] =
+                l->cross ? s->cross.layers[cross].out[k] : l->node->outputs[l->places.present[k]];
             names[n] = values[n]->name;
         }
+        cross += l->cross;
+    }
     return ir_graph_set_results(s->graph, n, values, names) ? GQAC_OK : short_of_memory(s);
 }
 
 /* ---- afterwards ---------------------------------------------------------- */
 
-static gqac_status forget_types(void *arg, ir_node *node) {
-    (void)arg;
-    for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i]) {
-            node->outputs[i]->type = ir_type_unknown();
-            node->outputs[i]->elements = NULL;
-            node->outputs[i]->n_elements = 0;
-        }
-    return GQAC_OK;
-}
-
-static gqac_status infer_all(const inserter *s) {
-    (void)ir_graph_walk(s->graph, forget_types, NULL);
-    for (ir_node *node = s->graph->first; node; node = node->next)
-        GQAC_TRY(pass_infer_node(node, s->context->diag));
-    return GQAC_OK;
+/* Is it attention over an encoder's states, or part of the encoder? */
+static bool is_across(const inserter *s, const ir_node *node, bool *inputs) {
+    const ir_node *within = ir_node_within(node, s->graph);
+    for (int i = 0; i < s->cross.n; i++)
+        if (within == s->cross.layers[i].attention)
+            return true;
+    insert_kv_origins(s->graph, within->outputs[0], inputs);
+    for (int i = 0; i < s->graph->n_inputs && within != s->cross.choice; i++)
+        if (inputs[i] && !s->encoder[i])
+            return false;
+    return true;
 }
 
 /* Ops that mix rows by what they compute (a scale for a whole tensor) did so before. */
-static gqac_status check_rows(const inserter *s) {
+static gqac_status check_rows(inserter *s) {
     const ir_node **mixing = NULL;
     int n = 0;
+    const size_t n_inputs = (size_t)s->graph->n_inputs;
+    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    bool *encoder = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    if (!inputs || !encoder)
+        return short_of_memory(s);
+    memcpy(encoder, s->encoder, (size_t)s->n_inputs * sizeof *encoder);
+    s->encoder = encoder;
     if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
         return short_of_memory(s);
     for (int i = 0; i < n; i++) {
-        if (mixing[i]->op->rows == IR_ROWS_MIXES)
+        if (mixing[i]->op->rows == IR_ROWS_MIXES || is_across(s, mixing[i], inputs))
             continue;
         const bool attention = mixing[i]->op->rows == IR_ROWS_STATE;
         pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
@@ -363,67 +406,87 @@ static gqac_status check_rows(const inserter *s) {
     return GQAC_OK;
 }
 
+static gqac_status add_self(inserter *s, layer *l, int index, const ir_dim **rows) {
+    int64_t fixed;
+    GQAC_TRY(want_presents(s, l, index));
+    const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
+    *rows = t->rank >= 4 ? t->dims[t->rank - 2] : NULL;
+    if (!*rows || !ir_dim_is_const(*rows, &fixed))
+        return add_pasts(s, l, index);
+    pass_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
+              "the model is exported for calls of %lld tokens", (long long)fixed);
+    gqac_diag_hint(s->context->diag, "rewrite --pass dynamic-seq, then this");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status insert(inserter *s) {
     ir_module *module = s->context->module;
     const int n_inputs = s->graph->n_inputs;
     bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
     const ir_dim *rows = NULL;
-    if (!masks)
+    s->cross =
+        (cross_caches){.context = s->context,
+                       .graph = s->graph,
+                       .scratch = s->scratch,
+                       .layers = GQAC_ARENA_ARRAY(s->scratch, cross_layer, (size_t)s->n_layers)};
+    if (!masks || !s->cross.layers)
         return short_of_memory(s);
     GQAC_TRY(find_masks(s, masks));
     s->past = ir_dim_symbol(module->dims, "past_sequence_length");
     for (int i = 0; i < s->n_layers; i++) {
         layer *l = &s->layers[i];
-        GQAC_TRY(want_presents(s, l, i));
-        const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
-        rows = t->rank >= 4 ? t->dims[t->rank - 2] : NULL;
-        int64_t fixed;
-        if (rows && ir_dim_is_const(rows, &fixed)) {
-            pass_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
-                      "the model is exported for calls of %lld tokens", (long long)fixed);
-            gqac_diag_hint(s->context->diag, "rewrite --pass dynamic-seq, then this");
-            return GQAC_UNSUPPORTED;
-        }
-        GQAC_TRY(add_pasts(s, l, i));
+        GQAC_TRY(l->cross ? add_cross(s, l, i) : add_self(s, l, i, &rows));
         s->context->changed++;
     }
     for (int i = 0; i < n_inputs && rows; i++)
         if (masks[i])
             GQAC_TRY(widen(s, s->graph->inputs[i], rows));
+    GQAC_TRY(cross_cache_build(&s->cross));
     GQAC_TRY(add_results(s));
-    GQAC_TRY(infer_all(s));
-    return check_rows(s);
+    return pass_infer_again(s->graph, s->context->diag);
 }
 
-static gqac_status nothing_found(const inserter *s) {
+static gqac_status nothing_found(const inserter *s, const char *what) {
     gqac_diag *diag = s->context->diag;
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no attention that could have a cache");
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "
                          "a past");
     gqac_diag_hint(diag, "attention spelt out in simple ops is raised first: rewrite --pass raise");
     return GQAC_UNSUPPORTED;
 }
 
-static gqac_status run_in(inserter *s) {
-    GQAC_TRY(collect(s));
+static gqac_status run_in(inserter *s, bool all) {
+    GQAC_TRY(collect(s, all));
     int n = 0;
     for (int i = 0; i < s->n_layers; i++)
-        if (!s->layers[i].cross && !is_encoder(s, &s->layers[i]))
+        if (s->layers[i].cross || (all && !is_encoder(s, &s->layers[i])))
             s->layers[n++] = s->layers[i];
     s->n_layers = n;
-    if (n)
-        return insert(s);
-    return s->n_cached ? GQAC_OK : nothing_found(s);
+    if (!n && s->n_cached)
+        return GQAC_OK;
+    if (!n)
+        return nothing_found(s, all ? "attention that could have a cache"
+                                    : "attention over the states of an encoder");
+    GQAC_TRY(insert(s));
+    return all ? check_rows(s) : GQAC_OK;
 }
 
-static gqac_status run(pass_context *context) {
+static gqac_status run_with(pass_context *context, bool all) {
     inserter s = {
         .context = context, .graph = context->module->graph, .scratch = gqac_arena_create(0)};
     if (!s.scratch)
         return gqac_diag_oom(context->diag, "a KV cache");
-    gqac_status status = run_in(&s);
+    gqac_status status = run_in(&s, all);
     gqac_arena_free(s.scratch);
     return status;
+}
+
+static gqac_status run_all(pass_context *context) {
+    return run_with(context, true);
+}
+
+static gqac_status run_cross(pass_context *context) {
+    return run_with(context, false);
 }
 
 const gqac_pass pass_insert_kv = {
@@ -432,5 +495,14 @@ const gqac_pass pass_insert_kv = {
     .needs = PASS_TYPED | PASS_ONNX,
     .gives = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
-    .run = run,
+    .run = run_all,
+};
+
+const gqac_pass pass_static_cross_cache = {
+    .name = "static-cross-cache",
+    .summary = "keys and values of an encoder's states are computed once",
+    .needs = PASS_TYPED | PASS_ONNX,
+    .gives = PASS_ONNX,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run_cross,
 };

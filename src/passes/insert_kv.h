@@ -1,5 +1,5 @@
-/* What rewrites of attention share: the places of caches among the operands of an op, and what a
- * value is computed from. */
+/* What rewrites of attention share: the places of caches among the operands of an op, what a value
+ * is computed from, and caches of cross attention. */
 #ifndef GQAC_PASSES_INSERT_KV_H
 #define GQAC_PASSES_INSERT_KV_H
 
@@ -13,9 +13,30 @@ typedef struct insert_places {
     int n, past[2], present[2];
 } insert_places;
 bool insert_kv_takes_past(const ir_node *node, insert_places *places);
+/* Is the operand of such a node a mask or a length, not data? */
+bool insert_kv_is_length(const ir_node *node, int operand);
 
 /* Which inputs of the main graph a value is computed from: n_inputs entries of `inputs` are set.
  * Uses ir_node.mark. */
 void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
+
+/* Cross attention with its caches of keys [0] and values [1]. */
+typedef struct cross_layer {
+    ir_node *node;            /* as it was; gone afterwards */
+    ir_value *in[2];          /* graph inputs; given their types here */
+    const char *out_names[2]; /* of the values that are to be results */
+    ir_value *out[2];         /* those values, made here */
+    ir_node *attention;       /* what takes the place of the node */
+    ir_value *rows[2];        /* scratch: what is computed from the encoder's states */
+} cross_layer;
+typedef struct cross_caches {
+    pass_context *context;
+    ir_graph *graph;
+    gqac_arena *scratch;
+    int n;
+    cross_layer *layers;
+    ir_node *choice; /* the If that is made */
+} cross_caches;
+gqac_status cross_cache_build(cross_caches *caches);
 
 #endif

@@ -87,6 +87,19 @@ static bool used_once(const ir_value *value) {
     return value->uses && !value->uses->next;
 }
 
+ir_use *pass_first_local(const ir_value *rows) {
+    const ir_type type = rows->type;
+    ir_use *first = NULL;
+    while (rows->def && used_once(rows)) {
+        const int at = operand_of(rows, &type);
+        if (at < 0)
+            break;
+        first = &rows->def->inputs[at];
+        rows = first->value;
+    }
+    return first;
+}
+
 static gqac_status run(pass_context *context) {
     ir_graph *graph = context->module->graph;
     if (!(context->facts & PASS_STATEFUL)) /* `stateful` was disabled */
@@ -94,16 +107,8 @@ static gqac_status run(pass_context *context) {
     ir_value *new_len = find_input(graph, "gqac.new_len");
     const ir_value *value = new_len ? find_logits(graph, new_len) : NULL;
     if (!value || find_input(graph, "gqac.logit_rows"))
-        return GQAC_OK; /* not such a model, or it ran before */
-    const ir_type logits = value->type;
-    ir_use *first = NULL; /* the operand that take_rows goes before */
-    while (value->def && used_once(value)) {
-        const int at = operand_of(value, &logits);
-        if (at < 0)
-            break;
-        first = &value->def->inputs[at];
-        value = first->value;
-    }
+        return GQAC_OK;                      /* not such a model, or it ran before */
+    ir_use *first = pass_first_local(value); /* take_rows goes before it */
     if (!first)
         return GQAC_OK;
     ir_type scalar = ir_type_make(context->module, GQAC_I64, 0, NULL);

@@ -18,6 +18,11 @@ const gqac_tensor *pass_constant(const ir_value *value);
 extern const char pass_to_expand[];
 /* op_infer for a node, its nested graphs first and last. */
 gqac_status pass_infer_node(ir_node *node, gqac_diag *diag);
+/* Where the computation of `rows` [B,S,..], each by itself, begins: the first operand [B,S,..] of
+ * nodes that lead to it and mix no rows; NULL when there is no such node (last_rows.c). */
+ir_use *pass_first_local(const ir_value *rows);
+/* Types of a whole graph anew, after those of its inputs changed (infer.c). */
+gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag);
 /* Is `name` in a list that ends with NULL (or is NULL)? */
 bool pass_listed(const char *const *list, const char *name);
 /* "com.microsoft.GroupQueryAttention", for messages. */

@@ -11,4 +11,16 @@ static const pass_rewrite rewrite_insert_kv = {
     .files = {{.passes = insert_kv}},
 };
 
-const pass_rewrite *const gqac_rewrites[] = {&rewrite_insert_kv, NULL};
+static const gqac_pass *const static_cross_cache[] = {&pass_import, &pass_tidy,
+                                                      &pass_static_cross_cache, NULL};
+
+static const pass_rewrite rewrite_static_cross_cache = {
+    .name = "static-cross-cache",
+    .summary =
+        "computes keys and values of an encoder's states once, and takes them as inputs then",
+    .counted = "cross attention nodes have a cache now",
+    .files = {{.passes = static_cross_cache}},
+};
+
+const pass_rewrite *const gqac_rewrites[] = {&rewrite_insert_kv, &rewrite_static_cross_cache,
+                                             NULL};

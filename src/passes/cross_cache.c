@@ -1,0 +1,270 @@
+/* static-cross-cache: keys and values of an encoder's states are computed once.
+ *
+ * For each attention node whose keys come from other inputs than its query (insert_kv.c finds them)
+ * there are inputs cache_k_in_i and cache_v_in_i [B,H,L,D] and results cache_k_out_i and
+ * cache_v_out_i. One If for all of them: with caches that have rows it hands these on, with empty
+ * ones it computes them, and everything that only they need lies in that branch, an encoder in the
+ * same graph included. Attention becomes the ONNX op over what the If gives; nothing is appended,
+ * so that the results are the inputs again. */
+#include "passes/insert_kv.h"
+
+#include <string.h>
+
+enum { MOVED = 1, NEEDED = 2 }; /* ir_node.mark */
+
+static gqac_status short_of_memory(const cross_caches *c) {
+    return gqac_diag_oom(c->context->diag, "a cache of cross attention");
+}
+
+/* ---- taking apart -------------------------------------------------------- */
+
+/* [B,L] of key_padding_mask as bool [B,1,1,L]. */
+static ir_value *as_bool(ir_builder *b, ir_value *mask) {
+    ir_node *cast = op_build(b, "", "Cast", 1, &mask, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", GQAC_BOOL);
+    ir_value *axes = ir_build_i64s(b, 2, (int64_t[]){1, 2});
+    return op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){ir_build_result(b, cast, 0), axes});
+}
+
+/* A row of the mask for each query: [B,1,1,L] to [B,1,S,L]. */
+static ir_value *for_each_query(ir_builder *b, ir_value *mask, ir_value *q) {
+    ir_node *rows = op_build(b, "", "Shape", 1, &q, 1);
+    if (!rows)
+        return NULL;
+    ir_attr_set_int(rows, "start", 2);
+    ir_attr_set_int(rows, "end", 3);
+    ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
+    ir_value *front = ir_build_i64s(b, 2, (int64_t[]){1, 1});
+    ir_node *shape =
+        op_build(b, "", "Concat", 3, (ir_value *[]){front, ir_build_result(b, rows, 0), one}, 1);
+    if (shape)
+        ir_attr_set_int(shape, "axis", 0);
+    return op_build1(b, "", "Expand", 2, (ir_value *[]){mask, ir_build_result(b, shape, 0)});
+}
+
+/* The one mask of a node, NULL when it has none. */
+static gqac_status read_mask(const cross_caches *c, ir_builder *b, const ir_node *node, ir_value *q,
+                             ir_value **mask) {
+    char name[64];
+    *mask = NULL;
+    for (int i = 0; i < node->n_inputs; i++) {
+        ir_value *value = node->inputs[i].value;
+        if (!value || !insert_kv_is_length(node, i))
+            continue;
+        ir_schema_name(node->op->inputs, i, name, sizeof name);
+        const bool padding = !strcmp(name, "key_padding_mask");
+        const bool known = padding ? value->type.rank == 2
+                                   : !strcmp(name, "attn_mask") || !strcmp(name, "attention_bias");
+        if (!known || *mask)
+            return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                             "operand %s of cross attention", name);
+        *mask = padding ? for_each_query(b, as_bool(b, value), q) : value;
+    }
+    return b->status;
+}
+
+static gqac_status settle(const cross_caches *c, const ir_node *node, ir_node *from) {
+    for (ir_node *n = from; n != node; n = n->next) {
+        if (!n->name)
+            n->name = node->name;
+        GQAC_TRY(pass_infer_node(n, c->context->diag));
+    }
+    return GQAC_OK;
+}
+
+static ir_value *flatten(ir_builder *b, ir_value *y) {
+    ir_node *turn = op_build(b, "", "Transpose", 1, &y, 1);
+    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
+        b->status = gqac_diag_oom(b->diag, "an attribute");
+    ir_value *shape = ir_build_i64s(b, 3, (int64_t[]){0, 0, -1});
+    return op_build1(b, "", "Reshape", 2, (ir_value *[]){ir_build_result(b, turn, 0), shape});
+}
+
+static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
+    ir_node *node = l->node, *prev = node->prev;
+    ir_builder b = {.graph = node->graph, .before = node, .diag = c->context->diag};
+    op_parts p = {.causal = false};
+    if (!op_of(node)->take_apart)
+        return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                         "this attention has no form with its cache apart");
+    op_of(node)->take_apart(&b, node, NULL, &c->context->options, &p);
+    if (b.status != GQAC_OK)
+        return b.status;
+    if (p.causal || p.window > 0)
+        return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                         "cross attention that is causal or has a window");
+    GQAC_TRY(settle(c, node, prev ? prev->next : node->graph->first));
+    ir_node *last = node->prev;
+    l->rows[0] = p.k;
+    l->rows[1] = p.v;
+    ir_value *in[4] = {p.q, p.k, p.v, NULL};
+    GQAC_TRY(read_mask(c, &b, node, p.q, &in[3]));
+    l->attention = op_build(&b, "", "Attention", in[3] ? 4 : 3, in, 1);
+    if (l->attention) {
+        ir_attr_set_float(l->attention, "scale", p.scale);
+        ir_attr_set_float(l->attention, "softcap", p.softcap);
+    }
+    ir_value *y = ir_build_result(&b, l->attention, 0);
+    if (node->outputs[0]->type.rank == 3)
+        y = flatten(&b, y);
+    if (b.status != GQAC_OK)
+        return b.status;
+    GQAC_TRY(settle(c, node, last ? last->next : node->graph->first));
+    ir_value_replace(node->outputs[0], y);
+    ir_node_remove(node);
+    return GQAC_OK;
+}
+
+/* ---- the branch ---------------------------------------------------------- */
+
+static gqac_status clear_mark(void *arg, ir_node *node) {
+    (void)arg;
+    node->mark = 0;
+    return GQAC_OK;
+}
+
+/* Attention reads rows only until it reads what the If gives. */
+static bool will_go(const cross_caches *c, const ir_use *use) {
+    for (int i = 0; i < c->n; i++)
+        for (int k = 0; k < 2; k++)
+            if (use->node == c->layers[i].attention && use->value == c->layers[i].rows[k])
+                return true;
+    return false;
+}
+
+/* May the node go into the branch: does nobody else read it? */
+static bool is_theirs(const cross_caches *c, const ir_node *node) {
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = node->outputs[i];
+        for (const ir_use *use = value ? value->uses : NULL; use; use = use->next)
+            if (!will_go(c, use) && (use->node == c->graph->ret ||
+                                     !(ir_node_within(use->node, c->graph)->mark & MOVED)))
+                return false;
+    }
+    return true;
+}
+
+static gqac_status need(void *arg, ir_node *node) {
+    const ir_graph *main = arg;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *value = node->inputs[i].value;
+        if (value && value->def)
+            ir_node_within(value->def, main)->mark |= NEEDED;
+    }
+    return GQAC_OK;
+}
+
+/* Marks what the rows are computed from, and what of it only they need. */
+static void mark_nodes(const cross_caches *c) {
+    (void)ir_graph_walk_all(c->graph, clear_mark, NULL);
+    for (int i = 0; i < c->n; i++)
+        for (int k = 0; k < 2; k++)
+            if (c->layers[i].rows[k]->def)
+                c->layers[i].rows[k]->def->mark |= NEEDED;
+    for (ir_node *node = c->graph->last; node; node = node->prev) {
+        if (!(node->mark & NEEDED))
+            continue;
+        if (is_theirs(c, node))
+            node->mark |= MOVED;
+        (void)need(c->graph, node);
+        ir_graph *inner;
+        for (int at = 0; (inner = pass_next_graph(node, &at));)
+            (void)ir_graph_walk_all(inner, need, c->graph);
+    }
+}
+
+/* The If lies before the first that reads it; what the branch reads lies before the If. */
+static gqac_status fill_branch(const cross_caches *c, ir_graph *branch, ir_node *place) {
+    ir_node *next;
+    bool behind = false;
+    for (ir_node *node = c->graph->first; node; node = next) {
+        next = node->next;
+        behind = behind || node == place;
+        if (node->mark & MOVED)
+            ir_node_move(node, branch, NULL);
+        else if (node->mark & NEEDED && behind)
+            ir_node_move(node, c->graph, place);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool given) {
+    const int n = 2 * c->n;
+    ir_value **values = GQAC_ARENA_ARRAY(c->scratch, ir_value *, (size_t)n);
+    if (!values)
+        return short_of_memory(c);
+    ir_builder b = {.graph = branch, .diag = c->context->diag};
+    for (int i = 0; i < n; i++)
+        values[i] = given ? op_build1(&b, "", "Identity", 1, &c->layers[i / 2].in[i % 2])
+                          : c->layers[i / 2].rows[i % 2];
+    if (b.status != GQAC_OK)
+        return b.status;
+    return ir_graph_set_results(branch, n, values, NULL) ? GQAC_OK : short_of_memory(c);
+}
+
+/* Is there a row in the first cache? */
+static ir_value *is_filled(const cross_caches *c, ir_builder *b) {
+    ir_node *shape = op_build(b, "", "Shape", 1, &c->layers[0].in[0], 1);
+    if (!shape)
+        return NULL;
+    ir_attr_set_int(shape, "start", 2);
+    ir_attr_set_int(shape, "end", 3);
+    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
+    ir_value *rows =
+        op_build1(b, "", "Squeeze", 2, (ir_value *[]){ir_build_result(b, shape, 0), axis});
+    return op_build1(b, "", "Greater", 2, (ir_value *[]){rows, ir_build_i64(b, 0)});
+}
+
+static ir_node *first_reader(const cross_caches *c) {
+    for (ir_node *node = c->graph->first; node; node = node->next)
+        for (int i = 0; i < c->n; i++)
+            if (node == c->layers[i].attention)
+                return node;
+    return NULL;
+}
+
+static gqac_status build_if(cross_caches *c) {
+    ir_module *module = c->context->module;
+    ir_builder b = {.graph = c->graph, .before = first_reader(c), .diag = c->context->diag};
+    ir_graph *given = ir_graph_create(module, "cached");
+    ir_graph *made = ir_graph_create(module, "computed");
+    if (!given || !made)
+        return short_of_memory(c);
+    ir_value *filled = is_filled(c, &b);
+    ir_node *choice = op_build(&b, "", "If", 1, &filled, 2 * c->n);
+    if (b.status != GQAC_OK)
+        return b.status;
+    c->choice = choice;
+    ir_attr_set_graph(choice, "then_branch", given);
+    ir_attr_set_graph(choice, "else_branch", made);
+    mark_nodes(c);
+    GQAC_TRY(fill_branch(c, made, choice));
+    GQAC_TRY(set_results(c, given, true));
+    GQAC_TRY(set_results(c, made, false));
+    for (int i = 0; i < c->n; i++)
+        for (int k = 0; k < 2; k++) {
+            cross_layer *l = &c->layers[i];
+            l->out[k] = choice->outputs[2 * i + k];
+            ir_node_set_input(l->attention, 1 + k, l->out[k]);
+            if (!ir_value_take_name(l->out[k], l->out_names[k]))
+                return short_of_memory(c);
+        }
+    return GQAC_OK;
+}
+
+gqac_status cross_cache_build(cross_caches *c) {
+    for (int i = 0; i < c->n; i++) {
+        GQAC_TRY(take_apart(c, &c->layers[i]));
+        for (int k = 0; k < 2; k++) {
+            const ir_type *t = &c->layers[i].rows[k]->type;
+            const ir_dim *dims[4];
+            memcpy(dims, t->dims, sizeof dims);
+            dims[2] = ir_dim_symbol(c->context->module->dims, "cached_encoder_length");
+            c->layers[i].in[k]->type = ir_type_make(c->context->module, t->dtype, 4, dims);
+            if (c->layers[i].in[k]->type.rank < 0)
+                return short_of_memory(c);
+        }
+    }
+    return c->n ? build_if(c) : GQAC_OK;
+}

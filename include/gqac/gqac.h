@@ -235,7 +235,8 @@ GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, in
 
 /* Runs a stateless program once: the graph as exported. Inputs by name, all of them; outputs are
  * views, valid until the context's next call and as long as the inputs (an output may be an input);
- * names NULL: all outputs in graph order.
+ * names NULL: all outputs in graph order. Inputs that are parameters of the context may be left
+ * out.
  * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values). */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,
@@ -251,6 +252,23 @@ GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *c
  */
 GQAC_API gqac_status gqac_context_bind_output(gqac_context *context, const char *name, void *data,
                                               size_t bytes, gqac_diag *diag);
+/* Output `index` of the last gqac_run, in the order of the graph: a view, as gqac_run gives them.
+ * USAGE: no such output, or no run that succeeded. */
+GQAC_API gqac_status gqac_context_read_output(const gqac_context *context, int index,
+                                              gqac_tensor *view, gqac_diag *diag);
+/* Parameters: inputs of gqac_run that the context keeps, and that need not be given any more (one
+ * that is given is used for that run alone). `reserve` makes one of zeros, or sets it to zeros
+ * again. `upload` copies a tensor to its front: row r of each axis to row r (to the whole, when it
+ * was not reserved before); what lies behind is left alone. `parameter` gives a view of its memory,
+ * which runs read, and which stays where it is until it is reserved with another number of bytes:
+ * gqac_context_bind_output may name it, so that a run writes what the next one reads.
+ * USAGE: unknown name, nothing uploaded; INVALID_INPUT: type or shape. */
+GQAC_API gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
+                                          const int64_t *dims, gqac_diag *diag);
+GQAC_API gqac_status gqac_context_upload(gqac_context *context, const char *name,
+                                         const gqac_tensor *tensor, gqac_diag *diag);
+GQAC_API gqac_status gqac_context_parameter(gqac_context *context, const char *name,
+                                            gqac_tensor *view, gqac_diag *diag);
 /* Graph inputs and outputs of a stateless program, or of a sequence program as the run time sees
  * them. */
 GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);

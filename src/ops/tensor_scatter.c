@@ -76,6 +76,8 @@ static gqac_status check(op_call *call, int axis) {
 static void copy_all(op_call *call) {
     const gqac_tensor *cache = call->in[CACHE];
     op_box box = {.rank = cache->rank, .in = cache, .out = &call->out[0]};
+    if (OP_IN(OP_NIBBLES, cache->dtype)) /* written by halves; the last one may have no pair */
+        memset(box.out->data, 0, gqac_tensor_bytes(box.out));
     for (int i = 0; i < cache->rank; i++)
         box.dims[i] = cache->dims[i];
     op_strides(cache->rank, cache->dims, box.stride_in);
@@ -105,8 +107,9 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(row_axis(call->node, cache->rank, &axis, call->diag));
     GQAC_TRY(check(call, axis));
     const gqac_tensor *at = call->node->n_inputs > INDICES ? call->in[INDICES] : NULL;
-    GQAC_TRY(op_copy_output(call, 0, cache->dtype, cache->rank, cache->dims));
-    copy_all(call);
+    GQAC_TRY(op_output(call, 0, cache->dtype, cache->rank, cache->dims));
+    if (call->out[0].data != cache->data) /* else it is kept in place */
+        copy_all(call);
     int64_t rows = cache->dims[axis], fresh = call->in[UPDATE]->dims[axis];
     for (int64_t b = 0; b < cache->dims[0]; b++) {
         int64_t first = at ? op_get_i64(at, b) : 0;
@@ -124,6 +127,7 @@ const gqac_op gqac_op_tensor_scatter = {
                .inputs = "past_cache update write_indices?",
                .outputs = "present_cache",
                .attrs = attrs,
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_STATE,
                .doc = "past_cache with the rows of update written at write_indices[b]"},
     .infer = infer,

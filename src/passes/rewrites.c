@@ -22,5 +22,15 @@ static const pass_rewrite rewrite_static_cross_cache = {
     .files = {{.passes = static_cross_cache}},
 };
 
+static const gqac_pass *const prefill[] = {&pass_import, &pass_tidy, &pass_prefill, NULL};
+static const gqac_pass *const decode[] = {&pass_import, &pass_tidy, &pass_decode, NULL};
+
+static const pass_rewrite rewrite_two_graph = {
+    .name = "two-graph",
+    .summary = "a graph for prompts and one for single tokens, with a cache that stays in place",
+    .counted = "attention nodes in the two graphs",
+    .files = {{"prefill", prefill}, {"decode", decode}},
+};
+
 const pass_rewrite *const gqac_rewrites[] = {&rewrite_insert_kv, &rewrite_static_cross_cache,
-                                             NULL};
+                                             &rewrite_two_graph, NULL};

@@ -17,6 +17,15 @@ struct gqac_context {
     const float *rows;  /* of the last step: those of `logits`, or of the graph's result */
     int n_logits;
     int64_t vocabulary;
+    gqac_tensor *parameters; /* by input, data NULL: none; the whole is NULL before the first */
+    bool ran;                /* a stateless run has succeeded and its outputs are there */
 };
+
+/* May a tensor of that type and shape be the input? Its data are not looked at. */
+gqac_status context_check_input(const gqac_context *context, int index, const gqac_tensor *tensor,
+                                gqac_diag *diag);
+/* An output of the last run, with the memory that is bound to it. */
+gqac_tensor context_output(const gqac_context *context, int index);
+void context_free_parameters(gqac_context *context);
 
 #endif

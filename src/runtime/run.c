@@ -31,13 +31,8 @@ static gqac_status bind(bindings *b, const char *symbol, int64_t value, const ch
     return GQAC_OK;
 }
 
-static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bindings *b,
-                               gqac_diag *diag) {
-    size_t bytes = 0;
-    if (gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, NULL) != GQAC_OK ||
-        (bytes && !t->data))
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has an impossible shape or no data",
-                  value->name);
+static gqac_status check_type(const ir_value *value, const gqac_tensor *t, bindings *b,
+                              gqac_diag *diag) {
     if (value->type.dtype != GQAC_NONE && t->dtype != value->type.dtype)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' is %s, the model takes %s", value->name,
                   gqac_dtype_name(t->dtype), gqac_dtype_name(value->type.dtype));
@@ -54,6 +49,22 @@ static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bind
             GQAC_TRY(bind(b, symbol, t->dims[i], value->name, diag));
     }
     return GQAC_OK;
+}
+
+static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bindings *b,
+                               gqac_diag *diag) {
+    size_t bytes = 0;
+    if (gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, NULL) != GQAC_OK ||
+        (bytes && !t->data))
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has an impossible shape or no data",
+                  value->name);
+    return check_type(value, t, b, diag);
+}
+
+gqac_status context_check_input(const gqac_context *context, int index, const gqac_tensor *tensor,
+                                gqac_diag *diag) {
+    bindings none = {.n = 0};
+    return check_type(context->program->module->graph->inputs[index], tensor, &none, diag);
 }
 
 static int find_io(const gqac_io *list, int n, const char *name) {
@@ -77,11 +88,24 @@ static gqac_status set_inputs(gqac_context *c, int n, const char *const *names,
         GQAC_TRY(check_input(p->module->graph->inputs[at], &tensors[i], b, diag));
         exec_set_input(&c->exec, at, &tensors[i]);
     }
-    for (int i = 0; i < p->n_inputs; i++)
-        if (!given[i])
+    for (int i = 0; i < p->n_inputs; i++) {
+        if (given[i])
+            continue;
+        const gqac_tensor *kept = c->parameters ? &c->parameters[i] : NULL;
+        if (!kept || !kept->data)
             GQAC_FAIL(diag, GQAC_USAGE, "input '%s' %s%s is missing", p->inputs[i].name,
                       gqac_dtype_name(p->inputs[i].dtype), p->inputs[i].shape);
+        GQAC_TRY(check_input(p->module->graph->inputs[i], kept, b, diag));
+        exec_set_input(&c->exec, i, kept);
+    }
     return GQAC_OK;
+}
+
+gqac_tensor context_output(const gqac_context *context, int index) {
+    gqac_tensor output = *exec_result(&context->exec, index);
+    if (context->exec.bound && context->exec.bound[index].data)
+        output.data = context->exec.bound[index].data;
+    return output;
 }
 
 static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
@@ -91,9 +115,7 @@ static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
         const int at = names ? find_io(p->outputs, p->n_outputs, names[i]) : i;
         if (at < 0 || at >= p->n_outputs)
             GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", names ? names[i] : "");
-        outputs[i] = *exec_result(&c->exec, at);
-        if (c->exec.bound && c->exec.bound[at].data)
-            outputs[i].data = c->exec.bound[at].data;
+        outputs[i] = context_output(c, at);
     }
     return GQAC_OK;
 }
@@ -115,6 +137,7 @@ gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *inp
     const gqac_program *p = context->program;
     if (!p->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+    context->ran = false;
     const size_t n = (size_t)p->n_inputs;
     bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
     bool *given = gqac_calloc(n + 1, sizeof *given);
@@ -130,5 +153,6 @@ gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *inp
     GQAC_TRY(exec_run(&context->exec, diag));
     if (context->exec.bound)
         GQAC_TRY(exec_bind_finish(&context->exec, diag));
+    context->ran = true;
     return get_outputs(context, n_outputs, output_names, outputs, diag);
 }

@@ -45,6 +45,7 @@ gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_c
 void gqac_context_free(gqac_context *context) {
     if (!context)
         return;
+    context_free_parameters(context);
     exec_destroy(&context->exec);
     for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
         gqac_free(context->scratch[i].data);

@@ -1,0 +1,414 @@
+/* two-graph: one decoder as two graphs that name the same weights alike.
+ *
+ *   prefill  the whole prompt in one run: input_ids [B,S] -> logits of the last row [B,1,V], then
+ *            kv_cache.layer.i.k and .v [B,H,S,D] of every layer
+ *   decode   one token: input_ids [B,1], kv_pos [B] (rows that the caches hold), the caches
+ *            kv_cache.layer.i.k and .v [B,H,max_sequence_length,D] -> logits [B,1,V], then the
+ *            caches with the new row: kv_cache.layer.i.k.out and .v.out
+ *
+ * Attention is taken apart by its own row (take_apart) and put together as the ONNX op Attention,
+ * causal, behind a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
+ * attention mask is all ones, of the length that is reached: prompts have no padding. */
+#include "passes/insert_kv.h"
+
+#include <string.h>
+
+typedef struct splitter {
+    pass_context *context;
+    ir_graph *graph;
+    gqac_arena *scratch;
+    bool decode;
+    ir_builder b;
+    ir_value *ids, *kv_pos, *valid; /* valid [B]: rows that are filled behind the token */
+    ir_value *positions;            /* i64 [B,S] */
+    ir_value *ones;                 /* instead of the attention mask; NULL: there is none */
+    int n_layers, n_results, most_results;
+    ir_value **results;
+    const char **names;
+} splitter;
+
+static gqac_status short_of_memory(const splitter *s) {
+    return gqac_diag_oom(s->context->diag, "two graphs");
+}
+
+static gqac_status add_result(splitter *s, ir_value *value, const char *name) {
+    if (!value || !name)
+        return short_of_memory(s);
+    s->results[s->n_results] = value;
+    s->names[s->n_results++] = name;
+    return GQAC_OK;
+}
+
+/* ---- what replaces inputs ------------------------------------------------ */
+
+static ir_value *find_input(const ir_graph *graph, const char *name) {
+    for (int i = 0; i < graph->n_inputs; i++)
+        if (!strcmp(graph->inputs[i]->name, name))
+            return graph->inputs[i];
+    return NULL;
+}
+
+static gqac_status find_ids(splitter *s) {
+    static const char *const known[] = {"input_ids", "inputs_embeds", NULL};
+    for (const char *const *name = known; *name && !s->ids; name++)
+        s->ids = find_input(s->graph, *name);
+    gqac_diag *diag = s->context->diag;
+    if (s->ids && s->ids->type.rank >= 2)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no input input_ids [B,S]");
+    gqac_diag_rule(diag, "that, or inputs_embeds [B,S,M], is what tells tokens apart from lengths");
+    return GQAC_UNSUPPORTED;
+}
+
+/* Element `index` of a shape, [1]. */
+static ir_value *length_of(ir_builder *b, ir_value *of, int64_t index) {
+    ir_node *shape = op_build(b, "", "Shape", 1, &of, 1);
+    if (shape) {
+        ir_attr_set_int(shape, "start", index);
+        ir_attr_set_int(shape, "end", index + 1);
+    }
+    return ir_build_result(b, shape, 0);
+}
+
+static ir_value *unsqueeze(ir_builder *b, ir_value *x, int64_t axis) {
+    return op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){x, ir_build_i64s(b, 1, &axis)});
+}
+
+static ir_value *squeeze(ir_builder *b, ir_value *x) {
+    return op_build1(b, "", "Squeeze", 2, (ir_value *[]){x, ir_build_i64s(b, 1, (int64_t[]){0})});
+}
+
+/* 0, 1, ... below the one element of `end`. */
+static ir_value *count_to(ir_builder *b, ir_value *end) {
+    return op_build1(b, "", "Range", 3,
+                     (ir_value *[]){ir_build_i64(b, 0), squeeze(b, end), ir_build_i64(b, 1)});
+}
+
+static gqac_status make_positions(splitter *s) {
+    ir_builder *b = &s->b;
+    if (!s->decode) {
+        ir_value *row = unsqueeze(b, count_to(b, length_of(b, s->ids, 1)), 0);
+        ir_value *shape[2] = {length_of(b, s->ids, 0), length_of(b, s->ids, 1)};
+        ir_node *both = op_build(b, "", "Concat", 2, shape, 1);
+        if (both)
+            ir_attr_set_int(both, "axis", 0);
+        ir_value *all[2] = {row, ir_build_result(b, both, 0)};
+        s->positions = op_build1(b, "", "Expand", 2, all);
+        return b->status;
+    }
+    ir_module *module = s->context->module;
+    ir_type type = ir_type_make(module, GQAC_I64, 1, s->ids->type.dims);
+    s->kv_pos = type.rank < 0 ? NULL : ir_graph_add_input(s->graph, "kv_pos", type);
+    if (!s->kv_pos)
+        return short_of_memory(s);
+    s->positions = unsqueeze(b, s->kv_pos, 1);
+    ir_value *next[2] = {s->kv_pos, ir_build_i64s(b, 1, (int64_t[]){1})};
+    s->valid = op_build1(b, "", "Add", 2, next);
+    return b->status;
+}
+
+/* A mask of ones [B,T]: nothing but lengths is computed from it. */
+static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
+    ir_builder *b = &s->b;
+    ir_value *total = s->decode ? NULL : length_of(b, s->ids, 1);
+    if (s->decode) {
+        ir_node *most = op_build(b, "", "ReduceMax", 2,
+                                 (ir_value *[]){s->valid, ir_build_i64s(b, 1, (int64_t[]){0})}, 1);
+        if (most)
+            ir_attr_set_int(most, "keepdims", 1);
+        total = ir_build_result(b, most, 0);
+    }
+    ir_node *shape =
+        op_build(b, "", "Concat", 2, (ir_value *[]){length_of(b, s->ids, 0), total}, 1);
+    if (shape)
+        ir_attr_set_int(shape, "axis", 0);
+    ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
+    ir_node *fill =
+        op_build(b, "", "Expand", 2, (ir_value *[]){one, ir_build_result(b, shape, 0)}, 1);
+    ir_value *mask = ir_build_result(b, fill, 0);
+    if (dtype == GQAC_I64)
+        return mask;
+    ir_node *cast = op_build(b, "", "Cast", 1, &mask, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", dtype);
+    return ir_build_result(b, cast, 0);
+}
+
+static gqac_status replace_inputs(const splitter *s) {
+    ir_value *positions = find_input(s->graph, "position_ids");
+    if (s->ones)
+        ir_value_replace(find_input(s->graph, "attention_mask"), s->ones);
+    if (positions && positions->type.rank == 2 && positions->type.dtype == GQAC_I64)
+        ir_value_replace(positions, s->positions);
+    return GQAC_OK;
+}
+
+/* ---- attention ----------------------------------------------------------- */
+
+/* Where a window hides keys: bool [B|1,1,S,T] of a call with T rows of keys. */
+static ir_value *window_mask(splitter *s, ir_value *keys, int64_t window) {
+    ir_builder *b = &s->b;
+    ir_value *columns = count_to(b, length_of(b, keys, 2));
+    ir_value *first =
+        op_build1(b, "", "Sub", 2, (ir_value *[]){s->positions, ir_build_i64(b, window)});
+    first = unsqueeze(b, unsqueeze(b, first, 1), 3);
+    return op_build1(b, "", "Greater", 2, (ir_value *[]){columns, first});
+}
+
+static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
+    ir_module *module = s->context->module;
+    const ir_dim *dims[4];
+    memcpy(dims, fresh->type.dims, sizeof dims);
+    dims[2] = ir_dim_symbol(module->dims, "max_sequence_length");
+    const ir_type type = ir_type_make(module, fresh->type.dtype, 4, dims);
+    ir_value *past = type.rank < 0 ? NULL : ir_graph_add_input(s->graph, name, type);
+    if (!past) {
+        s->b.status = short_of_memory(s);
+        return NULL;
+    }
+    return op_build1(&s->b, "", "TensorScatter", 3, (ir_value *[]){past, fresh, s->kv_pos});
+}
+
+static ir_value *flatten(ir_builder *b, ir_value *y) {
+    ir_node *turn = op_build(b, "", "Transpose", 1, &y, 1);
+    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
+        b->status = gqac_diag_oom(b->diag, "an attribute");
+    ir_value *shape = ir_build_i64s(b, 3, (int64_t[]){0, 0, -1});
+    return op_build1(b, "", "Reshape", 2, (ir_value *[]){ir_build_result(b, turn, 0), shape});
+}
+
+static ir_value *attend(splitter *s, const op_parts *p, ir_value *k, ir_value *v) {
+    ir_builder *b = &s->b;
+    ir_value *in[7] = {p->q, k, v, NULL, NULL, NULL, s->valid};
+    if (p->window > 0)
+        in[3] = window_mask(s, k, p->window);
+    ir_node *node = op_build(b, "", "Attention", s->decode ? 7 : in[3] ? 4 : 3, in, 1);
+    if (!node)
+        return NULL;
+    ir_attr_set_int(node, "is_causal", 1);
+    ir_attr_set_float(node, "scale", p->scale);
+    ir_attr_set_float(node, "softcap", p->softcap);
+    return ir_build_result(b, node, 0);
+}
+
+static gqac_status settle(splitter *s, const ir_node *node, ir_node *from) {
+    for (ir_node *n = from; n != node; n = n->next) {
+        if (!n->name)
+            n->name = node->name;
+        GQAC_TRY(pass_infer_node(n, s->context->diag));
+    }
+    return GQAC_OK;
+}
+
+/* The keys or values of a layer, and their result. */
+static gqac_status carry(splitter *s, ir_value **rows, const char *part) {
+    const char *in = gqac_arena_printf(s->scratch, "kv_cache.layer.%d.%s", s->n_layers, part);
+    const char *out = in && s->decode ? gqac_arena_printf(s->scratch, "%s.out", in) : in;
+    if (!out)
+        return short_of_memory(s);
+    if (s->decode)
+        *rows = cached(s, *rows, in);
+    return s->b.status == GQAC_OK ? add_result(s, *rows, out) : s->b.status;
+}
+
+/* A padding mask is one because the attention mask is. */
+static bool is_padding(const ir_node *node, int operand) {
+    char name[64];
+    const ir_value *value = node->inputs[operand].value;
+    ir_schema_name(node->op->inputs, operand, name, sizeof name);
+    if (strcmp(name, "key_padding_mask") != 0)
+        return false;
+    while (value->def && op_is(value->def, "", "Cast"))
+        value = value->def->inputs[0].value;
+    return !value->def && !strcmp(value->name, "attention_mask");
+}
+
+static gqac_status check_masks(const splitter *s, const ir_node *node) {
+    static const char *const lengths[] = {"seqlens_k", "total_sequence_length", NULL};
+    char name[64];
+    for (int i = 0; i < node->n_inputs; i++) {
+        ir_schema_name(node->op->inputs, i, name, sizeof name);
+        if (node->inputs[i].value && insert_kv_is_length(node, i) && !pass_listed(lengths, name) &&
+            !is_padding(node, i))
+            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                             "its operand %s would have to be split too", name);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status split_node(splitter *s, ir_node *node) {
+    op_parts p = {.causal = false};
+    ir_node *prev = node->prev;
+    GQAC_TRY(check_masks(s, node));
+    s->b.before = node;
+    op_of(node)->take_apart(&s->b, node, s->positions, &s->context->options, &p);
+    if (s->b.status != GQAC_OK)
+        return s->b.status;
+    if (!p.causal)
+        return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                         "a query of this attention sees keys behind its own position");
+    GQAC_TRY(settle(s, node, prev ? prev->next : s->graph->first));
+    ir_value *rows[2] = {p.k, p.v};
+    ir_node *last = node->prev;
+    GQAC_TRY(carry(s, &rows[0], "k"));
+    GQAC_TRY(carry(s, &rows[1], "v"));
+    ir_value *y = attend(s, &p, rows[0], rows[1]);
+    if (node->outputs[0]->type.rank == 3)
+        y = flatten(&s->b, y);
+    if (s->b.status != GQAC_OK)
+        return s->b.status;
+    GQAC_TRY(settle(s, node, last ? last->next : s->graph->first));
+    ir_value_replace(node->outputs[0], y);
+    s->n_layers++;
+    s->context->changed++;
+    return GQAC_OK;
+}
+
+static gqac_status nothing_found(const splitter *s) {
+    gqac_diag *diag = s->context->diag;
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no attention that could have a cache");
+    gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention (ONNX) have");
+    gqac_diag_hint(diag, "attention spelt out in simple ops is raised first: rewrite --pass raise");
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status split_all(splitter *s) {
+    insert_places unused;
+    ir_node *next, *node = s->graph->first;
+    for (; node; node = next) {
+        next = node->next;
+        if (!insert_kv_takes_past(node, &unused) && !op_of(node)->take_apart)
+            continue;
+        if (!op_of(node)->take_apart)
+            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                             "this attention has no form with its cache apart");
+        GQAC_TRY(split_node(s, node));
+    }
+    return s->n_layers ? GQAC_OK : nothing_found(s);
+}
+
+/* ---- results ------------------------------------------------------------- */
+
+/* The logits first; the presents of the model go. */
+static gqac_status set_results(splitter *s) {
+    const ir_graph *graph = s->graph;
+    ir_value *logits = NULL;
+    for (int i = 0; i < graph->ret->n_inputs; i++)
+        if (!strcmp(graph->result_names[i], "logits"))
+            logits = graph->ret->inputs[i].value;
+    if (!logits || logits->type.rank != 3)
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "the model has no result logits [B,S,V]");
+    memmove(s->results + 1, s->results, (size_t)s->n_results * sizeof *s->results);
+    memmove(s->names + 1, s->names, (size_t)s->n_results * sizeof *s->names);
+    s->results[0] = logits;
+    s->names[0] = "logits";
+    return ir_graph_set_results(s->graph, s->n_results + 1, s->results, s->names)
+               ? GQAC_OK
+               : short_of_memory(s);
+}
+
+/* Of the prompt only the last row is multiplied with the vocabulary. */
+static gqac_status keep_last_row(splitter *s) {
+    ir_use *first = pass_first_local(s->graph->ret->inputs[0].value);
+    ir_use *use = first ? first : &s->graph->ret->inputs[0];
+    s->b.before = first ? first->node : NULL;
+    ir_node *last =
+        op_build(&s->b, "", "Gather", 2,
+                 (ir_value *[]){use->value, ir_build_i64s(&s->b, 1, (int64_t[]){-1})}, 1);
+    if (s->b.status != GQAC_OK)
+        return s->b.status;
+    ir_attr_set_int(last, "axis", 1);
+    ir_node_set_input(use->node, (int)(use - use->node->inputs), last->outputs[0]);
+    return GQAC_OK;
+}
+
+static gqac_status one_token(splitter *s) {
+    ir_module *module = s->context->module;
+    const ir_dim *dims[GQAC_MAX_RANK];
+    memcpy(dims, s->ids->type.dims, (size_t)s->ids->type.rank * sizeof *dims);
+    dims[1] = ir_dim_const(module->dims, 1);
+    s->ids->type = ir_type_make(module, s->ids->type.dtype, s->ids->type.rank, dims);
+    return s->ids->type.rank < 0 ? short_of_memory(s) : GQAC_OK;
+}
+
+/* Inputs that nothing reads now: pasts, masks, lengths. */
+static gqac_status drop_inputs(splitter *s) {
+    static const char *const gone[] = {"attention_mask", "position_ids", NULL};
+    pass_sweep(s->context->module);
+    for (int i = s->graph->n_inputs - 1; i >= 0; i--) {
+        const ir_value *input = s->graph->inputs[i];
+        if (ir_value_unused(input))
+            ir_graph_remove_input(s->graph, i);
+        else if (pass_listed(gone, input->name))
+            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
+                      "input '%s' is read in a way that has no place in two graphs", input->name);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status split(splitter *s) {
+    GQAC_TRY(find_ids(s));
+    s->b = (ir_builder){.graph = s->graph, .before = s->graph->first, .diag = s->context->diag};
+    int most = 1;
+    for (const ir_node *node = s->graph->first; node; node = node->next)
+        most += 2;
+    s->results = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)most);
+    s->names = GQAC_ARENA_ARRAY(s->scratch, const char *, (size_t)most);
+    if (!s->results || !s->names)
+        return short_of_memory(s);
+    ir_node *old = s->graph->first;
+    GQAC_TRY(make_positions(s));
+    const ir_value *mask = find_input(s->graph, "attention_mask");
+    if (mask)
+        s->ones = make_mask(s, mask->type.dtype);
+    if (s->b.status != GQAC_OK)
+        return s->b.status;
+    GQAC_TRY(settle(s, old, s->graph->first));
+    GQAC_TRY(split_all(s));
+    GQAC_TRY(set_results(s));
+    return s->decode ? one_token(s) : keep_last_row(s);
+}
+
+static gqac_status run_as(pass_context *context, bool decode) {
+    splitter s = {.context = context,
+                  .graph = context->module->graph,
+                  .scratch = gqac_arena_create(0),
+                  .decode = decode};
+    if (!s.scratch)
+        return gqac_diag_oom(context->diag, "two graphs");
+    gqac_status status = split(&s);
+    if (status == GQAC_OK)
+        status = replace_inputs(&s);
+    if (status == GQAC_OK)
+        status = drop_inputs(&s);
+    if (status == GQAC_OK)
+        status = pass_infer_again(s.graph, context->diag);
+    gqac_arena_free(s.scratch);
+    return status;
+}
+
+static gqac_status run_prefill(pass_context *context) {
+    return run_as(context, false);
+}
+
+static gqac_status run_decode(pass_context *context) {
+    return run_as(context, true);
+}
+
+const gqac_pass pass_prefill = {
+    .name = "prefill",
+    .summary = "the graph of a whole prompt, which gives keys and values",
+    .needs = PASS_TYPED | PASS_ONNX,
+    .gives = PASS_ONNX,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run_prefill,
+};
+
+const gqac_pass pass_decode = {
+    .name = "decode",
+    .summary = "the graph of one token behind caches that it writes",
+    .needs = PASS_TYPED | PASS_ONNX,
+    .gives = PASS_ONNX,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run_decode,
+};

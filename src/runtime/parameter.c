@@ -1,0 +1,125 @@
+/* Parameters: inputs of a stateless program that the context keeps from run to run.
+ *
+ * The memory of a parameter stays where it is until its shape changes, so that an output may be
+ * bound to it: what one run writes is what the next one reads. */
+#include "runtime/context.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+static gqac_status find(gqac_context *c, const char *name, int *index, gqac_diag *diag) {
+    const gqac_program *p = c->program;
+    if (!p->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+    for (*index = 0; *index < p->n_inputs; ++*index)
+        if (!strcmp(p->inputs[*index].name, name))
+            break;
+    if (*index == p->n_inputs)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no input '%s'", name);
+    if (!c->parameters)
+        c->parameters = gqac_calloc((size_t)p->n_inputs + 1, sizeof *c->parameters);
+    return c->parameters ? GQAC_OK : gqac_diag_oom(diag, "parameters");
+}
+
+void context_free_parameters(gqac_context *c) {
+    for (int i = 0; c->parameters && i < c->program->n_inputs; i++)
+        gqac_free(c->parameters[i].data);
+    gqac_free(c->parameters);
+}
+
+gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
+                                 const int64_t *dims, gqac_diag *diag) {
+    int at;
+    GQAC_TRY(find(context, name, &at, diag));
+    gqac_tensor *kept = &context->parameters[at];
+    gqac_tensor made = {.dtype = context->program->inputs[at].dtype, .rank = rank};
+    size_t bytes = 0;
+    if (rank < 0 || rank > GQAC_MAX_RANK)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "a parameter of rank %d", rank);
+    if (rank)
+        memcpy(made.dims, dims, (size_t)rank * sizeof *dims);
+    if (gqac_shape_bytes(made.dtype, rank, dims, &bytes, NULL) != GQAC_OK)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "parameter '%s' has an impossible shape", name);
+    GQAC_TRY(context_check_input(context, at, &made, diag));
+    const bool fits = kept->data && gqac_tensor_bytes(kept) == bytes;
+    made.data = fits ? kept->data : gqac_calloc(bytes + !bytes, 1);
+    if (!made.data)
+        return gqac_diag_oom(diag, "a parameter");
+    if (fits)
+        memset(made.data, 0, bytes);
+    else
+        gqac_free(kept->data);
+    *kept = made;
+    return GQAC_OK;
+}
+
+/* Rows of the last axis, one after another. */
+static void copy(const gqac_tensor *from, gqac_tensor *to) {
+    const int rank = from->rank;
+    int64_t at[GQAC_MAX_RANK] = {0};
+    const size_t size = (size_t)gqac_dtype_bits(from->dtype) / 8;
+    const size_t row = rank ? (size_t)from->dims[rank - 1] * size : size;
+    for (const unsigned char *in = from->data;; in += row) {
+        int64_t place = 0;
+        for (int i = 0; i < rank; i++)
+            place = place * to->dims[i] + at[i];
+        memcpy((unsigned char *)to->data + (size_t)place * size, in, row);
+        int axis = rank - 2;
+        while (axis >= 0 && ++at[axis] == from->dims[axis])
+            at[axis--] = 0;
+        if (axis < 0)
+            return;
+    }
+}
+
+gqac_status gqac_context_upload(gqac_context *context, const char *name, const gqac_tensor *tensor,
+                                gqac_diag *diag) {
+    int at;
+    GQAC_TRY(find(context, name, &at, diag));
+    gqac_tensor *kept = &context->parameters[at];
+    const gqac_dtype dtype = context->program->inputs[at].dtype;
+    if (tensor->dtype != dtype)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, the model takes %s", name,
+                  gqac_dtype_name(tensor->dtype), gqac_dtype_name(dtype));
+    if (!kept->data)
+        GQAC_TRY(gqac_context_reserve(context, name, tensor->rank, tensor->dims, diag));
+    bool same = tensor->rank == kept->rank;
+    for (int i = 0; i < tensor->rank && same; i++)
+        same = tensor->dims[i] == kept->dims[i];
+    bool fits = tensor->rank == kept->rank && (same || gqac_dtype_bits(dtype) % 8 == 0);
+    for (int i = 0; i < tensor->rank && fits; i++)
+        fits = tensor->dims[i] >= 0 && tensor->dims[i] <= kept->dims[i];
+    if (!fits)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' does not fit its shape",
+                  name);
+    const size_t bytes = gqac_tensor_bytes(tensor);
+    if (bytes && !tensor->data)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' has no data", name);
+    if (same && bytes)
+        memcpy(kept->data, tensor->data, bytes);
+    else if (bytes)
+        copy(tensor, kept);
+    return GQAC_OK;
+}
+
+gqac_status gqac_context_parameter(gqac_context *context, const char *name, gqac_tensor *view,
+                                   gqac_diag *diag) {
+    int at;
+    GQAC_TRY(find(context, name, &at, diag));
+    if (!context->parameters[at].data)
+        GQAC_FAIL(diag, GQAC_USAGE, "nothing was uploaded to '%s'", name);
+    *view = context->parameters[at];
+    return GQAC_OK;
+}
+
+gqac_status gqac_context_read_output(const gqac_context *context, int index, gqac_tensor *view,
+                                     gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    if (!p->stateless || !context->ran)
+        GQAC_FAIL(diag, GQAC_USAGE, "there was no gqac_run whose outputs could be read");
+    if (index < 0 || index >= p->n_outputs)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output %d, it has %d", index, p->n_outputs);
+    *view = context_output(context, index);
+    return GQAC_OK;
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""`gqac rewrite --pass two-graph` (rows M1, M2, M3, M11, M12, M14, M19, M21) in ONNX Runtime.
+
+The prefill graph takes a whole prompt, the decode graph one token behind its caches. Together they
+must give the logits that the model itself gives in ONNX Runtime, for exports of several families.
+What gqac makes of them, and the calls of its API, are tested in test/runtime/test_two_graph.c.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import decoders
+import harness
+from decoders import Decoder
+from harness import Case
+from ortref import Runner
+from test_insert_kv import names, session
+
+MODELS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+PROMPT, TOKENS, ROOM = 9, 21, 24
+
+
+class TwoGraph(Case):
+    """Both files of a model."""
+
+    def setUp(self):
+        super().setUp()
+        self.out = self.dir / "two.onnx"
+        self.prefill, self.decode = (self.dir / f"two.{p}.onnx" for p in ("prefill", "decode"))
+
+    def rewrite(self, path):
+        """Makes the two files."""
+        return self.good("rewrite", path, "--pass", "two-graph", "-o", self.out, "--format",
+                         "json").json()
+
+    def run_both(self, ids):
+        """Logits of the prompt's last token, then of each further one."""
+        first, then = session(self.prefill), session(self.decode)
+        outputs = names(first.get_outputs())
+        got = dict(zip(outputs, first.run(None, {"input_ids": ids[None, :PROMPT]}), strict=True))
+        rows = [got["logits"][0]]
+        caches = {}
+        for name in outputs[1:]:
+            batch, heads, _, size = got[name].shape
+            caches[name] = np.full((batch, heads, ROOM, size), 7e3, got[name].dtype)
+            caches[name][:, :, :PROMPT] = got[name]
+        for at in range(PROMPT, len(ids)):
+            feeds = {"input_ids": ids[None, at:at + 1], "kv_pos": np.array([at]), **caches}
+            out = dict(zip(names(then.get_outputs()), then.run(None, feeds), strict=True))
+            rows.append(out["logits"][0])
+            for name, cache in caches.items():
+                kept = np.arange(ROOM) != at
+                self.assertTrue((out[f"{name}.out"][:, :, kept] == cache[:, :, kept]).all())
+            caches = {name: out[f"{name}.out"] for name in caches}
+        return np.concatenate(rows)
+
+    def exported(self, name):
+        """An export of the builder."""
+        path = harness.model(name)
+        done = self.rewrite(path)
+        self.assertEqual(done["files"], [str(self.prefill), str(self.decode)])
+        self.assertFalse(self.out.exists())
+        ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
+        expected = Runner(path).score(ids)[PROMPT - 1:]
+        self.close(self.run_both(ids), expected, 2e-5, name)
+
+    def test_m1_weights(self):
+        """Both graphs name the same weights alike, with the same bytes."""
+        self.rewrite(harness.model("qwen3"))
+        both = [{w.name: numpy_helper.to_array(w).tobytes() for w in onnx.load(p).graph.initializer
+                 if np.prod(w.dims) > 8} for p in (self.prefill, self.decode)]
+        self.assertEqual(*both)
+        own = {w.name: numpy_helper.to_array(w).tobytes()
+               for w in onnx.load(harness.model("qwen3")).graph.initializer}
+        self.assertTrue(set(both[0].items()) <= set(own.items()))
+        self.assertGreater(len(both[0]), 20)
+
+    def test_m3_m14_shapes_and_ops(self):
+        """What each graph takes, gives and is made of."""
+        self.rewrite(harness.model("llama"))
+        first, then = (onnx.load(p) for p in (self.prefill, self.decode))
+        for m in (first, then):
+            onnx.checker.check_model(m)
+        shapes = {v.name: [d.dim_value or d.dim_param for d in v.type.tensor_type.shape.dim]
+                  for v in then.graph.input}
+        self.assertEqual(names(first.graph.input), ["input_ids"])
+        self.assertEqual(names(then.graph.input),
+                         ["input_ids", "kv_pos"] + [f"kv_cache.layer.{i}.{p}" for i in (0, 1)
+                                                    for p in "kv"])
+        self.assertEqual(shapes["input_ids"][1], 1)
+        self.assertEqual(shapes["kv_cache.layer.1.v"][1:], [2, "max_sequence_length", 32])
+        self.assertEqual(names(then.graph.output)[1], "kv_cache.layer.0.k.out")
+        logits = [[d.dim_value or d.dim_param for d in m.graph.output[0].type.tensor_type.shape.dim]
+                  for m in (first, then)]
+        self.assertEqual([dims[1] for dims in logits], [1, 1])
+        counts = [{op: sum(n.op_type == op for n in m.graph.node) for op in (
+            "Attention", "TensorScatter", "RotaryEmbedding", "GroupQueryAttention", "Range")}
+                  for m in (first, then)]
+        self.assertEqual(counts[0], {"Attention": 2, "TensorScatter": 0, "RotaryEmbedding": 4,
+                                     "GroupQueryAttention": 0, "Range": 1})
+        self.assertEqual(counts[1], {"Attention": 2, "TensorScatter": 4, "RotaryEmbedding": 4,
+                                     "GroupQueryAttention": 0, "Range": 0})
+
+    def test_other_attention(self):
+        """Attention-24 and MultiHeadAttention with a past."""
+        for kind in ("attention", "attention_4d", "multi_head", "multi_head_padded"):
+            d = Decoder(kind)
+            path = d.save(self.dir / "model.onnx")
+            self.rewrite(path)
+            ids = np.array([(i * 37 + i // 7 * 5 + 11) % decoders.VOCABULARY
+                            for i in range(TOKENS)], np.int64)
+            s = session(path)
+            expected = s.run(["logits"], d.empty(ids))[0][0][PROMPT - 1:]
+            self.close(self.run_both(ids), expected, 2e-5, kind)
+
+    def test_refused(self):
+        """What has no such form is named, and no file is written."""
+        for kind, words in (("packed", ("Attention", "no form")),
+                            ("attention_bool", ("attn_mask",)),
+                            ("attention_static", ("writes its cache",)),
+                            ("mask_from_shapes", ("attn_mask",))):
+            path = Decoder(kind).save(self.dir / "model.onnx")
+            run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
+            self.check(run, 3, *words)
+            self.assertFalse(self.prefill.exists() or self.decode.exists(), kind)
+
+
+def add_tests():
+    """One method for each model."""
+    for name in MODELS:
+        def good(self, name=name):
+            self.exported(name)
+        setattr(TwoGraph, f"test_m2_m19_m21_{name}", good)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -45,7 +45,8 @@ typedef struct gqac_pass {
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_pack,
     pass_lower, pass_stateful, pass_last_rows, pass_claim, pass_expand, pass_order, pass_plan;
 /* Those of rewrites. */
-extern const gqac_pass pass_insert_kv, pass_static_cross_cache, pass_prefill, pass_decode;
+extern const gqac_pass pass_dynamic_seq, pass_insert_kv, pass_static_cross_cache, pass_prefill,
+    pass_decode;
 
 /* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);

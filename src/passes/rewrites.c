@@ -2,6 +2,15 @@
  * goes before brings the graph into the form that one reads. */
 #include "passes/pass.h"
 
+static const gqac_pass *const dynamic_seq[] = {&pass_import, &pass_infer, &pass_dynamic_seq, NULL};
+
+static const pass_rewrite rewrite_dynamic_seq = {
+    .name = "dynamic-seq",
+    .summary = "lets a graph that was exported for one token a call take any number",
+    .counted = "shapes take any number of tokens now",
+    .files = {{.passes = dynamic_seq}},
+};
+
 static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_insert_kv, NULL};
 
 static const pass_rewrite rewrite_insert_kv = {
@@ -32,5 +41,5 @@ static const pass_rewrite rewrite_two_graph = {
     .files = {{"prefill", prefill}, {"decode", decode}},
 };
 
-const pass_rewrite *const gqac_rewrites[] = {&rewrite_insert_kv, &rewrite_static_cross_cache,
-                                             &rewrite_two_graph, NULL};
+const pass_rewrite *const gqac_rewrites[] = {&rewrite_dynamic_seq, &rewrite_insert_kv,
+                                             &rewrite_static_cross_cache, &rewrite_two_graph, NULL};

@@ -1,0 +1,295 @@
+/* dynamic-seq: a graph that was exported for one token a call takes any number of them.
+ *
+ * Inputs whose axis of tokens is 1 get the symbol sequence_length there, and all types are found
+ * anew. Exporters bake the 1 into the shapes of Reshape: where the operand has the new symbol, the
+ * entry of the constant that stands for it is found by what lies before it, in the operand and in
+ * the old result. What the file computes from shapes follows by itself, so this goes before any
+ * folding. What else the export may have fixed shows in the types, or in nodes that depend on the
+ * place of a token in its call (invariance.c): those are refused by name. Positions must be an
+ * input, or come from the cache: constants that were computed from them cannot be told. */
+#include "passes/rewrite.h"
+
+#include <string.h>
+
+typedef struct loosener {
+    pass_context *context;
+    ir_graph *graph;
+    gqac_arena *scratch;
+    const ir_dim *tokens; /* sequence_length */
+    ir_type *old;         /* by ir_value.id: types for one token */
+    int n_old;
+} loosener;
+
+static gqac_status short_of_memory(const loosener *s) {
+    return gqac_diag_oom(s->context->diag, "dynamic shapes");
+}
+
+/* ---- inputs -------------------------------------------------------------- */
+
+/* The axis of an input that counts the tokens of a call; -1: none. Caches have pasts' rows there,
+ * the states of an encoder their own. */
+static int token_axis(const ir_value *input) {
+    const ir_type *t = &input->type;
+    if (!strncmp(input->name, "past", 4) || !strncmp(input->name, "encoder", 7) ||
+        strstr(input->name, "cache"))
+        return -1;
+    const bool ids = t->rank == 2 && (t->dtype == GQAC_I64 || t->dtype == GQAC_I32);
+    return ids || (t->rank == 3 && !strcmp(input->name, "inputs_embeds")) ? 1 : -1;
+}
+
+static bool is_mask(const ir_value *input) {
+    return strstr(input->name, "mask") != NULL;
+}
+
+static gqac_status set_axis(const loosener *s, ir_value *input, int axis, const ir_dim *dim) {
+    const ir_dim *dims[GQAC_MAX_RANK];
+    memcpy(dims, input->type.dims, (size_t)input->type.rank * sizeof *dims);
+    dims[axis] = dim;
+    input->type = ir_type_make(s->context->module, input->type.dtype, input->type.rank, dims);
+    return input->type.rank < 0 ? short_of_memory(s) : GQAC_OK;
+}
+
+/* How many tokens a call has: 1, 0 when it is any number. */
+static gqac_status find_tokens(const loosener *s, int64_t *tokens) {
+    *tokens = -1;
+    for (int i = 0; i < s->graph->n_inputs; i++) {
+        const ir_value *input = s->graph->inputs[i];
+        const int axis = token_axis(input);
+        int64_t n = 0;
+        if (axis < 0 || is_mask(input))
+            continue;
+        if (!ir_dim_is_const(input->type.dims[axis], &n))
+            n = 0;
+        if (*tokens >= 0 && n != *tokens)
+            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
+                      "input '%s' has another number of tokens than those before it", input->name);
+        *tokens = n;
+    }
+    gqac_diag *diag = s->context->diag;
+    if (*tokens == 0 || *tokens == 1)
+        return GQAC_OK;
+    if (*tokens < 0)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input of tokens [B,S]");
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model is exported for calls of %lld tokens",
+                  (long long)*tokens);
+    gqac_diag_rule(diag, "only an export for one token a call shows where its number is");
+    return GQAC_UNSUPPORTED;
+}
+
+/* A mask of one column has one for each token; one of more columns has those of the cache too. */
+static gqac_status loosen_inputs(const loosener *s) {
+    ir_dims *dims = s->context->module->dims;
+    for (int i = 0; i < s->graph->n_inputs; i++) {
+        ir_value *input = s->graph->inputs[i];
+        const int axis = token_axis(input);
+        int64_t n;
+        if (axis < 0)
+            continue;
+        const bool one = ir_dim_is_const(input->type.dims[axis], &n) && n == 1;
+        if (one)
+            GQAC_TRY(set_axis(s, input, axis, s->tokens));
+        else if (is_mask(input))
+            GQAC_TRY(set_axis(s, input, axis, ir_dim_symbol(dims, "total_sequence_length")));
+    }
+    return GQAC_OK;
+}
+
+/* ---- types for one token ------------------------------------------------- */
+
+static void number(loosener *s, ir_value *value) {
+    if (!value || value->graph != s->graph)
+        return;
+    value->id = s->n_old;
+    if (s->old)
+        s->old[s->n_old] = value->type;
+    s->n_old++;
+}
+
+static void number_all(loosener *s) {
+    s->n_old = 0;
+    for (int i = 0; i < s->graph->n_inputs; i++)
+        number(s, s->graph->inputs[i]);
+    for (int i = 0; i < s->graph->n_constants; i++)
+        number(s, s->graph->constants[i]);
+    for (ir_node *node = s->graph->first; node; node = node->next)
+        for (int i = 0; i < node->n_outputs; i++)
+            number(s, node->outputs[i]);
+}
+
+static gqac_status remember(loosener *s) {
+    number_all(s);
+    s->old = GQAC_ARENA_ARRAY(s->scratch, ir_type, (size_t)s->n_old + 1);
+    if (!s->old)
+        return short_of_memory(s);
+    number_all(s);
+    return GQAC_OK;
+}
+
+/* ---- Reshape ------------------------------------------------------------- */
+
+typedef struct reshape {
+    ir_node *node;
+    ir_type in, old_in, old_out;
+    int64_t shape[GQAC_MAX_RANK], n;
+    int from, to; /* axes of the tokens, of operand and result; -1: not there, not found */
+} reshape;
+
+/* The one axis of the operand that has other elements than for one token; -2: several. */
+static int changed_axis(const reshape *r) {
+    int axis = -1;
+    for (int i = 0; i < r->in.rank; i++)
+        if (r->in.dims[i] != r->old_in.dims[i])
+            axis = axis < 0 ? i : -2;
+    return axis;
+}
+
+static const ir_dim *product(ir_dims *dims, const ir_type *type, int end) {
+    const ir_dim *all = ir_dim_const(dims, 1);
+    for (int i = 0; i < end && all; i++)
+        all = type->dims[i] ? ir_dim_mul(dims, all, type->dims[i]) : NULL;
+    return all;
+}
+
+static bool is_one(const ir_dim *dim) {
+    int64_t n;
+    return dim && ir_dim_is_const(dim, &n) && n == 1;
+}
+
+/* Axes of the result before which there are as many elements as before the axis of the operand:
+ * those of 1 stand for tokens or batch, in that order from the back; else the tokens join the first
+ * that is more. */
+static int find_place(ir_dims *dims, const reshape *r) {
+    const ir_dim *before = product(dims, &r->old_in, r->from);
+    int ones[GQAC_MAX_RANK], n = 0, other = -1, leading = 0;
+    for (int i = 0; i < r->old_out.rank && before; i++) {
+        if (product(dims, &r->old_out, i) != before)
+            continue;
+        if (is_one(r->old_out.dims[i]))
+            ones[n++] = i;
+        else if (other < 0)
+            other = i;
+    }
+    for (int i = r->from; i > 0 && is_one(r->old_in.dims[i - 1]); i--)
+        leading++;
+    if (is_one(before) && leading == 0 && n > 1)
+        leading = 1; /* a batch of 1 joins the axes */
+    if (n)
+        return ones[leading < n ? leading : n - 1];
+    return other;
+}
+
+/* The constant says so already: 0 copies the axis, -1 takes what is left. */
+static bool is_told(const reshape *r) {
+    return r->shape[r->to] == -1 || (r->shape[r->to] == 0 && r->to == r->from);
+}
+
+static gqac_status rewrite_shape(const loosener *s, reshape *r) {
+    for (int i = 0; i < r->n; i++) {
+        int64_t fixed = 0;
+        if (i == r->to || r->shape[i] != -1)
+            continue;
+        if (!ir_dim_is_const(r->old_out.dims[i], &fixed))
+            return pass_fail(r->node, s->context->diag, GQAC_UNSUPPORTED,
+                             "axis %d of its result is of unknown length", i);
+        r->shape[i] = fixed;
+    }
+    r->shape[r->to] = -1;
+    ir_value *shape = ir_const_i64s(s->graph, NULL, r->n, r->shape);
+    if (!shape)
+        return short_of_memory(s);
+    ir_node_set_input(r->node, 1, shape);
+    s->context->changed++;
+    return GQAC_OK;
+}
+
+static gqac_status loosen_reshape(const loosener *s, ir_node *node) {
+    ir_value *data = ir_node_input(node, 0), *out = ir_node_output(node, 0);
+    reshape r = {.node = node, .in = data->type, .old_in = s->old[data->id]};
+    r.old_out = s->old[out->id];
+    if (!ir_const_ints(ir_node_input(node, 1), GQAC_MAX_RANK, r.shape, &r.n) || r.in.rank < 0 ||
+        r.old_in.rank != r.in.rank || r.old_out.rank != r.n)
+        return GQAC_OK; /* computed from shapes, or of unknown types */
+    r.from = changed_axis(&r);
+    if (r.from == -1)
+        return GQAC_OK;
+    r.to = r.from >= 0 ? find_place(s->context->module->dims, &r) : -1;
+    if (r.to < 0)
+        return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                         "where the tokens are in the result of this Reshape is not clear");
+    return is_told(&r) ? GQAC_OK : rewrite_shape(s, &r);
+}
+
+/* ---- the graph ----------------------------------------------------------- */
+
+static gqac_status loosen_nodes(const loosener *s) {
+    for (ir_node *node = s->graph->first; node; node = node->next) {
+        for (int i = 0; i < node->n_outputs; i++)
+            if (node->outputs[i]) {
+                node->outputs[i]->type = ir_type_unknown();
+                node->outputs[i]->elements = NULL;
+                node->outputs[i]->n_elements = 0;
+            }
+        if (op_is(node, "", "Reshape"))
+            GQAC_TRY(loosen_reshape(s, node));
+        GQAC_TRY(pass_infer_node(node, s->context->diag));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status check_rows(const loosener *s) {
+    const ir_node **mixing = NULL;
+    int n = 0;
+    if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+        return short_of_memory(s);
+    for (int i = 0; i < n; i++)
+        if (mixing[i]->op->rows == IR_ROWS_SHAPE)
+            return pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED,
+                             "this depends on the number or the place of the tokens in a call");
+    return GQAC_OK;
+}
+
+static gqac_status check_results(const loosener *s) {
+    for (int i = 0; i < s->graph->ret->n_inputs; i++) {
+        const ir_type *t = &s->graph->ret->inputs[i].value->type;
+        for (int axis = 0; axis < t->rank; axis++)
+            if (t->dims[axis] == s->tokens)
+                return GQAC_OK;
+    }
+    GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED, "no result has a row for each token");
+}
+
+static gqac_status loosen(loosener *s) {
+    int64_t tokens;
+    GQAC_TRY(find_tokens(s, &tokens));
+    if (tokens == 0)
+        return GQAC_OK;
+    s->tokens = ir_dim_symbol(s->context->module->dims, "sequence_length");
+    GQAC_TRY(remember(s));
+    GQAC_TRY(loosen_inputs(s));
+    s->context->changed++;
+    GQAC_TRY(loosen_nodes(s));
+    GQAC_TRY(check_results(s));
+    const size_t changed = s->context->changed;
+    GQAC_TRY(pass_tidy.run(s->context)); /* which is what invariance asks of */
+    s->context->changed = changed;
+    return check_rows(s);
+}
+
+static gqac_status run(pass_context *context) {
+    loosener s = {
+        .context = context, .graph = context->module->graph, .scratch = gqac_arena_create(0)};
+    if (!s.scratch)
+        return gqac_diag_oom(context->diag, "dynamic shapes");
+    gqac_status status = loosen(&s);
+    gqac_arena_free(s.scratch);
+    return status;
+}
+
+const gqac_pass pass_dynamic_seq = {
+    .name = "dynamic-seq",
+    .summary = "any number of tokens a call, where there was one",
+    .needs = PASS_TYPED | PASS_ONNX,
+    .gives = PASS_ONNX,
+    .breaks = PASS_ORDERED | PASS_PLANNED,
+    .run = run,
+};

@@ -1,8 +1,8 @@
 /* stateful: past/present pairs become sequence state.
  *
  * A pair is a graph input that concat_past_present takes as its past, and that node's output as a
- * graph result; the caches of stateful_family.c are pairs too. Slot i of the state is the i-th such
- * input. The concat becomes kv_state (the token
+ * graph result; the caches of stateful_family.c and the convolutions of stateful_conv.c are pairs
+ * too. Slot i of the state is the i-th such input. The concat becomes kv_state (the token
  * of the slot) and kv_append (writes the new rows, gives all rows); input and result go, and the
  * last token becomes the result "state.i", so that appends are never dead. Lengths are the run
  * time's own: see stateful_lengths.c. */
@@ -31,8 +31,15 @@ static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
         if (node->graph == graph && (own || stateful_is_cache(node, past)) &&
             result_name(graph, node->outputs[0]))
             return node;
+        if (node->graph == graph && stateful_is_conv(node, past))
+            return node;
     }
     return NULL;
+}
+
+static struct stateful_pair pair_of(const ir_graph *graph, ir_value *past, ir_node *node) {
+    const bool conv = stateful_is_conv(node, past);
+    return (struct stateful_pair){past, node, conv, result_name(graph, node->outputs[conv])};
 }
 
 static gqac_status find_pairs(stateful *s) {
@@ -44,8 +51,7 @@ static gqac_status find_pairs(stateful *s) {
         ir_node *concat = concat_of(graph, graph->inputs[i]);
         graph->inputs[i]->id = concat ? STATEFUL_PAST : 0;
         if (concat)
-            s->pairs[s->n_pairs++] = (struct stateful_pair){graph->inputs[i], concat,
-                                                            result_name(graph, concat->outputs[0])};
+            s->pairs[s->n_pairs++] = pair_of(graph, graph->inputs[i], concat);
     }
     return GQAC_OK;
 }
@@ -90,9 +96,8 @@ static gqac_status check_none_left(void *arg, ir_node *node) {
 
 /* ---- pairs to state ------------------------------------------------------ */
 
-static gqac_status read_shape(const stateful *s, const struct stateful_pair *pair, int axis,
-                              int64_t *dim) {
-    const ir_value *fresh = stateful_fresh(pair->concat);
+static gqac_status read_shape(const stateful *s, const struct stateful_pair *pair,
+                              const ir_value *fresh, int axis, int64_t *dim) {
     if (pair->past->type.rank == 4 && ir_dim_is_const(pair->past->type.dims[axis], dim))
         return GQAC_OK;
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[axis], dim))
@@ -102,16 +107,15 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
                      pair->past->name);
 }
 
-static gqac_status describe(const stateful *s, const struct stateful_pair *pair, int slot,
-                            ir_node *state) {
+static gqac_status describe(const stateful *s, int slot, const ir_value *fresh, ir_node *state) {
+    const struct stateful_pair *pair = &s->pairs[slot];
     int64_t heads, size, rows;
-    const ir_value *fresh = stateful_fresh(pair->concat);
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
         return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
                          "keys and values of zero length (a layer that shares the cache of "
                          "another one)");
-    GQAC_TRY(read_shape(s, pair, 1, &heads));
-    GQAC_TRY(read_shape(s, pair, 3, &size));
+    GQAC_TRY(read_shape(s, pair, fresh, 1, &heads));
+    GQAC_TRY(read_shape(s, pair, fresh, 3, &size));
     ir_attr_set_int(state, "slot", slot);
     ir_attr_set_int(state, "heads", heads);
     ir_attr_set_int(state, "head_size", size);
@@ -127,21 +131,27 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     const struct stateful_pair *pair = &s->pairs[slot];
     gqac_diag *diag = s->context->diag;
     ir_builder b = {.graph = s->graph, .before = pair->concat, .diag = diag};
+    ir_value *fresh;
+    if (pair->conv)
+        GQAC_TRY(stateful_conv_rows(&b, pair->concat, &fresh));
+    else
+        fresh = stateful_fresh(pair->concat);
     ir_node *state = op_build(&b, "gqac", "kv_state", 0, NULL, 1);
-    ir_value *operands[] = {ir_build_result(&b, state, 0), stateful_fresh(pair->concat),
-                            s->past_len, s->new_len};
+    ir_value *operands[] = {ir_build_result(&b, state, 0), fresh, s->past_len, s->new_len};
     ir_node *append = op_build(&b, "gqac", "kv_append", 4, operands, 2);
     if (b.status != GQAC_OK)
         return b.status;
-    GQAC_TRY(describe(s, pair, slot, state));
+    GQAC_TRY(describe(s, slot, fresh, state));
     ir_attr_set_int(append, "slot", slot);
     state->name = append->name = pair->concat->name;
     GQAC_TRY(op_infer(state, diag));
     GQAC_TRY(op_infer(append, diag));
-    ir_value_replace(pair->concat->outputs[0], append->outputs[1]);
-    ir_node_remove(pair->concat);
     s->context->changed++;
     *token = append->outputs[0];
+    if (pair->conv)
+        return stateful_conv_join(&b, pair->concat, append->outputs[1], s->past_len);
+    ir_value_replace(pair->concat->outputs[0], append->outputs[1]);
+    ir_node_remove(pair->concat);
     return GQAC_OK;
 }
 

@@ -1,6 +1,6 @@
 /* The parts of stateful: pairs become state (stateful.c), lengths come from the run time
  * (stateful_lengths.c), and what differs for attention ops beside GroupQueryAttention: caches and
- * ranges (stateful_family.c), masks (stateful_masks.c). */
+ * ranges (stateful_family.c), masks (stateful_masks.c), convolutions (stateful_conv.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
@@ -16,7 +16,8 @@ typedef struct stateful {
     int n_pairs;
     struct stateful_pair {
         ir_value *past;
-        ir_node *concat;
+        ir_node *concat; /* appends to the cache, or the convolution */
+        bool conv;
         const char *present; /* name of the result */
     } * pairs;
     ir_value *past_len, *new_len; /* graph inputs of the run time */
@@ -31,6 +32,12 @@ bool stateful_is_cache(const ir_node *node, const ir_value *past);
 bool stateful_is_static(const ir_node *node);
 /* The new rows of the node of a pair. */
 ir_value *stateful_fresh(const ir_node *cache);
+/* Is `past` the state of that causal convolution, which gives it back as a result? */
+bool stateful_is_conv(const ir_node *node, const ir_value *past);
+/* The input of a convolution as rows [B,1,S,C] of a cache. */
+gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows);
+/* The convolution takes its state from the cached rows; its own goes. */
+gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len);
 /* Graph inputs past_len and new_len take the place of every seqlens_to_past. UNSUPPORTED when what
  * that reads, or the lengths of the family, depend on more than length inputs (the attention mask).
  * Marks the nodes of pairs. */

@@ -258,10 +258,57 @@ static void test_codes(void) {
     CU_ASSERT(good > rounds / 4);
 }
 
+/* ---- the rows before a position ------------------------------------------- */
+
+/* kv_tail: columns of the rows before past_len[b], zeros where there are none. */
+static void tail_round(gqac_arena *arena, uint64_t *seed) {
+    const int64_t batch = 1 + below(seed, MOST), total = below(seed, 6), channels = below(seed, 4);
+    const int64_t length = 1 + below(seed, 4), heads = random_below(seed, 8) ? 1 : 2;
+    bool good = heads == 1;
+    char attrs[32];
+    gqac_tensor *rows = numbered(arena, random_below(seed, 2) ? GQAC_F32 : GQAC_F16,
+                                 (int64_t[]){batch, heads, total, channels}, 1);
+    gqac_tensor *past = make(arena, GQAC_I32, 1, &batch);
+    for (int64_t b = 0; b < batch; b++) {
+        op_put_i64(past, b, odd_length(seed, below(seed, total + 1)));
+        good = good && op_get_i64(past, b) >= 0 && op_get_i64(past, b) <= total;
+    }
+    snprintf(attrs, sizeof attrs, "length=%lld", (long long)length);
+    const gqac_tensor *out = probe(arena, "kv_tail", attrs, 2, (gqac_tensor *[]){rows, past}, 1);
+    CU_ASSERT_EQUAL(out != NULL, good);
+    if (!out)
+        return;
+    CU_ASSERT_FATAL(out->rank == 3 && out->dims[0] == batch && out->dims[1] == channels &&
+                    out->dims[2] == length && out->dtype == rows->dtype);
+    int wrong = 0;
+    for (int64_t i = 0; i < gqac_tensor_count(out); i++) {
+        const int64_t b = i / length / channels, c = i / length % channels;
+        const int64_t row = op_get_i64(past, b) - length + i % length;
+        const float want = row < 0 ? 0 : op_get_f32(rows, (b * total + row) * channels + c);
+        wrong += op_get_f32(out, i) != want;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void test_tails(void) {
+    uint64_t seed = 9;
+    for (int i = 0; i < 2000; i++) {
+        gqac_arena *arena = gqac_arena_create(0);
+        tail_round(arena, &seed);
+        gqac_arena_free(arena);
+    }
+    gqac_arena *arena = gqac_arena_create(0);
+    gqac_tensor *rows = numbered(arena, GQAC_F32, (int64_t[]){1, 1, 2, 2}, 1);
+    gqac_tensor *past = make(arena, GQAC_I32, 1, (int64_t[]){1});
+    CU_ASSERT_PTR_NULL(probe(arena, "kv_tail", "length=0", 2, (gqac_tensor *[]){rows, past}, 1));
+    gqac_arena_free(arena);
+}
+
 int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"window-sized caches, token by token", test_windows},
         {"codes and their scales", test_codes},
+        {"the rows before a position", test_tails},
     };
     return unit_run("cache_ops", cases, COUNT(cases), argc, argv);
 }

@@ -233,6 +233,19 @@ class Decoder:
         """With a padding mask of keys."""
         return self.packed(layer, x, self.mask32())
 
+    def conv(self, layer, x, past="", present=""):
+        """Attention, then a causal convolution that carries its state."""
+        taps, room = 3 + layer, (2 + layer) * (1 + layer)
+        names = [f"{n}.{layer}.conv" for n in ("past", "present")]
+        for name, values in zip(names, (self.inputs, self.outputs)):
+            values.append(self.info(name, F, ["B", WIDTH, room]))
+        turned = self.node("Transpose", self.attention(layer, x), perm=[0, 2, 1])
+        y = self.node("CausalConvWithState", turned, self.weight(f"c{layer}", WIDTH, 1, taps),
+                      self.weight(f"cb{layer}", WIDTH), past or names[0],
+                      out=[f"conv{layer}", present or names[1]], domain="com.microsoft",
+                      activation="silu", dilation=1 + layer)
+        return self.node("Transpose", y, perm=[0, 2, 1])
+
     # ---- what a sequence must refuse -------------------------------------------------------------
 
     def mask_from_shapes(self, layer, x):
@@ -304,6 +317,18 @@ class Decoder:
         self.once("_valid", lambda: self.node("ReduceMax", "input_ids", "one", keepdims=0))
         return self.attention_static(layer, x)
 
+    def conv_scaled(self, layer, x):
+        """The state of a convolution is not the past itself."""
+        half = self.constant(f"half{layer}", np.float32(0.5))
+        return self.conv(layer, x, past=self.node("Mul", f"past.{layer}.conv", half))
+
+    def conv_changed(self, layer, x):
+        """What is given back is not the state."""
+        y = self.conv(layer, x, present=f"state{layer}")
+        half = self.constant(f"half{layer}", np.float32(0.5))
+        self.node("Mul", f"state{layer}", half, out=[f"present.{layer}.conv"])
+        return y
+
     def queries_padded(self, layer, x):
         """A padding mask [B,S,T]."""
         mask = self.once("_3d", lambda: self.node("Cast", self.node(
@@ -336,4 +361,4 @@ class Decoder:
 KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
          "attention_static", "multi_head", "multi_head_padded", "multi_head_lengths",
          "multi_head_biased", "multi_head_buffer", "masked_decoder", "masked_decoder_buffer",
-         "packed", "packed_padded"]
+         "packed", "packed_padded", "conv"]

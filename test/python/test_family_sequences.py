@@ -30,6 +30,8 @@ REFUSED = {
     "no_present": ("past_key_values.1.key", "gives back as a graph output"),
     "read_elsewhere": ("past_key_values.0.key", "no KV cache that an attention op reads"),
     "circular": ("past_key_values.0.key", "not read by an attention op"),
+    "conv_scaled": ("past.0.conv", "gives back as a graph output"),
+    "conv_changed": ("past.0.conv", "gives back as a graph output"),
     "lengths_of_ids": ("lengths of the KV cache", "input_ids", "ReduceMax_"),
 }
 
@@ -105,10 +107,19 @@ class Sequences(Case):
                          [(f"past_{i}.{n}", f"present_{i}.{n}", decoders.HEADS, decoders.SIZE)
                           for i in range(decoders.LAYERS) for n in ("key", "value")])
 
+    def test_conv_moves(self):
+        """The state of a convolution behind a prefix that was moved, and behind single tokens."""
+        Decoder("conv").save(self.path)
+        for via in ("prefix", "decode"):
+            proof = self.good("equiv", self.path, "--tokens", TOKENS, "--via", via, "--format",
+                              "json", "-q").json()
+            self.assertEqual(proof["differing"], 0, via)
+            self.assertGreater(proof["compared"], TOKENS * decoders.VOCABULARY, via)
+
     def test_artefact(self):
         """A compiled file gives the same logits."""
         ids = write_ids(self.dir / "ids.txt", self.ids)
-        for kind in ("attention_bool", "packed_padded"):
+        for kind in ("attention_bool", "packed_padded", "conv"):
             Decoder(kind).save(self.path)
             self.good("compile", self.path, "-o", self.dir / "m.gqac")
             for name in ("model.onnx", "m.gqac"):

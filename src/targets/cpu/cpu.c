@@ -40,6 +40,7 @@ static const target_kernel kernels[] = {
      .fuse = cpu_fuse_append,
      .run = cpu_run_append},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = cpu_kv_append},
+    {.name = "kv_tail", .domain = "gqac", .op = "kv_tail", .run = cpu_kv_tail},
     {.name = "attention_codes",
      .domain = "gqac",
      .op = "attention",

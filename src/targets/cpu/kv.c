@@ -5,22 +5,27 @@
 
 #include <string.h>
 
+#include "ops/kv_tail.h"
+
 enum { K = 1, V = 2 }; /* inputs of attention and attend */
 
-/* Is this operand keys or values of a kernel that reads blocks, or codes of them? */
-static bool reads_blocks(const ir_use *use, int first, int last) {
+/* Is this operand keys or values of a kernel that reads blocks, or codes of them? As columns, only
+ * keys are. */
+static bool reads_blocks(const ir_use *use, bool columns) {
     if (use->node->fused_into && op_is(use->node, "gqac", "kv_dequantise"))
         use = use == &use->node->inputs[0] ? use->node->outputs[0]->uses : use;
     const target_kernel *kernel = use->node->claim;
     const int64_t input = use - use->node->inputs;
+    if (kernel && kernel->run == cpu_kv_tail)
+        return !columns && input == 0;
     return kernel && (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run) &&
-           !use->node->fused_into && input >= first && input <= last;
+           !use->node->fused_into && input >= K && input <= (columns ? K : V);
 }
 
 /* Are all operands made of a value such ones? */
-static bool only_blocks(const ir_value *rows, int first, int last) {
+static bool only_blocks(const ir_value *rows, bool columns) {
     for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next)
-        if (!reads_blocks(use, first, last))
+        if (!reads_blocks(use, columns))
             return false;
     return true;
 }
@@ -31,7 +36,7 @@ bool cpu_kv_columns(const ir_node *kv_state) {
     for (const ir_use *use = token ? token->uses : NULL; use; use = use->next) {
         const ir_value *rows =
             op_is(use->node, "gqac", "kv_append") ? ir_node_output(use->node, 1) : NULL;
-        if (!rows || !rows->uses || !only_blocks(rows, K, K))
+        if (!rows || !rows->uses || !only_blocks(rows, true))
             return false;
         read = true;
     }
@@ -39,7 +44,7 @@ bool cpu_kv_columns(const ir_node *kv_state) {
 }
 
 bool cpu_kv_only_blocks(const ir_node *kv_append) {
-    return only_blocks(ir_node_output(kv_append, 1), K, V);
+    return only_blocks(ir_node_output(kv_append, 1), false);
 }
 
 bool cpu_kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows) {
@@ -92,5 +97,30 @@ gqac_status cpu_kv_append(op_call *call) {
     }
     const int64_t moved = a.gathered ? a.total : rows->dims[2];
     op_parallel(call, kv->n * rows->dims[1], 1 + moved * (int64_t)a.row_bytes / 8, append, &a);
+    return GQAC_OK;
+}
+
+/* The rows before the new ones, one at a time from the blocks. */
+gqac_status cpu_kv_tail(op_call *call) {
+    const ir_value *value = ir_node_input(call->node, 0);
+    const gqac_tensor *rows = call->in[0];
+    if (!cpu_kv_in_blocks(call, value, rows))
+        return op_of(call->node)->eval(call);
+    const int32_t *past;
+    GQAC_TRY(kv_tail_open(call, &past));
+    const int64_t length = ir_attr_int(call->node, "length");
+    const int slot = (int)ir_attr_int(value->def, "slot");
+    const size_t width = (size_t)gqac_dtype_bits(rows->dtype) / 8;
+    op_scratch scratch;
+    GQAC_TRY(op_scratch_open(call, (size_t)rows->dims[3], width, &scratch));
+    for (int b = 0; b < call->kv->n; b++)
+        for (int64_t at = 0; at < length; at++) {
+            const int64_t row = past[b] - length + at;
+            if (row < 0)
+                continue;
+            kv_read_rows(call->kv->sequences[b], slot, row, 1, scratch.base, 1);
+            kv_tail_put(call, b, at, scratch.base, width);
+        }
+    op_scratch_close(&scratch);
     return GQAC_OK;
 }

@@ -6,13 +6,14 @@
 #include "ops/shared.h"
 #include "targets/target.h"
 
-/* gqac_target.in_blocks: do only attention kernels read the appended rows? */
+/* gqac_target.in_blocks: do only kernels that read blocks read the appended rows? */
 bool cpu_kv_only_blocks(const ir_node *kv_append);
 /* gqac_target.columns: do only attention kernels read the appended rows, as keys? */
 bool cpu_kv_columns(const ir_node *kv_state);
-/* kv_append: its rows have no data (only a shape) where nothing but attention kernels reads them.
- */
+/* kv_append: its rows have no data (only a shape) where nothing but such kernels reads them. */
 gqac_status cpu_kv_append(op_call *call);
+/* kv_tail from the blocks of the sequences. */
+gqac_status cpu_kv_tail(op_call *call);
 /* append.c: heads of a packed projection, normalised and turned, into blocks. */
 int cpu_fuse_append(const ir_node *root, ir_node **nodes);
 gqac_status cpu_run_append(op_call *call);

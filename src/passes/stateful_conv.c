@@ -1,0 +1,56 @@
+/* Sequence state of causal convolutions.
+ *
+ * The state of CausalConvWithState is the last elements of its own input. A sequence keeps that
+ * input for every token, as rows of one head, and the convolution reads the last of them (kv_tail).
+ * So splits, rewinds and forks need nothing of their own, and where a call ends changes no bit. */
+#include <string.h>
+
+#include "passes/stateful.h"
+
+enum { X, WEIGHT, BIAS, PAST };
+enum { PRESENT = 1 };
+
+static bool is_conv(const ir_node *node) {
+    return op_is(node, "", "CausalConvWithState") ||
+           op_is(node, "com.microsoft", "CausalConvWithState");
+}
+
+bool stateful_is_conv(const ir_node *node, const ir_value *past) {
+    const ir_value *present = is_conv(node) ? ir_node_output(node, PRESENT) : NULL;
+    return present && ir_node_input(node, PAST) == past && !past->uses->next && present->uses &&
+           !present->uses->next && present->uses->node == node->graph->ret;
+}
+
+gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows) {
+    ir_value *x = conv->inputs[X].value;
+    ir_node *turned = op_build(b, "", "Transpose", 1, &x, 1);
+    ir_attr_set_ints(turned, "perm", 3, (int64_t[]){0, 2, 1});
+    ir_value *of[] = {ir_build_result(b, turned, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
+    ir_node *head = op_build(b, "", "Unsqueeze", 2, of, 1);
+    *rows = ir_build_result(b, head, 0);
+    if (b->status != GQAC_OK)
+        return b->status;
+    GQAC_TRY(op_infer(turned, b->diag));
+    return op_infer(head, b->diag);
+}
+
+gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len) {
+    const ir_type *present = &conv->outputs[PRESENT]->type;
+    int64_t length;
+    if (present->rank != 3 || !ir_dim_is_const(present->dims[2], &length) || length < 1)
+        return pass_fail(conv, b->diag, GQAC_UNSUPPORTED,
+                         "a convolution whose taps are not constant, or one only");
+    ir_node *tail = op_build(b, "gqac", "kv_tail", 2, (ir_value *[]){rows, past_len}, 1);
+    ir_value *state = ir_build_result(b, tail, 0);
+    if (b->status != GQAC_OK)
+        return b->status;
+    ir_attr_set_int(tail, "length", length);
+    tail->name = conv->name;
+    GQAC_TRY(op_infer(tail, b->diag));
+    ir_value *inputs[PAST + 1] = {conv->inputs[X].value, conv->inputs[WEIGHT].value,
+                                  conv->inputs[BIAS].value, state};
+    if (!ir_node_set_inputs(conv, PAST + 1, inputs))
+        return gqac_diag_oom(b->diag, "KV state");
+    ir_value_replace(conv->outputs[PRESENT], rows); /* a result, which goes with the presents */
+    return GQAC_OK;
+}

@@ -102,8 +102,12 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
     if (!o->stateless)
         GQAC_TRY(load_rename(m, o, diag));
-    /* rows are mixed by the model's own ops: those of the tidied graph */
-    const pass_request tidy = {.stop_after = "tidy", .disable = o->disable};
+    /* rows are mixed by the model's own ops: those of the tidied graph, as it will be fed */
+    bool fed = !o->stateless;
+    for (const char *const *name = o->disable; name && *name; name++)
+        fed = fed && strcmp(*name, pass_defaults.name) != 0;
+    const pass_request tidy = {
+        .stateful = fed, .stop_after = fed ? pass_defaults.name : "tidy", .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
     bool rounds = false;

@@ -90,7 +90,7 @@ static gqac_status check_path(const job *j, const onnx_files *files, const char 
 
 static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_t *changed) {
     pass_context context;
-    const pass_request request = {.stateful = false};
+    const pass_request request = {.stateful = true}; /* what comes of it may be fed as one */
     GQAC_TRY(load_model(j->model, j->options, false, m, j->diag));
     if (m->map.data) {
         gqac_diag_set(j->diag, GQAC_USAGE, "an artefact cannot be rewritten");

@@ -31,8 +31,10 @@ static const pass_rewrite rewrite_static_cross_cache = {
     .files = {{.passes = static_cross_cache}},
 };
 
-static const gqac_pass *const prefill[] = {&pass_import, &pass_tidy, &pass_prefill, NULL};
-static const gqac_pass *const decode[] = {&pass_import, &pass_tidy, &pass_decode, NULL};
+static const gqac_pass *const prefill[] = {&pass_import, &pass_tidy, &pass_defaults, &pass_prefill,
+                                           NULL};
+static const gqac_pass *const decode[] = {&pass_import, &pass_tidy, &pass_defaults, &pass_decode,
+                                          NULL};
 
 static const pass_rewrite rewrite_two_graph = {
     .name = "two-graph",

@@ -406,12 +406,11 @@ static gqac_status check_rows(inserter *s) {
     return GQAC_OK;
 }
 
-static gqac_status add_self(inserter *s, layer *l, int index, const ir_dim **rows) {
+static gqac_status add_self(inserter *s, layer *l, int index) {
     int64_t fixed;
     GQAC_TRY(want_presents(s, l, index));
     const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
-    *rows = t->rank >= 4 ? t->dims[t->rank - 2] : NULL;
-    if (!*rows || !ir_dim_is_const(*rows, &fixed))
+    if (t->rank < 4 || !ir_dim_is_const(t->dims[t->rank - 2], &fixed))
         return add_pasts(s, l, index);
     pass_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
               "the model is exported for calls of %lld tokens", (long long)fixed);
@@ -419,11 +418,19 @@ static gqac_status add_self(inserter *s, layer *l, int index, const ir_dim **row
     return GQAC_UNSUPPORTED;
 }
 
+/* The type of the first input that keys of self-attention are computed from: [B,S] or [B,S,M]. */
+static const ir_type *find_tokens(const inserter *s) {
+    for (int i = 0; i < s->n_layers; i++)
+        for (int k = 0; k < s->n_inputs && !s->layers[i].cross; k++)
+            if (s->layers[i].keys[k] && s->graph->inputs[k]->type.rank >= 2)
+                return &s->graph->inputs[k]->type;
+    return NULL;
+}
+
 static gqac_status insert(inserter *s) {
     ir_module *module = s->context->module;
     const int n_inputs = s->graph->n_inputs;
     bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
-    const ir_dim *rows = NULL;
     s->cross =
         (cross_caches){.context = s->context,
                        .graph = s->graph,
@@ -433,14 +440,17 @@ static gqac_status insert(inserter *s) {
         return short_of_memory(s);
     GQAC_TRY(find_masks(s, masks));
     s->past = ir_dim_symbol(module->dims, "past_sequence_length");
+    const ir_type *tokens = find_tokens(s);
+    if (tokens)
+        GQAC_TRY(insert_positions(s->graph, tokens->dims[0], tokens->dims[1], s->context->diag));
     for (int i = 0; i < s->n_layers; i++) {
         layer *l = &s->layers[i];
-        GQAC_TRY(l->cross ? add_cross(s, l, i) : add_self(s, l, i, &rows));
+        GQAC_TRY(l->cross ? add_cross(s, l, i) : add_self(s, l, i));
         s->context->changed++;
     }
-    for (int i = 0; i < n_inputs && rows; i++)
+    for (int i = 0; i < n_inputs && tokens; i++)
         if (masks[i])
-            GQAC_TRY(widen(s, s->graph->inputs[i], rows));
+            GQAC_TRY(widen(s, s->graph->inputs[i], tokens->dims[1]));
     GQAC_TRY(cross_cache_build(&s->cross));
     GQAC_TRY(add_results(s));
     return pass_infer_again(s->graph, s->context->diag);

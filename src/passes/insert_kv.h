@@ -20,6 +20,11 @@ bool insert_kv_is_length(const ir_node *node, int operand);
  * Uses ir_node.mark. */
 void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
 
+/* Positions that the graph counts by itself for calls of `rows` tokens become the input
+ * position_ids [batch,rows], which is added when there are any (insert_positions.c). */
+gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
+                             gqac_diag *diag);
+
 /* Cross attention with its caches of keys [0] and values [1]. */
 typedef struct cross_layer {
     ir_node *node;            /* as it was; gone afterwards */

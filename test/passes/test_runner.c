@@ -82,7 +82,9 @@ static void test_usage(void) {
         pass_request request;
         const char *what, *rule;
     } rows[] = {
-        {{.stop_after = "tydi"}, "there is no pass 'tydi'", "infer fold simplify tidy defaults pack lower"},
+        {{.stop_after = "tydi"},
+         "there is no pass 'tydi'",
+         "infer fold simplify tidy defaults pack lower"},
         {{.disable = (const char *const[]){"fold", "shake", NULL}},
          "'shake'",
          "passes: import infer"},

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import onnx
 import onnxruntime as ort
+from onnx import helper, numpy_helper
 
 import decoders
 import harness
@@ -46,6 +47,32 @@ def strip(model):
         if value.name == "attention_mask":
             value.type.tensor_type.shape.dim[1].dim_param = rows
     del graph.value_info[:]
+    return model
+
+
+def with_positions(model, how):
+    """Learnt positions that the graph counts by itself: a Range, or a part of a constant."""
+    graph = model.graph
+    table = np.random.default_rng(9).standard_normal((64, decoders.WIDTH)).astype(np.float32)
+    constants = {"wpe": table, "all": np.arange(64)[None], "p0": np.int64(0), "p1": np.int64(1),
+                 "at0": np.array([0]), "at1": np.array([1])}
+    graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k)
+                             for k, v in constants.items())
+    make = helper.make_node
+    nodes = [make("Shape", ["input_ids"], ["rows"], start=1, end=2)]
+    if how == "range":
+        nodes += [make("Squeeze", ["rows"], ["n"]), make("Range", ["p0", "n", "p1"], ["counted"]),
+                  make("Unsqueeze", ["counted", "at0"], ["places"])]
+    else:
+        nodes += [make("Slice", ["all", "at0", "rows", "at1"], ["places"], name="cut")]
+    nodes += [make("Gather", ["wpe", "places"], ["learnt"]),
+              make("Add", ["node.0", "learnt"], ["placed"])]
+    for node in graph.node[1:]:
+        for i, name in enumerate(node.input):
+            if name == "node.0":
+                node.input[i] = "placed"
+    for i, node in enumerate(nodes):
+        graph.node.insert(1 + i, node)
     return model
 
 
@@ -235,6 +262,23 @@ class InsertKv(Case):
                    "no rewrite 'kv'", "insert-kv")
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv"), 2, "-o FILE")
         self.check(harness.gqac("rewrite", self.bare, "-o", self.cached), 2, "--pass NAME")
+
+    def test_positions(self):
+        """Positions that the graph counts become an input; a constant that does not count stays."""
+        for how in ("range", "slice"):
+            onnx.save(with_positions(strip(Decoder("attention").model()), how), self.bare)
+            self.rewrite()
+            self.assertEqual(names(onnx.load(self.cached).graph.input)[2:4],
+                             ["position_ids", "cache_k_in_0"])
+            self.in_ort(how)
+            self.in_gqac(how)
+        model = with_positions(strip(Decoder("attention").model()), "slice")
+        for weight in model.graph.initializer:
+            if weight.name == "all":
+                weight.CopyFrom(numpy_helper.from_array(np.arange(64)[None] // 2, "all"))
+        onnx.save(model, self.bare)
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
+                   "cut", "place of the tokens")
 
     def test_external_weights(self):
         """A file whose weights lie beside it is not rewritten in place, nor are those."""

@@ -37,12 +37,11 @@ static gqac_status find(const char *name, const pass_rewrite **rewrite, gqac_dia
     gqac_str known = {0};
     for (int i = 0; gqac_rewrites[i]; i++) {
         *rewrite = gqac_rewrites[i];
-        if (!strcmp((*rewrite)->name, name)) {
-            gqac_str_free(&known);
+        if (!strcmp((*rewrite)->name, name))
             return GQAC_OK;
-        }
-        gqac_str_printf(&known, "%s%s", i ? ", " : "", (*rewrite)->name);
     }
+    for (int i = 0; gqac_rewrites[i]; i++)
+        gqac_str_printf(&known, "%s%s", i ? ", " : "", gqac_rewrites[i]->name);
     gqac_diag_set(diag, GQAC_USAGE, "there is no rewrite '%s'", name);
     if (!known.failed)
         gqac_diag_rule(diag, "rewrites: %s", known.text);

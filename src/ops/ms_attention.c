@@ -123,9 +123,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-/* q, k, v [B,N,S,D] of the projected input. */
+/* q, k, v [B,S,N*D] of the projected input. */
 static void project(ir_builder *b, const ir_node *node, ir_value *parts[3]) {
-    int64_t widths[3] = {0}, heads = ir_attr_int(node, "num_heads");
+    int64_t widths[3] = {0};
     for (int i = 0; i < 3; i++)
         if (!ir_dim_is_const(width_of(node, i), &widths[i]) && b->status == GQAC_OK)
             b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
@@ -139,7 +139,7 @@ static void project(ir_builder *b, const ir_node *node, ir_value *parts[3]) {
     if (split)
         ir_attr_set_int(split, "axis", 2);
     for (int i = 0; i < 3; i++)
-        parts[i] = multi_head_split(b, ir_build_result(b, split, i), heads);
+        parts[i] = ir_build_result(b, split, i);
 }
 
 static ir_value *both(ir_builder *b, ir_value *k, ir_value *v) {
@@ -156,6 +156,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     (void)options;
     ir_value *parts[3], *past = ir_node_input(node, PAST);
     project(b, node, parts);
+    for (int i = 0; i < 3; i++)
+        parts[i] = multi_head_split(b, parts[i], ir_attr_int(node, "num_heads"));
     multi_head m = {.q = parts[0],
                     .k = parts[1],
                     .v = parts[2],
@@ -170,6 +172,23 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     results[0] = m.y;
     if (ir_node_output(node, 1))
         results[1] = both(b, m.present_k, m.present_v);
+}
+
+static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
+                       const op_options *options, op_parts *parts) {
+    ir_value *x[3];
+    (void)positions, (void)options;
+    project(b, node, x);
+    for (int i = 0; i < 3 && b->status == GQAC_OK; i++)
+        x[i] = attention_heads(b, node, x[i], ir_attr_int(node, "num_heads"), head_size(node, i));
+    if (b->status != GQAC_OK)
+        return;
+    *parts = (op_parts){.q = x[0],
+                        .k = x[1],
+                        .v = x[2],
+                        .scale = multi_head_scale(b, node, head_size(node, 0)),
+                        .causal = ir_attr_int(node, "unidirectional") == 1,
+                        .window = -1};
 }
 
 static bool mixes(const ir_node *node) {
@@ -190,5 +209,6 @@ const gqac_op gqac_op_ms_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
+    .take_apart = take_apart,
     .mixes = mixes,
 };

@@ -216,7 +216,7 @@ static bool is_padding(const ir_node *node, int operand) {
     char name[64];
     const ir_value *value = node->inputs[operand].value;
     ir_schema_name(node->op->inputs, operand, name, sizeof name);
-    if (strcmp(name, "key_padding_mask") != 0)
+    if (strcmp(name, "key_padding_mask") != 0 && strcmp(name, "mask_index") != 0)
         return false;
     while (value->def && op_is(value->def, "", "Cast"))
         value = value->def->inputs[0].value;
@@ -339,9 +339,12 @@ static gqac_status drop_inputs(splitter *s) {
         const ir_value *input = s->graph->inputs[i];
         if (ir_value_unused(input))
             ir_graph_remove_input(s->graph, i);
-        else if (pass_listed(gone, input->name))
-            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
-                      "input '%s' is read in a way that has no place in two graphs", input->name);
+        else if (pass_listed(gone, input->name) || !strncmp(input->name, "past", 4))
+            GQAC_FAIL(
+                s->context->diag, GQAC_UNSUPPORTED,
+                "input '%s' is a mask or a state of another kind than keys and values: it has "
+                "no place in two graphs",
+                input->name);
     }
     return GQAC_OK;
 }

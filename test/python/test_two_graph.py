@@ -105,8 +105,9 @@ class TwoGraph(Case):
                                      "GroupQueryAttention": 0, "Range": 0})
 
     def test_other_attention(self):
-        """Attention-24 and MultiHeadAttention with a past."""
-        for kind in ("attention", "attention_4d", "multi_head", "multi_head_padded"):
+        """Attention-24, MultiHeadAttention and Attention of com.microsoft with a past."""
+        for kind in ("attention", "attention_4d", "multi_head", "multi_head_padded", "packed",
+                     "packed_padded"):
             d = Decoder(kind)
             path = d.save(self.dir / "model.onnx")
             self.rewrite(path)
@@ -118,7 +119,7 @@ class TwoGraph(Case):
 
     def test_refused(self):
         """What has no such form is named, and no file is written."""
-        for kind, words in (("packed", ("Attention", "no form")),
+        for kind, words in (("masked_decoder", ("DecoderMasked", "no form")),
                             ("attention_bool", ("attn_mask",)),
                             ("attention_static", ("writes its cache",)),
                             ("mask_from_shapes", ("attn_mask",))):
@@ -126,6 +127,14 @@ class TwoGraph(Case):
             run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
             self.check(run, 3, *words)
             self.assertFalse(self.prefill.exists() or self.decode.exists(), kind)
+        d = Decoder("attention")
+        d.inputs.append(d.info("past.0.conv", decoders.F, ["B", 1, decoders.WIDTH]))
+        d.node("Add", d.nodes[-1].input[0], "past.0.conv", out=["carried"])
+        d.nodes[-1], d.nodes[-2] = d.nodes[-2], d.nodes[-1]
+        d.nodes[-1].input[0] = "carried"
+        d.save(self.dir / "model.onnx")
+        run = harness.gqac("rewrite", self.dir / "model.onnx", "--pass", "two-graph", "-o", self.out)
+        self.check(run, 3, "past.0.conv")
 
 
 def add_tests():

@@ -1,0 +1,43 @@
+/* What the two halves of linear_nbits share: nbits.c (int8 activations) and nbits_fp32.c. */
+#ifndef GQAC_TARGETS_CPU_LEVEL_NBITS_H
+#define GQAC_TARGETS_CPU_LEVEL_NBITS_H
+
+#include "targets/cpu/level/widen.h"
+#include "targets/cpu/nbits.h"
+
+/* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level. Plain C has no
+ * such registers, and is not unrolled. */
+#if defined(__AVX512F__)
+enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
+#elif defined(__AVX2__)
+enum { TILE_ROWS = 6, TILE_VECTORS = 1 };
+#else
+enum { TILE_ROWS = 3, TILE_VECTORS = 4 };
+#endif
+enum { GROUPS = NBITS_COLUMNS / 16 };
+
+#if defined(__AVX2__)
+#define UNROLL_(text) _Pragma(#text)
+#define UNROLL(n)     UNROLL_(GCC unroll n)
+#else
+#define UNROLL(n)
+#endif
+
+/* n rows of 64 scales or zero points as fp32: where they lie, or in `room`. */
+static inline const float *rows_as_f32(const void *p, gqac_dtype dtype, int64_t at, int64_t n,
+                                       float *room) {
+    const uint8_t *bytes = p;
+    if (dtype == GQAC_F32)
+        return (const float *)p + at;
+    for (int64_t i = 0; i < n * NBITS_COLUMNS && dtype == GQAC_U8; i++)
+        room[i] = (float)bytes[at + i];
+    if (dtype != GQAC_U8)
+        widen(dtype, p, at, (int)(n * NBITS_COLUMNS), room);
+    return room;
+}
+
+/* cpu_nbits_kernels.fp32. */
+void CPU_NAME(nbits_fp32)(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,
+                          int64_t first, int64_t count, cpu_nbits_room *room);
+
+#endif

@@ -4,10 +4,12 @@
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
+#include "cli/translating.h"
 
 static const cli_flag flags[] = {
     {"prompt", "TEXT", "what to go on with; the tokenizer adds its special tokens"},
     {"ids", "FILE", "token ids instead of a text, taken as they are"},
+    {"features", "FILE", "a .npy that the encoder of a folder with an encoder takes"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
@@ -29,6 +31,10 @@ static gqac_status generate(generating *g) {
     int64_t *ids = NULL, *given = NULL, n_given = 0;
     size_t n = 0;
     gqac_generation *said = NULL;
+    if (translating_is(g->c))
+        return translating_run(g);
+    if (cli_value(g->c, "features"))
+        return cli_usage(g->c, "--features is for a folder with an encoder and a decoder");
     if (!prompt == !file)
         return cli_usage(g->c, prompt ? "--prompt and --ids exclude each other"
                                       : "--prompt TEXT or --ids FILE is missing");

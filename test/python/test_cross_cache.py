@@ -27,9 +27,9 @@ TOKENS, STATES, LIMIT = 11, 7, 2e-5
 class Translator(Decoder):
     """A decoder whose layers attend to an encoder too."""
 
-    def __init__(self, kind):
+    def __init__(self, kind, seed=3):
         self.encoder = "encoder_hidden_states"
-        super().__init__(kind)
+        super().__init__(kind, seed)
         whole = kind == "whole"
         self.inputs = [v for v in self.inputs if v.name != "attention_mask"]
         self.inputs.append(self.info("encoder_ids", I64, ["B", "L"]) if whole else

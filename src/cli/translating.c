@@ -1,0 +1,512 @@
+/* See translating.h. Names are those of exporters (encoder_model.onnx, decoder_model_merged.onnx,
+ * past_key_values.*, present.*) and of `gqac rewrite` (encoder.onnx, decoder.onnx, cache_*). The
+ * first call has caches of no rows and every id, each further one the newest id alone; a decoder
+ * without caches is given all ids every time. Always the likeliest token. */
+#include "cli/translating.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/interrupt.h"
+
+enum { MOST_EOS = 16, MOST_PATH = 4096 };
+
+typedef struct side {
+    gqac_program *program;
+    gqac_context *context;
+    const gqac_io *inputs, *outputs;
+    int n_inputs, n_outputs;
+} side;
+
+typedef struct translation {
+    generating *g;
+    cli *c;
+    side encoder, decoder;
+    gqac_tensor features, states, *caches; /* caches by input of the decoder: data is ours */
+    int *results;                          /* output that is the next state of a cache; -1: none */
+    bool cached;
+    int logits;
+    int64_t start, eos[MOST_EOS], *source, n_source;
+    int n_eos;
+    int64_t *ids; /* the start, then what was generated */
+    int64_t n, most;
+    int64_t *ones, *places;
+    double *forward_ms, begun, first; /* seconds */
+    gqac_text_stream *stream;
+    char *text; /* of the answer */
+    size_t length;
+} translation;
+
+static const char *const encoders[] = {"encoder.onnx", "encoder_model.onnx", NULL};
+static const char *const decoders[] = {"decoder.onnx", "decoder_model_merged.onnx",
+                                       "decoder_model.onnx", NULL};
+
+static gqac_status short_of_memory(const translation *t) {
+    return cli_fail(t->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+/* The first of the files that the folder has. */
+static bool find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
+    for (; *names; names++) {
+        const int n = snprintf(path, MOST_PATH, "%s/%s", folder, *names);
+        if (n > 0 && n < MOST_PATH && access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool translating_is(const cli *c) {
+    char path[MOST_PATH];
+    return find_file(c->operands[0], encoders, path) && find_file(c->operands[0], decoders, path);
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+static gqac_status open_side(translation *t, const char *const *names, side *s) {
+    char path[MOST_PATH];
+    int threads = 1;
+    gqac_options options;
+    gqac_status status = cli_options(t->c, &options);
+    options.stateless = true;
+    if (status == GQAC_OK)
+        status = cli_threads(t->c, &threads);
+    find_file(t->c->operands[0], names, path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, &s->program, &t->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(s->program, threads, &s->context, &t->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
+    s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
+    return GQAC_OK;
+}
+
+static void close_side(side *s) {
+    gqac_context_free(s->context);
+    gqac_program_free(s->program);
+}
+
+/* Ids of generation_config.json or config.json: a number, or a list of them. */
+static int read_ids(const json_t *value, int64_t *ids) {
+    int n = 0;
+    if (json_is_integer(value))
+        ids[n++] = json_integer_value(value);
+    for (size_t i = 0; json_is_array(value) && i < json_array_size(value) && n < MOST_EOS; i++)
+        if (json_is_integer(json_array_get(value, i)))
+            ids[n++] = json_integer_value(json_array_get(value, i));
+    return n;
+}
+
+static gqac_status read_settings(translation *t) {
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    bool found = false;
+    for (int i = 0; i < 2; i++) {
+        char path[MOST_PATH];
+        int64_t start[MOST_EOS];
+        snprintf(path, sizeof path, "%s/%s", t->c->operands[0], files[i]);
+        json_t *all = json_load_file(path, 0, NULL);
+        if (!found && read_ids(json_object_get(all, "decoder_start_token_id"), start) == 1) {
+            t->start = start[0];
+            found = true;
+        }
+        if (!t->n_eos)
+            t->n_eos = read_ids(json_object_get(all, "eos_token_id"), t->eos);
+        json_decref(all);
+    }
+    if (found)
+        return GQAC_OK;
+    return cli_fail(t->c, GQAC_INVALID_MODEL,
+                    "'%s' has no decoder_start_token_id in generation_config.json or config.json",
+                    t->c->operands[0]);
+}
+
+static int find_io(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name))
+            return i;
+    return -1;
+}
+
+/* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
+ * cache_X_in_i; -1 when the input is no cache or has no such output. */
+static int result_of(const side *s, const char *name) {
+    static const char past[] = "past_key_values.";
+    char result[512];
+    const char *in = !strncmp(name, "cache_", 6) ? strstr(name, "in_") : NULL;
+    if (!strncmp(name, past, sizeof past - 1))
+        snprintf(result, sizeof result, "present.%s", name + sizeof past - 1);
+    else if (in)
+        snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
+    else
+        return -1;
+    return find_io(s->outputs, s->n_outputs, result);
+}
+
+/* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
+static bool read_shape(const gqac_io *io, gqac_tensor *t) {
+    const char *at = io->shape + 1;
+    *t = (gqac_tensor){.dtype = io->dtype, .rank = io->rank};
+    for (int i = 0; i < io->rank; i++) {
+        char *end = NULL;
+        const long long n = strtoll(at, &end, 10);
+        const bool number = end != at && (*end == ',' || *end == ']');
+        t->dims[i] = i == 0 ? 1 : i == 2 ? 0 : n;
+        if (!number && i != 0 && i != 2)
+            return false;
+        at += strcspn(at, ",");
+        at += *at == ',';
+    }
+    return io->rank == 4;
+}
+
+static gqac_status open_caches(translation *t) {
+    const side *s = &t->decoder;
+    t->caches = calloc((size_t)s->n_inputs + 1, sizeof *t->caches);
+    t->results = calloc((size_t)s->n_inputs + 1, sizeof *t->results);
+    if (!t->caches || !t->results)
+        return short_of_memory(t);
+    for (int i = 0; i < s->n_inputs; i++) {
+        t->results[i] = result_of(s, s->inputs[i].name);
+        if (t->results[i] < 0)
+            continue;
+        t->cached = true;
+        if (!read_shape(&s->inputs[i], &t->caches[i]))
+            return cli_fail(t->c, GQAC_UNSUPPORTED,
+                            "heads and size of the cache '%s' %s are not "
+                            "constant",
+                            s->inputs[i].name, s->inputs[i].shape);
+        t->caches[i].data = malloc(1);
+        if (!t->caches[i].data)
+            return short_of_memory(t);
+    }
+    t->logits = find_io(s->outputs, s->n_outputs, "logits");
+    return t->logits >= 0 ? GQAC_OK
+                          : cli_fail(t->c, GQAC_UNSUPPORTED, "the decoder has no output logits");
+}
+
+/* ---- the source ---------------------------------------------------------- */
+
+static gqac_status read_prompt(translation *t, const char *prompt) {
+    size_t n = 0;
+    int64_t *ids = NULL;
+    gqac_status status =
+        gqac_text_tokenize(t->g->text, prompt, strlen(prompt), true, &ids, &n, &t->c->diag);
+    if (status == GQAC_OK && !n)
+        status = cli_fail(t->c, GQAC_INVALID_INPUT, "the prompt gives no tokens");
+    t->source = status == GQAC_OK ? calloc(n, sizeof *ids) : NULL;
+    if (status == GQAC_OK && !t->source)
+        status = short_of_memory(t);
+    if (status == GQAC_OK)
+        memcpy(t->source, ids, n * sizeof *ids);
+    t->n_source = (int64_t)n;
+    gqac_release(ids);
+    return status;
+}
+
+static gqac_status read_source(translation *t) {
+    const char *prompt = cli_value(t->c, "prompt"), *file = cli_value(t->c, "ids");
+    const char *features = cli_value(t->c, "features");
+    if (!prompt + !file + !features != 2)
+        return cli_usage(t->c, "one of --prompt TEXT, --ids FILE and --features FILE is wanted");
+    if (features)
+        return gqac_npy_read(features, GQAC_NONE, &t->features, &t->c->diag);
+    return file ? cli_read_ids(t->c, file, &t->source, &t->n_source) : read_prompt(t, prompt);
+}
+
+/* [1,n] of i64. */
+static gqac_tensor row(int64_t *data, int64_t n) {
+    return (gqac_tensor){.dtype = GQAC_I64, .rank = 2, .dims = {1, n}, .data = data};
+}
+
+static gqac_status make_counts(translation *t, int64_t n) {
+    t->ones = calloc((size_t)n, sizeof *t->ones);
+    t->places = calloc((size_t)n, sizeof *t->places);
+    if (!t->ones || !t->places)
+        return short_of_memory(t);
+    for (int64_t i = 0; i < n; i++) {
+        t->ones[i] = 1;
+        t->places[i] = i;
+    }
+    return GQAC_OK;
+}
+
+/* The encoder's first output is its states, [1,L,M]. */
+static gqac_status encode(translation *t) {
+    const side *s = &t->encoder;
+    const char *names[8];
+    gqac_tensor in[8];
+    if (s->n_inputs > 8)
+        return cli_fail(t->c, GQAC_UNSUPPORTED, "the encoder has %d inputs", s->n_inputs);
+    for (int i = 0; i < s->n_inputs; i++) {
+        names[i] = s->inputs[i].name;
+        const bool words = s->inputs[i].dtype == GQAC_I64;
+        if (words == !t->source)
+            return cli_fail(t->c, GQAC_USAGE, "the encoder takes '%s' %s: give %s", names[i],
+                            s->inputs[i].shape,
+                            words ? "--prompt or --ids" : "--features FILE.npy");
+        in[i] =
+            !words ? t->features : row(strstr(names[i], "mask") ? t->ones : t->source, t->n_source);
+    }
+    gqac_status status = gqac_run(s->context, s->n_inputs, names, in, 1,
+                                  (const char *[]){s->outputs[0].name}, &t->states, &t->c->diag);
+    if (status == GQAC_OK && t->states.rank != 3)
+        return cli_fail(t->c, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
+                        s->outputs[0].name, s->outputs[0].shape);
+    return status;
+}
+
+/* ---- one call of the decoder --------------------------------------------- */
+
+/* What input i is fed when ids [first, n) go in. */
+static gqac_status feed(translation *t, int i, int64_t first, gqac_tensor *in) {
+    static bool yes = true, no = false;
+    const char *name = t->decoder.inputs[i].name;
+    const bool own = !strncmp(name, "decoder_", 8);
+    const char *bare = own ? name + 8 : name;
+    if (t->results[i] >= 0)
+        *in = t->caches[i];
+    else if (!strcmp(name, "encoder_hidden_states"))
+        *in = t->states;
+    else if (!strcmp(name, "encoder_attention_mask"))
+        *in = row(t->ones, t->states.dims[1]);
+    else if (!strcmp(name, "use_cache_branch"))
+        *in = (gqac_tensor){.dtype = GQAC_BOOL, .rank = 1, .dims = {1}, .data = first ? &yes : &no};
+    else if (!strcmp(bare, "input_ids"))
+        *in = row(t->ids + first, t->n - first);
+    else if (!strcmp(bare, "position_ids"))
+        *in = row(t->places + first, t->n - first);
+    else if (!strcmp(bare, "attention_mask"))
+        *in = row(t->ones, t->n);
+    else
+        return cli_fail(t->c, GQAC_UNSUPPORTED, "the decoder's input '%s' %s is not known", name,
+                        t->decoder.inputs[i].shape);
+    return GQAC_OK;
+}
+
+/* The results become the caches. One without rows says that the old one stays. */
+static gqac_status keep_caches(translation *t, const gqac_tensor *out) {
+    for (int i = 0; i < t->decoder.n_inputs; i++) {
+        if (t->results[i] < 0 || !gqac_tensor_count(&out[t->results[i]]))
+            continue;
+        gqac_tensor next = out[t->results[i]];
+        const size_t bytes = gqac_tensor_bytes(&next);
+        next.data = malloc(bytes);
+        if (!next.data)
+            return short_of_memory(t);
+        memcpy(next.data, out[t->results[i]].data, bytes); /* which may be the old one */
+        free(t->caches[i].data);
+        t->caches[i] = next;
+    }
+    return GQAC_OK;
+}
+
+/* The likeliest id of the last row; of equal ones the lowest. */
+static gqac_status choose(translation *t, const gqac_tensor *logits, int64_t *id) {
+    const int64_t columns = logits->rank == 3 ? logits->dims[2] : 0;
+    const int64_t first = gqac_tensor_count(logits) - columns;
+    double best = -INFINITY;
+    *id = -1;
+    for (int64_t i = 0; i < columns; i++) {
+        const double value = gqac_tensor_get(logits, first + i);
+        if (value > best || (*id < 0 && value == best)) {
+            best = value;
+            *id = i;
+        }
+    }
+    return *id >= 0 ? GQAC_OK : cli_fail(t->c, GQAC_INVALID_INPUT, "no logit is a number");
+}
+
+static gqac_status step(translation *t, int64_t first, int64_t *id) {
+    const side *s = &t->decoder;
+    const char **names = calloc((size_t)s->n_inputs + 1, sizeof *names);
+    gqac_tensor *in = calloc((size_t)s->n_inputs + 1, sizeof *in);
+    gqac_tensor *out = calloc((size_t)s->n_outputs + 1, sizeof *out);
+    gqac_status status = names && in && out ? GQAC_OK : short_of_memory(t);
+    for (int i = 0; status == GQAC_OK && i < s->n_inputs; i++) {
+        names[i] = s->inputs[i].name;
+        status = feed(t, i, first, &in[i]);
+    }
+    if (status == GQAC_OK)
+        status = gqac_run(s->context, s->n_inputs, names, in, s->n_outputs, NULL, out, &t->c->diag);
+    if (status == GQAC_OK)
+        status = choose(t, &out[t->logits], id);
+    if (status == GQAC_OK)
+        status = keep_caches(t, out);
+    free(names);
+    free(in);
+    free(out);
+    return status;
+}
+
+/* ---- the answer ---------------------------------------------------------- */
+
+static bool ends(const translation *t, int64_t id) {
+    for (int i = 0; i < t->n_eos; i++)
+        if (t->eos[i] == id)
+            return true;
+    return false;
+}
+
+/* Prints what is certain with an id, and keeps it. */
+static gqac_status say(translation *t, int64_t id, bool last) {
+    const char *piece = "";
+    size_t length = 0;
+    gqac_status status = GQAC_OK;
+    if (t->stream)
+        status = last ? gqac_text_stream_finish(t->stream, &piece, &length, &t->c->diag)
+                      : gqac_text_stream_push(t->stream, id, &piece, &length, &t->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    char *text = realloc(t->text, t->length + length + 1);
+    if (!text)
+        return short_of_memory(t);
+    memcpy(text + t->length, piece, length);
+    t->text = text;
+    t->length += length;
+    t->text[t->length] = 0;
+    if (!t->g->json && t->stream)
+        fwrite(piece, 1, length, stdout);
+    else if (!t->g->json && !last)
+        printf("%s%lld", t->n > 2 ? " " : "", (long long)id);
+    if (!t->g->json && last)
+        putchar('\n');
+    return fflush(stdout) == 0 ? GQAC_OK
+                               : cli_fail(t->c, GQAC_IO, "cannot write to standard output");
+}
+
+static gqac_status generate(translation *t, gqac_generation *said) {
+    gqac_status status = GQAC_OK;
+    int64_t id = -1;
+    said->finish = GQAC_FINISH_LENGTH;
+    t->ids[0] = t->start;
+    for (t->n = 1; status == GQAC_OK && t->n <= t->most;) {
+        const double before = cli_seconds();
+        status = step(t, t->cached ? t->n - 1 : 0, &id);
+        if (status != GQAC_OK)
+            break;
+        t->forward_ms[t->n - 1] = (cli_seconds() - before) * 1e3;
+        if (t->n == 1)
+            t->first = cli_seconds();
+        t->ids[t->n++] = id;
+        status = say(t, id, false);
+        if (ends(t, id) || interrupt_seen()) {
+            said->finish = ends(t, id) ? GQAC_FINISH_EOS : GQAC_FINISH_STOP;
+            break;
+        }
+    }
+    return status == GQAC_OK ? say(t, 0, true) : status;
+}
+
+static void measure(const translation *t, gqac_generation *said) {
+    gqac_generate_metrics *m = &said->metrics;
+    const size_t n = (size_t)(t->n - 1);
+    double all = 0, most = 0, least = n ? t->forward_ms[0] : 0;
+    for (size_t i = 0; i < n; i++) {
+        const double ms = t->forward_ms[i];
+        all += ms;
+        least = ms < least ? ms : least;
+        most = ms > most ? ms : most;
+    }
+    const double rest = n > 1 ? all - t->forward_ms[0] : 0;
+    *m = (gqac_generate_metrics){
+        .time_to_first_token_ms = n ? (t->first - t->begun) * 1e3 : 0,
+        .decode_tokens_per_second = rest > 0 ? (double)(n - 1) * 1e3 / rest : 0,
+        .n_forwards = n,
+        .forward_ms = t->forward_ms,
+        .forward_ms_min = least,
+        .forward_ms_max = most,
+        .forward_ms_mean = n ? all / (double)n : 0,
+        .computed_tokens = t->cached ? (int64_t)n : (int64_t)(n * (n + 1) / 2)};
+    said->n_ids = n;
+    said->ids = t->ids + 1;
+    said->text = t->text ? t->text : "";
+    said->length = t->length;
+}
+
+static gqac_status answer(translation *t) {
+    gqac_generation said = {0};
+    const gqac_text_settings *settings = gqac_text_get_settings(t->g->text);
+    const int64_t rows = t->states.dims[1] > t->n_source ? t->states.dims[1] : t->n_source;
+    t->ids = calloc((size_t)t->most + 2, sizeof *t->ids);
+    t->forward_ms = calloc((size_t)t->most + 1, sizeof *t->forward_ms);
+    gqac_status status = t->ids && t->forward_ms ? GQAC_OK : short_of_memory(t);
+    free(t->ones);
+    free(t->places);
+    t->ones = t->places = NULL;
+    if (status == GQAC_OK)
+        status = make_counts(t, t->most + 2 > rows ? t->most + 2 : rows);
+    if (status == GQAC_OK && settings->has_tokenizer)
+        status = gqac_text_stream_create(t->g->text, &t->stream, &t->c->diag);
+    if (status == GQAC_OK)
+        status = generate(t, &said);
+    if (status != GQAC_OK)
+        return status;
+    measure(t, &said);
+    if (t->g->json)
+        return cli_print_json_line(t->c, generating_json(&said));
+    generating_metrics(t->g, &said);
+    return GQAC_OK;
+}
+
+/* Flags of `generate` that need what there is not for two graphs. */
+static gqac_status refuse_flags(const translation *t) {
+    static const char *const flags[] = {
+        "temperature",        "top-k", "top-p", "min-p",   "seed",
+        "repetition-penalty", "stop",  "kv",    "context", "log-steps"};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (cli_repeat(t->c, flags[i], 0))
+            return cli_usage(t->c, "--%s is not built for an encoder with a decoder", flags[i]);
+    return GQAC_OK;
+}
+
+static gqac_status translate(translation *t) {
+    long long most = 128;
+    gqac_status status = refuse_flags(t);
+    if (status == GQAC_OK)
+        status = cli_number(t->c, "new-tokens", 0, INT32_MAX, most, &most);
+    t->most = most;
+    if (status == GQAC_OK)
+        status = gqac_text_open(t->c->operands[0], GQAC_TEXT_TOKENIZER, &t->g->text, &t->c->diag);
+    if (status == GQAC_OK)
+        cli_tell_refusal(t->c, "ids only", gqac_text_get_settings(t->g->text)->tokenizer_refusal);
+    if (status == GQAC_OK)
+        status = read_settings(t);
+    if (status == GQAC_OK)
+        status = read_source(t);
+    if (status == GQAC_OK)
+        status = open_side(t, encoders, &t->encoder);
+    if (status == GQAC_OK)
+        status = open_side(t, decoders, &t->decoder);
+    if (status == GQAC_OK)
+        status = open_caches(t);
+    if (status == GQAC_OK)
+        status = make_counts(t, t->n_source + 1);
+    t->begun = cli_seconds();
+    if (status == GQAC_OK)
+        status = encode(t);
+    return status == GQAC_OK ? answer(t) : status;
+}
+
+gqac_status translating_run(generating *g) {
+    translation t = {.g = g, .c = g->c};
+    g->json = cli_json(g->c);
+    const gqac_status status = translate(&t);
+    for (int i = 0; t.caches && i < t.decoder.n_inputs; i++)
+        free(t.caches[i].data);
+    free(t.caches);
+    free(t.results);
+    gqac_text_stream_free(t.stream);
+    close_side(&t.encoder);
+    close_side(&t.decoder);
+    gqac_tensor_free(&t.features);
+    free(t.source);
+    free(t.ids);
+    free(t.ones);
+    free(t.places);
+    free(t.forward_ms);
+    free(t.text);
+    return status;
+}

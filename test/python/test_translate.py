@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""`gqac generate` on folders with an encoder and a decoder (rows N16 to N20).
+
+A text model (ids in) and a speech model (features from a .npy in), each with a decoder without
+caches and with those that `rewrite --pass insert-kv` gives it. The ids must be those of a greedy
+loop in ONNX Runtime that feeds all ids every time; generation stops at the end token or at -n.
+"""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import onnx
+
+import decoders
+import harness
+from decoders import F, HEADS, I64, WIDTH, Decoder
+from harness import Case, write_ids
+from test_cross_cache import Translator
+from test_insert_kv import names, session
+
+START, NEW, STATES, BANDS = 3, 12, 7, 5
+SEED = 18  # of decoders that do not repeat one id
+
+
+class Encoder(Decoder):
+    """ids, or features [B,bands,L], to states [B,L,M]; one layer that sees all of them."""
+
+    def states(self, features):
+        """Replaces the decoder's graph."""
+        self.nodes.clear()
+        self.inputs = [self.info("input_features", F, ["B", BANDS, "L"])] if features else [
+            self.info("input_ids", I64, ["B", "L"]), self.info("attention_mask", I64, ["B", "L"])]
+        self.outputs = [self.info("last_hidden_state", F, ["B", "L", WIDTH])]
+        if features:
+            e = self.node("MatMul", self.node("Transpose", "input_features", perm=[0, 2, 1]),
+                          self.weight("bands", BANDS, WIDTH))
+        else:
+            e = self.node("Gather", "embed", "input_ids")
+        q, k, v = (self.project(f"e{n}", e, WIDTH, WIDTH) for n in "qkv")
+        self.node("Attention", q, k, v, out=["last_hidden_state"], q_num_heads=HEADS,
+                  kv_num_heads=HEADS)
+        return self.model()
+
+
+class Translate(Case):
+    """Folders, made and run."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.dir / "model"
+        self.folder.mkdir()
+        random = np.random.default_rng(8)
+        self.ids = random.integers(0, decoders.VOCABULARY, STATES)
+        self.features = random.standard_normal((1, BANDS, STATES)).astype(np.float32)
+        np.save(self.dir / "features.npy", self.features)
+        write_ids(self.dir / "ids.txt", self.ids)
+
+    def make(self, features=False, cached=False, kind="multi_head_cross"):
+        """A folder; gives the flags of its input."""
+        onnx.save(Encoder("attention", seed=4).states(features), self.folder / "encoder_model.onnx")
+        plain = Translator(kind, seed=SEED).save(self.dir / "plain.onnx")
+        if cached:
+            self.good("rewrite", plain, "--pass", "insert-kv", "-o", self.folder / "decoder.onnx")
+        else:
+            shutil.copy(plain, self.folder / "decoder_model.onnx")
+        self.config()
+        return ("--features", self.dir / "features.npy") if features else (
+            "--ids", self.dir / "ids.txt")
+
+    def config(self, **more):
+        """What tells where to begin and to end."""
+        (self.folder / "config.json").write_text(
+            json.dumps({"decoder_start_token_id": START, **more}), encoding="utf-8")
+
+    def expected(self, features=False):
+        """Ids of a greedy loop without caches in ONNX Runtime."""
+        encoder = session(self.folder / "encoder_model.onnx")
+        feeds = {"input_features": self.features} if features else {
+            "input_ids": self.ids[None], "attention_mask": np.ones((1, STATES), np.int64)}
+        wanted = names(encoder.get_inputs())
+        states = encoder.run(None, {k: v for k, v in feeds.items() if k in wanted})[0]
+        decoder, ids = session(self.dir / "plain.onnx"), [START]
+        for _ in range(NEW):
+            feeds = {"input_ids": np.array([ids]), "encoder_hidden_states": states,
+                     "encoder_attention_mask": np.ones((1, STATES), np.int64)}
+            feeds = {k: v for k, v in feeds.items() if k in names(decoder.get_inputs())}
+            ids.append(int(decoder.run(["logits"], feeds)[0][0, -1].argmax()))
+        return ids[1:]
+
+    def generate(self, *args):
+        """The json of a run."""
+        return self.good("generate", self.folder, *args, "-n", NEW, "--format", "json").json()
+
+    def test_n20_translation(self):
+        """Ids in: with caches and without, the ids of the loop."""
+        for kind in ("multi_head_cross", "attention_cross", "padded"):
+            flags = self.make(kind=kind)
+            expected = self.expected()
+            self.assertGreater(len(set(expected)), 2, kind)
+            self.assertEqual(self.generate(*flags)["ids"], expected, kind)
+            (self.folder / "decoder_model.onnx").unlink()
+            done = (self.make(cached=True, kind=kind), self.generate(*flags))[1]
+            self.assertEqual(done["ids"], expected, kind)
+            self.assertEqual(done["finish_reason"], "length")
+            self.assertEqual(done["metrics"]["computed_tokens"], NEW)
+            (self.folder / "decoder.onnx").unlink()
+
+    def test_exporters_names(self):
+        """past_key_values, present and use_cache_branch, as merged decoders have them."""
+        flags = self.make(cached=True)
+        path = self.folder / "decoder.onnx"
+        model = onnx.load(path)
+        graph = model.graph
+        new = {f"cache_{p}_{w}_{i}": f"{to}.{i}.{'key' if p == 'k' else 'value'}"
+               for i in range(4) for p in "kv"
+               for w, to in (("in", "past_key_values"), ("out", "present"))}
+        branches = [a.g for n in graph.node if n.op_type == "If" for a in n.attribute]
+        for g in (graph, *branches):
+            for node in g.node:
+                for words in (node.input, node.output):
+                    words[:] = [new.get(w, w) for w in words]
+            for value in (*g.input, *g.output):
+                value.name = new.get(value.name, value.name)
+        choice = next(n for n in graph.node if n.op_type == "If")
+        choice.input[0] = "use_cache_branch"
+        graph.input.append(onnx.helper.make_tensor_value_info("use_cache_branch",
+                                                              onnx.TensorProto.BOOL, [1]))
+        onnx.save(model, self.folder / "decoder_model_merged.onnx")
+        path.unlink()
+        self.assertEqual(self.generate(*flags)["ids"], self.expected())
+
+    def test_n20_speech(self):
+        """Features in."""
+        flags = self.make(features=True, cached=True)
+        self.assertEqual(self.generate(*flags)["ids"], self.expected(True))
+
+    def test_n19_end(self):
+        """The loop ends with the end token, or at -n; ids are printed without a tokenizer."""
+        flags = self.make(cached=True)
+        expected = self.expected()
+        at = next(i for i in range(2, NEW) if expected[i] not in expected[:i])
+        self.config(eos_token_id=[58, expected[at]] if expected[0] != 58 else expected[at])
+        done = self.generate(*flags)
+        self.assertEqual((done["ids"], done["finish_reason"]), (expected[:at + 1], "eos"))
+        out = self.good("generate", self.folder, *flags, "-n", 2).out
+        self.assertEqual(out, " ".join(map(str, expected[:2])) + "\n")
+
+    def test_text(self):
+        """A tokenizer in the folder: text in, text out."""
+        self.make(cached=True)
+        shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
+        text = "!!"
+        self.ids = np.array(list(map(int, self.good(
+            "tokenize", self.folder, "--text", text).out.split())))
+        if self.ids.max() >= decoders.VOCABULARY:
+            self.skipTest("the tokenizer has no small ids for the prompt")
+        done = self.generate("--prompt", text)
+        write_ids(self.dir / "out.txt", done["ids"])
+        said = self.good("tokenize", self.folder, "--decode", "--ids", self.dir / "out.txt").out
+        self.assertEqual(done["text"].rstrip("\n"), said.rstrip("\n"))
+
+    def test_refused(self):
+        """What does not fit the folder."""
+        flags = self.make()
+        run = ("generate", self.folder)
+        self.check(harness.gqac(*run), 2, "one of --prompt")
+        self.check(harness.gqac(*run, *flags, "--prompt", "x"), 2, "one of --prompt")
+        self.check(harness.gqac(*run, *flags, "--temperature", 1), 2, "--temperature")
+        self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")
+        self.check(harness.gqac("generate", harness.model("llama"), "--features", "x.npy"), 2,
+                   "--features is for")
+        (self.folder / "config.json").unlink()
+        self.check(harness.gqac(*run, *flags), 3, "decoder_start_token_id")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

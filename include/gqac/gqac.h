@@ -137,6 +137,13 @@ typedef struct gqac_mixing { /* a node that makes rows of one call depend on eac
     const char *op, *node;
 } gqac_mixing;
 
+typedef struct gqac_raised { /* a pattern of simple ops that says what one op does, or nearly */
+    const char *what;        /* that op: "Attention" */
+    const char *node;        /* the last node of the pattern */
+    const char *stop, *op;   /* the node that it was not raised for, its op, */
+    const char *why;         /* and why; NULL: it was raised */
+} gqac_raised;
+
 /* What inspect tells. Owned by the info; unsupported things do not make gqac_info_open fail. */
 typedef struct gqac_info {
     const char *format;   /* "onnx", "gqac" or "gq" */
@@ -151,7 +158,9 @@ typedef struct gqac_info {
     int n_kv_pairs;
     const gqac_kv_pair *kv_pairs;
     int n_mixing;
-    const gqac_mixing *mixing;                           /* empty: the model is split-safe */
+    const gqac_mixing *mixing; /* empty: the model is split-safe */
+    int n_raised;
+    const gqac_raised *raised;                           /* in the order of the nodes */
     int64_t parameters;                                  /* elements of all constants */
     const char *target, *math, *profile, *source_digest; /* of an artefact; else NULL */
 } gqac_info;

@@ -102,13 +102,11 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
     if (!o->stateless)
         GQAC_TRY(load_rename(m, o, diag));
-    /* rows are mixed by the model's own ops: those of the tidied graph, as it will be fed */
-    bool fed = !o->stateless;
-    for (const char *const *name = o->disable; name && *name; name++)
-        fed = fed && strcmp(*name, pass_defaults.name) != 0;
-    const pass_request tidy = {
-        .stateful = fed, .stop_after = fed ? pass_defaults.name : "tidy", .disable = o->disable};
-    GQAC_TRY(gqac_pipeline_run(&context, &tidy));
+    /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
+    const pass_request look = {.stateful = !o->stateless,
+                               .stop_after = load_last_look(o, !o->stateless),
+                               .disable = o->disable};
+    GQAC_TRY(gqac_pipeline_run(&context, &look));
     GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
     bool rounds = false;
     GQAC_TRY(ir_graph_walk(m->module->graph, look_at, &rounds));

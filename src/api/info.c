@@ -111,6 +111,20 @@ static gqac_status fill_io(info *x, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+static gqac_status fill_raised(info *x, const pass_note *notes, gqac_diag *diag) {
+    int n = 0;
+    for (const pass_note *note = notes; note; note = note->next)
+        n++;
+    gqac_raised *list = GQAC_ARENA_ARRAY(x->model.arena, gqac_raised, (size_t)n + 1);
+    if (!list)
+        return gqac_diag_oom(diag, "a list of nodes");
+    x->public.raised = list;
+    x->public.n_raised = n;
+    for (; notes; notes = notes->next)
+        *list++ = (gqac_raised){notes->what, notes->node, notes->stop, notes->op, notes->why};
+    return GQAC_OK;
+}
+
 static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *diag) {
     pass_context context;
     gqac_options o = *options;
@@ -123,9 +137,13 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
         o.per_row_quant = !strcmp(x->model.meta.per_row_quant, "1");
     }
     GQAC_TRY(load_context(&x->model, &o, &context, diag));
-    const pass_request request = {.stop_after = "tidy"};
-    GQAC_TRY(gqac_pipeline_run(&context, &request));
+    const pass_request tidy = {.stop_after = pass_tidy.name};
+    GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(fill_io(x, diag));
+    context.wants_notes = true;
+    const pass_request look = {.stop_after = load_last_look(&o, false), .disable = o.disable};
+    GQAC_TRY(gqac_pipeline_run(&context, &look));
+    GQAC_TRY(fill_raised(x, context.notes, diag));
     kv_slot *slots = NULL;
     gqac_kv_pair *pairs = NULL;
     GQAC_TRY(load_kv_pairs(&x->model, &slots, &pairs, &x->public.n_kv_pairs, diag));

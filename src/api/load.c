@@ -114,6 +114,19 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     return b;
 }
 
+static bool is_left_out(const gqac_options *o, const gqac_pass *pass) {
+    for (const char *const *name = o->disable; name && *name; name++)
+        if (!strcmp(*name, pass->name))
+            return true;
+    return false;
+}
+
+const char *load_last_look(const gqac_options *o, bool sequences) {
+    if (!is_left_out(o, &pass_raise))
+        return pass_raise.name;
+    return sequences && !is_left_out(o, &pass_defaults) ? pass_defaults.name : pass_tidy.name;
+}
+
 gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag) {
     const ir_node **nodes = NULL;
     GQAC_TRY(pass_check_invariance(model->module, model->arena, &nodes, n));

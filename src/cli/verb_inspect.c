@@ -4,7 +4,7 @@
 #include "cli/inspect.h"
 
 static const cli_flag flags[] = {
-    {"ops", NULL, "ops and how often each occurs"},
+    {"ops", NULL, "ops and how often each occurs, patterns of them that were raised, or why not"},
     {"io", NULL, "graph inputs and outputs"},
     {"kv", NULL, "past/present pairs"},
     {"invariance", NULL, "nodes that mix rows (none: the model is split-safe)"},
@@ -37,6 +37,30 @@ static json_t *kv_json(const gqac_info *x) {
     return all;
 }
 
+/* How often each op was raised to. */
+static json_t *raised_json(const gqac_info *x) {
+    json_t *counts = json_object();
+    for (int i = 0; i < x->n_raised; i++) {
+        const gqac_raised *r = &x->raised[i];
+        const json_int_t n = json_integer_value(json_object_get(counts, r->what));
+        if (!r->why)
+            json_object_set_new(counts, r->what, json_integer(n + 1));
+    }
+    return counts;
+}
+
+static json_t *not_raised_json(const gqac_info *x) {
+    json_t *list = json_array();
+    for (int i = 0; i < x->n_raised; i++) {
+        const gqac_raised *r = &x->raised[i];
+        if (r->why)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:s}", "what", r->what,
+                                                  "node", r->node, "stopped_by", r->stop, "op",
+                                                  r->op, "reason", r->why));
+    }
+    return list;
+}
+
 static void print_json(const gqac_info *x, const inspect_costs *costs) {
     json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I}", "format", x->format, "producer",
                              x->producer, "ir_version", (json_int_t)x->ir_version, "opset",
@@ -59,6 +83,8 @@ static void print_json(const gqac_info *x, const inspect_costs *costs) {
     json_object_set_new(root, "outputs", io_json(x->outputs, x->n_outputs));
     json_object_set_new(root, "kv_pairs", kv_json(x));
     json_object_set_new(root, "mixing", mixing);
+    json_object_set_new(root, "raised", raised_json(x));
+    json_object_set_new(root, "not_raised", not_raised_json(x));
     if (x->target)
         json_object_set_new(root, "artefact",
                             json_pack("{s:s, s:s, s:s, s:s}", "target", x->target, "math", x->math,
@@ -100,6 +126,24 @@ static void print_invariance(const gqac_info *x) {
         printf("  node '%s' (%s) mixes rows\n", x->mixing[i].node, x->mixing[i].op);
 }
 
+static void print_raised(const gqac_info *x) {
+    const char *name;
+    json_t *count, *counts = raised_json(x);
+    if (json_object_size(counts))
+        printf("raised\n");
+    json_object_foreach(counts, name, count)
+        printf("  %-48s %lld\n", name, (long long)json_integer_value(count));
+    json_decref(counts);
+    for (int i = 0, any = 0; i < x->n_raised; i++) {
+        const gqac_raised *r = &x->raised[i];
+        if (!r->why)
+            continue;
+        if (!any++)
+            printf("not raised\n");
+        printf("  %s at '%s', for node '%s' (%s): %s\n", r->what, r->node, r->stop, r->op, r->why);
+    }
+}
+
 static void print_table(const cli *c, const gqac_info *x, const inspect_costs *costs) {
     const bool ops = cli_switch(c, "ops"), io = cli_switch(c, "io"), kv = cli_switch(c, "kv");
     const bool invariance = cli_switch(c, "invariance");
@@ -116,6 +160,8 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
         printf("ops\n");
     for (int i = 0; (ops || all) && i < x->n_ops; i++)
         printf("  %-48s %d\n", x->ops[i].op, x->ops[i].count);
+    if (ops || all)
+        print_raised(x);
     print_unsupported(x);
     if (io || all) {
         print_io("inputs", x->inputs, x->n_inputs);

@@ -27,7 +27,19 @@ typedef struct pass_context {
     /* Set by the runner. */
     size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
     const char *const *disable; /* as in the request: tidy leaves out those parts */
+    /* What `raise` found, when it is asked for: in the order of the nodes, in the module's arena.*/
+    bool wants_notes;
+    struct pass_note *notes;
 } pass_context;
+
+/* A pattern that was raised, or one that came near and was not. */
+typedef struct pass_note {
+    const char *what;      /* "Attention": what it was raised to, or would have been */
+    const char *node;      /* the last node of it */
+    const char *stop, *op; /* the node that stopped it, its op, */
+    const char *why;       /* and why it did; NULL: it was raised */
+    struct pass_note *next;
+} pass_note;
 
 typedef struct gqac_pass {
     const char *name;
@@ -43,11 +55,11 @@ typedef struct gqac_pass {
 
 /* pass_<name>; infer, fold and simplify are the parts of tidy. */
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_defaults,
-    pass_pack, pass_lower, pass_stateful, pass_last_rows, pass_claim, pass_expand, pass_order,
-    pass_plan;
+    pass_raise, pass_pack, pass_lower, pass_stateful, pass_last_rows, pass_claim, pass_expand,
+    pass_order, pass_plan;
 /* Those of rewrites. */
 extern const gqac_pass pass_dynamic_seq, pass_insert_kv, pass_static_cross_cache, pass_prefill,
-    pass_decode;
+    pass_decode, pass_raise_portable;
 
 /* Removes nodes whose outputs nobody uses (effects count as uses), and unused constants. */
 void pass_sweep(ir_module *module);

@@ -43,5 +43,15 @@ static const pass_rewrite rewrite_two_graph = {
     .files = {{"prefill", prefill}, {"decode", decode}},
 };
 
+static const gqac_pass *const raised[] = {&pass_import, &pass_tidy, &pass_raise_portable, NULL};
+
+static const pass_rewrite rewrite_raise = {
+    .name = "raise",
+    .summary = "attention, rotary, norms and activations written out become ONNX's own ops",
+    .counted = "patterns became one op each",
+    .files = {{.passes = raised}},
+};
+
 const pass_rewrite *const gqac_rewrites[] = {&rewrite_dynamic_seq, &rewrite_insert_kv,
-                                             &rewrite_static_cross_cache, &rewrite_two_graph, NULL};
+                                             &rewrite_raise,       &rewrite_static_cross_cache,
+                                             &rewrite_two_graph,   NULL};

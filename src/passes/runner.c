@@ -216,8 +216,10 @@ static gqac_status run_all(runner *r) {
         GQAC_TRY(run_pass(r, pass));
         if (r->stopped || !r->context->changed)
             continue;
+        const size_t changed = r->context->changed; /* tidying is no rewrite */
         if (pass->retidy && scheduled(r, &pass_tidy))
             GQAC_TRY(run_pass(r, &pass_tidy));
+        r->context->changed = changed;
         GQAC_TRY(go_on(r, pass, &rounds, &i));
     }
     return GQAC_OK;

@@ -197,6 +197,7 @@ static gqac_status convert(stateful *s) {
     GQAC_TRY(set_results(s, tokens));
     pass_sweep(s->context->module);
     GQAC_TRY(ir_graph_walk(s->graph, check_none_left, s->context->diag));
+    GQAC_TRY(stateful_shapes(s));
     return stateful_inputs(s);
 }
 

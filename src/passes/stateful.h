@@ -1,6 +1,7 @@
 /* The parts of stateful: pairs become state (stateful.c), lengths come from the run time
  * (stateful_lengths.c), and what differs for attention ops beside GroupQueryAttention: caches and
- * ranges (stateful_family.c), masks (stateful_masks.c), convolutions (stateful_conv.c). */
+ * ranges (stateful_family.c), masks (stateful_masks.c), convolutions (stateful_conv.c), shapes of
+ * pasts (stateful_shapes.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
@@ -47,6 +48,8 @@ gqac_status stateful_lengths(stateful *s);
 gqac_status stateful_ranges(stateful *s);
 /* Masks that only repeat the attention mask go; UNSUPPORTED names attention with another one. */
 gqac_status stateful_masks(stateful *s);
+/* Then: the batch is asked of the token ids, places counted from the past are position_ids. */
+gqac_status stateful_shapes(stateful *s);
 /* Afterwards: what still asks for the length of the mask asks for total_len, and inputs that have
  * no uses any more go. UNSUPPORTED names a node that reads the mask otherwise, or inputs that a
  * sequence cannot feed. */

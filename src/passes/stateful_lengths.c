@@ -207,11 +207,19 @@ static gqac_status replace_total(stateful *s, ir_value *value) {
     return GQAC_OK;
 }
 
+/* What the run time feeds. */
+static bool kept(const stateful *s, const ir_value *input) {
+    static const char *const names[] = {"input_ids", "position_ids", NULL};
+    return pass_listed(names, input->name) || input == s->past_len || input == s->new_len ||
+           input == s->total_len;
+}
+
 static gqac_status replace_totals(stateful *s) {
     values totals = {0};
     clear_marks(s->graph);
     for (int i = 0; i < s->graph->n_inputs; i++)
-        GQAC_TRY(find_totals(s, s->graph->inputs[i], &totals));
+        if (!kept(s, s->graph->inputs[i]))
+            GQAC_TRY(find_totals(s, s->graph->inputs[i], &totals));
     for (int i = 0; i < totals.n; i++)
         GQAC_TRY(replace_total(s, totals.list[i]));
     pass_sweep(s->context->module);
@@ -271,12 +279,6 @@ static gqac_status fail_at_input(const stateful *s, const ir_value *input) {
     const char *what = gqac_arena_printf(
         s->scratch, "input '%.200s' is read in a way that sequences do not support", input->name);
     return what ? fail_at_user(s, input, what) : gqac_diag_oom(s->context->diag, "a message");
-}
-
-static bool kept(const stateful *s, const ir_value *input) {
-    static const char *const names[] = {"input_ids", "position_ids", NULL};
-    return pass_listed(names, input->name) || input == s->past_len || input == s->new_len ||
-           input == s->total_len;
 }
 
 static bool may_be_ids(const ir_value *input) {

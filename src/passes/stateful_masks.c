@@ -20,6 +20,11 @@ typedef struct trial {
     bool short_of_memory; /* then nothing is told */
 } trial;
 
+/* The one element there is, again and again: a sequence has no padding, each is the same. */
+static bool is_expand(const ir_node *node) {
+    return op_is(node, "", "Expand");
+}
+
 /* An element of the result depends on the same element of each operand that is no constant. */
 static bool is_pointwise(const ir_node *node) {
     static const char *const names[] = {"Cast",
@@ -44,7 +49,7 @@ static bool is_pointwise(const ir_node *node) {
                                         "Clip",
                                         "LessOrEqual",
                                         NULL};
-    return op_is(node, "gqac", "padding_bias") ||
+    return op_is(node, "gqac", "padding_bias") || is_expand(node) ||
            (!*node->op->domain && pass_listed(names, node->op->name));
 }
 
@@ -54,9 +59,9 @@ static bool is_attention_mask(const stateful *s, const ir_value *value) {
            OP_IN(OP_NUMBERS | OP_BIT(BOOL), value->type.dtype);
 }
 
-/* padding_bias reads its mask; of queries and keys it only takes the shape. */
+/* padding_bias reads its mask; of queries and keys it only takes the shape, as Expand does. */
 static int operands_of(const ir_node *node) {
-    return op_is(node, "gqac", "padding_bias") ? 1 : node->n_inputs;
+    return op_is(node, "gqac", "padding_bias") || is_expand(node) ? 1 : node->n_inputs;
 }
 
 /* ---- collecting ---------------------------------------------------------- */
@@ -156,10 +161,14 @@ static bool compute(trial *t, int i) {
     t->found[i] = out;
     if (op_is(node, "gqac", "padding_bias"))
         return pads_nothing(result_of(t, node->inputs[0].value), out);
-    for (int k = 0; k < node->n_inputs; k++) {
+    for (int k = 0; k < operands_of(node); k++) {
         in[k] = result_of(t, node->inputs[k].value);
         if (node->inputs[k].value && !in[k])
             return false;
+    }
+    if (is_expand(node)) {
+        *out = *in[0];
+        return gqac_tensor_count(out) == 1;
     }
     gqac_diag unused = {0};
     gqac_status status = op_eval(node, in, out, t->arena, &unused);

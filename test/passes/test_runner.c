@@ -49,7 +49,7 @@ static void test_sequence(void) {
     trace t;
     CU_ASSERT(run_request(&f, layer, (pass_request){0}, &t) == GQAC_OK);
     CU_ASSERT_STRING_EQUAL(t.names.text,
-                           "import infer fold simplify tidy pack lower tidy claim expand "
+                           "import infer fold simplify tidy raise pack lower tidy claim expand "
                            "tidy claim expand order plan");
     CU_ASSERT(t.seconds >= 0);
     CU_ASSERT(f.context.facts ==
@@ -63,9 +63,9 @@ static void test_stop(void) {
     } rows[] = {{"infer", "import infer"},
                 {"simplify", "import infer fold simplify"},
                 {"tidy", "import infer fold simplify tidy"},
-                {"lower", "import infer fold simplify tidy pack lower"},
-                {"claim", "import infer fold simplify tidy pack lower tidy claim"},
-                {"expand", "import infer fold simplify tidy pack lower tidy claim expand"}};
+                {"lower", "import infer fold simplify tidy raise pack lower"},
+                {"claim", "import infer fold simplify tidy raise pack lower tidy claim"},
+                {"expand", "import infer fold simplify tidy raise pack lower tidy claim expand"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         fixture f;
         trace t;
@@ -84,7 +84,7 @@ static void test_usage(void) {
     } rows[] = {
         {{.stop_after = "tydi"},
          "there is no pass 'tydi'",
-         "infer fold simplify tidy defaults pack lower"},
+         "infer fold simplify tidy defaults raise pack lower"},
         {{.disable = (const char *const[]){"fold", "shake", NULL}},
          "'shake'",
          "passes: import infer"},
@@ -114,7 +114,7 @@ static void test_disable(void) {
                           (pass_request){.disable = (const char *const[]){"simplify", NULL},
                                          .stop_after = "lower"},
                           &t) == GQAC_OK);
-    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold tidy pack lower");
+    CU_ASSERT_STRING_EQUAL(t.names.text, "import infer fold tidy raise pack lower");
     char *text = fixture_text(&f);
     CU_ASSERT(text && strstr(text, "Identity") != NULL);
     gqac_free(text);

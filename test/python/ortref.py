@@ -38,6 +38,7 @@ class Runner:
         inputs = {i.name: i for i in self.session.get_inputs()}
         self.past_names = [n for n in inputs if n.startswith("past_key_values.")]
         self.output_names = [o.name for o in self.session.get_outputs()]
+        self.wants_positions = "position_ids" in inputs
         first = inputs[self.past_names[0]]
         self.dtype = FLOAT[first.type]
         self.kv_heads = first.shape[1]
@@ -61,7 +62,10 @@ class Runner:
         if mask is None:
             rows = past[self.past_names[0]].shape[2]
             mask = np.ones((ids.shape[0], rows + ids.shape[1]), np.int64)
-        return {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
+        feed = {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
+        if self.wants_positions:
+            feed["position_ids"] = np.maximum(mask.cumsum(1) - 1, 0)[:, -ids.shape[1]:]
+        return feed
 
     def run(self, feed):
         """All outputs by name."""

@@ -1,0 +1,218 @@
+/* raise: what a tracer has written out in simple ops becomes the ONNX op that says the same, so
+ * that traced exports reach the kernels that others reach. Nodes are visited in order, and so an
+ * attention finds its rotary embeddings raised. What is left of a pattern is swept.
+ *
+ * A pattern is raised when it is proven that both say the same for every call that the exporter
+ * meant: masks are read element by element (raise_mask.c), shapes are compared as polynomials. What
+ * came near and was not raised is noted with the node that stopped it. */
+#include "passes/raise.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ops/shared.h"
+
+/* ---- matching ------------------------------------------------------------ */
+
+ir_node *raise_maker(const ir_value *value, const char *op) {
+    ir_node *def = value ? value->def : NULL;
+    return def && op_is(def, "", op) ? def : NULL;
+}
+
+bool raise_scalar(const ir_value *value, double *x) {
+    const gqac_tensor *t = pass_constant(value);
+    if (!t || gqac_tensor_count(t) != 1 || !OP_IN(OP_FLOATS, t->dtype))
+        return false;
+    *x = (double)op_get_f32(t, 0);
+    return true;
+}
+
+bool raise_near(double x, double wanted) {
+    return fabs(x - wanted) <= 2.5e-7 * fabs(wanted);
+}
+
+ir_value *raise_beside_scalar(const ir_node *node, double *x) {
+    for (int i = 0; i < 2; i++)
+        if (raise_scalar(ir_node_input(node, i), x))
+            return ir_node_input(node, 1 - i);
+    return NULL;
+}
+
+ir_value *raise_unscaled(ir_value *value, double *factor) {
+    for (double x;;) {
+        const ir_node *mul = raise_maker(value, "Mul"), *div = raise_maker(value, "Div");
+        ir_value *inner = mul ? raise_beside_scalar(mul, &x) : NULL;
+        if (div && raise_scalar(ir_node_input(div, 1), &x)) {
+            inner = ir_node_input(div, 0);
+            x = 1 / x;
+        }
+        if (!inner || inner->constant)
+            return value;
+        *factor *= x;
+        value = inner;
+    }
+}
+
+int64_t raise_dim(const ir_value *value, int axis) {
+    int64_t n;
+    const ir_type *t = &value->type;
+    return axis < t->rank && ir_dim_is_const(t->dims[axis], &n) ? n : 0;
+}
+
+bool raise_is_perm(const ir_node *transpose, int n, const int64_t *perm) {
+    const ir_attr *attr = ir_attr_get(transpose, "perm");
+    return attr->set && attr->count == (size_t)n &&
+           memcmp(attr->ints, perm, (size_t)n * sizeof *perm) == 0;
+}
+
+bool raise_stopped(raise *r, const ir_node *node, const char *why) {
+    if (!r->stop) {
+        r->stop = node;
+        r->why = why;
+    }
+    return false;
+}
+
+/* ---- building ------------------------------------------------------------ */
+
+static const int64_t swap_heads[] = {0, 2, 1, 3};
+
+static ir_value *transposed(raise *r, ir_value *x) {
+    ir_node *node = op_build(&r->b, "", "Transpose", 1, &x, 1);
+    if (node && !ir_attr_set_ints(node, "perm", 4, swap_heads) && r->b.status == GQAC_OK)
+        r->b.status = gqac_diag_oom(r->b.diag, "a permutation");
+    return ir_build_result(&r->b, node, 0);
+}
+
+static ir_value *reshaped(raise *r, ir_value *x, int n, const int64_t *shape) {
+    ir_value *to = ir_build_i64s(&r->b, n, shape);
+    return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){x, to});
+}
+
+ir_value *raise_pack(raise *r, ir_value *x) {
+    const int64_t shape[] = {0, 0, raise_dim(x, 1) * raise_dim(x, 3)};
+    return reshaped(r, transposed(r, x), 3, shape);
+}
+
+ir_value *raise_unpack(raise *r, ir_value *x, int64_t heads, int64_t size) {
+    const int64_t shape[] = {0, 0, heads, size};
+    return transposed(r, reshaped(r, x, 4, shape));
+}
+
+ir_value *raise_ask_dim(raise *r, ir_value *x, int axis) {
+    const ir_graph *graph = r->context->module->graph;
+    const ir_dim *dim = x->type.dims[axis];
+    for (int i = graph->n_inputs - 1; i >= 0 && dim; i--)
+        for (int k = 0; k < graph->inputs[i]->type.rank; k++)
+            if (graph->inputs[i]->type.dims[k] == dim) {
+                x = graph->inputs[i];
+                axis = k;
+            }
+    ir_node *shape = op_build(&r->b, "", "Shape", 1, &x, 1);
+    if (shape) {
+        ir_attr_set_int(shape, "start", axis);
+        ir_attr_set_int(shape, "end", axis + 1);
+    }
+    return ir_build_result(&r->b, shape, 0);
+}
+
+ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths) {
+    ir_node *shape = op_build(&r->b, "", "Concat", n, lengths, 1);
+    if (shape)
+        ir_attr_set_int(shape, "axis", 0);
+    return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){x, ir_build_result(&r->b, shape, 0)});
+}
+
+/* ---- the walk ------------------------------------------------------------ */
+
+static const struct rule {
+    const char *op;
+    ir_value *(*apply)(raise *r, ir_node *node);
+} rules[] = {
+    {"Mul", raise_activation},   {"Mul", raise_norm},         {"Add", raise_rotary},
+    {"MatMul", raise_attention}, {"Attention", raise_cached}, {"Attention", raise_masked},
+};
+
+static gqac_status note(raise *r, const ir_node *node) {
+    const ir_node *stop = r->stop ? r->stop : node;
+    gqac_arena *arena = r->context->module->arena;
+    pass_note *made = GQAC_ARENA_NEW(arena, pass_note), **end = &r->context->notes;
+    if (!made)
+        return gqac_diag_oom(r->context->diag, "a note");
+    *made = (pass_note){.what = r->what,
+                        .node = node->name ? node->name : "",
+                        .stop = stop->name ? stop->name : "",
+                        .op = stop->op->name,
+                        .why = r->why};
+    while (*end)
+        end = &(*end)->next;
+    *end = made;
+    return GQAC_OK;
+}
+
+/* Types what was built before the node, and names it after the node. */
+static gqac_status settle(const raise *r, const ir_node *node, ir_node *from) {
+    for (ir_node *n = from; n != node; n = n->next) {
+        if (!n->name)
+            n->name = node->name;
+        GQAC_TRY(pass_infer_node(n, r->context->diag));
+    }
+    return GQAC_OK;
+}
+
+typedef struct walk {
+    pass_context *context;
+    bool portable;
+} walk;
+
+static gqac_status apply(const walk *w, ir_node *node, const struct rule *rule, bool *raised) {
+    pass_context *context = w->context;
+    raise r = {.context = context,
+               .portable = w->portable,
+               .b = {.graph = node->graph, .before = node, .diag = context->diag}};
+    ir_node *prev = node->prev;
+    ir_value *by = rule->apply(&r, node);
+    GQAC_TRY(r.b.status);
+    *raised = by != NULL;
+    if (by) {
+        GQAC_TRY(settle(&r, node, prev ? prev->next : node->graph->first));
+        ir_value_replace(node->outputs[0], by);
+        context->changed++;
+    }
+    return r.what && context->wants_notes ? note(&r, node) : GQAC_OK;
+}
+
+static gqac_status visit(void *arg, ir_node *node) {
+    bool raised = false;
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
+        if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]))
+            GQAC_TRY(apply(arg, node, &rules[i], &raised));
+    return GQAC_OK;
+}
+
+static gqac_status run(pass_context *context) {
+    return ir_graph_walk(context->module->graph, visit, &(walk){.context = context});
+}
+
+static gqac_status run_portable(pass_context *context) {
+    return ir_graph_walk(context->module->graph, visit,
+                         &(walk){.context = context, .portable = true});
+}
+
+const gqac_pass pass_raise = {
+    .name = "raise",
+    .summary = "attention, rotary, norms and activations written out become ONNX's own ops",
+    .needs = PASS_TYPED,
+    .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .run = run,
+};
+
+const gqac_pass pass_raise_portable = {
+    .name = "raise",
+    .summary = "the same for files: only what other run times know",
+    .needs = PASS_TYPED,
+    .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .run = run_portable,
+};

@@ -1,0 +1,73 @@
+/* The parts of raise: activations, norms, rotary embeddings and attention that a tracer has written
+ * out in simple ops are found, and replaced by the ONNX op that says the same.
+ *
+ * Each part is given the last node of what may be its pattern, and gives the value that takes the
+ * place of that node's output, or NULL. Once it is sure enough of what it looks at to call the node
+ * a candidate, every way out names the node that stopped it. */
+#ifndef GQAC_PASSES_RAISE_H
+#define GQAC_PASSES_RAISE_H
+
+#include "passes/rewrite.h"
+
+typedef struct raise {
+    pass_context *context;
+    bool portable;       /* to what other run times know: up to opset 24 */
+    ir_builder b;        /* before the last node of the pattern */
+    const char *what;    /* candidate for ("attention"); NULL: the node is none */
+    const ir_node *stop; /* the node that stopped it, and why: the first one stays */
+    const char *why;
+} raise;
+
+/* ---- matching ------------------------------------------------------------ */
+
+/* The node that makes a value in the same graph, when it is of that ONNX op. */
+ir_node *raise_maker(const ir_value *value, const char *op);
+/* A constant of one element that is a float. */
+bool raise_scalar(const ir_value *value, double *x);
+bool raise_near(double x, double wanted); /* the same but for the last bits of an f32 */
+/* The operand of a Mul or Add beside the scalar constant *x; NULL when there is none. */
+ir_value *raise_beside_scalar(const ir_node *node, double *x);
+/* Through Mul and Div by scalar constants: the value behind them, their product in *factor. */
+ir_value *raise_unscaled(ir_value *value, double *factor);
+/* A dim that is a constant; 0 when it is not known. */
+int64_t raise_dim(const ir_value *value, int axis);
+bool raise_is_perm(const ir_node *transpose, int n, const int64_t *perm);
+/* Names the node that stopped a candidate; false and NULL for the caller to return. */
+bool raise_stopped(raise *r, const ir_node *node, const char *why);
+
+/* ---- building ------------------------------------------------------------ */
+
+/* [B,H,S,D] <-> [B,S,H*D] by Transpose and Reshape, most of which `simplify` takes away again. */
+ir_value *raise_pack(raise *r, ir_value *x);
+ir_value *raise_unpack(raise *r, ir_value *x, int64_t heads, int64_t size);
+/* Dim `axis` of x as [1]: asked of a graph input that has it, so that all layers ask the same. */
+ir_value *raise_ask_dim(raise *r, ir_value *x, int axis);
+/* An Expand to these lengths, each [1]. */
+ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths);
+
+/* ---- the parts ----------------------------------------------------------- */
+
+ir_value *raise_activation(raise *r, ir_node *mul);
+ir_value *raise_norm(raise *r, ir_node *mul);
+ir_value *raise_rotary(raise *r, ir_node *add);
+ir_value *raise_attention(raise *r, ir_node *matmul);
+ir_value *raise_cached(raise *r, ir_node *attention);
+ir_value *raise_masked(raise *r, ir_node *attention);
+
+/* ---- masks --------------------------------------------------------------- */
+
+/* What a mask says to the query in row q and the key in row k of batch row b, proven for every
+ * call: k is seen when k <= past + q (causal), k >= past + q - left (left >= 0), and padding[b,k]
+ * is not 0 (padding not NULL). */
+typedef struct raise_mask {
+    bool causal;
+    int64_t left; /* -1: no bound */
+    ir_value *padding;
+} raise_mask;
+
+/* Proves it of a mask that is added to scores [B,H,S,past+S] (f16, f32), or that is true where a
+ * key is seen (bool); `hidden`: true where it is not. */
+bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
+                     const ir_value *past, raise_mask *out);
+
+#endif

@@ -1,0 +1,375 @@
+/* Attention: softmax(scale * q k^T + mask) v becomes Attention.
+ *
+ * Queries, keys and values are [B,H,S,D]. The scale may stand on either side, on both, or behind
+ * the product; a softcap before the mask; the mask is added, or picks what is left of the scores.
+ * Keys and values may be repeated for groups of heads, and may be a past with new rows behind it,
+ * which is then the op's own. The op is given [B,S,H*D] and the attention mask as it is: what the
+ * mask says besides (raise_mask.c) are its attributes. */
+#include "passes/raise_terms.h"
+
+#include <math.h>
+
+#include "ops/shared.h"
+
+typedef struct operand { /* keys or values */
+    ir_value *rows;      /* [B,H,T,D], new ones where there is a past */
+    ir_value *past;      /* NULL: none */
+    ir_value *present;
+} operand;
+
+typedef struct attention {
+    const ir_node *root, *softmax;
+    ir_value *q;
+    operand k, v;
+    double scale, softcap;
+    ir_value *mask; /* NULL: none */
+    bool hidden;    /* it is true where a key is not seen */
+    raise_mask seen;
+} attention;
+
+/* ---- from the root to the softmax ---------------------------------------- */
+
+static ir_value *through_cast(ir_value *value) {
+    const ir_node *cast = raise_maker(value, "Cast");
+    ir_value *x = cast ? ir_node_input(cast, 0) : NULL;
+    return x && OP_IN(OP_FLOATS, x->type.dtype) && OP_IN(OP_FLOATS, value->type.dtype) ? x : value;
+}
+
+/* Rows that see nothing made zero: Where(IsNaN(p), 0, p). */
+static ir_value *through_guard(ir_value *value) {
+    double zero = 1;
+    const ir_node *where = raise_maker(value, "Where");
+    const ir_node *nan = where ? raise_maker(ir_node_input(where, 0), "IsNaN") : NULL;
+    const bool guard = nan && raise_scalar(ir_node_input(where, 1), &zero) && zero == 0 &&
+                       ir_node_input(nan, 0) == ir_node_input(where, 2);
+    return guard ? ir_node_input(where, 2) : value;
+}
+
+static const ir_node *find_softmax(ir_value *value) {
+    return raise_maker(through_guard(through_cast(through_guard(value))), "Softmax");
+}
+
+/* ---- keys and values ----------------------------------------------------- */
+
+static bool same_dims(const ir_value *a, int first_a, const ir_value *b, int first_b, int n) {
+    for (int i = 0; i < n; i++)
+        if (!a->type.dims[first_a + i] || a->type.dims[first_a + i] != b->type.dims[first_b + i])
+            return false;
+    return true;
+}
+
+/* x where the value is x [B,h,T,D] with each head n times: [B,h,1,T,D] -> [B,h,n,T,D] ->
+ * [B,h*n,T,D]. The value itself when nothing is repeated, NULL when it is not done so. */
+static ir_value *through_repeat(raise *r, ir_value *value) {
+    const ir_node *reshape = raise_maker(value, "Reshape");
+    const ir_node *expand = reshape ? raise_maker(ir_node_input(reshape, 0), "Expand") : NULL;
+    if (!expand)
+        return value;
+    const ir_value *five = ir_node_input(reshape, 0), *one = ir_node_input(expand, 0);
+    ir_node *add = raise_maker(one, "Unsqueeze");
+    if (!add)
+        add = raise_maker(one, "Reshape");
+    ir_value *x = add ? ir_node_input(add, 0) : NULL;
+    if (!x || x->type.rank != 4 || one->type.rank != 5 || five->type.rank != 5 ||
+        value->type.rank != 4 || raise_dim(one, 2) != 1 || !same_dims(x, 0, one, 0, 2) ||
+        !same_dims(x, 2, one, 3, 2) || raise_dim(five, 1) != raise_dim(x, 1) ||
+        raise_dim(value, 1) != raise_dim(five, 1) * raise_dim(five, 2) || !raise_dim(value, 1) ||
+        raise_dim(value, 3) != raise_dim(x, 3))
+        return raise_stopped(r, expand, "it does not repeat heads [B,h,T,D] -> [B,h*n,T,D]"), NULL;
+    return x;
+}
+
+static bool along_rows(const ir_node *concat) {
+    const int64_t axis = ir_attr_int(concat, "axis");
+    return axis == 2 || axis == -2;
+}
+
+/* Rows behind a past that is a graph input. */
+static const ir_node *grows(const ir_value *value) {
+    const ir_node *concat = raise_maker(value, "Concat");
+    const ir_value *past = concat ? ir_node_input(concat, 0) : NULL;
+    return past && !past->def && !past->constant && past->type.rank == 4 && concat->n_inputs == 2
+               ? concat
+               : NULL;
+}
+
+static bool read_operand(raise *r, ir_value *value, operand *o) {
+    ir_value *x = through_repeat(r, value);
+    const ir_node *concat = x ? grows(x) : NULL;
+    if (!x)
+        return false;
+    o->rows = x;
+    if (concat) {
+        if (!along_rows(concat))
+            return raise_stopped(r, concat, "the past is not put before the new rows");
+        o->present = x;
+        o->past = ir_node_input(concat, 0);
+        o->rows = ir_node_input(concat, 1);
+    }
+    if (o->rows->type.rank != 4 || !raise_dim(o->rows, 1) || !raise_dim(o->rows, 3))
+        return raise_stopped(r, o->rows->def ? o->rows->def : r->b.before,
+                             "its result is not [B,H,T,D] with constant H and D");
+    return true;
+}
+
+/* x [B,H,T,D] where the value [B,H,D,T] has its last axes swapped as [B*H,T,D] -> [B*H,D,T]. */
+static ir_value *swapped_as_three(const ir_value *value) {
+    static const int64_t last[] = {0, 2, 1};
+    const ir_node *outer = raise_maker(value, "Reshape");
+    const ir_node *swap = outer ? raise_maker(ir_node_input(outer, 0), "Transpose") : NULL;
+    const ir_node *inner = swap ? raise_maker(ir_node_input(swap, 0), "Reshape") : NULL;
+    ir_value *x = inner ? ir_node_input(inner, 0) : NULL;
+    if (!x || !raise_is_perm(swap, 3, last) || x->type.rank != 4 || value->type.rank != 4 ||
+        inner->outputs[0]->type.rank != 3)
+        return NULL;
+    const bool same = same_dims(x, 2, inner->outputs[0], 1, 2) && same_dims(x, 0, value, 0, 2) &&
+                      same_dims(x, 2, value, 3, 1) && same_dims(x, 3, value, 2, 1);
+    return same ? x : NULL;
+}
+
+/* k where the value is k^T, possibly scaled. */
+static ir_value *through_transpose(raise *r, ir_value *value, attention *a) {
+    static const int64_t last[] = {0, 1, 3, 2}, both[] = {0, 2, 3, 1}, heads[] = {0, 2, 1, 3};
+    value = raise_unscaled(value, &a->scale);
+    const ir_node *transpose = raise_maker(value, "Transpose");
+    ir_value *x = transpose ? ir_node_input(transpose, 0) : swapped_as_three(value);
+    if (!x)
+        return raise_stopped(r, value->def ? value->def : r->b.before,
+                             "the second factor is not k with its last axes swapped"),
+               NULL;
+    if (!transpose || raise_is_perm(transpose, 4, last))
+        return raise_unscaled(x, &a->scale);
+    if (!raise_is_perm(transpose, 4, both))
+        return raise_stopped(r, transpose, "it does not swap the last axes of k"), NULL;
+    ir_node *swap = op_build(&r->b, "", "Transpose", 1, &x, 1);
+    if (swap && !ir_attr_set_ints(swap, "perm", 4, heads))
+        r->b.status = gqac_diag_oom(r->b.diag, "a permutation");
+    if (!swap || r->b.status != GQAC_OK ||
+        (r->b.status = pass_infer_node(swap, r->b.diag)) != GQAC_OK)
+        return NULL;
+    return ir_node_output(swap, 0);
+}
+
+/* ---- scores -------------------------------------------------------------- */
+
+/* softcap * tanh(s / softcap), where there is one */
+static ir_value *through_softcap(ir_value *value, attention *a) {
+    double outer = 1, inner = 1;
+    const ir_node *tanh = raise_maker(raise_unscaled(value, &outer), "Tanh");
+    ir_value *x = tanh ? raise_unscaled(ir_node_input(tanh, 0), &inner) : NULL;
+    if (!x)
+        return value;
+    a->softcap = outer;
+    a->scale = inner * outer; /* what divided the scores is part of the inner factor */
+    return x;
+}
+
+/* The product of q and k^T behind scale and softcap. */
+static const ir_node *find_product(raise *r, ir_value *value, attention *a) {
+    value = through_softcap(value, a);
+    value = through_cast(raise_unscaled(value, &a->scale));
+    const ir_node *product = raise_maker(value, "MatMul");
+    if (!product)
+        raise_stopped(r, value->def ? value->def : a->softmax,
+                      "the scores are not a scaled product of queries and keys");
+    return product;
+}
+
+static bool is_product(ir_value *value) {
+    double unused = 1;
+    attention ignored = {.scale = 1};
+    return raise_maker(through_cast(raise_unscaled(through_softcap(value, &ignored), &unused)),
+                       "MatMul") != NULL;
+}
+
+static bool is_hiding(const ir_value *value) {
+    double x;
+    return raise_scalar(value, &x) && term_hides(value->type.dtype, x);
+}
+
+/* Takes the mask off the operand of the softmax: Add(s, mask), Where(mask, s, -inf), or none. */
+static ir_value *without_mask(attention *a) {
+    ir_value *value = through_cast(ir_node_input(a->softmax, 0));
+    const ir_node *add = raise_maker(value, "Add"), *where = raise_maker(value, "Where");
+    for (int i = 0; add && i < 2; i++)
+        if (is_product(ir_node_input(add, i))) {
+            a->mask = ir_node_input(add, 1 - i);
+            return ir_node_input(add, i);
+        }
+    for (int i = 1; where && i <= 2; i++)
+        if (is_product(ir_node_input(where, i)) && is_hiding(ir_node_input(where, 3 - i))) {
+            a->mask = ir_node_input(where, 0);
+            a->hidden = i == 2;
+            return ir_node_input(where, i);
+        }
+    return value;
+}
+
+/* ---- the whole ----------------------------------------------------------- */
+
+static bool fits(raise *r, const attention *a, const ir_node *place) {
+    const int64_t hq = raise_dim(a->q, 1), hk = raise_dim(a->k.rows, 1);
+    if (a->q->type.rank != 4 || !hq || !raise_dim(a->q, 3))
+        return raise_stopped(r, a->q->def ? a->q->def : place,
+                             "queries are not [B,H,S,D] with constant H and D");
+    if (raise_dim(a->v.rows, 1) != hk || hq % hk || raise_dim(a->k.rows, 3) != raise_dim(a->q, 3))
+        return raise_stopped(r, place, "heads of queries, keys and values do not go together");
+    if (!a->k.past != !a->v.past)
+        return raise_stopped(r, place, "one of keys and values has a past, the other has none");
+    return true;
+}
+
+static bool read_mask(raise *r, attention *a) {
+    a->seen = (raise_mask){.left = -1};
+    return !a->mask || raise_read_mask(r, a->mask, a->hidden, &a->q->type, a->k.past, &a->seen);
+}
+
+static bool read(raise *r, attention *a) {
+    const ir_value *s = ir_node_input(a->softmax, 0);
+    const int64_t axis = ir_attr_int(a->softmax, "axis");
+    if (s->type.rank != 4 || (axis != -1 && axis != 3))
+        return raise_stopped(r, a->softmax, "it is not over the last axis of scores [B,H,S,T]");
+    const ir_node *product = find_product(r, without_mask(a), a);
+    if (!product)
+        return false;
+    a->q = raise_unscaled(ir_node_input(product, 0), &a->scale);
+    ir_value *k = through_transpose(r, ir_node_input(product, 1), a);
+    return k && read_operand(r, k, &a->k) && read_operand(r, ir_node_input(a->root, 1), &a->v) &&
+           fits(r, a, product) && read_mask(r, a);
+}
+
+/* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime wants a row for each query. */
+static ir_value *build_mask(raise *r, ir_value *padding, ir_value *rows) {
+    if (padding->type.dtype != GQAC_BOOL) {
+        ir_node *cast = op_build(&r->b, "", "Cast", 1, &padding, 1);
+        if (cast)
+            ir_attr_set_dtype(cast, "to", GQAC_BOOL);
+        padding = ir_build_result(&r->b, cast, 0);
+    }
+    ir_value *axes = ir_build_i64s(&r->b, 2, (int64_t[]){1, 2});
+    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
+    padding = op_build1(&r->b, "", "Unsqueeze", 2, (ir_value *[]){padding, axes});
+    return raise_expand(r, padding, 4, (ir_value *[]){one, one, rows, one});
+}
+
+/* Where the window is no attribute, the mask goes on to say it. */
+static ir_value *build_all_of_mask(raise *r, const attention *a) {
+    if (r->portable && a->seen.left >= 0)
+        return a->hidden ? op_build1(&r->b, "", "Not", 1, &(ir_value *){a->mask}) : a->mask;
+    return a->seen.padding ? build_mask(r, a->seen.padding, raise_ask_dim(r, a->q, 2)) : NULL;
+}
+
+/* A cache that the model gives back is that of the op. */
+static void give_present(const operand *o, ir_value *present) {
+    const ir_node *ret = o->present ? o->present->graph->ret : NULL;
+    for (int i = 0; ret && present && i < ret->n_inputs; i++)
+        if (ret->inputs[i].value == o->present)
+            ir_node_set_input((ir_node *)(uintptr_t)ret, i, present);
+}
+
+/* Heads that were split off [B,S,H*D]. */
+static bool is_split(const ir_value *x) {
+    static const int64_t heads[] = {0, 2, 1, 3};
+    const ir_node *transpose = raise_maker(x, "Transpose");
+    return transpose && raise_is_perm(transpose, 4, heads);
+}
+
+static ir_value *build(raise *r, const attention *a) {
+    const int64_t heads = raise_dim(a->q, 1);
+    const bool split = is_split(a->q) && is_split(a->k.rows) && is_split(a->v.rows);
+    ir_value *in[] = {a->q, a->k.rows, a->v.rows, build_all_of_mask(r, a), a->k.past, a->v.past};
+    for (int i = 0; i < 3 && split; i++)
+        in[i] = raise_pack(r, in[i]);
+    ir_node *node = op_build(&r->b, "", "Attention", a->k.past ? 6 : 4, in, a->k.past ? 3 : 1);
+    if (!node)
+        return NULL;
+    if (split) {
+        ir_attr_set_int(node, "q_num_heads", heads);
+        ir_attr_set_int(node, "kv_num_heads", raise_dim(a->k.rows, 1));
+    }
+    ir_attr_set_int(node, "is_causal", a->seen.causal);
+    ir_attr_set_float(node, "scale", (float)a->scale);
+    if (a->seen.left >= 0 && !r->portable) /* opset 25 */
+        ir_attr_set_int(node, "left_window_size", a->seen.left);
+    if (a->softcap != 0)
+        ir_attr_set_float(node, "softcap", (float)a->softcap);
+    give_present(&a->k, ir_node_output(node, 1));
+    give_present(&a->v, ir_node_output(node, 2));
+    ir_value *y = ir_build_result(&r->b, node, 0);
+    return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
+}
+
+ir_value *raise_attention(raise *r, ir_node *matmul) {
+    attention a = {.root = matmul, .scale = 1};
+    ir_value *p = ir_node_input(matmul, 0), *v = ir_node_input(matmul, 1);
+    a.softmax = find_softmax(p);
+    raise look = {.b = r->b};
+    const ir_value *rows = through_repeat(&look, v);
+    if (!a.softmax && !(rows && grows(rows)))
+        return NULL;
+    r->what = "Attention";
+    if (!a.softmax)
+        return raise_stopped(r, p->def ? p->def : matmul, "values are not weighed by a softmax"),
+               NULL;
+    return read(r, &a) ? build(r, &a) : NULL;
+}
+
+/* ---- an Attention beside its cache --------------------------------------- */
+
+enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
+
+/* A tracer that knows the op puts the past, the groups of heads and causality around it. */
+ir_value *raise_cached(raise *r, ir_node *node) {
+    attention a = {.root = node, .q = ir_node_input(node, 0), .mask = ir_node_input(node, MASK)};
+    raise look = {.b = r->b};
+    const ir_value *rows = through_repeat(&look, ir_node_input(node, 1));
+    int64_t size = a.q->type.rank == 4 ? raise_dim(a.q, 3) : 0;
+    if (!rows || !grows(rows) || ir_node_input(node, PAST_KEY) || ir_node_input(node, NONPAD))
+        return NULL;
+    r->what = "Attention";
+    if (ir_attr_int(node, "is_causal") || ir_attr_int(node, "left_window_size") >= 0 ||
+        ir_attr_int(node, "right_window_size") >= 0)
+        return raise_stopped(r, node, "without its past, positions are counted otherwise"), NULL;
+    if (!size || ir_node_output(node, 1) || ir_node_output(node, 3))
+        return raise_stopped(r, node, "its operands are not [B,H,S,D], or it has more results"),
+               NULL;
+    a.softcap = (double)ir_attr_float(node, "softcap");
+    a.scale = ir_attr_is_set(node, "scale") ? (double)ir_attr_float(node, "scale")
+                                            : 1 / sqrt((double)size);
+    if (!read_operand(r, ir_node_input(node, 1), &a.k) ||
+        !read_operand(r, ir_node_input(node, 2), &a.v) || !fits(r, &a, node) || !read_mask(r, &a))
+        return NULL;
+    return build(r, &a);
+}
+
+/* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
+ir_value *raise_masked(raise *r, ir_node *node) {
+    ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK), *in[NONPAD];
+    const int64_t left = ir_attr_int(node, "left_window_size");
+    raise_mask seen = {.left = -1};
+    if (!mask || ir_node_input(node, NONPAD) || q->type.rank < 3)
+        return NULL;
+    const int rows = q->type.rank - 2;
+    const ir_dim *heads = ir_dim_const(r->context->module->dims, ir_attr_int(node, "q_num_heads"));
+    const ir_dim *dims[] = {q->type.dims[0], rows == 1 ? heads : q->type.dims[1],
+                            q->type.dims[rows], NULL};
+    const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
+    if (!raise_read_mask(r, mask, false, &type, ir_node_input(node, PAST_KEY), &seen) ||
+        (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal"))) ||
+        (seen.left >= 0 && r->portable))
+        return NULL;
+    for (int i = 0; i < NONPAD; i++)
+        in[i] = ir_node_input(node, i);
+    in[MASK] = seen.padding ? build_mask(r, seen.padding, raise_ask_dim(r, q, rows)) : NULL;
+    ir_node *by = op_build(&r->b, "", "Attention", NONPAD, in, node->n_outputs);
+    for (size_t i = 0; by && node->op->attrs[i].name; i++)
+        by->attrs[i] = node->attrs[i];
+    if (by && seen.left >= 0)
+        ir_attr_set_int(by, "left_window_size", left < 0 || seen.left < left ? seen.left : left);
+    if (by && seen.causal)
+        ir_attr_set_int(by, "is_causal", 1);
+    for (int i = 1; by && i < node->n_outputs; i++)
+        if (node->outputs[i])
+            ir_value_replace(node->outputs[i], by->outputs[i]);
+    return ir_build_result(&r->b, by, 0);
+}

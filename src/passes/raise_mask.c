@@ -1,0 +1,561 @@
+/* What does a mask say? Each of its elements is read, not for numbers but for coordinates: batch
+ * row b, head h, query row q, key row k. An element of a node is a term over elements of its
+ * operands (raise_terms.h), down to constants, lengths and the attention mask. The term of the
+ * element that belongs to a score is then compared with what Attention can say. So it does not
+ * matter by which ops an exporter builds its masks, only what comes out.
+ *
+ * Two things are taken from what inputs mean, because shapes do not tell them: every past has the
+ * same number of rows, and the attention mask has one column of 0 or 1 for each of past and new. */
+#include "passes/raise_terms.h"
+
+#include <string.h>
+
+#include "ops/shared.h"
+
+enum { B, H, Q, K, COORDINATES, MOST_SAME = 128, MOST_DEPTH = 100, MOST_STEPS = 20000 };
+
+typedef struct reader {
+    raise *r;
+    ir_dims *dims;
+    const ir_graph *graph;
+    const ir_dim *at[COORDINATES], *length[COORDINATES]; /* 0 <= at < length */
+    int n_same; /* lengths that are the same by what inputs mean */
+    const ir_dim *same[MOST_SAME], *by[MOST_SAME];
+    int depth, steps;
+} reader;
+
+static bool element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
+
+static const ir_dim *number(const reader *e, int64_t value) {
+    return ir_dim_const(e->dims, value);
+}
+
+/* With one name for each length. */
+static const ir_dim *settled(const reader *e, const ir_dim *dim) {
+    return e->n_same ? ir_dim_substitute(e->dims, dim, e->n_same, e->same, e->by) : dim;
+}
+
+static bool is_one(const ir_dim *dim) {
+    int64_t n;
+    return ir_dim_is_const(dim, &n) && n == 1;
+}
+
+/* Is it >= 0 wherever an element is? It is linear in the coordinates, or this says no. */
+static bool holds_everywhere(const reader *e, const ir_dim *d) {
+    for (int i = 0; i < COORDINATES; i++) {
+        const ir_dim *zero = number(e, 0), *one = number(e, 1), *last, *slope, *to;
+        last = ir_dim_sub(e->dims, e->length[i], one);
+        to = ir_dim_substitute(e->dims, d, 1, &e->at[i], &zero);
+        slope = ir_dim_sub(e->dims, ir_dim_substitute(e->dims, d, 1, &e->at[i], &one), to);
+        if (!to || !slope)
+            return false;
+        if (!op_dim_nonneg(e->dims, slope))
+            to = op_dim_nonneg(e->dims, ir_dim_sub(e->dims, zero, slope))
+                     ? ir_dim_substitute(e->dims, d, 1, &e->at[i], &last)
+                     : NULL;
+        d = to;
+        if (!d)
+            return false;
+    }
+    return op_dim_nonneg(e->dims, d);
+}
+
+/* ---- coordinates --------------------------------------------------------- */
+
+/* Index of an operand that is broadcast to rank dims of the result. */
+static bool broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
+                      const ir_dim **to) {
+    for (int i = 0; i < x->type.rank; i++) {
+        const ir_dim *dim = x->type.dims[i];
+        if (!dim || rank < x->type.rank)
+            return false;
+        to[i] = is_one(dim) ? number(e, 0) : index[rank - x->type.rank + i];
+    }
+    return x->type.rank >= 0;
+}
+
+/* flat = quotient * dim + rest with 0 <= rest < dim; rest depends on some of the coordinates. */
+static bool divide(const reader *e, const ir_dim *flat, const ir_dim *dim, const ir_dim **quotient,
+                   const ir_dim **rest) {
+    const ir_dim *zero = number(e, 0), *one = number(e, 1);
+    for (int out = 0; out < 1 << COORDINATES; out++) {
+        const ir_dim *part = flat;
+        for (int i = 0; i < COORDINATES; i++)
+            if (out >> i & 1)
+                part = ir_dim_substitute(e->dims, part, 1, &e->at[i], &zero);
+        const ir_dim *left = ir_dim_sub(e->dims, ir_dim_sub(e->dims, dim, one), part);
+        *rest = part;
+        *quotient = ir_dim_div_exact(e->dims, ir_dim_sub(e->dims, flat, part), dim);
+        if (*quotient && part && left && holds_everywhere(e, part) && holds_everywhere(e, left))
+            return true;
+    }
+    return false;
+}
+
+/* Index of x where y has the same elements in other dims. */
+static bool reshaped(const reader *e, const ir_type *x, const ir_type *y,
+                     const ir_dim *const *index, const ir_dim **to) {
+    const ir_dim *flat = number(e, 0), *left[GQAC_MAX_RANK];
+    int n = 0, at = 0, wanted = 0;
+    for (int i = 0; i < y->rank; i++) {
+        const ir_dim *dim = settled(e, y->dims[i]);
+        if (!dim)
+            return false;
+        flat = ir_dim_add(e->dims, ir_dim_mul(e->dims, flat, dim), index[i]);
+        if (!is_one(dim))
+            left[n++] = index[i];
+    }
+    for (int i = 0; i < x->rank; i++) {
+        wanted += !is_one(x->dims[i]);
+        to[i] = number(e, 0);
+    }
+    if (n == wanted) { /* dims of 1 came or went */
+        for (int i = 0; i < x->rank; i++)
+            if (!is_one(x->dims[i]))
+                to[i] = left[at++];
+        return true;
+    }
+    for (int i = x->rank - 1; i > 0; i--) {
+        const ir_dim *dim = settled(e, x->dims[i]);
+        if (!dim || !flat)
+            return false;
+        if (!is_one(dim) && !divide(e, flat, dim, &flat, &to[i]))
+            return false;
+    }
+    if (x->rank > 0)
+        to[0] = flat;
+    return flat != NULL;
+}
+
+/* ---- ops ----------------------------------------------------------------- */
+
+static bool operand(reader *e, ir_node *node, int i, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, i);
+    return x && broadcast(e, x, index, node->outputs[0]->type.rank, to) && element(e, x, to, out);
+}
+
+static bool scalar(reader *e, const ir_node *node, int i, const ir_dim **out) {
+    if (op_elements(node, i, 1, out) != 1)
+        return false;
+    *out = settled(e, *out);
+    return *out != NULL;
+}
+
+static bool read_copy(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    return operand(e, node, 0, index, out);
+}
+
+static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const gqac_dtype to = node->outputs[0]->type.dtype;
+    if (!operand(e, node, 0, index, out))
+        return false;
+    if (to == GQAC_BOOL) {
+        term_truth truth;
+        if (!term_as_truth(e->dims, out, &truth))
+            return false;
+        *out = term_of_truth(truth);
+    } else if (out->kind == TERM_TRUTH) {
+        out->kind = TERM_CHOICE;
+    }
+    return OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(BOOL), to);
+}
+
+static bool read_reshape(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    return x->type.rank >= 0 && reshaped(e, &x->type, &node->outputs[0]->type, index, to) &&
+           element(e, x, to, out);
+}
+
+static bool read_transpose(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_attr *perm = ir_attr_get(node, "perm");
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    if (!perm->set || (int)perm->count != x->type.rank)
+        return false;
+    for (int i = 0; i < x->type.rank; i++)
+        to[perm->ints[i]] = index[i];
+    return element(e, x, to, out);
+}
+
+static bool read_range(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *start, *step;
+    if (!scalar(e, node, 0, &start) || !scalar(e, node, 2, &step))
+        return false;
+    *out = term_of_int(ir_dim_add(e->dims, start, ir_dim_mul(e->dims, step, index[0])));
+    return out->number != NULL;
+}
+
+static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *starts[GQAC_MAX_RANK], *to[GQAC_MAX_RANK];
+    int64_t axes[GQAC_MAX_RANK], steps[GQAC_MAX_RANK], n, n_axes;
+    ir_value *x = ir_node_input(node, 0);
+    const int rank = x->type.rank;
+    n = op_elements(node, 1, GQAC_MAX_RANK, starts);
+    if (rank < 0 || n < 0 || !ir_const_ints(ir_node_input(node, 3), GQAC_MAX_RANK, axes, &n_axes) ||
+        n_axes != n)
+        return false;
+    if (ir_node_input(node, 4) &&
+        !ir_const_ints(ir_node_input(node, 4), GQAC_MAX_RANK, steps, &n_axes))
+        return false;
+    memcpy(to, index, (size_t)rank * sizeof *to);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t axis = axes[i] + (axes[i] < 0 ? rank : 0);
+        const ir_dim *start = settled(e, starts[i]);
+        if ((ir_node_input(node, 4) && steps[i] != 1) || axis < 0 || axis >= rank || !start ||
+            !op_dim_nonneg(e->dims, start))
+            return false;
+        to[axis] = ir_dim_add(e->dims, to[axis], start);
+    }
+    return element(e, x, to, out);
+}
+
+/* Integers that lie in another tensor. */
+static bool index_of(reader *e, ir_value *indices, const ir_dim *const *at, const ir_dim **out) {
+    term found;
+    if (!element(e, indices, at, &found) || found.kind != TERM_INT ||
+        !holds_everywhere(e, found.number))
+        return false;
+    *out = found.number;
+    return true;
+}
+
+static bool read_gather(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    const int rank = x->type.rank, inner = indices->type.rank;
+    int64_t axis = ir_attr_int(node, "axis");
+    axis += axis < 0 ? rank : 0;
+    if (rank < 1 || inner < 0 || axis < 0 || axis >= rank)
+        return false;
+    for (int i = 0; i < rank; i++)
+        if (i != axis)
+            to[i] = index[i < axis ? i : i + inner - 1];
+    return index_of(e, indices, index + axis, &to[axis]) && element(e, x, to, out);
+}
+
+static bool read_gather_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK], *at[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    const int rank = x->type.rank, inner = indices->type.rank;
+    int64_t n;
+    if (ir_attr_int(node, "batch_dims") || inner < 1 || rank < 1 ||
+        !ir_dim_is_const(indices->type.dims[inner - 1], &n) || n > rank)
+        return false;
+    memcpy(at, index, (size_t)(inner - 1) * sizeof *at);
+    for (int i = 0; i < rank; i++) {
+        at[inner - 1] = number(e, i);
+        if (i >= n)
+            to[i] = index[inner - 1 + i - n];
+        else if (!index_of(e, indices, at, &to[i]))
+            return false;
+    }
+    return element(e, x, to, out);
+}
+
+/* Which part, when that is sure. */
+static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    const int rank = node->outputs[0]->type.rank;
+    int64_t axis = ir_attr_int(node, "axis"), at, n;
+    axis += axis < 0 ? rank : 0;
+    if (axis < 0 || axis >= rank || !ir_dim_is_const(index[axis], &at))
+        return false;
+    memcpy(to, index, (size_t)rank * sizeof *to);
+    for (int i = 0; i < node->n_inputs; i++, at -= n) {
+        ir_value *x = ir_node_input(node, i);
+        if (x->type.rank != rank || !ir_dim_is_const(x->type.dims[axis], &n))
+            return false;
+        to[axis] = number(e, at);
+        if (at < n)
+            return element(e, x, to, out);
+    }
+    return false;
+}
+
+static bool read_where(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    term when, a, b;
+    if (!operand(e, node, 0, index, &when) || when.kind != TERM_TRUTH)
+        return false;
+    if (term_is_sure(&when.when))
+        return operand(e, node, when.when.negated ? 2 : 1, index, out);
+    return operand(e, node, 1, index, &a) && operand(e, node, 2, index, &b) &&
+           term_pick(e->dims, &when.when, &a, &b, out);
+}
+
+static bool read_arithmetic(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const char *name = node->op->name;
+    const char op = name[0] == 'A' ? '+' : name[0] == 'S' ? '-' : '*';
+    term a, b;
+    return operand(e, node, 0, index, &a) && operand(e, node, 1, index, &b) &&
+           term_arithmetic(e->dims, op, &a, &b, out);
+}
+
+static bool read_neg(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const term zero = term_of_int(number(e, 0));
+    term a;
+    return operand(e, node, 0, index, &a) && term_arithmetic(e->dims, '-', &zero, &a, out);
+}
+
+static bool read_compare(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const char *name = node->op->name;
+    const bool greater = name[0] == 'G', equal = strstr(name, "OrEqual") != NULL;
+    term a, b;
+    term_truth truth;
+    if (!operand(e, node, greater, index, &a) || !operand(e, node, !greater, index, &b) ||
+        !term_compare(e->dims,
+                      name[0] == 'E' ? '='
+                      : equal        ? '['
+                                     : '<',
+                      &a, &b, &truth))
+        return false;
+    *out = term_of_truth(truth);
+    return true;
+}
+
+static bool read_logic(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    term a, b;
+    term_truth truth;
+    if (!operand(e, node, 0, index, &a) || a.kind != TERM_TRUTH)
+        return false;
+    truth = a.when;
+    if (node->op->name[0] == 'N') {
+        if (!term_negate(e->dims, &truth))
+            return false;
+    } else {
+        if (!operand(e, node, 1, index, &b) || b.kind != TERM_TRUTH)
+            return false;
+        if (!(node->op->name[0] == 'A' ? term_and(&a.when, &b.when, &truth)
+                                       : term_or(e->dims, &a.when, &b.when, &truth)))
+            return false;
+    }
+    *out = term_of_truth(truth);
+    return true;
+}
+
+static bool read_constant_of_shape(reader *e, ir_node *node, const ir_dim *const *index,
+                                   term *out) {
+    const gqac_tensor *t = ir_attr_get(node, "value")->tensor;
+    (void)e;
+    (void)index;
+    if (t && t->dtype == GQAC_BOOL)
+        *out = term_of_truth((term_truth){.negated = !op_get_i64(t, 0)});
+    else if (!t || OP_IN(OP_FLOATS, t->dtype))
+        *out = term_number(t ? (double)op_get_f32(t, 0) : 0);
+    else if (OP_IN(OP_INDICES, t->dtype))
+        *out = term_of_int(number(e, op_get_i64(t, 0)));
+    else
+        return false;
+    return true;
+}
+
+/* The lower part keeps j <= i + k, the upper j >= i + k; the rest is 0. */
+static bool read_trilu(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const int rank = node->outputs[0]->type.rank;
+    const ir_dim *k = number(e, 0);
+    term kept, zero = term_number(0);
+    if (rank < 2 || (ir_node_input(node, 1) && !scalar(e, node, 1, &k)) ||
+        !operand(e, node, 0, index, &kept))
+        return false;
+    const ir_dim *d = ir_dim_sub(e->dims, ir_dim_add(e->dims, index[rank - 2], k), index[rank - 1]);
+    if (ir_attr_int(node, "upper"))
+        d = ir_dim_sub(e->dims, number(e, 0), d);
+    if (!d)
+        return false;
+    if (kept.kind == TERM_TRUTH)
+        zero = term_of_truth((term_truth){.negated = true});
+    const term_truth inside = term_at_least_0(d);
+    return term_pick(e->dims, &inside, &kept, &zero, out);
+}
+
+static const struct {
+    const char *op;
+    bool (*read)(reader *e, ir_node *node, const ir_dim *const *index, term *out);
+} ops[] = {
+    {"Add", read_arithmetic},     {"And", read_logic},
+    {"Cast", read_cast},          {"Concat", read_concat},
+    {"Equal", read_compare},      {"Expand", read_copy},
+    {"Flatten", read_reshape},    {"Gather", read_gather},
+    {"GatherND", read_gather_nd}, {"Greater", read_compare},
+    {"Identity", read_copy},      {"GreaterOrEqual", read_compare},
+    {"Less", read_compare},       {"LessOrEqual", read_compare},
+    {"Mul", read_arithmetic},     {"Neg", read_neg},
+    {"Not", read_logic},          {"Or", read_logic},
+    {"Range", read_range},        {"Reshape", read_reshape},
+    {"Slice", read_slice},        {"Squeeze", read_reshape},
+    {"Sub", read_arithmetic},     {"Transpose", read_transpose},
+    {"Trilu", read_trilu},        {"Unsqueeze", read_reshape},
+    {"Where", read_where},        {"ConstantOfShape", read_constant_of_shape},
+};
+
+/* ---- one element --------------------------------------------------------- */
+
+/* A constant that is the same everywhere, or whose place is sure. */
+static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
+                          term *out) {
+    const gqac_tensor *t = pass_constant(value);
+    int64_t flat = 0, at;
+    if (!t || !gqac_tensor_count(t))
+        return false;
+    for (int i = 0; i < t->rank && gqac_tensor_count(t) > 1; i++) {
+        if (!ir_dim_is_const(index[i], &at) || at < 0 || at >= t->dims[i])
+            return false;
+        flat = flat * t->dims[i] + at;
+    }
+    if (t->dtype == GQAC_BOOL)
+        *out = term_of_truth((term_truth){.negated = !op_get_i64(t, flat)});
+    else if (OP_IN(OP_FLOATS, t->dtype))
+        *out = term_number((double)op_get_f32(t, flat));
+    else if (OP_IN(OP_INDICES, t->dtype))
+        *out = term_of_int(number(e, op_get_i64(t, flat)));
+    else
+        return false;
+    return true;
+}
+
+static bool is_attention_mask(const reader *e, const ir_value *value) {
+    return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
+           strstr(value->name, "attention_mask") &&
+           OP_IN(OP_INDICES | OP_BIT(BOOL), value->type.dtype);
+}
+
+static bool read_element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {
+    int64_t at = 0;
+    if (value->constant)
+        return read_constant(e, value, index, out);
+    if (is_attention_mask(e, value)) {
+        const term_truth truth = {.n = 1,
+                                  .all = {{.of = value, .row = index[0], .column = index[1]}}};
+        *out = term_of_truth(truth);
+        if (value->type.dtype != GQAC_BOOL)
+            out->kind = TERM_CHOICE;
+        return true;
+    }
+    const bool told = value->elements && value->type.rank >= 0 && value->type.rank < 2 &&
+                      (!value->type.rank || ir_dim_is_const(index[0], &at)) && at >= 0 &&
+                      at < value->n_elements && value->elements[at];
+    if (told && OP_IN(OP_INDICES, value->type.dtype)) {
+        *out = term_of_int(settled(e, value->elements[at]));
+        return out->number != NULL;
+    }
+    ir_node *node = value->def;
+    if (!node || *node->op->domain || node->n_outputs != 1 || value->type.rank < 0)
+        return false;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(ops[i].op, node->op->name))
+            return ops[i].read(e, node, index, out);
+    return false;
+}
+
+static bool element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {
+    if (e->depth == MOST_DEPTH || ++e->steps > MOST_STEPS)
+        return false;
+    e->depth++;
+    const bool good = read_element(e, value, index, out);
+    e->depth--;
+    if (!good && value->def)
+        raise_stopped(e->r, value->def, "what the mask says cannot be told through it");
+    return good;
+}
+
+/* ---- what it says -------------------------------------------------------- */
+
+/* One condition: of causality, a window, the attention mask, or none at all. */
+static bool say(const reader *e, const ir_dim *past, const term_atom *atom, raise_mask *out) {
+    int64_t width;
+    if (atom->of) {
+        if (atom->row != e->at[B] || atom->column != e->at[K] ||
+            (out->padding && out->padding != atom->of))
+            return false;
+        out->padding = atom->of;
+        return true;
+    }
+    if (holds_everywhere(e, atom->least))
+        return true;
+    const ir_dim *own = ir_dim_add(e->dims, past, e->at[Q]); /* the place of the query */
+    const ir_dim *behind = ir_dim_sub(e->dims, own, e->at[K]);
+    if (!behind)
+        return false;
+    if (atom->least == behind) {
+        out->causal = true;
+        return true;
+    }
+    /* k - (past + q) + left >= 0 */
+    if (!ir_dim_is_const(ir_dim_add(e->dims, atom->least, behind), &width) || width < 0)
+        return false;
+    out->left = out->left < 0 || width < out->left ? width : out->left;
+    return true;
+}
+
+static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
+    const char *name;
+    if (ir_dim_is_symbol(length, &name) && length != by && e->n_same < MOST_SAME) {
+        e->same[e->n_same] = length;
+        e->by[e->n_same++] = by;
+    }
+}
+
+/* Inputs whose lengths are told by what they mean. */
+static void find_lengths(reader *e, const ir_dim *past, const ir_dim *total) {
+    for (int i = 0; i < e->graph->n_inputs; i++) {
+        const ir_value *input = e->graph->inputs[i];
+        if (is_attention_mask(e, input))
+            add_same(e, input->type.dims[1], total);
+        else if (input->type.rank == 4 && !strncmp(input->name, "past", 4))
+            add_same(e, input->type.dims[2], past);
+    }
+}
+
+/* A number that is added: 0 where a key is seen, else nothing is left of the score. */
+static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype, term_truth *seen) {
+    double yes = found->when.negated ? found->no : found->yes;
+    double no = found->when.negated ? found->yes : found->no;
+    *seen = found->when;
+    seen->negated = false;
+    if (found->kind != TERM_CHOICE)
+        return false;
+    if (yes != 0) {
+        const double swap = yes;
+        yes = no;
+        no = swap;
+        if (!seen->n || !term_negate(e->dims, seen))
+            return false;
+    }
+    return yes == 0 && (!seen->n || term_hides(dtype, no));
+}
+
+bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
+                     const ir_value *past, raise_mask *out) {
+    static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
+    reader e = {.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
+    const ir_dim *cached = past ? past->type.dims[2] : number(&e, 0), *to[GQAC_MAX_RANK];
+    const ir_dim *total = ir_dim_add(e.dims, cached, q->dims[2]);
+    const ir_node *place = mask->def ? mask->def : r->b.before;
+    term found;
+    term_truth seen;
+    for (int i = 0; i < COORDINATES; i++) {
+        e.at[i] = ir_dim_symbol(e.dims, names[i]);
+        e.length[i] = i < K ? q->dims[i] : total;
+    }
+    if (!total || !q->dims[0] || mask->type.rank > 4 || !broadcast(&e, mask, e.at, COORDINATES, to))
+        return raise_stopped(r, place, "the shape of the mask is not known");
+    find_lengths(&e, cached, total);
+    if (!element(&e, (ir_value *)(uintptr_t)mask, to, &found))
+        return raise_stopped(r, place, "what the mask says is not known");
+    seen = found.when;
+    if (mask->type.dtype == GQAC_BOOL) {
+        if (hidden && !term_negate(e.dims, &seen))
+            return raise_stopped(r, place, "the mask hides more than Attention can say");
+    } else if (!is_seen_or_not(&e, &found, mask->type.dtype, &seen)) {
+        return raise_stopped(r, place,
+                             "the mask is not 0 where a key is seen, and the least "
+                             "number elsewhere");
+    }
+    if (seen.negated)
+        return raise_stopped(r, place, "the mask hides more than Attention can say");
+    for (int i = 0; i < seen.n; i++)
+        if (!say(&e, cached, &seen.all[i], out))
+            return raise_stopped(r, place, "the mask is neither causal nor that of padding");
+    return true;
+}

@@ -1,0 +1,55 @@
+/* One element of a mask as a term over where it lies: an integer (a polynomial in the coordinates
+ * and in dims), a truth (a conjunction of conditions), or one of two numbers by a truth. */
+#ifndef GQAC_PASSES_RAISE_TERMS_H
+#define GQAC_PASSES_RAISE_TERMS_H
+
+#include "passes/raise.h"
+
+enum { TERM_ATOMS = 6 };
+
+/* Holds when `least` >= 0; or, when that is NULL, when `of`[row,column] is not 0. */
+typedef struct term_atom {
+    const ir_dim *least;
+    ir_value *of;
+    const ir_dim *row, *column;
+} term_atom;
+
+/* All of n conditions; negated: the opposite. n = 0 is true, or false. */
+typedef struct term_truth {
+    bool negated;
+    int n;
+    term_atom all[TERM_ATOMS];
+} term_truth;
+
+typedef enum term_kind { TERM_INT, TERM_TRUTH, TERM_CHOICE } term_kind;
+
+typedef struct term {
+    term_kind kind;
+    const ir_dim *number;
+    term_truth when; /* of TRUTH and CHOICE */
+    double yes, no;  /* of CHOICE; the same when n = 0 */
+} term;
+
+static inline bool term_is_sure(const term_truth *t) {
+    return t->n == 0;
+}
+
+term term_number(double x);
+term term_of_int(const ir_dim *number);
+term term_of_truth(term_truth truth);
+term_truth term_at_least_0(const ir_dim *number);
+
+/* Each gives false when the result cannot be said. */
+bool term_negate(ir_dims *dims, term_truth *t);
+bool term_and(const term_truth *a, const term_truth *b, term_truth *out);
+bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
+/* f of two numbers; masks that are added hide what one of them hides. */
+bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out);
+/* a < b ('<'), a <= b ('['), a == b ('=') */
+bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
+bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
+bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
+/* Nothing is left of a score of that type that x is added to, or put in the place of. */
+bool term_hides(gqac_dtype dtype, double x);
+
+#endif

@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""Traced models: what is written out in simple ops is raised, and says the same.
+
+The models of test/traced come from Optimum and torch; ONNX Runtime's answers
+lie beside them.  Alter takes one of them apart: whatever node is changed, the altered file must
+give what ONNX Runtime gives for it, raised or not, and what is not raised is named.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+import harness
+from harness import Case, ROOT, defined, read_ids, rows_of
+
+try:
+    import ortref
+except ImportError:
+    ortref = None
+
+LIMIT = 2e-5
+LAYERS = 2
+TRACED = ROOT / "test" / "traced"
+ROTARY = {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2}
+RAISED = {
+    "llama": ROTARY,
+    "mistral": ROTARY,
+    "gpt2": {"Attention": 2, "Gelu": 2},
+    "gemma": {**{k: n for k, n in ROTARY.items() if k != "Swish"}, "Gelu": 2},
+    "dynamo-qwen2": ROTARY,
+    "dynamo-llama": {"Attention": 2, "Swish": 2},  # the rest are ONNX's own ops already
+}
+
+
+def model(name):
+    """The file of a traced model."""
+    return TRACED / name / "model.onnx"
+
+
+class Traced(Case):
+    """Each stored model as a sequence, and stateless."""
+
+    def score(self, name, *flags):
+        """Bytes of the logits, and the logits."""
+        out = self.dir / "logits.npy"
+        self.good("score", model(name), "--ids", TRACED / name / "ref" / "ids.txt", "--logits", out,
+                  "-q", *flags)
+        return np.load(out), out.read_bytes()
+
+    def sequences(self, name):
+        """The logits of ONNX Runtime, the same bits for every split."""
+        ids = TRACED / name / "ref" / "ids.txt"
+        logits, whole = self.score(name)
+        self.close(logits, np.load(TRACED / name / "ref" / "logits.npy"), LIMIT, name)
+        for splits in ("9,15", "1,1,1,44"):
+            self.assertEqual(self.score(name, "--splits", splits)[1], whole, f"{name} {splits}")
+        proof = self.good("equiv", model(name), "--ids", ids, "--splits", "random:3", "--batch", 3,
+                          "--threads", "1,2", "--format", "json", "-q").json()
+        self.assertEqual(proof["differing"], 0)
+        self.assertGreater(proof["compared"], 0)
+
+    def calls(self, name):
+        """Past and present as tensors; a batch with padding."""
+        for call in ("hybrid", "batch"):
+            folder = TRACED / name / "ref" / call
+            self.good("run", model(name), "--inputs", folder / "inputs", "-o", self.dir / call)
+            for path in sorted((folder / "expect").glob("*.npy")):
+                got, want = np.load(self.dir / call / path.name), np.load(path)
+                for b, (past, new) in enumerate(rows_of(folder)):
+                    at = defined(path.stem, b, past, new)
+                    self.close(got[at], want[at], LIMIT, f"{name} {call} {path.name} {b}")
+
+    def looked_at(self, name):
+        """inspect tells what was raised; the graph is that of the ops."""
+        info = self.good("inspect", model(name), "--ops", "--format", "json").json()
+        self.assertEqual((info["raised"], info["not_raised"]), (RAISED[name], []), name)
+        if name != "gemma":  # whose positions are counted in the graph
+            self.assertEqual(info["mixing"], [], name)
+        self.good("compile", model(name), "--stop-after", "lower", "--emit", "text", "-o",
+                  self.dir / "lower.gq")
+        text = (self.dir / "lower.gq").read_text()
+        self.assertEqual((text.count(" = attend "), text.count(" = Softmax ")), (LAYERS, 0), name)
+
+    def test_table(self):
+        """What was raised and what was not is shown, in words too."""
+        out = self.good("inspect", model("gpt2"), "--ops").out
+        self.assertRegex(out, r"raised\n  Attention +2\n  Gelu +2\n")
+        self.assertNotIn("not raised", out)
+
+    def test_without(self):
+        """Left out by name, the pass raises nothing, and a sequence is refused."""
+        path = self.dir / "m.gq"
+        self.good("compile", model("llama"), "--disable", "raise", "--stop-after", "tidy",
+                  "--emit", "text", "-o", path)
+        self.assertIn(" = Softmax ", path.read_text())
+        self.check(harness.gqac("compile", model("llama"), "--disable", "raise", "-o",
+                                self.dir / "m.gqac", "--dump", "stateful"), 3, "past_key_values")
+
+
+class Alter(Case):
+    """The traced llama with one node changed."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = onnx.load(model("llama"))
+        self.graph = self.model.graph
+
+    def node(self, op, at=0, layer="layers.0/"):
+        """Node number `at` of that op, in layer 0 or where its name says."""
+        return [n for n in self.graph.node if n.op_type == op and layer in n.name][at]
+
+    def constant(self, value):
+        """The name of a new constant."""
+        name = f"altered.{len(self.graph.initializer)}"
+        self.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+        return name
+
+    def told(self, what=None, stop=None, why="", finite=True):
+        """The altered file gives what ONNX Runtime gives; what is not raised, and for which node."""
+        path = self.dir / "altered.onnx"
+        onnx.save(self.model, path)
+        info = self.good("inspect", path, "--ops", "--format", "json").json()
+        notes = [n for n in info["not_raised"] if "layers.0" in n["node"] or n["what"] != what]
+        found = [(n["what"], n["stopped_by"]) for n in notes]
+        self.assertEqual(found, [(what, stop)] if what else [], str(info["not_raised"]))
+        for note in notes:
+            self.assertIn(why, note["reason"])
+        if what:
+            table = self.good("inspect", path, "--ops").out
+            self.assertIn(f"not raised\n  {what} at '", table)
+            self.assertIn(f"for node '{stop}'", table)
+        if ortref and finite:
+            self.same_as_ort(path)
+
+    def same_as_ort(self, path):
+        """One call of two rows, one of them padded."""
+        runner, folder = ortref.Runner(path), self.dir / "inputs"
+        past = TRACED / "llama" / "ref" / "hybrid" / "inputs"
+        ids = np.array(read_ids(TRACED / "llama" / "ref" / "ids.txt"))[:14].reshape(2, 7)
+        feed = {n: np.concatenate([np.load(past / f"{n}.npy")] * 2) for n in runner.past_names}
+        mask = np.ones((2, 16), np.int64)
+        mask[1, :3] = 0
+        feed = runner.feed(ids, feed, mask)
+        folder.mkdir()
+        for name, value in feed.items():
+            np.save(folder / f"{name}.npy", value)
+        self.good("run", path, "--inputs", folder, "-o", self.dir / "out", "-q")
+        for name, want in runner.run(feed).items():
+            self.close(np.load(self.dir / "out" / f"{name}.npy"), want, LIMIT, name)
+
+    def test_as_it_is(self):
+        """Nothing altered: nothing is told."""
+        self.told()
+
+    def test_scale_of_one_side(self):
+        """Another scale is another attribute."""
+        mul = self.product().input[0]
+        scaled = next(n for n in self.graph.node if n.output[0] == mul)
+        scaled.input[1] = self.constant(np.float32(0.7))
+        self.told()
+
+    def product(self):
+        """The MatMul of queries and keys."""
+        return next(n for n in self.graph.node if n.op_type == "MatMul" and "self_attn" in n.name
+                    and "layers.0" in n.name and "proj" not in n.name)
+
+    def test_mask_sees_the_future(self):
+        """The other half of the triangle is a window without causality."""
+        self.node("LessOrEqual", layer="").op_type = "GreaterOrEqual"
+        self.told()
+
+    def test_mask_sees_itself(self):
+        """A single key each is not known."""
+        node = self.node("LessOrEqual", layer="")
+        node.op_type = "Equal"
+        self.told("Attention", node.name, "cannot be told")
+
+    def test_mask_hides_itself(self):
+        """Strictly before is not causal."""
+        self.node("LessOrEqual", layer="").op_type = "Less"
+        self.told("Attention", "/model/layers.0/self_attn/Where_2", "neither causal")
+
+    def test_mask_weighs(self):
+        """A hidden key keeps a weight."""
+        where = self.node("Where", 2)
+        where.input[2] = self.constant(np.array([-3], np.float32))
+        self.told("Attention", where.name, "the least number")
+
+    def test_mask_of_another_op(self):
+        """What the mask says is not known through Xor."""
+        node = self.node("And", 1, "/model/")
+        node.op_type = "Xor"
+        self.told("Attention", node.name, "cannot be told")
+
+    def test_softmax_of_queries(self):
+        """A softmax over another axis."""
+        node = self.node("Softmax")
+        node.attribute[0].i = -2
+        self.told("Attention", node.name, "last axis")
+
+    def test_no_softmax(self):
+        """Deleted."""
+        node = self.node("Softmax")
+        node.op_type = "Identity"
+        del node.attribute[:]
+        guard = self.node("Where", 3)
+        self.told("Attention", guard.name, "softmax", finite=False)
+
+    def test_no_product(self):
+        """Scores that are not a product of queries and keys."""
+        scores = self.product()
+        tanh = self.graph.node.add()
+        tanh.CopyFrom(onnx.helper.make_node("Sinh", [scores.output[0]], ["altered"], name="sinh"))
+        tanh.op_type = "Erf"
+        add = next(n for n in self.graph.node if scores.output[0] in n.input and n != tanh)
+        add.input[list(add.input).index(scores.output[0])] = "altered"
+        order = list(self.graph.node)
+        order.insert(order.index(scores) + 1, order.pop(order.index(tanh)))
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in order]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+        self.told("Attention", add.name, "scaled product")
+
+    def test_repeats_rows(self):
+        """Groups of heads that are not neighbours."""
+        node = next(n for n in self.graph.node if n.op_type == "Unsqueeze" and "layers.0" in n.name
+                    and "present.0.value" in n.input)
+        node.input[1] = self.constant(np.array([1], np.int64))
+        expand = next(n for n in self.graph.node if node.output[0] in n.input
+                      and n.op_type == "Expand")
+        self.told("Attention", expand.name, "repeat heads")
+
+    def test_rotation_without_sign(self):
+        """Deleted: nothing is negated."""
+        node = self.node("Neg")
+        node.op_type = "Identity"
+        concat = next(n for n in self.graph.node if n.output[0] and node.output[0] in n.input)
+        self.told("RotaryEmbedding", concat.name, "negated")
+
+    def test_rotation_of_unequal_halves(self):
+        """Halves that are not halves of x."""
+        concat = self.node("Concat", 3)
+        self.assertEqual(concat.input[0], self.node("Neg").output[0])
+        concat.input[1] = self.node("Slice", 1).output[0]
+        self.told("RotaryEmbedding", concat.name, "first half")
+
+    def test_table_of_two_angles(self):
+        """The halves of the tables differ."""
+        concat = self.node("Concat", 1, "rotary_emb")
+        neg = self.graph.node.add()
+        neg.CopyFrom(onnx.helper.make_node("Neg", [concat.input[0]], ["altered"], name="altered"))
+        concat.input[1] = "altered"
+        order = list(self.graph.node)
+        order.insert(order.index(concat), order.pop(order.index(neg)))
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in order]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+        path = self.dir / "altered.onnx"
+        onnx.save(self.model, path)
+        info = self.good("inspect", path, "--ops", "--format", "json").json()
+        self.assertEqual({(n["what"], n["stopped_by"]) for n in info["not_raised"]},
+                         {("RotaryEmbedding", concat.name)})
+        if ortref:
+            self.same_as_ort(path)
+
+    def test_norm_of_a_sum(self):
+        """A sum of squares is no mean."""
+        node = self.node("ReduceMean")
+        node.op_type = "ReduceSum"
+        add = next(n for n in self.graph.node if node.output[0] in n.input)
+        self.told("RMSNormalization", add.name, "mean")
+
+    def test_norm_over_another_axis(self):
+        """The mean over the tokens."""
+        node = self.node("ReduceMean")
+        if len(node.input) > 1:
+            node.input[1] = self.constant(np.array([1], np.int64))
+        else:
+            node.attribute[0].ints[:] = [1]
+        self.told("RMSNormalization", node.name, "last axis")
+
+    def test_activation_without_sigmoid(self):
+        """Deleted: x times something else."""
+        self.node("Sigmoid").op_type = "Tanh"
+        path = self.dir / "altered.onnx"
+        onnx.save(self.model, path)
+        info = self.good("inspect", path, "--ops", "--format", "json").json()
+        self.assertEqual(info["raised"]["Swish"], 1)
+        if ortref:
+            self.same_as_ort(path)
+
+
+class Rewritten(Case):
+    """`gqac rewrite --pass raise`."""
+
+    def rewritten(self, name):
+        """ONNX Runtime gives for the new file what it gave for the old one."""
+        path = self.dir / "raised.onnx"
+        self.good("rewrite", model(name), "--pass", "raise", "-o", path)
+        ops = [n.op_type for n in onnx.load(path).graph.node]
+        for op, n in RAISED[name].items():
+            if not name.startswith("dynamo-llama"):
+                self.assertEqual(ops.count(op), n, op)
+        self.assertNotIn("Softmax", ops)
+        again = self.good("rewrite", path, "--pass", "raise", "-o", self.dir / "again.onnx").out
+        self.assertIn("nothing to do", again)
+        logits = self.dir / "logits.npy"
+        self.good("score", path, "--ids", TRACED / name / "ref" / "ids.txt", "--logits", logits,
+                  "--splits", "7,11", "-q")
+        want = np.load(TRACED / name / "ref" / "logits.npy")
+        self.close(np.load(logits), want, LIMIT, name)
+        if ortref:
+            ids = np.array(read_ids(TRACED / name / "ref" / "ids.txt"))
+            for chunks in (None, [9, 15, 24]):
+                self.close(ortref.Runner(path).score(ids, chunks), want, LIMIT, name)
+
+
+def add_tests():
+    """One method for each model."""
+    for name in RAISED:
+        for case, part in ((Traced, "sequences"), (Traced, "calls"), (Traced, "looked_at"),
+                           (Rewritten, "rewritten")):
+            def test(self, name=name, part=part):
+                getattr(self, part)(name)
+            setattr(case, f"test_{part}_{name}", test)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

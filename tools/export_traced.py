@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Make the traced test models in test/traced, and ONNX Runtime's answers for them.
+
+What export_models.py is for the model builder, this is for tracers, which write attention out in
+simple ops: Optimum (the legacy tracer of torch around transformers), the same tracer by itself, and
+torch.export.  Configurations, random parameters, scores and the stored files are like those of
+export_models.py.  Two environments, because Optimum wants an older transformers:
+
+    the one of export_models.py, and onnxscript       for how = script, dynamo
+    optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum
+    PYTHON tools/export_traced.py --out test/traced NAME ...
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import export_models as builder
+from export_models import BOS, EOS, FIRST, N_IDS, SCORE_STD, SECOND, THETA, VOCAB
+
+LAYERS, PAST, NEW = 2, 5, 3
+SHAPE = dict(hidden_size=48, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=160, rms_norm_eps=1e-5, tie_word_embeddings=False)
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
+GPT2 = dict(n_embd=48, n_head=4, n_positions=160, n_inner=64, n_layer=LAYERS)
+
+
+@dataclass
+class Traced:
+    """One row of the table: a configuration and how it is traced."""
+
+    name: str
+    family: str
+    config: dict
+    how: str
+    attention: str = "sdpa"
+    opset: int = 18
+    runs: tuple = field(default=("hybrid", "batch"))
+
+
+MODELS = [
+    Traced("llama", "Llama", {**SHAPE, "rope_theta": THETA}, "optimum"),
+    Traced("mistral", "Mistral", {**SHAPE, "rope_theta": THETA, "sliding_window": 16},
+           "optimum"),
+    Traced("gemma", "Gemma", {**SHAPE, "head_dim": 16, "rope_theta": THETA}, "optimum"),
+    Traced("gpt2", "GPT2", GPT2, "script", "eager", 17),
+    Traced("dynamo-qwen2", "Qwen2", {**SHAPE, **ROPE}, "dynamo", "eager"),
+    Traced("dynamo-llama", "Llama", {**SHAPE, **ROPE}, "dynamo", "sdpa", 23),
+]
+
+
+def make_model(entry, ids):
+    """A transformers model with random parameters whose scores spread by SCORE_STD."""
+    import torch
+    import transformers
+
+    config = getattr(transformers, entry.family + "Config")(
+        vocab_size=VOCAB, num_hidden_layers=LAYERS, bos_token_id=BOS, eos_token_id=EOS,
+        pad_token_id=EOS, **entry.config)
+    kind = "LMHeadModel" if entry.family == "GPT2" else "ForCausalLM"
+    model = getattr(transformers, entry.family + kind)(config).float().eval()
+    generator = torch.Generator().manual_seed(builder.SEED)
+    with torch.no_grad():
+        for name, p in sorted(model.named_parameters()):
+            if entry.family == "GPT2" and "ln_" in name and name.endswith("weight"):
+                p.copy_(1 + 0.4 * torch.randn(p.shape, generator=generator))
+            else:
+                p.copy_(builder.random_parameter(entry, name, p, generator))
+    spread_scores(model, torch.tensor(ids)[None])
+    model.set_attn_implementation(entry.attention)
+    return model
+
+
+def spread_scores(model, ids):
+    """Scale the weights of queries and keys, layer by layer."""
+    import torch
+
+    probe = builder.ScoreProbe()
+    model.set_attn_implementation("probe")
+    with torch.no_grad():
+        for layer in list(range(LAYERS)) * 2:
+            model(ids)
+            for p in score_parameters(model, layer):
+                p *= (SCORE_STD / probe.spread[layer]) ** 0.5
+        model(ids)
+    assert all(abs(s - SCORE_STD) < 0.5 for s in probe.spread.values()), probe.spread
+
+
+def score_parameters(model, layer):
+    """The parameters of a layer that scale its scores."""
+    if hasattr(model, "transformer"):
+        qkv, width = model.transformer.h[layer].attn.c_attn, model.config.n_embd
+        return [qkv.weight[:, :2 * width], qkv.bias[:2 * width]]
+    return builder.qk_parameters(model, layer)
+
+
+# ---- the three ways ------------------------------------------------------------------------------
+
+
+def by_optimum(_, model, folder):
+    """Optimum: one graph with past and present."""
+    from optimum.exporters.onnx import main_export
+
+    model.save_pretrained(folder / "hf")
+    main_export(str(folder / "hf"), output=str(folder / "onnx"), no_post_process=False,
+                task="text-generation-with-past", do_validation=False)
+
+
+def wrapped(model):
+    """Tensors in, tensors out: what Optimum traces."""
+    import torch
+    from transformers.cache_utils import DynamicCache
+
+    class Wrapper(torch.nn.Module):
+        """The decoder with its cache as arguments."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask, position_ids, *past):
+            cache = DynamicCache()
+            for i in range(LAYERS):
+                cache.update(past[2 * i], past[2 * i + 1], i)
+            out = self.model(input_ids=input_ids, attention_mask=attention_mask,
+                             position_ids=position_ids, past_key_values=cache, use_cache=True)
+            layers = out.past_key_values.layers
+            return (out.logits, *(t for x in layers for t in (x.keys, x.values)))
+
+    return Wrapper()
+
+
+def example(model):
+    """Arguments to trace with, and the names of inputs and outputs."""
+    import torch
+
+    c = model.config
+    heads = getattr(c, "num_key_value_heads", c.num_attention_heads)
+    size = c.hidden_size // c.num_attention_heads
+    past = [torch.randn(2, heads, PAST, size) for _ in range(2 * LAYERS)]
+    args = (torch.randint(0, 256, (2, NEW)), torch.ones(2, PAST + NEW, dtype=torch.int64),
+            torch.arange(PAST, PAST + NEW)[None].repeat(2, 1), *past)
+    kv = [f"{i}.{part}" for i in range(LAYERS) for part in ("key", "value")]
+    return (args, ["input_ids", "attention_mask", "position_ids",
+                   *(f"past_key_values.{x}" for x in kv)],
+            ["logits", *(f"present.{x}" for x in kv)])
+
+
+def by_script(entry, model, folder):
+    """torch.onnx's legacy tracer."""
+    import torch
+
+    args, inputs, outputs = example(model)
+    total = {0: "batch_size", 1: "past_sequence_length + sequence_length"}
+    rows = {0: "batch_size", 1: "sequence_length"}
+    axes = {n: {0: "batch_size", 2: "past_sequence_length"} for n in inputs[3:]}
+    axes |= {n: {0: "batch_size", 2: total[1]} for n in outputs[1:]}
+    axes |= {"input_ids": rows, "position_ids": rows, "logits": rows, "attention_mask": total}
+    torch.onnx.export(wrapped(model), args, str(folder / "onnx" / "model.onnx"), dynamo=False,
+                      opset_version=entry.opset, dynamic_axes=axes, input_names=inputs,
+                      output_names=outputs)
+
+
+def by_dynamo(entry, model, folder):
+    """torch.export."""
+    import torch
+
+    args, inputs, outputs = example(model)
+    auto = torch.export.Dim.AUTO
+    shapes = {n: {0: auto, 1: auto} for n in inputs[:3]}
+    shapes["past"] = tuple({0: auto, 2: auto} for _ in inputs[3:])
+    torch.onnx.export(wrapped(model), args, str(folder / "onnx" / "model.onnx"), dynamo=True,
+                      opset_version=entry.opset, dynamic_shapes=shapes, input_names=inputs,
+                      output_names=outputs, external_data=False)
+
+
+WAYS = {"optimum": by_optimum, "script": by_script, "dynamo": by_dynamo}
+
+
+def strip(path):
+    """Take away what only debugs the tracer: traces with paths, docs, shapes of every value."""
+    import onnx
+
+    m = onnx.load(path)
+    del m.metadata_props[:], m.graph.metadata_props[:], m.graph.value_info[:]
+    m.doc_string = ""
+    for n in m.graph.node:
+        del n.metadata_props[:]
+        n.doc_string = ""
+    for v in [*m.graph.input, *m.graph.output, *m.graph.initializer]:
+        del v.metadata_props[:]
+    onnx.save(m, path)
+
+
+def reference(entry, out):
+    """What ONNX Runtime answers, in the files that export_models.py writes."""
+    import ortref
+
+    runner = ortref.Runner(out / "model.onnx")
+    ids, ref = builder.make_ids(N_IDS, 0), out / "ref"
+    ref.mkdir()
+    full = runner.score(ids)
+    split = runner.score(ids, [FIRST, SECOND] + [1] * (N_IDS - FIRST - SECOND))
+    error = float(np.abs(split - full).max() / np.abs(full).max())
+    print(f"  {entry.name}: split against full {error:.1e} of max|logit|")
+    assert error < 2e-5, error
+    builder.save_ids(ref / "ids.txt", ids)
+    np.save(ref / "logits.npy", full)
+    for name in entry.runs:
+        builder.save_case(ref / name, *builder.CASES[name](runner, ids))
+
+
+def make(entry, out):
+    """One folder of test/models."""
+    print(entry.name)
+    folder = out / entry.name
+    with tempfile.TemporaryDirectory() as work:
+        (Path(work) / "onnx").mkdir()
+        WAYS[entry.how](entry, make_model(entry, builder.make_ids(N_IDS, 0)), Path(work))
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        shutil.copy(Path(work) / "onnx" / "model.onnx", folder / "model.onnx")
+    strip(folder / "model.onnx")
+    reference(entry, folder)
+
+
+def main():
+    """Make the models that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("names", nargs="+", choices=[m.name for m in MODELS])
+    args = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    for entry in MODELS:
+        if entry.name in args.names:
+            make(entry, args.out)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -34,6 +34,8 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 /* x [B,S,N*D] as [B,N,S,D] by Reshape and Transpose; UNSUPPORTED when D is not constant. */
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                           const ir_dim *size);
+/* y [B,N,S,D] as [B,S,N*D]. */
+ir_value *attention_flatten(ir_builder *b, ir_value *y);
 /* Fails the builder with UNSUPPORTED unless it has failed already. */
 void attention_refuse(ir_builder *b, const ir_node *node, const char *what);
 

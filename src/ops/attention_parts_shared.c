@@ -8,6 +8,14 @@ void attention_refuse(ir_builder *b, const ir_node *node, const char *what) {
         b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "%s", what);
 }
 
+/* Heads before rows, or back. */
+static ir_value *swap_rows(ir_builder *b, ir_value *x) {
+    ir_node *turn = op_build(b, "", "Transpose", 1, &x, 1);
+    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
+        b->status = gqac_diag_oom(b->diag, "an attribute");
+    return ir_build_result(b, turn, 0);
+}
+
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                           const ir_dim *size) {
     int64_t shape[4] = {0, 0, heads, 0};
@@ -16,10 +24,12 @@ ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64
         return NULL;
     }
     x = op_build1(b, "", "Reshape", 2, (ir_value *[]){x, ir_build_i64s(b, 4, shape)});
-    ir_node *turn = op_build(b, "", "Transpose", 1, &x, 1);
-    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    return ir_build_result(b, turn, 0);
+    return swap_rows(b, x);
+}
+
+ir_value *attention_flatten(ir_builder *b, ir_value *y) {
+    ir_value *shape = ir_build_i64s(b, 3, (int64_t[]){0, 0, -1});
+    return op_build1(b, "", "Reshape", 2, (ir_value *[]){swap_rows(b, y), shape});
 }
 
 static ir_value *norm(ir_builder *b, const ir_node *node, ir_value *x, int weight) {

@@ -6,6 +6,7 @@
  * ones it computes them, and everything that only they need lies in that branch, an encoder in the
  * same graph included. Attention becomes the ONNX op over what the If gives; nothing is appended,
  * so that the results are the inputs again. */
+#include "ops/attention.h"
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -64,23 +65,6 @@ static gqac_status read_mask(const cross_caches *c, ir_builder *b, const ir_node
     return b->status;
 }
 
-static gqac_status settle(const cross_caches *c, const ir_node *node, ir_node *from) {
-    for (ir_node *n = from; n != node; n = n->next) {
-        if (!n->name)
-            n->name = node->name;
-        GQAC_TRY(pass_infer_node(n, c->context->diag));
-    }
-    return GQAC_OK;
-}
-
-static ir_value *flatten(ir_builder *b, ir_value *y) {
-    ir_node *turn = op_build(b, "", "Transpose", 1, &y, 1);
-    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    ir_value *shape = ir_build_i64s(b, 3, (int64_t[]){0, 0, -1});
-    return op_build1(b, "", "Reshape", 2, (ir_value *[]){ir_build_result(b, turn, 0), shape});
-}
-
 static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     ir_node *node = l->node, *prev = node->prev;
     ir_builder b = {.graph = node->graph, .before = node, .diag = c->context->diag};
@@ -94,7 +78,7 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     if (p.causal || p.window > 0)
         return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
                          "cross attention that is causal or has a window");
-    GQAC_TRY(settle(c, node, prev ? prev->next : node->graph->first));
+    GQAC_TRY(pass_settle(node, prev, c->context->diag));
     ir_node *last = node->prev;
     l->rows[0] = p.k;
     l->rows[1] = p.v;
@@ -107,10 +91,10 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     }
     ir_value *y = ir_build_result(&b, l->attention, 0);
     if (node->outputs[0]->type.rank == 3)
-        y = flatten(&b, y);
+        y = attention_flatten(&b, y);
     if (b.status != GQAC_OK)
         return b.status;
-    GQAC_TRY(settle(c, node, last ? last->next : node->graph->first));
+    GQAC_TRY(pass_settle(node, last, c->context->diag));
     ir_value_replace(node->outputs[0], y);
     ir_node_remove(node);
     return GQAC_OK;

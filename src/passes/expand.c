@@ -7,11 +7,11 @@
 
 const char pass_to_expand[] = "expand";
 
-static gqac_status settle(pass_context *context, const ir_node *node, ir_node *from) {
-    for (ir_node *n = from; n != node; n = n->next) {
+gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag) {
+    for (ir_node *n = prev ? prev->next : node->graph->first; n != node; n = n->next) {
         if (!n->name)
             n->name = node->name;
-        GQAC_TRY(pass_infer_node(n, context->diag));
+        GQAC_TRY(pass_infer_node(n, diag));
     }
     return GQAC_OK;
 }
@@ -77,7 +77,7 @@ static gqac_status replace_node(pass_context *context, ir_node *node,
                             pass_op_name(node, name, sizeof name));
         return b.status;
     }
-    GQAC_TRY(settle(context, node, prev ? prev->next : node->graph->first));
+    GQAC_TRY(pass_settle(node, prev, context->diag));
     GQAC_TRY(take_over(context, node, results));
     ir_node_remove(node);
     context->changed++;

@@ -9,6 +9,7 @@
  * Attention is taken apart by its own row (take_apart) and put together as the ONNX op Attention,
  * causal, behind a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
  * attention mask is all ones, of the length that is reached: prompts have no padding. */
+#include "ops/attention.h"
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -169,14 +170,6 @@ static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
     return op_build1(&s->b, "", "TensorScatter", 3, (ir_value *[]){past, fresh, s->kv_pos});
 }
 
-static ir_value *flatten(ir_builder *b, ir_value *y) {
-    ir_node *turn = op_build(b, "", "Transpose", 1, &y, 1);
-    if (turn && !ir_attr_set_ints(turn, "perm", 4, (int64_t[]){0, 2, 1, 3}))
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    ir_value *shape = ir_build_i64s(b, 3, (int64_t[]){0, 0, -1});
-    return op_build1(b, "", "Reshape", 2, (ir_value *[]){ir_build_result(b, turn, 0), shape});
-}
-
 static ir_value *attend(splitter *s, const op_parts *p, ir_value *k, ir_value *v) {
     ir_builder *b = &s->b;
     ir_value *in[7] = {p->q, k, v, NULL, NULL, NULL, s->valid};
@@ -189,15 +182,6 @@ static ir_value *attend(splitter *s, const op_parts *p, ir_value *k, ir_value *v
     ir_attr_set_float(node, "scale", p->scale);
     ir_attr_set_float(node, "softcap", p->softcap);
     return ir_build_result(b, node, 0);
-}
-
-static gqac_status settle(splitter *s, const ir_node *node, ir_node *from) {
-    for (ir_node *n = from; n != node; n = n->next) {
-        if (!n->name)
-            n->name = node->name;
-        GQAC_TRY(pass_infer_node(n, s->context->diag));
-    }
-    return GQAC_OK;
 }
 
 /* The keys or values of a layer, and their result. */
@@ -247,17 +231,17 @@ static gqac_status split_node(splitter *s, ir_node *node) {
     if (!p.causal)
         return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
                          "a query of this attention sees keys behind its own position");
-    GQAC_TRY(settle(s, node, prev ? prev->next : s->graph->first));
+    GQAC_TRY(pass_settle(node, prev, s->context->diag));
     ir_value *rows[2] = {p.k, p.v};
     ir_node *last = node->prev;
     GQAC_TRY(carry(s, &rows[0], "k"));
     GQAC_TRY(carry(s, &rows[1], "v"));
     ir_value *y = attend(s, &p, rows[0], rows[1]);
     if (node->outputs[0]->type.rank == 3)
-        y = flatten(&s->b, y);
+        y = attention_flatten(&s->b, y);
     if (s->b.status != GQAC_OK)
         return s->b.status;
-    GQAC_TRY(settle(s, node, last ? last->next : s->graph->first));
+    GQAC_TRY(pass_settle(node, last, s->context->diag));
     ir_value_replace(node->outputs[0], y);
     s->n_layers++;
     s->context->changed++;
@@ -366,7 +350,7 @@ static gqac_status split(splitter *s) {
         s->ones = make_mask(s, mask->type.dtype);
     if (s->b.status != GQAC_OK)
         return s->b.status;
-    GQAC_TRY(settle(s, old, s->graph->first));
+    GQAC_TRY(pass_settle(old, NULL, s->context->diag));
     GQAC_TRY(split_all(s));
     GQAC_TRY(set_results(s));
     return s->decode ? one_token(s) : keep_last_row(s);

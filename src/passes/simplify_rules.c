@@ -171,6 +171,15 @@ static ir_value *transpose_twice(ir_node *node) {
     return ir_node_output(node, 0);
 }
 
+/* Heads that were merged and are split again. */
+static ir_value *split_of_merged(ir_node *node) {
+    const ir_value *packed = first(node);
+    ir_node *merge =
+        packed && packed->def && op_is(packed->def, "gqac", "merge_heads") ? packed->def : NULL;
+    ir_value *x = merge ? first(merge) : NULL;
+    return x && node->n_outputs == 1 && pass_same_type(x, ir_node_output(node, 0)) ? x : NULL;
+}
+
 /* ---- arithmetic ---------------------------------------------------------- */
 
 /* Is every element of an integer constant `wanted`? */
@@ -245,6 +254,7 @@ const simplify_rule simplify_rules[] = {
     {"tile once", "", "Tile", same_type},
     {"transpose identity", "", "Transpose", transpose_identity},
     {"transpose twice", "", "Transpose", transpose_twice},
+    {"split of merged", "gqac", "split_heads", split_of_merged},
     {"add zero", "", "Add", add_zero},
     {"sub zero", "", "Sub", sub_zero},
     {"mul one", "", "Mul", mul_one},

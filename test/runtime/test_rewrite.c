@@ -121,10 +121,20 @@ static void test_two(void) {
     unlink(r.model);
 }
 
+static void test_raise(void) {
+    rig r;
+    open_rig(&r, "S");
+    fail_each(unit_path("test/golden/triangles.raise.in.gq"), &r, "raise", 2);
+    fail_each(unit_path("test/golden/activations.raise.in.gq"), &r, "raise", 4);
+    fail_each(unit_path("test/traced/dynamo-qwen2/model.onnx"), &r, "raise", 13);
+    unlink(r.model);
+}
+
 static const unit_case cases[] = {
     {"no memory: insert-kv, static-cross-cache", test_caches},
     {"no memory: dynamic-seq", test_tokens},
     {"no memory: two-graph", test_two},
+    {"no memory: raise", test_raise},
 };
 
 int main(int argc, char **argv) {

@@ -11,7 +11,8 @@ static const pass_rewrite rewrite_dynamic_seq = {
     .files = {{.passes = dynamic_seq}},
 };
 
-static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_insert_kv, NULL};
+static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_raise_portable,
+                                             &pass_insert_kv, NULL};
 
 static const pass_rewrite rewrite_insert_kv = {
     .name = "insert-kv",
@@ -20,8 +21,8 @@ static const pass_rewrite rewrite_insert_kv = {
     .files = {{.passes = insert_kv}},
 };
 
-static const gqac_pass *const static_cross_cache[] = {&pass_import, &pass_tidy,
-                                                      &pass_static_cross_cache, NULL};
+static const gqac_pass *const static_cross_cache[] = {
+    &pass_import, &pass_tidy, &pass_raise_portable, &pass_static_cross_cache, NULL};
 
 static const pass_rewrite rewrite_static_cross_cache = {
     .name = "static-cross-cache",
@@ -31,10 +32,10 @@ static const pass_rewrite rewrite_static_cross_cache = {
     .files = {{.passes = static_cross_cache}},
 };
 
-static const gqac_pass *const prefill[] = {&pass_import, &pass_tidy, &pass_defaults, &pass_prefill,
-                                           NULL};
-static const gqac_pass *const decode[] = {&pass_import, &pass_tidy, &pass_defaults, &pass_decode,
-                                          NULL};
+static const gqac_pass *const prefill[] = {&pass_import, &pass_tidy,    &pass_defaults,
+                                           &pass_raise,  &pass_prefill, NULL};
+static const gqac_pass *const decode[] = {&pass_import, &pass_tidy,   &pass_defaults,
+                                          &pass_raise,  &pass_decode, NULL};
 
 static const pass_rewrite rewrite_two_graph = {
     .name = "two-graph",

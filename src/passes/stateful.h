@@ -46,6 +46,8 @@ gqac_status stateful_lengths(stateful *s);
 /* Then: key_range counts from past_len and new_len; UNSUPPORTED names one that is not over a pair.
  */
 gqac_status stateful_ranges(stateful *s);
+/* Does a mask of attention only say where the attention mask is zero? */
+gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads);
 /* Masks that only repeat the attention mask go; UNSUPPORTED names attention with another one. */
 gqac_status stateful_masks(stateful *s);
 /* Then: the batch is asked of the token ids, places counted from the past are position_ids. */

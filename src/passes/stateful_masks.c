@@ -226,15 +226,19 @@ static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
     return GQAC_UNSUPPORTED;
 }
 
-static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *mask) {
+gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads) {
     trial t = {.s = s, .arena = gqac_arena_create(0)};
     if (!t.arena)
         return gqac_diag_oom(s->context->diag, "masks");
-    bool good = hides_nothing(&t, mask);
+    *pads = hides_nothing(&t, mask);
     gqac_arena_free(t.arena);
-    if (t.short_of_memory)
-        return gqac_diag_oom(s->context->diag, "masks");
-    return good ? GQAC_OK : fail_mask(s, attend);
+    return t.short_of_memory ? gqac_diag_oom(s->context->diag, "masks") : GQAC_OK;
+}
+
+static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *mask) {
+    bool pads;
+    GQAC_TRY(stateful_mask_pads(s, mask, &pads));
+    return pads ? GQAC_OK : fail_mask(s, attend);
 }
 
 gqac_status stateful_masks(stateful *s) {

@@ -11,6 +11,7 @@
  * attention mask is all ones, of the length that is reached: prompts have no padding. */
 #include "ops/attention.h"
 #include "passes/insert_kv.h"
+#include "passes/stateful.h"
 
 #include <string.h>
 
@@ -108,17 +109,19 @@ static gqac_status make_positions(splitter *s) {
     return b->status;
 }
 
+/* The largest of lengths [B], as [1]. */
+static ir_value *longest(ir_builder *b, ir_value *rows) {
+    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
+    ir_node *most = op_build(b, "", "ReduceMax", 2, (ir_value *[]){rows, axis}, 1);
+    if (most)
+        ir_attr_set_int(most, "keepdims", 1);
+    return ir_build_result(b, most, 0);
+}
+
 /* A mask of ones [B,T]: nothing but lengths is computed from it. */
 static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     ir_builder *b = &s->b;
-    ir_value *total = s->decode ? NULL : length_of(b, s->ids, 1);
-    if (s->decode) {
-        ir_node *most = op_build(b, "", "ReduceMax", 2,
-                                 (ir_value *[]){s->valid, ir_build_i64s(b, 1, (int64_t[]){0})}, 1);
-        if (most)
-            ir_attr_set_int(most, "keepdims", 1);
-        total = ir_build_result(b, most, 0);
-    }
+    ir_value *total = s->decode ? longest(b, s->valid) : length_of(b, s->ids, 1);
     ir_node *shape =
         op_build(b, "", "Concat", 2, (ir_value *[]){length_of(b, s->ids, 0), total}, 1);
     if (shape)
@@ -135,7 +138,53 @@ static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     return ir_build_result(b, cast, 0);
 }
 
-static gqac_status replace_inputs(const splitter *s) {
+/* Elements [start, end) of the shape of a past, whose rows the decode graph is told. */
+static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type *past) {
+    ir_builder *b = &s->b;
+    ir_value *parts[4];
+    int n = 0;
+    int64_t start = ir_attr_int(shape, "start"), dim = 0;
+    int64_t end = ir_attr_is_set(shape, "end") ? ir_attr_int(shape, "end") : 4;
+    start += start < 0 ? 4 : 0;
+    end += end < 0 ? 4 : 0;
+    for (int64_t axis = start < 0 ? 0 : start; axis < end && axis < 4; axis++) {
+        if (ir_dim_is_const(past->dims[axis], &dim))
+            parts[n++] = ir_build_i64s(b, 1, &dim);
+        else if (axis == 0)
+            parts[n++] = length_of(b, s->ids, 0);
+        else if (axis == 2)
+            parts[n++] = s->decode ? longest(b, s->kv_pos) : ir_build_i64s(b, 1, (int64_t[]){0});
+        else
+            return NULL;
+    }
+    ir_node *all = n ? op_build(b, "", "Concat", n, parts, 1) : NULL;
+    if (all)
+        ir_attr_set_int(all, "axis", 0);
+    return ir_build_result(b, all, 0);
+}
+
+/* Places that are counted from the past on: nothing else reads one now. */
+static gqac_status replace_shapes(splitter *s, const ir_value *past) {
+    ir_use *next, *use = past->uses;
+    for (; use && past->type.rank == 4; use = next) {
+        ir_node *node = use->node;
+        next = use->next;
+        if (!op_is(node, "", "Shape") || node->graph != s->graph)
+            continue;
+        s->b.before = node;
+        ir_value *by = shape_of_past(s, node, &past->type);
+        if (s->b.status != GQAC_OK)
+            return s->b.status;
+        if (by)
+            ir_value_replace(node->outputs[0], by);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status replace_inputs(splitter *s) {
+    for (int i = 0; i < s->graph->n_inputs; i++)
+        if (!strncmp(s->graph->inputs[i]->name, "past", 4))
+            GQAC_TRY(replace_shapes(s, s->graph->inputs[i]));
     ir_value *positions = find_input(s->graph, "position_ids");
     if (s->ones)
         ir_value_replace(find_input(s->graph, "attention_mask"), s->ones);
@@ -195,11 +244,8 @@ static gqac_status carry(splitter *s, ir_value **rows, const char *part) {
     return s->b.status == GQAC_OK ? add_result(s, *rows, out) : s->b.status;
 }
 
-/* A padding mask is one because the attention mask is. */
-static bool is_padding(const ir_node *node, int operand) {
-    char name[64];
-    const ir_value *value = node->inputs[operand].value;
-    ir_schema_name(node->op->inputs, operand, name, sizeof name);
+/* A padding mask hides nothing, because the attention mask is all ones. */
+static bool is_padding(const ir_value *value, const char *name) {
     if (strcmp(name, "key_padding_mask") != 0 && strcmp(name, "mask_index") != 0)
         return false;
     while (value->def && op_is(value->def, "", "Cast"))
@@ -209,13 +255,19 @@ static bool is_padding(const ir_node *node, int operand) {
 
 static gqac_status check_masks(const splitter *s, const ir_node *node) {
     static const char *const lengths[] = {"seqlens_k", "total_sequence_length", NULL};
+    const stateful asker = {.context = s->context, .graph = s->graph, .scratch = s->scratch};
     char name[64];
     for (int i = 0; i < node->n_inputs; i++) {
+        ir_value *value = node->inputs[i].value;
         ir_schema_name(node->op->inputs, i, name, sizeof name);
-        if (node->inputs[i].value && insert_kv_is_length(node, i) && !pass_listed(lengths, name) &&
-            !is_padding(node, i))
+        if (!value || !insert_kv_is_length(node, i) || pass_listed(lengths, name))
+            continue;
+        bool pads = is_padding(value, name);
+        if (!pads)
+            GQAC_TRY(stateful_mask_pads(&asker, value, &pads));
+        if (!pads)
             return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                             "its operand %s would have to be split too", name);
+                             "its operand %s says more than where attention_mask is zero", name);
     }
     return GQAC_OK;
 }

@@ -140,7 +140,8 @@ class InsertKv(Case):
         """Logits of one call of the bare model in ONNX Runtime."""
         s = session(self.bare)
         feeds = {"input_ids": np.array([self.ids], np.int64),
-                 "attention_mask": np.ones((1, len(self.ids)), np.int64)}
+                 "attention_mask": np.ones((1, len(self.ids)), np.int64),
+                 "position_ids": np.arange(len(self.ids))[None]}
         wanted = names(s.get_inputs())
         return s.run(["logits"], {k: v for k, v in feeds.items() if k in wanted})[0][0]
 
@@ -163,6 +164,7 @@ class InsertKv(Case):
         folder.mkdir(exist_ok=True)
         np.save(folder / "input_ids.npy", np.array([self.ids], np.int64))
         np.save(folder / "attention_mask.npy", np.ones((1, TOKENS), np.int64))
+        np.save(folder / "position_ids.npy", np.arange(TOKENS)[None])
         self.good("run", self.bare, "--inputs", folder, "--output", self.dir / "out", "-q")
         self.close(np.load(out), np.load(self.dir / "out" / "logits.npy")[0], 2e-6, what)
 
@@ -279,6 +281,19 @@ class InsertKv(Case):
         onnx.save(model, self.bare)
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
                    "cut", "place of the tokens")
+
+    def test_traced(self):
+        """An export of a tracer without a cache: its attention is raised first; one that has a
+        cache, written out too, gets no other."""
+        traced = harness.ROOT / "test" / "traced"
+        self.bare = traced / "llama-no-cache" / "model.onnx"
+        self.rewrite()
+        self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
+        self.in_ort("traced")
+        self.in_gqac("traced")
+        run = self.good("rewrite", traced / "llama" / "model.onnx", "--pass", "insert-kv", "-o",
+                        self.cached)
+        self.assertIn("nothing to do", run.out)
 
     def test_external_weights(self):
         """A file whose weights lie beside it is not rewritten in place, nor are those."""

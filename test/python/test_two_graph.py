@@ -117,10 +117,19 @@ class TwoGraph(Case):
             expected = s.run(["logits"], d.empty(ids))[0][0][PROMPT - 1:]
             self.close(self.run_both(ids), expected, 2e-5, kind)
 
+    def test_traced(self):
+        """Attention that tracers have written out is raised first."""
+        for name in ("llama", "mistral", "gemma", "gpt2", "dynamo-qwen2", "dynamo-llama"):
+            path = harness.ROOT / "test" / "traced" / name / "model.onnx"
+            self.rewrite(path)
+            ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
+            expected = Runner(path).score(ids)[PROMPT - 1:]
+            self.close(self.run_both(ids), expected, 2e-5, name)
+
     def test_refused(self):
         """What has no such form is named, and no file is written."""
         for kind, words in (("masked_decoder", ("DecoderMasked", "no form")),
-                            ("attention_bool", ("attn_mask",)),
+                            ("one_bias", ("attn_mask",)),
                             ("attention_static", ("writes its cache",)),
                             ("mask_from_shapes", ("attn_mask",))):
             path = Decoder(kind).save(self.dir / "model.onnx")

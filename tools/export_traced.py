@@ -25,6 +25,7 @@ import export_models as builder
 from export_models import BOS, EOS, FIRST, N_IDS, SCORE_STD, SECOND, THETA, VOCAB
 
 LAYERS, PAST, NEW = 2, 5, 3
+WHISPER_SEED = 1  # of answers that do not repeat one id
 SHAPE = dict(hidden_size=48, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=160, rms_norm_eps=1e-5, tie_word_embeddings=False)
 ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": THETA}}
@@ -255,16 +256,78 @@ def make(entry, out):
         reference(entry, folder)
 
 
+def make_whisper(out):
+    """An encoder and a decoder without a cache, of the legacy tracer."""
+    import json
+
+    import torch
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    torch.manual_seed(WHISPER_SEED)
+    model = WhisperForConditionalGeneration(WhisperConfig(
+        vocab_size=61, num_mel_bins=8, encoder_layers=2, decoder_layers=2, d_model=32,
+        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48,
+        decoder_ffn_dim=48, max_source_positions=20, max_target_positions=40, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, decoder_start_token_id=3, suppress_tokens=None,
+        begin_suppress_tokens=None, attn_implementation="eager")).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.4)
+
+    class Encoder(torch.nn.Module):
+        """Features to states."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, features):
+            return self.model.model.encoder(features).last_hidden_state
+
+    class Decoder(torch.nn.Module):
+        """Ids and states to logits."""
+
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids, mask, states):
+            told = self.model.model.decoder(input_ids=ids, attention_mask=mask, use_cache=False,
+                                            encoder_hidden_states=states)
+            return self.model.proj_out(told.last_hidden_state)
+
+    folder = out / "whisper"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    features, ids = torch.randn(1, 8, 40), torch.randint(0, 61, (1, 5))
+    rows = {0: "batch_size", 1: "sequence_length"}
+    export = {"dynamo": False, "opset_version": 17}
+    torch.onnx.export(Encoder(), (features,), str(folder / "encoder_model.onnx"), **export,
+                      input_names=["input_features"], output_names=["last_hidden_state"],
+                      dynamic_axes={"input_features": {0: "batch_size"}})
+    torch.onnx.export(Decoder(), (ids, torch.ones_like(ids), Encoder()(features)),
+                      str(folder / "decoder_model.onnx"), **export, output_names=["logits"],
+                      input_names=["input_ids", "attention_mask", "encoder_hidden_states"],
+                      dynamic_axes={"input_ids": rows, "attention_mask": rows, "logits": rows,
+                                    "encoder_hidden_states": {0: "batch_size", 1: "states"}})
+    for name in ("encoder_model", "decoder_model"):
+        strip(folder / f"{name}.onnx")
+    (folder / "config.json").write_text(json.dumps(
+        {"decoder_start_token_id": 3, "eos_token_id": 2}) + "\n", encoding="utf-8")
+
+
 def main():
     """Make the models that are named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("names", nargs="+", choices=[m.name for m in MODELS])
+    parser.add_argument("names", nargs="+", choices=[*(m.name for m in MODELS), "whisper"])
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
     for entry in MODELS:
         if entry.name in args.names:
             make(entry, args.out)
+    if "whisper" in args.names:
+        make_whisper(args.out)
 
 
 if __name__ == "__main__":

@@ -136,6 +136,28 @@ class Translate(Case):
         flags = self.make(features=True, cached=True)
         self.assertEqual(self.generate(*flags)["ids"], self.expected(True))
 
+    def test_traced_whisper(self):
+        """A traced model: its attention is raised before it gets caches, of both kinds."""
+        traced = harness.ROOT / "test" / "traced" / "whisper"
+        shutil.copytree(traced, self.folder, dirs_exist_ok=True)
+        features = np.random.default_rng(8).standard_normal((1, 8, 40)).astype(np.float32)
+        np.save(self.dir / "features.npy", features)
+        states = session(traced / "encoder_model.onnx").run(None, {"input_features": features})[0]
+        decoder, ids = session(traced / "decoder_model.onnx"), [START]
+        for _ in range(NEW):
+            logits = decoder.run(None, {"input_ids": np.array([ids]),
+                                        "attention_mask": np.ones((1, len(ids)), np.int64),
+                                        "encoder_hidden_states": states})[0]
+            ids.append(int(logits[0, -1].argmax()))
+        self.assertGreater(len(set(ids)), 4)
+        flags = ("--features", self.dir / "features.npy")
+        self.assertEqual(self.generate(*flags)["ids"], ids[1:])
+        run = self.good("rewrite", traced / "decoder_model.onnx", "--pass", "insert-kv", "-o",
+                        self.folder / "decoder.onnx")
+        self.assertIn("4 attention nodes", run.out)
+        done = self.generate(*flags)
+        self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
+
     def test_n19_end(self):
         """The loop ends with the end token, or at -n; ids are printed without a tokenizer."""
         flags = self.make(cached=True)

@@ -109,6 +109,18 @@ class Linear(Case):
             if level == "scalar" or "avx2" in open("/proc/cpuinfo", encoding="ascii").read():
                 self.same(path, [self.feed(x, kind)], env={"GQAC_CPU": level})
 
+    def test_units(self):
+        """More blocks of rows than panels, and the reverse, on any number of threads."""
+        k = 24
+        for n in (65, 700, 2100):
+            path = self.save([helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", ["S", k])],
+                             [("y", ["S", n])], {"w": self.numbers(k, n)})
+            for rows in (17, 500):
+                feeds = [self.feed(self.numbers(rows, k), "f32")]
+                ref = self.outputs(path, feeds, "ref")
+                for threads in (1, 2, 5):
+                    self.assertEqual(self.outputs(path, feeds, "cpu", "--threads", threads), ref)
+
     def test_forms(self):
         """Gemm with its switches, a bias behind MatMul, shared and transposed weights."""
         k, n = 96, 70

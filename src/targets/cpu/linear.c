@@ -10,7 +10,7 @@ enum {
     W,
     BIAS,
     SMALL = 1 << 18, /* multiply-adds that are not worth another thread */
-    SHARES = 4,      /* units that each thread gets at least, where there are so many panels */
+    SHARES = 4,      /* a unit is at most such a part of what is left for a thread */
 };
 
 bool cpu_linear_match(const ir_node *node) {
@@ -25,12 +25,24 @@ typedef struct plan {
     const cpu_linear_job *jobs;
     int n;
     const cpu_products *products; /* for `after`; NULL: none */
-    int64_t row_blocks, group;
+    int64_t row_blocks, threads;
     op_scratch scratch;
 } plan;
 
+/* How many of the panels that are left the next group has: fewer towards the end, so that all
+ * threads end at nearly the same time. */
+static int64_t group_size(const plan *p, int64_t left) {
+    const int64_t group = p->jobs->rows > 1 ? p->kernels->panel_group : 1;
+    const int64_t most = group < left ? group : left;
+    const int64_t size = left * p->row_blocks / (p->threads * SHARES);
+    return size < 1 ? 1 : size < most ? size : most;
+}
+
 static int64_t units_of(const plan *p, const cpu_linear_job *job) {
-    return p->row_blocks * ((linear_panels(job->n) + p->group - 1) / p->group);
+    int64_t groups = 0;
+    for (int64_t left = linear_panels(job->n); left > 0; groups++)
+        left -= group_size(p, left);
+    return p->row_blocks * groups;
 }
 
 static void run_unit(void *arg, size_t item, int worker) {
@@ -40,14 +52,14 @@ static void run_unit(void *arg, size_t item, int worker) {
     int64_t at = (int64_t)item;
     for (; !after && at >= units_of(p, job); job++)
         at -= units_of(p, job);
-    const int64_t block = at % p->row_blocks, group = at / p->row_blocks;
-    cpu_linear_unit unit = {.row = block * p->kernels->row_block, .panel = group * p->group};
+    const int64_t block = at % p->row_blocks, panels = linear_panels(job->n);
+    cpu_linear_unit unit = {.row = block * p->kernels->row_block};
+    for (int64_t group = at / p->row_blocks; group > 0; group--)
+        unit.panel += group_size(p, panels - unit.panel);
     unit.rows = job->rows - unit.row;
-    unit.panels = linear_panels(job->n) - unit.panel;
+    unit.panels = group_size(p, panels - unit.panel);
     if (unit.rows > p->kernels->row_block)
         unit.rows = p->kernels->row_block;
-    if (unit.panels > p->group)
-        unit.panels = p->group;
     unsigned char *room = p->scratch.base + (size_t)worker * p->scratch.stride;
     for (int i = 0; i < (after ? p->n : 1); i++)
         p->kernels->run(job + i, &unit, room);
@@ -60,9 +72,9 @@ static void run_unit(void *arg, size_t item, int worker) {
 
 gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
                           const cpu_linear_job *jobs, int n, const cpu_products *after) {
-    const int64_t row_block = kernels->row_block, threads = gqac_pool_threads(call->pool);
+    const int64_t row_block = kernels->row_block;
     plan p = {.kernels = kernels, .jobs = jobs, .n = n, .products = after};
-    int64_t panels = 0, units = 0;
+    int64_t units = 0;
     size_t room = 0;
     double work = 0;
     if (jobs->rows == 0)
@@ -70,13 +82,10 @@ gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernel
     for (int i = 0; i < n; i++) {
         const size_t bytes = kernels->room(&jobs[i]);
         room = bytes > room ? bytes : room;
-        panels += linear_panels(jobs[i].n);
         work += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
     }
     p.row_blocks = (jobs->rows + row_block - 1) / row_block;
-    p.group = (after ? panels / n : panels) * p.row_blocks / (threads * SHARES);
-    p.group = p.group < 1 || jobs->rows == 1 ? 1 : p.group;
-    p.group = p.group > kernels->panel_group ? kernels->panel_group : p.group;
+    p.threads = gqac_pool_threads(call->pool);
     for (int i = 0; i < (after ? 1 : n); i++)
         units += units_of(&p, &jobs[i]);
     GQAC_TRY(op_scratch_open(call, 1, room, &p.scratch));

@@ -48,10 +48,11 @@ typedef struct piece {
     int64_t next_bytes;
 } piece;
 
-/* What to fetch while a tile is computed: `lines` lines for every four k. */
+/* What to fetch while a tile is computed, at an even pace: `lines` lines in `steps` steps of four
+ * k. */
 typedef struct fetch {
     uintptr_t at;
-    int64_t lines;
+    int64_t lines, steps, due;
 } fetch;
 
 /* A row by 16-bit weights: to widen them fills the window in which the machine looks ahead, and too
@@ -99,7 +100,7 @@ VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, c
         for (int v = 0; v < vectors; v++)
             acc[r][v] = v16_zero();
     for (; k + 4 <= n_k; k += 4) {
-        for (int64_t i = 0; i < f.lines; i++, f.at += LINE)
+        for (f.due += f.lines; f.due >= f.steps; f.due -= f.steps, f.at += LINE)
             __builtin_prefetch((const void *)f.at, 0, 2);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++, at += LINEAR_PANEL) {
@@ -157,17 +158,17 @@ static void run_tile(const piece *p, int row, int rows, int column, fetch f) {
 static void run_piece(const piece *p) {
     const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     const int least = p->rows / groups, more = p->rows % groups;
-    const int columns = 16 * VECTORS(least);
-    const int64_t tiles = (int64_t)groups * (LINEAR_PANEL / columns);
+    const int64_t tiles = (groups - more) * (LINEAR_PANEL / 16 / VECTORS(least)) +
+                          more * (LINEAR_PANEL / 16 / VECTORS(least + 1));
     const int64_t steps = p->n_k / 4 > 0 ? p->n_k / 4 : 1, lines = p->next_bytes / LINE;
-    const int64_t pace = (lines + tiles * steps - 1) / (tiles * steps);
     int64_t done = 0;
     for (int g = 0, row = 0; g < groups; g++) {
         const int rows = least + (g < more);
         for (int column = 0; column < LINEAR_PANEL; column += 16 * VECTORS(rows)) {
-            const fetch f = {p->next + (uintptr_t)(done * LINE), done < lines ? pace : 0};
+            const fetch f = {.at = p->next + (uintptr_t)(lines * done++ / tiles * LINE),
+                             .lines = lines,
+                             .steps = tiles * steps};
             run_tile(p, row, rows, column, f);
-            done += pace * steps;
         }
         row += rows;
     }

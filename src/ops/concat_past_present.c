@@ -39,12 +39,12 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     for (size_t i = begin; i < end; i++) {
         size_t b = i / (size_t)c->heads;
         size_t p = (size_t)c->past_len[b], n = (size_t)c->new_len[b];
-        size_t kept = (size_t)c->past_rows;
+        size_t kept = (size_t)c->past_rows, held = p + n > kept ? p + n : kept;
         unsigned char *out = c->present + i * (size_t)c->capacity * c->row;
         if (c->present != c->past) {
             if (kept > 0)
                 memcpy(out, c->past + i * kept * c->row, kept * c->row);
-            memset(out + kept * c->row, 0, ((size_t)c->capacity - kept) * c->row);
+            memset(out + held * c->row, 0, ((size_t)c->capacity - held) * c->row);
         }
         if (n > 0 && c->new_rows > 0)
             memcpy(out + p * c->row, c->fresh + i * (size_t)c->new_rows * c->row, n * c->row);

@@ -150,16 +150,6 @@ static gqac_status note(raise *r, const ir_node *node) {
     return GQAC_OK;
 }
 
-/* Types what was built before the node, and names it after the node. */
-static gqac_status settle(const raise *r, const ir_node *node, ir_node *from) {
-    for (ir_node *n = from; n != node; n = n->next) {
-        if (!n->name)
-            n->name = node->name;
-        GQAC_TRY(pass_infer_node(n, r->context->diag));
-    }
-    return GQAC_OK;
-}
-
 typedef struct walk {
     pass_context *context;
     bool portable;
@@ -175,7 +165,7 @@ static gqac_status apply(const walk *w, ir_node *node, const struct rule *rule, 
     GQAC_TRY(r.b.status);
     *raised = by != NULL;
     if (by) {
-        GQAC_TRY(settle(&r, node, prev ? prev->next : node->graph->first));
+        GQAC_TRY(pass_settle(node, prev, context->diag));
         ir_value_replace(node->outputs[0], by);
         context->changed++;
     }

@@ -8,12 +8,6 @@
 
 enum { SEEN = 1 }; /* ir_node.mark */
 
-static gqac_status settle(const stateful *s, ir_node *from, const ir_node *to) {
-    for (ir_node *n = from; n != to; n = n->next)
-        GQAC_TRY(op_infer(n, s->context->diag));
-    return GQAC_OK;
-}
-
 /* ---- the batch ----------------------------------------------------------- */
 
 static bool is_number(const ir_value *value, const ir_dim *dim) {
@@ -34,7 +28,7 @@ static gqac_status ask_ids(const stateful *s, ir_value *ids, int axis, ir_value 
     if (value->type.rank == 0)
         by = op_build1(&b, "", "Squeeze", 1, &by);
     GQAC_TRY(b.status);
-    GQAC_TRY(settle(s, prev ? prev->next : node->graph->first, node));
+    GQAC_TRY(pass_settle(node, prev, s->context->diag));
     ir_value_replace(value, by);
     s->context->changed++;
     return GQAC_OK;

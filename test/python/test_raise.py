@@ -161,6 +161,25 @@ class Alter(Case):
         scaled.input[1] = self.constant(np.float32(0.7))
         self.told()
 
+    def test_scale_before_transpose(self):
+        """Keys that are scaled first and transposed then."""
+        product = self.product()
+        mul = next(n for n in self.graph.node if n.output[0] == product.input[1])
+        swap = next(n for n in self.graph.node if n.output[0] == mul.input[0])
+        mul.input[0], swap.input[0] = swap.input[0], mul.output[0]
+        product.input[1] = swap.output[0]
+        self.move(swap, mul)
+        self.told()
+
+    def move(self, node, behind):
+        """Puts a node behind another one."""
+        order = list(self.graph.node)
+        order.remove(node)
+        order.insert(order.index(behind) + 1, node)
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in order]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+
     def product(self):
         """The MatMul of queries and keys."""
         return next(n for n in self.graph.node if n.op_type == "MatMul" and "self_attn" in n.name
@@ -193,6 +212,15 @@ class Alter(Case):
         node = self.node("And", 1, "/model/")
         node.op_type = "Xor"
         self.told("Attention", node.name, "cannot be told")
+
+    def test_mask_of_queries(self):
+        """The attention mask is asked for the query's own column."""
+        gather = next(n for n in self.graph.node if n.name == "/model/Gather_5")
+        index = next(n for n in self.graph.node if n.output[0] == gather.input[1])
+        keys = next(n.output[0] for n in self.graph.node if n.name == "/model/Unsqueeze_8")
+        rows = next(n.output[0] for n in self.graph.node if n.name == "/model/Unsqueeze_2")
+        index.input[list(index.input).index(keys)] = rows
+        self.told("Attention", "/model/layers.0/self_attn/Where_2", "neither causal")
 
     def test_softmax_of_queries(self):
         """A softmax over another axis."""

@@ -20,9 +20,7 @@ The formats are described in test/models/README.md.  The same pins give the same
 import argparse
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -30,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+
+import model_builder
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test" / "python"))
@@ -49,11 +49,6 @@ THETA = 30.0  # so small that even the slowest rotary frequency turns visibly wi
 N_IDS, N_LONG_RUN, N_LONG_ROPE, TAIL = 48, 600, 100, 8
 FIRST, SECOND = 9, 15  # prefill of 9 tokens, hybrid prefill of 15 more, then decode
 STATIC_ROWS = 64
-KEEP = (
-    "model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
-)
-
-
 @dataclass
 class Model:
     """One row of the table: a Hugging Face configuration and how it is exported."""
@@ -64,6 +59,7 @@ class Model:
     precision: str = "fp32"
     provider: str = "cpu"
     options: dict = field(default_factory=dict)
+    config_class: str = ""  # where it is not family + "Config"
     runs: tuple = ("prefill", "hybrid", "decode", "batch")
     long_run: bool = False  # also N_LONG_RUN tokens, logits of the last TAIL
     long_rope: bool = False  # also N_LONG_ROPE tokens in one call, beyond the LongRoPE threshold
@@ -74,6 +70,27 @@ LLAMA = dict(
     head_dim=32, max_position_embeddings=640, rms_norm_eps=1e-5,
     rope_parameters={"rope_type": "default", "rope_theta": THETA},
 )
+ROPE = {"rope_type": "default", "rope_theta": THETA}
+SMOLLM3 = dict(
+    hidden_size=96, intermediate_size=128, num_attention_heads=6, num_key_value_heads=2,
+    max_position_embeddings=320, num_hidden_layers=3, no_rope_layers=[1, 0, 1],
+    tie_word_embeddings=True, rope_parameters=ROPE,
+)
+GPT_OSS = dict(
+    hidden_size=96, intermediate_size=64, num_attention_heads=6, num_key_value_heads=2,
+    head_dim=32, max_position_embeddings=320, sliding_window=16, num_local_experts=4,
+    num_experts_per_tok=2, layer_types=["sliding_attention", "full_attention"],
+    rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0,
+                     "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                     "original_max_position_embeddings": 4096},
+)
+LFM2 = dict(
+    hidden_size=96, intermediate_size=128, num_attention_heads=6, num_key_value_heads=2,
+    max_position_embeddings=320, num_hidden_layers=4, block_auto_adjust_ff_dim=False,
+    conv_L_cache=3, tie_word_embeddings=True, rope_parameters=ROPE,
+    layer_types=["conv", "full_attention", "conv", "full_attention"],
+)
+EXACT_INT4 = {"block_size": 32, "accuracy_level": 1}
 ALL_RUNS = ("prefill", "hybrid", "decode", "batch", "static")
 
 MODELS = [
@@ -119,6 +136,13 @@ MODELS = [
         hidden_activation="gelu_pytorch_tanh", attn_implementation="eager",
         rope_parameters={"rope_type": "default", "rope_theta": THETA},
     ), options={"windowed_kv_cache": "false"}, runs=ALL_RUNS, long_run=True),
+    Model("smollm3-qdq", "SmolLM3", SMOLLM3, precision="int4", runs=("hybrid", "decode"),
+          options={"block_size": 32, "use_qdq": "true", "shared_embeddings": "false"}),
+    Model("gpt-oss", "GptOss", GPT_OSS, precision="int4", runs=("hybrid", "decode", "batch"),
+          options={"windowed_kv_cache": "false", **EXACT_INT4}),
+    # no padded batch: the state of a convolution would hold what lies on the padding
+    Model("lfm2", "Lfm2", LFM2, precision="int4", runs=("prefill", "hybrid", "decode"),
+          options=EXACT_INT4),
 ]
 
 
@@ -155,10 +179,10 @@ def make_hf_model(entry):
     import torch
     import transformers
 
-    config = getattr(transformers, entry.family + "Config")(
-        vocab_size=VOCAB, num_hidden_layers=2, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=EOS,
-        **entry.config,
-    )
+    config = getattr(transformers, entry.config_class or entry.family + "Config")(**{
+        "vocab_size": VOCAB, "num_hidden_layers": 2, "bos_token_id": BOS, "eos_token_id": EOS,
+        "pad_token_id": EOS, **entry.config,
+    })
     model = getattr(transformers, entry.family + "ForCausalLM")(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
@@ -173,10 +197,13 @@ def random_parameter(entry, name, p, generator):
 
     noise = torch.randn(p.shape, generator=generator)
     if "norm" in name:
-        offset = entry.family.startswith("Gemma") and "post_" not in name  # Gemma adds one itself
+        # Gemma and Nemotron add one themselves
+        offset = entry.family.startswith(("Gemma", "Nemotron")) and "post_" not in name
         return (0.0 if offset else 1.0) + 0.4 * noise
     if name.endswith("bias"):
         return 0.5 * noise
+    if name.endswith("sinks"):
+        return 2.0 * noise
     gain = 1.5 if "o_proj" in name or "gate" in name else 1.0
     return noise if "embed" in name else gain * noise / p.shape[-1] ** 0.5
 
@@ -196,7 +223,8 @@ class ScoreProbe:
         AttentionInterface.register("probe", self)
         AttentionMaskInterface.register("probe", eager_mask)
 
-    def __call__(self, module, q, k, v, mask, scaling=None, softcap=None, **_):
+    def __call__(self, module, q, k, v, mask, scaling=None, softcap=None, s_aux=None,
+                 **_):
         import torch
 
         group = q.shape[1] // k.shape[1]
@@ -208,7 +236,10 @@ class ScoreProbe:
         self.spread[module.layer_idx] = float((scores - mean)[visible].std())
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
-        weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+        scores = scores.masked_fill(~visible, float("-inf"))
+        if s_aux is not None:
+            scores = torch.cat([scores, s_aux.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
+        weights = scores.softmax(-1)[..., :n]
         return (weights @ v).transpose(1, 2).contiguous(), weights
 
 
@@ -217,6 +248,8 @@ def qk_parameters(model, layer):
     attn = model.model.layers[layer].self_attn
     if hasattr(attn, "q_norm"):
         return [attn.q_norm.weight, attn.k_norm.weight]
+    if hasattr(attn, "q_layernorm"):
+        return [attn.q_layernorm.weight, attn.k_layernorm.weight]
     if hasattr(attn, "qkv_proj"):
         c = model.config
         head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
@@ -231,13 +264,18 @@ def calibrate(model, ids, probe):
 
     ids = torch.tensor(ids)[None]
     model.set_attn_implementation("probe")
+    probe.spread.clear()
     head = model.lm_head.weight
+    one = 1.0 if type(model).__name__.startswith("Gemma3") else 0.0  # its norms multiply by 1 + p
     softcap = getattr(model.config, "final_logit_softcapping", None)
     with torch.no_grad():
-        for layer in list(range(model.config.num_hidden_layers)) * 2:
+        model(ids)
+        for layer in sorted(probe.spread) * 2:
             model(ids)
             for p in qk_parameters(model, layer):
+                p += one
                 p *= (SCORE_STD / probe.spread[layer]) ** 0.5
+                p -= one
         model.config.final_logit_softcapping = None
         head *= LOGIT_STD / model(ids).logits.std()
         model.config.final_logit_softcapping = softcap
@@ -247,26 +285,19 @@ def calibrate(model, ids, probe):
     return [round(probe.spread[i], 2) for i in sorted(probe.spread)], logits
 
 
+def save_hf(entry, folder, probe):
+    """Save the entry's model and tokenizer: (spread of the scores of each layer, its logits)."""
+    model = make_hf_model(entry)
+    packed = model_builder.pack_experts(model)
+    found = calibrate(model, make_ids(N_IDS, 0), probe)
+    model.set_attn_implementation("eager")
+    model.save_pretrained(folder)
+    model_builder.add_tensors(folder, packed)
+    make_tokenizer(folder)
+    return found
+
+
 # ---- 2. the export -------------------------------------------------------------------------------
-
-
-def build(entry, hf, out, cache):
-    """Run the model builder offline and copy what the tests need to out."""
-    raw = cache / "built"
-    options = [f"{k}={v}" for k, v in {"hf_token": "false", **entry.options}.items()]
-    command = [
-        sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(hf), "-o", str(raw),
-        "-p", entry.precision, "-e", entry.provider, "-c", str(cache / "hub"),
-        "--extra_options", *options,
-    ]
-    env = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{entry.name}: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    out.mkdir(parents=True)
-    for name in KEEP:
-        if (raw / name).exists():
-            shutil.copy(raw / name, out / name)
 
 
 def describe(path):
@@ -428,12 +459,8 @@ def export(entry, out, work, probe):
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(work, ignore_errors=True)
     hf = work / "hf"
-    model = make_hf_model(entry)
-    spread, hf_logits = calibrate(model, make_ids(N_IDS, 0), probe)
-    model.set_attn_implementation("eager")
-    model.save_pretrained(hf)
-    make_tokenizer(hf)
-    build(entry, hf, out, work)
+    spread, hf_logits = save_hf(entry, hf, probe)
+    model_builder.build(entry, hf, out, work)
     logits = reference(entry, out)
     far = float(np.abs(logits - hf_logits).max() / np.abs(hf_logits).max())
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())

@@ -19,15 +19,19 @@ def load_ids(path):
 
 
 def present_name(past):
-    """past_key_values.N.key → present.N.key"""
-    return past.replace("past_key_values.", "present.", 1)
+    """past_key_values.N.key → present.N.key, past.N.conv → present.N.conv"""
+    return "present." + past.split(".", 1)[1]
 
 
 class Runner:
     """One CPU session and the names and shapes of its cache."""
 
-    def __init__(self, model, optimise=True):
-        """model is a path, or an onnx.ModelProto that holds its weights."""
+    def __init__(self, model, optimise=None):
+        """model is a path, or an onnx.ModelProto that holds its weights. Unless told otherwise the
+        graph is optimised, but for models of DequantizeLinear: that would round activations."""
+        if optimise is None:
+            graph = loaded(model, weights=False).graph
+            optimise = not any(n.op_type == "DequantizeLinear" for n in graph.node)
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1
@@ -36,31 +40,36 @@ class Runner:
         source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
         self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         inputs = {i.name: i for i in self.session.get_inputs()}
-        self.past_names = [n for n in inputs if n.startswith("past_key_values.")]
+        self.past_names = [n for n in inputs if n.startswith("past")]
+        self.states = {n: inputs[n].shape[1:] for n in self.past_names if len(inputs[n].shape) == 3}
         self.output_names = [o.name for o in self.session.get_outputs()]
         self.wants_positions = "position_ids" in inputs
-        first = inputs[self.past_names[0]]
+        self.first_cache = next(n for n in self.past_names if n not in self.states)
+        first = inputs[self.first_cache]
         self.dtype = FLOAT[first.type]
         self.kv_heads = first.shape[1]
+        self.windowed = [n for n in self.past_names if "sliding" in str(inputs[n].shape[2])]
+        self.window = window_size(model) if self.windowed else 0
         self.head_size = first.shape[3]
         if not isinstance(self.head_size, int):
             self.head_size = self._head_size(model)
 
     def _head_size(self, model):
         """Head size of a model whose cache leaves that dim symbolic: columns of o_proj's input."""
-        if not isinstance(model, onnx.ModelProto):
-            model = onnx.load(model)
-        return head_size(model)
+        return head_size(loaded(model))
 
     def empty_past(self, batch):
-        """Past tensors of zero rows."""
-        shape = (batch, self.kv_heads, 0, self.head_size)
-        return {name: np.zeros(shape, self.dtype) for name in self.past_names}
+        """Past tensors of zero rows. What does not grow (the state of a convolution, a cache of
+        the rows within a window) is zero."""
+        shapes = dict.fromkeys(self.past_names, (self.kv_heads, 0, self.head_size))
+        shapes |= dict.fromkeys(self.windowed, (self.kv_heads, self.window, self.head_size))
+        shapes |= self.states
+        return {n: np.zeros((batch, *shape), self.dtype) for n, shape in shapes.items()}
 
     def feed(self, ids, past, mask=None):
         """Inputs of one call: ids [B,S]; mask defaults to ones over past rows and new tokens."""
         if mask is None:
-            rows = past[self.past_names[0]].shape[2]
+            rows = past[self.first_cache].shape[2]
             mask = np.ones((ids.shape[0], rows + ids.shape[1]), np.int64)
         feed = {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
         if self.wants_positions:
@@ -71,20 +80,28 @@ class Runner:
         """All outputs by name."""
         return dict(zip(self.output_names, self.session.run(None, feed), strict=True))
 
-    def step(self, ids, past):
+    def step(self, ids, past, mask=None):
         """One call on a growing cache: (logits [B,S,V], new past)."""
-        out = self.run(self.feed(ids, past))
+        out = self.run(self.feed(ids, past, mask))
         return out["logits"], {name: out[present_name(name)] for name in self.past_names}
 
     def score(self, ids, chunks=None):
         """fp32 logits [N,V] of one sequence, in one call or in chunks of the given lengths."""
         past, rows, at = self.empty_past(1), [], 0
         for n in chunks or [len(ids)]:
-            logits, past = self.step(ids[None, at:at + n], past)
+            mask = np.ones((1, at + n), np.int64)
+            logits, past = self.step(ids[None, at:at + n], past, mask)
             rows.append(logits[0].astype(np.float32))
             at += n
         assert at == len(ids), "chunks do not cover the ids"
         return np.concatenate(rows)
+
+
+def loaded(model, weights=True):
+    """A model from its path, or itself."""
+    if isinstance(model, onnx.ModelProto):
+        return model
+    return onnx.load(model, load_external_data=weights)
 
 
 def gqa_nodes(model):
@@ -100,12 +117,21 @@ def attribute(node, name, default=None):
     return default
 
 
+def window_size(model):
+    """Rows of the caches that hold a window only: the largest window."""
+    return max(attribute(n, "local_window_size", -1) for n in gqa_nodes(loaded(model)))
+
+
 def head_size(model):
     """D, from the width of o_proj's input: rows of its weight over num_heads."""
     gqa = gqa_nodes(model)[0]
     user = next(n for n in model.graph.node if gqa.output[0] in n.input)
     width = attribute(user, "K")
     if width is None:
-        weight = next(i for i in model.graph.initializer if i.name == user.input[1])
+        made = {o: n for n in model.graph.node for o in n.output}
+        source = user.input[1]
+        if source in made:  # DequantizeLinear
+            source = made[source].input[0]
+        weight = next(i for i in model.graph.initializer if i.name == source)
         width = weight.dims[0]
     return width // attribute(gqa, "num_heads")

@@ -133,6 +133,8 @@ class Live(Case):
         for key, want in runner.run(feed).items():
             got = np.load(self.dir / "out" / f"{key}.npy")
             for b, n in enumerate(lengths):
+                if key.endswith(".conv") and n < ids.shape[1]:
+                    continue  # the state holds what lies on the padding
                 at = defined(key, b, 0, n)
                 self.close(got[at], want[at], TOLERANCE[name], f"{name} {key} row {b}")
 

@@ -351,6 +351,72 @@ def phi3_features():
     }
 
 
+def zero_of(model, name, part):
+    """Some of an initialiser becomes zero."""
+    def change(a):
+        a[part] = 0
+        return a
+    edit(initializer(model, name), change)
+
+
+def without_input(model, op, position):
+    """An optional input of every such node is left out."""
+    for n in model.graph.node:
+        if n.op_type == op:
+            n.input[position] = ""
+
+
+def attribute_of(model, op, name, value):
+    """Another attribute value on every such node."""
+    for n in model.graph.node:
+        if n.op_type == op:
+            set_attribute(n, name, value)
+
+
+def high_half_first(model, op, position):
+    """The two codes of every byte of a weight change places."""
+    for n in model.graph.node:
+        if n.op_type == op:
+            tensor = initializer(model, n.input[position])
+            codes = np.frombuffer(tensor.raw_data, np.uint8)
+            tensor.raw_data = (codes << 4 | codes >> 4).tobytes()
+
+
+def rotate_too(model, layer):
+    """A layer without rotary takes that of the others."""
+    gqa = ortref.gqa_nodes(model)
+    set_attribute(gqa[layer], "do_rotary", 1)
+    for i in (7, 8):
+        gqa[layer].input[i] = gqa[0].input[i]
+
+
+def gpt_oss_features():
+    """Sinks, windows on even layers, the experts and how they are chosen."""
+    attribute = partial(partial, attribute_of, op="QMoE")
+    return window_features([0], 16) | {
+        "layer 1: window 16": partial(gqa_attribute, layer=1, name="local_window_size", value=16),
+        "no sinks": partial(without_input, op="GroupQueryAttention", position=11),
+        "one expert": attribute(name="k", value=1),
+        "alpha 1": attribute(name="activation_alpha", value=1.0),
+        "beta 0": attribute(name="activation_beta", value=0.0),
+        "limit 1": attribute(name="swiglu_limit", value=1.0),
+        "no bias of fc1": partial(without_input, op="QMoE", position=4),
+        "no bias of fc2": partial(without_input, op="QMoE", position=7),
+        "fc1 high half first": partial(high_half_first, op="QMoE", position=2),
+        "fc2 high half first": partial(high_half_first, op="QMoE", position=5),
+    }
+
+
+def lfm2_features():
+    """Every tap of the convolutions, norms of q and k, the quantised embedding."""
+    taps = {f"layer {i}: no tap {t}": partial(
+        zero_of, name=f"model.layers.{i}.conv.conv.weight", part=np.s_[:, :, t])
+        for i in (0, 2) for t in range(3)}
+    norms = {f"layer {i}: no {part} norm": partial(no_head_norm, layer=i, part=part)
+             for i in (1, 3) for part in "qk"}
+    return taps | norms | {"weights high half first": partial(swap_nibbles, position=1)}
+
+
 FEATURES = {
     "llama": attention_features() | norm_features(),
     "llama-fp16": attention_features() | norm_features(),
@@ -367,6 +433,11 @@ FEATURES = {
     "phi3": attention_features("else_branch") | norm_features() | phi3_features(),
     "gemma2": attention_features()
     | norm_features("pre_feedforward_layernorm", "post_feedforward_layernorm") | gemma2_features(),
+    "smollm3-qdq": {
+        "layer 1 rotates": partial(rotate_too, layer=1),
+        "weights high half first": partial(high_half_first, op="DequantizeLinear", position=0)},
+    "gpt-oss": gpt_oss_features(),
+    "lfm2": lfm2_features(),
 }
 
 

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""docs/families.md says what tools/families.py demands: every pair is there and passed, or it is
+excepted with its reason."""
+
+import sys
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "test" / "python")]
+
+import families  # noqa: E402
+import harness  # noqa: E402
+
+PAGE = ROOT / "docs" / "families.md"
+
+
+def table():
+    """Pairs of the page: their cells."""
+    rows = [[c.strip() for c in line.strip("|").split("|")]
+            for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    names = rows[0][1:]
+    return {f"{row[0]}-{p}": c for row in rows[1:] for p, c in zip(names, row[1:], strict=True)}
+
+
+class Families(unittest.TestCase):
+    """The page against the list."""
+
+    def test_pairs(self):
+        """The same pairs, no more and no fewer, and enough of them."""
+        self.assertEqual(set(table()), set(families.pairs()))
+        self.assertGreaterEqual(len(families.FAMILIES), 17)
+        self.assertLessEqual(set(families.EXCEPT), set(families.pairs()))
+
+    def test_passed(self):
+        """Each number is within the tolerance of its precision; exceptions have a reason."""
+        text = PAGE.read_text()
+        for pair, cell in table().items():
+            if pair in families.EXCEPT:
+                self.assertEqual(cell, "except", pair)
+                self.assertIn(f"- {pair}: {families.EXCEPT[pair]}", text)
+                continue
+            limit = families.PRECISIONS[families.pairs()[pair][1]].tolerance
+            self.assertLessEqual(float(cell), limit, pair)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

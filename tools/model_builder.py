@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""The onnxruntime-genai model builder, offline, with what some families need before it takes them.
+
+    make/bin/python tools/model_builder.py ARGUMENTS OF THE BUILDER
+
+runs its command line. export_models.py and families.py call it for the models of the tests.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+KEEP = (
+    "model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
+)
+
+
+# ---- experts in MXFP4, which is how gpt-oss is published -----------------------------------------
+
+
+def to_mxfp4(weight):
+    """Nearest MXFP4 of weight [E,N,K]: blocks u8 [E,N,K/32,16], scales u8, and what they stand for."""
+    import torch
+
+    magnitudes = torch.tensor((0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0))
+    x = weight.reshape(*weight.shape[:2], -1, 32)
+    exponent = torch.floor(torch.log2(x.abs().amax(-1) / 6.0)) + 1
+    unit = x / torch.pow(2.0, exponent)[..., None]
+    code = (unit.abs()[..., None] - magnitudes).abs().argmin(-1)
+    value = magnitudes[code] * unit.sign() * torch.pow(2.0, exponent)[..., None]
+    code = (code + 8 * (unit < 0)).to(torch.uint8)
+    blocks = code[..., 0::2] | code[..., 1::2] << 4
+    return blocks, (exponent + 127).to(torch.uint8), value.reshape(weight.shape)
+
+
+def pack_experts(model):
+    """Rounds the experts to MXFP4 in place; gives the tensors of the published form."""
+    import torch
+
+    packed = {}
+    if type(model).__name__ != "GptOssForCausalLM":
+        return packed
+    with torch.no_grad():
+        for i, layer in enumerate(model.model.layers):
+            for name in ("gate_up_proj", "down_proj"):
+                p = getattr(layer.mlp.experts, name)
+                blocks, scales, value = to_mxfp4(p.transpose(1, 2))
+                p.copy_(value.transpose(1, 2))
+                prefix = f"model.layers.{i}.mlp.experts.{name}"
+                packed |= {f"{prefix}_blocks": blocks, f"{prefix}_scales": scales}
+    return packed
+
+
+def add_tensors(folder, tensors):
+    """Puts tensors beside those of a saved model, which ignores them."""
+    from safetensors.torch import load_file, save_file
+
+    if not tensors:
+        return
+    path = folder / "model.safetensors"
+    save_file({**load_file(path), **{k: v.contiguous() for k, v in tensors.items()}}, path,
+              metadata={"format": "pt"})
+
+
+# ---- the builder ---------------------------------------------------------------------------------
+
+
+def mend():
+    """Two families that builder 0.18.0 stumbles over: what it misses is put in place.
+
+    Gemma 3 of transformers 5 has a rotary dict for each kind of layer where the builder reads one,
+    and a layer of SmolLM3 without rotary makes it ask for position ids.
+    """
+    from onnxruntime_genai.models import builder
+    from transformers import AutoConfig
+
+    loaded = AutoConfig.from_pretrained
+
+    def from_pretrained(*args, **more):
+        config = loaded(*args, **more)
+        rope = getattr(config, "rope_parameters", None)  # AutoModel asks for a tuple
+        if rope and config.model_type == "gemma3_text" and "full_attention" in rope:
+            config.rope_parameters = dict(rope["full_attention"])
+            config.rope_theta = rope["full_attention"]["rope_theta"]
+            config.rope_local_base_freq = rope["sliding_attention"]["rope_theta"]
+        return config
+
+    def rope(self, layer_id, **more):
+        if not self.no_rope_layers[layer_id]:
+            return "", ""
+        return with_rope(self, layer_id, **more)
+
+    AutoConfig.from_pretrained = from_pretrained
+    with_rope = builder.SmolLM3Model.make_attention_qk_rope
+    builder.SmolLM3Model.make_attention_qk_rope = rope
+
+
+def arguments(entry, hf, raw, cache):
+    """What the builder's command line is given for an entry of a table of models."""
+    options = [f"{k}={v}" for k, v in {"hf_token": "false", **entry.options}.items()]
+    return ["-i", str(hf), "-o", str(raw), "-p", entry.precision, "-e", entry.provider,
+            "-c", str(cache / "hub"), "--extra_options", *options]
+
+
+def run(words):
+    """The builder's command line, in this process."""
+    from onnxruntime_genai.models import builder
+
+    mend()
+    sys.argv = ["builder", *words]
+    a = builder.get_args()
+    where = (a.model_name, a.input, a.output, a.precision, a.execution_provider, a.cache_dir)
+    builder.create_model(*where, **builder.parse_extra_options(*where, a.extra_options))
+
+
+def build(entry, hf, out, cache):
+    """Run the builder in a process of its own and copy what the tests need to out."""
+    raw = cache / "built"
+    command = [sys.executable, str(Path(__file__)), *arguments(entry, hf, raw, cache)]
+    done = subprocess.run(command, env={**os.environ, **OFFLINE}, capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        sys.exit(f"{entry.name}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    keep(raw, out)
+
+
+def keep(raw, out):
+    """Copy what the tests need of an export."""
+    out.mkdir(parents=True)
+    for name in KEEP:
+        if (raw / name).exists():
+            shutil.copy(raw / name, out / name)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

@@ -93,8 +93,10 @@ static ir_value *swish(raise *r, const ir_node *mul) {
         ir_value *x = ir_node_input(mul, 1 - i);
         const ir_node *sigmoid = raise_maker(ir_node_input(mul, i), "Sigmoid");
         double alpha = 1;
-        if (!sigmoid || (ir_node_input(sigmoid, 0) != x &&
-                         raise_unscaled(ir_node_input(sigmoid, 0), &alpha) != x))
+        /* a sigmoid that others read too is made anyway */
+        if (!sigmoid || sigmoid->outputs[0]->uses->next ||
+            (ir_node_input(sigmoid, 0) != x &&
+             raise_unscaled(ir_node_input(sigmoid, 0), &alpha) != x))
             continue;
         ir_node *node = op_build(&r->b, "", "Swish", 1, &x, 1);
         if (node)

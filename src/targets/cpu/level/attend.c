@@ -64,55 +64,64 @@ static const float *stored_keys(work *w, int64_t index) {
     return w->kt;
 }
 
-static const float *keys_of(work *w, int64_t index) {
-    const float *kt = stored_keys(w, index);
-#ifdef GQAC_CONTROL_UNROUNDED_CHUNK /* negative control: cached keys lose bits, new ones do not */
-    const int64_t cached = w->a->hi[w->u->b * w->a->queries] - 1 - index * KEYS;
-    for (int i = 0; i < w->a->size * KEYS; i++)
-        w->kt[i] = i % KEYS < cached ? gqn_as_f32(gqn_as_u32(kt[i]) & 0xfffc0000u) : kt[i];
-    kt = w->kt;
-#endif
-    return kt;
+/* Are elements of 16 bits widened where they are multiplied? Where several groups of rows read
+ * them, they are widened once for all. */
+static bool widens_late(const work *w) {
+    return w->u->rows <= MOST && !w->a->bf16;
 }
 
-/* The values [from, to) of a block as [64][padded] fp32; others are not touched. */
-static const float *values_of(work *w, int64_t index, int from, int to) {
+static stored keys_of(work *w, int64_t index) {
+    const cpu_attend *a = w->a;
+#ifdef GQAC_CONTROL_UNROUNDED_CHUNK /* negative control: cached keys lose bits, new ones do not */
+    const float *kt = stored_keys(w, index);
+    const int64_t cached = a->hi[w->u->b * a->queries] - 1 - index * KEYS;
+    for (int i = 0; i < a->size * KEYS; i++)
+        w->kt[i] = i % KEYS < cached ? gqn_as_f32(gqn_as_u32(kt[i]) & 0xfffc0000u) : kt[i];
+    return (stored){w->kt, GQAC_F32};
+#endif
+    if (widens_late(w) && a->k.columns && !a->k.bits)
+        return (stored){block_at(&a->k, w->u->b, w->u->head, index), a->k.dtype};
+    return (stored){stored_keys(w, index), GQAC_F32};
+}
+
+/* The values [from, to) of a block as [64][padded]; others are not touched. */
+static stored values_of(work *w, int64_t index, int from, int to) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->v, w->u->b, w->u->head, index);
-    if (!a->v.bits && a->v.dtype == GQAC_F32 && w->padded == a->value_size)
-        return (const float *)(const void *)block;
+    if (!a->v.bits && (a->v.dtype == GQAC_F32 || widens_late(w)) && w->padded == a->value_size)
+        return (stored){block, a->v.dtype};
     for (int j = from; j < to; j++)
         widen_row(&a->v, w->u->head, block, j, w->vt + j * w->padded);
-    return w->vt;
+    return (stored){w->vt, GQAC_F32};
 }
 
 /* ---- scores -------------------------------------------------------------- */
 
 /* The scores of all rows with the keys of a block, as plain sums. */
-static void score_block(work *w, int64_t key, const float *kt, const char *ahead) {
+static void score_block(work *w, int64_t key, stored kt, ahead next) {
     int from = 0, to = KEYS;
     for (int r = 0; r < w->u->rows; r += MOST) {
         const int n = group_size(w, r);
         if (w->full || see_range(w, r, n, key, key, key + KEYS, &from, &to))
-            score[n](w->a->size, w->q + r * QUERY, kt, from / 16, (to + 15) / 16, w->s + r * KEYS,
-                     r == 0 ? ahead : NULL);
+            score(n, w->a->size, w->q + r * QUERY, kt, from / 16, (to + 15) / 16, w->s + r * KEYS,
+                  r == 0 ? next : nothing);
     }
 }
 
 /* ---- weighing ------------------------------------------------------------ */
 
 /* Row r takes the keys [from, to) by itself. */
-static void weigh_row(work *w, int r, const float *v, int from, int to) {
+static void weigh_row(work *w, int r, stored v, int from, int to) {
     if (from >= to)
         return;
-    weigh[1](to - from, w->s + r * KEYS + from, v + from * w->padded, w->padded, w->padded / 16,
-             w->acc + r * w->padded, &w->alpha[r], NULL);
+    weigh(1, to - from, w->s + r * KEYS + from, v, from * w->padded, w->padded,
+          w->acc + r * w->padded, &w->alpha[r], nothing);
     w->alpha[r] = 1.0f;
 }
 
 /* acc of n rows from r: the keys that all of them see together, those before and behind row by
  * row. */
-static void weigh_group(work *w, int r, int n, const float *v, const char *ahead) {
+static void weigh_group(work *w, int r, int n, stored v, ahead next) {
     int from = 0, to = KEYS;
     bool all = n > 1;
     for (int i = r; i < r + n && !(w->full && all); i++) {
@@ -125,8 +134,8 @@ static void weigh_group(work *w, int r, int n, const float *v, const char *ahead
         weigh_row(w, i, v, w->from[i], all ? from : w->to[i]);
     if (!all)
         return;
-    weigh[n](to - from, w->s + r * KEYS + from, v + from * w->padded, w->padded, w->padded / 16,
-             w->acc + r * w->padded, w->alpha + r, to - from == KEYS ? ahead : NULL);
+    weigh(n, to - from, w->s + r * KEYS + from, v, from * w->padded, w->padded,
+          w->acc + r * w->padded, w->alpha + r, to - from == KEYS ? next : nothing);
     for (int i = r; i < r + n && !w->full; i++) {
         w->alpha[i] = 1.0f;
         weigh_row(w, i, v, to, w->to[i]);
@@ -236,8 +245,7 @@ static void finish(work *w) {
 
 /* ---- the whole ----------------------------------------------------------- */
 
-static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, const float *v,
-                 const char *ahead) {
+static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, stored v, ahead next) {
     const bool plain = !w->a->mask && w->a->softcap == 0 && w->a->show < CPU_SHOW_MASKED;
     int from, to;
     if (GQAC_KEY_TILE < KEYS)
@@ -255,17 +263,17 @@ static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, const f
     if (w->a->bf16)
         pair_weigh(w, pairs);
     for (int r = 0; !w->a->bf16 && r < w->u->rows; r += MOST)
-        weigh_group(w, r, group_size(w, r), v, r == 0 ? ahead : NULL);
+        weigh_group(w, r, group_size(w, r), v, r == 0 ? next : nothing);
 }
 
-/* Memory of the block behind this one, when it is read as it lies. */
-static const char *next_block(const work *w, const cpu_attend_rows *rows, bool direct,
-                              int64_t key) {
-    if (!direct || key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
-        return NULL;
+/* Memory of the block behind this one. */
+static ahead next_block(const work *w, const cpu_attend_rows *rows, int64_t key) {
+    if (key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
+        return nothing;
     if (rows->blocks && !rows->blocks[w->u->b * rows->per_batch + key / KEYS + 1])
-        return NULL; /* beyond the end of a short row */
-    return (const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1);
+        return nothing; /* beyond the end of a short row */
+    return (ahead){(const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1),
+                   rows->bits ? 2 * rows->bits : 16 * (int)width_of(rows->dtype)};
 }
 
 /* What the unit shows, but for what the softmax takes of the keys that a row sees. */
@@ -303,12 +311,12 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
             continue;
         if (GQAC_KEY_TILE < KEYS)
             w.full = false; /* tiles change from and to */
-        const float *kt = keys_of(&w, key / KEYS);
-        const float *v = values_of(&w, key / KEYS, from, to);
+        const stored kt = keys_of(&w, key / KEYS);
+        const stored v = values_of(&w, key / KEYS, from, to);
         if (a->bf16)
-            pair_block(&w, &pairs, key, kt, v, from, to);
+            pair_block(&w, &pairs, key, kt.at, v.at, from, to);
         else
-            score_block(&w, key, kt, next_block(&w, &a->k, kt != w.kt, key));
+            score_block(&w, key, kt, next_block(&w, &a->k, key));
         for (int64_t begin = key; begin < key + KEYS; begin += TILE) {
             if (begin / a->split != split) {
                 if (split >= 0)
@@ -316,7 +324,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
                 split = begin / a->split;
                 begin_split(&w);
             }
-            tile(&w, &pairs, key, begin, v, next_block(&w, &a->v, v != w.vt, key));
+            tile(&w, &pairs, key, begin, v, next_block(&w, &a->v, key));
         }
     }
     if (split >= 0)

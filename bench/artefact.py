@@ -82,7 +82,7 @@ def main(words):
     with tempfile.TemporaryDirectory() as folder:
         path = args.model.resolve()
         if path.suffix != ".gqac":
-            path = Path(folder) / "model.gqac"
+            path = Path(folder) / f"{args.model.resolve().parent.name}.gqac"
             wall_ms("compile", args.model, "-o", path, "--quiet")
         subprocess.run(["cat", path], check=True, stdout=subprocess.DEVNULL)
         opened = [wall_ms("inspect", path, "--io") for _ in range(args.runs)]
@@ -102,7 +102,7 @@ def main(words):
         print("  of the file in memory " + ", ".join(f"{k} {v:.1f} MiB" for k, v in s.items()))
     record = {"bench": "artefact", **records.made_here(1), "owner": "gqac",
               "version": records.first_line(str(GQAC), "version"), "dtype": "the model's",
-              "shapes": {"model": args.model.parent.name, "mib": round(size / MIB)},
+              "shapes": {"model": path.stem, "mib": round(size / MIB)},
               "method": f"median wall time of {args.runs} processes, file in the page cache; smaps "
                         "of two processes at one time", "results": results}
     if args.out:

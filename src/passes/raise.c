@@ -39,18 +39,21 @@ ir_value *raise_beside_scalar(const ir_node *node, double *x) {
 }
 
 ir_value *raise_unscaled(ir_value *value, double *factor) {
-    for (double x;;) {
+    enum { MOST = 8 }; /* tracers write three */
+    double x;
+    for (int i = 0; i < MOST; i++) {
         const ir_node *mul = raise_maker(value, "Mul"), *div = raise_maker(value, "Div");
         ir_value *inner = mul ? raise_beside_scalar(mul, &x) : NULL;
         if (div && raise_scalar(ir_node_input(div, 1), &x)) {
             inner = ir_node_input(div, 0);
             x = 1 / x;
         }
-        if (!inner || inner->constant)
+        if (!inner || inner->constant || inner->type.rank != value->type.rank)
             return value;
         *factor *= x;
         value = inner;
     }
+    return value;
 }
 
 int64_t raise_dim(const ir_value *value, int axis) {
@@ -123,6 +126,14 @@ ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths) {
     return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){x, ir_build_result(&r->b, shape, 0)});
 }
 
+void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {
+    if (!old || !by)
+        return;
+    r->also[r->n_also].old = old;
+    r->also[r->n_also].by = by;
+    r->also[r->n_also++].returned = returned;
+}
+
 /* ---- the walk ------------------------------------------------------------ */
 
 static const struct rule {
@@ -153,20 +164,53 @@ static gqac_status note(raise *r, const ir_node *node) {
 typedef struct walk {
     pass_context *context;
     bool portable;
+    int steps;
 } walk;
 
-static gqac_status apply(const walk *w, ir_node *node, const struct rule *rule, bool *raised) {
+/* May the one stand where the other stood? Lengths that are not known are no contradiction. */
+static bool same_type(const ir_value *a, const ir_value *b) {
+    bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
+    for (int i = 0; same && i < a->type.rank; i++)
+        same = !a->type.dims[i] || !b->type.dims[i] || a->type.dims[i] == b->type.dims[i];
+    return same;
+}
+
+static bool all_same_types(const raise *r, const ir_node *node, const ir_value *by) {
+    bool same = same_type(node->outputs[0], by);
+    for (int i = 0; i < r->n_also; i++)
+        same = same && same_type(r->also[i].old, r->also[i].by);
+    return same;
+}
+
+static void replace_all(const raise *r, const ir_node *node, ir_value *by) {
+    ir_node *ret = r->context->module->graph->ret;
+    ir_value_replace(node->outputs[0], by);
+    for (int i = 0; i < r->n_also; i++) {
+        if (!r->also[i].returned)
+            ir_value_replace(r->also[i].old, r->also[i].by);
+        for (int k = 0; r->also[i].returned && k < ret->n_inputs; k++)
+            if (ret->inputs[k].value == r->also[i].old)
+                ir_node_set_input(ret, k, r->also[i].by);
+    }
+}
+
+static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *raised) {
     pass_context *context = w->context;
     raise r = {.context = context,
+               .steps = &w->steps,
                .portable = w->portable,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
     ir_node *prev = node->prev;
     ir_value *by = rule->apply(&r, node);
     GQAC_TRY(r.b.status);
-    *raised = by != NULL;
     if (by) {
         GQAC_TRY(pass_settle(node, prev, context->diag));
-        ir_value_replace(node->outputs[0], by);
+        *raised = all_same_types(&r, node, by);
+        if (!*raised)
+            raise_stopped(&r, node, "the op in its place would give another type or shape");
+    }
+    if (*raised) {
+        replace_all(&r, node, by);
         context->changed++;
     }
     return r.what && context->wants_notes ? note(&r, node) : GQAC_OK;
@@ -181,12 +225,13 @@ static gqac_status visit(void *arg, ir_node *node) {
 }
 
 static gqac_status run(pass_context *context) {
-    return ir_graph_walk(context->module->graph, visit, &(walk){.context = context});
+    return ir_graph_walk(context->module->graph, visit,
+                         &(walk){.context = context, .steps = RAISE_STEPS});
 }
 
 static gqac_status run_portable(pass_context *context) {
     return ir_graph_walk(context->module->graph, visit,
-                         &(walk){.context = context, .portable = true});
+                         &(walk){.context = context, .portable = true, .steps = RAISE_STEPS});
 }
 
 const gqac_pass pass_raise = {

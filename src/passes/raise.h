@@ -9,13 +9,21 @@
 
 #include "passes/rewrite.h"
 
+enum { RAISE_STEPS = 4 << 20, RAISE_ALSO = 4 };
+
 typedef struct raise {
     pass_context *context;
+    int *steps;          /* what is left of RAISE_STEPS elements of masks, in the whole module */
     bool portable;       /* to what other run times know: up to opset 24 */
     ir_builder b;        /* before the last node of the pattern */
     const char *what;    /* candidate for ("attention"); NULL: the node is none */
     const ir_node *stop; /* the node that stopped it, and why: the first one stays */
     const char *why;
+    struct {
+        ir_value *old, *by;
+        bool returned;  /* only where the graph returns it */
+    } also[RAISE_ALSO]; /* other results that are replaced */
+    int n_also;
 } raise;
 
 /* ---- matching ------------------------------------------------------------ */
@@ -27,7 +35,8 @@ bool raise_scalar(const ir_value *value, double *x);
 bool raise_near(double x, double wanted); /* the same but for the last bits of an f32 */
 /* The operand of a Mul or Add beside the scalar constant *x; NULL when there is none. */
 ir_value *raise_beside_scalar(const ir_node *node, double *x);
-/* Through Mul and Div by scalar constants: the value behind them, their product in *factor. */
+/* Through a few Mul and Div by scalar constants: the value behind them, their product in *factor.
+ */
 ir_value *raise_unscaled(ir_value *value, double *factor);
 /* A dim that is a constant; 0 when it is not known. */
 int64_t raise_dim(const ir_value *value, int axis);
@@ -42,6 +51,8 @@ ir_value *raise_pack(raise *r, ir_value *x);
 ir_value *raise_unpack(raise *r, ir_value *x, int64_t heads, int64_t size);
 /* Dim `axis` of x as [1]: asked of a graph input that has it, so that all layers ask the same. */
 ir_value *raise_ask_dim(raise *r, ir_value *x, int axis);
+/* Where the pattern is raised, `old` too gives way to `by`. */
+void raise_also(raise *r, ir_value *old, ir_value *by, bool returned);
 /* An Expand to these lengths, each [1]. */
 ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths);
 
@@ -65,9 +76,10 @@ typedef struct raise_mask {
     ir_value *padding;
 } raise_mask;
 
-/* Proves it of a mask that is added to scores [B,H,S,past+S] (f16, f32), or that is true where a
- * key is seen (bool); `hidden`: true where it is not. */
+/* Proves it of a mask that is added to scores [B,H,S,keys] (f16, f32), or that is true where a key
+ * is seen (bool); `hidden`: true where it is not. `past` holds the first keys; NULL: there is none.
+ */
 bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
-                     const ir_value *past, raise_mask *out);
+                     const ir_value *past, const ir_dim *keys, raise_mask *out);
 
 #endif

@@ -73,6 +73,8 @@ static ir_value *through_repeat(raise *r, ir_value *value) {
     if (!x || x->type.rank != 4 || one->type.rank != 5 || five->type.rank != 5 ||
         value->type.rank != 4 || raise_dim(one, 2) != 1 || !same_dims(x, 0, one, 0, 2) ||
         !same_dims(x, 2, one, 3, 2) || raise_dim(five, 1) != raise_dim(x, 1) ||
+        !same_dims(x, 0, five, 0, 1) || !same_dims(x, 2, five, 3, 2) ||
+        !same_dims(x, 0, value, 0, 1) || !same_dims(x, 2, value, 2, 1) ||
         raise_dim(value, 1) != raise_dim(five, 1) * raise_dim(five, 2) || !raise_dim(value, 1) ||
         raise_dim(value, 3) != raise_dim(x, 3))
         return raise_stopped(r, expand, "it does not repeat heads [B,h,T,D] -> [B,h*n,T,D]"), NULL;
@@ -157,7 +159,7 @@ static ir_value *through_softcap(ir_value *value, attention *a) {
     double outer = 1, inner = 1;
     const ir_node *tanh = raise_maker(raise_unscaled(value, &outer), "Tanh");
     ir_value *x = tanh ? raise_unscaled(ir_node_input(tanh, 0), &inner) : NULL;
-    if (!x)
+    if (!x || !(outer > 0) || !isfinite((float)outer))
         return value;
     a->softcap = outer;
     a->scale = inner * outer; /* what divided the scores is part of the inner factor */
@@ -214,14 +216,21 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
                              "queries are not [B,H,S,D] with constant H and D");
     if (raise_dim(a->v.rows, 1) != hk || hq % hk || raise_dim(a->k.rows, 3) != raise_dim(a->q, 3))
         return raise_stopped(r, place, "heads of queries, keys and values do not go together");
+    if (!isfinite((float)a->scale))
+        return raise_stopped(r, place, "the scale is not finite");
     if (!a->k.past != !a->v.past)
         return raise_stopped(r, place, "one of keys and values has a past, the other has none");
+    if (a->k.present &&
+        (a->k.present->graph != place->graph || a->v.present->graph != place->graph))
+        return raise_stopped(r, place, "its cache is put together in another graph");
     return true;
 }
 
 static bool read_mask(raise *r, attention *a) {
     a->seen = (raise_mask){.left = -1};
-    return !a->mask || raise_read_mask(r, a->mask, a->hidden, &a->q->type, a->k.past, &a->seen);
+    const ir_value *keys = a->k.past ? a->k.present : a->k.rows;
+    return !a->mask || raise_read_mask(r, a->mask, a->hidden, &a->q->type, a->k.past,
+                                       keys->type.dims[2], &a->seen);
 }
 
 static bool read(raise *r, attention *a) {
@@ -259,14 +268,6 @@ static ir_value *build_all_of_mask(raise *r, const attention *a) {
     return a->seen.padding ? build_mask(r, a->seen.padding, raise_ask_dim(r, a->q, 2)) : NULL;
 }
 
-/* A cache that the model gives back is that of the op. */
-static void give_present(const operand *o, ir_value *present) {
-    const ir_node *ret = o->present ? o->present->graph->ret : NULL;
-    for (int i = 0; ret && present && i < ret->n_inputs; i++)
-        if (ret->inputs[i].value == o->present)
-            ir_node_set_input((ir_node *)(uintptr_t)ret, i, present);
-}
-
 /* Heads that were split off [B,S,H*D]. */
 static bool is_split(const ir_value *x) {
     static const int64_t heads[] = {0, 2, 1, 3};
@@ -293,8 +294,8 @@ static ir_value *build(raise *r, const attention *a) {
         ir_attr_set_int(node, "left_window_size", a->seen.left);
     if (a->softcap != 0)
         ir_attr_set_float(node, "softcap", (float)a->softcap);
-    give_present(&a->k, ir_node_output(node, 1));
-    give_present(&a->v, ir_node_output(node, 2));
+    raise_also(r, a->k.present, ir_node_output(node, 1), true); /* what the model gives back */
+    raise_also(r, a->v.present, ir_node_output(node, 2), true);
     ir_value *y = ir_build_result(&r->b, node, 0);
     return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
 }
@@ -349,12 +350,16 @@ ir_value *raise_masked(raise *r, ir_node *node) {
     raise_mask seen = {.left = -1};
     if (!mask || ir_node_input(node, NONPAD) || q->type.rank < 3)
         return NULL;
+    const ir_value *k = ir_node_input(node, 1), *past = ir_node_input(node, PAST_KEY);
     const int rows = q->type.rank - 2;
+    const ir_dim *keys = k->type.rank == q->type.rank ? k->type.dims[rows] : NULL;
+    if (past && keys && past->type.rank == 4 && past->type.dims[2])
+        keys = ir_dim_add(r->context->module->dims, past->type.dims[2], keys);
     const ir_dim *heads = ir_dim_const(r->context->module->dims, ir_attr_int(node, "q_num_heads"));
     const ir_dim *dims[] = {q->type.dims[0], rows == 1 ? heads : q->type.dims[1],
                             q->type.dims[rows], NULL};
     const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
-    if (!raise_read_mask(r, mask, false, &type, ir_node_input(node, PAST_KEY), &seen) ||
+    if (!raise_read_mask(r, mask, false, &type, past, keys, &seen) ||
         (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal"))) ||
         (seen.left >= 0 && r->portable))
         return NULL;
@@ -369,7 +374,6 @@ ir_value *raise_masked(raise *r, ir_node *node) {
     if (by && seen.causal)
         ir_attr_set_int(by, "is_causal", 1);
     for (int i = 1; by && i < node->n_outputs; i++)
-        if (node->outputs[i])
-            ir_value_replace(node->outputs[i], by->outputs[i]);
+        raise_also(r, node->outputs[i], by->outputs[i], false);
     return ir_build_result(&r->b, by, 0);
 }

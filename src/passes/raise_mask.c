@@ -4,10 +4,12 @@
  * element that belongs to a score is then compared with what Attention can say. So it does not
  * matter by which ops an exporter builds its masks, only what comes out.
  *
- * Two things are taken from what inputs mean, because shapes do not tell them: every past has the
- * same number of rows, and the attention mask has one column of 0 or 1 for each of past and new. */
+ * Two things are taken from what inputs mean, because shapes do not tell them, where keys are a
+ * past with new rows behind: every past but those of an encoder has the same number of rows, and
+ * the attention mask has one column of 0 or 1 for each of past and new. */
 #include "passes/raise_terms.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ops/shared.h"
@@ -40,14 +42,14 @@ static bool is_one(const ir_dim *dim) {
     return ir_dim_is_const(dim, &n) && n == 1;
 }
 
-/* Is it >= 0 wherever an element is? It is linear in the coordinates, or this says no. */
+/* Is it >= 0 wherever an element is? It is linear in each coordinate, or this says no. */
 static bool holds_everywhere(const reader *e, const ir_dim *d) {
     for (int i = 0; i < COORDINATES; i++) {
         const ir_dim *zero = number(e, 0), *one = number(e, 1), *last, *slope, *to;
         last = ir_dim_sub(e->dims, e->length[i], one);
         to = ir_dim_substitute(e->dims, d, 1, &e->at[i], &zero);
         slope = ir_dim_sub(e->dims, ir_dim_substitute(e->dims, d, 1, &e->at[i], &one), to);
-        if (!to || !slope)
+        if (!to || !slope || ir_dim_add(e->dims, to, ir_dim_mul(e->dims, e->at[i], slope)) != d)
             return false;
         if (!op_dim_nonneg(e->dims, slope))
             to = op_dim_nonneg(e->dims, ir_dim_sub(e->dims, zero, slope))
@@ -157,6 +159,8 @@ static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term
         *out = term_of_truth(truth);
     } else if (out->kind == TERM_TRUTH) {
         out->kind = TERM_CHOICE;
+    } else if (out->kind == TERM_CHOICE && OP_IN(OP_INDICES, to)) {
+        return out->yes == trunc(out->yes) && out->no == trunc(out->no);
     }
     return OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(BOOL), to);
 }
@@ -449,7 +453,7 @@ static bool read_element(reader *e, ir_value *value, const ir_dim *const *index,
 }
 
 static bool element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {
-    if (e->depth == MOST_DEPTH || ++e->steps > MOST_STEPS)
+    if (e->depth == MOST_DEPTH || ++e->steps > MOST_STEPS || --*e->r->steps < 0)
         return false;
     e->depth++;
     const bool good = read_element(e, value, index, out);
@@ -466,6 +470,7 @@ static bool say(const reader *e, const ir_dim *past, const term_atom *atom, rais
     int64_t width;
     if (atom->of) {
         if (atom->row != e->at[B] || atom->column != e->at[K] ||
+            settled(e, atom->of->type.dims[1]) != e->length[K] ||
             (out->padding && out->padding != atom->of))
             return false;
         out->padding = atom->of;
@@ -496,15 +501,21 @@ static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
     }
 }
 
-/* Inputs whose lengths are told by what they mean. */
-static void find_lengths(reader *e, const ir_dim *past, const ir_dim *total) {
+/* Inputs whose lengths are told by what they mean, where keys are the rows of a past with new ones
+ * behind: pasts but those of an encoder, and then attention masks. */
+static void find_pasts(reader *e, const ir_dim *past) {
     for (int i = 0; i < e->graph->n_inputs; i++) {
         const ir_value *input = e->graph->inputs[i];
-        if (is_attention_mask(e, input))
-            add_same(e, input->type.dims[1], total);
-        else if (input->type.rank == 4 && !strncmp(input->name, "past", 4))
+        if (input->type.rank == 4 && !strncmp(input->name, "past", 4) &&
+            !strstr(input->name, "encoder"))
             add_same(e, input->type.dims[2], past);
     }
+}
+
+static void find_masks(reader *e, const ir_dim *total) {
+    for (int i = 0; i < e->graph->n_inputs; i++)
+        if (is_attention_mask(e, e->graph->inputs[i]))
+            add_same(e, e->graph->inputs[i]->type.dims[1], total);
 }
 
 /* A number that is added: 0 where a key is seen, else nothing is left of the score. */
@@ -526,21 +537,25 @@ static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype,
 }
 
 bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
-                     const ir_value *past, raise_mask *out) {
+                     const ir_value *past, const ir_dim *keys, raise_mask *out) {
     static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
     reader e = {.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
-    const ir_dim *cached = past ? past->type.dims[2] : number(&e, 0), *to[GQAC_MAX_RANK];
-    const ir_dim *total = ir_dim_add(e.dims, cached, q->dims[2]);
+    const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
+    const ir_dim *cached = told && past ? past->type.dims[2] : number(&e, 0), *to[GQAC_MAX_RANK];
+    const ir_dim *total = told && cached ? ir_dim_add(e.dims, cached, q->dims[2]) : NULL;
     const ir_node *place = mask->def ? mask->def : r->b.before;
     term found;
     term_truth seen;
+    if (total && past)
+        find_pasts(&e, cached);
+    if (total && settled(&e, keys) == total)
+        find_masks(&e, total);
     for (int i = 0; i < COORDINATES; i++) {
         e.at[i] = ir_dim_symbol(e.dims, names[i]);
-        e.length[i] = i < K ? q->dims[i] : total;
+        e.length[i] = i < K || !total ? q->dims[i] : settled(&e, keys);
     }
-    if (!total || !q->dims[0] || mask->type.rank > 4 || !broadcast(&e, mask, e.at, COORDINATES, to))
+    if (!total || mask->type.rank > 4 || !broadcast(&e, mask, e.at, COORDINATES, to))
         return raise_stopped(r, place, "the shape of the mask is not known");
-    find_lengths(&e, cached, total);
     if (!element(&e, (ir_value *)(uintptr_t)mask, to, &found))
         return raise_stopped(r, place, "what the mask says is not known");
     seen = found.when;

@@ -211,6 +211,8 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
     }
     if (*raised) {
         replace_all(&r, node, by);
+        r.stop = NULL; /* of a way that was tried before */
+        r.why = NULL;
         context->changed++;
     }
     return r.what && context->wants_notes ? note(&r, node) : GQAC_OK;

@@ -32,9 +32,9 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
  * name. */
 gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *diag);
 
-/* Nodes of a tidied graph that mix rows, in the model's arena. */
 /* The pass after which a model is looked at: its own ops, raised where they can be. */
 const char *load_last_look(const gqac_options *o, bool sequences);
+/* Nodes of a tidied graph that mix rows, in the model's arena. */
 gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag);
 
 /* The past/present pairs of a tidied graph, in the model's arena. */

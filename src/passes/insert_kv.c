@@ -461,7 +461,9 @@ static gqac_status nothing_found(const inserter *s, const char *what) {
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "
                          "a past");
-    gqac_diag_hint(diag, "attention spelt out in simple ops is raised first: rewrite --pass raise");
+    gqac_diag_hint(diag,
+                   "`gqac inspect MODEL --ops` names what keeps attention in simple ops from being "
+                   "raised");
     return GQAC_UNSUPPORTED;
 }
 

@@ -69,7 +69,11 @@ static gqac_status no_pairs(const stateful *s) {
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no KV cache");
     gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
-    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
+    gqac_diag_hint(diag,
+                   named ? "`gqac inspect MODEL --ops` names what keeps attention in simple ops "
+                           "from being raised; `gqac run` runs the graph as exported"
+                         : "`gqac rewrite MODEL --pass insert-kv` adds one; `gqac run` runs the "
+                           "graph as exported");
     return GQAC_UNSUPPORTED;
 }
 

@@ -304,7 +304,9 @@ static gqac_status nothing_found(const splitter *s) {
     gqac_diag *diag = s->context->diag;
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no attention that could have a cache");
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention (ONNX) have");
-    gqac_diag_hint(diag, "attention spelt out in simple ops is raised first: rewrite --pass raise");
+    gqac_diag_hint(diag,
+                   "`gqac inspect MODEL --ops` names what keeps attention in simple ops from being "
+                   "raised");
     return GQAC_UNSUPPORTED;
 }
 

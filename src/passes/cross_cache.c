@@ -79,6 +79,7 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
         return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
                          "cross attention that is causal or has a window");
     GQAC_TRY(pass_settle(node, prev, c->context->diag));
+    GQAC_TRY(insert_kv_want_rows(node, &p, c->context->diag));
     ir_node *last = node->prev;
     l->rows[0] = p.k;
     l->rows[1] = p.v;

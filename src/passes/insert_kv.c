@@ -90,6 +90,15 @@ bool insert_kv_is_length(const ir_node *node, int operand) {
     return pass_listed(lengths, name) && insert_kv_takes_past(node, &unused);
 }
 
+gqac_status insert_kv_want_rows(const ir_node *node, const op_parts *parts, gqac_diag *diag) {
+    if (parts->k->type.rank == 4 && parts->v->type.rank == 4)
+        return GQAC_OK;
+    pass_fail(node, diag, GQAC_UNSUPPORTED, "the shape of its keys and values is not known");
+    gqac_diag_rule(diag, "a cache is as its rows are: [B,H,S,D]");
+    gqac_diag_hint(diag, "export the model with the shapes of its inputs");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status see_operands(void *arg, ir_node *node) {
     const looker *l = arg;
     for (int i = 0; i < node->n_inputs; i++)

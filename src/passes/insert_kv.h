@@ -25,6 +25,10 @@ void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
 gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
                              gqac_diag *diag);
 
+/* UNSUPPORTED unless the rows of keys and values that an attention op was taken apart into have a
+ * known shape [B,H,S,D]. */
+gqac_status insert_kv_want_rows(const ir_node *node, const op_parts *parts, gqac_diag *diag);
+
 /* Cross attention with its caches of keys [0] and values [1]. */
 typedef struct cross_layer {
     ir_node *node;            /* as it was; gone afterwards */

@@ -284,6 +284,7 @@ static gqac_status split_node(splitter *s, ir_node *node) {
         return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
                          "a query of this attention sees keys behind its own position");
     GQAC_TRY(pass_settle(node, prev, s->context->diag));
+    GQAC_TRY(insert_kv_want_rows(node, &p, s->context->diag));
     ir_value *rows[2] = {p.k, p.v};
     ir_node *last = node->prev;
     GQAC_TRY(carry(s, &rows[0], "k"));

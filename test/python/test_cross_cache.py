@@ -218,6 +218,19 @@ class CrossCache(Case):
             self.assertIn("nothing to do", run.out)
             self.assertEqual(self.out.read_bytes(), before)
 
+    def test_unknown_rows(self):
+        """Keys and values of unknown rank have no cache."""
+        path = self.dir / "cx.gq"
+        path.write_text("""graph @cx(%q: f32[B,2,S,4], %k: f32[*], %v: f32[*]) {
+  %y = Attention %q, %k, %v {scale=0.5} : f32[B,2,S,4]
+  return %y as "logits"
+}
+""", encoding="utf-8")
+        for name in ("static-cross-cache", "insert-kv"):
+            run = harness.gqac("rewrite", path, "--pass", name, "-o", self.out)
+            self.check(run, 3, "shape of its keys and values", "(Attention)")
+            self.assertFalse(self.out.exists())
+
     def test_n4_recognised(self):
         """Queries and keys of the same tokens are self-attention, whatever the op is."""
         for path in (harness.model("llama"), Decoder("multi_head").save(self.path)):

@@ -23,6 +23,15 @@ MODELS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
 PROMPT, TOKENS, ROOM = 9, 21, 24
 
 
+UNKNOWN_ROWS = """graph @tg(%input_ids: i64[B,S], %k: f32[*], %v: f32[*]) {
+  const %embed: f32[2,8] = sha256 0123456789abcdef
+  %q = Gather %embed, %input_ids : f32[B,S,8]
+  %y = Attention %q, %k, %v {scale=0.5, is_causal=1, q_num_heads=2, kv_num_heads=2} : f32[B,S,8]
+  return %y as "logits"
+}
+"""
+
+
 class TwoGraph(Case):
     """Both files of a model."""
 
@@ -136,6 +145,12 @@ class TwoGraph(Case):
             run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
             self.check(run, 3, *words)
             self.assertFalse(self.prefill.exists() or self.decode.exists(), kind)
+        for text, words in ((UNKNOWN_ROWS, "shape of its keys and values"),):
+            path = self.dir / "model.gq"
+            path.write_text(text, encoding="utf-8")
+            run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
+            self.check(run, 3, words, "Attention)")
+            self.assertFalse(self.prefill.exists() or self.decode.exists(), words)
         d = Decoder("attention")
         d.inputs.append(d.info("past.0.conv", decoders.F, ["B", 1, decoders.WIDTH]))
         d.node("Add", d.nodes[-1].input[0], "past.0.conv", out=["carried"])

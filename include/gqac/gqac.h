@@ -270,7 +270,11 @@ GQAC_API gqac_status gqac_context_read_output(const gqac_context *context, int i
  * again. `upload` copies a tensor to its front: row r of each axis to row r (to the whole, when it
  * was not reserved before); what lies behind is left alone. `parameter` gives a view of its memory,
  * which runs read, and which stays where it is until it is reserved with another number of bytes:
- * gqac_context_bind_output may name it, so that a run writes what the next one reads.
+ * gqac_context_bind_output may name it, so that a run writes what the next one reads. Reserving it
+ * with another number of bytes frees the old memory: views of it end, bindings that lie in it are
+ * taken back (those outputs go to memory of the context again), and gqac_context_read_output has
+ * nothing until the next run. What is uploaded may lie in the memory of the parameter only when it
+ * has its whole shape.
  * USAGE: unknown name, nothing uploaded; INVALID_INPUT: type or shape. */
 GQAC_API gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
                                           const int64_t *dims, gqac_diag *diag);

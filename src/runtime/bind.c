@@ -50,6 +50,14 @@ static bool is_done_before(const ir_node *other, const ir_node *node) {
     return at != NULL;
 }
 
+void exec_unbind(exec *e, const void *memory, size_t bytes) {
+    for (int i = 0; e->bound && i < e->program->n_outputs; i++) {
+        const exec_bound *bound = &e->bound[i];
+        if (bound->data && overlap(bound->data, bound->bytes + !bound->bytes, memory, bytes))
+            e->bound[i] = (exec_bound){.data = NULL};
+    }
+}
+
 /* May the node of a result write over this input, which overlaps its memory? */
 static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
     const ir_node *node = result->def;

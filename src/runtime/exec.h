@@ -58,6 +58,8 @@ const gqac_tensor *exec_result(const exec *e, int index);
 
 /* Binds a result to memory of the caller, or takes that back (data NULL). */
 gqac_status exec_bind(exec *e, int result, void *data, size_t bytes, gqac_diag *diag);
+/* Takes back every binding that lies in memory which is about to go. */
+void exec_unbind(exec *e, const void *memory, size_t bytes);
 /* Before a run with bound results, after its inputs were set: decides which are written directly.
  */
 gqac_status exec_bind_check(exec *e, gqac_diag *diag);

@@ -28,6 +28,16 @@ void context_free_parameters(gqac_context *c) {
     gqac_free(c->parameters);
 }
 
+/* Results may be views of the memory, or bound to it. */
+static void drop(gqac_context *c, gqac_tensor *kept) {
+    if (!kept->data)
+        return;
+    const size_t bytes = gqac_tensor_bytes(kept);
+    exec_unbind(&c->exec, kept->data, bytes + !bytes);
+    c->ran = false;
+    gqac_free(kept->data);
+}
+
 gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
                                  const int64_t *dims, gqac_diag *diag) {
     int at;
@@ -49,7 +59,7 @@ gqac_status gqac_context_reserve(gqac_context *context, const char *name, int ra
     if (fits)
         memset(made.data, 0, bytes);
     else
-        gqac_free(kept->data);
+        drop(context, kept);
     *kept = made;
     return GQAC_OK;
 }
@@ -96,8 +106,12 @@ gqac_status gqac_context_upload(gqac_context *context, const char *name, const g
     const size_t bytes = gqac_tensor_bytes(tensor);
     if (bytes && !tensor->data)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' has no data", name);
+    const uintptr_t from = (uintptr_t)tensor->data, to = (uintptr_t)kept->data;
+    if (!same && from < to + gqac_tensor_bytes(kept) && to < from + bytes)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' lies in its own memory",
+                  name);
     if (same && bytes)
-        memcpy(kept->data, tensor->data, bytes);
+        memmove(kept->data, tensor->data, bytes); /* which may be a view of it */
     else if (bytes)
         copy(tensor, kept);
     return GQAC_OK;

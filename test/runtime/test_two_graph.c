@@ -263,12 +263,39 @@ static void test_parameters(void) {
     close_rig(&r);
 }
 
+/* Another size frees the memory: what was bound to it or shows it goes too. */
+static void test_reserve_again(void) {
+    rig r;
+    gqac_tensor view;
+    const int64_t dims[4] = {1, HEADS, ROOM / 2, SIZE};
+    open_rig(&r);
+    reserve(&r, ROOM);
+    CU_ASSERT_EQUAL(one_token(&r, 0, 1), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 1, &view, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_parameter(r.next, cache_name(0), &view, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_upload(r.next, cache_name(0), &view, &diag), GQAC_OK);
+    gqac_tensor part = view;
+    part.dims[2] = 1;
+    CU_ASSERT_EQUAL(gqac_context_upload(r.next, cache_name(0), &part, &diag), GQAC_INVALID_INPUT);
+    CU_ASSERT(strstr(diag.what, "its own memory") != NULL);
+    for (int i = 0; i < 2 * LAYERS; i++)
+        CU_ASSERT_EQUAL(gqac_context_reserve(r.next, cache_name(i), 4, dims, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 1, &view, &diag), GQAC_USAGE);
+    for (int i = 1; i <= 2 * LAYERS; i++)
+        CU_ASSERT_PTR_NULL(r.next->exec.bound[i].data);
+    CU_ASSERT_EQUAL(one_token(&r, 0, 1), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 1, &view, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(view.dims[2], ROOM / 2);
+    close_rig(&r);
+}
+
 static const unit_case cases[] = {
     {"M2 prefill: the last row of logits, keys and values of every layer", test_prefill},
     {"M3 decode: exactly one token", test_one_token},
     {"M9 M10 M19 M21 hand-over, then token by token, in place", test_hand_over},
     {"M20 parameters: there and back, unknown names", test_parameters},
     {"M22 the last row", test_edge},
+    {"parameters of another size", test_reserve_again},
 };
 
 int main(int argc, char **argv) {

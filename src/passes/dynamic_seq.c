@@ -7,7 +7,7 @@
  * folding. What else the export may have fixed shows in the types, or in nodes that depend on the
  * place of a token in its call (invariance.c): those are refused by name. Positions must be an
  * input, or come from the cache: constants that were computed from them cannot be told. */
-#include "passes/rewrite.h"
+#include "passes/insert_kv.h"
 
 #include <string.h>
 
@@ -236,6 +236,48 @@ static gqac_status loosen_nodes(const loosener *s) {
     return GQAC_OK;
 }
 
+static bool is_causal(const ir_node *node) {
+    static const char *const names[] = {"is_causal", "unidirectional", "causal", NULL};
+    for (const ir_attr_spec *attr = node->op->attrs; attr && attr->name; attr++) {
+        if (pass_listed(names, attr->name) && ir_attr_int(node, attr->name) == 1)
+            return true;
+        if (!strcmp(attr->name, "right_window_size") && ir_attr_int(node, attr->name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Do its queries see the keys of all tokens of the call? One token saw no later one; an encoder's
+ * states have a length of their own. */
+static bool sees_later(const loosener *s, const ir_node *node) {
+    insert_places places;
+    if (!insert_kv_takes_past(node, &places) || is_causal(node))
+        return false;
+    const ir_value *key = places.n == 2 ? ir_node_input(node, 1) : NULL;
+    const int rank = key ? key->type.rank : -1;
+    const ir_dim *rows = rank == 3 || rank == 4 ? key->type.dims[rank - 2] : NULL;
+    const char *symbol = NULL;
+    int64_t n;
+    if (!rows)
+        return true;
+    return rows == s->tokens || (!ir_dim_is_const(rows, &n) && !ir_dim_is_symbol(rows, &symbol));
+}
+
+static gqac_status check_attention(const loosener *s) {
+    for (const ir_node *node = s->graph->first; node; node = node->next) {
+        if (!sees_later(s, node))
+            continue;
+        gqac_diag *diag = s->context->diag;
+        pass_fail(node, diag, GQAC_UNSUPPORTED,
+                  "a query of this attention would see keys behind its own position");
+        gqac_diag_rule(diag, "with several tokens a call, causality is an attribute (is_causal, "
+                             "unidirectional)");
+        gqac_diag_hint(diag, "export the model with causal attention");
+        return GQAC_UNSUPPORTED;
+    }
+    return GQAC_OK;
+}
+
 static gqac_status check_rows(const loosener *s) {
     const ir_node **mixing = NULL;
     int n = 0;
@@ -272,7 +314,8 @@ static gqac_status loosen(loosener *s) {
     const size_t changed = s->context->changed;
     GQAC_TRY(pass_tidy.run(s->context)); /* which is what invariance asks of */
     s->context->changed = changed;
-    return check_rows(s);
+    GQAC_TRY(check_rows(s));
+    return check_attention(s);
 }
 
 static gqac_status run(pass_context *context) {

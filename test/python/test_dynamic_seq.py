@@ -191,6 +191,16 @@ class DynamicSeq(Case):
         run = harness.gqac("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.out)
         self.check(run, 3, "Range_", "place of the tokens")
         self.assertFalse(self.out.exists())
+        for kind, name in (("attention_4d", "is_causal"), ("multi_head", "unidirectional")):
+            model = fix(Traced(kind).model())
+            for node in model.graph.node:
+                kept = [a for a in node.attribute if a.name != name]
+                del node.attribute[:]
+                node.attribute.extend(kept)
+            onnx.save(model, self.fixed)
+            run = harness.gqac("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.out)
+            self.check(run, 3, "Attention)", "keys behind its own position")
+            self.assertFalse(self.out.exists())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "ops/gqa.h"
 
 #include <math.h>
+#include <string.h>
 
 void attention_refuse(ir_builder *b, const ir_node *node, const char *what) {
     if (b->status == GQAC_OK)
@@ -81,7 +82,17 @@ static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t 
         parts[i] = ir_build_result(b, split, i);
 }
 
+/* The caller has positions of its own in the place of the input position_ids; what the graph adds
+ * to that input would be lost. */
+static bool counts_itself(const ir_node *node) {
+    const ir_value *ids = ir_node_input(node, POSITION_IDS);
+    return ids && ir_attr_int(node, "do_rotary") == 1 &&
+           (ids->def || ids->constant || !ids->name || strcmp(ids->name, "position_ids") != 0);
+}
+
 static void refuse_rest(ir_builder *b, const ir_node *node) {
+    if (counts_itself(node))
+        attention_refuse(b, node, "operand position_ids is not the input position_ids itself");
     if (ir_node_input(node, SINK) || ir_attr_int(node, "smooth_softmax") == 1)
         attention_refuse(b, node, "Attention has no counterpart of head_sink and smooth_softmax");
     if (ir_node_input(node, BIAS))

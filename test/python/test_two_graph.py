@@ -30,6 +30,22 @@ UNKNOWN_ROWS = """graph @tg(%input_ids: i64[B,S], %k: f32[*], %v: f32[*]) {
   return %y as "logits"
 }
 """
+# Positions that are not those of the input.
+SHIFTED = """graph @pid(%input_ids: i64[B,S], %past_key: f32[B,1,P,2],
+    %past_value: f32[B,1,P,2], %seqlens_k: i32[B], %total: i32[],
+    %position_ids: i64[B,S]) {
+  const %embed: f32[4,6] = sha256 0123456789abcdef
+  const %cos: f32[4,1] = [1.0, 0.5, 0.25, 0.125]
+  const %sin: f32[4,1] = [0.0, 0.5, 0.75, 0.875]
+  const %two: i64[] = 2
+  %x = Gather %embed, %input_ids : f32[B,S,6]
+  %pos = Add %position_ids, %two : i64[B,S]
+  %y, %k, %v = com.microsoft.GroupQueryAttention %x, _, _, %past_key,
+    %past_value, %seqlens_k, %total, %cos, %sin, %pos {num_heads=1, kv_num_heads=1, do_rotary=1}
+    : f32[B,S,2], f32[B,1,P+S,2], f32[B,1,P+S,2]
+  return %y as "logits", %k as "present_key", %v as "present_value"
+}
+"""
 
 
 class TwoGraph(Case):
@@ -145,7 +161,8 @@ class TwoGraph(Case):
             run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
             self.check(run, 3, *words)
             self.assertFalse(self.prefill.exists() or self.decode.exists(), kind)
-        for text, words in ((UNKNOWN_ROWS, "shape of its keys and values"),):
+        for text, words in ((UNKNOWN_ROWS, "shape of its keys and values"),
+                            (SHIFTED, "operand position_ids")):
             path = self.dir / "model.gq"
             path.write_text(text, encoding="utf-8")
             run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)

@@ -216,6 +216,31 @@ static gqac_status read_source(translation *t) {
     return file ? cli_read_ids(t->c, file, &t->source, &t->n_source) : read_prompt(t, prompt);
 }
 
+/* Negative ids would count from the end of a table. Those behind it are refused by the encoder. */
+static gqac_status check_source(translation *t) {
+    for (int64_t i = 0; i < t->n_source; i++) {
+        if (t->source[i] >= 0)
+            continue;
+        cli_fail(t->c, GQAC_OUT_OF_RANGE, "token id %lld at index %lld", (long long)t->source[i],
+                 (long long)i);
+        snprintf(t->c->diag.rule, sizeof t->c->diag.rule, "0 <= id");
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status check_start(translation *t) {
+    const int64_t vocabulary = gqac_program_vocabulary(t->decoder.program);
+    if (t->start >= 0 && t->start <= INT32_MAX && (!vocabulary || t->start < vocabulary))
+        return GQAC_OK;
+    cli_fail(t->c, GQAC_INVALID_MODEL, "decoder_start_token_id %lld is no token id",
+             (long long)t->start);
+    snprintf(t->c->diag.where, sizeof t->c->diag.where, "%s", t->c->operands[0]);
+    snprintf(t->c->diag.rule, sizeof t->c->diag.rule, "0 <= id < %lld",
+             (long long)(vocabulary ? vocabulary : INT32_MAX));
+    return GQAC_INVALID_MODEL;
+}
+
 /* [1,n] of i64. */
 static gqac_tensor row(int64_t *data, int64_t n) {
     return (gqac_tensor){.dtype = GQAC_I64, .rank = 2, .dims = {1, n}, .data = data};
@@ -477,9 +502,13 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK)
         status = read_source(t);
     if (status == GQAC_OK)
+        status = check_source(t);
+    if (status == GQAC_OK)
         status = open_side(t, encoders, &t->encoder);
     if (status == GQAC_OK)
         status = open_side(t, decoders, &t->decoder);
+    if (status == GQAC_OK)
+        status = check_start(t);
     if (status == GQAC_OK)
         status = open_caches(t);
     if (status == GQAC_OK)

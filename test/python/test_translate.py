@@ -193,6 +193,12 @@ class Translate(Case):
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")
         self.check(harness.gqac("generate", harness.model("llama"), "--features", "x.npy"), 2,
                    "--features is for")
+        write_ids(self.dir / "negative.txt", [1, -1, 2])
+        self.check(harness.gqac(*run, "--ids", self.dir / "negative.txt"), 4, "token id -1",
+                   "index 1")
+        for start in (-1, decoders.VOCABULARY):
+            self.config(decoder_start_token_id=start)
+            self.check(harness.gqac(*run, *flags), 3, f"decoder_start_token_id {start}")
         (self.folder / "config.json").unlink()
         self.check(harness.gqac(*run, *flags), 3, "decoder_start_token_id")
 

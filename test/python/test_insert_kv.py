@@ -264,6 +264,8 @@ class InsertKv(Case):
                    "no rewrite 'kv'", "insert-kv")
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv"), 2, "-o FILE")
         self.check(harness.gqac("rewrite", self.bare, "-o", self.cached), 2, "--pass NAME")
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "raise", "--pass", "insert-kv",
+                                "-o", self.cached), 2, "--pass is given twice")
 
     def test_positions(self):
         """Positions that the graph counts become an input; a constant that does not count stays."""

@@ -24,7 +24,8 @@ bool stateful_is_conv(const ir_node *node, const ir_value *past) {
 gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows) {
     ir_value *x = conv->inputs[X].value;
     ir_node *turned = op_build(b, "", "Transpose", 1, &x, 1);
-    ir_attr_set_ints(turned, "perm", 3, (int64_t[]){0, 2, 1});
+    if (turned && !ir_attr_set_ints(turned, "perm", 3, (int64_t[]){0, 2, 1}))
+        b->status = gqac_diag_oom(b->diag, "an attribute");
     ir_value *of[] = {ir_build_result(b, turned, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
     ir_node *head = op_build(b, "", "Unsqueeze", 2, of, 1);
     *rows = ir_build_result(b, head, 0);

@@ -117,16 +117,29 @@ static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
     return GQAC_OK;
 }
 
-static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *path) {
-    gqac_rewritten *shown = &j->done->shown;
+static bool is_written(const job *j, int i) {
+    return j->done->shown.changes || !is_same_file(j->done->paths[i], j->model);
+}
+
+/* Before the first is written. */
+static gqac_status check_all(job *j, const pass_rewrite *rewrite, const char *path) {
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
         char *to = j->done->paths[i];
         GQAC_TRY(name_file(to, sizeof j->done->paths[i], path, rewrite->files[i].part, j->diag));
-        if (!shown->changes && is_same_file(to, j->model))
+        if (is_written(j, i))
+            GQAC_TRY(check_path(j, j->made[i].files, to));
+    }
+    return GQAC_OK;
+}
+
+static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *path) {
+    gqac_rewritten *shown = &j->done->shown;
+    GQAC_TRY(check_all(j, rewrite, path));
+    for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
+        if (!is_written(j, i))
             continue;
-        GQAC_TRY(check_path(j, j->made[i].files, to));
-        GQAC_TRY(onnx_export(j->made[i].module, to, j->diag));
-        j->done->files[shown->n_files++] = to;
+        GQAC_TRY(onnx_export(j->made[i].module, j->done->paths[i], j->diag));
+        j->done->files[shown->n_files++] = j->done->paths[i];
     }
     return GQAC_OK;
 }

@@ -168,6 +168,13 @@ class TwoGraph(Case):
             run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
             self.check(run, 3, words, "Attention)")
             self.assertFalse(self.prefill.exists() or self.decode.exists(), words)
+        path = self.dir / "model.onnx"
+        onnx.save(Decoder("attention").model(), path, save_as_external_data=True,
+                  location=self.decode.name, size_threshold=64)
+        run = harness.gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
+        self.check(run, 2, "would destroy")
+        self.assertFalse(self.prefill.exists())
+        self.decode.unlink()
         d = Decoder("attention")
         d.inputs.append(d.info("past.0.conv", decoders.F, ["B", 1, decoders.WIDTH]))
         d.node("Add", d.nodes[-1].input[0], "past.0.conv", out=["carried"])

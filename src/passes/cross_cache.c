@@ -103,12 +103,6 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
 
 /* ---- the branch ---------------------------------------------------------- */
 
-static gqac_status clear_mark(void *arg, ir_node *node) {
-    (void)arg;
-    node->mark = 0;
-    return GQAC_OK;
-}
-
 /* Attention reads rows only until it reads what the If gives. */
 static bool will_go(const cross_caches *c, const ir_use *use) {
     for (int i = 0; i < c->n; i++)
@@ -142,7 +136,7 @@ static gqac_status need(void *arg, ir_node *node) {
 
 /* Marks what the rows are computed from, and what of it only they need. */
 static void mark_nodes(const cross_caches *c) {
-    (void)ir_graph_walk_all(c->graph, clear_mark, NULL);
+    pass_clear_marks(c->graph);
     for (int i = 0; i < c->n; i++)
         for (int k = 0; k < 2; k++)
             if (c->layers[i].rows[k]->def)

@@ -30,7 +30,7 @@ static gqac_status short_of_memory(const loosener *s) {
  * the states of an encoder their own. */
 static int token_axis(const ir_value *input) {
     const ir_type *t = &input->type;
-    if (!strncmp(input->name, "past", 4) || !strncmp(input->name, "encoder", 7) ||
+    if (pass_names_past(input) || !strncmp(input->name, "encoder", 7) ||
         strstr(input->name, "cache"))
         return -1;
     const bool ids = t->rank == 2 && (t->dtype == GQAC_I64 || t->dtype == GQAC_I32);

@@ -54,12 +54,6 @@ bool insert_kv_takes_past(const ir_node *node, insert_places *p) {
 
 enum { SEEN = 1 }; /* ir_node.mark */
 
-static gqac_status clear_mark(void *arg, ir_node *node) {
-    (void)arg;
-    node->mark = 0;
-    return GQAC_OK;
-}
-
 static void see(const ir_graph *main, ir_value *value, bool *inputs) {
     if (!value || value->constant)
         return;
@@ -121,7 +115,7 @@ static void look_back(looker *l) {
 
 void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs) {
     looker l = {main, inputs, false};
-    (void)ir_graph_walk_all(main, clear_mark, NULL);
+    pass_clear_marks(main);
     memset(inputs, 0, (size_t)main->n_inputs * sizeof *inputs);
     see(main, value, inputs);
     look_back(&l);
@@ -219,7 +213,7 @@ static gqac_status find_masks(const inserter *s, bool *masks) {
     looker data = {s->graph, GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1), true};
     if (!inputs || !data.inputs)
         return short_of_memory(s);
-    (void)ir_graph_walk_all(s->graph, clear_mark, NULL);
+    pass_clear_marks(s->graph);
     (void)see_operands(&data, s->graph->ret);
     look_back(&data);
     for (int i = 0; i < s->n_layers; i++) {

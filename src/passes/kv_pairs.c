@@ -64,7 +64,7 @@ static int by_schema(const finder *f, const ir_value *input) {
 static int by_name(const finder *f, const ir_value *input) {
     const char *dot = strchr(input->name, '.');
     char name[256];
-    if (strncmp(input->name, "past", 4) != 0 || !dot || strlen(dot) > sizeof name - 16)
+    if (!pass_names_past(input) || !dot || strlen(dot) > sizeof name - 16)
         return -1;
     snprintf(name, sizeof name, "present%s", dot);
     int low = 0, high = f->n_results;

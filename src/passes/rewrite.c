@@ -38,6 +38,20 @@ bool pass_same_type(const ir_value *a, const ir_value *b) {
     return true;
 }
 
+bool pass_names_past(const ir_value *input) {
+    return strncmp(input->name, "past", 4) == 0;
+}
+
+static gqac_status clear_mark(void *arg, ir_node *node) {
+    (void)arg;
+    node->mark = 0;
+    return GQAC_OK;
+}
+
+void pass_clear_marks(ir_graph *graph) {
+    (void)ir_graph_walk_all(graph, clear_mark, NULL);
+}
+
 const gqac_tensor *pass_constant(const ir_value *value) {
     const gqac_tensor *tensor = value ? value->constant : NULL;
     return tensor && (tensor->data || gqac_tensor_count(tensor) == 0) ? tensor : NULL;

@@ -12,6 +12,10 @@ bool pass_holds_graphs(const ir_node *node);
 ir_value *pass_operand(const ir_node *node, const char *name);
 /* dtype, rank and every dim are known and the same. */
 bool pass_same_type(const ir_value *a, const ir_value *b);
+/* Does an input have the name of a past? Exporters call them past_key_values.0.key, past_conv.0. */
+bool pass_names_past(const ir_value *input);
+/* Every mark of a graph and of those within it becomes 0. */
+void pass_clear_marks(ir_graph *graph);
 /* A constant whose data is at hand (one of a dump may have none). */
 const gqac_tensor *pass_constant(const ir_value *value);
 /* What `claim` writes where a kernel's name would be, on composites that no kernel takes. */

@@ -8,8 +8,6 @@
  * time's own: see stateful_lengths.c. */
 #include "passes/stateful.h"
 
-#include <string.h>
-
 static bool is_concat(const ir_node *node) {
     return op_is(node, "gqac", "concat_past_present");
 }
@@ -82,7 +80,7 @@ static gqac_status check_complete(const stateful *s) {
     const ir_graph *graph = s->graph;
     for (int i = 0; i < graph->n_inputs; i++) {
         const ir_value *input = graph->inputs[i];
-        if (input->id != STATEFUL_PAST && strncmp(input->name, "past", 4) == 0)
+        if (input->id != STATEFUL_PAST && pass_names_past(input))
             GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
                       "input '%s' is no KV cache that an attention op reads and gives back as a "
                       "graph output",

@@ -15,16 +15,6 @@ static bool is_length_op(const ir_node *node) {
     return op_is(node, "gqac", "seqlens_to_past");
 }
 
-static gqac_status clear_mark(void *arg, ir_node *node) {
-    (void)arg;
-    node->mark = 0;
-    return GQAC_OK;
-}
-
-static void clear_marks(ir_graph *graph) {
-    (void)ir_graph_walk_all(graph, clear_mark, NULL);
-}
-
 static gqac_status add_input(const stateful *s, const char *name, ir_type type, ir_value **out) {
     *out = ir_graph_add_input(s->graph, name, type);
     if (!*out)
@@ -75,7 +65,7 @@ static gqac_status follow_lengths(const stateful *s, const ir_node *node) {
 
 /* What the lengths are computed from, backwards from every node that takes some. */
 static gqac_status check_slice(const stateful *s) {
-    clear_marks(s->graph);
+    pass_clear_marks(s->graph);
     for (int i = 0; i < s->n_pairs; i++)
         s->pairs[i].concat->mark |= STATEFUL_PAIR;
     for (ir_node *node = s->graph->last; node; node = node->prev) {
@@ -216,7 +206,7 @@ static bool kept(const stateful *s, const ir_value *input) {
 
 static gqac_status replace_totals(stateful *s) {
     values totals = {0};
-    clear_marks(s->graph);
+    pass_clear_marks(s->graph);
     for (int i = 0; i < s->graph->n_inputs; i++)
         if (!kept(s, s->graph->inputs[i]))
             GQAC_TRY(find_totals(s, s->graph->inputs[i], &totals));

@@ -378,7 +378,7 @@ static gqac_status drop_inputs(splitter *s) {
         const ir_value *input = s->graph->inputs[i];
         if (ir_value_unused(input))
             ir_graph_remove_input(s->graph, i);
-        else if (pass_listed(gone, input->name) || !strncmp(input->name, "past", 4))
+        else if (pass_listed(gone, input->name) || pass_names_past(input))
             GQAC_FAIL(
                 s->context->diag, GQAC_UNSUPPORTED,
                 "input '%s' is a mask or a state of another kind than keys and values: it has "

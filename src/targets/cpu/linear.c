@@ -40,11 +40,20 @@ static int64_t group_size(const plan *p, int64_t left) {
 
 static int64_t units_of(const plan *p, const cpu_linear_job *job) {
     int64_t groups = 0;
-    if (p->jobs->rows == 1) /* each panel is a group */
+    if (p->jobs->rows == 1) /* each panel is a group: nothing to count */
         return p->row_blocks * linear_panels(job->n);
     for (int64_t left = linear_panels(job->n); left > 0; groups++)
         left -= group_size(p, left);
     return p->row_blocks * groups;
+}
+
+static int64_t first_panel(const plan *p, int64_t panels, int64_t group) {
+    int64_t panel = 0;
+    if (p->jobs->rows == 1)
+        return group;
+    for (; group > 0; group--)
+        panel += group_size(p, panels - panel);
+    return panel;
 }
 
 static void run_unit(void *arg, size_t item, int worker) {
@@ -56,10 +65,7 @@ static void run_unit(void *arg, size_t item, int worker) {
         at -= units_of(p, job);
     const int64_t block = at % p->row_blocks, panels = linear_panels(job->n);
     cpu_linear_unit unit = {.row = block * p->kernels->row_block};
-    if (job->rows == 1)
-        unit.panel = at / p->row_blocks;
-    for (int64_t group = job->rows == 1 ? 0 : at / p->row_blocks; group > 0; group--)
-        unit.panel += group_size(p, panels - unit.panel);
+    unit.panel = first_panel(p, panels, at / p->row_blocks);
     unit.rows = job->rows - unit.row;
     unit.panels = group_size(p, panels - unit.panel);
     if (unit.rows > p->kernels->row_block)

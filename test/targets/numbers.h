@@ -9,6 +9,18 @@
 
 #include "ops/shared.h"
 
+/* The same sequence in every run: each file begins where it likes. */
+static uint64_t state = NUMBERS_SEED;
+
+static inline uint32_t bits(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(state >> 33);
+}
+
+static inline int64_t below(int64_t n) {
+    return (int64_t)(bits() % (uint32_t)n);
+}
+
 static inline void put(void *to, size_t at, gqac_dtype dtype, float x) {
     gqac_tensor t = {.dtype = dtype, .rank = 1, .dims = {(int64_t)at + 1}, .data = to};
     op_put_f32(&t, (int64_t)at, x);

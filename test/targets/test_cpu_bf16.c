@@ -1,6 +1,7 @@
 /* linear_bf16 on cpu: every level of this machine gives gqn_dot_pairs, on weights and on codes, and
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before. */
+#define NUMBERS_SEED 11
 #include "numbers.h"
 
 #include <math.h>
@@ -22,15 +23,6 @@ typedef struct problem {
     unsigned char *x, *pairs, *words, *scales, *zeros, *bias, *y;
     size_t y_bytes, size;
 } problem;
-
-static uint64_t state = 11;
-static uint32_t bits(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33);
-}
-static int64_t below(int64_t n) {
-    return (int64_t)(bits() % (uint32_t)n);
-}
 
 /* Mostly about 1; some are zeros, on both sides of the least factor, denormal, large or NaN. */
 static float number(bool special) {

@@ -1,6 +1,7 @@
 /* linear on cpu: the scalar level is the contract, every level of this machine gives its bits, and
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before; what lies around y is the same after. */
+#define NUMBERS_SEED 7
 #include "numbers.h"
 
 #include <math.h>
@@ -25,15 +26,6 @@ typedef struct problem {
     unsigned char *x, *w, *bias, *y;
     size_t x_bytes, w_bytes, y_bytes, size;
 } problem;
-
-static uint64_t state = 7;
-static uint32_t bits(void) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(state >> 33);
-}
-static int64_t below(int64_t n) {
-    return (int64_t)(bits() % (uint32_t)n);
-}
 
 /* Mostly about 1; some are zeros, denormals of every type, large, infinite or NaN. */
 static float number(bool special) {

@@ -16,6 +16,7 @@ TOOLS = ROOT / "build" / "bench"  # the C programs of this folder
 LLAMA = ROOT / "build" / "peers" / "llama.cpp"
 COMMANDS = {
     "gqac": [TOOLS / "worker_gqac"],
+    "row-major": [TOOLS / "worker_gqac"],  # keys and values as tensors, not in a sequence
     "unconstrained": [TOOLS / "unconstrained"],
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
     "openvino": [sys.executable, HERE / "worker_openvino.py"],

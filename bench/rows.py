@@ -12,6 +12,7 @@ import models
 MIB = 1 << 20
 ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than caches hold
 ORT, OV, LLAMA, OWN = "onnxruntime", "openvino", "llama.cpp", "unconstrained"
+TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D]
 
 
 @dataclass
@@ -27,7 +28,7 @@ class Row:
     floor: tuple = ()  # (peer, ratio)
     short: bool = False  # part of the default run
     in_cache: bool = False  # a decode row whose keys and values may stay in the last-level cache
-    tolerance: float = 1e-4  # max|difference| / max|value| against ONNX Runtime
+    tolerance: float = 1e-4  # max|difference| / max|value| against ONNX Runtime, or gqac itself
     extra: dict = field(default_factory=dict)  # softcap, window, sink, form, layers, size
 
     # -- how much work one call is
@@ -82,7 +83,7 @@ class Row:
 
     def words(self, engine):
         """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
-        x, words = self.shapes, [f"math={self.math}"] if engine == "gqac" else []
+        x, words = self.shapes, [f"math={self.math}"] if engine in ("gqac", TENSORS) else []
         if engine in (LLAMA, OWN):
             return words + self.native_words(engine)
         if engine == OV and self.kind in ("attention", "sequence"):
@@ -97,7 +98,7 @@ class Row:
             return words + ["kind=run", f"input=qkv:{qkv}",
                             f"input=seqlens_k:{models.number(x['S'] - 1, [1])}",
                             f"input=total:{models.number(x['S'], [])}"]
-        words += ["kind=sequence", f"past={x['P']}", f"tokens={x['S']}",
+        words += [f"kind={'rows' if engine == TENSORS else 'sequence'}", f"past={x['P']}", f"tokens={x['S']}",
                   f"calls={self.extra.get('calls', 1)}", f"rotate={self.rotate()}",
                   f"vocab={self.vocabulary()}"]
         if self.kind == "sequence" and x["P"]:
@@ -146,6 +147,13 @@ def model(name, size, form, p, s, calls=1, **more):
                extra=dict(size=size, form=form, calls=calls), **more)
 
 
+def layout(s, heads=(32, 8, 128), dtype="f32"):
+    """A chunk of s tokens behind a past: keys as columns, as sequences have them, against rows."""
+    form = ("-d64" if heads == SMALL else "") + ("-f16" if dtype == "f16" else "")
+    return sequence(f"layout-{s}@4096{form}", 4096, s, heads, dtype=dtype, peers=(TENSORS,),
+                    tolerance=0)
+
+
 SMALL = (14, 2, 64)
 BF16 = dict(math="bf16", peers=(ORT,), tolerance=3e-2)
 ROWS = [
@@ -186,5 +194,8 @@ ROWS = [
     attention("same-bits-prefill-4096", 4096, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
     sequence("same-bits-decode-4096", 4095, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
     sequence("same-bits-decode-32768", 32767, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
+    *(layout(s) for s in (1, 16, 128, 512)),
+    *(layout(s, SMALL) for s in (1, 128)),
+    *(layout(s, dtype="f16") for s in (1, 128)),
 ]
 BY_NAME = {row.name: row for row in ROWS}

@@ -5,7 +5,8 @@ For each row and peer: pairs in ABBA order (gqac, peer; peer, gqac; ...), each e
 least three calls, pinned, stopped while the other runs. A pair's ratio is the peer's time by
 gqac's, each the median of its calls; the row's ratio is the median of the pairs. Before and after a
 row the machine is calibrated (fma and memory read); a row beside which it moved by more than 5 % is
-measured once more, and marked when it moved again. Outputs are compared with ONNX Runtime's.
+measured once more, and marked when it moved again. Outputs are compared with ONNX Runtime's, and with gqac's
+own where that is the peer.
 
     ./dev bench [--accept] [--only ROW,...] [--pairs N] [--threads 1|2] [--against PEER,...]
                 [--out FILE] [--once] [--list]
@@ -14,7 +15,8 @@ measured once more, and marked when it moved again. Outputs are compared with ON
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
 --accept runs every row and appends to bench/results/cpu.jsonl. Exit 1: a result differs from ONNX
-Runtime's by more than its row allows; 77: there are fewer cores than threads.
+Runtime's, or from gqac's own on tensors, by more than its row allows; 77: there are fewer cores than
+threads.
 """
 
 import argparse
@@ -91,8 +93,9 @@ def pairs_with(peer, gqac, row, args, record):
     try:
         record["versions"][peer] = other.process.facts["version"]
         record["open_ms"][peer] = other.process.facts["open_ms"]
-        if peer == rows.ORT:
+        if peer in (rows.ORT, rows.TENSORS):
             record["difference"] = difference(row, gqac, other)
+            record["difference_from"] = peer
         for i in range(args.pairs):
             first, second = (gqac, other) if i % 2 == 0 else (other, gqac)
             times = {first: first.sample(), second: second.sample()}
@@ -175,7 +178,7 @@ def show(row, record, absent):
             ratio = record["results"][peer]["ratio"]
             print(f"  floor {floor:.2f} against {peer}: {'reached' if ratio >= floor else 'missed'}")
     if "difference" in record:
-        print(f"  largest difference from onnxruntime: {record['difference']:.2g}")
+        print(f"  largest difference from {record['difference_from']}: {record['difference']:.2g}")
     for line in absent:
         print(f"  not measured: {line}")
     print(f"  calibration before: {describe(record['calibration']['before'])}\n"
@@ -218,7 +221,7 @@ def arguments():
     parser.add_argument("--only", help="rows by name, comma-separated; a prefix takes all it fits")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, choices=(1, 2), default=2)
-    parser.add_argument("--against", help="peers: of onnxruntime, openvino, llama.cpp, unconstrained")
+    parser.add_argument("--against", help="peers: of " + ", ".join(engines.COMMANDS))
     parser.add_argument("--out", type=Path, help="JSON-lines file that records are appended to")
     parser.add_argument("--once", action="store_true", help="no second measurement of moved rows")
     parser.add_argument("--list", action="store_true", help="names the rows and ends")

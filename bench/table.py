@@ -69,7 +69,7 @@ def comparison(found, threads):
              "|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
         record = found.get((row.name, threads))
-        if not record or rows.OWN in row.peers:
+        if not record or set(row.peers) & {rows.OWN, rows.TENSORS}:
             continue
         own = record["results"]["gqac"]
         mark = " †" if record["moved"] else ""
@@ -95,6 +95,21 @@ def cost(found):
     return lines if len(lines) > 2 else []
 
 
+def layouts(found):
+    """Keys as columns of a sequence beside keys as rows of a tensor."""
+    lines = ["| row | threads | keys as columns, ms | keys as rows, ms | ratio | faster |",
+             "|---|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        if rows.TENSORS not in record["results"]:
+            continue
+        columns, tensors = record["results"]["gqac"], record["results"][rows.TENSORS]
+        mark = " †" if record["moved"] else ""
+        faster = "columns" if tensors["ratio"] > 1 else "rows"
+        lines.append(f"| {name}{mark} | {threads} | {columns['ms']:.3g} | {tensors['ms']:.3g} | "
+                     f"{tensors['ratio']:.2f}× | {faster} |")
+    return lines if len(lines) > 2 else []
+
+
 def unmeasured(found):
     return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
 
@@ -115,9 +130,10 @@ def text(path):
         table = comparison(found, threads)
         if table:
             lines += ["", f"### {threads} thread{'s' * (threads > 1)}", "", *table]
-    table = cost(found)
-    if table:
-        lines += ["", "### What equal bits cost", "", *table]
+    for title, table in (("What equal bits cost", cost(found)),
+                         ("Keys as columns or as rows", layouts(found))):
+        if table:
+            lines += ["", f"### {title}", "", *table]
     left = unmeasured(found)
     if left:
         lines += ["", "Not measured yet:", "", *[f"- {name}" for name in left]]

@@ -1,14 +1,17 @@
 /* gqac as one of the benchmark's engines: holds a model open and times it on command, so that runs
  * of different engines can alternate without paying for start-up. Public API only.
  *
- *   worker_gqac kind=run|sequence model=FILE threads=N [target= math=]
+ *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
  *     sequence: past=P tokens=S calls=C vocab=V rotate=R [row=NAME:FILE.npy ...]
  *               C calls of S tokens behind P cached ones; sample i takes sequence i mod R. The rows
  *               of the past come from the files, or from a prompt of P tokens.
+ *     rows:     past=P tokens=S vocab=V rotate=R row=NAME:FILE.npy ...
+ *               the same call of the graph as exported, on tensors: pasts of P + S rows, in whose
+ *               memory the presents lie; files in the order of the presents
  *
  * Prints "ready {json}" or "failed TEXT", then answers each line of stdin: "run N" with "times" and
- * N times of one call in ms, "output FILE" by writing the last output as fp32 and "done". */
+ * N times of one call in ms, "output FILE" by writing the last logits or y as fp32 and "done". */
 #define _GNU_SOURCE
 #include <gqac/gqac.h>
 
@@ -28,6 +31,8 @@ typedef struct worker {
     gqac_program *program;
     gqac_context *context;
     gqac_sequence *sequences[MOST_ROTATE];
+    gqac_tensor *pasts[MOST_ROTATE]; /* of rows: one for each file */
+    gqac_tensor mask;
     int64_t *ids;
     long sample; /* next of the rotation */
     gqac_tensor output;
@@ -103,12 +108,16 @@ static gqac_status make_sequence(worker *w, gqac_sequence **s) {
     return status;
 }
 
-static gqac_status open_sequences(worker *w) {
+static gqac_status open_ids(worker *w) {
     const long length = w->past + w->calls * w->tokens;
     w->ids = calloc((size_t)length, sizeof *w->ids);
     for (long i = 0; w->ids && i < length; i++)
         w->ids[i] = (i * 7919 + 13) % w->vocab;
-    gqac_status status = w->ids ? GQAC_OK : GQAC_NO_MEMORY;
+    return w->ids ? GQAC_OK : GQAC_NO_MEMORY;
+}
+
+static gqac_status open_sequences(worker *w) {
+    gqac_status status = open_ids(w);
     for (long r = 0; status == GQAC_OK && r < w->rotate; r++)
         status = make_sequence(w, &w->sequences[r]);
     for (int i = 0; i < w->n_files; i++)
@@ -132,20 +141,105 @@ static gqac_status run_sequence(worker *w, double *ms) {
     return status;
 }
 
-static gqac_status run_graph(worker *w, double *ms) {
+static bool is_present(const gqac_io *io) {
+    return !strncmp(io->name, "present.", strlen("present."));
+}
+
+static gqac_status time_run(worker *w, int n, const char *const *names, const gqac_tensor *inputs,
+                            double *ms) {
     enum { MOST_OUTPUTS = 8 };
     gqac_tensor outputs[MOST_OUTPUTS];
     const gqac_io *io = NULL;
-    const int n = gqac_program_outputs(w->program, &io);
-    if (n > MOST_OUTPUTS)
+    const int n_outputs = gqac_program_outputs(w->program, &io);
+    if (n_outputs > MOST_OUTPUTS)
         return GQAC_LIMIT;
     const double began = now_ms();
-    gqac_status status = gqac_run(w->context, w->n_files, (const char *const *)w->names, w->tensors,
-                                  n, NULL, outputs, &w->diag);
+    gqac_status status = gqac_run(w->context, n, names, inputs, n_outputs, NULL, outputs, &w->diag);
     *ms = now_ms() - began;
-    if (status == GQAC_OK)
-        w->output = outputs[0];
+    for (int i = n_outputs - 1; status == GQAC_OK && i >= 0; i--)
+        if (!is_present(&io[i]))
+            w->output = outputs[i];
     return status;
+}
+
+static gqac_status run_graph(worker *w, double *ms) {
+    return time_run(w, w->n_files, (const char *const *)w->names, w->tensors, ms);
+}
+
+/* Bytes of n elements. */
+static size_t bytes_of(const gqac_tensor *tensor, int64_t n) {
+    return (size_t)n * (size_t)gqac_dtype_bits(tensor->dtype) / 8;
+}
+
+/* A past [1,Hkv,P+S,D] with the P rows of a file. */
+static gqac_status make_past(const worker *w, const gqac_tensor *file, gqac_tensor *past) {
+    *past = *file;
+    past->dims[2] = w->past + w->tokens;
+    const size_t head = bytes_of(file, file->dims[2] * file->dims[3]);
+    const size_t room = bytes_of(past, past->dims[2] * past->dims[3]);
+    unsigned char *memory = calloc((size_t)file->dims[1], room);
+    for (int64_t h = 0; memory && h < file->dims[1]; h++)
+        memcpy(memory + (size_t)h * room, (const unsigned char *)file->data + (size_t)h * head,
+               head);
+    past->data = memory;
+    return memory ? GQAC_OK : GQAC_NO_MEMORY;
+}
+
+static gqac_status open_rows(worker *w) {
+    const int64_t length = w->past + w->tokens;
+    gqac_status status = open_ids(w);
+    int64_t *ones = calloc((size_t)length, sizeof *ones);
+    for (int64_t i = 0; ones && i < length; i++)
+        ones[i] = 1;
+    w->mask = (gqac_tensor){.dtype = GQAC_I64, .rank = 2, .dims = {1, length}, .data = ones};
+    status = ones ? status : GQAC_NO_MEMORY;
+    for (long r = 0; status == GQAC_OK && r < w->rotate; r++) {
+        w->pasts[r] = calloc((size_t)w->n_files + 1, sizeof *w->pasts[r]);
+        status = w->pasts[r] ? GQAC_OK : GQAC_NO_MEMORY;
+        for (int i = 0; status == GQAC_OK && i < w->n_files; i++)
+            status = make_past(w, &w->tensors[i], &w->pasts[r][i]);
+    }
+    return status;
+}
+
+static gqac_status run_rows(worker *w, double *ms) {
+    const gqac_tensor *pasts = w->pasts[w->sample++ % w->rotate];
+    const char *names[MOST_INPUTS + 2] = {"input_ids", "attention_mask"};
+    gqac_tensor inputs[MOST_INPUTS + 2] = {
+        {.dtype = GQAC_I64, .rank = 2, .dims = {1, w->tokens}, .data = w->ids + w->past}, w->mask};
+    const gqac_io *io = NULL;
+    gqac_status status = GQAC_OK;
+    const int n_outputs = gqac_program_outputs(w->program, &io);
+    for (int i = 0, at = 0; status == GQAC_OK && at < n_outputs && i < w->n_files; at++) {
+        if (!is_present(&io[at]))
+            continue;
+        names[2 + i] = w->names[i];
+        inputs[2 + i] = pasts[i];
+        const size_t bytes = bytes_of(&pasts[i], gqac_tensor_count(&pasts[i]));
+        status =
+            gqac_context_bind_output(w->context, io[at].name, pasts[i++].data, bytes, &w->diag);
+    }
+    return status == GQAC_OK ? time_run(w, 2 + w->n_files, names, inputs, ms) : status;
+}
+
+/* ---- commands ------------------------------------------------------------ */
+
+typedef gqac_status run_function(worker *w, double *ms);
+
+static const struct kind {
+    const char *name;
+    bool stateless;
+    gqac_status (*open)(worker *w); /* may be NULL */
+    run_function *run;
+} kinds[] = {{"run", true, NULL, run_graph},
+             {"rows", true, open_rows, run_rows},
+             {"sequence", false, open_sequences, run_sequence}};
+
+static const struct kind *kind_of(const worker *w) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(w->kind, kinds[i].name))
+            return &kinds[i];
+    return NULL;
 }
 
 static bool write_output(const worker *w, const char *path) {
@@ -159,7 +253,7 @@ static bool write_output(const worker *w, const char *path) {
     return f && !fclose(f);
 }
 
-static int serve(worker *w) {
+static int serve(worker *w, run_function *run) {
     char line[4096];
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
@@ -169,7 +263,7 @@ static int serve(worker *w) {
             const long n = strtol(line + 4, NULL, 10);
             double *ms = calloc((size_t)n + 1, sizeof *ms);
             for (long i = 0; ms && i < n; i++)
-                if ((w->ids ? run_sequence(w, &ms[i]) : run_graph(w, &ms[i])) != GQAC_OK)
+                if (run(w, &ms[i]) != GQAC_OK)
                     return failed(w);
             printf("times");
             for (long i = 0; ms && i < n; i++)
@@ -197,24 +291,26 @@ int main(int argc, char **argv) {
         printf("failed argument '%s': %s\n", argv[i], w.diag.what);
         return 2;
     }
-    if (w.tokens < 1 || w.calls < 1 || w.vocab < 1 || w.rotate < 1 || w.rotate > MOST_ROTATE)
+    const struct kind *kind = kind_of(&w);
+    if (!kind || w.tokens < 1 || w.calls < 1 || w.vocab < 1 || w.rotate < 1 ||
+        w.rotate > MOST_ROTATE)
         return 2;
     gqac_options options;
     gqac_options_init(&options);
     options.target = w.target;
     options.math = w.math;
-    options.stateless = !strcmp(w.kind, "run");
+    options.stateless = kind->stateless;
     const double began = now_ms();
     if (gqac_program_open(w.model, &options, &w.program, &w.diag) != GQAC_OK ||
         gqac_context_create(w.program, (int)w.threads, &w.context, &w.diag) != GQAC_OK)
         return failed(&w);
     const double opened = now_ms() - began;
-    if (!options.stateless && open_sequences(&w) != GQAC_OK)
+    if (kind->open && kind->open(&w) != GQAC_OK)
         return failed(&w);
     const char *level = gqac_program_level(w.program);
     printf(
         "ready {\"version\": \"%s\", \"open_ms\": %.3f, \"profile\": \"%s\", \"level\": \"%s\"}\n",
         gqac_version(), opened, gqac_program_profile(w.program), level ? level : "scalar");
     fflush(stdout);
-    return serve(&w);
+    return serve(&w, kind->run);
 }

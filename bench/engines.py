@@ -21,6 +21,7 @@ COMMANDS = {
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
     "openvino": [sys.executable, HERE / "worker_openvino.py"],
     "llama.cpp": [TOOLS / "worker_llama"],
+    "torch": [sys.executable, HERE / "worker_torch.py"],
 }
 sys.path.append(str(LLAMA / "gguf-py"))
 

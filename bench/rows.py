@@ -11,7 +11,8 @@ import models
 
 MIB = 1 << 20
 ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than caches hold
-ORT, OV, LLAMA, OWN = "onnxruntime", "openvino", "llama.cpp", "unconstrained"
+ORT, OV, LLAMA, TORCH = "onnxruntime", "openvino", "llama.cpp", "torch"
+OWN = "unconstrained"
 TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D]
 
 
@@ -139,7 +140,9 @@ def sequence(name, p, s, heads=(32, 8, 128), **more):
 
 
 def matmul(name, m, form, layers, **more):
-    return Row(name, "matmul", dict(M=m, K=4096, N=4096, layers=layers), dtype=form, **more)
+    peers = (ORT, OV, LLAMA, TORCH) if form == "f32" else (ORT, OV, LLAMA)
+    return Row(name, "matmul", dict(M=m, K=4096, N=4096, layers=layers), dtype=form, peers=peers,
+               **more)
 
 
 def model(name, size, form, p, s, calls=1, **more):

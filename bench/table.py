@@ -15,7 +15,7 @@ import rows
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- begin of what bench/table.py wrote -->", "<!-- end of what bench/table.py wrote -->"
-PEERS = (rows.ORT, rows.OV, rows.LLAMA)
+PEERS = (rows.ORT, rows.OV, rows.LLAMA, rows.TORCH)
 
 
 def newest(path):
@@ -65,8 +65,8 @@ def cell(record, peer):
 
 def comparison(found, threads):
     """One table: gqac and the peers at this number of threads."""
-    lines = ["| row | gqac ms | rate | ONNX Runtime | OpenVINO | llama.cpp | floor reached | bound by |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| row | gqac ms | rate | ONNX Runtime | OpenVINO | llama.cpp | torch | floor reached | "
+             "bound by |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
         record = found.get((row.name, threads))
         if not record or set(row.peers) & {rows.OWN, rows.TENSORS}:

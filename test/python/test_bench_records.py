@@ -94,7 +94,7 @@ class Records(Case):
         run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
                              capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stderr)
-        self.assertIn("| prefill-512 | 2 | 10 GF/s | 2 (2.00×) | – | – | 1.60× onnxruntime: yes | "
+        self.assertIn("| prefill-512 | 2 | 10 GF/s | 2 (2.00×) | – | – | – | 1.60× onnxruntime: yes | "
                       "fma, 50 % of 20 GF/s |", run.stdout)
         self.assertNotIn("77", run.stdout)
         self.assertNotIn("- prefill-512\n", run.stdout)

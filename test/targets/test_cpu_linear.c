@@ -141,11 +141,11 @@ static void check(problem *p, gqac_pool *pool) {
 static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
 
 static void test_levels(void) {
-    static const int ks[] = {1,   2,   3,   4,    5,    17,   64,   511,
-                             512, 513, 516, 1023, 1024, 1025, 1100, 1536};
+    static const int ks[] = {1,   2,   3,    4,    5,    17,   64,   511, 512,
+                             513, 516, 1023, 1024, 1025, 1100, 1536, 2048};
     static const int ns[] = {1, 5, 16, 63, 64, 65, 100, 127, 128, 129, 300};
     for (int i = 0; i < (unit_full() ? 1500 : 150); i++) {
-        const int64_t rows = 1 + i % 40, k = ks[below(16)], n = ns[below(11)];
+        const int64_t rows = 1 + i % 40, k = ks[below(17)], n = ns[below(11)];
         problem p = make(dtypes[below(3)], rows, k, n, below(2), below(2));
         check(&p, NULL);
         drop(&p);

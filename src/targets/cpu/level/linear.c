@@ -7,8 +7,8 @@
  * which chain an element has does not.
  *
  * A unit goes over pieces of k, in a piece over its panels, in a panel over tiles: what a tile
- * reads again is a piece of x (copied to scratch, so that rows lie close) and a piece of a panel
- * (128 KiB), and the sums stay in scratch until they are whole. */
+ * reads again is a piece of x (copied to scratch where rows lie badly) and a piece of a panel (128
+ * KiB), and the sums stay in scratch until they are whole. */
 #include "targets/cpu/linear.h"
 
 #include "ops/linear.h"
@@ -20,6 +20,7 @@ enum {
     TILE_ROWS = 6,
     ROW_BLOCK = (WIDE ? 16 : 8) * TILE_ROWS,
     PANEL_GROUP = 8,
+    FEW_SETS = 2048,            /* floats */
     X_STEP = GQAC_K_PIECE + 16, /* not a power of two: rows of a tile share no set of the cache */
     WIDEN_ROWS = 2 * TILE_ROWS, /* from here a piece of a 16-bit panel is widened once */
     FETCH_ROWS = 4, /* fewer rows only stream a panel, which the machine fetches by itself */
@@ -221,13 +222,19 @@ static int64_t piece_length(const cpu_linear_job *job) {
     return GQAC_K_PIECE;
 }
 
-/* Points the piece at its rows of x, in fp32 and close together. */
+/* Rows of x may be read where they lie, unless so many bytes are from one to the next that those of
+ * a unit share few sets of a cache. */
+static bool reads_in_place(const cpu_linear_job *job, int64_t rows) {
+    return job->dtype == GQAC_F32 && (rows == 1 || job->k % FEW_SETS != 0);
+}
+
+/* Points the piece at its rows of x, in fp32. */
 static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, piece *p,
                       float *room) {
     const int64_t x = unit->row * job->k + k;
-    if (job->dtype == GQAC_F32 && unit->rows == 1) {
+    if (reads_in_place(job, unit->rows)) {
         p->x = (const float *)job->x + x;
-        p->ldx = 0;
+        p->ldx = job->k;
         return;
     }
     p->x = room;

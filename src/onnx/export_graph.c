@@ -248,19 +248,44 @@ static gqac_status export_result(exporter *ex, const ir_graph *graph, int index,
     return GQAC_OK;
 }
 
-static gqac_status export_constants(exporter *ex, const ir_graph *graph, Onnx__GraphProto *proto) {
-    for (int i = 0; i < graph->n_constants; i++) {
-        const ir_value *value = graph->constants[i];
-        if (ir_value_unused(value))
+typedef struct constants {
+    exporter *ex;
+    const ir_graph *graph;
+    Onnx__GraphProto *proto;
+    ir_table written; /* ir_value * */
+} constants;
+
+static bool same_value(const void *item, const void *key) {
+    return item == key;
+}
+
+static gqac_status export_used(void *arg, ir_node *node) {
+    constants *c = arg;
+    for (int i = 0; i < node->n_inputs; i++) {
+        ir_value *value = node->inputs[i].value;
+        if (!value || !value->constant || value->graph != c->graph)
             continue;
-        GQAC_TRY(export_tensor(ex, value->constant, export_name(ex, value),
-                               &proto->initializer[proto->n_initializer]));
-        proto->n_initializer++;
+        const uint64_t hash = ir_hash_u64(c->written.seed, (uint64_t)(uintptr_t)value);
+        if (ir_table_find(&c->written, hash, same_value, value))
+            continue;
+        if (!ir_table_add(&c->written, hash, value))
+            return export_oom(c->ex);
+        GQAC_TRY(export_tensor(c->ex, value->constant, export_name(c->ex, value),
+                               &c->proto->initializer[c->proto->n_initializer]));
+        c->proto->n_initializer++;
     }
     return GQAC_OK;
 }
 
-gqac_status export_graph(exporter *ex, const ir_graph *graph, Onnx__GraphProto **out) {
+/* In the order of their first use, which is that in which an import makes them: what is written of
+ * an import of a written file is that file again. */
+static gqac_status export_constants(exporter *ex, ir_graph *graph, Onnx__GraphProto *proto) {
+    constants c = {.ex = ex, .graph = graph, .proto = proto};
+    ir_table_init(&c.written, ex->arena);
+    return ir_graph_walk_all(graph, export_used, &c);
+}
+
+gqac_status export_graph(exporter *ex, ir_graph *graph, Onnx__GraphProto **out) {
     Onnx__GraphProto *proto = EXPORT_NEW(ex, Onnx__GraphProto, ONNX__GRAPH_PROTO__INIT);
     size_t nodes = (size_t)graph->ret->n_inputs; /* an Identity each at most */
     for (const ir_node *node = graph->first; node; node = node->next)

@@ -43,7 +43,7 @@ const char *export_node_name(exporter *ex, const char *name);
 const char *export_fresh(exporter *ex, const char *wanted);
 
 /* export_graph.c */
-gqac_status export_graph(exporter *ex, const ir_graph *graph, Onnx__GraphProto **out);
+gqac_status export_graph(exporter *ex, ir_graph *graph, Onnx__GraphProto **out);
 
 /* export_tensor.c: a tensor's message; its data are views, inline or listed in ex->side. */
 gqac_status export_tensor(exporter *ex, const gqac_tensor *tensor, const char *name,

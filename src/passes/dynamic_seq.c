@@ -283,10 +283,18 @@ static gqac_status check_rows(const loosener *s) {
     int n = 0;
     if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
         return short_of_memory(s);
-    for (int i = 0; i < n; i++)
-        if (mixing[i]->op->rows == IR_ROWS_SHAPE)
-            return pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED,
-                             "this depends on the number or the place of the tokens in a call");
+    for (int i = 0; i < n; i++) {
+        gqac_diag *diag = s->context->diag;
+        if (mixing[i]->op->rows != IR_ROWS_SHAPE)
+            continue;
+        pass_fail(mixing[i], diag, GQAC_UNSUPPORTED,
+                  "this depends on the number or the place of the tokens in a call");
+        gqac_diag_rule(diag, "with several tokens a call, causality is an attribute of attention "
+                             "and positions are an input, or follow from the cache");
+        gqac_diag_hint(diag, "export with any number of tokens; attention that a tracer wrote out "
+                             "may become one node by rewrite --pass raise before this");
+        return GQAC_UNSUPPORTED;
+    }
     return GQAC_OK;
 }
 

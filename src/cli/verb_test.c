@@ -64,9 +64,10 @@ static void free_set(data_set *d) {
     }
 }
 
-/* Runs one data set; `reason` says why it failed, empty when it passed. */
-static void run_set(cli *c, const gqac_program *program, gqac_context *context, const data_set *d,
-                    char *reason, size_t size) {
+/* Runs one data set; `reason` says why it failed, empty when it passed. UNSUPPORTED where that
+ * shows only in the data. */
+static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *context,
+                           const data_set *d, char *reason, size_t size) {
     const gqac_io *in, *out;
     const char *names[MOST_IO];
     gqac_tensor results[MOST_IO];
@@ -75,14 +76,14 @@ static void run_set(cli *c, const gqac_program *program, gqac_context *context, 
     if (d->n_in > n_in || d->n_out > n_out || n_in > MOST_IO || n_out > MOST_IO) {
         snprintf(reason, size, "the data set has %d inputs and %d outputs, the model %d and %d",
                  d->n_in, d->n_out, n_in, n_out);
-        return;
+        return GQAC_OK;
     }
     for (int i = 0; i < d->n_in; i++)
         names[i] = in[i].name;
     gqac_status status = gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
     if (status != GQAC_OK) {
         snprintf(reason, size, "%s", c->diag.what);
-        return;
+        return status;
     }
     for (int i = 0; i < d->n_out; i++) {
         int64_t first = -1;
@@ -94,8 +95,9 @@ static void run_set(cli *c, const gqac_program *program, gqac_context *context, 
                      out[i].name, (long long)differing, (long long)first,
                      gqac_tensor_get(&results[i], first), gqac_tensor_get(&d->out[i], first));
         if (differing)
-            return;
+            break;
     }
+    return GQAC_OK;
 }
 
 /* ---- one folder ---------------------------------------------------------- */
@@ -117,7 +119,7 @@ static const char *run_sets(totals *t, const char *dir, const gqac_program *prog
         else if (!d.n_out)
             snprintf(reason, size, "%s has no outputs", base_name(path));
         else
-            run_set(t->c, program, context, &d, reason, size);
+            status = run_set(t->c, program, context, &d, reason, size);
         free_set(&d);
         if (status == GQAC_UNSUPPORTED)
             return "SKIP";

@@ -224,11 +224,11 @@ gqac_status loop_rows_shape(op_call *call, const loop_frame *f, int i, gqac_tens
     if (f->count > 0)
         return GQAC_OK;
     const ir_type type = op_in_type(f->body->ret, f->lead_results + f->n_states + i);
-    if (type.dtype == GQAC_NONE || type.rank < 0 || type.rank >= GQAC_MAX_RANK ||
-        OP_IN(OP_NIBBLES, type.dtype))
+    if (type.dtype == GQAC_NONE || type.rank >= GQAC_MAX_RANK || OP_IN(OP_NIBBLES, type.dtype))
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "the body never ran, and the type of its result is not known");
-    *shape = (gqac_tensor){.dtype = type.dtype, .rank = type.rank + 1};
+    /* Of unknown rank: a list of nothing, as ONNX Runtime gives it. */
+    *shape = (gqac_tensor){.dtype = type.dtype, .rank = type.rank < 0 ? 1 : type.rank + 1};
     for (int k = 0; k < type.rank; k++)
         if (!ir_dim_is_const(type.dims[k], &shape->dims[k + 1]))
             shape->dims[k + 1] = 0;

@@ -46,6 +46,17 @@ SWAP = HEAD + """agraph (float[2] x, float[2] y, int64 trips) => (float[2] u, fl
         a2 = Identity (a)
     }>
 }"""
+# rows of a rank that only a run knows
+OPEN = HEAD + """agraph (int64[R] shape, int64 trips) => (float all) {
+    start = Constant <value = float {0.0}> ()
+    last, all = Loop (trips, , start) <body = step (int64 i, bool c, float s)
+        => (bool d, float t, float row) {
+        d = Identity (c)
+        one = Constant <value = float {1.0}> ()
+        t = Add (s, one)
+        row = Expand (t, shape)
+    }>
+}"""
 # 1, 2, 4, ... elements: the state grows, and so would the rows
 GROW = HEAD + """agraph (float[N] x, int64 trips) => (float[M] y{rows}) {{
     y{more} = Loop (trips, , x) <body = step (int64 i, bool c, float[K] s)
@@ -107,6 +118,13 @@ class Loops(Case):
         x = np.array([0.5, -1.0, 2.0], np.float32)
         for trips, bound in ((9, 20.0), (3, 1e9), (1, 0.0), (0, 5.0), (-4, 5.0)):
             self.same(WHILE, {"x": x, "trips": np.int64(trips), "bound": np.float32(bound)})
+
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
+    @unittest.skipUnless(ort, "onnxruntime is not installed")
+    def test_never_ran(self):
+        """No runs, and rows of which not even the rank is known: a list of nothing."""
+        for trips in (0, 3):
+            self.same(OPEN, {"shape": np.array([2, 1]), "trips": np.int64(trips)})
 
     # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipUnless(ort, "onnxruntime is not installed")

@@ -470,12 +470,24 @@ static bool is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* A word with a slash can only mean a folder. */
+static gqac_status check_against(cli *c, const char *against) {
+    if (!against || is_folder(against) || !strchr(against, '/'))
+        return GQAC_OK;
+    gqac_status status = cli_fail(c, GQAC_IO, "--against '%s': there is no such folder", against);
+    snprintf(c->diag.rule, sizeof c->diag.rule,
+             "--against is a target, or a folder of .npy files with inputs/ and expect/");
+    return status;
+}
+
 static int run(cli *c) {
     verify v = {.c = c};
     const char *against = cli_value(c, "against");
     const bool folder = against && is_folder(against);
     against = against ? against : "ref";
-    gqac_status status = check_no_artefact(c);
+    gqac_status status = check_against(c, cli_value(c, "against"));
+    if (status == GQAC_OK)
+        status = check_no_artefact(c);
     if (status == GQAC_OK)
         status = folder ? verify_folder(&v, against) : verify_targets(&v, against);
     if (status == GQAC_OK && cli_json(c))

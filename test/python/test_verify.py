@@ -96,6 +96,7 @@ class Targets(Case):
         for target in ("ref", "cpu"):
             self.check(gqac("verify", LLAMA, "--target", target, "--against", target), 2, "same")
         self.check(gqac("verify", LLAMA, "--against", "tpu"), 2, "tpu")
+        self.check(gqac("verify", LLAMA, "--against", self.dir / "no"), 5, "no such folder")
         self.check(gqac("verify", LLAMA, "--ids", "x", "--against", STORED), 2, "--ids")
         self.check(gqac("verify", self.dir / "none.onnx"), 5)
 

@@ -154,7 +154,7 @@ typedef struct gqac_info {
     int n_unsupported;
     const gqac_unsupported *unsupported;
     int n_inputs, n_outputs;
-    const gqac_io *inputs, *outputs; /* empty when something is unsupported */
+    const gqac_io *inputs, *outputs; /* as the file declares them when something is unsupported */
     int n_kv_pairs;
     const gqac_kv_pair *kv_pairs;
     int n_mixing;

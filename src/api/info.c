@@ -85,6 +85,30 @@ static gqac_status fill_unsupported(info *x, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+static gqac_status fill_declared(info *x, const onnx_io *from, int n, const gqac_io **list,
+                                 int *n_list, gqac_diag *diag) {
+    gqac_io *all = GQAC_ARENA_ARRAY(x->model.arena, gqac_io, (size_t)n + 1);
+    if (!all)
+        return gqac_diag_oom(diag, "a list of inputs");
+    for (int i = 0; i < n; i++)
+        all[i] = (gqac_io){.name = from[i].name,
+                           .dtype = from[i].dtype,
+                           .rank = from[i].rank,
+                           .shape = from[i].shape};
+    *list = all;
+    *n_list = n;
+    return GQAC_OK;
+}
+
+/* What is told of a model that cannot be imported: what its file says. */
+static gqac_status fill_partial(info *x, gqac_diag *diag) {
+    const onnx_report *r = &x->model.report;
+    gqac_info *to = &x->public;
+    GQAC_TRY(fill_declared(x, r->inputs, r->n_inputs, &to->inputs, &to->n_inputs, diag));
+    GQAC_TRY(fill_declared(x, r->outputs, r->n_outputs, &to->outputs, &to->n_outputs, diag));
+    return fill_unsupported(x, diag);
+}
+
 /* ---- the graph ----------------------------------------------------------- */
 
 static gqac_status fill_io(info *x, gqac_diag *diag) {
@@ -178,7 +202,7 @@ gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_
         fill_meta(x);
         status = fill_ops(x, diag);
         if (status == GQAC_OK)
-            status = partial ? fill_unsupported(x, diag) : fill_graph(x, options, diag);
+            status = partial ? fill_partial(x, diag) : fill_graph(x, options, diag);
         if (status != GQAC_OK)
             gqac_diag_where(diag, "%s", model);
     }

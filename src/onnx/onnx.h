@@ -17,6 +17,14 @@ typedef struct onnx_unsupported {
     const char *first; /* name of the first such node */
 } onnx_unsupported;
 
+/* A graph input or output as the file declares it. */
+typedef struct onnx_io {
+    const char *name;
+    gqac_dtype dtype;  /* GQAC_NONE: not said, or not one of ours */
+    int rank;          /* -1: not said */
+    const char *shape; /* "[batch,8,?]" */
+} onnx_io;
+
 /* Filled by onnx_import as far as it got; lives in the module's arena. */
 typedef struct onnx_report {
     int64_t ir_version;
@@ -27,6 +35,8 @@ typedef struct onnx_report {
     int *op_counts;   /* nodes of each, nested graphs included */
     int n_unsupported;
     onnx_unsupported *unsupported; /* sorted by op, then reason */
+    int n_inputs, n_outputs;       /* of the main graph, without those that are constants */
+    onnx_io *inputs, *outputs;
 } onnx_report;
 
 /* The mapped files behind the module's constants. */

@@ -168,9 +168,65 @@ static gqac_status name_bads(importer *im) {
     return status;
 }
 
+/* ---- inputs and outputs, for models that have no graph of ours ----------- */
+
+static gqac_status describe_io(importer *im, const Onnx__ValueInfoProto *value, onnx_io *io) {
+    gqac_str text = {0};
+    const Onnx__TypeProto__Tensor *tensor =
+        value->type && value->type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
+            ? value->type->tensor_type
+            : NULL;
+    const Onnx__TensorShapeProto *shape = tensor ? tensor->shape : NULL;
+    *io = (onnx_io){.rank = shape ? (int)shape->n_dim : -1};
+    if (tensor && tensor->has_elem_type)
+        io->dtype = gqac_dtype_from_onnx(tensor->elem_type);
+    gqac_str_append(&text, shape ? "[" : "[*");
+    for (int i = 0; i < io->rank; i++) {
+        const Onnx__TensorShapeProto__Dimension *dim = shape->dim[i];
+        const char *comma = i ? "," : "";
+        if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
+            gqac_str_printf(&text, "%s%lld", comma, (long long)dim->dim_value);
+        else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
+                 *dim->dim_param)
+            gqac_str_printf(&text, "%s%s", comma, dim->dim_param);
+        else
+            gqac_str_printf(&text, "%s?", comma);
+    }
+    gqac_str_append(&text, "]");
+    io->shape = text.failed ? NULL : gqac_arena_strdup(im->arena, text.text);
+    io->name = gqac_arena_strdup(im->arena, onnx_text(value->name));
+    gqac_str_free(&text);
+    return io->shape && io->name ? GQAC_OK : onnx_oom(im);
+}
+
+static bool is_initializer(const Onnx__GraphProto *graph, const char *name) {
+    for (size_t i = 0; i < graph->n_initializer; i++)
+        if (onnx_text_is(graph->initializer[i]->name, name))
+            return true;
+    return false;
+}
+
+static gqac_status list_io(importer *im) {
+    const Onnx__GraphProto *graph = im->model ? im->model->graph : NULL;
+    onnx_report *report = im->report;
+    if (!graph || !report->n_unsupported)
+        return GQAC_OK;
+    report->inputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_input + 1);
+    report->outputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_output + 1);
+    if (!report->inputs || !report->outputs)
+        return onnx_oom(im);
+    for (size_t i = 0; i < graph->n_input; i++)
+        if (!is_initializer(graph, onnx_text(graph->input[i]->name)))
+            GQAC_TRY(describe_io(im, graph->input[i], &report->inputs[report->n_inputs++]));
+    for (size_t i = 0; i < graph->n_output; i++)
+        GQAC_TRY(describe_io(im, graph->output[i], &report->outputs[report->n_outputs++]));
+    return GQAC_OK;
+}
+
 gqac_status onnx_tally_list(importer *im) {
     GQAC_TRY(list_ops(im));
-    return list_bads(im);
+    GQAC_TRY(list_bads(im));
+    return list_io(im);
 }
 
 gqac_status onnx_tally_verdict(importer *im) {

@@ -82,6 +82,9 @@ gqac_status cli_threads(cli *c, int *threads);
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length);
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
+/* Refuses negative ids, which would count from the end of a table: those behind it are refused by
+ * the model. */
+gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids);
 /* A number; null when it is not finite, which JSON cannot say. */
 json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */

@@ -78,6 +78,19 @@ gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
     return status;
 }
 
+gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids) {
+    for (int64_t i = 0; i < gqac_tensor_count(ids); i++) {
+        const double id = gqac_tensor_get(ids, i);
+        if (id >= 0)
+            continue;
+        cli_fail(c, GQAC_OUT_OF_RANGE, "token id %.0f at index %lld of '%s'", id, (long long)i,
+                 name);
+        snprintf(c->diag.rule, sizeof c->diag.rule, "0 <= id");
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
 json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }

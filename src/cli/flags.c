@@ -135,6 +135,8 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
         return cli_usage(c, "--%s needs a value: --%s %s", f->name, f->name, f->value);
     *used = f->value && !equals ? 2 : 1;
     given->value = !f->value ? "1" : equals ? equals + 1 : next;
+    if (f->value && !*given->value && (!strcmp(f->value, "FILE") || !strcmp(f->value, "DIR")))
+        return cli_usage(c, "--%s '' names no %s", f->name, *f->value == 'F' ? "file" : "folder");
     return GQAC_OK;
 }
 

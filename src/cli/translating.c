@@ -14,6 +14,7 @@
 enum { MOST_EOS = 16, MOST_PATH = 4096 };
 
 typedef struct side {
+    char path[MOST_PATH];
     gqac_program *program;
     gqac_context *context;
     const gqac_io *inputs, *outputs;
@@ -51,30 +52,63 @@ static gqac_status short_of_memory(const translation *t) {
 static bool find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
     for (; *names; names++) {
         const int n = snprintf(path, MOST_PATH, "%s/%s", folder, *names);
-        if (n > 0 && n < MOST_PATH && access(path, R_OK) == 0)
+        if (n > 0 && n < MOST_PATH && access(path, F_OK) == 0)
             return true;
     }
     return false;
 }
 
+/* A folder without a config that has one of the two files is meant to have both. */
 bool translating_is(const cli *c) {
+    static const char *const configs[] = {"genai_config.json", NULL};
     char path[MOST_PATH];
-    return find_file(c->operands[0], encoders, path) && find_file(c->operands[0], decoders, path);
+    const char *folder = c->operands[0];
+    return !find_file(folder, configs, path) &&
+           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
+}
+
+static void list_names(const char *const *names, char *text, size_t size) {
+    size_t n = 0;
+    for (int i = 0; names[i] && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              !i             ? ""
+                              : names[i + 1] ? ", "
+                                             : " or ",
+                              names[i]);
 }
 
 /* ---- opening ------------------------------------------------------------- */
 
+static gqac_status check_files(translation *t) {
+    const char *folder = t->c->operands[0];
+    char path[MOST_PATH], other[MOST_PATH];
+    const bool encoder = find_file(folder, encoders, path);
+    if (encoder && find_file(folder, decoders, path))
+        return GQAC_OK;
+    gqac_diag *diag = &t->c->diag;
+    find_file(folder, encoder ? encoders : decoders, other);
+    cli_fail(t->c, GQAC_IO, "the folder has %s but no %s", other + strlen(folder) + 1,
+             encoder ? "decoder" : "encoder");
+    snprintf(diag->where, sizeof diag->where, "%s", folder);
+    list_names(encoder ? decoders : encoders, path, sizeof path);
+    snprintf(diag->rule, sizeof diag->rule, "%s is %.400s", encoder ? "a decoder" : "an encoder",
+             path);
+    if (!encoder)
+        snprintf(diag->hint, sizeof diag->hint,
+                 "a decoder that needs no encoder is given as a file: %.400s", other);
+    return GQAC_IO;
+}
+
 static gqac_status open_side(translation *t, const char *const *names, side *s) {
-    char path[MOST_PATH];
     int threads = 1;
     gqac_options options;
     gqac_status status = cli_options(t->c, &options);
     options.stateless = true;
     if (status == GQAC_OK)
         status = cli_threads(t->c, &threads);
-    find_file(t->c->operands[0], names, path);
+    find_file(t->c->operands[0], names, s->path);
     if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &s->program, &t->c->diag);
+        status = gqac_program_open(s->path, &options, &s->program, &t->c->diag);
     if (status == GQAC_OK)
         status = gqac_context_create(s->program, threads, &s->context, &t->c->diag);
     if (status != GQAC_OK)
@@ -82,6 +116,21 @@ static gqac_status open_side(translation *t, const char *const *names, side *s) 
     s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
     s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
     return GQAC_OK;
+}
+
+/* What went wrong in a call went wrong in one of two files. */
+static gqac_status run_side(translation *t, const side *s, int n_in, const char *const *names,
+                            const gqac_tensor *in, int n_out, const char *const *out_names,
+                            gqac_tensor *out) {
+    gqac_diag *diag = &t->c->diag;
+    const gqac_status status = gqac_run(s->context, n_in, names, in, n_out, out_names, out, diag);
+    if (status != GQAC_OK) {
+        char node[sizeof diag->where];
+        snprintf(node, sizeof node, "%s", diag->where);
+        snprintf(diag->where, sizeof diag->where, "%.256s%s%.248s", s->path, *node ? ", " : "",
+                 node);
+    }
+    return status;
 }
 
 static void close_side(side *s) {
@@ -216,19 +265,6 @@ static gqac_status read_source(translation *t) {
     return file ? cli_read_ids(t->c, file, &t->source, &t->n_source) : read_prompt(t, prompt);
 }
 
-/* Negative ids would count from the end of a table. Those behind it are refused by the encoder. */
-static gqac_status check_source(translation *t) {
-    for (int64_t i = 0; i < t->n_source; i++) {
-        if (t->source[i] >= 0)
-            continue;
-        cli_fail(t->c, GQAC_OUT_OF_RANGE, "token id %lld at index %lld", (long long)t->source[i],
-                 (long long)i);
-        snprintf(t->c->diag.rule, sizeof t->c->diag.rule, "0 <= id");
-        return GQAC_OUT_OF_RANGE;
-    }
-    return GQAC_OK;
-}
-
 static gqac_status check_start(translation *t) {
     const int64_t vocabulary = gqac_program_vocabulary(t->decoder.program);
     if (t->start >= 0 && t->start <= INT32_MAX && (!vocabulary || t->start < vocabulary))
@@ -275,8 +311,8 @@ static gqac_status encode(translation *t) {
         in[i] =
             !words ? t->features : row(strstr(names[i], "mask") ? t->ones : t->source, t->n_source);
     }
-    gqac_status status = gqac_run(s->context, s->n_inputs, names, in, 1,
-                                  (const char *[]){s->outputs[0].name}, &t->states, &t->c->diag);
+    gqac_status status =
+        run_side(t, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name}, &t->states);
     if (status == GQAC_OK && t->states.rank != 3)
         return cli_fail(t->c, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
                         s->outputs[0].name, s->outputs[0].shape);
@@ -355,7 +391,7 @@ static gqac_status step(translation *t, int64_t first, int64_t *id) {
         status = feed(t, i, first, &in[i]);
     }
     if (status == GQAC_OK)
-        status = gqac_run(s->context, s->n_inputs, names, in, s->n_outputs, NULL, out, &t->c->diag);
+        status = run_side(t, s, s->n_inputs, names, in, s->n_outputs, NULL, out);
     if (status == GQAC_OK)
         status = choose(t, &out[t->logits], id);
     if (status == GQAC_OK)
@@ -489,7 +525,9 @@ static gqac_status refuse_flags(const translation *t) {
 
 static gqac_status translate(translation *t) {
     long long most = 128;
-    gqac_status status = refuse_flags(t);
+    gqac_status status = check_files(t);
+    if (status == GQAC_OK)
+        status = refuse_flags(t);
     if (status == GQAC_OK)
         status = cli_number(t->c, "new-tokens", 0, INT32_MAX, most, &most);
     t->most = most;
@@ -501,8 +539,9 @@ static gqac_status translate(translation *t) {
         status = read_settings(t);
     if (status == GQAC_OK)
         status = read_source(t);
-    if (status == GQAC_OK)
-        status = check_source(t);
+    const gqac_tensor source = row(t->source, t->n_source);
+    if (status == GQAC_OK && t->source)
+        status = cli_check_ids(t->c, "--ids", &source);
     if (status == GQAC_OK)
         status = open_side(t, encoders, &t->encoder);
     if (status == GQAC_OK)

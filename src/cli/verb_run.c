@@ -59,6 +59,10 @@ static gqac_status read_input(session *s, int index, const char *path) {
         gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag);
     if (status == GQAC_OK)
         s->names[s->n_given++] = s->in[index].name;
+    const size_t length = strlen(s->in[index].name), end = strlen("input_ids");
+    if (status == GQAC_OK && length >= end &&
+        !strcmp(s->in[index].name + length - end, "input_ids"))
+        status = cli_check_ids(s->c, s->in[index].name, &s->tensors[s->n_given - 1]);
     return status;
 }
 

@@ -2,13 +2,16 @@
  *
  * Names are our own constants or checked to be plain, and links are not followed, so nothing
  * outside of the folder is ever read. Only regular files of bounded size are. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/str.h"
 #include "llm/llm.h"
 
 enum { MOST_VALUES = 8 << 20 };
@@ -136,13 +139,44 @@ gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_di
 
 /* ---- the decoder --------------------------------------------------------- */
 
+static int only_onnx(const struct dirent *entry) {
+    const char *end = strrchr(entry->d_name, '.');
+    return end && end != entry->d_name && !strcmp(end, ".onnx");
+}
+
+/* "; it holds a.onnx, b.onnx": what may be meant instead. */
+static void list_onnx(const char *model, gqac_str *text, char *first, size_t size) {
+    enum { NAMED = 6 };
+    struct dirent **list = NULL;
+    const int n = scandir(model, &list, only_onnx, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *between = !i ? "; it holds " : i < NAMED ? ", " : i == NAMED ? ", ..." : "";
+        gqac_str_printf(text, "%s%s", between, i < NAMED ? list[i]->d_name : "");
+        if (i == 0)
+            snprintf(first, size, "%s", list[i]->d_name);
+        free(list[i]);
+    }
+    free(list);
+}
+
 static gqac_status no_config(const char *model, gqac_diag *diag) {
-    gqac_diag_set(diag, GQAC_IO, "the folder has no genai_config.json");
+    gqac_str files = {0};
+    char first[256] = "";
+    list_onnx(model, &files, first, sizeof first);
+    gqac_diag_set(diag, GQAC_IO, "the folder has no genai_config.json%s",
+                  files.text && !files.failed ? files.text : "");
+    gqac_str_free(&files);
     gqac_diag_where(diag, "%s", model);
     gqac_diag_rule(diag, "a model folder holds genai_config.json, the .onnx file that it names, "
                          "and tokenizer.json");
-    gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model builder of "
-                         "onnxruntime-genai");
+    if (*first)
+        gqac_diag_hint(diag,
+                       "give the file itself, as %s/%s; `gqac generate` takes a folder with an "
+                       "encoder and a decoder as it is",
+                       model, first);
+    else
+        gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model "
+                             "builder of onnxruntime-genai");
     return GQAC_IO;
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/exec.h"
 
 #include <fenv.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -236,6 +237,16 @@ static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
     return value->constant ? value->constant : &e->values[value->id];
 }
 
+/* An op that fails may have told already which node it is. */
+static void tell_node(const ir_node *node, gqac_diag *diag) {
+    char place[sizeof diag->where];
+    const char *name = node->name ? node->name : "";
+    const int n = snprintf(place, sizeof place, "node '%s' (", name);
+    if (!diag || n < 0 || !strncmp(diag->where, place, strlen(place)))
+        return;
+    gqac_diag_where(diag, "node '%s' (%s)", name, node->op->name);
+}
+
 static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
@@ -278,7 +289,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
             e->observe(e->observe_arg, e, node);
     }
     if (status != GQAC_OK)
-        gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "", node->op->name);
+        tell_node(node, diag);
     if (many) {
         gqac_free((void *)in);
         gqac_free(out);

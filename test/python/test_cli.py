@@ -165,6 +165,12 @@ class Usage(Case):
         self.check(gqac("run", *GOOD["run"], "--expect", none), 5, "nothere")
         self.check(gqac("inspect", self.dir), (3, 5))
 
+    def test_empty_names(self):
+        """A file or folder without a name is a wrong command line, whatever the verb."""
+        for verb, flag in (("compile", "-o"), ("rewrite", "-o"), ("run", "--inputs"),
+                           ("score", "--ids")):
+            self.check(gqac(verb, LLAMA, flag, ""), 2, "''", "names no f")
+
     def test_full_disk(self):
         """stdout that cannot be written is exit 5."""
         with open("/dev/full", "wb") as full:
@@ -220,6 +226,14 @@ class Output(Case):
         self.assertEqual({op: u["nodes"] for op, u in rows.items()}, {"Frobnicate": 2,
                                                                      "Mystery": 1})
         self.assertTrue(all(u["reason"] for u in rows.values()))
+        sound = self.good("inspect", LLAMA, "--format", "json").json()
+        self.assertEqual([i["name"] for i in result.json()["inputs"]],
+                         [i["name"] for i in sound["inputs"]])
+        self.assertEqual([o["name"] for o in result.json()["outputs"]],
+                         [o["name"] for o in sound["outputs"]])
+        logits = result.json()["outputs"][0]
+        self.assertEqual((logits["dtype"], logits["shape"]),
+                         ("f32", "[batch_size,sequence_length,258]"))
         self.check(gqac("run", self.dir / "model.onnx"), 3, "Frobnicate", "Mystery")
 
     def test_score(self):
@@ -267,6 +281,16 @@ class Output(Case):
         self.assertEqual(out.count("PASS"), 5)
         (self.dir / "logits.npy").unlink()  # outputs without a file are not compared
         self.assertEqual(self.good("run", *GOOD["run"], "--expect", self.dir).out.count("PASS"), 4)
+
+    def test_run_negative_id(self):
+        """A token id that would count from the end of the embedding is refused."""
+        flags = list(GOOD["run"])
+        folder = self.dir / "in"
+        shutil.copytree(flags[flags.index("--inputs") + 1], folder)
+        ids = np.load(folder / "input_ids.npy")
+        ids[0, 2] = -1
+        np.save(folder / "input_ids.npy", ids)
+        self.check(gqac("run", LLAMA, "--inputs", folder), 4, "token id -1", "index 2", "input_ids")
 
     def test_run_expect_fails(self):
         """Exit 1 when one element is too far off."""

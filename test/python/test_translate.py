@@ -192,6 +192,20 @@ class Translate(Case):
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")
         self.check(harness.gqac("generate", harness.model("llama"), "--features", "x.npy"), 2,
                    "--features is for")
+        for missing, other in (("encoder", "decoder"), ("decoder", "encoder")):
+            path = self.folder / f"{missing}_model.onnx"
+            path.rename(self.dir / "away")
+            self.check(harness.gqac(*run, *flags), 5, f"has {other}_model.onnx but no {missing}",
+                       f"{missing}.onnx")
+            (self.dir / "away").rename(path)
+        for verb, more in (("score", flags), ("inspect", ()), ("equiv", ()),
+                           ("compile", ("-o", self.dir / "x.gqac"))):
+            self.check(harness.gqac(verb, self.folder, *more), 5, "no genai_config.json",
+                       "decoder_model.onnx, encoder_model.onnx", "gqac generate")
+        write_ids(self.dir / "far.txt", [1, decoders.VOCABULARY])
+        told = self.check(harness.gqac(*run, "--ids", self.dir / "far.txt"), 4,
+                          f"{self.folder}/encoder_model.onnx, node '")
+        self.assertEqual(told.err.count("node '"), 1, told.err)
         write_ids(self.dir / "negative.txt", [1, -1, 2])
         self.check(harness.gqac(*run, "--ids", self.dir / "negative.txt"), 4, "token id -1",
                    "index 1")

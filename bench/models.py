@@ -194,6 +194,14 @@ def rotary_tables(f, head):
             f.weight("sin_cache", np.sin(angle).astype(np.float32)))
 
 
+def weights(size):
+    """Elements of the matrices that one token is multiplied with."""
+    c = QWEN[size]
+    width, inner = c["heads"] * c["head"], c["inner"]
+    layer = c["hidden"] * (2 * width + 2 * c["kv_heads"] * c["head"] + 3 * inner)
+    return c["layers"] * layer + c["hidden"] * c["vocab"]
+
+
 def qwen(size, form):
     """A Qwen2.5 of this size with random weights, form "f32" or "int4" (the embedding is fp32)."""
     c = QWEN[size]

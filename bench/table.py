@@ -28,18 +28,26 @@ def newest(path):
     return found
 
 
+def memory_share(row, record):
+    """(part of memory's rate that the row reads at, that rate); None where memory is no bound."""
+    if not row.bytes_read() or row.in_cache:
+        return None
+    peak = max(record["calibration"][when][f"dram_gbps_{record['threads']}"]
+               for when in ("before", "after"))
+    return 1e-6 * row.bytes_read() / record["results"]["gqac"]["ms"] / peak, peak
+
+
 def bound(row, record):
     """What a row is bound by, and how much of it is used: of the calibration around it."""
     result, n = record["results"]["gqac"], record["threads"]
-    around = [record["calibration"][when] for when in ("before", "after")]
     if row.math == "bf16":
         return "products of bf16 factors"
     if result["unit"] == "GF/s" and row.dtype == "f32":
-        peak = max(c[f"fma_gflops_{n}"] for c in around)
+        peak = max(record["calibration"][when][f"fma_gflops_{n}"] for when in ("before", "after"))
         return f"fma, {100 * result['rate'] / peak:.0f} % of {peak:.0f} GF/s"
-    if result["unit"] == "GB/s" and not row.in_cache:
-        peak = max(c[f"dram_gbps_{n}"] for c in around)
-        return f"memory, {100 * result['rate'] / peak:.0f} % of {peak:.1f} GB/s"
+    share = memory_share(row, record)
+    if share:
+        return f"memory, {100 * share[0]:.0f} % of {share[1]:.1f} GB/s"
     if row.dtype == "int4" and row.kind == "matmul":
         return "int8 products"
     return "first-level and last-level cache" if row.in_cache else "both"
@@ -48,13 +56,19 @@ def bound(row, record):
 def verdict(row, record):
     results = record["results"]
     told = []
+    missed = False
     for peer, floor in row.floor:
         if peer == "best":
             peers = [p for p in PEERS if p in results]
             peer = min(peers, key=lambda p: results[p]["ratio"]) if peers else None
         if peer in results:
-            ratio = results[peer]["ratio"]
-            told.append(f"{floor:.2f}× {peer}: {'yes' if ratio >= floor else 'no'}")
+            reached = results[peer]["ratio"] >= floor
+            missed |= not reached
+            told.append(f"{floor:.2f}× {peer}: {'yes' if reached else 'no'}")
+    share = memory_share(row, record)
+    if missed and share:
+        enough = share[0] >= rows.MEMORY_SHARE
+        told.append(f"{100 * rows.MEMORY_SHARE:.0f} % of memory: {'yes' if enough else 'no'}")
     return ", ".join(told) or "–"
 
 
@@ -114,16 +128,21 @@ def unmeasured(found):
     return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
 
 
+def peers_of(record):
+    """Names and versions; a version may begin with the name."""
+    return [f"{peer} {record['versions'][peer].removeprefix(peer + ' ')}"
+            for peer in PEERS if peer in record["versions"]]
+
+
 def text(path):
     found = newest(path)
     lines = [BEGIN, ""]
     records = list(found.values())
-    for what, get in (("Machine", lambda r: r["host"]), ("Instruction set", lambda r: r["level"]),
-                      ("Compiler", lambda r: r["compiler"]), ("Commits", lambda r: r["commit"]),
-                      ("Peers", lambda r: ", ".join(f"{k} {v}" for k, v in
-                                                    sorted(r["versions"].items())
-                                                    if k not in ("gqac", rows.OWN)))):
-        values = sorted({get(r) for r in records} - {""})
+    for what, get in (("Machine", lambda r: [r["host"]]),
+                      ("Instruction set", lambda r: [r["level"]]),
+                      ("Compiler", lambda r: [r["compiler"]]),
+                      ("Commits", lambda r: [r["commit"]]), ("Peers", peers_of)):
+        values = sorted({value for r in records for value in get(r)})
         if values:
             lines += [f"- {what}: {'; '.join(values)}"]
     for threads in sorted({t for _, t in found}, reverse=True):

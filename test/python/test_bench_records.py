@@ -100,6 +100,22 @@ class Records(Case):
         self.assertNotIn("- prefill-512\n", run.stdout)
         self.assertIn("- prefill-4096\n", run.stdout)
 
+    def test_memory(self):
+        """A token's weights read at 85 % of memory's rate meet a floor that a peer's time does not."""
+        path = self.dir / "r.jsonl"
+        bytes_read = 4 * (24 * (896 * (2 * 896 + 2 * 128) + 3 * 896 * 4864) + 896 * 151936)
+        for share, told in ((0.86, "yes"), (0.84, "no")):
+            record = broken(lambda r: put(r, "row", "0.5b-f32-decode@512"))
+            record["results"]["gqac"] = dict(RESULT, ms=bytes_read / 2e7 / share, unit="tok/s")
+            record["results"]["onnxruntime"]["ratio"] = 1.1
+            for when in ("before", "after"):
+                put(record, f"calibration.{when}", dict(RATES, dram_gbps_2=20.0))
+            path.write_text(json.dumps(record) + "\n")
+            run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
+                                 capture_output=True, text=True)
+            self.assertIn(f"| 1.20× onnxruntime: no, 85 % of memory: {told} | memory, "
+                          f"{100 * share:.0f} % of 20.0 GB/s |", run.stdout)
+
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""
         path = self.dir / "r.jsonl"

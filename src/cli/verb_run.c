@@ -3,7 +3,8 @@
  * --repeat times the same run again and again. --rotate R gives run i copy i mod R of every past
  * tensor, so that a cache that is larger than the caches of the processor is also read from memory
  * when it is measured; the copies are equal, so that no bit of the outputs changes. --in-place
- * binds each present to the memory of its past, whose rows are the capacity of the cache. */
+ * binds each present to the memory of its past, whose rows are the capacity of the cache. --fill
+ * makes what a padded attention mask is, or a cache without content (row X26). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 static const cli_flag flags[] = {
     {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
+    {"fill", "NAME=DIMS[:N]", "one input of zeros, the first N of them ones: mask=1,32:20"},
     {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
     {"output", "DIR", "writes all outputs there (-o)"},
     {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
@@ -51,12 +53,17 @@ typedef struct session {
 
 /* ---- inputs -------------------------------------------------------------- */
 
-static gqac_status read_input(session *s, int index, const char *path) {
+static gqac_status check_new(session *s, int index) {
     for (int i = 0; i < s->n_given; i++)
         if (!strcmp(s->names[i], s->in[index].name))
             return cli_usage(s->c, "input '%s' is given twice", s->names[i]);
-    gqac_status status =
-        gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag);
+    return GQAC_OK;
+}
+
+static gqac_status read_input(session *s, int index, const char *path) {
+    gqac_status status = check_new(s, index);
+    if (status == GQAC_OK)
+        status = gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag);
     if (status == GQAC_OK)
         s->names[s->n_given++] = s->in[index].name;
     const size_t length = strlen(s->in[index].name), end = strlen("input_ids");
@@ -66,15 +73,89 @@ static gqac_status read_input(session *s, int index, const char *path) {
     return status;
 }
 
-static gqac_status read_named(session *s, const char *spec) {
+/* The input that NAME of NAME=VALUE names, and VALUE; `form` is what the flag expects. */
+static gqac_status split_named(session *s, const char *spec, const char *form, int *index,
+                               const char **value) {
     const char *equals = strrchr(spec, '=');
     if (!equals || equals == spec || !equals[1])
-        return cli_usage(s->c, "--input '%s' is not NAME=FILE", spec);
-    for (int i = 0; i < s->n_in; i++)
-        if (strlen(s->in[i].name) == (size_t)(equals - spec) &&
-            !strncmp(s->in[i].name, spec, (size_t)(equals - spec)))
-            return read_input(s, i, equals + 1);
+        return cli_usage(s->c, "%s, not '%s'", form, spec);
+    *value = equals + 1;
+    for (*index = 0; *index < s->n_in; ++*index)
+        if (strlen(s->in[*index].name) == (size_t)(equals - spec) &&
+            !strncmp(s->in[*index].name, spec, (size_t)(equals - spec)))
+            return GQAC_OK;
     return cli_usage(s->c, "the model has no input '%.*s'", (int)(equals - spec), spec);
+}
+
+/* DIMS[:N]: as "1,32:20", or ":N" for a scalar. */
+static bool parse_fill(const char *text, gqac_tensor *tensor, long long *ones) {
+    char *end;
+    while (*text && *text != ':') {
+        if (tensor->rank == GQAC_MAX_RANK || *text < '0' || *text > '9')
+            return false;
+        tensor->dims[tensor->rank++] = strtoll(text, &end, 10);
+        if (*end == ',' && end[1] >= '0' && end[1] <= '9')
+            end++;
+        else if (*end && *end != ':')
+            return false;
+        text = end;
+    }
+    *ones = 0;
+    if (!*text)
+        return true;
+    if (text[1] < '0' || text[1] > '9')
+        return false;
+    *ones = strtoll(text + 1, &end, 10);
+    return !*end;
+}
+
+/* The bytes of the number 1; false: no number of whole bytes. */
+static bool one_of(gqac_dtype dtype, unsigned char bytes[8]) {
+    const float f = 1.0f;
+    const double d = 1.0;
+    const uint16_t half = dtype == GQAC_F16 ? 0x3c00 : 0x3f80;
+    memset(bytes, 0, 8);
+    if (dtype == GQAC_F32)
+        memcpy(bytes, &f, sizeof f);
+    else if (dtype == GQAC_F64)
+        memcpy(bytes, &d, sizeof d);
+    else if (dtype == GQAC_F16 || dtype == GQAC_BF16)
+        memcpy(bytes, &half, sizeof half);
+    else
+        bytes[0] = 1; /* least byte first, as on every machine that npy files '<' are for */
+    return dtype == GQAC_BOOL || gqac_dtype_bits(dtype) >= 8;
+}
+
+static gqac_status fill_input(session *s, const char *spec) {
+    const char *form = "--fill takes NAME=DIMS or NAME=DIMS:N, as mask=1,32:20", *text = NULL;
+    gqac_tensor *tensor = &s->tensors[s->n_given];
+    unsigned char one[8];
+    long long ones = 0;
+    size_t bytes = 0;
+    int index = 0;
+    gqac_status status = split_named(s, spec, form, &index, &text);
+    if (status == GQAC_OK)
+        status = check_new(s, index);
+    if (status != GQAC_OK)
+        return status;
+    *tensor = (gqac_tensor){.dtype = s->in[index].dtype};
+    if (!parse_fill(text, tensor, &ones))
+        return cli_usage(s->c, "%s, not '%s'", form, spec);
+    if (!one_of(tensor->dtype, one))
+        return cli_usage(s->c, "--fill: input '%s' is %s", s->in[index].name,
+                         gqac_dtype_name(tensor->dtype));
+    if (gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, &bytes, &s->c->diag) != GQAC_OK)
+        return cli_usage(s->c, "--fill '%s': dimensions multiply to at most 2^40", spec);
+    if (ones > gqac_tensor_count(tensor))
+        return cli_usage(s->c, "--fill '%s': there are %lld elements", spec,
+                         (long long)gqac_tensor_count(tensor));
+    if (!(tensor->data = calloc(bytes + 1, 1)))
+        return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory for --fill '%s'", spec);
+    const size_t size = bytes && ones ? bytes / (size_t)gqac_tensor_count(tensor) : 0;
+    for (long long i = 0; i < ones; i++)
+        memcpy((unsigned char *)tensor->data + (size_t)i * size, one, size);
+    s->names[s->n_given++] = s->in[index].name;
+    return GQAC_OK;
 }
 
 static bool is_given(const session *s, const char *name) {
@@ -84,12 +165,19 @@ static bool is_given(const session *s, const char *name) {
     return false;
 }
 
-/* --input beats --inputs. */
+/* --input and --fill beat --inputs. */
 static gqac_status read_inputs(session *s) {
     gqac_status status = GQAC_OK;
     const char *spec, *dir = cli_value(s->c, "inputs");
-    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "input", i)); i++)
-        status = read_named(s, spec);
+    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "input", i)); i++) {
+        int index;
+        const char *path;
+        status = split_named(s, spec, "--input takes NAME=FILE", &index, &path);
+        if (status == GQAC_OK)
+            status = read_input(s, index, path);
+    }
+    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "fill", i)); i++)
+        status = fill_input(s, spec);
     for (int i = 0; status == GQAC_OK && dir && i < s->n_in; i++) {
         char path[4096];
         if (is_given(s, s->in[i].name))

@@ -7,8 +7,8 @@
 #include "runtime/exec.h"
 
 #include <fenv.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 

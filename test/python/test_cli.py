@@ -405,6 +405,32 @@ class Tensors(Case):
                 self.assertEqual(path.read_bytes(), (self.dir / "got" / path.name).read_bytes(),
                                  label)
 
+    def test_x26_fill(self):
+        """Row X26: --fill gives the bytes that files give: a mask, empty pasts, a scalar."""
+        folder = LLAMA.parent / "ref" / "prefill" / "inputs"
+        flags = ["--input", f"input_ids={folder}/input_ids.npy", "--fill", "attention_mask=1,9:9"]
+        for layer in (0, 1):
+            for part in ("key", "value"):
+                flags += ["--fill", f"past_key_values.{layer}.{part}=1,2,0,32"]
+        self.good("run", LLAMA, "--inputs", folder, "-o", self.dir / "want")
+        self.good("run", LLAMA, *flags, "-o", self.dir / "got")
+        for path in (self.dir / "want").iterdir():
+            self.assertEqual(path.read_bytes(), (self.dir / "got" / path.name).read_bytes())
+        text = "graph @copy(%x: {0}) {{\n  %y = Identity %x : {0}\n  return %y\n}}\n"
+        path = self.dir / "copy.gq"
+        for kind in ("f32", "f16", "f64", "i64", "i32", "u8", "bool"):
+            for shape, fill, want in (("[2,3]", "2,3:4", [[1, 1, 1], [1, 0, 0]]), ("[]", ":1", 1),
+                                      ("[]", ":0", 0), ("[0]", "0", []), ("[2]", "2:0", [0, 0])):
+                path.write_text(text.format(kind + shape))
+                self.good("run", path, "--fill", f"x={fill}", "-o", self.dir / "copy")
+                np.testing.assert_array_equal(np.load(self.dir / "copy" / "y.npy"), want)
+        for bad in ("x", "x=", "=2", "z=2", "x=2:", "x=2,", "x=,2", "x=2:3", "x=-2", "x=2x3",
+                    "x=1,1,1,1,1,1,1,1,1", "x=2:9223372036854775808", "x=2 :1"):
+            self.check(gqac("run", path, "--fill", bad), 2)
+        self.check(gqac("run", path, "--fill", "x=2", "--fill", "x=2"), 2)
+        self.check(gqac("run", path, "--fill", "x=9999999999,9999999999"), 2)
+        self.check(gqac("run", path, "--fill", "x=3:1"), 4)
+
     def file(self, form):
         """A .npy file of an array or bytes."""
         path = self.dir / "form.npy"

@@ -84,6 +84,8 @@ class Fusion(Case):
             return None
         folder, out = self.dir / "in", self.dir / f"out-{target}-{level}"
         folder.mkdir(exist_ok=True)
+        for old in out.glob("*.npy"):
+            old.unlink()
         for name, values in feeds.items():
             np.save(folder / f"{name}.npy", values)
         made = gqac("run", path, "--inputs", folder, "--output", out, "--target", target,
@@ -229,6 +231,41 @@ class Norms(Fusion):
         path = self.save([made], inputs, outs, weights, kind)
         self.assertEqual(self.kernels(path), ["norm"])
         self.same(path, {x: floats(2, 3, n, kind=kind) for x in inputs}, made.op_type)
+
+    def sums(self, nodes, inputs, outputs, count, kind, n=40, constants=()):
+        """Nodes around a norm: the kernels that they get, and the bytes of ref."""
+        weights = [constant(c, floats(n, kind=kind), kind) for c in "wb"]
+        path = self.save(nodes, {x: (["B", 3, n], kind) for x in inputs.split()}, outputs.split(),
+                         [*weights, *constants], kind)
+        names = self.kernels(path)
+        self.assertEqual({k: names.count(k) for k in set(names)}, count, f"{kind} {names}")
+        self.same(path, {x: floats(2, 3, n, kind=kind) for x in inputs.split()}, kind)
+
+    def test_sum(self):
+        """The Add before a norm is part of it, whether others read the sum or not."""
+        for made in (node("RMSNormalization", "s w"), node("SimplifiedLayerNormalization", "s w"),
+                     node("LayerNormalization", "s w b")):
+            for kind in TYPES:
+                for outputs in ("y s", "y"):
+                    with self.subTest(op=made.op_type, kind=kind, outputs=outputs):
+                        self.sums([node("Add", "x z", "s"), made], "x z", outputs,
+                                  {"add_norm": 2}, kind, 40 if outputs == "y" else 1000)
+
+    def test_sum_of_two_norms(self):
+        """Two norms of one sum: one of them makes it."""
+        self.sums([node("Add", "x z", "s"), node("RMSNormalization", "s w"),
+                   node("LayerNormalization", "s b", "t"), node("Tanh", "s", "v")], "x z", "y t v",
+                  {"add_norm": 2, "norm": 1, "map": 1}, "f16")
+
+    def test_sum_that_belongs_elsewhere(self):
+        """A sum of a product, of a chain, or with a row of constants is made where they are."""
+        norm = node("RMSNormalization", "s w")
+        weight = constant("m", floats(40, 40) / 16)
+        self.sums([node("MatMul", "x m", "a"), node("Add", "z a", "s"), norm], "x z", "y s",
+                  {"linear_chain": 2, "norm": 1}, "f32", constants=[weight])
+        self.sums([node("Tanh", "x", "a"), node("Add", "z a", "s"), norm], "x z", "y s",
+                  {"chain": 2, "norm": 1}, "f32")
+        self.sums([node("Add", "x b", "s"), norm], "x", "y s", {"map": 1, "norm": 1}, "f32")
 
 
 class Heads(Fusion):

@@ -97,6 +97,8 @@ static void norm_definition(const cpu_norm *p, float *y) {
             x[i] = get(p->x, p->type, r * p->n + i);
             if (p->skip)
                 x[i] += get(p->skip, p->type, r % p->skip_rows * p->n + i);
+            if (p->round_sum)
+                x[i] = round_to(x[i], p->type);
             if (p->bias)
                 x[i] += get(p->bias, p->bias_type, i);
         }
@@ -152,9 +154,9 @@ static void test_norm(void) {
     const cpu_level *levels[MAX_LEVELS];
     const int n_levels = find_levels(levels);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        for (int form = 0; form < 3 * 3 * 32; form++) {
-            const int flags = form % 32;
-            const gqac_dtype type = types[form / 32 % N_TYPES], other = types[form / 96];
+        for (int form = 0; form < 3 * 3 * 64; form++) {
+            const int flags = form % 64;
+            const gqac_dtype type = types[form / 64 % N_TYPES], other = types[form / 192];
             const int64_t n = sizes[s], skip_rows = flags & 1 ? ROWS : 1;
             const bool wild = form % 5 == 0, onnx = (flags & 2) != 0;
             cpu_norm p = {.n = n,
@@ -162,6 +164,7 @@ static void test_norm(void) {
                           .epsilon = 1e-5f,
                           .centred = (flags & 4) != 0,
                           .round_before = onnx && type != GQAC_F32,
+                          .round_sum = (flags & 32) != 0,
                           .type = type,
                           .weight_type = other,
                           .bias_type = type,

@@ -11,6 +11,8 @@
 
 /* ---- norms --------------------------------------------------------------- */
 
+enum { NORM_INPUTS = 3 }; /* most of a norm without a skip */
+
 typedef struct norm_job {
     cpu_norm p;
     const struct cpu_row_kernels *kernels;
@@ -30,9 +32,67 @@ static void *data_of(const gqac_tensor *t) {
     return t ? t->data : NULL;
 }
 
+extern const gqac_op gqac_op_add;
+
+/* The Add that makes x, if it would be a step of its own: whatever else can compute it does so
+ * where its operands are made. */
+int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
+    ir_node *none[TARGET_MAX_FUSED];
+    const ir_value *sum = ir_node_input(root, 0);
+    ir_node *add = sum ? sum->def : NULL;
+    if (!add || add->op != &gqac_op_add.schema || add->graph != root->graph || add->fused_into ||
+        !OP_IN(OP_FLOATS, sum->type.dtype))
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (!cpu_same_shape(&ir_node_input(add, i)->type, &sum->type))
+            return 0;
+    if (cpu_fuse_product_chain(add, none) || cpu_fuse_chain(add, none))
+        return 0;
+    nodes[0] = add;
+    return 1;
+}
+
+/* A fused Add: its operands, the sum as an operand, and where others read it. */
+static gqac_status open_sum(op_call *call, const ir_node *add, const gqac_tensor *operands[2],
+                            gqac_tensor *sum, gqac_tensor **made) {
+    *made = NULL;
+    for (int i = 0; i < 2; i++)
+        operands[i] = op_value(call, ir_node_input(add, i));
+    *sum = *operands[0];
+    sum->data = NULL;
+    if (operands[1]->dtype != sum->dtype || operands[1]->rank != sum->rank ||
+        memcmp(operands[1]->dims, sum->dims, (size_t)sum->rank * sizeof *sum->dims) != 0)
+        OP_FAIL(add, call->diag, GQAC_INVALID_INPUT, "operands of a sum differ in shape");
+    if (!ir_value_leaves(add->outputs[0]))
+        return GQAC_OK;
+    return op_give(call, add->outputs[0], sum->dtype, sum->rank, sum->dims, made);
+}
+
+/* norm_open, where x is the sum of a fused Add too. */
+static gqac_status open_norm(op_call *call, const norm *kind, const ir_node *add, norm_run *r) {
+    const gqac_tensor *operands[2], *in[NORM_INPUTS] = {NULL};
+    gqac_tensor sum, *made;
+    op_call inner = *call;
+    if (!add)
+        return norm_open(call, kind, r);
+    GQAC_TRY(open_sum(call, add, operands, &sum, &made));
+    for (int i = 1; i < call->node->n_inputs && i < NORM_INPUTS; i++)
+        in[i] = call->in[i];
+    in[0] = &sum;
+    inner.in = in;
+    GQAC_TRY(norm_open(&inner, kind, r));
+    r->x = operands[0];
+    r->skip = operands[1];
+    r->skip_rows = r->rows;
+    r->sum = made;
+    return GQAC_OK;
+}
+
 static gqac_status run_norm(op_call *call, const norm *kind) {
     norm_run r;
-    GQAC_TRY(norm_open(call, kind, &r));
+    const ir_node *add = call->node->inputs[0].value->def;
+    add = add && add->fused_into == call->node ? add : NULL;
+    GQAC_TRY(open_norm(call, kind, add, &r));
     if (r.n <= 0 || r.rows <= 0)
         return GQAC_OK;
     norm_job job = {
@@ -42,6 +102,7 @@ static gqac_status run_norm(op_call *call, const norm *kind) {
               .epsilon = r.epsilon,
               .centred = kind->centred,
               .round_before = kind->round_before && r.x->dtype != GQAC_F32,
+              .round_sum = add != NULL,
               .type = r.x->dtype,
               .weight_type = r.weight->dtype,
               .bias_type = type_of(r.bias),

@@ -22,6 +22,8 @@ typedef struct cpu_norm {
     int64_t n, skip_rows;
     float epsilon;
     bool centred, round_before;
+    bool
+        round_sum; /* x + skip is what an op Add gives: rounded to `type` before it is normalised */
     gqac_dtype type, weight_type, bias_type, beta_type, y_type; /* type: of x, skip and sum */
     const void *x, *skip, *bias, *weight, *beta;                /* NULL: absent; weight is not */
     void *y, *sum;
@@ -104,6 +106,8 @@ static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
 
 /* ---- kernel rows --------------------------------------------------------- */
 
+/* Norms, alone or with the Add that makes x. */
+int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
 gqac_status cpu_run_rms_onnx(op_call *call);
 gqac_status cpu_run_rms(op_call *call);
 gqac_status cpu_run_skip_rms(op_call *call);
@@ -136,15 +140,20 @@ gqac_status cpu_run_chain(op_call *call);
         .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain    \
     }
 
+#define CPU_NORM_ROWS(what, how)                                                                   \
+    {.name = "add_norm", .domain = "", .op = what, .run = how, .fuse = cpu_fuse_norm}, {           \
+        .name = "norm", .domain = "", .op = what, .run = how                                       \
+    }
+
 /* For the table of cpu.c. */
 #define CPU_ROW_KERNELS                                                                            \
-    {.name = "norm", .domain = "", .op = "RMSNormalization", .run = cpu_run_rms_onnx},             \
-        {.name = "norm", .domain = "", .op = "SimplifiedLayerNormalization", .run = cpu_run_rms},  \
+    CPU_NORM_ROWS("RMSNormalization", cpu_run_rms_onnx),                                           \
+        CPU_NORM_ROWS("SimplifiedLayerNormalization", cpu_run_rms),                                \
+        CPU_NORM_ROWS("LayerNormalization", cpu_run_layer),                                        \
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipSimplifiedLayerNormalization",                                                 \
          .run = cpu_run_skip_rms},                                                                 \
-        {.name = "norm", .domain = "", .op = "LayerNormalization", .run = cpu_run_layer},          \
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipLayerNormalization",                                                           \

@@ -35,6 +35,8 @@ VEC_FN v16 norm_load(const cpu_norm *p, const norm_row *row, gqac_dtype type, in
     v16 x = row_load(row->x, type, i, n);
     if (row->skip)
         x = v16_add(x, row_load(row->skip, type, i, n));
+    if (p->round_sum)
+        x = row_round(x, type);
     if (p->bias)
         x = v16_add(x, row_load(p->bias, p->bias_type, i, n));
     return x;

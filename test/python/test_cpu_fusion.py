@@ -433,7 +433,7 @@ class Appended(Fusion):
 
     def test_against_stateless(self):
         """The logits of a run without a sequence, where every step is a node of its own."""
-        for name in ("llama", "qwen2", "gemma2", "phi3", "mistral", "llama-fp16"):
+        for name in ("llama", "qwen2", "qwen3", "gemma2", "phi3", "mistral", "llama-fp16"):
             path = harness.model(name)
             dump = self.good("compile", path, "--target", "cpu", "--dump", "claim", "--stop-after",
                              "claim").out
@@ -442,10 +442,22 @@ class Appended(Fusion):
                              2 * layers, name)
             self.assertEqual(len(re.findall(r'= rotary .*via "cpu.heads_append"', dump)),
                              2 * layers, name)
+            self.assertNotRegex(dump, r"= (split_heads|Split) .*via \"cpu.generic\"", name)
             ids = harness.MODELS / name / "ref" / "ids.txt"
             alone, stepped = self.stateless(path, ids), self.dir / f"{name}.npy"
             self.good("score", path, "--ids", ids, "--target", "cpu", "--logits", stepped)
             self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
+
+    def test_projections_apart(self):
+        """Queries, keys and values by products of their own, as tracers write them."""
+        for name in ("llama", "gemma", "mistral", "dynamo-qwen2"):
+            dump = self.good("compile", harness.ROOT / "test" / "traced" / name / "model.onnx",
+                             "--target", "cpu", "--dump", "claim", "--stop-after", "claim").out
+            layers = dump.count(" = attend ")
+            self.assertGreater(layers, 0, name)
+            for op, count in (("kv_append", 2), ("rotary", 2), ("split_heads", 3)):
+                self.assertEqual(len(re.findall(rf'= {op} .*via "cpu.heads_append"', dump)),
+                                 count * layers, f"{name} {op}")
 
     def test_unwanted_results(self):
         """Results of an append that nobody names: the next step reads the cache all the same."""

@@ -1,13 +1,14 @@
-/* A packed projection on its way to attention, in one call: heads are taken out of the packed row,
- * queries and keys are normalised and turned where the graph does so, and keys and values go
- * straight into the blocks of the cache. No head is copied on the way.
+/* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
+ * and keys are normalised and turned where the graph does so, and keys and values go straight into
+ * the blocks of the cache. No head is copied on the way.
  *
- *   split_heads {kv} -> q: norm? rotary?                  -> result [B,Hq,S,D]
- *                    -> k: norm? rotary? kv_append        -> blocks
- *                    -> v: norm? rotary? kv_append        -> blocks
+ *   x -> [fuse_heads.h] -> rotary?             -> queries [B,Hq,S,D] of the attention
+ *   x -> [fuse_heads.h] -> rotary? kv_append   -> blocks
+ *   x -> [fuse_heads.h] -> rotary? kv_append   -> blocks
  *
- * The root is the kv_append that stands last. Each head of a row is computed by itself, as by the
- * kernel cpu_run_heads. */
+ * Each x is a value of its own, or they lie in one packed row, which split_heads {kv} or Split cuts
+ * up. The root is the kv_append that stands last. Each head of a row is computed by itself, as by
+ * the kernel cpu_run_heads. */
 #include <string.h>
 
 #include "ops/rotary.h"
@@ -16,7 +17,7 @@
 #include "targets/cpu/rows.h"
 
 enum {
-    Q,
+    Q, /* streams, and inputs of attention: queries, keys, values */
     STREAMS = 3,
     ROWS = 64,     /* of a head that are made before they go into a block */
     NEW = 1,       /* input of kv_append, and its output of rows */
@@ -24,10 +25,15 @@ enum {
 };
 
 typedef struct stream {
-    const ir_node *norm, *rotary, *append; /* NULL: none */
-    const norm *kind;
-    const ir_value *result; /* before it is appended */
-    int64_t first, heads;   /* in the packed row */
+    bool used;
+    const ir_node *rotary, *append; /* NULL: none */
+    const ir_value *result;         /* before it is appended */
+    fused_heads made;
+    const ir_value *x;     /* [B,S,width], or with width 0 [B,heads,S,size] */
+    int64_t column, width; /* of the first head; of a packed row */
+    int64_t heads, size;
+    int64_t step_b, step_h, step_s; /* of x, in elements */
+    const unsigned char *data;      /* of x */
     cpu_head p;
     rotation r;
     unsigned char *y; /* of queries */
@@ -35,86 +41,173 @@ typedef struct stream {
 } stream;
 
 typedef struct pattern {
-    const ir_node *root, *split;
-    ir_node **nodes; /* NULL: claim has fused them */
+    const ir_node *root, *split; /* split: of several streams; NULL: none */
+    ir_node **nodes;             /* NULL: claim has fused them */
     int n;
     stream streams[STREAMS];
 } pattern;
 
 /* ---- the pattern --------------------------------------------------------- */
 
-/* The node that reads a value as `input`, when the pattern may have it: nobody else reads it. */
-static ir_node *reader(const pattern *p, const ir_value *value, int input) {
-    const ir_use *use = value->uses;
-    ir_node *node = use ? use->node : NULL;
-    if (!node || node->graph != p->root->graph || use != &node->inputs[input])
-        return NULL;
+static bool is_free(const pattern *p, const ir_node *node) {
     if (!p->nodes)
-        return ir_node_root(node) == p->root ? node : NULL;
-    return use->next || node->fused_into ? NULL : node;
+        return ir_node_root(node) == p->root;
+    return node == p->root || (node->graph == p->root->graph && !node->fused_into);
+}
+
+/* A kv_append that the group may have, or has. */
+static ir_node *append_of(const pattern *p, const ir_value *rows) {
+    ir_node *node = rows ? rows->def : NULL;
+    const bool is = node && op_is(node, "gqac", "kv_append") && is_free(p, node) &&
+                    !(p->nodes && node->mark & TARGET_TAKEN) && cpu_kv_only_blocks(node);
+    return is ? node : NULL;
 }
 
 static void take(pattern *p, ir_node *node) {
-    if (p->nodes && node != p->root)
+    if (p->nodes && node != p->root && p->n < TARGET_MAX_FUSED)
         p->nodes[p->n] = node;
     p->n += node != p->root;
 }
 
-static bool find_stream(pattern *p, int i, int64_t size) {
-    stream *s = &p->streams[i];
-    s->result = ir_node_output(p->split, i);
-    if (!s->result)
-        return false;
-    ir_node *node = reader(p, s->result, 0);
-    if (node && (s->kind = cpu_head_norm(node, size))) {
-        s->norm = node;
-        take(p, node);
-        s->result = ir_node_output(node, 0);
-        node = reader(p, s->result, 0);
-    }
-    if (node && op_is(node, "gqac", "rotary") && cpu_match_heads(node)) {
-        s->rotary = node;
-        take(p, node);
-        s->result = ir_node_output(node, 0);
-    }
-    if (i == Q)
-        return true;
-    node = reader(p, s->result, NEW);
-    if (!node || !op_is(node, "gqac", "kv_append") || !cpu_kv_only_blocks(node))
-        return false;
-    s->append = node;
-    take(p, node);
-    return true;
+/* The node that makes a value of a stream, when the group may have it. */
+static ir_node *maker(const pattern *p, const stream *s, const ir_value *value) {
+    return cpu_head_maker(value, p->root, p->nodes != NULL, s->made.result);
 }
 
-static const ir_node *find_split(const ir_node *append) {
-    const ir_value *v = ir_node_input(append, NEW);
-    for (int up = 0; up < STREAMS && v && v->def; up++, v = ir_node_input(v->def, 0))
-        if (op_is(v->def, "gqac", "split_heads"))
-            return v->def;
+/* From the value towards the projection; nothing is taken where it does not fit. */
+static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *append) {
+    ir_node *few[TARGET_MAX_FUSED];
+    const ir_type *type = &value->type;
+    *s = (stream){.result = value, .made.result = append ? NULL : value};
+    ir_node *node = maker(p, s, value);
+    if (type->rank != 4 || !OP_IN(OP_FLOATS, type->dtype) ||
+        !ir_dim_is_const(type->dims[1], &s->heads) || !ir_dim_is_const(type->dims[3], &s->size) ||
+        s->size > CPU_HEAD_SIZE)
+        return;
+    if (node && op_is(node, "gqac", "rotary") && cpu_match_heads(node)) {
+        s->rotary = node;
+        value = ir_node_input(node, 0);
+    }
+    cpu_find_heads(value, p->root, p->nodes ? few : NULL, &s->made);
+    s->x = s->made.x;
+    s->append = append;
+    s->used = append || s->rotary || s->made.n > 0 || s->made.split;
+    if (!s->used)
+        return;
+    if (s->made.split && ir_attr_int(s->made.split, "kv") == 0)
+        s->width = s->heads * s->size;
+    if (append)
+        take(p, append);
+    if (s->rotary)
+        take(p, node);
+    for (int i = 0; i < s->made.n; i++, p->n++)
+        if (p->nodes && p->n < TARGET_MAX_FUSED)
+            p->nodes[p->n] = few[i];
+}
+
+/* The stream that reads output `index` of a node and is the only one who does. */
+static stream *stream_of(pattern *p, const ir_node *node, int index) {
+    const ir_value *value = ir_node_output(node, index);
+    for (int i = 0; i < STREAMS; i++)
+        if (p->streams[i].used && p->streams[i].x == value)
+            return maker(p, &p->streams[i], value) ? &p->streams[i] : NULL;
     return NULL;
 }
 
-static bool find(pattern *p) {
-    int64_t size, q, kv;
-    p->split = find_split(p->root);
-    if (!p->split || p->split->graph != p->root->graph || (p->nodes && p->split->fused_into))
-        return false;
-    const ir_type *x = &ir_node_input(p->split, 0)->type;
-    const ir_value *first = ir_node_output(p->split, 0);
-    q = ir_attr_int(p->split, "q");
-    kv = ir_attr_int(p->split, "kv");
-    if (kv == 0 || !first || !OP_IN(OP_FLOATS, x->dtype) || first->type.rank != 4 ||
-        !ir_dim_is_const(first->type.dims[3], &size) || size > CPU_HEAD_SIZE)
-        return false;
-    take(p, (ir_node *)p->split);
-    for (int i = 0; i < STREAMS; i++) {
-        p->streams[i].first = i == Q ? 0 : q + (i - 1) * kv;
-        p->streams[i].heads = i == Q ? q : kv;
-        if (!find_stream(p, i, size))
-            return false;
+/* The node whose outputs are x of streams: split_heads {kv}, or Split along the columns. Its
+ * outputs must be read by streams alone; then they read its input. */
+static void find_split(pattern *p, ir_node *node, int64_t total, const int64_t *widths) {
+    int64_t column = 0;
+    if (!is_free(p, node))
+        return;
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = ir_node_output(node, i);
+        if (value && value->uses && !stream_of(p, node, i))
+            return;
     }
-    return p->streams[1].append == p->root || p->streams[2].append == p->root;
+    for (int i = 0; i < node->n_outputs; column += widths[i++]) {
+        stream *s = ir_node_output(node, i) ? stream_of(p, node, i) : NULL;
+        if (!s)
+            continue;
+        s->x = ir_node_input(node, 0);
+        s->column = column;
+        s->width = total;
+    }
+    p->split = node;
+    take(p, node);
+}
+
+/* Queries, keys and values in one packed row, cut by split_heads. */
+static void find_split_heads(pattern *p, ir_node *node, int64_t size) {
+    const int64_t q = ir_attr_int(node, "q") * size, kv = ir_attr_int(node, "kv") * size;
+    find_split(p, node, q + 2 * kv, (int64_t[]){q, kv, kv});
+}
+
+/* Packed heads that Split cut out of a packed row. */
+static void find_columns(pattern *p, ir_node *node) {
+    const ir_type *x = &ir_node_input(node, 0)->type;
+    int64_t widths[STREAMS], total = 0;
+    const int64_t axis = ir_attr_int(node, "axis");
+    if (x->rank != 3 || (axis != 2 && axis != -1) || node->n_outputs > STREAMS)
+        return;
+    for (int i = 0; i < node->n_outputs; i++, total += widths[i - 1]) {
+        const ir_value *y = ir_node_output(node, i);
+        if (!y || y->type.rank != 3 || !ir_dim_is_const(y->type.dims[2], &widths[i]))
+            return;
+    }
+    find_split(p, node, total, widths);
+}
+
+/* The attention that reads the appended rows as keys or values; NULL when none does. */
+static const ir_node *find_attention(const ir_node *append) {
+    const ir_value *rows = ir_node_output(append, NEW);
+    for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next) {
+        const ir_node *node = use->node;
+        if ((op_is(node, "gqac", "attention") || op_is(node, "gqac", "attend")) &&
+            node->graph == append->graph && use > &node->inputs[Q] && use < &node->inputs[STREAMS])
+            return node;
+    }
+    return NULL;
+}
+
+/* Does what makes the queries stand before the root? */
+static bool stands_before(const ir_value *queries, const ir_node *root, const ir_node *attention) {
+    for (const ir_node *node = root; node && node != attention; node = node->next)
+        if (node == queries->def)
+            return false;
+    return true;
+}
+
+static void find_streams(pattern *p) {
+    const ir_node *attention = find_attention(p->root);
+    const ir_value *queries = attention ? ir_node_input(attention, Q) : NULL;
+    if (queries && queries->def && stands_before(queries, p->root, attention))
+        find_stream(p, &p->streams[Q], queries, NULL);
+    for (int i = Q + 1; i < STREAMS; i++) {
+        const ir_value *rows = attention ? ir_node_input(attention, i)
+                               : i > 1   ? ir_node_output(p->root, NEW)
+                                         : NULL;
+        ir_node *append = append_of(p, rows);
+        if (append && append != p->streams[i - 1].append)
+            find_stream(p, &p->streams[i], ir_node_input(append, NEW), append);
+    }
+}
+
+static bool find(pattern *p) {
+    find_streams(p);
+    for (int i = 0; i < STREAMS && !p->split; i++) {
+        const stream *s = &p->streams[i];
+        ir_node *packed = s->used && s->width ? s->x->def : NULL;
+        if (s->used && s->made.split && !s->width)
+            find_split_heads(p, (ir_node *)s->made.split, s->size);
+        else if (packed && op_is(packed, "", "Split"))
+            find_columns(p, packed);
+    }
+    stream *q = &p->streams[Q];
+    q->used =
+        q->used && (q->rotary || q->made.n > 0 || q->width > 0); /* else there is nothing to do */
+    return (p->streams[1].append == p->root || p->streams[2].append == p->root) &&
+           p->n <= TARGET_MAX_FUSED;
 }
 
 int cpu_fuse_append(const ir_node *root, ir_node **nodes) {
@@ -128,10 +221,8 @@ typedef struct job {
     pattern p;
     const struct cpu_row_kernels *kernels;
     const kv_batch *kv;
-    const unsigned char *x;
-    gqac_dtype type;             /* of x */
-    int64_t batch, rows, width;  /* B, S, elements of a packed row */
-    int64_t size, blocks, heads; /* D, runs of rows, Hq + 2 Hkv */
+    int64_t batch, rows, blocks; /* B, S, runs of rows */
+    int64_t heads, most;         /* of all streams; the largest head */
     op_scratch scratch;
 } job;
 
@@ -158,7 +249,7 @@ static gqac_status open_append(op_call *call, job *j, stream *s) {
     const ir_node *node = s->append;
     gqac_tensor *token, *rows;
     const gqac_tensor fresh = {
-        .dtype = s->p.type, .rank = 4, .dims = {j->batch, s->heads, j->rows, j->size}};
+        .dtype = s->p.type, .rank = 4, .dims = {j->batch, s->heads, j->rows, s->size}};
     s->slot = (int)ir_attr_int(node, "slot");
     GQAC_TRY(target_kv_check_rows(call, &fresh, s->slot));
     if (node->outputs[0])
@@ -171,12 +262,39 @@ static gqac_status open_append(op_call *call, job *j, stream *s) {
     return GQAC_OK;
 }
 
+/* Where x lies. */
+static gqac_status open_x(op_call *call, job *j, stream *s) {
+    const gqac_tensor *x = op_value(call, s->x);
+    const bool packed = s->width > 0;
+    if (!x || !OP_IN(OP_FLOATS, x->dtype) || x->rank != (packed ? 3 : 4) ||
+        x->dims[0] != j->kv->n ||
+        (packed ? x->dims[2] != s->width : x->dims[1] != s->heads || x->dims[3] != s->size))
+        OP_FAIL(s->append ? s->append : call->node, call->diag, GQAC_INVALID_INPUT,
+                "%lld heads of %lld channels must come as [%d,S,%lld] or [%d,H,S,D]",
+                (long long)s->heads, (long long)s->size, j->kv->n, (long long)s->width, j->kv->n);
+    const int64_t rows = x->dims[packed ? 1 : 2];
+    if (j->heads > 0 && rows != j->rows)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "queries, keys and values of %lld and %lld tokens", (long long)j->rows,
+                (long long)rows);
+    j->batch = x->dims[0];
+    j->rows = rows;
+    s->step_h = packed ? s->size : rows * s->size;
+    s->step_s = packed ? s->width : s->size;
+    s->step_b = rows * (packed ? s->width : s->heads * s->size);
+    s->data = x->data;
+    s->p = (cpu_head){.size = s->size, .x_type = x->dtype, .type = x->dtype};
+    return GQAC_OK;
+}
+
 static gqac_status open_stream(op_call *call, job *j, stream *s) {
-    const int64_t dims[4] = {j->batch, s->heads, j->rows, j->size};
+    GQAC_TRY(open_x(call, j, s));
+    const int64_t dims[4] = {j->batch, s->heads, j->rows, s->size};
     gqac_tensor *y;
-    s->p = (cpu_head){.size = j->size, .x_type = j->type, .type = j->type};
-    if (s->norm)
-        GQAC_TRY(cpu_open_head_norm(call, s->norm, s->kind, &s->p));
+    j->heads += s->heads;
+    j->most = s->size > j->most ? s->size : j->most;
+    if (s->made.norm)
+        GQAC_TRY(cpu_open_head_norm(call, s->made.norm, s->made.kind, &s->p));
     if (s->rotary)
         GQAC_TRY(open_rotary(call, s->rotary, dims, s));
     if (s->append)
@@ -187,23 +305,12 @@ static gqac_status open_stream(op_call *call, job *j, stream *s) {
 }
 
 static gqac_status open_job(op_call *call, job *j) {
-    const gqac_tensor *x = op_value(call, ir_node_input(j->p.split, 0));
+    if (!j->kv)
+        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     for (int i = 0; i < STREAMS; i++)
-        j->heads += j->p.streams[i].heads;
-    if (!j->kv || !x || !OP_IN(OP_FLOATS, x->dtype) || x->rank != 3 || x->dims[0] != j->kv->n ||
-        x->dims[2] % j->heads != 0 || x->dims[2] / j->heads > CPU_HEAD_SIZE)
-        OP_FAIL(j->p.split, call->diag, GQAC_INVALID_INPUT,
-                "the input must be [B,S,hidden] with hidden a multiple of %lld heads of at most %d",
-                (long long)j->heads, CPU_HEAD_SIZE);
-    j->x = x->data;
-    j->type = x->dtype;
-    j->batch = x->dims[0];
-    j->rows = x->dims[1];
-    j->width = x->dims[2];
-    j->size = j->width / j->heads;
+        if (j->p.streams[i].used)
+            GQAC_TRY(open_stream(call, j, &j->p.streams[i]));
     j->blocks = (j->rows + ROWS - 1) / ROWS;
-    for (int i = 0; i < STREAMS; i++)
-        GQAC_TRY(open_stream(call, j, &j->p.streams[i]));
     return GQAC_OK;
 }
 
@@ -213,12 +320,12 @@ static gqac_status open_job(op_call *call, job *j) {
 static void make_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
                       int64_t to, unsigned char *y) {
     const rotation *r = &s->r;
-    const size_t row = (size_t)j->size * op_width(s->p.type), x_width = op_width(j->type);
+    const size_t row = (size_t)s->size * op_width(s->p.type), x_width = op_width(s->p.x_type);
     const size_t table = (size_t)r->half * op_width(s->p.table_type);
     for (int64_t i = from; i < to; i++, y += row) {
-        const int64_t at = (b * j->rows + i) * j->width + (s->first + head) * j->size;
-        const unsigned char *x = j->x + (size_t)at * x_width;
-        if (!s->rotary && !s->norm) {
+        const int64_t at = b * s->step_b + i * s->step_s + head * s->step_h + s->column;
+        const unsigned char *x = s->data + (size_t)at * x_width;
+        if (!s->rotary && !s->made.norm) {
             memcpy(y, x, row);
         } else if (!s->rotary) {
             j->kernels->head(&s->p, x, NULL, NULL, y);
@@ -241,12 +348,12 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
         const int64_t b = at / j->heads, from = block * ROWS;
         int64_t head = at % j->heads, to = from + ROWS < j->rows ? from + ROWS : j->rows;
         const stream *s = j->p.streams;
-        for (; head >= s->heads; s++)
-            head -= s->heads;
+        for (; !s->used || head >= s->heads; s++)
+            head -= s->used ? s->heads : 0;
         if (s->y) {
             const int64_t row = (b * s->heads + head) * j->rows + from;
             make_rows(j, s, b, head, from, to,
-                      s->y + (size_t)(row * j->size) * op_width(s->p.type));
+                      s->y + (size_t)(row * s->size) * op_width(s->p.type));
             continue;
         }
         to = to < j->kv->count[b] ? to : j->kv->count[b];
@@ -262,9 +369,9 @@ gqac_status cpu_run_append(op_call *call) {
     if (!find(&j.p))
         OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "heads to append are not where they were");
     GQAC_TRY(open_job(call, &j));
-    GQAC_TRY(op_scratch_open(call, (size_t)(ROWS * j.size), sizeof(float), &j.scratch));
+    GQAC_TRY(op_scratch_open(call, (size_t)(ROWS * j.most), sizeof(float), &j.scratch));
     const int64_t run = j.rows < ROWS ? j.rows : ROWS;
-    op_parallel(call, j.batch * j.heads * j.blocks, 20 + run * (10 + j.size / 4), run_items, &j);
+    op_parallel(call, j.batch * j.heads * j.blocks, 20 + run * (10 + j.most / 4), run_items, &j);
     op_scratch_close(&j.scratch);
     return GQAC_OK;
 }

@@ -1,7 +1,7 @@
-/* Patterns around a rotary embedding, from its x towards the projection. Its x is one of:
- *   - norm? ( split_heads {q=H} ( packed ) ), where q and k have nodes of their own
+/* What makes heads [B,H,S,D], towards the projection. They are one of:
+ *   - norm? ( split_heads ( packed ) )
  *   - split_heads {q=H} ( Reshape ( norm ( Reshape ( packed ) ) ) ), as model builders write it
- *   - norm ( heads ), where the heads were split before, together with others
+ *   - norm ( heads ), where the heads were split before
  * Norms are RMS norms of a head. Reshapes move nothing, so in each pattern the packed row [B,S,H*D]
  * or the heads [B,H,S,D] are read once and the result is written once. */
 #include "targets/cpu/fuse_heads.h"
@@ -9,14 +9,14 @@
 #include "ops/shared.h"
 #include "targets/cpu/rows.h"
 
-/* The node that makes a value, when it may be computed by the node `root`: nobody else uses it. */
-static ir_node *maker(const ir_value *value, const ir_node *root, bool asked) {
+ir_node *cpu_head_maker(const ir_value *value, const ir_node *root, bool asked,
+                        const ir_value *result) {
     ir_node *node = value ? value->def : NULL;
     if (!node || node->graph != root->graph)
         return NULL;
     if (!asked)
         return node->fused_into == root ? node : NULL;
-    const bool once = value->uses && !value->uses->next;
+    const bool once = value == result || (value->uses && !value->uses->next);
     return once && !node->fused_into ? node : NULL;
 }
 
@@ -45,7 +45,7 @@ static void take(fused_heads *f, ir_node **nodes, ir_node *node) {
 }
 
 static bool take_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
-    ir_node *node = maker(f->x, root, nodes != NULL);
+    ir_node *node = cpu_head_maker(f->x, root, nodes != NULL, f->result);
     const norm *kind = node && !f->norm ? cpu_head_norm(node, size) : NULL;
     if (!kind)
         return false;
@@ -58,13 +58,13 @@ static bool take_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int6
 /* Reshape ( norm ( Reshape ( packed ) ) ), all or nothing. */
 static void take_reshaped_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
     const fused_heads before = *f;
-    ir_node *node = maker(f->x, root, nodes != NULL);
+    ir_node *node = cpu_head_maker(f->x, root, nodes != NULL, f->result);
     const ir_value *packed = f->x;
     if (!node || !op_is(node, "", "Reshape"))
         return;
     take(f, nodes, node);
     if (take_norm(root, nodes, f, size)) {
-        node = maker(f->x, root, nodes != NULL);
+        node = cpu_head_maker(f->x, root, nodes != NULL, f->result);
         if (node && op_is(node, "", "Reshape")) {
             take(f, nodes, node);
             if (f->x && cpu_same_shape(&f->x->type, &packed->type))
@@ -74,17 +74,18 @@ static void take_reshaped_norm(const ir_node *root, ir_node **nodes, fused_heads
     *f = before;
 }
 
-void cpu_find_heads(const ir_node *root, ir_node **nodes, fused_heads *f) {
-    const ir_value *x = ir_node_input(root, 0);
+void cpu_find_heads(const ir_value *value, const ir_node *root, ir_node **nodes, fused_heads *f) {
     int64_t size;
-    *f = (fused_heads){.x = x};
-    if (!x || x->type.rank != 4 || !ir_dim_is_const(x->type.dims[3], &size))
+    *f = (fused_heads){.x = value, .result = f->result};
+    if (!value || value->type.rank != 4 || !ir_dim_is_const(value->type.dims[3], &size))
         return;
     take_norm(root, nodes, f, size);
-    ir_node *node = maker(f->x, root, nodes != NULL);
-    if (!node || !op_is(node, "gqac", "split_heads") || ir_attr_int(node, "kv") != 0)
+    ir_node *node = cpu_head_maker(f->x, root, nodes != NULL, f->result);
+    if (!node || !op_is(node, "gqac", "split_heads"))
         return;
-    f->heads = ir_attr_int(node, "q");
+    f->split = node;
+    if (ir_attr_int(node, "kv") != 0)
+        return;
     take(f, nodes, node);
     take_reshaped_norm(root, nodes, f, size);
 }
@@ -99,9 +100,9 @@ bool cpu_match_heads(const ir_node *node) {
 }
 
 int cpu_fuse_heads(const ir_node *root, ir_node **nodes) {
-    fused_heads f;
+    fused_heads f = {.x = NULL};
     if (!cpu_match_heads(root))
         return 0;
-    cpu_find_heads(root, nodes, &f);
+    cpu_find_heads(ir_node_input(root, 0), root, nodes, &f);
     return f.n;
 }

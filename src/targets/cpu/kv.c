@@ -10,8 +10,10 @@
 enum { K = 1, V = 2 }; /* inputs of attention and attend */
 
 /* Is this operand keys or values of a kernel that reads blocks, or codes of them? As columns, only
- * keys are. */
+ * keys are. key_range wants the number of rows alone. */
 static bool reads_blocks(const ir_use *use, bool columns) {
+    if (op_is(use->node, "gqac", "key_range"))
+        return true;
     if (use->node->fused_into && op_is(use->node, "gqac", "kv_dequantise"))
         use = use == &use->node->inputs[0] ? use->node->outputs[0]->uses : use;
     const target_kernel *kernel = use->node->claim;

@@ -181,15 +181,16 @@ static void head_items(void *arg, size_t begin, size_t end, int worker) {
 static gqac_status find_x(op_call *call, const fused_heads *f, head_job *job, int64_t dims[4]) {
     const gqac_tensor *x = op_value(call, f->x);
     const bool floats = x && OP_IN(OP_FLOATS, x->dtype);
-    const bool packed = f->heads > 0;
-    if (!floats || x->rank != (packed ? 3 : 4) || (packed && x->dims[2] % f->heads != 0))
+    const bool packed = f->split && ir_attr_int(f->split, "kv") == 0;
+    const int64_t heads = packed ? ir_attr_int(f->split, "q") : 0;
+    if (!floats || x->rank != (packed ? 3 : 4) || (packed && x->dims[2] % heads != 0))
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "x must be floats of the shape [B,H,S,D], or [B,S,H*D] with %lld heads",
-                (long long)f->heads);
+                (long long)heads);
     dims[0] = x->dims[0];
-    dims[1] = packed ? f->heads : x->dims[1];
+    dims[1] = packed ? heads : x->dims[1];
     dims[2] = packed ? x->dims[1] : x->dims[2];
-    dims[3] = packed ? x->dims[2] / f->heads : x->dims[3];
+    dims[3] = packed ? x->dims[2] / heads : x->dims[3];
     if (dims[3] > CPU_HEAD_SIZE)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "heads of %lld channels, at most %d",
                 (long long)dims[3], CPU_HEAD_SIZE);
@@ -216,10 +217,10 @@ gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const norm *k
 }
 
 gqac_status cpu_run_heads(op_call *call) {
-    fused_heads f;
+    fused_heads f = {.x = NULL};
     int64_t dims[4];
     head_job job = {.kernels = cpu_level_of(call)->row};
-    cpu_find_heads(call->node, NULL, &f);
+    cpu_find_heads(ir_node_input(call->node, 0), call->node, NULL, &f);
     GQAC_TRY(find_x(call, &f, &job, dims));
     job.p.size = dims[3];
     if (f.norm)

@@ -7,6 +7,7 @@ torch.export.  Configurations, random parameters, scores and the stored files ar
 export_models.py.  Two environments, because Optimum wants an older transformers:
 
     the one of export_models.py, and onnxscript       for how = script, dynamo
+    the same, and mobius-onnx==0.1.0                  for how = mobius, mobius-static
     optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum
     PYTHON tools/export_traced.py --out test/traced NAME ...
 """
@@ -53,6 +54,15 @@ MODELS = [
     Traced("gpt2", "GPT2", GPT2, "script", "eager", 17),
     Traced("dynamo-qwen2", "Qwen2", {**SHAPE, **ROPE}, "dynamo", "eager"),
     Traced("dynamo-llama", "Llama", {**SHAPE, **ROPE}, "dynamo", "sdpa", 23),
+    Traced("mobius-gemma3", "Gemma3", {
+        **SHAPE, "head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 20,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "hidden_activation": "gelu_pytorch_tanh",
+        "rope_parameters": {"full_attention": ROPE["rope_parameters"],
+                            "sliding_attention": dict(ROPE["rope_parameters"], rope_theta=10.0)},
+    }, "mobius"),
+    Traced("mobius-static", "Qwen3", {**SHAPE, **ROPE, "head_dim": 16}, "mobius-static",
+           runs=("static",)),
     Traced("llama-no-cache", "Llama", {**SHAPE, **ROPE}, "bare", "eager", 17),
 ]
 
@@ -144,7 +154,7 @@ def example(model):
 
     c = model.config
     heads = getattr(c, "num_key_value_heads", c.num_attention_heads)
-    size = c.hidden_size // c.num_attention_heads
+    size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     past = [torch.randn(2, heads, PAST, size) for _ in range(2 * LAYERS)]
     args = (torch.randint(0, 256, (2, NEW)), torch.ones(2, PAST + NEW, dtype=torch.int64),
             torch.arange(PAST, PAST + NEW)[None].repeat(2, 1), *past)
@@ -205,16 +215,31 @@ def by_bare(entry, model, folder):
                       dynamic_axes={n: rows for n in (*inputs[:3], "logits")})
 
 
-WAYS = {"optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
+def by_mobius(entry, _, folder):
+    """mobius, from a model that transformers has saved."""
+    from mobius.__main__ import main as mobius
+
+    name = "Gemma3TextConfig" if entry.family == "Gemma3" else ""
+    made = builder.Model(entry.name, entry.family, entry.config, config_class=name)
+    builder.save_hf(made, folder / "hf", builder.ScoreProbe())
+    static = ["--static-cache", "--max-seq-len", "64"] if entry.how == "mobius-static" else []
+    mobius(["build", "--config", str(folder / "hf"), "--ep", "default", *static,
+            str(folder / "onnx")])
+
+
+WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
 
 
 def strip(path):
-    """Take away what only debugs the tracer: traces with paths, docs, shapes of every value."""
+    """Take away what only debugs the tracer: traces with paths, docs, shapes of every value. What
+    lay beside the file lies in it."""
     import onnx
 
     m = onnx.load(path)
     del m.metadata_props[:], m.graph.metadata_props[:], m.graph.value_info[:]
     m.doc_string = ""
+    if "/" in m.graph.name:
+        m.graph.name = "model"
     for n in m.graph.node:
         del n.metadata_props[:]
         n.doc_string = ""
@@ -227,7 +252,7 @@ def reference(entry, out):
     """What ONNX Runtime answers, in the files that export_models.py writes."""
     import ortref
 
-    runner = ortref.Runner(out / "model.onnx")
+    runner = ortref.runner(out / "model.onnx")
     ids, ref = builder.make_ids(N_IDS, 0), out / "ref"
     ref.mkdir()
     full = runner.score(ids)
@@ -238,7 +263,15 @@ def reference(entry, out):
     builder.save_ids(ref / "ids.txt", ids)
     np.save(ref / "logits.npy", full)
     for name in entry.runs:
-        builder.save_case(ref / name, *builder.CASES[name](runner, ids))
+        case = case_static if name == "static" else builder.CASES[name]
+        builder.save_case(ref / name, *case(runner, ids))
+
+
+def case_static(runner, ids):
+    """More prompt in buffers that the first one was written to."""
+    _, past = runner.step(ids[None, :FIRST], runner.empty_past(1), 0)
+    feed = runner.feed(ids[None, FIRST:FIRST + SECOND], past, FIRST)
+    return feed, runner.run(feed), [(FIRST, SECOND)]
 
 
 def make(entry, out):
@@ -247,11 +280,13 @@ def make(entry, out):
     folder = out / entry.name
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "onnx").mkdir()
-        WAYS[entry.how](entry, make_model(entry, builder.make_ids(N_IDS, 0)), Path(work))
+        own = entry.how.startswith("mobius")  # reads a model that it finds saved
+        model = None if own else make_model(entry, builder.make_ids(N_IDS, 0))
+        WAYS[entry.how](entry, model, Path(work))
+        strip(Path(work) / "onnx" / "model.onnx")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         shutil.copy(Path(work) / "onnx" / "model.onnx", folder / "model.onnx")
-    strip(folder / "model.onnx")
     if entry.how != "bare":
         reference(entry, folder)
 

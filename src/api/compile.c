@@ -107,9 +107,9 @@ static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program *
                                .stop_after = load_last_look(o, !o->stateless),
                                .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &look));
-    GQAC_TRY(load_mixing(m, &mixing, &n_mixing, diag));
     bool rounds = false;
     GQAC_TRY(ir_graph_walk(m->module->graph, look_at, &rounds));
+    GQAC_TRY(load_mixing(m, o, &context, !o->stateless, &mixing, &n_mixing, diag));
     kv_slot *slots = NULL;
     gqac_kv_pair *pairs = NULL;
     int n_pairs = 0;

@@ -173,10 +173,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     GQAC_TRY(load_kv_pairs(&x->model, &slots, &pairs, &x->public.n_kv_pairs, diag));
     x->public.kv_pairs = pairs;
     /* Rows are mixed as a sequence would: it chooses a branch of a merged decoder. */
-    static const gqac_pass *const chosen[] = {&pass_tidy, &pass_defaults, NULL};
-    const pass_request sequence = {.stateful = true};
-    GQAC_TRY(pass_run_list(&context, &sequence, chosen));
-    return load_mixing(&x->model, &x->public.mixing, &x->public.n_mixing, diag);
+    return load_mixing(&x->model, &o, &context, true, &x->public.mixing, &x->public.n_mixing, diag);
 }
 
 static void fill_meta(info *x) {

@@ -127,8 +127,22 @@ const char *load_last_look(const gqac_options *o, bool sequences) {
     return sequences && !is_left_out(o, &pass_defaults) ? pass_defaults.name : pass_tidy.name;
 }
 
-gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag) {
+/* The passes that only sequences have, as far as `raise` has run. */
+static gqac_status become_sequence(const gqac_options *o, pass_context *context) {
+    static const gqac_pass *const own[] = {&pass_defaults, &pass_unpad};
+    const gqac_pass *passes[4] = {&pass_tidy};
+    int n = 1;
+    for (int i = 0; i < 2; i++)
+        if (!is_left_out(o, own[i]))
+            passes[n++] = own[i];
+    return pass_run_list(context, &(pass_request){.stateful = true}, passes);
+}
+
+gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context *context,
+                        bool sequences, const gqac_mixing **mixing, int *n, gqac_diag *diag) {
     const ir_node **nodes = NULL;
+    if (sequences)
+        GQAC_TRY(become_sequence(o, context));
     GQAC_TRY(pass_check_invariance(model->module, model->arena, &nodes, n));
     gqac_mixing *list = GQAC_ARENA_ARRAY(model->arena, gqac_mixing, (size_t)*n + 1);
     if (!list)

@@ -34,8 +34,10 @@ gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *d
 
 /* The pass after which a model is looked at: its own ops, raised where they can be. */
 const char *load_last_look(const gqac_options *o, bool sequences);
-/* Nodes of a tidied graph that mix rows, in the model's arena. */
-gqac_status load_mixing(const loaded *model, const gqac_mixing **mixing, int *n, gqac_diag *diag);
+/* Nodes of a tidied graph that mix rows, in the model's arena; of sequences after what only they
+ * do to a graph. */
+gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context *context,
+                        bool sequences, const gqac_mixing **mixing, int *n, gqac_diag *diag);
 
 /* The past/present pairs of a tidied graph, in the model's arena. */
 gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **pairs, int *n,

@@ -7,6 +7,7 @@
  *   defaults            inputs that a sequence always feeds alike (not for a stateless run)
  *   raise               what a tracer wrote out -> ONNX's own ops
  *   pack                weights in the form that the target's kernels read
+ *   unpad               masks of attention, where nothing is padding (not for a stateless run)
  *   lower               attention ops of every domain -> our own few
  *   stateful            past/present pairs -> sequence state (not for a stateless run)
  *   last_rows           the logits of last rows can be had alone
@@ -35,7 +36,7 @@ const gqac_pass pass_import = {
 };
 
 const gqac_pass *const gqac_pipeline[] = {
-    &pass_import, &pass_infer, &pass_fold,  &pass_simplify, &pass_tidy,      &pass_defaults,
-    &pass_raise,  &pass_pack,  &pass_lower, &pass_stateful, &pass_last_rows, &pass_claim,
-    &pass_expand, &pass_order, &pass_plan,  NULL,
+    &pass_import, &pass_infer,  &pass_fold,  &pass_simplify, &pass_tidy,     &pass_defaults,
+    &pass_raise,  &pass_pack,   &pass_unpad, &pass_lower,    &pass_stateful, &pass_last_rows,
+    &pass_claim,  &pass_expand, &pass_order, &pass_plan,     NULL,
 };

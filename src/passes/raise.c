@@ -163,7 +163,7 @@ static gqac_status note(raise *r, const ir_node *node) {
 
 typedef struct walk {
     pass_context *context;
-    bool portable;
+    bool portable, unpadded;
     int steps;
 } walk;
 
@@ -199,6 +199,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
     raise r = {.context = context,
                .steps = &w->steps,
                .portable = w->portable,
+               .unpadded = w->unpadded,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
     ir_node *prev = node->prev;
     ir_value *by = rule->apply(&r, node);
@@ -220,8 +221,10 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
 
 static gqac_status visit(void *arg, ir_node *node) {
     bool raised = false;
+    const walk *w = arg;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
-        if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]))
+        if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]) &&
+            (!w->unpadded || rules[i].apply == raise_masked))
             GQAC_TRY(apply(arg, node, &rules[i], &raised));
     return GQAC_OK;
 }
@@ -234,6 +237,11 @@ static gqac_status run(pass_context *context) {
 static gqac_status run_portable(pass_context *context) {
     return ir_graph_walk(context->module->graph, visit,
                          &(walk){.context = context, .portable = true, .steps = RAISE_STEPS});
+}
+
+static gqac_status run_unpadded(pass_context *context) {
+    return ir_graph_walk(context->module->graph, visit,
+                         &(walk){.context = context, .unpadded = true, .steps = RAISE_STEPS});
 }
 
 const gqac_pass pass_raise = {
@@ -252,4 +260,16 @@ const gqac_pass pass_raise_portable = {
     .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
     .run = run_portable,
+};
+
+/* What a sequence adds: its rows hold no padding. That is not in artefacts, which serve other calls
+ * too, and so it runs behind what they hold. */
+const gqac_pass pass_unpad = {
+    .name = "unpad",
+    .summary = "the attention mask is ones: what else masks say becomes attributes",
+    .needs = PASS_TYPED,
+    .breaks = PASS_LOWERED | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
+    .retidy = true,
+    .sequences = true,
+    .run = run_unpadded,
 };

@@ -15,6 +15,7 @@ typedef struct raise {
     pass_context *context;
     int *steps;          /* what is left of RAISE_STEPS elements of masks, in the whole module */
     bool portable;       /* to what other run times know: up to opset 24 */
+    bool unpadded;       /* the attention mask is ones */
     ir_builder b;        /* before the last node of the pattern */
     const char *what;    /* candidate for ("attention"); NULL: the node is none */
     const ir_node *stop; /* the node that stopped it, and why: the first one stays */

@@ -6,135 +6,26 @@
  *
  * Two things are taken from what inputs mean, because shapes do not tell them, where keys are a
  * past with new rows behind: every past but those of an encoder has the same number of rows, and
- * the attention mask has one column of 0 or 1 for each of past and new. */
-#include "passes/raise_terms.h"
+ * the attention mask has one column of 0 or 1 for each of past and new. In a sequence (`unpad`) it
+ * is 1 everywhere. */
+#include "passes/raise_index.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "ops/shared.h"
 
-enum { B, H, Q, K, COORDINATES, MOST_SAME = 128, MOST_DEPTH = 100, MOST_STEPS = 20000 };
-
-typedef struct reader {
-    raise *r;
-    ir_dims *dims;
-    const ir_graph *graph;
-    const ir_dim *at[COORDINATES], *length[COORDINATES]; /* 0 <= at < length */
-    int n_same; /* lengths that are the same by what inputs mean */
-    const ir_dim *same[MOST_SAME], *by[MOST_SAME];
-    int depth, steps;
-} reader;
+enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
 
 static bool element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
-
-static const ir_dim *number(const reader *e, int64_t value) {
-    return ir_dim_const(e->dims, value);
-}
-
-/* With one name for each length. */
-static const ir_dim *settled(const reader *e, const ir_dim *dim) {
-    return e->n_same ? ir_dim_substitute(e->dims, dim, e->n_same, e->same, e->by) : dim;
-}
-
-static bool is_one(const ir_dim *dim) {
-    int64_t n;
-    return ir_dim_is_const(dim, &n) && n == 1;
-}
-
-/* Is it >= 0 wherever an element is? It is linear in each coordinate, or this says no. */
-static bool holds_everywhere(const reader *e, const ir_dim *d) {
-    for (int i = 0; i < COORDINATES; i++) {
-        const ir_dim *zero = number(e, 0), *one = number(e, 1), *last, *slope, *to;
-        last = ir_dim_sub(e->dims, e->length[i], one);
-        to = ir_dim_substitute(e->dims, d, 1, &e->at[i], &zero);
-        slope = ir_dim_sub(e->dims, ir_dim_substitute(e->dims, d, 1, &e->at[i], &one), to);
-        if (!to || !slope || ir_dim_add(e->dims, to, ir_dim_mul(e->dims, e->at[i], slope)) != d)
-            return false;
-        if (!op_dim_nonneg(e->dims, slope))
-            to = op_dim_nonneg(e->dims, ir_dim_sub(e->dims, zero, slope))
-                     ? ir_dim_substitute(e->dims, d, 1, &e->at[i], &last)
-                     : NULL;
-        d = to;
-        if (!d)
-            return false;
-    }
-    return op_dim_nonneg(e->dims, d);
-}
-
-/* ---- coordinates --------------------------------------------------------- */
-
-/* Index of an operand that is broadcast to rank dims of the result. */
-static bool broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
-                      const ir_dim **to) {
-    for (int i = 0; i < x->type.rank; i++) {
-        const ir_dim *dim = x->type.dims[i];
-        if (!dim || rank < x->type.rank)
-            return false;
-        to[i] = is_one(dim) ? number(e, 0) : index[rank - x->type.rank + i];
-    }
-    return x->type.rank >= 0;
-}
-
-/* flat = quotient * dim + rest with 0 <= rest < dim; rest depends on some of the coordinates. */
-static bool divide(const reader *e, const ir_dim *flat, const ir_dim *dim, const ir_dim **quotient,
-                   const ir_dim **rest) {
-    const ir_dim *zero = number(e, 0), *one = number(e, 1);
-    for (int out = 0; out < 1 << COORDINATES; out++) {
-        const ir_dim *part = flat;
-        for (int i = 0; i < COORDINATES; i++)
-            if (out >> i & 1)
-                part = ir_dim_substitute(e->dims, part, 1, &e->at[i], &zero);
-        const ir_dim *left = ir_dim_sub(e->dims, ir_dim_sub(e->dims, dim, one), part);
-        *rest = part;
-        *quotient = ir_dim_div_exact(e->dims, ir_dim_sub(e->dims, flat, part), dim);
-        if (*quotient && part && left && holds_everywhere(e, part) && holds_everywhere(e, left))
-            return true;
-    }
-    return false;
-}
-
-/* Index of x where y has the same elements in other dims. */
-static bool reshaped(const reader *e, const ir_type *x, const ir_type *y,
-                     const ir_dim *const *index, const ir_dim **to) {
-    const ir_dim *flat = number(e, 0), *left[GQAC_MAX_RANK];
-    int n = 0, at = 0, wanted = 0;
-    for (int i = 0; i < y->rank; i++) {
-        const ir_dim *dim = settled(e, y->dims[i]);
-        if (!dim)
-            return false;
-        flat = ir_dim_add(e->dims, ir_dim_mul(e->dims, flat, dim), index[i]);
-        if (!is_one(dim))
-            left[n++] = index[i];
-    }
-    for (int i = 0; i < x->rank; i++) {
-        wanted += !is_one(x->dims[i]);
-        to[i] = number(e, 0);
-    }
-    if (n == wanted) { /* dims of 1 came or went */
-        for (int i = 0; i < x->rank; i++)
-            if (!is_one(x->dims[i]))
-                to[i] = left[at++];
-        return true;
-    }
-    for (int i = x->rank - 1; i > 0; i--) {
-        const ir_dim *dim = settled(e, x->dims[i]);
-        if (!dim || !flat)
-            return false;
-        if (!is_one(dim) && !divide(e, flat, dim, &flat, &to[i]))
-            return false;
-    }
-    if (x->rank > 0)
-        to[0] = flat;
-    return flat != NULL;
-}
 
 /* ---- ops ----------------------------------------------------------------- */
 
 static bool operand(reader *e, ir_node *node, int i, const ir_dim *const *index, term *out) {
     const ir_dim *to[GQAC_MAX_RANK];
     ir_value *x = ir_node_input(node, i);
-    return x && broadcast(e, x, index, node->outputs[0]->type.rank, to) && element(e, x, to, out);
+    return x && raise_broadcast(e, x, index, node->outputs[0]->type.rank, to) &&
+           element(e, x, to, out);
 }
 
 static bool scalar(reader *e, const ir_node *node, int i, const ir_dim **out) {
@@ -168,7 +59,7 @@ static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term
 static bool read_reshape(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *to[GQAC_MAX_RANK];
     ir_value *x = ir_node_input(node, 0);
-    return x->type.rank >= 0 && reshaped(e, &x->type, &node->outputs[0]->type, index, to) &&
+    return x->type.rank >= 0 && raise_reshaped(e, &x->type, &node->outputs[0]->type, index, to) &&
            element(e, x, to, out);
 }
 
@@ -219,7 +110,7 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
 static bool index_of(reader *e, ir_value *indices, const ir_dim *const *at, const ir_dim **out) {
     term found;
     if (!element(e, indices, at, &found) || found.kind != TERM_INT ||
-        !holds_everywhere(e, found.number))
+        !raise_holds_everywhere(e, found.number))
         return false;
     *out = found.number;
     return true;
@@ -256,6 +147,31 @@ static bool read_gather_nd(reader *e, ir_node *node, const ir_dim *const *index,
             return false;
     }
     return element(e, x, to, out);
+}
+
+/* Every element is written, each to where it lies in the updates. */
+static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *at[GQAC_MAX_RANK + 1];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    ir_value *updates = ir_node_input(node, 2);
+    const int rank = x->type.rank;
+    term found;
+    if (rank < 1 || rank >= GQAC_MAX_RANK || updates->type.rank != rank ||
+        indices->type.rank != rank + 1 || strcmp(ir_attr_get(node, "reduction")->s, "none") != 0)
+        return false;
+    memcpy(at, index, (size_t)rank * sizeof *at);
+    for (int i = 0; i < rank; i++) {
+        const ir_dim *dim = x->type.dims[i] ? settled(e, x->type.dims[i]) : NULL;
+        bool any = dim && is_one(dim); /* index[i] stands for every place there is */
+        for (int k = 0; k < COORDINATES && !any; k++)
+            any = dim && index[i] == e->at[k] && settled(e, e->length[k]) == dim;
+        at[rank] = number(e, i);
+        if (!any || !updates->type.dims[i] || settled(e, updates->type.dims[i]) != dim ||
+            !element(e, indices, at, &found) || found.kind != TERM_INT ||
+            found.number != (is_one(dim) ? number(e, 0) : index[i]))
+            return false;
+    }
+    return element(e, updates, index, out);
 }
 
 /* Which part, when that is sure. */
@@ -330,7 +246,7 @@ static bool read_logic(reader *e, ir_node *node, const ir_dim *const *index, ter
     } else {
         if (!operand(e, node, 1, index, &b) || b.kind != TERM_TRUTH)
             return false;
-        if (!(node->op->name[0] == 'A' ? term_and(&a.when, &b.when, &truth)
+        if (!(node->op->name[0] == 'A' ? term_and(e->dims, &a.when, &b.when, &truth)
                                        : term_or(e->dims, &a.when, &b.when, &truth)))
             return false;
     }
@@ -373,24 +289,66 @@ static bool read_trilu(reader *e, ir_node *node, const ir_dim *const *index, ter
     return term_pick(e->dims, &inside, &kept, &zero, out);
 }
 
+static bool is_number_one(const term *t) {
+    int64_t n;
+    if (t->kind == TERM_INT)
+        return ir_dim_is_const(t->number, &n) && n == 1;
+    return term_is_sure(&t->when) && (t->when.negated ? t->no : t->yes) == 1;
+}
+
+/* Sums of ones along an axis are places, counted from 1. */
+static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *at[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    int64_t axis, n;
+    if (!ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) || ir_attr_int(node, "exclusive") ||
+        ir_attr_int(node, "reverse"))
+        return false;
+    axis += axis < 0 ? x->type.rank : 0;
+    if (axis < 0 || axis >= x->type.rank || settled(e, x->type.dims[axis]) != e->length[K])
+        return false;
+    memcpy(at, index, (size_t)x->type.rank * sizeof *at);
+    at[axis] = e->at[K]; /* any key */
+    if (!element(e, x, at, out) || !is_number_one(out))
+        return false;
+    *out = term_of_int(ir_dim_add(e->dims, index[axis], number(e, 1)));
+    return out->number != NULL;
+}
+
 static const struct {
     const char *op;
     bool (*read)(reader *e, ir_node *node, const ir_dim *const *index, term *out);
 } ops[] = {
-    {"Add", read_arithmetic},     {"And", read_logic},
-    {"Cast", read_cast},          {"Concat", read_concat},
-    {"Equal", read_compare},      {"Expand", read_copy},
-    {"Flatten", read_reshape},    {"Gather", read_gather},
-    {"GatherND", read_gather_nd}, {"Greater", read_compare},
-    {"Identity", read_copy},      {"GreaterOrEqual", read_compare},
-    {"Less", read_compare},       {"LessOrEqual", read_compare},
-    {"Mul", read_arithmetic},     {"Neg", read_neg},
-    {"Not", read_logic},          {"Or", read_logic},
-    {"Range", read_range},        {"Reshape", read_reshape},
-    {"Slice", read_slice},        {"Squeeze", read_reshape},
-    {"Sub", read_arithmetic},     {"Transpose", read_transpose},
-    {"Trilu", read_trilu},        {"Unsqueeze", read_reshape},
-    {"Where", read_where},        {"ConstantOfShape", read_constant_of_shape},
+    {"Add", read_arithmetic},
+    {"And", read_logic},
+    {"Cast", read_cast},
+    {"Concat", read_concat},
+    {"CumSum", read_cum_sum},
+    {"Equal", read_compare},
+    {"Expand", read_copy},
+    {"Flatten", read_reshape},
+    {"Gather", read_gather},
+    {"GatherND", read_gather_nd},
+    {"Greater", read_compare},
+    {"GreaterOrEqual", read_compare},
+    {"Identity", read_copy},
+    {"Less", read_compare},
+    {"LessOrEqual", read_compare},
+    {"Mul", read_arithmetic},
+    {"Neg", read_neg},
+    {"Not", read_logic},
+    {"Or", read_logic},
+    {"Range", read_range},
+    {"Reshape", read_reshape},
+    {"ScatterND", read_scatter_nd},
+    {"Slice", read_slice},
+    {"Squeeze", read_reshape},
+    {"Sub", read_arithmetic},
+    {"Transpose", read_transpose},
+    {"Trilu", read_trilu},
+    {"Unsqueeze", read_reshape},
+    {"Where", read_where},
+    {"ConstantOfShape", read_constant_of_shape},
 };
 
 /* ---- one element --------------------------------------------------------- */
@@ -428,6 +386,11 @@ static bool read_element(reader *e, ir_value *value, const ir_dim *const *index,
     int64_t at = 0;
     if (value->constant)
         return read_constant(e, value, index, out);
+    if (is_attention_mask(e, value) && e->r->unpadded) {
+        *out = value->type.dtype == GQAC_BOOL ? term_of_truth((term_truth){.n = 0})
+                                              : term_of_int(number(e, 1));
+        return true;
+    }
     if (is_attention_mask(e, value)) {
         const term_truth truth = {.n = 1,
                                   .all = {{.of = value, .row = index[0], .column = index[1]}}};
@@ -469,14 +432,14 @@ static bool element(reader *e, ir_value *value, const ir_dim *const *index, term
 static bool say(const reader *e, const ir_dim *past, const term_atom *atom, raise_mask *out) {
     int64_t width;
     if (atom->of) {
-        if (atom->row != e->at[B] || atom->column != e->at[K] ||
+        if (atom->zero || atom->row != e->at[B] || atom->column != e->at[K] ||
             settled(e, atom->of->type.dims[1]) != e->length[K] ||
             (out->padding && out->padding != atom->of))
             return false;
         out->padding = atom->of;
         return true;
     }
-    if (holds_everywhere(e, atom->least))
+    if (raise_holds_everywhere(e, atom->least))
         return true;
     const ir_dim *own = ir_dim_add(e->dims, past, e->at[Q]); /* the place of the query */
     const ir_dim *behind = ir_dim_sub(e->dims, own, e->at[K]);
@@ -553,7 +516,7 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
         e.at[i] = ir_dim_symbol(e.dims, names[i]);
         e.length[i] = i < K || !total ? q->dims[i] : settled(&e, keys);
     }
-    if (!total || mask->type.rank > 4 || !broadcast(&e, mask, e.at, COORDINATES, to))
+    if (!total || mask->type.rank > 4 || !raise_broadcast(&e, mask, e.at, COORDINATES, to))
         return raise_stopped(r, place, "the shape of the mask is not known");
     if (!element(&e, (ir_value *)(uintptr_t)mask, to, &found))
         return raise_stopped(r, place, "what the mask says is not known");

@@ -1,6 +1,8 @@
 /* Arithmetic of the terms of a mask (see raise_terms.h). */
 #include "passes/raise_terms.h"
 
+#include "ops/shared.h"
+
 bool term_hides(gqac_dtype dtype, double x) {
     return x <= (dtype == GQAC_F16 ? -65504 : -3.3e38);
 }
@@ -25,46 +27,98 @@ term_truth term_at_least_0(const ir_dim *number) {
 }
 
 /* not (p >= 0) is -p - 1 >= 0, which can stand in a conjunction. */
+static bool negate_atom(ir_dims *dims, term_atom *atom) {
+    if (!atom->least) {
+        atom->zero = !atom->zero;
+        return true;
+    }
+    const ir_dim *zero = ir_dim_const(dims, 0), *one = ir_dim_const(dims, 1);
+    atom->least = ir_dim_sub(dims, ir_dim_sub(dims, zero, atom->least), one);
+    return atom->least != NULL;
+}
+
 bool term_negate(ir_dims *dims, term_truth *t) {
     t->negated = !t->negated;
-    if (t->n != 1 || !t->negated || !t->all[0].least)
+    if (t->n != 1 || !t->negated)
         return true;
-    const ir_dim *zero = ir_dim_const(dims, 0), *one = ir_dim_const(dims, 1);
-    t->all[0].least = ir_dim_sub(dims, ir_dim_sub(dims, zero, t->all[0].least), one);
     t->negated = false;
-    return t->all[0].least != NULL;
+    return negate_atom(dims, &t->all[0]);
 }
 
 static bool same_atom(const term_atom *a, const term_atom *b) {
-    return a->least == b->least && a->of == b->of && a->row == b->row && a->column == b->column;
+    return a->least == b->least && a->of == b->of && a->row == b->row && a->column == b->column &&
+           a->zero == b->zero;
 }
 
-bool term_and(const term_truth *a, const term_truth *b, term_truth *out) {
+/* Does b hold wherever a does? */
+static bool implies(ir_dims *dims, const term_atom *a, const term_atom *b) {
+    return same_atom(a, b) ||
+           (a->least && b->least && op_dim_nonneg(dims, ir_dim_sub(dims, b->least, a->least)));
+}
+
+static bool any_implies(ir_dims *dims, const term_truth *all, const term_atom *b) {
+    for (int i = 0; i < all->n; i++)
+        if (implies(dims, &all->all[i], b))
+            return true;
+    return false;
+}
+
+/* Both conditions of each; what another one implies is left out. */
+static bool join(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
+    term_truth both = {.n = 0};
+    for (int i = 0; i < a->n; i++)
+        if (!any_implies(dims, b, &a->all[i]))
+            both.all[both.n++] = a->all[i];
+    for (int i = 0; i < b->n; i++) {
+        if (any_implies(dims, &both, &b->all[i]))
+            continue;
+        if (both.n == TERM_ATOMS)
+            return false;
+        both.all[both.n++] = b->all[i];
+    }
+    *out = both;
+    return true;
+}
+
+/* a, and not all of b: what a does not imply must be one condition, which then does not hold. */
+static bool join_negated(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
+    term_truth rest = {.n = 0};
+    for (int i = 0; i < b->n; i++) {
+        term_atom opposite = b->all[i];
+        if (!negate_atom(dims, &opposite))
+            return false;
+        if (any_implies(dims, a, &opposite)) {
+            *out = *a;
+            return true;
+        }
+        if (!any_implies(dims, a, &b->all[i]))
+            rest.all[rest.n++] = opposite;
+    }
+    if (rest.n > 1)
+        return false;
+    if (!rest.n) {
+        *out = (term_truth){.negated = true};
+        return true;
+    }
+    return join(dims, a, &rest, out);
+}
+
+bool term_and(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
     if (!a->n || !b->n) {
         const term_truth *sure = a->n ? b : a, *other = a->n ? a : b;
         *out = sure->negated ? *sure : *other;
         return true;
     }
     if (a->negated || b->negated)
-        return false;
-    term_truth both = *a;
-    for (int i = 0; i < b->n; i++) {
-        bool there = false;
-        for (int k = 0; k < both.n; k++)
-            there |= same_atom(&both.all[k], &b->all[i]);
-        if (!there && both.n == TERM_ATOMS)
-            return false;
-        if (!there)
-            both.all[both.n++] = b->all[i];
-    }
-    *out = both;
-    return true;
+        return a->negated != b->negated &&
+               join_negated(dims, a->negated ? b : a, a->negated ? a : b, out);
+    return join(dims, a, b, out);
 }
 
 /* not (not a and not b) */
 bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
     term_truth x = *a, y = *b;
-    return term_negate(dims, &x) && term_negate(dims, &y) && term_and(&x, &y, out) &&
+    return term_negate(dims, &x) && term_negate(dims, &y) && term_and(dims, &x, &y, out) &&
            term_negate(dims, out);
 }
 
@@ -74,7 +128,7 @@ static bool as_choice(const term *a, term *out) {
     *out = *a;
     out->kind = TERM_CHOICE;
     if (a->kind != TERM_INT)
-        return true;
+        return a->kind != TERM_SUM;
     if (!ir_dim_is_const(a->number, &value))
         return false;
     *out = term_number((double)value);
@@ -113,8 +167,9 @@ static void straighten(term *a) {
     a->no = a->when.n ? no : yes;
 }
 
-/* One of two numbers each: both depend on one truth, or what both say stands in a conjunction. */
-static bool calculate_choices(char op, const term *a, const term *b, term *out) {
+/* One of two numbers each: both depend on one truth, or what both say stands in a conjunction. Sums
+ * of others are kept as they are. */
+static bool calculate_choices(ir_dims *dims, char op, const term *a, const term *b, term *out) {
     const bool sure = term_is_sure(&a->when) || term_is_sure(&b->when);
     *out = (term){.kind = TERM_CHOICE, .when = term_is_sure(&a->when) ? b->when : a->when};
     out->yes = calculate(op, a->yes, b->yes);
@@ -124,7 +179,49 @@ static bool calculate_choices(char op, const term *a, const term *b, term *out) 
     const bool masks = op == '+' && !a->yes && !b->yes && term_hides(GQAC_F16, a->no) &&
                        term_hides(GQAC_F16, b->no);
     const bool flags = op == '*' && !a->no && !b->no;
-    return (masks || flags) && term_and(&a->when, &b->when, &out->when);
+    if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when))
+        return true;
+    *out = *a;
+    out->kind = TERM_SUM;
+    out->plus.when = b->when;
+    out->plus.yes = b->yes;
+    out->plus.no = b->no;
+    return op == '+';
+}
+
+/* The truth, or its opposite. */
+static bool either(ir_dims *dims, const term_truth *t, bool yes, term_truth *out) {
+    *out = *t;
+    return yes || term_negate(dims, out);
+}
+
+/* A sum of two choices beside the number z: four cases. All the same, or one that differs from the
+ * others, or two that one of the choices tells apart. */
+static bool compare_sum(ir_dims *dims, char op, const term *sum, double z, bool turned,
+                        term_truth *out) {
+    bool holds[2][2];
+    int n = 0, at = 0;
+    for (int i = 0; i < 4; i++) {
+        const float x =
+            (float)((i & 2 ? sum->no : sum->yes) + (i & 1 ? sum->plus.no : sum->plus.yes));
+        holds[i >> 1][i & 1] =
+            turned ? calculate(op, z, (double)x) != 0 : calculate(op, (double)x, z) != 0;
+        n += holds[i >> 1][i & 1];
+    }
+    if (n == 0 || n == 4) {
+        *out = (term_truth){.negated = n == 0};
+        return true;
+    }
+    if (n == 2)
+        return holds[0][0] == holds[0][1]   ? either(dims, &sum->when, holds[0][0], out)
+               : holds[0][0] == holds[1][0] ? either(dims, &sum->plus.when, holds[0][0], out)
+                                            : false;
+    while (holds[at >> 1][at & 1] != (n == 1))
+        at++;
+    term_truth a, b;
+    return either(dims, &sum->when, !(at & 2), &a) &&
+           either(dims, &sum->plus.when, !(at & 1), &b) && term_and(dims, &a, &b, out) &&
+           (n == 1 || term_negate(dims, out));
 }
 
 static bool numbers(const term *a, const term *b, term *x, term *y) {
@@ -143,7 +240,7 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
                                        : ir_dim_mul(dims, a->number, b->number));
         return out->number != NULL;
     }
-    return numbers(a, b, &x, &y) && calculate_choices(op, &x, &y, out);
+    return numbers(a, b, &x, &y) && calculate_choices(dims, op, &x, &y, out);
 }
 
 /* A number that is 0 or not by a truth. */
@@ -176,9 +273,13 @@ bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_tru
         *out = term_at_least_0(d);
         return true;
     }
+    const term *sum = a->kind == TERM_SUM ? a : b, *other = sum == a ? b : a;
+    if (sum->kind == TERM_SUM)
+        return as_choice(other, &x) && term_is_sure(&x.when) &&
+               compare_sum(dims, op, sum, x.when.negated ? x.no : x.yes, sum == b, out);
     return numbers(a, b, &x, &y) &&
            (term_is_sure(&x.when) || term_is_sure(&y.when) || same_truth(&x.when, &y.when)) &&
-           calculate_choices(op, &x, &y, &z) && choice_as_truth(dims, &z, out);
+           calculate_choices(dims, op, &x, &y, &z) && choice_as_truth(dims, &z, out);
 }
 
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out) {
@@ -188,6 +289,25 @@ bool term_as_truth(ir_dims *dims, const term *a, term_truth *out) {
         return true;
     }
     return numbers(a, &zero, &x, &zero) && choice_as_truth(dims, &x, out);
+}
+
+/* The two numbers of a choice change places. */
+static bool flip(ir_dims *dims, term *c) {
+    const double yes = c->yes;
+    c->yes = c->no;
+    c->no = yes;
+    return term_negate(dims, &c->when) && !c->when.negated;
+}
+
+/* when ? (c ? u : w) : w */
+static bool pick_inner(ir_dims *dims, const term_truth *when, const term *choice, double w,
+                       term *out) {
+    term c = *choice;
+    if (c.no != w && !flip(dims, &c))
+        return false;
+    out->yes = c.yes;
+    out->no = c.no;
+    return c.no == w && term_and(dims, when, &c.when, &out->when);
 }
 
 /* when ? a : b where both are numbers. With a truth that is sure, the one it picks. */
@@ -205,27 +325,19 @@ bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term 
     if (!numbers(a, b, &x, &y) || !term_negate(dims, &other))
         return false;
     const bool truths = a->kind == TERM_TRUTH && b->kind == TERM_TRUTH;
-    *out = (term){.kind = truths ? TERM_TRUTH : TERM_CHOICE};
+    *out = (term){.kind = TERM_CHOICE};
     if (term_is_sure(&x.when) && term_is_sure(&y.when)) {
         *out = (term){.kind = TERM_CHOICE, .when = *when, .yes = x.yes, .no = y.yes};
-        straighten(out);
-    } else if (term_is_sure(&y.when) && x.no == y.yes) { /* when ? (c ? u : w) : w */
-        out->yes = x.yes;
-        out->no = x.no;
-        if (!term_and(when, &x.when, &out->when))
+    } else if (term_is_sure(&y.when)) {
+        if (!pick_inner(dims, when, &x, y.yes, out))
             return false;
-    } else if (term_is_sure(&x.when) && y.no == x.yes) { /* when ? w : (c ? u : w) */
-        out->yes = y.yes;
-        out->no = y.no;
-        if (!term_and(&other, &y.when, &out->when))
-            return false;
-    } else {
+    } else if (!term_is_sure(&x.when) || !pick_inner(dims, &other, &y, x.yes, out)) {
         return false;
     }
+    straighten(out);
+    term_truth truth;
     if (!truths)
         return true;
-    out->kind = TERM_CHOICE;
-    term_truth truth;
     if (!choice_as_truth(dims, out, &truth))
         return false;
     *out = term_of_truth(truth);

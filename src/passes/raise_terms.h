@@ -7,11 +7,12 @@
 
 enum { TERM_ATOMS = 6 };
 
-/* Holds when `least` >= 0; or, when that is NULL, when `of`[row,column] is not 0. */
+/* Holds when `least` >= 0; or, when that is NULL, when `of`[row,column] is not 0 (zero: is 0). */
 typedef struct term_atom {
     const ir_dim *least;
     ir_value *of;
     const ir_dim *row, *column;
+    bool zero;
 } term_atom;
 
 /* All of n conditions; negated: the opposite. n = 0 is true, or false. */
@@ -21,13 +22,17 @@ typedef struct term_truth {
     term_atom all[TERM_ATOMS];
 } term_truth;
 
-typedef enum term_kind { TERM_INT, TERM_TRUTH, TERM_CHOICE } term_kind;
+typedef enum term_kind { TERM_INT, TERM_TRUTH, TERM_CHOICE, TERM_SUM } term_kind;
 
 typedef struct term {
     term_kind kind;
     const ir_dim *number;
     term_truth when; /* of TRUTH and CHOICE */
     double yes, no;  /* of CHOICE; the same when n = 0 */
+    struct {
+        term_truth when;
+        double yes, no;
+    } plus; /* of SUM, which is a CHOICE and this one: good for comparisons alone */
 } term;
 
 static inline bool term_is_sure(const term_truth *t) {
@@ -41,7 +46,7 @@ term_truth term_at_least_0(const ir_dim *number);
 
 /* Each gives false when the result cannot be said. */
 bool term_negate(ir_dims *dims, term_truth *t);
-bool term_and(const term_truth *a, const term_truth *b, term_truth *out);
+bool term_and(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
 bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
 /* f of two numbers; masks that are added hide what one of them hides. */
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out);

@@ -184,6 +184,7 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
 
 static gqac_status convert(stateful *s) {
     GQAC_TRY(stateful_unpack(s));
+    GQAC_TRY(stateful_unfold(s));
     GQAC_TRY(find_pairs(s));
     if (!s->n_pairs)
         return no_pairs(s);

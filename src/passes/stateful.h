@@ -1,7 +1,7 @@
 /* The parts of stateful: pairs become state (stateful.c), lengths come from the run time
  * (stateful_lengths.c), and what differs for attention ops beside GroupQueryAttention: caches and
- * ranges (stateful_family.c), masks (stateful_masks.c), convolutions (stateful_conv.c), shapes of
- * pasts (stateful_shapes.c). */
+ * ranges (stateful_family.c), heads of caches (stateful_flat.c), masks (stateful_masks.c),
+ * convolutions (stateful_conv.c), shapes of pasts (stateful_shapes.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
@@ -27,6 +27,8 @@ typedef struct stateful {
 
 /* One past of keys and values [2,B,N,P,D] (com.microsoft.Attention) becomes two, and its result. */
 gqac_status stateful_unpack(stateful *s);
+/* Buffers [B,T,H*D] become [B,H,T,D], as sequences keep them. */
+gqac_status stateful_unfold(stateful *s);
 /* Does a node append to `past`, as Concat or TensorScatter, for attention only? */
 bool stateful_is_cache(const ir_node *node, const ir_value *past);
 /* The buffer kind of it, whose valid rows the model is told. */

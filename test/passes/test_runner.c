@@ -84,7 +84,7 @@ static void test_usage(void) {
     } rows[] = {
         {{.stop_after = "tydi"},
          "there is no pass 'tydi'",
-         "infer fold simplify tidy defaults raise pack lower"},
+         "infer fold simplify tidy defaults raise pack unpad lower"},
         {{.disable = (const char *const[]){"fold", "shake", NULL}},
          "'shake'",
          "passes: import infer"},

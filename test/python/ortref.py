@@ -97,6 +97,57 @@ class Runner:
         return np.concatenate(rows)
 
 
+class StaticRunner:
+    """A session whose cache is buffers of a fixed number of rows, which the graph writes: key_cache.N
+    and value_cache.N [B,rows,H*D], write_indices and nonpad_kv_seqlen [B] (mobius)."""
+
+    def __init__(self, model):
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = 1
+        self.session = ort.InferenceSession(str(model), options,
+                                            providers=["CPUExecutionProvider"])
+        self.caches = {i.name: i.shape[1:] for i in self.session.get_inputs()
+                       if "_cache" in i.name}
+        self.output_names = [o.name for o in self.session.get_outputs()]
+
+    def empty_past(self, batch):
+        """Buffers of zeros."""
+        return {n: np.zeros((batch, *s), np.float32) for n, s in self.caches.items()}
+
+    def feed(self, ids, past, rows):
+        """Inputs of one call: ids [B,S] behind `rows` cached rows."""
+        batch, new = ids.shape
+        return {"input_ids": ids.astype(np.int64), **past,
+                "position_ids": np.tile(np.arange(rows, rows + new, dtype=np.int64), (batch, 1)),
+                "write_indices": np.full(batch, rows, np.int64),
+                "nonpad_kv_seqlen": np.full(batch, rows + new, np.int64)}
+
+    def run(self, feed):
+        """All outputs by name."""
+        return dict(zip(self.output_names, self.session.run(None, feed), strict=True))
+
+    def step(self, ids, past, rows):
+        """One call: (logits [B,S,V], the buffers)."""
+        out = self.run(self.feed(ids, past, rows))
+        return out["logits"], {n: out["updated_" + n] for n in self.caches}
+
+    def score(self, ids, chunks=None):
+        """fp32 logits [N,V] of one sequence, in one call or in chunks of the given lengths."""
+        past, found, at = self.empty_past(1), [], 0
+        for n in chunks or [len(ids)]:
+            logits, past = self.step(ids[None, at:at + n], past, at)
+            found.append(logits[0])
+            at += n
+        return np.concatenate(found)
+
+
+def runner(model):
+    """The runner for a model's kind of cache."""
+    inputs = [i.name for i in loaded(model, weights=False).graph.input]
+    return StaticRunner(model) if "write_indices" in inputs else Runner(model)
+
+
 def loaded(model, weights=True):
     """A model from its path, or itself."""
     if isinstance(model, onnx.ModelProto):

@@ -1,0 +1,87 @@
+/* Arithmetic of coordinates (see raise_index.h). */
+#include "passes/raise_index.h"
+
+#include "ops/shared.h"
+
+bool raise_holds_everywhere(const reader *e, const ir_dim *d) {
+    for (int i = 0; i < COORDINATES; i++) {
+        const ir_dim *zero = number(e, 0), *one = number(e, 1), *last, *slope, *to;
+        last = ir_dim_sub(e->dims, e->length[i], one);
+        to = ir_dim_substitute(e->dims, d, 1, &e->at[i], &zero);
+        slope = ir_dim_sub(e->dims, ir_dim_substitute(e->dims, d, 1, &e->at[i], &one), to);
+        if (!to || !slope || ir_dim_add(e->dims, to, ir_dim_mul(e->dims, e->at[i], slope)) != d)
+            return false;
+        if (!op_dim_nonneg(e->dims, slope))
+            to = op_dim_nonneg(e->dims, ir_dim_sub(e->dims, zero, slope))
+                     ? ir_dim_substitute(e->dims, d, 1, &e->at[i], &last)
+                     : NULL;
+        d = to;
+        if (!d)
+            return false;
+    }
+    return op_dim_nonneg(e->dims, d);
+}
+
+bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
+                     const ir_dim **to) {
+    for (int i = 0; i < x->type.rank; i++) {
+        const ir_dim *dim = x->type.dims[i];
+        if (!dim || rank < x->type.rank)
+            return false;
+        to[i] = is_one(dim) ? number(e, 0) : index[rank - x->type.rank + i];
+    }
+    return x->type.rank >= 0;
+}
+
+/* flat = quotient * dim + rest with 0 <= rest < dim; rest depends on some of the coordinates. */
+static bool divide(const reader *e, const ir_dim *flat, const ir_dim *dim, const ir_dim **quotient,
+                   const ir_dim **rest) {
+    const ir_dim *zero = number(e, 0), *one = number(e, 1);
+    for (int out = 0; out < 1 << COORDINATES; out++) {
+        const ir_dim *part = flat;
+        for (int i = 0; i < COORDINATES; i++)
+            if (out >> i & 1)
+                part = ir_dim_substitute(e->dims, part, 1, &e->at[i], &zero);
+        const ir_dim *left = ir_dim_sub(e->dims, ir_dim_sub(e->dims, dim, one), part);
+        *rest = part;
+        *quotient = ir_dim_div_exact(e->dims, ir_dim_sub(e->dims, flat, part), dim);
+        if (*quotient && part && left && raise_holds_everywhere(e, part) &&
+            raise_holds_everywhere(e, left))
+            return true;
+    }
+    return false;
+}
+
+bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const ir_dim *const *index,
+                    const ir_dim **to) {
+    const ir_dim *flat = number(e, 0), *left[GQAC_MAX_RANK];
+    int n = 0, at = 0, wanted = 0;
+    for (int i = 0; i < y->rank; i++) {
+        const ir_dim *dim = settled(e, y->dims[i]);
+        if (!dim)
+            return false;
+        flat = ir_dim_add(e->dims, ir_dim_mul(e->dims, flat, dim), index[i]);
+        if (!is_one(dim))
+            left[n++] = index[i];
+    }
+    for (int i = 0; i < x->rank; i++) {
+        wanted += !is_one(x->dims[i]);
+        to[i] = number(e, 0);
+    }
+    if (n == wanted) { /* dims of 1 came or went */
+        for (int i = 0; i < x->rank; i++)
+            if (!is_one(x->dims[i]))
+                to[i] = left[at++];
+        return true;
+    }
+    for (int i = x->rank - 1; i > 0; i--) {
+        const ir_dim *dim = settled(e, x->dims[i]);
+        if (!dim || !flat)
+            return false;
+        if (!is_one(dim) && !divide(e, flat, dim, &flat, &to[i]))
+            return false;
+    }
+    if (x->rank > 0)
+        to[0] = flat;
+    return flat != NULL;
+}

@@ -154,6 +154,14 @@ typedef struct gqac_sampling {
     uint64_t seed, request;
 } gqac_sampling;
 
+/* One choice as gqac_generate makes it, for loops of one's own: the id behind `history` by a row of
+ * logits [vocabulary]. The place of the draw is n_history. *probability, which may be NULL, is that
+ * of the id by softmax of the logits. USAGE names the option that is out of range; INVALID_INPUT
+ * when no logit is a number. */
+GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
+                                 int64_t vocabulary, const int64_t *history, size_t n_history,
+                                 int64_t *id, double *probability, gqac_diag *diag);
+
 /* A conversation that generation goes on with: a sequence and the ids whose rows it holds. A new
  * prompt reuses the rows of the longest common prefix; its last id is always fed. Every answer is
  * what a fresh session, and kind "off", would give. */

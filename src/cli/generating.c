@@ -9,7 +9,7 @@
 
 /* ---- settings ------------------------------------------------------------ */
 
-static gqac_status choose_sampling(generating *g) {
+gqac_status generating_sampling(generating *g) {
     cli *c = g->c;
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
     gqac_sampling *s = &g->request.sampling;
@@ -61,7 +61,7 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     if (status == GQAC_OK)
         status = cli_number(c, "context", 1, INT64_MAX, x->context_length, &context);
     if (status == GQAC_OK)
-        status = choose_sampling(g);
+        status = generating_sampling(g);
     if (status == GQAC_OK)
         status = choose_stops(g);
     g->request.max_new = most;

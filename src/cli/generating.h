@@ -39,6 +39,8 @@ typedef struct generating {
 
 /* Opens the parts (GQAC_TEXT_...) and the model of operand 0, by the flags. */
 gqac_status generating_open(generating *g, unsigned parts);
+/* Sampling of the request by flags and the settings of g->text. */
+gqac_status generating_sampling(generating *g);
 void generating_free(generating *g);
 /* Generates from a prompt through the session. Unless json, the answer and a newline are printed
  * while they come. SIGINT ends it after the current token. */

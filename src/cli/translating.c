@@ -1,25 +1,16 @@
-/* See translating.h. Names are those of exporters (encoder_model.onnx, decoder_model_merged.onnx,
- * past_key_values.*, present.*) and of `gqac rewrite` (encoder.onnx, decoder.onnx, cache_*). The
+/* See translating.h. Names are those of exporters (past_key_values.*, present.*) and of
+ * `gqac rewrite` (cache_*). The
  * first call has caches of no rows and every id, each further one the newest id alone; a decoder
- * without caches is given all ids every time. Always the likeliest token. */
+ * without caches is given all ids every time. */
 #include "cli/translating.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "cli/interrupt.h"
+#include "cli/sides.h"
 
-enum { MOST_EOS = 16, MOST_PATH = 4096 };
-
-typedef struct side {
-    char path[MOST_PATH];
-    gqac_program *program;
-    gqac_context *context;
-    const gqac_io *inputs, *outputs;
-    int n_inputs, n_outputs;
-} side;
+enum { MOST_EOS = 16 };
 
 typedef struct translation {
     generating *g;
@@ -40,103 +31,11 @@ typedef struct translation {
     size_t length;
 } translation;
 
-static const char *const encoders[] = {"encoder.onnx", "encoder_model.onnx", NULL};
-static const char *const decoders[] = {"decoder.onnx", "decoder_model_merged.onnx",
-                                       "decoder_model.onnx", NULL};
-
 static gqac_status short_of_memory(const translation *t) {
     return cli_fail(t->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-/* The first of the files that the folder has. */
-static bool find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
-    for (; *names; names++) {
-        const int n = snprintf(path, MOST_PATH, "%s/%s", folder, *names);
-        if (n > 0 && n < MOST_PATH && access(path, F_OK) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A folder without a config that has one of the two files is meant to have both. */
-bool translating_is(const cli *c) {
-    static const char *const configs[] = {"genai_config.json", NULL};
-    char path[MOST_PATH];
-    const char *folder = c->operands[0];
-    return !find_file(folder, configs, path) &&
-           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
-}
-
-static void list_names(const char *const *names, char *text, size_t size) {
-    size_t n = 0;
-    for (int i = 0; names[i] && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%s",
-                              !i             ? ""
-                              : names[i + 1] ? ", "
-                                             : " or ",
-                              names[i]);
-}
-
 /* ---- opening ------------------------------------------------------------- */
-
-static gqac_status check_files(translation *t) {
-    const char *folder = t->c->operands[0];
-    char path[MOST_PATH], other[MOST_PATH];
-    const bool encoder = find_file(folder, encoders, path);
-    if (encoder && find_file(folder, decoders, path))
-        return GQAC_OK;
-    gqac_diag *diag = &t->c->diag;
-    find_file(folder, encoder ? encoders : decoders, other);
-    cli_fail(t->c, GQAC_IO, "the folder has %s but no %s", other + strlen(folder) + 1,
-             encoder ? "decoder" : "encoder");
-    snprintf(diag->where, sizeof diag->where, "%s", folder);
-    list_names(encoder ? decoders : encoders, path, sizeof path);
-    snprintf(diag->rule, sizeof diag->rule, "%s is %.400s", encoder ? "a decoder" : "an encoder",
-             path);
-    if (!encoder)
-        snprintf(diag->hint, sizeof diag->hint,
-                 "a decoder that needs no encoder is given as a file: %.400s", other);
-    return GQAC_IO;
-}
-
-static gqac_status open_side(translation *t, const char *const *names, side *s) {
-    int threads = 1;
-    gqac_options options;
-    gqac_status status = cli_options(t->c, &options);
-    options.stateless = true;
-    if (status == GQAC_OK)
-        status = cli_threads(t->c, &threads);
-    find_file(t->c->operands[0], names, s->path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(s->path, &options, &s->program, &t->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create(s->program, threads, &s->context, &t->c->diag);
-    if (status != GQAC_OK)
-        return status;
-    s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
-    s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
-    return GQAC_OK;
-}
-
-/* What went wrong in a call went wrong in one of two files. */
-static gqac_status run_side(translation *t, const side *s, int n_in, const char *const *names,
-                            const gqac_tensor *in, int n_out, const char *const *out_names,
-                            gqac_tensor *out) {
-    gqac_diag *diag = &t->c->diag;
-    const gqac_status status = gqac_run(s->context, n_in, names, in, n_out, out_names, out, diag);
-    if (status != GQAC_OK) {
-        char node[sizeof diag->where];
-        snprintf(node, sizeof node, "%s", diag->where);
-        snprintf(diag->where, sizeof diag->where, "%.256s%s%.248s", s->path, *node ? ", " : "",
-                 node);
-    }
-    return status;
-}
-
-static void close_side(side *s) {
-    gqac_context_free(s->context);
-    gqac_program_free(s->program);
-}
 
 /* Ids of generation_config.json or config.json: a number, or a list of them. */
 static int read_ids(const json_t *value, int64_t *ids) {
@@ -153,7 +52,7 @@ static gqac_status read_settings(translation *t) {
     static const char *const files[] = {"generation_config.json", "config.json"};
     bool found = false;
     for (int i = 0; i < 2; i++) {
-        char path[MOST_PATH];
+        char path[SIDES_PATH];
         int64_t start[MOST_EOS];
         snprintf(path, sizeof path, "%s/%s", t->c->operands[0], files[i]);
         json_t *all = json_load_file(path, 0, NULL);
@@ -311,8 +210,8 @@ static gqac_status encode(translation *t) {
         in[i] =
             !words ? t->features : row(strstr(names[i], "mask") ? t->ones : t->source, t->n_source);
     }
-    gqac_status status =
-        run_side(t, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name}, &t->states);
+    gqac_status status = sides_run(t->c, s, s->n_inputs, names, in, 1,
+                                   (const char *[]){s->outputs[0].name}, &t->states);
     if (status == GQAC_OK && t->states.rank != 3)
         return cli_fail(t->c, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
                         s->outputs[0].name, s->outputs[0].shape);
@@ -364,20 +263,21 @@ static gqac_status keep_caches(translation *t, const gqac_tensor *out) {
     return GQAC_OK;
 }
 
-/* The likeliest id of the last row; of equal ones the lowest. */
+/* The id behind the last row. What the encoder read does not count as said. */
 static gqac_status choose(translation *t, const gqac_tensor *logits, int64_t *id) {
     const int64_t columns = logits->rank == 3 ? logits->dims[2] : 0;
     const int64_t first = gqac_tensor_count(logits) - columns;
-    double best = -INFINITY;
-    *id = -1;
-    for (int64_t i = 0; i < columns; i++) {
-        const double value = gqac_tensor_get(logits, first + i);
-        if (value > best || (*id < 0 && value == best)) {
-            best = value;
-            *id = i;
-        }
-    }
-    return *id >= 0 ? GQAC_OK : cli_fail(t->c, GQAC_INVALID_INPUT, "no logit is a number");
+    if (columns < 1 || first < 0)
+        return cli_fail(t->c, GQAC_UNSUPPORTED, "the decoder's logits are not [B,S,V]");
+    float *row = calloc((size_t)columns, sizeof *row);
+    if (!row)
+        return short_of_memory(t);
+    for (int64_t i = 0; i < columns; i++)
+        row[i] = (float)gqac_tensor_get(logits, first + i);
+    const gqac_status status = gqac_sample(&t->g->request.sampling, row, columns, t->ids,
+                                           (size_t)t->n, id, NULL, &t->c->diag);
+    free(row);
+    return status;
 }
 
 static gqac_status step(translation *t, int64_t first, int64_t *id) {
@@ -391,7 +291,7 @@ static gqac_status step(translation *t, int64_t first, int64_t *id) {
         status = feed(t, i, first, &in[i]);
     }
     if (status == GQAC_OK)
-        status = run_side(t, s, s->n_inputs, names, in, s->n_outputs, NULL, out);
+        status = sides_run(t->c, s, s->n_inputs, names, in, s->n_outputs, NULL, out);
     if (status == GQAC_OK)
         status = choose(t, &out[t->logits], id);
     if (status == GQAC_OK)
@@ -514,9 +414,7 @@ static gqac_status answer(translation *t) {
 
 /* Flags of `generate` that need what there is not for two graphs. */
 static gqac_status refuse_flags(const translation *t) {
-    static const char *const flags[] = {
-        "temperature",        "top-k", "top-p", "min-p",   "seed",
-        "repetition-penalty", "stop",  "kv",    "context", "log-steps"};
+    static const char *const flags[] = {"stop", "kv", "context", "log-steps"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (cli_repeat(t->c, flags[i], 0))
             return cli_usage(t->c, "--%s is not built for an encoder with a decoder", flags[i]);
@@ -525,7 +423,7 @@ static gqac_status refuse_flags(const translation *t) {
 
 static gqac_status translate(translation *t) {
     long long most = 128;
-    gqac_status status = check_files(t);
+    gqac_status status = sides_check(t->c);
     if (status == GQAC_OK)
         status = refuse_flags(t);
     if (status == GQAC_OK)
@@ -536,6 +434,8 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK)
         cli_tell_refusal(t->c, "ids only", gqac_text_get_settings(t->g->text)->tokenizer_refusal);
     if (status == GQAC_OK)
+        status = generating_sampling(t->g);
+    if (status == GQAC_OK)
         status = read_settings(t);
     if (status == GQAC_OK)
         status = read_source(t);
@@ -543,9 +443,9 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK && t->source)
         status = cli_check_ids(t->c, "--ids", &source);
     if (status == GQAC_OK)
-        status = open_side(t, encoders, &t->encoder);
+        status = sides_open(t->c, true, &t->encoder);
     if (status == GQAC_OK)
-        status = open_side(t, decoders, &t->decoder);
+        status = sides_open(t->c, false, &t->decoder);
     if (status == GQAC_OK)
         status = check_start(t);
     if (status == GQAC_OK)
@@ -567,8 +467,8 @@ gqac_status translating_run(generating *g) {
     free(t.caches);
     free(t.results);
     gqac_text_stream_free(t.stream);
-    close_side(&t.encoder);
-    close_side(&t.decoder);
+    sides_close(&t.encoder);
+    sides_close(&t.decoder);
     gqac_tensor_free(&t.features);
     free(t.source);
     free(t.ids);

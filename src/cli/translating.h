@@ -5,8 +5,6 @@
 
 #include "cli/generating.h"
 
-/* Is operand 0 such a folder? */
-bool translating_is(const cli *c);
 /* Reads --prompt, --ids or --features, generates, and prints as `generate` does. */
 gqac_status translating_run(generating *g);
 

@@ -4,6 +4,7 @@
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
+#include "cli/sides.h"
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
@@ -31,7 +32,7 @@ static gqac_status generate(generating *g) {
     int64_t *ids = NULL, *given = NULL, n_given = 0;
     size_t n = 0;
     gqac_generation *said = NULL;
-    if (translating_is(g->c))
+    if (sides_are(g->c))
         return translating_run(g);
     if (cli_value(g->c, "features"))
         return cli_usage(g->c, "--features is for a folder with an encoder and a decoder");

@@ -297,3 +297,15 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
         *probability = probability_of(s, logits, chosen);
     return GQAC_OK;
 }
+
+gqac_status gqac_sample(const gqac_sampling *options, const float *logits, int64_t vocabulary,
+                        const int64_t *history, size_t n_history, int64_t *id, double *probability,
+                        gqac_diag *diag) {
+    sampler *s = NULL;
+    GQAC_TRY(sampler_check(options, diag));
+    GQAC_TRY(sampler_create(vocabulary, &s, diag));
+    const gqac_status status = sampler_pick(s, options, logits, history, n_history, NULL, 0,
+                                            (uint64_t)n_history, id, probability, diag);
+    sampler_free(s);
+    return status;
+}

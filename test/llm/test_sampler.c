@@ -312,6 +312,33 @@ static void expect_always(const gqac_sampling *o, const float *logits, int64_t v
     sampler_free(s);
 }
 
+/* The public call is the pick behind a history. */
+static void test_sample(void) {
+    enum { V = 40 };
+    float logits[V];
+    const int64_t history[] = {3, 9, 3};
+    sampler *s = open_sampler(V);
+    gqac_sampling o = plain;
+    o.repetition_penalty = 1.5;
+    for (o.seed = 0; o.seed < 50; o.seed++) {
+        for (int i = 0; i < V; i++)
+            logits[i] = (float)(6 * uniform() - 3);
+        int64_t expected = -1, id = -1;
+        double chance = 0, told = 0;
+        CU_ASSERT_EQUAL(
+            sampler_pick(s, &o, logits, history, 3, NULL, 0, 3, &expected, &chance, &diag),
+            GQAC_OK);
+        CU_ASSERT_EQUAL(gqac_sample(&o, logits, V, history, 3, &id, &told, &diag), GQAC_OK);
+        CU_ASSERT(id == expected && told == chance);
+        CU_ASSERT_EQUAL(gqac_sample(&o, logits, V, history, 3, &id, NULL, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(id, expected);
+    }
+    o.top_p = 2;
+    int64_t id = -1;
+    CU_ASSERT_EQUAL(gqac_sample(&o, logits, V, NULL, 0, &id, NULL, &diag), GQAC_USAGE);
+    sampler_free(s);
+}
+
 static void test_edges(void) {
     const float row[] = {1, 3, 2, 3, -1, 3}, one[] = {-5};
     const float low[] = {-INFINITY, 2, -INFINITY, NAN}, floor_only[] = {NAN, -INFINITY, -INFINITY};
@@ -510,6 +537,7 @@ static const unit_case cases[] = {
     {"10,000 rows: as a sampler that sorts", test_reference},
     {"distributions over positions and requests", test_distributions},
     {"the draw is a function of seed, request, position", test_draw_identity},
+    {"sample", test_sample},
     {"edges", test_edges},
     {"nothing can be chosen", test_nothing_left},
     {"repetition penalty", test_penalty},

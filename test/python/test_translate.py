@@ -169,6 +169,25 @@ class Translate(Case):
         out = self.good("generate", self.folder, *flags, "-n", 2).out
         self.assertEqual(out, " ".join(map(str, expected[:2])) + "\n")
 
+    def test_sampling(self):
+        """Drawn as elsewhere: by the seed alone, with caches or without; the likeliest id when
+        only one is left; what was said is a repetition, the start token too."""
+        flags = self.make()
+        greedy = self.generate(*flags)["ids"]
+        for one in (("--temperature", 0), ("--top-k", 1, "--seed", 5), ("--top-p", 1e-9)):
+            self.assertEqual(self.generate(*flags, *one)["ids"], greedy, one)
+        drawn = [self.generate(*flags, "--temperature", 2, "--seed", s)["ids"] for s in range(3)]
+        self.assertEqual(len({*map(tuple, drawn), tuple(greedy)}), 4)
+        for ids in drawn:
+            self.assertTrue(all(0 <= i < decoders.VOCABULARY for i in ids))
+        apart = self.generate(*flags, "--repetition-penalty", 1e6)["ids"]
+        self.assertEqual(len({START, *apart}), NEW + 1)
+        (self.folder / "decoder_model.onnx").unlink()
+        self.make(cached=True)
+        again = self.generate(*flags, "--temperature", 2, "--seed", 1)["ids"]
+        self.assertEqual(again, drawn[1])
+        self.check(harness.gqac("generate", self.folder, *flags, "--top-p", 2), 2, "top_p")
+
     def test_text(self):
         """A tokenizer in the folder: text in, text out."""
         self.make(cached=True)
@@ -188,7 +207,7 @@ class Translate(Case):
         run = ("generate", self.folder)
         self.check(harness.gqac(*run), 2, "one of --prompt")
         self.check(harness.gqac(*run, *flags, "--prompt", "x"), 2, "one of --prompt")
-        self.check(harness.gqac(*run, *flags, "--temperature", 1), 2, "--temperature")
+        self.check(harness.gqac(*run, *flags, "--log-steps"), 2, "--log-steps")
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")
         self.check(harness.gqac("generate", harness.model("llama"), "--features", "x.npy"), 2,
                    "--features is for")

@@ -1,0 +1,97 @@
+/* See sides.h. Names are those of exporters (encoder_model.onnx, decoder_model_merged.onnx) and of
+ * those who write the files themselves (encoder.onnx, decoder.onnx). */
+#include "cli/sides.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const char *const encoders[] = {"encoder.onnx", "encoder_model.onnx", NULL};
+static const char *const decoders[] = {"decoder.onnx", "decoder_model_merged.onnx",
+                                       "decoder_model.onnx", NULL};
+
+/* The first of the files that the folder has. */
+static bool find_file(const char *folder, const char *const *names, char path[SIDES_PATH]) {
+    for (; *names; names++) {
+        const int n = snprintf(path, SIDES_PATH, "%s/%s", folder, *names);
+        if (n > 0 && n < SIDES_PATH && access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool sides_are(const cli *c) {
+    static const char *const configs[] = {"genai_config.json", NULL};
+    char path[SIDES_PATH];
+    const char *folder = c->operands[0];
+    return !find_file(folder, configs, path) &&
+           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
+}
+
+static void list_names(const char *const *names, char *text, size_t size) {
+    size_t n = 0;
+    for (int i = 0; names[i] && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              !i             ? ""
+                              : names[i + 1] ? ", "
+                                             : " or ",
+                              names[i]);
+}
+
+gqac_status sides_check(cli *c) {
+    const char *folder = c->operands[0];
+    char path[SIDES_PATH], other[SIDES_PATH];
+    const bool encoder = find_file(folder, encoders, path);
+    if (encoder && find_file(folder, decoders, path))
+        return GQAC_OK;
+    gqac_diag *diag = &c->diag;
+    find_file(folder, encoder ? encoders : decoders, other);
+    cli_fail(c, GQAC_IO, "the folder has %s but no %s", other + strlen(folder) + 1,
+             encoder ? "decoder" : "encoder");
+    snprintf(diag->where, sizeof diag->where, "%s", folder);
+    list_names(encoder ? decoders : encoders, path, sizeof path);
+    snprintf(diag->rule, sizeof diag->rule, "%s is %.400s", encoder ? "a decoder" : "an encoder",
+             path);
+    if (!encoder)
+        snprintf(diag->hint, sizeof diag->hint,
+                 "a decoder that needs no encoder is given as a file: %.400s", other);
+    return GQAC_IO;
+}
+
+gqac_status sides_open(cli *c, bool encoder, side *s) {
+    int threads = 1;
+    gqac_options options;
+    gqac_status status = cli_options(c, &options);
+    options.stateless = true;
+    if (status == GQAC_OK)
+        status = cli_threads(c, &threads);
+    find_file(c->operands[0], encoder ? encoders : decoders, s->path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(s->path, &options, &s->program, &c->diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create(s->program, threads, &s->context, &c->diag);
+    if (status != GQAC_OK)
+        return status;
+    s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
+    s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
+    return GQAC_OK;
+}
+
+/* What went wrong in a call went wrong in one of two files. */
+gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,
+                      const gqac_tensor *in, int n_out, const char *const *out_names,
+                      gqac_tensor *out) {
+    gqac_diag *diag = &c->diag;
+    const gqac_status status = gqac_run(s->context, n_in, names, in, n_out, out_names, out, diag);
+    if (status != GQAC_OK) {
+        char node[sizeof diag->where];
+        snprintf(node, sizeof node, "%s", diag->where);
+        snprintf(diag->where, sizeof diag->where, "%.256s%s%.248s", s->path, *node ? ", " : "",
+                 node);
+    }
+    return status;
+}
+
+void sides_close(side *s) {
+    gqac_context_free(s->context);
+    gqac_program_free(s->program);
+}

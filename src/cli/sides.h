@@ -1,0 +1,29 @@
+/* The two files of a folder with an encoder and a decoder: which they are, opened, and run. */
+#ifndef GQAC_CLI_SIDES_H
+#define GQAC_CLI_SIDES_H
+
+#include "cli/cli.h"
+
+enum { SIDES_PATH = 4096 };
+
+typedef struct side {
+    char path[SIDES_PATH];
+    gqac_program *program;
+    gqac_context *context;
+    const gqac_io *inputs, *outputs;
+    int n_inputs, n_outputs;
+} side;
+
+/* Does operand 0 have files of that kind and no config of a model folder? A folder that has one of
+ * the two is meant to have both. */
+bool sides_are(const cli *c);
+/* IO that names the file of the two that is missing. */
+gqac_status sides_check(cli *c);
+gqac_status sides_open(cli *c, bool encoder, side *s);
+void sides_close(side *s);
+/* gqac_run; an error tells the file. */
+gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,
+                      const gqac_tensor *in, int n_out, const char *const *out_names,
+                      gqac_tensor *out);
+
+#endif

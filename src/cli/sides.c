@@ -5,26 +5,35 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const encoders[] = {"encoder.onnx", "encoder_model.onnx", NULL};
-static const char *const decoders[] = {"decoder.onnx", "decoder_model_merged.onnx",
-                                       "decoder_model.onnx", NULL};
+enum { MOST_NAMES = 4 };
 
-/* The first of the files that the folder has. */
-static bool find_file(const char *folder, const char *const *names, char path[SIDES_PATH]) {
-    for (; *names; names++) {
-        const int n = snprintf(path, SIDES_PATH, "%s/%s", folder, *names);
-        if (n > 0 && n < SIDES_PATH && access(path, F_OK) == 0)
+/* What a file of each kind may be called; the first that is there counts. */
+static const char *const names_of[SIDE_KINDS][MOST_NAMES] = {
+    [SIDE_ENCODER] = {"encoder.onnx", "encoder_model.onnx"},
+    [SIDE_DECODER] = {"decoder.onnx", "decoder_model_merged.onnx", "decoder_model.onnx"},
+    [SIDE_LATER] = {"decoder_with_past_model.onnx"}};
+
+static bool has_file(const char *folder, const char *name, char path[SIDES_PATH]) {
+    const int n = snprintf(path, SIDES_PATH, "%s/%s", folder, name);
+    return n > 0 && n < SIDES_PATH && access(path, F_OK) == 0;
+}
+
+static bool find_file(const char *folder, side_kind kind, char path[SIDES_PATH]) {
+    for (int i = 0; names_of[kind][i]; i++)
+        if (has_file(folder, names_of[kind][i], path))
             return true;
-    }
     return false;
 }
 
-bool sides_are(const cli *c) {
-    static const char *const configs[] = {"genai_config.json", NULL};
+bool sides_have(const cli *c, side_kind kind) {
     char path[SIDES_PATH];
-    const char *folder = c->operands[0];
-    return !find_file(folder, configs, path) &&
-           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
+    return find_file(c->operands[0], kind, path);
+}
+
+bool sides_are(const cli *c) {
+    char path[SIDES_PATH];
+    return !has_file(c->operands[0], "genai_config.json", path) &&
+           (sides_have(c, SIDE_ENCODER) || sides_have(c, SIDE_DECODER));
 }
 
 static void list_names(const char *const *names, char *text, size_t size) {
@@ -40,15 +49,15 @@ static void list_names(const char *const *names, char *text, size_t size) {
 gqac_status sides_check(cli *c) {
     const char *folder = c->operands[0];
     char path[SIDES_PATH], other[SIDES_PATH];
-    const bool encoder = find_file(folder, encoders, path);
-    if (encoder && find_file(folder, decoders, path))
+    const bool encoder = find_file(folder, SIDE_ENCODER, path);
+    if (encoder && find_file(folder, SIDE_DECODER, path))
         return GQAC_OK;
     gqac_diag *diag = &c->diag;
-    find_file(folder, encoder ? encoders : decoders, other);
+    find_file(folder, encoder ? SIDE_ENCODER : SIDE_DECODER, other);
     cli_fail(c, GQAC_IO, "the folder has %s but no %s", other + strlen(folder) + 1,
              encoder ? "decoder" : "encoder");
     snprintf(diag->where, sizeof diag->where, "%s", folder);
-    list_names(encoder ? decoders : encoders, path, sizeof path);
+    list_names(names_of[encoder ? SIDE_DECODER : SIDE_ENCODER], path, sizeof path);
     snprintf(diag->rule, sizeof diag->rule, "%s is %.400s", encoder ? "a decoder" : "an encoder",
              path);
     if (!encoder)
@@ -57,14 +66,14 @@ gqac_status sides_check(cli *c) {
     return GQAC_IO;
 }
 
-gqac_status sides_open(cli *c, bool encoder, side *s) {
+gqac_status sides_open(cli *c, side_kind kind, side *s) {
     int threads = 1;
     gqac_options options;
     gqac_status status = cli_options(c, &options);
     options.stateless = true;
     if (status == GQAC_OK)
         status = cli_threads(c, &threads);
-    find_file(c->operands[0], encoder ? encoders : decoders, s->path);
+    find_file(c->operands[0], kind, s->path);
     if (status == GQAC_OK)
         status = gqac_program_open(s->path, &options, &s->program, &c->diag);
     if (status == GQAC_OK)

@@ -6,6 +6,13 @@
 
 enum { SIDES_PATH = 4096 };
 
+typedef enum side_kind {
+    SIDE_ENCODER,
+    SIDE_DECODER,
+    SIDE_LATER, /* a decoder with a past, beside one without */
+    SIDE_KINDS
+} side_kind;
+
 typedef struct side {
     char path[SIDES_PATH];
     gqac_program *program;
@@ -19,7 +26,8 @@ typedef struct side {
 bool sides_are(const cli *c);
 /* IO that names the file of the two that is missing. */
 gqac_status sides_check(cli *c);
-gqac_status sides_open(cli *c, bool encoder, side *s);
+bool sides_have(const cli *c, side_kind kind);
+gqac_status sides_open(cli *c, side_kind kind, side *s);
 void sides_close(side *s);
 /* gqac_run; an error tells the file. */
 gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,

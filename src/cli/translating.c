@@ -15,17 +15,18 @@ enum { MOST_EOS = 16 };
 typedef struct translation {
     generating *g;
     cli *c;
-    side encoder, decoder;
-    gqac_tensor features, states, *caches; /* caches by input of the decoder: data is ours */
-    int *results;                          /* output that is the next state of a cache; -1: none */
+    side encoder, decoder, later; /* later: with a past, where the decoder has none */
+    const side *with;             /* whose inputs the caches are: the later one, or the decoder */
+    gqac_tensor features, states, *caches; /* caches by input of `with`: data is ours */
+    int *first, *results;                  /* output of the decoder and of `with` that is the next
+                                              state of a cache; -1: none, in `first`: no cache */
     bool cached;
-    int logits;
     int64_t start, eos[MOST_EOS], *source, n_source;
     int n_eos;
     int64_t *ids; /* the start, then what was generated */
     int64_t n, most;
     int64_t *ones, *places;
-    double *forward_ms, begun, first; /* seconds */
+    double *forward_ms, begun, first_at; /* seconds */
     gqac_text_stream *stream;
     char *text; /* of the answer */
     size_t length;
@@ -110,29 +111,47 @@ static bool read_shape(const gqac_io *io, gqac_tensor *t) {
     return io->rank == 4;
 }
 
+static gqac_status open_cache(translation *t, int i) {
+    const gqac_io *input = &t->with->inputs[i];
+    t->first[i] = result_of(&t->decoder, input->name);
+    t->results[i] = result_of(t->with, input->name);
+    if (t->first[i] < 0)
+        return GQAC_OK;
+    t->cached = true;
+    if (!read_shape(input, &t->caches[i]))
+        return cli_fail(t->c, GQAC_UNSUPPORTED,
+                        "heads and size of the cache '%s' %s are not constant", input->name,
+                        input->shape);
+    t->caches[i].data = malloc(1);
+    return t->caches[i].data ? GQAC_OK : short_of_memory(t);
+}
+
+/* A decoder without pasts may lie beside one that has them. */
+static gqac_status open_decoders(translation *t) {
+    gqac_status status = sides_open(t->c, SIDE_DECODER, &t->decoder);
+    t->with = &t->decoder;
+    if (status != GQAC_OK)
+        return status;
+    for (int i = 0; i < t->decoder.n_inputs; i++)
+        if (result_of(&t->decoder, t->decoder.inputs[i].name) >= 0)
+            return GQAC_OK;
+    if (!sides_have(t->c, SIDE_LATER))
+        return GQAC_OK;
+    t->with = &t->later;
+    return sides_open(t->c, SIDE_LATER, &t->later);
+}
+
 static gqac_status open_caches(translation *t) {
-    const side *s = &t->decoder;
-    t->caches = calloc((size_t)s->n_inputs + 1, sizeof *t->caches);
-    t->results = calloc((size_t)s->n_inputs + 1, sizeof *t->results);
-    if (!t->caches || !t->results)
+    const size_t n = (size_t)t->with->n_inputs + 1;
+    gqac_status status = GQAC_OK;
+    t->caches = calloc(n, sizeof *t->caches);
+    t->first = calloc(n, sizeof *t->first);
+    t->results = calloc(n, sizeof *t->results);
+    if (!t->caches || !t->first || !t->results)
         return short_of_memory(t);
-    for (int i = 0; i < s->n_inputs; i++) {
-        t->results[i] = result_of(s, s->inputs[i].name);
-        if (t->results[i] < 0)
-            continue;
-        t->cached = true;
-        if (!read_shape(&s->inputs[i], &t->caches[i]))
-            return cli_fail(t->c, GQAC_UNSUPPORTED,
-                            "heads and size of the cache '%s' %s are not "
-                            "constant",
-                            s->inputs[i].name, s->inputs[i].shape);
-        t->caches[i].data = malloc(1);
-        if (!t->caches[i].data)
-            return short_of_memory(t);
-    }
-    t->logits = find_io(s->outputs, s->n_outputs, "logits");
-    return t->logits >= 0 ? GQAC_OK
-                          : cli_fail(t->c, GQAC_UNSUPPORTED, "the decoder has no output logits");
+    for (int i = 0; status == GQAC_OK && i < t->with->n_inputs; i++)
+        status = open_cache(t, i);
+    return status;
 }
 
 /* ---- the source ---------------------------------------------------------- */
@@ -220,13 +239,13 @@ static gqac_status encode(translation *t) {
 
 /* ---- one call of the decoder --------------------------------------------- */
 
-/* What input i is fed when ids [first, n) go in. */
-static gqac_status feed(translation *t, int i, int64_t first, gqac_tensor *in) {
+/* What input i of a decoder is fed when ids [first, n) go in. */
+static gqac_status feed(translation *t, const side *s, int i, int64_t first, gqac_tensor *in) {
     static bool yes = true, no = false;
-    const char *name = t->decoder.inputs[i].name;
+    const char *name = s->inputs[i].name;
     const bool own = !strncmp(name, "decoder_", 8);
     const char *bare = own ? name + 8 : name;
-    if (t->results[i] >= 0)
+    if (s == t->with && t->first[i] >= 0)
         *in = t->caches[i];
     else if (!strcmp(name, "encoder_hidden_states"))
         *in = t->states;
@@ -242,21 +261,22 @@ static gqac_status feed(translation *t, int i, int64_t first, gqac_tensor *in) {
         *in = row(t->ones, t->n);
     else
         return cli_fail(t->c, GQAC_UNSUPPORTED, "the decoder's input '%s' %s is not known", name,
-                        t->decoder.inputs[i].shape);
+                        s->inputs[i].shape);
     return GQAC_OK;
 }
 
 /* The results become the caches. One without rows says that the old one stays. */
-static gqac_status keep_caches(translation *t, const gqac_tensor *out) {
-    for (int i = 0; i < t->decoder.n_inputs; i++) {
-        if (t->results[i] < 0 || !gqac_tensor_count(&out[t->results[i]]))
+static gqac_status keep_caches(translation *t, const side *s, const gqac_tensor *out) {
+    const int *results = s == &t->decoder ? t->first : t->results;
+    for (int i = 0; i < t->with->n_inputs; i++) {
+        if (results[i] < 0 || t->first[i] < 0 || !gqac_tensor_count(&out[results[i]]))
             continue;
-        gqac_tensor next = out[t->results[i]];
+        gqac_tensor next = out[results[i]];
         const size_t bytes = gqac_tensor_bytes(&next);
         next.data = malloc(bytes);
         if (!next.data)
             return short_of_memory(t);
-        memcpy(next.data, out[t->results[i]].data, bytes); /* which may be the old one */
+        memcpy(next.data, out[results[i]].data, bytes); /* which may be the old one */
         free(t->caches[i].data);
         t->caches[i] = next;
     }
@@ -281,21 +301,24 @@ static gqac_status choose(translation *t, const gqac_tensor *logits, int64_t *id
 }
 
 static gqac_status step(translation *t, int64_t first, int64_t *id) {
-    const side *s = &t->decoder;
+    const side *s = t->n == 1 ? &t->decoder : t->with;
+    const int logits = find_io(s->outputs, s->n_outputs, "logits");
     const char **names = calloc((size_t)s->n_inputs + 1, sizeof *names);
     gqac_tensor *in = calloc((size_t)s->n_inputs + 1, sizeof *in);
     gqac_tensor *out = calloc((size_t)s->n_outputs + 1, sizeof *out);
     gqac_status status = names && in && out ? GQAC_OK : short_of_memory(t);
+    if (status == GQAC_OK && logits < 0)
+        status = cli_fail(t->c, GQAC_UNSUPPORTED, "'%s' has no output logits", s->path);
     for (int i = 0; status == GQAC_OK && i < s->n_inputs; i++) {
         names[i] = s->inputs[i].name;
-        status = feed(t, i, first, &in[i]);
+        status = feed(t, s, i, first, &in[i]);
     }
     if (status == GQAC_OK)
         status = sides_run(t->c, s, s->n_inputs, names, in, s->n_outputs, NULL, out);
     if (status == GQAC_OK)
-        status = choose(t, &out[t->logits], id);
+        status = choose(t, &out[logits], id);
     if (status == GQAC_OK)
-        status = keep_caches(t, out);
+        status = keep_caches(t, s, out);
     free(names);
     free(in);
     free(out);
@@ -350,7 +373,7 @@ static gqac_status generate(translation *t, gqac_generation *said) {
             break;
         t->forward_ms[t->n - 1] = (cli_seconds() - before) * 1e3;
         if (t->n == 1)
-            t->first = cli_seconds();
+            t->first_at = cli_seconds();
         t->ids[t->n++] = id;
         status = say(t, id, false);
         if (ends(t, id) || interrupt_seen()) {
@@ -373,7 +396,7 @@ static void measure(const translation *t, gqac_generation *said) {
     }
     const double rest = n > 1 ? all - t->forward_ms[0] : 0;
     *m = (gqac_generate_metrics){
-        .time_to_first_token_ms = n ? (t->first - t->begun) * 1e3 : 0,
+        .time_to_first_token_ms = n ? (t->first_at - t->begun) * 1e3 : 0,
         .decode_tokens_per_second = rest > 0 ? (double)(n - 1) * 1e3 / rest : 0,
         .n_forwards = n,
         .forward_ms = t->forward_ms,
@@ -443,9 +466,9 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK && t->source)
         status = cli_check_ids(t->c, "--ids", &source);
     if (status == GQAC_OK)
-        status = sides_open(t->c, true, &t->encoder);
+        status = sides_open(t->c, SIDE_ENCODER, &t->encoder);
     if (status == GQAC_OK)
-        status = sides_open(t->c, false, &t->decoder);
+        status = open_decoders(t);
     if (status == GQAC_OK)
         status = check_start(t);
     if (status == GQAC_OK)
@@ -462,13 +485,15 @@ gqac_status translating_run(generating *g) {
     translation t = {.g = g, .c = g->c};
     g->json = cli_json(g->c);
     const gqac_status status = translate(&t);
-    for (int i = 0; t.caches && i < t.decoder.n_inputs; i++)
+    for (int i = 0; t.caches && i < t.with->n_inputs; i++)
         free(t.caches[i].data);
     free(t.caches);
+    free(t.first);
     free(t.results);
     gqac_text_stream_free(t.stream);
     sides_close(&t.encoder);
     sides_close(&t.decoder);
+    sides_close(&t.later);
     gqac_tensor_free(&t.features);
     free(t.source);
     free(t.ids);

@@ -158,6 +158,38 @@ class Translate(Case):
         done = self.generate(*flags)
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
 
+    def test_traced_t5(self):
+        """Position biases that the graph computes, gated layers, and a decoder with a past beside
+        one without, as exporters leave them unmerged."""
+        traced = harness.ROOT / "test" / "traced" / "t5"
+        shutil.copytree(traced, self.folder, dirs_exist_ok=True)
+        self.ids = np.random.default_rng(11).integers(2, 61, STATES)
+        flags = ("--ids", write_ids(self.dir / "ids.txt", self.ids))
+        mask = np.ones((1, STATES), np.int64)
+        states = session(traced / "encoder_model.onnx").run(
+            None, {"input_ids": self.ids[None], "attention_mask": mask})[0]
+        decoder, ids = session(traced / "decoder_model.onnx"), [0]
+        for _ in range(NEW):
+            feeds = {"input_ids": np.array([ids]), "encoder_hidden_states": states,
+                     "encoder_attention_mask": mask}
+            logits = decoder.run(["logits"], feeds)[0]
+            ids.append(int(logits[0, -1].argmax()))
+        self.assertGreater(len(set(ids)), 4)
+        self.config(decoder_start_token_id=0)  # and no end
+        done = self.generate(*flags)
+        self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
+        for name, value in feeds.items():
+            np.save(self.dir / f"{name}.npy", value)
+        self.good("run", traced / "decoder_model.onnx", "--inputs", self.dir, "-o",
+                  self.dir / "out")
+        self.close(np.load(self.dir / "out" / "logits.npy"), logits, 2e-5)
+        drawn = self.generate(*flags, "--temperature", 3, "--seed", 4)["ids"]
+        (self.folder / "decoder_with_past_model.onnx").unlink()
+        done = self.generate(*flags)
+        self.assertEqual(done["ids"], ids[1:])
+        self.assertEqual(done["metrics"]["computed_tokens"], NEW * (NEW + 1) // 2)
+        self.assertEqual(self.generate(*flags, "--temperature", 3, "--seed", 4)["ids"], drawn)
+
     def test_n19_end(self):
         """The loop ends with the end token, or at -n; ids are printed without a tokenizer."""
         flags = self.make(cached=True)

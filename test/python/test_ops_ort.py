@@ -239,6 +239,50 @@ def integer_to_float(rng, pick):
     return Node("MatMulIntegerToFloat", "com.microsoft", inputs | bias, ["y"])
 
 
+EQUATIONS = ["ij->", "ij->ji", "i,i", "i,j->ij", "ij,jk", "ij,kj->ik", "bij,bjk->bik", "bij,bkj->ikb",
+             "bshd,bthd->bhst", "bhst,bthd->bshd", "nbts,bds->btdn", "abc,cd,de->abe", "ab,bc,ac->",
+             "ij,j,i->ij", "abcd,dcf->fb", "a,b,c->cab", "...ij,...jk->...ik", "...i->...", "i...->i",
+             "b...i,ij->b...j", "ab,cd->da", "bqhd,khd->bhqk", "ijk->", "ij , jk -> ki"]
+
+
+def einsum(rng, pick):
+    """A random Einsum; letters have the same length everywhere, an ellipsis two axes or one."""
+    equation = pick.choice(EQUATIONS)
+    sizes = {c: pick.randint(1, 5) for c in "abcdefhijknqst"}
+    dots = [pick.randint(1, 4) for _ in range(pick.randint(1, 2))]
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    shapes = [[d for part in term.replace("...", ".")
+               for d in (dots if part == "." else [sizes[part]])] for term in terms]
+    return Node("Einsum", "", {f"x{i}": floats(rng, *s) for i, s in enumerate(shapes)}, ["y"],
+                equation=equation)
+
+
+def fused_matmul(rng, pick):
+    """A random FusedMatMul; one operand may lack the batch."""
+    m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
+    batch = [pick.randint(1, 3) for _ in range(pick.randint(0, 2))]
+    turned = [pick.randint(0, 1) for _ in range(2)]
+    a = floats(rng, *batch, *((k, m) if turned[0] else (m, k)))
+    b = floats(rng, *(batch if pick.randint(0, 1) else []), *((n, k) if turned[1] else (k, n)))
+    return Node("FusedMatMul", "com.microsoft", {"a": a, "b": b}, ["y"], transA=turned[0],
+                transB=turned[1], alpha=pick.choice([1.0, 0.125, -3.7]))
+
+
+def qlinear_matmul(rng, pick):
+    """A random QLinearMatMul; scales of b by tensor or column. Codes of b are small: the sums of
+    ONNX Runtime saturate else."""
+    m, k, n = pick.randint(1, 6), pick.randint(1, 40), pick.randint(1, 20)
+    kind = pick.choice([np.int8, np.uint8])
+    b = rng.integers(0, 60, (k, n)).astype(kind)
+    size = pick.choice([(), (n,)])
+    one = lambda top: np.asarray(rng.integers(0, top), kind) # noqa: E731
+    return Node("QLinearMatMul", "", {
+        "a": codes(rng, kind, m, k), "as": np.asarray(0.02, np.float32), "az": one(9),
+        "b": b, "bs": np.asarray(rng.random(size) * 0.1 + 0.01, np.float32),
+        "bz": np.full(size, 7, kind), "ys": np.asarray(0.37, np.float32), "yz": one(100)},
+        [("y", TensorProto.INT8 if kind == np.int8 else TensorProto.UINT8)])
+
+
 def conv(rng, pick):
     """A random Conv of one to three spatial axes, often depthwise."""
     axes, groups = pick.randint(1, 3), pick.randint(1, 4)
@@ -323,6 +367,36 @@ class Ops(Nodes):
     def test_integer_to_float(self):
         """Given and made codes, scales by tensor and column."""
         self.compare(integer_to_float, 0.9, count=COUNT)
+
+    def test_einsum(self):
+        """Products, sums, ellipses, outer products, three operands."""
+        self.compare(einsum, 0.9, count=max(COUNT, 60))
+
+    def test_einsum_types(self):
+        """Integers and f64, which MatMul does not take, are exact; a diagonal is refused."""
+        rng = np.random.default_rng(3)
+        for kind, made in ((np.int64, TensorProto.INT64), (np.float64, TensorProto.DOUBLE)):
+            for equation in ("bij,bjk->bik", "ij,kj", "i,i->", "abc->ca"):
+                terms = equation.split("->")[0].split(",")
+                inputs = {f"x{i}": rng.integers(-9, 9, [3] * len(t)).astype(kind)
+                          for i, t in enumerate(terms)}
+                node = Node("Einsum", "", inputs, [("y", made)], equation=equation)
+                np.testing.assert_array_equal(self.ours(node)[0],
+                                              np.einsum(equation, *inputs.values()))
+        for equation, code in (("ii->i", 3), ("ij->ik", 3), ("i.j->i", 3), ("ij", 0)):
+            node = Node("Einsum", "", {"x": floats(rng, 3, 3)}, ["y"], equation=equation)
+            path = self.dir / "model.onnx"
+            path.write_bytes(node.model().SerializeToString())
+            np.save(self.dir / "x.npy", node.inputs["x"])
+            self.check(harness.gqac("run", path, "--inputs", self.dir), code)
+
+    def test_fused_matmul(self):
+        """Both transposes, factors, batches."""
+        self.compare(fused_matmul, 0.9, count=COUNT)
+
+    def test_qlinear_matmul(self):
+        """Codes of both signs, scales by tensor and column."""
+        self.compare(qlinear_matmul, 0.5, count=COUNT)
 
     def test_conv(self):
         """Strides, pads, dilations, groups."""

@@ -1,0 +1,450 @@
+/* Einsum: each operand's axes have letters; elements of equal letters are multiplied, and summed
+ * over the letters that the result does not have. Source: ONNX operator spec.
+ *
+ * It becomes Transpose, Reshape and MatMul, an operand at a time: letters that both have and later
+ * ones or the result need are a batch, those that nobody needs any more are the k of the product.
+ * MatMul has no integers and no f64: there it is Mul and ReduceSum. A letter twice in one operand
+ * (a diagonal) is not supported. The axes of an ellipsis count from the back and are letters like
+ * the others, behind all those of the alphabet. */
+#include "ops/shared.h"
+
+#include <string.h>
+
+enum { MOST = 64, LETTERS = 52, NO_LETTER = -1, ELLIPSIS = -2 };
+
+/* The letters of an operand or of the result, one for each axis. */
+typedef struct term {
+    int n, at[GQAC_MAX_RANK];
+} term;
+
+typedef struct equation {
+    int n; /* operands */
+    term in[MOST], out;
+} equation;
+
+static int letter_of(char c) {
+    return c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= 'A' && c <= 'Z' ? c - 'A' : NO_LETTER;
+}
+
+static int find(const term *t, int letter) {
+    for (int i = 0; i < t->n; i++)
+        if (t->at[i] == letter)
+            return i;
+    return -1;
+}
+
+/* ---- the equation -------------------------------------------------------- */
+
+static const char *const broken = "the equation is not like \"bij,bjk->bik\"";
+
+/* One term of the text; an ellipsis is one entry. */
+static const char *read_term(const char *text, term *t) {
+    *t = (term){0};
+    for (; *text && *text != ',' && *text != '-'; text++) {
+        if (*text == ' ')
+            continue;
+        const bool dots = !strncmp(text, "...", 3);
+        const int letter = dots ? ELLIPSIS : letter_of(*text);
+        if (letter == NO_LETTER || t->n == GQAC_MAX_RANK || (dots && find(t, ELLIPSIS) >= 0))
+            return NULL;
+        t->at[t->n++] = letter;
+        text += dots ? 2 : 0;
+    }
+    return text;
+}
+
+/* The ellipsis becomes `count` letters, the last of which is the same in every term. */
+static bool open_ellipsis(term *t, int count) {
+    const term old = *t;
+    if (find(t, ELLIPSIS) < 0)
+        return true;
+    if (count < 0 || old.n - 1 + count > GQAC_MAX_RANK)
+        return false;
+    t->n = 0;
+    for (int i = 0; i < old.n; i++) {
+        if (old.at[i] != ELLIPSIS)
+            t->at[t->n++] = old.at[i];
+        for (int k = count; old.at[i] == ELLIPSIS && k > 0; k--)
+            t->at[t->n++] = LETTERS + k;
+    }
+    return true;
+}
+
+/* Without "->" the result has the ellipsis and the letters that occur once, in their order. */
+static bool imply_result(equation *e) {
+    e->out = (term){.n = 1, .at = {ELLIPSIS}};
+    for (int letter = 0; letter < LETTERS; letter++) {
+        int times = 0;
+        for (int i = 0; i < e->n; i++)
+            for (int k = 0; k < e->in[i].n; k++)
+                times += e->in[i].at[k] == letter;
+        if (times == 1 && e->out.n == GQAC_MAX_RANK)
+            return false;
+        if (times == 1)
+            e->out.at[e->out.n++] = letter;
+    }
+    return true;
+}
+
+static bool has_twice(const term *t) {
+    for (int i = 0; i < t->n; i++)
+        if (find(t, t->at[i]) != i)
+            return true;
+    return false;
+}
+
+static gqac_status read_text(const ir_node *node, equation *e, gqac_diag *diag) {
+    const char *text = ir_attr_get(node, "equation")->s;
+    bool ends = false;
+    for (e->n = 0; text && !ends && e->n < MOST; e->n++) {
+        text = read_term(text, &e->in[e->n]);
+        ends = text && *text != ',';
+        text = text && *text == ',' ? text + 1 : text;
+    }
+    const bool given = text && text[0] == '-' && text[1] == '>';
+    if (given)
+        text = read_term(text + 2, &e->out);
+    else if (text && !imply_result(e))
+        text = NULL;
+    if (!text || *text || !ends)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s", broken);
+    if (e->n != node->n_inputs)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the equation has %d operands, the node %d", e->n,
+                node->n_inputs);
+    return GQAC_OK;
+}
+
+static gqac_status check_letters(const ir_node *node, const equation *e, gqac_diag *diag) {
+    if (has_twice(&e->out))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a letter is twice in the result");
+    for (int i = 0; i < e->n; i++)
+        if (has_twice(&e->in[i]))
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a letter is twice in operand %d: a diagonal", i);
+    for (int k = 0; k < e->out.n; k++) {
+        bool known = e->out.at[k] == ELLIPSIS;
+        for (int i = 0; i < e->n; i++)
+            known = known || find(&e->in[i], e->out.at[k]) >= 0;
+        if (!known)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the result has a letter of no operand");
+    }
+    return GQAC_OK;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    equation e;
+    GQAC_TRY(read_text(node, &e, diag));
+    return check_letters(node, &e, diag);
+}
+
+/* The equation with a letter for each axis; UNSUPPORTED when ranks are not known. */
+static gqac_status read_equation(const ir_node *node, equation *e, gqac_diag *diag) {
+    int most = 0;
+    GQAC_TRY(verify(node, diag));
+    GQAC_TRY(read_text(node, e, diag));
+    for (int i = 0; i < e->n; i++) {
+        const int rank = op_in_type(node, i).rank;
+        const bool dots = find(&e->in[i], ELLIPSIS) >= 0;
+        const int count = rank - (e->in[i].n - dots);
+        if (rank < 0)
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "the rank of operand %d is not known", i);
+        if (count < 0 || (!dots && count) || !open_ellipsis(&e->in[i], count))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d has rank %d, the equation %d", i,
+                    rank, e->in[i].n - dots);
+        most = dots && count > most ? count : most;
+    }
+    if (!open_ellipsis(&e->out, most))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the result has more than %d axes", GQAC_MAX_RANK);
+    return GQAC_OK;
+}
+
+/* ---- types --------------------------------------------------------------- */
+
+/* The axis of a letter; 1 is broadcast. */
+static gqac_status dim_of(const ir_node *node, const equation *e, int letter, const ir_dim **out,
+                          gqac_diag *diag) {
+    *out = ir_dim_const(op_dims(node), 1);
+    for (int i = 0; i < e->n; i++) {
+        bool bad = false;
+        const int axis = find(&e->in[i], letter);
+        if (axis < 0)
+            continue;
+        *out = op_broadcast_dim(*out, op_in_dim(node, i, axis), &bad);
+        if (bad)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d of operand %d has another length",
+                    axis, i);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    equation e;
+    const ir_dim *dims[GQAC_MAX_RANK];
+    GQAC_TRY(verify(node, diag));
+    GQAC_TRY(op_check_dtype(node, 0, OP_NUMBERS, diag));
+    for (int i = 1; i < node->n_inputs; i++)
+        GQAC_TRY(op_check_same(node, 0, i, diag));
+    for (int i = 0; i < node->n_inputs; i++)
+        if (op_in_type(node, i).rank < 0)
+            return op_set_type(node, 0, op_in_type(node, 0).dtype, -1, NULL, diag);
+    GQAC_TRY(read_equation(node, &e, diag));
+    for (int i = 0; i < e.out.n; i++)
+        GQAC_TRY(dim_of(node, &e, e.out.at[i], &dims[i], diag));
+    return op_set_type(node, 0, op_in_type(node, 0).dtype, e.out.n, dims, diag);
+}
+
+/* Rows meet when a letter of rows is summed, or when another operand that is no constant has not
+ * that letter, and so meets each of them. */
+static bool mixes(const ir_node *node) {
+    equation e;
+    gqac_diag unused;
+    if (read_equation(node, &e, &unused) != GQAC_OK)
+        return true;
+    for (int i = 0; i < e.n; i++)
+        for (int k = 0; k < e.in[i].n; k++) {
+            const ir_value *value = ir_node_input(node, i);
+            if (value->constant || !op_axis_is_row(value, k))
+                continue;
+            bool apart = find(&e.out, e.in[i].at[k]) >= 0;
+            for (int j = 0; j < e.n; j++)
+                apart = apart &&
+                        (ir_node_input(node, j)->constant || find(&e.in[j], e.in[i].at[k]) >= 0);
+            if (!apart)
+                return true;
+        }
+    return false;
+}
+
+/* ---- expansion ----------------------------------------------------------- */
+
+typedef struct made { /* a value and the letters of its axes */
+    ir_value *value;
+    term t;
+} made;
+
+static void add(term *t, int letter) {
+    if (t->n < GQAC_MAX_RANK)
+        t->at[t->n++] = letter;
+}
+
+static made build_order(ir_builder *b, made x, const term *order) {
+    int64_t perm[GQAC_MAX_RANK];
+    bool same = true;
+    for (int i = 0; i < order->n; i++) {
+        perm[i] = find(&x.t, order->at[i]);
+        same = same && perm[i] == i;
+    }
+    if (same)
+        return x;
+    ir_node *node = op_build(b, "", "Transpose", 1, &x.value, 1);
+    if (node && !ir_attr_set_ints(node, "perm", (size_t)order->n, perm) && b->status == GQAC_OK)
+        b->status = gqac_diag_oom(b->diag, "an attribute");
+    return (made){ir_build_result(b, node, 0), *order};
+}
+
+/* x summed over the letters that are not kept. */
+static made build_sum(ir_builder *b, made x, const term *kept) {
+    term left = {0};
+    int64_t axes[GQAC_MAX_RANK], n = 0;
+    for (int i = 0; i < x.t.n; i++) {
+        if (find(kept, x.t.at[i]) >= 0)
+            add(&left, x.t.at[i]);
+        else
+            axes[n++] = i;
+    }
+    if (!n)
+        return x;
+    ir_value *in[] = {x.value, ir_build_i64s(b, n, axes)};
+    ir_node *node = op_build(b, "", "ReduceSum", 2, in, 1);
+    if (node)
+        ir_attr_set_int(node, "keepdims", 0);
+    return (made){ir_build_result(b, node, 0), left};
+}
+
+/* Lengths of axes [first, first + n) of x; of none it is 1. */
+static ir_value *build_lengths(ir_builder *b, ir_value *x, int first, int n, bool product) {
+    const int64_t one = 1;
+    if (n == 0)
+        return ir_build_i64s(b, 1, &one);
+    ir_node *node = op_build(b, "", "Shape", 1, &x, 1);
+    if (node) {
+        ir_attr_set_int(node, "start", first);
+        ir_attr_set_int(node, "end", first + n);
+    }
+    ir_value *lengths = ir_build_result(b, node, 0);
+    return product && n > 1 ? op_build1(b, "", "ReduceProd", 1, &lengths) : lengths;
+}
+
+static ir_value *build_reshape(ir_builder *b, ir_value *x, int n, ir_value **parts) {
+    ir_node *shape = op_build(b, "", "Concat", n, parts, 1);
+    if (shape)
+        ir_attr_set_int(shape, "axis", 0);
+    ir_value *in[] = {x, ir_build_result(b, shape, 0)};
+    return op_build1(b, "", "Reshape", 2, in);
+}
+
+/* [batch..., first..., second...] with one axis for each of the last two groups. */
+static ir_value *build_matrix(ir_builder *b, ir_value *x, int batch, int first, int second) {
+    if (first == 1 && second == 1)
+        return x;
+    ir_value *parts[3], **at = parts;
+    if (batch)
+        *at++ = build_lengths(b, x, 0, batch, false);
+    *at++ = build_lengths(b, x, batch, first, true);
+    *at++ = build_lengths(b, x, batch + first, second, true);
+    return build_reshape(b, x, (int)(at - parts), parts);
+}
+
+/* The letters of x and y by what becomes of them. */
+typedef struct groups {
+    term batch, x, y, summed;
+} groups;
+
+static groups group(const term *x, const term *y, const term *kept) {
+    groups g = {0};
+    for (int i = 0; i < x->n; i++) {
+        const bool both = find(y, x->at[i]) >= 0, needed = find(kept, x->at[i]) >= 0;
+        add(!both ? &g.x : needed ? &g.batch : &g.summed, x->at[i]);
+    }
+    for (int i = 0; i < y->n; i++)
+        if (find(x, y->at[i]) < 0)
+            add(&g.y, y->at[i]);
+    return g;
+}
+
+static term join(const term *a, const term *b, const term *c) {
+    const term *all[] = {a, b, c};
+    term t = {0};
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < all[i]->n; k++)
+            add(&t, all[i]->at[k]);
+    return t;
+}
+
+static made build_matmul(ir_builder *b, made x, made y, const groups *g) {
+    const term left = join(&g->batch, &g->x, &g->summed),
+               right = join(&g->batch, &g->summed, &g->y), all = join(&g->batch, &g->x, &g->y);
+    const int n = g->batch.n;
+    x = build_order(b, x, &left);
+    y = build_order(b, y, &right);
+    ir_value *in[] = {build_matrix(b, x.value, n, g->x.n, g->summed.n),
+                      build_matrix(b, y.value, n, g->summed.n, g->y.n)};
+    ir_value *z = op_build1(b, "", "MatMul", 2, in);
+    if (g->x.n == 1 && g->y.n == 1)
+        return (made){z, all};
+    ir_value *parts[3], **at = parts;
+    if (n)
+        *at++ = build_lengths(b, z, 0, n, false);
+    if (g->x.n)
+        *at++ = build_lengths(b, x.value, n, g->x.n, false);
+    if (g->y.n)
+        *at++ = build_lengths(b, y.value, n + g->summed.n, g->y.n, false);
+    if (at == parts) { /* a scalar */
+        const int64_t axes[] = {0, 1};
+        ir_value *squeeze[] = {z, ir_build_i64s(b, 2, axes)};
+        return (made){op_build1(b, "", "Squeeze", 2, squeeze), all};
+    }
+    return (made){build_reshape(b, z, (int)(at - parts), parts), all};
+}
+
+/* x with an axis for every letter of `all`, of length 1 where it has none. */
+static ir_value *build_aligned(ir_builder *b, made x, const term *all) {
+    term order = {0};
+    int64_t axes[GQAC_MAX_RANK], n = 0;
+    for (int i = 0; i < all->n; i++) {
+        if (find(&x.t, all->at[i]) >= 0)
+            add(&order, all->at[i]);
+        else
+            axes[n++] = i;
+    }
+    x = build_order(b, x, &order);
+    if (!n)
+        return x.value;
+    ir_value *in[] = {x.value, ir_build_i64s(b, n, axes)};
+    return op_build1(b, "", "Unsqueeze", 2, in);
+}
+
+static made build_product(ir_builder *b, made x, made y, const groups *g, const term *kept) {
+    term all = join(&g->batch, &g->x, &g->y);
+    const int n = all.n;
+    for (int i = 0; i < g->summed.n; i++)
+        add(&all, g->summed.at[i]);
+    if (all.n != n + g->summed.n) {
+        if (b->status == GQAC_OK)
+            b->status = gqac_diag_set(b->diag, GQAC_UNSUPPORTED, "more than %d letters at once",
+                                      GQAC_MAX_RANK);
+        return x;
+    }
+    ir_value *in[] = {build_aligned(b, x, &all), build_aligned(b, y, &all)};
+    return build_sum(b, (made){op_build1(b, "", "Mul", 2, in), all}, kept);
+}
+
+/* Letters of the result and of operands from `next` on. */
+static bool is_needed(const equation *e, int next, int letter) {
+    bool needed = find(&e->out, letter) >= 0;
+    for (int i = next; i < e->n; i++)
+        needed = needed || find(&e->in[i], letter) >= 0;
+    return needed;
+}
+
+static term needed_of(const equation *e, int next, const term *x, const term *y) {
+    static const term none = {0};
+    const term *both[] = {x, y ? y : &none};
+    term t = {0};
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < both[i]->n; k++)
+            if (is_needed(e, next, both[i]->at[k]) && find(&t, both[i]->at[k]) < 0)
+                add(&t, both[i]->at[k]);
+    return t;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    equation e;
+    (void)options;
+    if (b->status == GQAC_OK)
+        b->status = read_equation(node, &e, b->diag);
+    if (b->status != GQAC_OK)
+        return;
+    const bool floats = OP_IN(OP_FLOATS, op_in_type(node, 0).dtype);
+    made x = {ir_node_input(node, 0), e.in[0]};
+    term kept = needed_of(&e, 1, &x.t, NULL);
+    x = build_sum(b, x, &kept);
+    for (int i = 1; i < e.n; i++) {
+        made y = {ir_node_input(node, i), e.in[i]};
+        /* what only y has and nobody needs is summed first */
+        term of_y = needed_of(&e, i + 1, &y.t, NULL);
+        for (int k = 0; k < y.t.n; k++)
+            if (find(&x.t, y.t.at[k]) >= 0 && find(&of_y, y.t.at[k]) < 0)
+                add(&of_y, y.t.at[k]);
+        y = build_sum(b, y, &of_y);
+        kept = needed_of(&e, i + 1, &x.t, &y.t);
+        const groups g = group(&x.t, &y.t, &kept);
+        x = floats ? build_matmul(b, x, y, &g) : build_product(b, x, y, &g, &kept);
+    }
+    x = build_order(b, x, &e.out);
+    if (x.value == ir_node_input(node, 0))
+        x.value = op_build1(b, "", "Identity", 1, &x.value);
+    results[0] = x.value;
+}
+
+static const ir_attr_spec attrs[] = {
+    {.name = "equation",
+     .kind = IR_ATTR_STRING,
+     .required = true,
+     .doc = "letters of the axes of each operand, and of the result: \"bij,bjk->bik\""},
+    {.name = NULL},
+};
+
+const gqac_op gqac_op_einsum = {
+    .schema = {.name = "Einsum",
+               .domain = "",
+               .since = 12,
+               .inputs = "Inputs+",
+               .outputs = "Output",
+               .attrs = attrs,
+               .rows = IR_ROWS_SHAPE,
+               .doc = "products of elements with equal letters, summed over those that go"},
+    .verify = verify,
+    .infer = infer,
+    .expand = expand,
+    .mixes = mixes,
+};

@@ -8,8 +8,11 @@ the pinned package they have the same bytes.
     make/bin/python tools/make_tokenizers.py [STYLE ...]
 """
 
+import io
 import json
 import sys
+import tempfile
+import unicodedata
 from pathlib import Path
 
 import tokenizers
@@ -224,6 +227,68 @@ def gemma():
     return t, {}
 
 
+# ---- unigram models ------------------------------------------------------------------------------
+
+def charsmap():
+    """A table of characters as SentencePiece compiles it: NFKC of some blocks, pairs of a letter and
+    a mark, white space, nothing for control characters, and an entry that begins another one."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    texts = [chr(c) for block in ((0xa0, 0x180), (0x2000, 0x2070), (0x2150, 0x2190), (0x3000, 0x3040),
+                                  (0xfb00, 0xfb07), (0xff00, 0xffa0)) for c in range(*block)]
+    texts += [a + m for a in "AEIOUaeioun" for m in "\u0300\u0301\u0308\u030a"]
+    rules = {t: unicodedata.normalize("NFKC", t) for t in texts}
+    rules.update({chr(c): "" for c in (*range(1, 9), *range(14, 32), 0x7f, 0x200b, 0xfeff)})
+    rules.update({c: " " for c in "\t\n\r\u2028\u0085"})
+    rules.update({"q": "k", "q\u0323": "x", "℃": "degrees Celsius"})
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as f:
+        for source, target in sorted(rules.items()):
+            if source != target:
+                f.write("\t".join(" ".join(f"{ord(c):X}" for c in t) for t in (source, target)) + "\n")
+        f.flush()
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(FEW), model_writer=out, vocab_size=400, hard_vocab_limit=False,
+            normalization_rule_tsv=f.name, minloglevel=2)
+    model = sentencepiece_model_pb2.ModelProto()
+    model.ParseFromString(out.getvalue())
+    return model.normalizer_spec.precompiled_charsmap
+
+
+def unigram(size, first, split, unknown="<unk>"):
+    """Tokens with scores, learnt from words with ▁ before them."""
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = split
+    t.train_from_iterator(FEW, trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=first, unk_token=unknown, show_progress=False))
+    return t
+
+
+def t5():
+    """T5: SentencePiece's table and its white space, sentinel tokens that strip, an end."""
+    t = unigram(900, ["<pad>", "</s>", "<unk>"], METASPACE)
+    t.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(charsmap()), normalizers.Strip(left=False, right=True),
+        normalizers.Replace(Regex(" {2,}"), "▁")])
+    t.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    t.add_special_tokens([special(f"<extra_id_{i}>", lstrip=True, rstrip=True) for i in range(3)])
+    t.post_processor = template(t, "$A </s>")
+    return t, {}
+
+
+def albert():
+    """Words first and then ▁, bytes for what is unknown, two ids around."""
+    split = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), METASPACE])
+    t = unigram(700, ["<pad>", "<unk>", "[CLS]", "[SEP]", *BYTES], split)
+    t = finish(t, ["<pad>", "<unk>", "[CLS]", "[SEP]"])
+    t.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Lowercase()])
+    t.decoder = decoders.Sequence([
+        decoders.ByteFallback(), decoders.Metaspace(replacement="▁", prepend_scheme="always")])
+    t.post_processor = template(t, "[CLS] $A [SEP]")
+    return t, {"byte_fallback": True}
+
+
 # ---- steps that few models use -------------------------------------------------------------------
 
 def mixed():
@@ -247,7 +312,8 @@ def mixed():
 
 
 STYLES = {"llama3": llama3, "qwen2": qwen2, "gpt2": gpt2, "o200k": o200k, "llama2": llama2,
-          "phi3": phi3, "mistral": mistral, "gemma": gemma, "mixed": mixed}
+          "phi3": phi3, "mistral": mistral, "gemma": gemma, "t5": t5,
+          "albert": albert, "mixed": mixed}
 OLD_MERGES = {"gpt2", "llama2"}  # "a b" in place of ["a", "b"]
 UNREACHED = 60  # tokens that no merge makes: only ignore_merges finds them, as in Llama-3
 

@@ -15,14 +15,14 @@ static gqac_status read_vocab(const json_t *model, bpe *b, gqac_diag *diag) {
     json_t *vocab = json_object_get(model, "vocab");
     if (!json_is_object(vocab) || json_object_size(vocab) == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'vocab' is missing, empty or not an object");
-    GQAC_TRY(words_reserve(&b->words, json_object_size(vocab), diag));
+    GQAC_TRY(words_reserve(b->words, json_object_size(vocab), diag));
     for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it)) {
         const char *text = json_object_iter_key(it);
         int64_t id;
         gqac_status status =
             json_to_index(json_object_iter_value(it), text, TOKEN_MAX_ID, &id, diag);
         if (status == GQAC_OK)
-            status = words_add(&b->words, (span){text, strlen(text)}, id, true, diag);
+            status = words_add(b->words, (span){text, strlen(text)}, id, true, diag);
         if (status != GQAC_OK) {
             gqac_diag_where(diag, "vocab");
             return status;
@@ -56,7 +56,7 @@ static gqac_status read_pair(const json_t *merge, span parts[2], gqac_diag *diag
 }
 
 static gqac_status find_part(const bpe *b, span part, int64_t *id, gqac_diag *diag) {
-    *id = words_find(&b->words, part.bytes, part.length);
+    *id = words_find(b->words, part.bytes, part.length);
     if (*id >= 0)
         return GQAC_OK;
     int shown = part.length < 100 ? (int)part.length : 100;
@@ -137,42 +137,25 @@ static gqac_status read_settings(const json_t *model, gqac_arena *arena, bpe *b,
 }
 
 static void make_tables(bpe *b) {
-    static const char digits[] = "0123456789ABCDEF";
     for (int32_t c = 0; c < BPE_LOW; c++) {
         char text[4];
-        b->low[c] = (int32_t)words_find(&b->words, text, unicode_write(c, text));
+        b->low[c] = (int32_t)words_find(b->words, text, unicode_write(c, text));
     }
-    for (unsigned i = 0; i < 256; i++) {
-        char text[6] = {'<', '0', 'x', digits[i >> 4], digits[i & 15], '>'};
-        b->bytes[i] = (int32_t)words_find(&b->words, text, sizeof text);
-    }
-    b->unk = b->has_unk ? words_find(&b->words, b->unk_text.bytes, b->unk_text.length) : NO_ID;
+    words_find_bytes(b->words, b->bytes);
+    b->unk = b->has_unk ? words_find(b->words, b->unk_text.bytes, b->unk_text.length) : NO_ID;
 }
 
-gqac_status bpe_read(const json_t *model, gqac_arena *arena, bpe *b, gqac_diag *diag) {
-    static const char *const types[] = {"BPE"};
-    span type = {"BPE", 3}; /* the oldest files state none */
-    int known;
-    if (!json_is_object(model))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'model' is missing or not an object");
-    gqac_status status = json_may_text(model, "type", &type, diag);
-    if (status == GQAC_OK)
-        status = span_among(type, "tokenizer model", types, 1, &known, diag);
-    if (status == GQAC_OK)
-        status = read_settings(model, arena, b, diag);
-    if (status == GQAC_OK)
-        status = read_vocab(model, b, diag);
-    if (status == GQAC_OK)
-        status = read_merges(model, b, diag);
-    if (status == GQAC_OK)
-        make_tables(b);
-    else
-        gqac_diag_where(diag, "model");
-    return status;
+gqac_status bpe_read(const json_t *model, gqac_arena *arena, words *words, bpe *b,
+                     gqac_diag *diag) {
+    b->words = words;
+    GQAC_TRY(read_settings(model, arena, b, diag));
+    GQAC_TRY(read_vocab(model, b, diag));
+    GQAC_TRY(read_merges(model, b, diag));
+    make_tables(b);
+    return GQAC_OK;
 }
 
 void bpe_free(bpe *b) {
-    words_free(&b->words);
     map64_free(&b->merges);
 }
 
@@ -224,7 +207,7 @@ static gqac_status reserve(bpe_scratch *s, size_t n, gqac_diag *diag) {
 /* ---- symbols -------------------------------------------------------------------------- */
 
 static int64_t char_id(const bpe *b, const char *text, size_t bytes, int32_t c) {
-    return c < BPE_LOW ? b->low[c] : words_find(&b->words, text, bytes);
+    return c < BPE_LOW ? b->low[c] : words_find(b->words, text, bytes);
 }
 
 static bool has_bytes(const bpe *b, const char *text, size_t bytes) {
@@ -366,7 +349,7 @@ static size_t merge_long(const bpe *b, bpe_scratch *s, size_t n) {
 gqac_status bpe_encode(const bpe *b, bpe_scratch *s, const char *word, size_t length, id_list *out,
                        gqac_diag *diag) {
     if (b->ignore_merges) {
-        int64_t id = words_find(&b->words, word, length);
+        int64_t id = words_find(b->words, word, length);
         if (id >= 0) {
             GQAC_TRY(id_list_reserve(out, 1, diag));
             out->items[out->n++] = id;

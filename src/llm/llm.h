@@ -45,6 +45,8 @@ size_t unicode_read(const char *text, size_t length, int32_t *codepoint);
 size_t unicode_write(int32_t codepoint, char out[4]);
 /* Where the last character of [begin, end) begins; begin < end. */
 size_t unicode_before(const char *text, size_t begin, size_t end);
+/* Bytes of the first extended grapheme cluster (Unicode Annex 29). */
+size_t unicode_cluster(const char *text, size_t length);
 int unicode_hex_digit(char c); /* -1: none */
 /* General category as in \p{..}: "L", "Lu", "N", "Nd", "M", "P", "S", "Z", "C", ...; false when the
  * name is not one. */

@@ -10,6 +10,24 @@
 
 /* ---- reading -------------------------------------------------------------------- */
 
+static gqac_status read_model(const json_t *model, tokenizer *t, gqac_diag *diag) {
+    static const char *const types[] = {"BPE", "Unigram"};
+    span type = {"BPE", 3}; /* the oldest files state none */
+    int kind = 0;
+    if (!json_is_object(model))
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'model' is missing or not an object");
+    gqac_status status = json_may_text(model, "type", &type, diag);
+    if (status == GQAC_OK)
+        status = span_among(type, "tokenizer model", types, 2, &kind, diag);
+    t->is_unigram = kind == 1;
+    if (status == GQAC_OK)
+        status = t->is_unigram ? unigram_read(model, &t->words, &t->unigram, diag)
+                               : bpe_read(model, t->arena, &t->words, &t->bpe, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "model");
+    return status;
+}
+
 static gqac_status read_parts(const json_t *root, tokenizer *t, gqac_diag *diag) {
     static const char *const versions[] = {"1.0"};
     span version = {"1.0", 3};
@@ -18,7 +36,7 @@ static gqac_status read_parts(const json_t *root, tokenizer *t, gqac_diag *diag)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not a JSON object");
     GQAC_TRY(json_may_text(root, "version", &version, diag));
     GQAC_TRY(span_among(version, "version", versions, 1, &index, diag));
-    GQAC_TRY(bpe_read(json_object_get(root, "model"), t->arena, &t->bpe, diag));
+    GQAC_TRY(read_model(json_object_get(root, "model"), t, diag));
     GQAC_TRY(normalizer_read(json_object_get(root, "normalizer"), t->arena, &t->normalizer, diag));
     GQAC_TRY(splitter_read(json_object_get(root, "pre_tokenizer"), t->arena, &t->splitter, diag));
     GQAC_TRY(decoder_read(json_object_get(root, "decoder"), t->arena, &t->decoder, diag));
@@ -73,6 +91,8 @@ void tokenizer_free(tokenizer *t) {
     splitter_free(&t->splitter);
     decoder_free(&t->decoder);
     bpe_free(&t->bpe);
+    unigram_free(&t->unigram);
+    words_free(&t->words);
     gqac_arena_free(t->arena);
 }
 
@@ -82,6 +102,7 @@ typedef struct encoder {
     const tokenizer *t;
     id_list ids;
     bpe_scratch bpe;
+    unigram_scratch unigram;
     split_scratch split;
     normal_scratch normal;
     growth growth;
@@ -107,8 +128,11 @@ static gqac_status take_normed(void *arg, int64_t id, size_t begin, size_t end, 
     const pieces *words = &e->split.a;
     for (size_t i = 0; i < words->n; i++) {
         const piece *p = &words->items[i];
-        GQAC_TRY(bpe_encode(&e->t->bpe, &e->bpe, words->text.text + p->begin, p->end - p->begin,
-                            &e->ids, diag));
+        const char *word = words->text.text + p->begin;
+        const size_t bytes = p->end - p->begin;
+        GQAC_TRY(e->t->is_unigram
+                     ? unigram_encode(&e->t->unigram, &e->unigram, word, bytes, &e->ids, diag)
+                     : bpe_encode(&e->t->bpe, &e->bpe, word, bytes, &e->ids, diag));
     }
     return GQAC_OK;
 }
@@ -167,6 +191,7 @@ static gqac_status add_special(const tokenizer *t, id_list *ids, gqac_diag *diag
 
 static void encoder_free(encoder *e) {
     bpe_scratch_free(&e->bpe);
+    gqac_free(e->unigram.places);
     split_scratch_free(&e->split);
     normal_scratch_free(&e->normal);
     gqac_free(e->raw_hits.items);

@@ -26,15 +26,15 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
     GQAC_TRY(json_to_index(json_object_get(entry, "id"), "id", TOKEN_MAX_ID, &token->id, diag));
     GQAC_TRY(json_may_bool(entry, "special", &token->special, diag));
     GQAC_TRY(read_flags(entry, token, diag));
-    int64_t known = words_find(&t->bpe.words, token->text.bytes, token->text.length);
+    int64_t known = words_find(&t->words, token->text.bytes, token->text.length);
     if (known >= 0 && known != token->id) {
         gqac_diag_set(diag, GQAC_INVALID_MODEL,
                       "'%s' has id %lld here and id %lld in the vocabulary", token->text.bytes,
                       (long long)token->id, (long long)known);
         return GQAC_INVALID_MODEL;
     }
-    GQAC_TRY(words_add(&t->bpe.words, token->text, token->id, false, diag));
-    t->bpe.words.tokens[token->id].flags |= TOKEN_ADDED | (token->special ? TOKEN_SPECIAL : 0u);
+    GQAC_TRY(words_add(&t->words, token->text, token->id, false, diag));
+    t->words.tokens[token->id].flags |= TOKEN_ADDED | (token->special ? TOKEN_SPECIAL : 0u);
     return span_keep(t->arena, &token->text, diag);
 }
 
@@ -52,7 +52,7 @@ static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const
                   token->text.bytes);
     GQAC_TRY(span_keep(t->arena, out, diag));
     /* the decoder undoes what the normalizer did */
-    return words_show(&t->bpe.words, token->id, *out, diag);
+    return words_show(&t->words, token->id, *out, diag);
 }
 
 static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,

@@ -355,7 +355,7 @@ static gqac_status finish(tokenizer_stream *s) {
 }
 
 static gqac_status push_id(tokenizer_stream *s, int64_t id, bool skip_special, gqac_diag *diag) {
-    const words *w = &s->t->bpe.words;
+    const words *w = &s->t->words;
     if (id < 0 || (uint64_t)id >= w->limit || !w->tokens[id].flags) {
         gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "the tokenizer has no token with id %lld",
                       (long long)id);

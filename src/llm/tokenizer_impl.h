@@ -1,7 +1,7 @@
-/* What the tokenizer*.c and bpe.c share. A tokenizer.json becomes lists of steps (normalizer,
- * pre-tokenizer, post-processor, decoder) around one BPE model; the lists live in the tokenizer's
- * arena and never change after tokenizer_create, so any number of threads may use them. Whatever a
- * call needs besides lives in an `encoder` or a `tokenizer_stream`. */
+/* What the tokenizer*.c, bpe.c and unigram.c share. A tokenizer.json becomes lists of steps
+ * (normalizer, pre-tokenizer, post-processor, decoder) around one model; the lists live in the
+ * tokenizer's arena and never change after tokenizer_create, so any number of threads may use them.
+ * Whatever a call needs besides lives in an `encoder` or a `tokenizer_stream`. */
 #ifndef GQAC_LLM_TOKENIZER_IMPL_H
 #define GQAC_LLM_TOKENIZER_IMPL_H
 
@@ -100,6 +100,8 @@ gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *dia
 /* The id decodes from another text than its own. */
 gqac_status words_show(words *w, int64_t id, span text, gqac_diag *diag);
 int64_t words_find(const words *w, const char *text, size_t length); /* -1: none */
+/* The ids of "<0x00>", "<0x01>"...; -1: none. */
+void words_find_bytes(const words *w, int32_t ids[256]);
 static inline span words_text(const words *w, int64_t id) {
     return (span){w->bytes.text + w->tokens[id].offset, w->tokens[id].length};
 }
@@ -111,15 +113,15 @@ static inline span words_shown(const words *w, int64_t id) {
 
 enum { BPE_LOW = 0x180 }; /* characters with a direct table, among them all of ByteLevel */
 typedef struct bpe {
-    words words;  /* of the model, and the added tokens, which words_find does not know */
-    map64 merges; /* left << 32 | right to rank << 32 | result */
+    words *words;                     /* the tokenizer's */
+    map64 merges;                     /* left << 32 | right to rank << 32 | result */
     int32_t low[BPE_LOW], bytes[256]; /* ids of characters, of "<0x00>"...; -1: none */
     bool byte_fallback, fuse_unk, ignore_merges;
     bool has_unk;
     int64_t unk; /* -1: unk_token is not in the vocabulary, which only matters when it is needed */
     span unk_text;
 } bpe;
-gqac_status bpe_read(const json_t *model, gqac_arena *arena, bpe *b, gqac_diag *diag);
+gqac_status bpe_read(const json_t *model, gqac_arena *arena, words *words, bpe *b, gqac_diag *diag);
 void bpe_free(bpe *b);
 
 typedef struct id_list {
@@ -137,6 +139,35 @@ void bpe_scratch_free(bpe_scratch *s);
 /* Appends the ids of one word of valid UTF-8. O(n log n). */
 gqac_status bpe_encode(const bpe *b, bpe_scratch *s, const char *word, size_t length, id_list *out,
                        gqac_diag *diag);
+
+/* ---- unigram.c ---------------------------------------------------------------- */
+
+typedef struct unigram {
+    const words *words; /* the tokenizer's */
+    double *scores;     /* by id: logarithms of probabilities */
+    double unknown;     /* that of a character which no token begins and ends with */
+    map64 edges;        /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
+    int32_t *ends;      /* by node: the token that ends there, or -1 */
+    size_t n_nodes, room;
+    int32_t bytes[256]; /* ids of "<0x00>"...; -1: none */
+    bool byte_fallback;
+    int64_t unk; /* -1: none, and unknown characters are refused */
+} unigram;
+gqac_status unigram_read(const json_t *model, words *words, unigram *u, gqac_diag *diag);
+void unigram_free(unigram *u);
+/* The best way to a place in the word. */
+typedef struct unigram_place {
+    double score;
+    uint32_t from; /* where its last token begins; UINT32_MAX: no way leads here */
+    int32_t id;
+} unigram_place;
+typedef struct unigram_scratch {
+    unigram_place *places;
+    size_t capacity;
+} unigram_scratch;
+/* Appends the ids of one word of valid UTF-8. O(n times the longest token). */
+gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *word, size_t length,
+                           id_list *out, gqac_diag *diag);
 
 /* ---- tokenizer_match.c: added tokens in a text ----------------------------------- */
 
@@ -186,14 +217,27 @@ typedef enum normal_kind {
     NORMAL_LOWER,
     NORMAL_STRIP,
     NORMAL_PREPEND,
-    NORMAL_REPLACE
+    NORMAL_REPLACE,
+    NORMAL_CHARSMAP
 } normal_kind;
+/* tokenizer_charsmap.c: SentencePiece's table of characters and what they become, a double array
+ * (Aoe 1989) whose leaves are offsets of texts that end with NUL. */
+typedef struct charsmap {
+    const uint32_t *units;
+    size_t n_units;
+    span texts;
+} charsmap;
+gqac_status charsmap_read(const json_t *part, gqac_arena *arena, charsmap *out, gqac_diag *diag);
+gqac_status charsmap_run(const charsmap *map, span text, size_t most, gqac_str *out,
+                         gqac_diag *diag);
+
 typedef struct normal_step {
     normal_kind kind;
     unicode_form form;
     bool left, right;
     span find, content;
     pattern *regex;
+    charsmap map;
 } normal_step;
 typedef struct normalizer {
     normal_step steps[TOKENIZER_MAX_STEPS];
@@ -339,7 +383,10 @@ typedef struct added_set {
 
 struct tokenizer {
     gqac_arena *arena;
+    words words; /* of the model, and the added tokens, which words_find does not know */
+    bool is_unigram;
     bpe bpe;
+    unigram unigram;
     normalizer normalizer;
     splitter splitter;
     decoder decoder;

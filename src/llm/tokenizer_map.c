@@ -150,6 +150,14 @@ int64_t words_find(const words *w, const char *text, size_t length) {
     return -1;
 }
 
+void words_find_bytes(const words *w, int32_t ids[256]) {
+    static const char digits[] = "0123456789ABCDEF";
+    for (unsigned i = 0; i < 256; i++) {
+        const char text[6] = {'<', '0', 'x', digits[i >> 4], digits[i & 15], '>'};
+        ids[i] = (int32_t)words_find(w, text, sizeof text);
+    }
+}
+
 static gqac_status room_for(words *w, int64_t id, gqac_diag *diag) {
     if ((size_t)id < w->limit)
         return GQAC_OK;

@@ -19,12 +19,12 @@ static gqac_status read_replace(const json_t *part, normal_reader *reader, norma
 }
 
 static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag *diag) {
-    static const char *const types[] = {"NFC",   "NFD",     "NFKC",    "NFKD",
-                                        "Strip", "Replace", "Prepend", "Lowercase"};
-    enum { STRIP = 4, REPLACE, PREPEND, LOWERCASE };
+    static const char *const types[] = {"NFC",     "NFD",     "NFKC",      "NFKD",       "Strip",
+                                        "Replace", "Prepend", "Lowercase", "Precompiled"};
+    enum { STRIP = 4, REPLACE, PREPEND, LOWERCASE, PRECOMPILED };
     normal_reader *reader = arg;
     int kind;
-    GQAC_TRY(span_among(type, "normalizer", types, 8, &kind, diag));
+    GQAC_TRY(span_among(type, "normalizer", types, 9, &kind, diag));
     if (reader->out->n == TOKENIZER_MAX_STEPS)
         GQAC_FAIL(diag, GQAC_LIMIT, "there are more than %d normalizers", TOKENIZER_MAX_STEPS);
     normal_step *step = &reader->out->steps[reader->out->n++];
@@ -44,6 +44,9 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
     case LOWERCASE:
         step->kind = NORMAL_LOWER;
         return GQAC_OK;
+    case PRECOMPILED:
+        step->kind = NORMAL_CHARSMAP;
+        return charsmap_read(part, reader->arena, &step->map, diag);
     default:
         step->form = kind == 0   ? UNICODE_NFC
                      : kind == 1 ? UNICODE_NFD
@@ -208,6 +211,8 @@ static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, 
     case NORMAL_STRIP:
         strip(step, text, out, first);
         return GQAC_OK;
+    case NORMAL_CHARSMAP:
+        return charsmap_run(&step->map, text, most, out, diag);
     case NORMAL_PREPEND:
         if (text.length)
             gqac_str_append_n(out, step->content.bytes, step->content.length);

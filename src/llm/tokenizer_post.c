@@ -14,7 +14,7 @@ typedef struct post_reader {
 static gqac_status put(tokenizer *t, size_t room, int64_t id, gqac_diag *diag) {
     if (t->n_post == room)
         GQAC_FAIL(diag, GQAC_INTERNAL, "a template grew");
-    const words *w = &t->bpe.words;
+    const words *w = &t->words;
     if (id >= 0 && ((uint64_t)id >= w->limit || !w->tokens[id].flags))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it adds id %lld, which no token has", (long long)id);
     t->post[t->n_post++] = id;

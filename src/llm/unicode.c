@@ -156,6 +156,20 @@ size_t unicode_before(const char *text, size_t begin, size_t end) {
     return end;
 }
 
+size_t unicode_cluster(const char *text, size_t length) {
+    utf8proc_int32_t state = 0;
+    int32_t before, c;
+    size_t end = unicode_read(text, length, &before);
+    while (end < length) {
+        const size_t bytes = unicode_read(text + end, length - end, &c);
+        if (utf8proc_grapheme_break_stateful(before, c, &state))
+            break;
+        before = c;
+        end += bytes;
+    }
+    return end;
+}
+
 int unicode_hex_digit(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10

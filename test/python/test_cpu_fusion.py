@@ -448,6 +448,24 @@ class Appended(Fusion):
             self.good("score", path, "--ids", ids, "--target", "cpu", "--logits", stepped)
             self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
 
+    def test_x28_hybrid(self):
+        """X28: a chunk behind a cached prefix, and single tokens behind that. Heads and appends
+        are one kernel, and the logits are those of a run in which they are not."""
+        for name in ("llama", "gemma2", "llama-int4-acc4"):
+            path, ids = harness.model(name), harness.MODELS / name / "ref" / "ids.txt"
+            self.assertIn('via "cpu.heads_append"', self.good(
+                "compile", path, "--target", "cpu", "--dump", "claim", "--stop-after",
+                "claim").out)
+            self.assertNotIn('via "cpu.heads_append"', self.good(
+                "compile", path, "--target", "cpu", "--stateless", "--dump", "claim",
+                "--stop-after", "claim").out)
+            alone, stepped = self.stateless(path, ids), self.dir / f"{name}.npy"
+            for splits in ("9,15", "20,1,1,7"):
+                self.good("score", path, "--ids", ids, "--target", "cpu", "--splits", splits,
+                          "--logits", stepped)
+                self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(),
+                                 f"{name} {splits}")
+
     def test_projections_apart(self):
         """Queries, keys and values by products of their own, as tracers write them."""
         for name in ("llama", "gemma", "mistral", "dynamo-qwen2"):

@@ -72,7 +72,7 @@ class Node:
     def lengths(self):
         """A first prompt, a chunk of one row, or decode; on a growing, static or window cache."""
         pick = self.pick
-        mode = pick.choice(["first", "first", "chunk", "decode", "shared", "window"])
+        self.mode = mode = pick.choice(["first", "first", "chunk", "decode", "shared", "window"])
         rows = 1 if mode == "decode" else pick.choice([1, 2, 3, 7, 17, 65])
         self.shared, self.window_cache = mode == "shared", mode == "window"
         self.past_rows = pick.choice([1, 2, 5, 31, 64, 65, 200, 1030 if self.size < 80 else 66])
@@ -274,7 +274,7 @@ def nibbles(codes):
 class Nodes(Case):
     """Runs nodes both ways."""
 
-    def ours(self, nodes):
+    def ours(self, nodes, target="cpu"):
         """Outputs of gqac for each of the nodes, from one run of all."""
         folder = self.dir / "case"
         (folder / "in").mkdir(parents=True, exist_ok=True)
@@ -285,7 +285,7 @@ class Nodes(Case):
             for name, value in node.feeds.items():
                 np.save(folder / "in" / f"n{i}_{name}.npy", value)
         result = gqac("run", folder / "node.onnx", "--inputs", folder / "in", "--output",
-                      folder / "out", "-q")
+                      folder / "out", "-q", "--target", target)
         shown = "\n".join(map(str, nodes))
         self.assertEqual(result.code, 0, f"{shown}\n{result}")
         return [[np.load(folder / "out" / f"n{i}_{n}.npy") for n in node.outputs]
@@ -363,6 +363,19 @@ class Nodes(Case):
         self.assertLessEqual(off, OFF_BY_ONE * (COUNT // 2))
         for kind in kinds.values():
             self.assertGreater(kind, COUNT // 2 // 10)
+
+    def test_x10_targets(self):
+        """X10: the definition and the kernels agree, in every mode and with every option."""
+        pick, rng, worst = random.Random(41), np.random.default_rng(41), {}
+        nodes = [Node(pick, rng) for _ in range(3 * GROUP)]
+        off = sum(self.compare_group(nodes[i:i + GROUP], self.ours(nodes[i:i + GROUP], "ref"),
+                                     worst) for i in range(0, len(nodes), GROUP))
+        self.assertLessEqual(off, OFF_BY_ONE * len(nodes))
+        self.assertEqual({n.mode for n in nodes}, {"first", "chunk", "decode", "shared", "window"})
+        options = {a for n in nodes for a in n.attrs} | {f for n in nodes for f in n.feeds}
+        self.assertLessEqual({"softcap", "do_rotary", "rotary_interleaved", "scale", "qk_output",
+                              "local_window_size", "sliding_window_cache", "head_sink",
+                              "attention_bias", "k_scale"}, options)
 
     @unittest.skipIf(ort is None, "onnxruntime is not installed")
     def test_fixed(self):

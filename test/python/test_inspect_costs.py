@@ -47,6 +47,22 @@ class Plan(Case):
             self.assertEqual(sum(s["cache_bytes"] for s in attention), (past + 1) * ROW)
             self.assertEqual(found["total"]["cache_bytes"], (past + 2) * ROW)
 
+    def test_n21_cost(self):
+        """N21: the bytes of a step grow by the same row for each token that is cached, and nothing
+        but the cache does; without a cache a step feeds all tokens again."""
+        plans = [self.plan("--target", "cpu", "--memory", n) for n in (100, 200, 300, 400)]
+        totals = [p["total"] for p in plans]
+        self.assertEqual({t["weight_bytes"] for t in totals}, {totals[0]["weight_bytes"]})
+        seen = [t["cache_bytes"] for t in totals]
+        self.assertEqual({b - a for a, b in zip(seen, seen[1:])}, {100 * ROW})
+        fed = {}
+        for kv in ("contiguous", "off"):
+            done = self.good("generate", LLAMA, "--ids", LLAMA / "ref" / "ids.txt", "-n", 12,
+                             "--kv", kv, "--format", "json").json()
+            fed[kv] = done["metrics"]["computed_tokens"]
+        prompt = len(harness.read_ids(LLAMA / "ref" / "ids.txt"))
+        self.assertEqual(fed, {"contiguous": prompt + 11, "off": 12 * prompt + 12 * 11 // 2})
+
     def test_weights(self):
         """Weights are read once, of the embedding one row."""
         found = self.plan("--target", "ref")

@@ -22,7 +22,7 @@ gqac_status op_copy_as(op_call *call, int rank, const int64_t *dims) {
     const gqac_tensor *in = call->in[0];
     GQAC_TRY(op_output(call, 0, in->dtype, rank, dims));
     size_t bytes = gqac_tensor_bytes(in);
-    if (bytes > 0)
+    if (bytes > 0 && call->out[0].data != in->data)
         memcpy(call->out[0].data, in->data, bytes);
     return GQAC_OK;
 }

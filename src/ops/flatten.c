@@ -49,6 +49,7 @@ const gqac_op gqac_op_flatten = {
                .inputs = "input",
                .outputs = "output",
                .attrs = attrs,
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
                .doc = "a matrix of the axes before and from `axis`"},
     .infer = infer,

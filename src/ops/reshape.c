@@ -103,6 +103,7 @@ const gqac_op gqac_op_reshape = {
                .inputs = "data shape",
                .outputs = "reshaped",
                .attrs = attrs,
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
                .doc = "the same elements under another shape"},
     .infer = infer,

@@ -66,6 +66,7 @@ const gqac_op gqac_op_squeeze = {
                .since = 13,
                .inputs = "data axes?",
                .outputs = "squeezed",
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
                .doc = "takes out axes of length 1"},
     .infer = infer,

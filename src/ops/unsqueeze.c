@@ -49,6 +49,7 @@ const gqac_op gqac_op_unsqueeze = {
                .since = 13,
                .inputs = "data axes",
                .outputs = "expanded",
+               .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
                .doc = "puts in axes of length 1"},
     .infer = infer,

@@ -1,31 +1,26 @@
-/* plan: which values of the main graph share a buffer. A value holds its buffer from the node whose
- * kernel makes it to its last user; a node that holds graphs uses what they take from outside. The
- * outputs of a kernel never share with its inputs, so kernels
- * work in place only on memory that the caller bound (runtime/bind.c).
+/* plan: how long values of the main graph live, and which of them lie in the memory of another. A
+ * value lives from the node whose kernel makes it to its last user; a node that holds graphs uses
+ * what they take from outside. Every value gets a slot, a piece of the context's arena, of its own
+ * but where its kernel can write over an operand that dies there: then both have one. Where in the
+ * arena the pieces lie is found when sizes are known (runtime/layout.h).
  *
- * Without a buffer number (slot -1): inputs, constants, tokens, what is used by the return node,
- * what stays inside of a group that one kernel computes, and the values of nested graphs; the run
- * time keeps those on their own that it needs. Sizes may be symbolic, so
- * a buffer is reused for the same type if one is free, else the one freed last. */
+ * Without a slot (-1): inputs, constants, tokens, what is used by the return node, what stays
+ * inside of a group that one kernel computes, and the values of nested graphs; the run time keeps
+ * those on their own that it needs. */
+#include "ir/life.h"
 #include "passes/rewrite.h"
-
-enum { LOOK_BACK = 16 }; /* free buffers that are compared by type */
-
-typedef struct buffer {
-    int slot;
-    const ir_type *type;
-} buffer;
+#include "targets/target.h"
 
 typedef struct planner {
     pass_context *context;
     gqac_arena *arena;
     ir_graph *graph;
-    /* By the node's place in the order: values that begin and end there, as lists through `next`,
-     * which go by value number. */
-    ir_value **begins, **next_begin, **ends, **next_end;
-    int n_nodes, n_values;
-    buffer *free; /* a stack; never more than values */
-    int n_free, n_slots;
+    /* Values that begin at a node, by its place in the order, as lists through `next`, which goes
+     * by value number. */
+    ir_value **begins, **next;
+    const ir_node **last; /* by value number: see ir_life_end */
+    bool *taken;          /* by slot: a result of the node at hand has it already */
+    int n_values, n_slots;
 } planner;
 
 static void clear_graph(ir_graph *graph) {
@@ -56,39 +51,26 @@ static bool wants_slot(const planner *p, const ir_value *value) {
     return !value->def->fused_into || ir_value_leaves(value);
 }
 
-/* The node that runs where a node of the main graph or of a nested one reads. */
-static const ir_node *reader(const planner *p, const ir_node *node) {
-    return ir_node_root(ir_node_within(node, p->graph));
-}
-
-/* Files a value under the node that makes it and the last one that needs it. */
+/* Finds a value's last user, and files it under the node that makes it. */
 static void file_value(planner *p, ir_value *value) {
     const unsigned first = ir_node_root(value->def)->mark;
-    unsigned last = first;
-    for (const ir_use *use = value->uses; use; use = use->next) {
-        const ir_node *user = reader(p, use->node);
-        last = user->mark > last ? user->mark : last;
-    }
-    p->next_begin[value->id] = p->begins[first];
+    p->last[value->id] = ir_life_end(value);
+    p->next[value->id] = p->begins[first];
     p->begins[first] = value;
-    p->next_end[value->id] = p->ends[last];
-    p->ends[last] = value;
 }
 
 /* Numbers nodes (mark) and values (id), and files the values; those of a node in their order. */
-static gqac_status find_ends(planner *p) {
-    for (ir_node *node = p->graph->first; node; node = node->next) {
-        node->mark = (unsigned)p->n_nodes++;
+static gqac_status find_lives(planner *p) {
+    const int n_nodes = ir_life_number(p->graph);
+    for (ir_node *node = p->graph->first; node; node = node->next)
         for (int i = 0; i < node->n_outputs; i++)
             if (node->outputs[i])
                 node->outputs[i]->id = p->n_values++;
-    }
-    p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_nodes);
-    p->ends = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_nodes);
-    p->next_begin = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
-    p->next_end = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
-    p->free = GQAC_ARENA_ARRAY(p->arena, buffer, (size_t)p->n_values);
-    if (!p->begins || !p->ends || !p->next_begin || !p->next_end || !p->free)
+    p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)n_nodes);
+    p->next = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
+    p->taken = GQAC_ARENA_ARRAY(p->arena, bool, (size_t)p->n_values);
+    p->last = GQAC_ARENA_ARRAY(p->arena, const ir_node *, (size_t)p->n_values);
+    if (!p->begins || !p->next || !p->taken || !p->last)
         return gqac_diag_oom(p->context->diag, "planning");
     for (ir_node *node = p->graph->last; node; node = node->prev)
         for (int i = node->n_outputs - 1; i >= 0; i--)
@@ -97,27 +79,53 @@ static gqac_status find_ends(planner *p) {
     return GQAC_OK;
 }
 
-static int take_slot(planner *p, const ir_type *type) {
-    int at = p->n_free - 1;
-    for (int i = at; i >= 0 && i > p->n_free - 1 - LOOK_BACK; i--)
-        if (ir_type_equal(p->free[i].type, type)) {
-            at = i;
-            break;
-        }
-    if (at < 0)
-        return p->n_slots++;
-    const int slot = p->free[at].slot;
-    p->free[at] = p->free[--p->n_free];
-    return slot;
+/* The number of elements as a polynomial; NULL when it is not known. */
+static const ir_dim *count_of(const planner *p, const ir_type *type) {
+    ir_dims *dims = p->graph->module->dims;
+    const ir_dim *count = type->rank < 0 ? NULL : ir_dim_const(dims, 1);
+    for (int i = 0; i < type->rank && count; i++)
+        count = type->dims[i] ? ir_dim_mul(dims, count, type->dims[i]) : NULL;
+    return count;
+}
+
+static bool same_size(const planner *p, const ir_type *a, const ir_type *b) {
+    const ir_dim *count = a->dtype == b->dtype ? count_of(p, a) : NULL;
+    return count && count == count_of(p, b);
+}
+
+/* May `value` be written over that operand of its kernel? */
+static bool fits_over(const planner *p, const ir_value *value, const ir_value *operand) {
+    const ir_node *root = ir_node_root(value->def);
+    return operand && operand->slot >= 0 && operand->graph == p->graph &&
+           p->last[operand->id] == root && ir_node_root(operand->def) != root &&
+           !p->taken[operand->slot] && same_size(p, &operand->type, &value->type) &&
+           target_writes_over(root, value, operand);
+}
+
+/* The slot of an operand that dies here, -1 when there is none to write over. */
+static int dying_slot(const planner *p, const ir_value *value) {
+    const ir_node *root = ir_node_root(value->def);
+    for (int i = 0; i < root->n_inputs; i++)
+        if (fits_over(p, value, root->inputs[i].value))
+            return root->inputs[i].value->slot;
+    for (const ir_node *node = root->prev; node && node->fused_into == root; node = node->prev)
+        for (int i = 0; i < node->n_inputs; i++)
+            if (fits_over(p, value, node->inputs[i].value))
+                return node->inputs[i].value->slot;
+    return -1;
 }
 
 static gqac_status run_in(planner *p) {
-    GQAC_TRY(find_ends(p));
+    GQAC_TRY(find_lives(p));
     for (ir_node *node = p->graph->first; node; node = node->next) {
-        for (ir_value *v = p->begins[node->mark]; v; v = p->next_begin[v->id])
-            v->slot = take_slot(p, &v->type);
-        for (const ir_value *v = p->ends[node->mark]; v; v = p->next_end[v->id])
-            p->free[p->n_free++] = (buffer){v->slot, &v->type};
+        for (ir_value *v = p->begins[node->mark]; v; v = p->next[v->id]) {
+            v->slot = dying_slot(p, v);
+            if (v->slot < 0)
+                v->slot = p->n_slots++;
+            p->taken[v->slot] = true;
+        }
+        for (const ir_value *v = p->begins[node->mark]; v; v = p->next[v->id])
+            p->taken[v->slot] = false;
     }
     return GQAC_OK;
 }
@@ -136,7 +144,7 @@ static gqac_status run(pass_context *context) {
 
 const gqac_pass pass_plan = {
     .name = "plan",
-    .summary = "buffers by liveness",
+    .summary = "memory by liveness",
     .needs = PASS_CLAIMED | PASS_ORDERED,
     .gives = PASS_PLANNED,
     .run = run,

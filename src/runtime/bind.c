@@ -61,14 +61,11 @@ void exec_unbind(exec *e, const void *memory, size_t bytes) {
 /* May the node of a result write over this input, which overlaps its memory? */
 static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
     const ir_node *node = result->def;
-    if (!node || node->fused_into || result->result != 0 || ir_node_input(node, 0) != input)
+    if (!node || node->fused_into)
         return false;
-    const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
-    const bool may = kernel == &target_generic_kernel ? (node->op->flags & IR_OP_IN_PLACE) != 0
-                                                      : kernel->in_place;
-    bool last = may && same_start;
+    bool last = same_start && target_writes_over(node, result, input);
     for (const ir_use *use = input->uses; use && last; use = use->next)
-        last = use->node == node ? use == &node->inputs[0] : is_done_before(use->node, node);
+        last = ir_node_root(use->node) == node || is_done_before(use->node, node);
     return last;
 }
 

@@ -1,9 +1,10 @@
 /* The executor: nodes in order, each by the kernel that claimed it.
  *
- * A value of the main graph lives in the buffer of its plan slot; values of nested graphs have
- * buffers of their own. Outputs may also be views of constants (the branches of a LongRoPE If), so
- * nothing large is copied. Floating-point mode is the default one (round to nearest, no flushing)
- * while a graph runs, whatever the caller's is. */
+ * A value of the main graph that has a slot lies in the arena of the context; results and values of
+ * nested graphs have buffers of their own. What the arena has no room for is taken from the system,
+ * and the arena is larger in the next run. Outputs may also be views of constants (the branches of
+ * a LongRoPE If), so nothing large is copied. Floating-point mode is the default one (round to
+ * nearest, no flushing) while a graph runs, whatever the caller's is. */
 #include "runtime/exec.h"
 
 #include <fenv.h>
@@ -17,13 +18,14 @@
 gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag) {
     memset(e, 0, sizeof *e);
     e->program = program;
-    const size_t n = (size_t)program->n_values, slots = (size_t)program->n_slots;
+    const size_t n = (size_t)program->n_values, pieces = (size_t)program->n_slots;
     const size_t outputs = (size_t)program->most_outputs;
     e->values = gqac_calloc(n + 1, sizeof *e->values);
     e->owned = gqac_calloc(n + 1, sizeof *e->owned);
-    e->slots = gqac_calloc(slots + 1, sizeof *e->slots);
+    e->layout.capacity = program->n_slots;
+    e->layout.live = gqac_calloc(pieces + 1, sizeof *e->layout.live);
     e->unwanted = gqac_calloc(outputs + 1, sizeof *e->unwanted);
-    if (!e->values || !e->owned || !e->slots || !e->unwanted) {
+    if (!e->values || !e->owned || !e->layout.live || !e->unwanted) {
         exec_destroy(e);
         return gqac_diag_oom(diag, "a context");
     }
@@ -37,19 +39,26 @@ gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_
     return GQAC_OK;
 }
 
+/* Pieces in use, also of a run that ended early too. */
+static void drop_pieces(exec *e) {
+    for (int i = 0; i < e->layout.n; i++)
+        gqac_free(e->layout.live[i].apart);
+    e->layout.n = 0;
+}
+
 void exec_destroy(exec *e) {
     gqac_pool_free(e->pool);
     for (int i = 0; e->owned && i < e->program->n_values; i++)
         gqac_free(e->owned[i].data);
     for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
         gqac_free(e->unwanted[i].data);
-    for (int i = 0; e->slots && i < e->program->n_slots; i++)
-        gqac_free(e->slots[i].data);
+    drop_pieces(e);
+    gqac_free(e->layout.live);
+    gqac_free(e->arena.data);
     gqac_free(e->scratch.buffer.data);
     gqac_free(e->bound);
     gqac_free(e->values);
     gqac_free(e->owned);
-    gqac_free(e->slots);
     gqac_free(e->unwanted);
     memset(e, 0, sizeof *e);
 }
@@ -78,13 +87,79 @@ gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_
     return GQAC_OK;
 }
 
+/* NaN: what a kernel leaves unwritten, or is read behind its life, shows. */
+static void poison(void *memory, size_t bytes) {
+#ifdef NDEBUG
+    (void)memory;
+    (void)bytes;
+#else
+    memset(memory, 0xFF, bytes);
+#endif
+}
+
 static gqac_status grow(exec_buffer *buffer, size_t bytes, gqac_diag *diag) {
     GQAC_TRY(exec_room(buffer, bytes, "an intermediate tensor", diag));
-#ifndef NDEBUG
-    memset(buffer->data, 0xFF, bytes); /* NaN: what a kernel leaves unwritten shows */
-#endif
+    poison(buffer->data, bytes);
     return GQAC_OK;
 }
+
+/* ---- the arena ----------------------------------------------------------- */
+
+static void *piece_memory(const exec *e, const layout_piece *piece) {
+    return piece->apart ? piece->apart : (unsigned char *)e->arena.data + piece->at;
+}
+
+/* Memory for a value that has a slot. */
+static gqac_status place_in_arena(exec *e, const ir_value *value, size_t bytes, void **memory,
+                                  gqac_diag *diag) {
+    bool over;
+    layout_piece *piece =
+        layout_put(&e->layout, value->slot, e->program->last[value->id], bytes, &over);
+    if (!piece)
+        return gqac_diag_oom(diag, "an intermediate tensor");
+    if (!over && piece->at + piece->bytes > e->arena.capacity) {
+        piece->apart = gqac_aligned_alloc(ALIGNMENT, piece->bytes);
+        if (!piece->apart) {
+            piece->last = NULL; /* no node: it stays until the next run */
+            return gqac_diag_oom(diag, "an intermediate tensor");
+        }
+    }
+    *memory = piece_memory(e, piece);
+    if (!over)
+        poison(*memory, piece->bytes);
+    return GQAC_OK;
+}
+
+static void end_pieces(exec *e, const ir_node *node) {
+    layout_piece piece;
+    while (layout_end(&e->layout, node, &piece)) {
+        poison(piece_memory(e, &piece), piece.bytes);
+        gqac_free(piece.apart);
+    }
+}
+
+/* Room for what runs so far and those that are expected need. */
+static gqac_status begin_run(exec *e, gqac_diag *diag) {
+    drop_pieces(e);
+    return e->layout.most ? exec_room(&e->arena, e->layout.most, "intermediate tensors", diag)
+                          : GQAC_OK;
+}
+
+void exec_expect(exec *e, const memory_lengths *lengths) {
+    const int64_t rows = lengths->batch * lengths->chunk, keys = lengths->batch * lengths->tokens,
+                  logits = lengths->batch * lengths->logit_rows;
+    if (rows <= e->expected[0] && keys <= e->expected[1] && logits <= e->expected[2])
+        return;
+    memory_lengths most = *lengths;
+    most.tokens += most.tokens / 2; /* they come one by one */
+    drop_pieces(e);
+    (void)memory_lay_out(e->program, &most, &e->layout, NULL); /* a guess: the run itself tells */
+    const int64_t now[] = {rows, lengths->batch * most.tokens, logits};
+    for (int i = 0; i < 3; i++)
+        e->expected[i] = now[i] > e->expected[i] ? now[i] : e->expected[i];
+}
+
+/* ---- scratch ------------------------------------------------------------- */
 
 struct exec_extra {
     _Alignas(ALIGNMENT) struct exec_extra *next;
@@ -135,10 +210,9 @@ static void release_scratch(exec_scratch *s, size_t used, const struct exec_extr
 
 /* ---- nodes --------------------------------------------------------------- */
 
-/* Where a value of the main graph shares memory with later ones. */
-static exec_buffer *shared_buffer(const exec *e, const ir_value *value) {
-    const bool planned = value->slot >= 0 && value->graph == e->program->module->graph;
-    return planned ? &e->slots[value->slot] : NULL;
+/* Does it share memory with later ones? */
+static bool in_arena(const exec *e, const ir_value *value) {
+    return value->slot >= 0 && value->graph == e->program->module->graph;
 }
 
 /* value NULL: output `index` that nobody wants. */
@@ -158,9 +232,9 @@ static gqac_status place(op_call *call, const ir_value *value, int index, gqac_d
         t->data = bound->data;
         return GQAC_OK;
     }
-    exec_buffer *buffer = value ? shared_buffer(e, value) : &e->unwanted[index];
-    if (!buffer)
-        buffer = &e->owned[value->id];
+    if (value && in_arena(e, value))
+        return place_in_arena(e, value, bytes, &t->data, call->diag);
+    exec_buffer *buffer = value ? &e->owned[value->id] : &e->unwanted[index];
     GQAC_TRY(grow(buffer, bytes, call->diag));
     t->data = buffer->data;
     return GQAC_OK;
@@ -187,7 +261,7 @@ static gqac_status keep_result(const op_call *call, int index, const ir_value *v
     exec *e = call->host;
     const ir_value *output = call->node->outputs[index];
     *result = value->constant ? *value->constant : e->values[value->id];
-    if (value->constant || !output || !shared_buffer(e, value))
+    if (value->constant || !output || !in_arena(e, value))
         return GQAC_OK;
     const size_t bytes = gqac_tensor_bytes(result);
     exec_buffer *own = &e->owned[output->id];
@@ -287,6 +361,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
                 e->values[node->outputs[i]->id] = out[i];
         if (status == GQAC_OK && e->observe)
             e->observe(e->observe_arg, e, node);
+        end_pieces(e, node);
     }
     if (status != GQAC_OK)
         tell_node(node, diag);
@@ -310,7 +385,9 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     e->nested = 0;
-    gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
+    gqac_status status = begin_run(e, diag);
+    if (status == GQAC_OK)
+        status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);
     return status;
 }

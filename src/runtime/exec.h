@@ -1,9 +1,10 @@
-/* Running a graph node by node: frames of tensors, buffers by plan slot. */
+/* Running a graph node by node: frames of tensors, and the arena that they lie in. */
 #ifndef GQAC_RUNTIME_EXEC_H
 #define GQAC_RUNTIME_EXEC_H
 
 #include "base/pool.h"
-#include "runtime/program.h"
+#include "runtime/layout.h"
+#include "runtime/memory.h"
 
 /* Memory that grows and is kept from run to run. */
 typedef struct exec_buffer {
@@ -34,7 +35,9 @@ typedef struct exec {
     const gqac_program *program;
     gqac_pool *pool;
     gqac_tensor *values;   /* by ir_value.id */
-    exec_buffer *slots;    /* by plan slot */
+    exec_buffer arena;     /* of values that have a slot */
+    layout layout;         /* where in it */
+    int64_t expected[3];   /* see exec_expect */
     exec_buffer *owned;    /* by ir_value.id, for values without a slot */
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
     exec_scratch scratch;
@@ -48,6 +51,9 @@ typedef struct exec {
 gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag);
 void exec_destroy(exec *e);
 
+/* What the next run is going to be like: the arena gets its size before it begins, not after. Does
+ * nothing when runs as large were expected already. */
+void exec_expect(exec *e, const memory_lengths *lengths);
 /* Runs the whole main graph; its inputs must have been put with exec_set_input. */
 gqac_status exec_run(exec *e, gqac_diag *diag);
 /* Computes the condition of a guard from gqac.total_len alone. */

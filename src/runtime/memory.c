@@ -1,27 +1,29 @@
-/* What a sequence of N tokens needs: weights, KV blocks, and the buffers of the plan with their
+/* What a sequence of N tokens needs: weights, KV blocks, and the values of the plan with their
  * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
  * of the keys wherever the graph is ours. */
-#include "base/check.h"
-#include "ops/rotary.h"
-#include "runtime/program.h"
+#include "runtime/memory.h"
 
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/check.h"
+#include "ops/rotary.h"
+
 typedef struct lengths {
     const ir_type *ids; /* of the token ids: [B,S] */
-    int64_t chunk, tokens;
+    memory_lengths are;
 } lengths;
 
 static bool look_up(void *arg, const char *symbol, int64_t *value) {
     const lengths *l = arg;
     const char *name;
-    *value = l->tokens;
+    *value = l->are.tokens;
     if (ir_dim_is_symbol(l->ids->dims[0], &name) && !strcmp(name, symbol))
-        *value = 1;
+        *value = l->are.batch;
     else if (ir_dim_is_symbol(l->ids->dims[1], &name) && !strcmp(name, symbol))
-        *value = l->chunk;
+        *value = l->are.chunk;
     else if (!strcmp(symbol, "gqac.logit_rows"))
-        *value = 1;
+        *value = l->are.logit_rows;
     return true;
 }
 
@@ -32,7 +34,7 @@ static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     if (value->type.dtype == GQAC_NONE || value->type.dtype == GQAC_TOKEN || value->type.rank < 0)
         return true;
     for (int i = 0; i < value->type.rank; i++) {
-        dim = l->tokens;
+        dim = l->are.tokens;
         if (value->type.dims[i] && !ir_dim_eval(value->type.dims[i], look_up, l, &dim))
             return false;
         if (!gqac_mul_i64(count, dim > 0 ? dim : 0, &count))
@@ -45,40 +47,109 @@ static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     return true;
 }
 
-/* Buffers are as large as the largest value they hold; values without one have their own. */
-static bool activations(const gqac_program *p, lengths *l, int64_t *slots, int64_t *total) {
-    memset(slots, 0, (size_t)p->n_slots * sizeof *slots);
-    *total = 0;
-    for (const ir_node *n = p->module->graph->first; n; n = n->next)
-        for (int i = 0; i < n->n_outputs; i++) {
-            const ir_value *value = n->outputs[i];
-            int64_t bytes;
-            if (!value || (n->fused_into && !ir_value_leaves(value)) ||
-                (p->target->in_blocks && op_is(n, "gqac", "kv_append") && p->target->in_blocks(n)))
-                continue;
-            if (!bytes_of(value, l, &bytes))
-                return false;
-            if (value->slot >= 0)
-                slots[value->slot] = bytes > slots[value->slot] ? bytes : slots[value->slot];
-            else if (!gqac_add_i64(*total, bytes, total))
-                return false;
-        }
-    for (int i = 0; i < p->n_slots; i++)
-        if (!gqac_add_i64(*total, slots[i], total))
+/* Puts one value, unless its kernel makes no tensor of it. */
+static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout *all,
+                int64_t *apart) {
+    const ir_node *n = value->def;
+    int64_t bytes;
+    bool over;
+    if ((n->fused_into && !ir_value_leaves(value)) ||
+        (p->target->in_blocks && op_is(n, "gqac", "kv_append") && p->target->in_blocks(n)))
+        return true;
+    if (!bytes_of(value, l, &bytes))
+        return false;
+    if (value->slot < 0)
+        return !apart || gqac_add_i64(*apart, bytes, apart);
+    return bytes == 0 ||
+           layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over) != NULL;
+}
+
+enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are looked at */
+
+/* Results that stay inside of a group and are too large for registers, as the products that a chain
+ * of elementwise ops reads: its kernel keeps them in scratch. */
+static bool kept_inside(const ir_node *root, lengths *l, int64_t *bytes) {
+    const ir_node *n = root->prev;
+    *bytes = 0;
+    for (int i = 0; n && i < GROUP_WINDOW; i++, n = n->prev) {
+        int64_t more;
+        if (n->fused_into != root || n->n_outputs != 1 || ir_value_leaves(n->outputs[0]) ||
+            strncmp(n->op->name, "linear", 6) != 0)
+            continue;
+        if (!bytes_of(n->outputs[0], l, &more) || !gqac_add_i64(*bytes, more, bytes))
             return false;
+    }
     return true;
 }
 
-/* Tokens that the rotary tables of the model have rows for. Tables that an If picks do not tell. */
-static int64_t most_tokens(const gqac_program *p) {
-    int64_t most = INT64_MAX;
+/* Nodes of a group stand side by side where others read their results: the root comes last, and
+ * with it all of them begin. */
+bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
+                    int64_t *apart) {
+    lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *lengths_};
+    layout_piece ended;
+    int64_t inside, most = 0;
+    if (apart)
+        *apart = 0;
     for (const ir_node *n = p->module->graph->first; n; n = n->next) {
-        const ir_value *cos = op_is(n, "gqac", "rotary") ? ir_node_input(n, ROTARY_COS) : NULL;
-        const gqac_tensor *t = cos ? cos->constant : NULL;
-        if (t && t->rank == 2 && t->dims[0] < most)
-            most = t->dims[0];
+        for (int i = 0; i < n->n_outputs; i++)
+            if (n->outputs[i] && !put(p, n->outputs[i], &l, all, apart))
+                return false;
+        while (!n->fused_into && layout_end(all, n, &ended))
+            ;
+        if (apart && !n->fused_into && !kept_inside(n, &l, &inside))
+            return false;
+        most = apart && !n->fused_into && inside > most ? inside : most;
+    }
+    return !apart || gqac_add_i64(*apart, most, apart);
+}
+
+/* Rows of a table; of the longer one where an If picks. INT64_MAX: it is none. */
+static int64_t table_rows(const ir_value *value) {
+    const gqac_tensor *t = value ? value->constant : NULL;
+    int64_t most = -1;
+    if (t)
+        return t->rank == 2 ? t->dims[0] : INT64_MAX;
+    if (!value || !value->def || !op_is(value->def, "", "If"))
+        return INT64_MAX;
+    for (const ir_attr_spec *spec = value->def->op->attrs; spec->name; spec++) {
+        const ir_graph *graph = value->def->attrs[spec - value->def->op->attrs].graph;
+        const ir_value *result = graph ? graph->ret->inputs[value->result].value : NULL;
+        const int64_t rows = result && result->constant ? table_rows(result) : INT64_MAX;
+        most = rows > most ? rows : most;
     }
     return most;
+}
+
+/* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions. */
+static int64_t most_tokens(const gqac_program *p) {
+    const ir_graph *g = p->module->graph;
+    const int at = p->roles.position_ids;
+    int64_t most = INT64_MAX;
+    for (const ir_node *n = g->first; n; n = n->next) {
+        const ir_value *table = NULL;
+        if (op_is(n, "gqac", "rotary"))
+            table = ir_node_input(n, ROTARY_COS);
+        else if (op_is(n, "", "Gather") && at >= 0 && ir_node_input(n, 1) == g->inputs[at])
+            table = ir_node_input(n, 0);
+        const int64_t rows = table_rows(table);
+        most = rows < most ? rows : most;
+    }
+    return most;
+}
+
+/* The arena and the results of a call; *ok false when they cannot be counted. */
+static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
+                               int64_t *bytes, gqac_diag *diag) {
+    const memory_lengths are = {.batch = 1, .chunk = chunk, .tokens = tokens, .logit_rows = 1};
+    layout l = {.capacity = p->n_slots};
+    l.live = gqac_calloc((size_t)p->n_slots + 1, sizeof *l.live);
+    if (!l.live)
+        return gqac_diag_oom(diag, "the plan");
+    *ok = *ok && memory_lay_out(p, &are, &l, bytes) && l.most <= INT64_MAX &&
+          gqac_add_i64(*bytes, (int64_t)l.most, bytes);
+    gqac_free(l.live);
+    return GQAC_OK;
 }
 
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
@@ -90,27 +161,17 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens in pieces of %lld", (long long)tokens,
                   (long long)chunk);
     if (tokens > most_tokens(p))
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens, the rotary tables have %lld rows",
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens, the tables of positions have %lld rows",
                   (long long)tokens, (long long)most_tokens(p));
-    gqac_arena *arena = gqac_arena_create(0);
-    int64_t *slots = arena ? GQAC_ARENA_ARRAY(arena, int64_t, (size_t)p->n_slots + 1) : NULL;
-    if (!slots) {
-        gqac_arena_free(arena);
-        return gqac_diag_oom(diag, "the plan");
-    }
-    lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type,
-                 .chunk = chunk,
-                 .tokens = tokens};
     *memory = (gqac_memory){.weights = gqac_program_weight_bytes(p),
                             .kv_block_tokens = GQAC_KV_BLOCK,
                             .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
                             .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1};
-    bool ok = activations(p, &l, slots, &memory->prefill);
-    l.chunk = 1;
-    ok = ok && activations(p, &l, slots, &memory->decode);
-    gqac_arena_free(arena);
     int64_t kv;
-    if (!ok || !gqac_mul_i64(memory->kv_blocks, memory->kv_block, &kv))
+    bool ok = gqac_mul_i64(memory->kv_blocks, memory->kv_block, &kv);
+    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory->prefill, diag));
+    GQAC_TRY(activations(p, 1, tokens, &ok, &memory->decode, diag));
+    if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);
     return GQAC_OK;

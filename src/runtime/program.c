@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "ir/life.h"
 #include "numerics/contract.h"
 
 /* ---- numbering ----------------------------------------------------------- */
@@ -33,7 +34,7 @@ static void number_outputs(gqac_program *p, const ir_node *n) {
             continue;
         number_value(p, n->outputs[i]);
         if (main && n->outputs[i]->slot >= p->n_slots)
-            p->n_slots = n->outputs[i]->slot + 1; /* by `plan`: fewer than values */
+            p->n_slots = n->outputs[i]->slot + 1;
     }
 }
 
@@ -49,6 +50,21 @@ static gqac_status number_graph(gqac_program *p, ir_graph *graph, gqac_diag *dia
             if (n->attrs[spec - n->op->attrs].graph)
                 GQAC_TRY(number_graph(p, n->attrs[spec - n->op->attrs].graph, diag));
     }
+    return GQAC_OK;
+}
+
+/* When values of the arena are read for the last time. */
+static gqac_status find_lives(gqac_program *p, gqac_diag *diag) {
+    p->last = GQAC_ARENA_ARRAY(p->arena, const ir_node *, (size_t)p->n_values + 1);
+    if (!p->last)
+        return gqac_diag_oom(diag, "a program");
+    (void)ir_life_number(p->module->graph);
+    for (const ir_node *n = p->module->graph->first; n; n = n->next)
+        for (int i = 0; i < n->n_outputs; i++)
+            if (n->outputs[i] && n->outputs[i]->slot >= 0)
+                p->last[n->outputs[i]->id] = ir_life_end(n->outputs[i]);
+    for (ir_node *n = p->module->graph->first; n; n = n->next)
+        n->mark = 0; /* of guards */
     return GQAC_OK;
 }
 
@@ -278,6 +294,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
     GQAC_TRY(number_graph(p, module->graph, diag));
+    GQAC_TRY(find_lives(p, diag));
     GQAC_TRY(describe_all(p, diag));
     GQAC_TRY(find_roles(p, diag));
     GQAC_TRY(find_guards(p, diag));

@@ -30,9 +30,10 @@ struct gqac_program {
     void *backing;            /* mapped files behind the constants */
     void (*release)(void *backing);
     bool stateless;
-    int n_values;     /* ir_value.id are 0..n_values-1, constants included */
-    int n_slots;      /* plan slots of the main graph */
-    int most_outputs; /* of any node */
+    int n_values;         /* ir_value.id are 0..n_values-1, constants included */
+    const ir_node **last; /* by value number, where it has a slot: see ir_life_end */
+    int n_slots;          /* of values of the main graph, by `plan` */
+    int most_outputs;     /* of any node */
     program_roles roles;
     int n_kv;
     kv_slot *kv;

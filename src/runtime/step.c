@@ -321,7 +321,7 @@ static gqac_status keep_logits(step *s, const int *members, int rows, int64_t wi
 static gqac_status run_group(step *s, const int *members, int rows) {
     gqac_context *c = s->context;
     const gqac_program *p = c->program;
-    int64_t width = 0, total = s->pinned[members[0]];
+    int64_t width = 0, longest = 0, total = s->pinned[members[0]];
     GQAC_TRY(room(&c->scratch[BATCH], (size_t)rows, 2 * sizeof(int64_t) + sizeof(void *), s->diag));
     int64_t *past = c->scratch[BATCH].data, *count = past + rows;
     kv_sequence **kv = (kv_sequence **)(void *)(count + rows);
@@ -331,6 +331,7 @@ static gqac_status run_group(step *s, const int *members, int rows) {
         past[b] = gqac_sequence_length(s->sequences[i]);
         count[b] = s->counts[i];
         width = count[b] > width ? count[b] : width;
+        longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
     }
     GQAC_TRY(fill_inputs(s, members, rows, width));
     gqac_tensor t = {.dtype = GQAC_I64, .rank = 0, .dims = {1}, .data = &total};
@@ -342,6 +343,10 @@ static gqac_status run_group(step *s, const int *members, int rows) {
     const gqac_tensor logit_rows = {.dtype = GQAC_I64, .data = &which};
     if (p->roles.logit_rows >= 0)
         exec_set_input(&c->exec, p->roles.logit_rows, &logit_rows);
+    exec_expect(&c->exec, &(memory_lengths){.batch = rows,
+                                            .chunk = width,
+                                            .tokens = longest,
+                                            .logit_rows = which ? 1 : width});
     kv_batch batch = {.n = rows, .sequences = kv, .past = past, .count = count};
     c->exec.kv = &batch;
     gqac_status status = exec_run(&c->exec, s->diag);

@@ -29,6 +29,21 @@ const target_kernel *target_claim(const gqac_target *target, const target_kernel
     return op_of(node)->eval ? &target_generic_kernel : NULL;
 }
 
+/* The eval of an op flagged IR_OP_IN_PLACE copes with its first operand. */
+static bool eval_writes_over(const ir_node *node, const ir_value *result, const ir_value *operand) {
+    bool may = (node->op->flags & IR_OP_IN_PLACE) && result->def == node && result->result == 0;
+    for (int i = 0; i < node->n_inputs && may; i++)
+        may = (node->inputs[i].value == operand) == (i == 0);
+    return may;
+}
+
+bool target_writes_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    const target_kernel *kernel = root->claim ? root->claim : &target_generic_kernel;
+    if (kernel == &target_generic_kernel)
+        return eval_writes_over(root, result, operand);
+    return kernel->over && kernel->over(root, result, operand);
+}
+
 /* "ref, ..." */
 static const char *list_targets(char *text, size_t size) {
     size_t n = 0;

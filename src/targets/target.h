@@ -32,7 +32,10 @@ typedef struct target_kernel {
      * op_give every result of theirs that is used outside of the pattern. `claim` declines patterns
      * that stand behind the root or that need their own results by way of other nodes. */
     int (*fuse)(const ir_node *root, ir_node **nodes);
-    bool in_place; /* as IR_OP_IN_PLACE, for a kernel that is not the op's eval */
+    /* May the kernel write a result of the group over an operand of the same size, from its first
+     * byte on, that nobody reads later? NULL: no. As IR_OP_IN_PLACE, for kernels that are not the
+     * op's eval. */
+    bool (*over)(const ir_node *root, const ir_value *result, const ir_value *operand);
 } target_kernel;
 
 typedef struct gqac_target {
@@ -65,6 +68,9 @@ int64_t target_kv_total_rows(const kv_batch *kv);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;
+
+/* Asks the kernel that claimed the root of a group: see target_kernel.over. */
+bool target_writes_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
 /* The first row of the target behind `after` (NULL: of all) that matches, the generic kernel when
  * the op has an eval, else NULL (the op must be expanded). `fused` has room for TARGET_MAX_FUSED

@@ -96,7 +96,8 @@ class Plan(Case):
         """No room for so many tokens; no number."""
         for more in ((), ("--plan",)):
             refused = gqac("inspect", LLAMA, *more, "--memory", 100000)
-            self.check(refused, 4, "rotary tables")
+            self.check(refused, 4, "tables of positions")
+        self.check(gqac("inspect", MODELS / "phi3", "--memory", 100000), 4, "tables of positions")
         for value in ("0", "-1", "x", ""):
             self.check(gqac("inspect", LLAMA, "--memory", value), (2, 4), "memory")
 

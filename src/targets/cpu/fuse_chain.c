@@ -160,6 +160,16 @@ int cpu_fuse_chain(const ir_node *root, ir_node **nodes) {
     return p.n - 1;
 }
 
+/* Elements are read where they are written, a piece of a row at a time; what products of the group
+ * read is read by others at any time. */
+bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    bool over = result->def == root && operand->type.dtype == result->type.dtype &&
+                cpu_same_shape(&operand->type, &result->type);
+    for (const ir_use *use = operand->uses; use; use = use->next)
+        over = over && (ir_node_root(use->node) != root || find_op(use->node));
+    return over;
+}
+
 /* Is the node a product that the chain alone reads, and one more of the same x? */
 static bool fits_chain(const pattern *p, const ir_node *node, const ir_node *first) {
     const ir_value *y = ir_node_output(node, 0);

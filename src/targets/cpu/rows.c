@@ -122,6 +122,26 @@ static gqac_status run_norm(op_call *call, const norm *kind) {
     return GQAC_OK;
 }
 
+/* A row is read before y is written, and again element by element. The sum, which is written first,
+ * is then read in place of its terms, and has their bits where it is not rounded. Here it takes the
+ * first term, and leaves the second to y. */
+bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    const ir_value *x = root->inputs[0].value;
+    const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;
+    const ir_value *sum = add ? x : ir_node_output(root, 3);
+    int at = -1, times = 0;
+    for (const ir_use *use = operand->uses; use; use = use->next) {
+        times += use->node == root || use->node == add;
+        if (use->node == (add ? add : root))
+            at = (int)(use - use->node->inputs);
+    }
+    if (add && !ir_value_leaves(sum))
+        sum = NULL;
+    return times == 1 && x->type.dtype == GQAC_F32 && result->type.dtype == GQAC_F32 &&
+           cpu_same_shape(&operand->type, &x->type) && cpu_same_shape(&result->type, &x->type) &&
+           at == (sum && result != sum ? 1 : 0) && (result == sum || result == root->outputs[0]);
+}
+
 gqac_status cpu_run_rms_onnx(op_call *call) {
     return run_norm(call, &norm_rms_onnx);
 }

@@ -113,6 +113,9 @@ gqac_status cpu_run_rms(op_call *call);
 gqac_status cpu_run_skip_rms(op_call *call);
 gqac_status cpu_run_layer(op_call *call);
 gqac_status cpu_run_skip_layer(op_call *call);
+/* target_kernel.over of norms and of chains. */
+bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
+bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
 /* rotary, alone or with the norm and the split_heads or reshapes before it. */
 int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
@@ -134,15 +137,28 @@ gqac_status cpu_run_chain(op_call *call);
      .domain = of,                                                                                 \
      .op = what,                                                                                   \
      .run = cpu_run_chain,                                                                         \
-     .fuse = cpu_fuse_product_chain},                                                              \
-        {.name = "chain", .domain = of, .op = what, .run = cpu_run_chain, .fuse = cpu_fuse_chain}, \
+     .fuse = cpu_fuse_product_chain,                                                               \
+     .over = cpu_chain_over},                                                                      \
+        {.name = "chain",                                                                          \
+         .domain = of,                                                                             \
+         .op = what,                                                                               \
+         .run = cpu_run_chain,                                                                     \
+         .fuse = cpu_fuse_chain,                                                                   \
+         .over = cpu_chain_over},                                                                  \
     {                                                                                              \
-        .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain    \
+        .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain,   \
+        .over = cpu_chain_over                                                                     \
     }
 
 #define CPU_NORM_ROWS(what, how)                                                                   \
-    {.name = "add_norm", .domain = "", .op = what, .run = how, .fuse = cpu_fuse_norm}, {           \
-        .name = "norm", .domain = "", .op = what, .run = how                                       \
+    {.name = "add_norm",                                                                           \
+     .domain = "",                                                                                 \
+     .op = what,                                                                                   \
+     .run = how,                                                                                   \
+     .fuse = cpu_fuse_norm,                                                                        \
+     .over = cpu_norm_over},                                                                       \
+    {                                                                                              \
+        .name = "norm", .domain = "", .op = what, .run = how, .over = cpu_norm_over                \
     }
 
 /* For the table of cpu.c. */
@@ -153,11 +169,13 @@ gqac_status cpu_run_chain(op_call *call);
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipSimplifiedLayerNormalization",                                                 \
-         .run = cpu_run_skip_rms},                                                                 \
+         .run = cpu_run_skip_rms,                                                                  \
+         .over = cpu_norm_over},                                                                   \
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipLayerNormalization",                                                           \
-         .run = cpu_run_skip_layer},                                                               \
+         .run = cpu_run_skip_layer,                                                                \
+         .over = cpu_norm_over},                                                                   \
         {.name = "heads",                                                                          \
          .domain = "gqac",                                                                         \
          .op = "rotary",                                                                           \

@@ -26,7 +26,7 @@
     } while (0)
 
 typedef struct norm_row {
-    const void *x, *skip;
+    const void *x, *skip, *bias;
     void *y, *sum;
 } norm_row;
 
@@ -37,8 +37,8 @@ VEC_FN v16 norm_load(const cpu_norm *p, const norm_row *row, gqac_dtype type, in
         x = v16_add(x, row_load(row->skip, type, i, n));
     if (p->round_sum)
         x = row_round(x, type);
-    if (p->bias)
-        x = v16_add(x, row_load(p->bias, p->bias_type, i, n));
+    if (row->bias)
+        x = v16_add(x, row_load(row->bias, p->bias_type, i, n));
     return x;
 }
 
@@ -66,10 +66,11 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
                       size_t begin, size_t end) {
     const size_t bytes = (size_t)p->n * row_width(type);
     for (size_t r = begin; r < end; r++) {
-        const norm_row row = {
+        norm_row row = {
             .x = (const unsigned char *)p->x + r * bytes,
             .skip =
                 p->skip ? (const unsigned char *)p->skip + r % (size_t)p->skip_rows * bytes : NULL,
+            .bias = p->bias,
             .y = (unsigned char *)p->y + r * (size_t)p->n * row_width(y_type),
             .sum = p->sum ? (unsigned char *)p->sum + r * bytes : NULL,
         };
@@ -79,6 +80,10 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             p->mean[r] = mean != mean ? gqn_as_f32(GQN_NAN_BITS) : mean;
         if (p->inv)
             p->inv[r] = inv;
+        if (row.sum && type == GQAC_F32) { /* it may lie over x, and y over skip */
+            row.x = row.sum;
+            row.skip = row.bias = NULL;
+        }
         EACH_LANES(p->n, {
             v16 x = norm_load(p, &row, type, i, n);
             if (p->centred)

@@ -1,6 +1,7 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/integer.h"
 #include "targets/cpu/kv.h"
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
@@ -34,6 +35,7 @@ static const target_kernel kernels[] = {
      .fuse = cpu_fuse_products,
      .run = cpu_run_products},
     {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_run_product},
+    {.name = "linear_integer", .domain = "gqac", .op = "linear_integer", .run = cpu_run_integer},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "kv_append",

@@ -16,6 +16,7 @@ typedef struct cpu_level {
     const char *name; /* "scalar", "avx2", "avx512", "avx512vnni", "avx512bf16" */
     const struct cpu_linear_kernels *linear, *linear_bf16;
     const struct cpu_nbits_kernels *nbits;
+    const struct cpu_integer_kernels *integer;
     const struct cpu_attend_kernels *attend;
     const struct cpu_row_kernels *row;
     bool (*pairs_hold)(void); /* does this machine multiply pairs as level/pairs.h says? */

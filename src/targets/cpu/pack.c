@@ -33,6 +33,7 @@ static const struct packer {
     {"", "MatMul", cpu_pack_dequantised},
     {"", "MatMul", cpu_pack_linear},
     {"", "Gemm", cpu_pack_linear},
+    {"", "MatMulInteger", cpu_pack_integer},
     {"com.microsoft", "MatMulNBits", cpu_pack_nbits},
     {NULL, NULL, NULL},
 };

@@ -15,6 +15,7 @@ typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, bool
 
 cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBits, linear_nbits */
 cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear, linear_bf16 */
+cpu_pack_node cpu_pack_integer;     /* MatMulInteger -> linear_integer */
 cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
 /* Memory of the module for packed data, not cleared; NULL: there is none. */

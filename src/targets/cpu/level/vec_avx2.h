@@ -173,6 +173,13 @@ VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
 VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     return (v16i){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }
+VEC_FN v16i v16i_even_bytes(v16i x) {
+    return (v16i){_mm256_srai_epi16(_mm256_slli_epi16(x.lo, 8), 8),
+                  _mm256_srai_epi16(_mm256_slli_epi16(x.hi, 8), 8)};
+}
+VEC_FN v16i v16i_odd_bytes(v16i x) {
+    return (v16i){_mm256_srai_epi16(x.lo, 8), _mm256_srai_epi16(x.hi, 8)};
+}
 VEC_FN v16 v16_of_v16i(v16i x) {
     return (v16){_mm256_cvtepi32_ps(x.lo), _mm256_cvtepi32_ps(x.hi)};
 }

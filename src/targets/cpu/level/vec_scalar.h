@@ -159,6 +159,18 @@ VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     V16I_EACH((int32_t)((uint32_t)half_product(a.l[i], b.l[i], 0) +
                         (uint32_t)half_product(a.l[i], b.l[i], 1)));
 }
+/* The signed bytes 0 and 2, or 1 and 3, of a lane, as its two halves. */
+VEC_FN int32_t bytes_apart(int32_t x, int first) {
+    const int16_t low = (int8_t)((uint32_t)x >> 8 * first & 0xffu);
+    const int16_t high = (int8_t)((uint32_t)x >> 8 * (first + 2) & 0xffu);
+    return (int32_t)(((uint32_t)low & 0xffffu) | (uint32_t)high << 16);
+}
+VEC_FN v16i v16i_even_bytes(v16i x) {
+    V16I_EACH(bytes_apart(x.l[i], 0));
+}
+VEC_FN v16i v16i_odd_bytes(v16i x) {
+    V16I_EACH(bytes_apart(x.l[i], 1));
+}
 VEC_FN v16 v16_of_v16i(v16i x) {
     V16_EACH((float)x.l[i]);
 }

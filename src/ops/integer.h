@@ -1,0 +1,50 @@
+/* The weight of linear_integer [K,N], i8: panels of 16 columns, each [ceil(K/4)][16][4 k] with
+ * zeros behind the last k and column. Beside it its terms, i32 [panels][2][16]: the zero point of
+ * each column, and the sum of its codes. Codes that were u8 are less 128, and so are their zero
+ * points: differences are the same. */
+#ifndef GQAC_OPS_INTEGER_H
+#define GQAC_OPS_INTEGER_H
+
+#include "ops/shared.h"
+
+enum {
+    INTEGER_COLUMNS = 16,
+    INTEGER_WORD = 4,                              /* k of a column that lie together */
+    INTEGER_LINE = INTEGER_COLUMNS * INTEGER_WORD, /* bytes of a word of all columns */
+    INTEGER_TERMS = 2 * INTEGER_COLUMNS,           /* of a panel */
+    INTEGER_MOST_K = 1 << 15, /* 255 * 255 * K and what it is made of stay below 2^31 */
+};
+
+static inline int64_t integer_panels(int64_t n) {
+    return n / INTEGER_COLUMNS + (n % INTEGER_COLUMNS != 0);
+}
+
+static inline int64_t integer_words(int64_t k) {
+    return k / INTEGER_WORD + (k % INTEGER_WORD != 0);
+}
+
+/* Operands of one call, checked: y [rows,n] = (a [rows,k] - zero of the row) (w - zero of the
+ * column). */
+typedef struct integer_product {
+    int64_t rows, k, n, panels, words;
+    bool is_signed;            /* a is i8, else u8 */
+    const uint8_t *a, *a_zero; /* a_zero NULL: 0 */
+    int64_t zero_rows;         /* that of row r is a_zero[r % zero_rows] */
+    const int8_t *w;
+    const int32_t *terms;
+    int32_t *y;
+} integer_product;
+
+/* Checks the operands of a linear_integer, and makes its output. */
+gqac_status integer_open(op_call *call, integer_product *p);
+
+/* A code of A as it is. */
+static inline int32_t integer_code(const integer_product *p, uint8_t byte) {
+    return p->is_signed ? (int8_t)byte : byte;
+}
+
+static inline int32_t integer_zero(const integer_product *p, int64_t row) {
+    return p->a_zero ? integer_code(p, p->a_zero[row % p->zero_rows]) : 0;
+}
+
+#endif

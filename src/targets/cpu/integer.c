@@ -1,0 +1,54 @@
+/* The kernel cpu.linear_integer. Units are groups of panels by blocks of rows; panels are the slow
+ * index, so that the blocks of a large A meet the same panels while those are in a cache. */
+#include "targets/cpu/integer.h"
+
+#include "base/check.h"
+
+enum { PANELS = 8, ROWS = 64 }; /* of a unit */
+
+typedef struct batch {
+    cpu_integer_job job;
+    const cpu_integer_kernels *kernels;
+    int64_t row_blocks;
+} batch;
+
+static void prepare(void *arg, size_t begin, size_t end, int worker) {
+    const batch *b = arg;
+    (void)worker;
+    for (size_t row = begin; row < end; row++)
+        b->kernels->prepare(&b->job, (int64_t)row);
+}
+
+static void units(void *arg, size_t begin, size_t end, int worker) {
+    const batch *b = arg;
+    const integer_product *p = &b->job.p;
+    (void)worker;
+    for (int64_t i = (int64_t)begin; i < (int64_t)end; i++) {
+        const int64_t panel = i / b->row_blocks * PANELS, row = i % b->row_blocks * ROWS;
+        b->kernels->run(&b->job, panel, p->panels - panel < PANELS ? p->panels - panel : PANELS,
+                        row, p->rows - row < ROWS ? p->rows - row : ROWS);
+    }
+}
+
+gqac_status cpu_run_integer(op_call *call) {
+    batch b = {.kernels = cpu_level_of(call)->integer};
+    const integer_product *p = &b.job.p;
+    op_scratch memory;
+    size_t bytes;
+    GQAC_TRY(integer_open(call, &b.job.p));
+    if (p->rows == 0)
+        return GQAC_OK;
+    const size_t each = b.kernels->row_bytes(p->words);
+    if (!gqac_mul_size((size_t)p->rows, each + sizeof(int32_t), &bytes))
+        return gqac_diag_oom(call->diag, "activations");
+    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &memory));
+    b.job.form = memory.base;
+    b.job.sums = (int32_t *)(void *)(memory.base + (size_t)p->rows * each);
+    b.row_blocks = (p->rows + ROWS - 1) / ROWS;
+    op_parallel(call, p->rows, 1 + p->k / 2, prepare, &b);
+    const int64_t rows = p->rows < ROWS ? p->rows : ROWS;
+    op_parallel(call, (p->panels + PANELS - 1) / PANELS * b.row_blocks,
+                PANELS * (1 + p->words * (4 + 2 * rows)), units, &b);
+    op_scratch_close(&memory);
+    return GQAC_OK;
+}

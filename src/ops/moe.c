@@ -4,11 +4,10 @@
 static const ir_attr_spec attrs[] = {MOE_ATTRS, {.name = NULL}};
 
 static gqac_status eval(op_call *call) {
-    static const int inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
     moe m = {0};
     GQAC_TRY(moe_read_rows(call, &m));
     for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_matrix(call, &m, inputs[i], 0, 0, &m.fc[i]));
+        GQAC_TRY(moe_read_matrix(call, &m, moe_float_inputs[i], 0, 0, &m.fc[i]));
     return moe_run(call, &m);
 }
 

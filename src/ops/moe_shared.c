@@ -7,6 +7,8 @@
 #include "numerics/math.h"
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
+#include "ops/linear.h"
+#include "ops/nbits.h"
 
 enum { TILE = GQAC_LANES };
 enum { RELU, GELU, SILU, SWIGLU, IDENTITY, ACTIVATIONS };
@@ -34,6 +36,10 @@ gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute swiglu_fusion = %lld: 0 to 2",
                 (long long)fusion);
     return GQAC_OK;
+}
+
+bool moe_is_fused(const ir_node *node) {
+    return activation_of(node) == SWIGLU && ir_attr_int(node, "swiglu_fusion") != 0;
 }
 
 gqac_status moe_infer(ir_node *node, gqac_diag *diag) {
@@ -110,9 +116,61 @@ gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], in
     return GQAC_OK;
 }
 
+const int moe_float_inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
+const int moe_code_inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
+
+gqac_status moe_read_mix(op_call *call, moe *m) {
+    if (!given(call, MOE_ROUTER_WEIGHTS))
+        return GQAC_OK;
+    GQAC_TRY(op_want(call, MOE_ROUTER_WEIGHTS, m->x->dtype));
+    m->mix = call->in[MOE_ROUTER_WEIGHTS];
+    if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "router_weights has not the shape of router_probs");
+    return GQAC_OK;
+}
+
+static gqac_status want_panels(op_call *call, int input, unsigned set, int64_t panels, int64_t rows,
+                               int64_t width, const gqac_tensor **t) {
+    GQAC_TRY(op_want_set(call, input, set));
+    *t = call->in[input];
+    if ((*t)->rank != 3 || (*t)->dims[0] != panels || (*t)->dims[1] != rows ||
+        (*t)->dims[2] != width)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input %d is not packed as [%lld,%lld,%lld]", input, (long long)panels,
+                (long long)rows, (long long)width);
+    return GQAC_OK;
+}
+
+gqac_status moe_read_packed(op_call *call, const moe *m, const int inputs[4], int bits,
+                            int64_t block, int64_t n, int64_t k, moe_matrix *out) {
+    const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
+    const int64_t experts = m->router->dims[m->router->rank - 1];
+    *out = (moe_matrix){.packed = true, .bits = bits, .block = block, .n = n, .k = k};
+    if (!given(call, weight))
+        return GQAC_OK;
+    if (given(call, bias)) {
+        GQAC_TRY(op_want(call, bias, m->x->dtype));
+        GQAC_TRY(want_count(call, bias, experts * n));
+        out->bias = call->in[bias];
+    }
+    if (!bits)
+        return want_panels(call, weight, OP_BIT(F32), experts * linear_panels(n), k, LINEAR_PANEL,
+                           &out->weight);
+    const nbits_shape s = nbits_shape_of(k, n, bits, block);
+    const int64_t panels = experts * s.panels;
+    out->blocks = s.blocks;
+    GQAC_TRY(
+        want_panels(call, weight, OP_BIT(U8), panels, s.words, NBITS_WORD_BYTES, &out->weight));
+    GQAC_TRY(want_panels(call, scale, OP_FLOATS, panels, s.blocks, NBITS_COLUMNS, &out->scale));
+    return given(call, zero)
+               ? want_panels(call, zero, OP_BIT(U8), panels, s.blocks, NBITS_COLUMNS, &out->zero)
+               : GQAC_OK;
+}
+
 /* ---- one row ---------------------------------------------------------------- */
 
-static int code_at(const uint8_t *bytes, int64_t index, int bits) {
+int moe_code_at(const uint8_t *bytes, int64_t index, int bits) {
     const int64_t bit = index * bits;
     return bytes[bit >> 3] >> (bit & 7) & ((1 << bits) - 1);
 }
@@ -122,14 +180,41 @@ static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block
         return 1 << (m->bits - 1);
     const uint8_t *bytes = m->zero->data;
     if (!m->block) /* the codes of all rows of an expert follow each other */
-        return code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
-    return code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block, m->bits);
+        return moe_code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
+    return moe_code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block,
+                       m->bits);
+}
+
+/* Where the panel of column n of an expert begins, among panels of 64 columns. */
+static int64_t panel_of(const moe_matrix *m, int64_t expert, int64_t n) {
+    return expert * linear_panels(m->n) + n / LINEAR_PANEL;
+}
+
+static float packed_weight(const moe_matrix *m, int64_t expert, int64_t n, int64_t k) {
+    const int64_t panel = panel_of(m, expert, n), column = n % LINEAR_PANEL;
+    if (!m->bits)
+        return ((const float *)m->weight->data)[(panel * m->k + k) * LINEAR_PANEL + column];
+    const int each = 32 / m->bits;
+    const int64_t words = m->weight->dims[1];
+    const int64_t at = (panel * m->blocks + k / m->block) * NBITS_COLUMNS + column;
+    uint32_t word;
+    memcpy(&word,
+           (const uint8_t *)m->weight->data +
+               ((panel * words + k / each) * NBITS_COLUMNS + column) * (int64_t)sizeof word,
+           sizeof word);
+    word = nbits_unpack_word(word, m->bits) >> k % each * m->bits & ((1u << m->bits) - 1);
+    const int zero = m->zero ? ((const uint8_t *)m->zero->data)[at] : 1 << (m->bits - 1);
+    return (float)((int)word - zero) * op_get_f32(m->scale, at);
 }
 
 /* out[i * TILE] = weights k to k + count of row n. */
 static void weights_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t k, int64_t count,
                        float *out) {
     const int64_t row = expert * m->n + n;
+    for (int64_t i = 0; m->packed && i < count; i++)
+        out[i * TILE] = packed_weight(m, expert, n, k + i);
+    if (m->packed)
+        return;
     if (!m->bits) {
         for (int64_t i = 0; i < count; i++)
             out[i * TILE] = op_get_f32(m->weight, row * m->k + k + i);
@@ -144,7 +229,7 @@ static void weights_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t k
             scale = op_get_f32(m->scale, row * m->blocks + (k + i) / block);
             zero = zero_of(m, expert, n, (k + i) / block);
         }
-        out[i * TILE] = (float)(code_at(codes, k + i, m->bits) - zero) * scale;
+        out[i * TILE] = (float)(moe_code_at(codes, k + i, m->bits) - zero) * scale;
     }
 }
 
@@ -179,17 +264,11 @@ static void project(const moe_matrix *m, int64_t expert, const float *x, float *
 }
 
 typedef struct mixture {
-    const moe *m;
-    gqac_tensor *y;
-    int64_t experts, chosen, hidden, inner; /* inner: elements between the projections */
-    int activation;
-    int64_t fusion;
-    bool normalize;
-    float alpha, beta, limit;
+    const moe_mixture *s;
     op_scratch scratch;
 } mixture;
 
-static float activate(const mixture *s, float g, float l) {
+OP_BODY float activate(const moe_mixture *s, float g, float l) {
     if (s->activation == SWIGLU) {
         g = g > s->limit ? s->limit : g;
         l = l > s->limit ? s->limit : l < -s->limit ? -s->limit : l;
@@ -204,83 +283,116 @@ static float activate(const mixture *s, float g, float l) {
     return s->m->fc[2].weight ? g * l : g;
 }
 
-typedef struct row_room {
-    float *x, *router, *sum, *fc1, *fc3, *tile;
-    int64_t *order; /* experts by router value */
-    bool *taken;    /* is expert e among them? */
-} row_room;
-
-/* Selects the experts of a row; p are their weights, in the order chosen. */
-static void choose(const mixture *s, int64_t row, const row_room *room, float *p) {
-    float *router = room->router, sum = 0;
+void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *room,
+                bool *taken) {
+    float *router = room, sum = 0;
     op_get_f32s(s->m->router, row * s->experts, s->experts, router);
-    memset(room->taken, 0, (size_t)s->experts * sizeof *room->taken);
+    memset(taken, 0, (size_t)s->experts * sizeof *taken);
     for (int64_t i = 0; i < s->chosen; i++) {
         int64_t best = -1;
         for (int64_t e = 0; e < s->experts; e++)
-            if (!room->taken[e] && (best < 0 || router[e] > router[best]))
+            if (!taken[e] && (best < 0 || router[e] > router[best]))
                 best = e;
-        room->order[i] = best;
-        room->taken[best] = true;
+        order[i] = best;
+        taken[best] = true;
     }
-    const float most = router[room->order[0]];
+    const float most = router[order[0]];
     for (int64_t i = 0; i < s->chosen; i++)
-        p[i] = gqn_expf(router[room->order[i]] - most);
+        p[i] = gqn_expf(router[order[i]] - most);
     for (int64_t e = 0; e < (s->normalize ? s->chosen : s->experts); e++)
         sum += s->normalize ? p[e] : gqn_expf(router[e] - most);
     for (int64_t i = 0; i < s->chosen; i++)
-        p[i] = s->m->mix ? op_get_f32(s->m->mix, row * s->experts + room->order[i])
-                         : gqn_div(p[i], sum);
+        p[i] = s->m->mix ? op_get_f32(s->m->mix, row * s->experts + order[i]) : gqn_div(p[i], sum);
 }
 
-static void expert_row(const mixture *s, int64_t expert, const row_room *room) {
+void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, float *h) {
+    for (int64_t i = 0; i < s->inner; i++) {
+        float g = fc1[i], l = fc3 ? fc3[i] : 0.0f;
+        if (s->fusion == 1) {
+            g = fc1[2 * i];
+            l = fc1[2 * i + 1];
+        } else if (s->fusion == 2) {
+            l = fc1[s->inner + i];
+        }
+        h[i] = activate(s, g, l);
+    }
+}
+
+OP_BODY void add_rows_body(float *sum, const float *p, const float *const *y, int64_t rows,
+                           int64_t n) {
+    for (int64_t h = 0; h < n; h++)
+        sum[h] = 0;
+    for (int64_t i = 0; i < rows; i++)
+        op_axpy(sum, p[i], y[i], n);
+    for (int64_t h = 0; h < n; h++)
+        sum[h] = op_one_nan(sum[h]);
+}
+OP_KERNEL(add_rows, (float *sum, const float *p, const float *const *y, int64_t rows, int64_t n),
+          (sum, p, y, rows, n))
+
+void moe_add(const moe_mixture *s, const float *p, const float *const *y, float *sum) {
+    add_rows(sum, p, y, s->chosen, s->hidden);
+}
+
+/* What a worker needs for a row. */
+typedef struct row_room {
+    const float **ys;                                   /* of the chosen experts */
+    int64_t *order;                                     /* experts by router value */
+    float *x, *sum, *fc1, *fc3, *tile, *router, *p, *y; /* y: rows of the chosen experts */
+    bool *taken;
+} row_room;
+
+static size_t room_bytes(const moe_mixture *s) {
+    const int64_t floats = 2 * s->hidden + s->m->fc[0].n + s->inner + GQAC_K_PIECE * TILE +
+                           s->experts + s->chosen + s->chosen * s->hidden;
+    return (size_t)s->chosen * (sizeof(float *) + sizeof(int64_t)) +
+           (size_t)floats * sizeof(float) + (size_t)s->experts * sizeof(bool);
+}
+
+static void place_room(const moe_mixture *s, unsigned char *base, row_room *r) {
+    const size_t hidden = (size_t)s->hidden, chosen = (size_t)s->chosen;
+    const size_t experts = (size_t)s->experts;
+    r->ys = (const float **)(void *)base;
+    r->order = (int64_t *)(void *)(r->ys + chosen);
+    r->x = (float *)(void *)(r->order + chosen);
+    r->sum = r->x + hidden;
+    r->fc1 = r->sum + hidden;
+    r->fc3 = r->fc1 + s->m->fc[0].n;
+    r->tile = r->fc3 + s->inner;
+    r->router = r->tile + GQAC_K_PIECE * TILE;
+    r->p = r->router + experts;
+    r->y = r->p + chosen;
+    r->taken = (bool *)(r->y + chosen * hidden);
+}
+
+static void expert_row(const moe_mixture *s, int64_t expert, const row_room *room, float *y) {
     const moe_matrix *fc = s->m->fc;
     project(&fc[0], expert, room->x, room->tile, room->fc1);
     if (fc[2].weight)
         project(&fc[2], expert, room->x, room->tile, room->fc3);
-    for (int64_t i = 0; i < s->inner; i++) {
-        float g = room->fc1[i], l = fc[2].weight ? room->fc3[i] : 0.0f;
-        if (s->fusion == 1) {
-            g = room->fc1[2 * i];
-            l = room->fc1[2 * i + 1];
-        } else if (s->fusion == 2) {
-            l = room->fc1[s->inner + i];
-        }
-        room->fc1[i] = activate(s, g, l);
-    }
-    project(&fc[1], expert, room->fc1, room->tile, room->fc3);
+    moe_activate(s, room->fc1, fc[2].weight ? room->fc3 : NULL, room->fc1);
+    project(&fc[1], expert, room->fc1, room->tile, y);
 }
 
 static void run(void *arg, size_t begin, size_t end, int worker) {
-    const mixture *s = arg;
-    const int64_t wide = s->inner > s->hidden ? s->inner : s->hidden;
-    row_room room = {.order =
-                         (int64_t *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride)};
-    room.x = (float *)(void *)(room.order + s->chosen);
-    room.sum = room.x + s->hidden;
-    room.fc1 = room.sum + s->hidden;
-    room.fc3 = room.fc1 + s->m->fc[0].n;
-    room.tile = room.fc3 + wide;
-    room.router = room.tile + GQAC_K_PIECE * TILE;
-    float *p = room.router + s->experts;
-    room.taken = (bool *)(p + s->chosen);
+    const mixture *t = arg;
+    const moe_mixture *s = t->s;
+    row_room room;
+    place_room(s, t->scratch.base + (size_t)worker * t->scratch.stride, &room);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
         op_get_f32s(s->m->x, row * s->hidden, s->hidden, room.x);
-        choose(s, row, &room, p);
-        memset(room.sum, 0, (size_t)s->hidden * sizeof(float));
+        moe_choose(s, row, room.order, room.p, room.router, room.taken);
         for (int64_t i = 0; i < s->chosen; i++) {
-            expert_row(s, room.order[i], &room);
-            for (int64_t h = 0; h < s->hidden; h++)
-                room.sum[h] = gqn_fma(p[i], room.fc3[h], room.sum[h]);
+            room.ys[i] = room.y + i * s->hidden;
+            expert_row(s, room.order[i], &room, room.y + i * s->hidden);
         }
-        for (int64_t h = 0; h < s->hidden; h++)
-            room.sum[h] = op_one_nan(room.sum[h]);
+        moe_add(s, room.p, room.ys, room.sum);
         op_put_f32s(s->y, row * s->hidden, s->hidden, room.sum);
     }
 }
 
 /* The sizes of the projections must fit each other. */
-static gqac_status check_sizes(const op_call *call, const mixture *s) {
+static gqac_status check_sizes(const op_call *call, const moe_mixture *s) {
     const moe_matrix *fc = s->m->fc;
     const bool fits = fc[0].weight && fc[1].weight && fc[0].k == s->hidden && fc[1].k == s->inner &&
                       fc[1].n == s->hidden && fc[0].n == s->inner * (s->fusion ? 2 : 1) &&
@@ -296,35 +408,38 @@ static gqac_status check_sizes(const op_call *call, const mixture *s) {
     return GQAC_OK;
 }
 
-gqac_status moe_run(op_call *call, const moe *m) {
+gqac_status moe_open(op_call *call, const moe *m, moe_mixture *s) {
     const ir_node *node = call->node;
     GQAC_TRY(moe_verify(node, call->diag));
-    mixture s = {.m = m,
-                 .y = &call->out[0],
-                 .experts = m->router->dims[m->router->rank - 1],
-                 .chosen = ir_attr_int(node, "k"),
-                 .hidden = m->x->dims[m->x->rank - 1],
-                 .inner = m->fc[1].k,
-                 .activation = activation_of(node),
-                 .normalize = ir_attr_int(node, "normalize_routing_weights") != 0,
-                 .alpha = ir_attr_float(node, "activation_alpha"),
-                 .beta = ir_attr_float(node, "activation_beta"),
-                 .limit = gqn_as_f32(GQN_INF_BITS)};
+    *s = (moe_mixture){.m = m,
+                       .y = &call->out[0],
+                       .experts = m->router->dims[m->router->rank - 1],
+                       .chosen = ir_attr_int(node, "k"),
+                       .hidden = m->x->dims[m->x->rank - 1],
+                       .inner = m->fc[1].k,
+                       .activation = activation_of(node),
+                       .normalize = ir_attr_int(node, "normalize_routing_weights") != 0,
+                       .alpha = ir_attr_float(node, "activation_alpha"),
+                       .beta = ir_attr_float(node, "activation_beta"),
+                       .limit = gqn_as_f32(GQN_INF_BITS)};
     if (ir_attr_is_set(node, "swiglu_limit"))
-        s.limit = ir_attr_float(node, "swiglu_limit");
-    if (s.activation == SWIGLU)
-        s.fusion = ir_attr_int(node, "swiglu_fusion");
-    GQAC_TRY(check_sizes(call, &s));
+        s->limit = ir_attr_float(node, "swiglu_limit");
+    if (s->activation == SWIGLU)
+        s->fusion = ir_attr_int(node, "swiglu_fusion");
+    GQAC_TRY(check_sizes(call, s));
     GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
-    if (gqac_tensor_count(m->x) == 0)
+    s->rows = s->hidden ? gqac_tensor_count(m->x) / s->hidden : 0;
+    return GQAC_OK;
+}
+
+gqac_status moe_run(op_call *call, const moe *m) {
+    moe_mixture s;
+    GQAC_TRY(moe_open(call, m, &s));
+    if (s.rows == 0)
         return GQAC_OK;
-    const int64_t wide = s.inner > s.hidden ? s.inner : s.hidden;
-    const int64_t taken = (s.experts * (int64_t)sizeof(bool) + 3) / 4;
-    const int64_t room =
-        2 * s.hidden + m->fc[0].n + wide + GQAC_K_PIECE * TILE + s.experts + 3 * s.chosen + taken;
-    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &s.scratch));
-    op_parallel(call, gqac_tensor_count(m->x) / s.hidden,
-                10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &s);
-    op_scratch_close(&s.scratch);
+    mixture t = {.s = &s};
+    GQAC_TRY(op_scratch_open(call, room_bytes(&s), 1, &t.scratch));
+    op_parallel(call, s.rows, 10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &t);
+    op_scratch_close(&t.scratch);
     return GQAC_OK;
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { ROUTER_WEIGHTS = 14, OTHER_SCALES = 15, LAST = 20 };
+enum { OTHER_SCALES = 15, LAST = 20 };
 
 static const char *const bits_names[] = {"fc1_expert_weight_bits", "fc2_expert_weight_bits",
                                          "fc3_expert_weight_bits"};
@@ -38,7 +38,7 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-static int64_t bits_of(const ir_node *node, int fc) {
+int64_t moe_bits(const ir_node *node, int fc) {
     return ir_attr_int(node, ir_attr_is_set(node, bits_names[fc]) ? bits_names[fc]
                                                                   : "expert_weight_bits");
 }
@@ -46,9 +46,9 @@ static int64_t bits_of(const ir_node *node, int fc) {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t block = ir_attr_int(node, "block_size");
     for (int fc = 0; fc < 3; fc++)
-        if (bits_of(node, fc) != 2 && bits_of(node, fc) != 4 && bits_of(node, fc) != 8)
+        if (moe_bits(node, fc) != 2 && moe_bits(node, fc) != 4 && moe_bits(node, fc) != 8)
             OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute expert_weight_bits = %lld: 2, 4 or 8",
-                    (long long)bits_of(node, fc));
+                    (long long)moe_bits(node, fc));
     if (block != 0 && (block < 16 || (block & (block - 1)) != 0))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute block_size = %lld: 0 or a power of two, at least 16", (long long)block);
@@ -65,20 +65,13 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    static const int inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
     moe m = {0};
     GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(moe_read_rows(call, &m));
     for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_matrix(call, &m, inputs[i], (int)bits_of(call->node, i),
+        GQAC_TRY(moe_read_matrix(call, &m, moe_code_inputs[i], (int)moe_bits(call->node, i),
                                  ir_attr_int(call->node, "block_size"), &m.fc[i]));
-    if (ir_node_input(call->node, ROUTER_WEIGHTS)) {
-        GQAC_TRY(op_want(call, ROUTER_WEIGHTS, m.x->dtype));
-        m.mix = call->in[ROUTER_WEIGHTS];
-        if (gqac_tensor_count(m.mix) != gqac_tensor_count(m.router))
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "router_weights has not the shape of router_probs");
-    }
+    GQAC_TRY(moe_read_mix(call, &m));
     return moe_run(call, &m);
 }
 

@@ -134,6 +134,14 @@ static gqac_status compute(op_call *call, batch *b) {
     return GQAC_OK;
 }
 
+static gqac_status multiply(op_call *call, batch *b) {
+    gqac_status status = take_memory(call, b);
+    if (status == GQAC_OK)
+        status = compute(call, b);
+    op_scratch_close(&b->memory);
+    return status;
+}
+
 /* ---- operands ---------------------------------------------------------------- */
 
 static gqac_status check_packed(op_call *call, const ir_node *node, int input, unsigned set,
@@ -216,9 +224,26 @@ gqac_status cpu_nbits_products(op_call *call, const cpu_products *p) {
         return GQAC_OK;
     if (!b.int8 && ir_attr_int(first, "bf16") == 1)
         return run_bf16(call, &b);
-    gqac_status status = take_memory(call, &b);
-    if (status == GQAC_OK)
-        status = compute(call, &b);
-    op_scratch_close(&b.memory);
-    return status;
+    return multiply(call, &b);
+}
+
+gqac_status cpu_nbits_multiply(op_call *call, int n, const cpu_nbits_weights *w,
+                               const gqac_tensor *const *bias, const float *x, int64_t rows,
+                               float *const *y) {
+    const cpu_products products = {.n = n};
+    const gqac_tensor in = {
+        .dtype = GQAC_F32, .rank = 2, .dims = {rows, w->shape.k}, .data = (void *)x};
+    gqac_tensor out[CPU_PRODUCTS];
+    batch b = {.kernels = cpu_level_of(call)->nbits,
+               .products = &products,
+               .s = &w->shape,
+               .x = &in,
+               .rows = rows,
+               .row_blocks = (rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS};
+    for (int i = 0; i < n; i++) {
+        out[i] =
+            (gqac_tensor){.dtype = GQAC_F32, .rank = 2, .dims = {rows, w[i].shape.n}, .data = y[i]};
+        b.jobs[i] = (job){.w = w[i], .bias = bias[i], .y = &out[i]};
+    }
+    return rows ? multiply(call, &b) : GQAC_OK;
 }

@@ -43,6 +43,12 @@ typedef struct cpu_nbits_room {
     int32_t zero_codes[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
 } cpu_nbits_room;
 
+/* Products in fp32 of one x [rows,k] with some weights (at most CPU_PRODUCTS) of the same k and
+ * blocks: y[i] [rows,n] (+ bias[i] [n], or NULL). */
+gqac_status cpu_nbits_multiply(op_call *call, int n, const cpu_nbits_weights *w,
+                               const gqac_tensor *const *bias, const float *x, int64_t rows,
+                               float *const *y);
+
 typedef struct cpu_nbits_kernels {
     /* x [blocks * block] of row `row`, zeros behind k. */
     void (*quantise)(const nbits_shape *shape, const float *x, int64_t row, cpu_nbits_rows *to);

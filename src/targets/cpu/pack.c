@@ -35,6 +35,8 @@ static const struct packer {
     {"", "Gemm", cpu_pack_linear},
     {"", "MatMulInteger", cpu_pack_integer},
     {"com.microsoft", "MatMulNBits", cpu_pack_nbits},
+    {"com.microsoft", "MoE", cpu_pack_moe},
+    {"com.microsoft", "QMoE", cpu_pack_moe},
     {NULL, NULL, NULL},
 };
 

@@ -16,10 +16,15 @@ typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, bool
 cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBits, linear_nbits */
 cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear, linear_bf16 */
 cpu_pack_node cpu_pack_integer;     /* MatMulInteger -> linear_integer */
+cpu_pack_node cpu_pack_moe;         /* com.microsoft.MoE, QMoE -> moe */
 cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
 /* Memory of the module for packed data, not cleared; NULL: there is none. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes);
+struct nbits_shape;
+/* Words of `columns` (at most 64) rows of codes, s->words each, as a panel that was cleared. */
+void cpu_pack_words(const struct nbits_shape *s, const unsigned char *from, int64_t columns,
+                    unsigned char *to);
 /* A weight [k,n], or [n,k] when transposed, as the constant of linear_bf16. */
 gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, int64_t k,
                            ir_value **packed, gqac_diag *diag);

@@ -40,7 +40,7 @@ static gqac_status add_packed(const ir_node *node, int input, gqac_dtype dtype,
 }
 
 /* 16 words, a line of memory, of each column at a time: the panel's part stays near. */
-static void pack_panel(const nbits_shape *s, const uint8_t *from, int64_t columns, uint8_t *to) {
+void cpu_pack_words(const nbits_shape *s, const uint8_t *from, int64_t columns, uint8_t *to) {
     enum { LINE = 16 };
     const int64_t column_bytes = s->words * 4;
     for (int64_t first = 0; first < s->words; first += LINE) {
@@ -66,8 +66,8 @@ static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, ir_valu
     const uint8_t *from = constant_of(node, B)->data;
     for (int64_t p = 0; p < s->panels; p++) {
         const int64_t first = p * NBITS_COLUMNS, left = s->n - first;
-        pack_panel(s, from + first * s->words * 4, left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
-                   data + p * s->words * NBITS_WORD_BYTES);
+        cpu_pack_words(s, from + first * s->words * 4, left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
+                       data + p * s->words * NBITS_WORD_BYTES);
     }
     return GQAC_OK;
 }

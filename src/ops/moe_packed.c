@@ -1,0 +1,82 @@
+/* moe: MoE and QMoE on constant weights that a target has packed; see ops/moe.h. */
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "ops/nbits.h"
+
+static const char *const bits_names[] = {"fc1_bits", "fc2_bits", "fc3_bits"};
+static const char *const block_names[] = {"fc1_block", "fc2_block", "fc3_block"};
+
+#define PROJECTION(bits_name, block_name)                                                          \
+    {.name = bits_name,                                                                            \
+     .kind = IR_ATTR_INT,                                                                          \
+     .fallback = {.set = true},                                                                    \
+     .doc = "bits of a code: 2, 4 or 8; 0: floats"},                                               \
+    {                                                                                              \
+        .name = block_name, .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 32},               \
+        .doc = "k that share a scale: a power of two, 16 to 512"                                   \
+    }
+static const ir_attr_spec attrs[] = {
+    MOE_ATTRS,
+    PROJECTION("fc1_bits", "fc1_block"),
+    PROJECTION("fc2_bits", "fc2_block"),
+    PROJECTION("fc3_bits", "fc3_block"),
+    {.name = "inner", .kind = IR_ATTR_INT, .required = true, .doc = "columns of fc2"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t inner = ir_attr_int(node, "inner");
+    if (inner < 1 || inner > INT32_MAX / 2)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute inner = %lld", (long long)inner);
+    for (int i = 0; i < 3; i++) {
+        const int64_t bits = ir_attr_int(node, bits_names[i]);
+        const int64_t block = ir_attr_int(node, block_names[i]);
+        if (bits != 0 && bits != 2 && bits != 4 && bits != 8)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: 0, 2, 4 or 8",
+                    bits_names[i], (long long)bits);
+        if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "attribute %s = %lld: a power of two from %d to %d", block_names[i],
+                    (long long)block, NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
+    }
+    return moe_verify(node, diag);
+}
+
+gqac_status moe_read_ours(op_call *call, moe *m) {
+    *m = (moe){.x = NULL};
+    GQAC_TRY(verify(call->node, call->diag));
+    GQAC_TRY(moe_read_rows(call, m));
+    const int64_t hidden = m->x->dims[m->x->rank - 1], inner = ir_attr_int(call->node, "inner");
+    const int64_t wide = moe_is_fused(call->node) ? 2 * inner : inner;
+    const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
+    if (hidden < 1 || hidden > INT32_MAX)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "rows of %lld elements",
+                (long long)hidden);
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(moe_read_packed(
+            call, m, moe_code_inputs[i], (int)ir_attr_int(call->node, bits_names[i]),
+            ir_attr_int(call->node, block_names[i]), sizes[i][0], sizes[i][1], &m->fc[i]));
+    return moe_read_mix(call, m);
+}
+
+static gqac_status eval(op_call *call) {
+    moe m;
+    GQAC_TRY(moe_read_ours(call, &m));
+    return moe_run(call, &m);
+}
+
+const gqac_op gqac_op_moe_packed = {
+    .schema = {.name = "moe",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "input router_probs fc1 fc1_scales? fc1_bias? fc2 fc2_scales? fc2_bias? "
+                         "fc3? fc3_scales? fc3_bias? fc1_zero_points? fc2_zero_points? "
+                         "fc3_zero_points? router_weights?",
+               .outputs = "output",
+               .attrs = attrs,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "MoE, QMoE: the k best experts of each row, weights packed"},
+    .infer = moe_infer,
+    .verify = verify,
+    .eval = eval,
+};

@@ -1,0 +1,269 @@
+/* The kernel cpu.moe. The rows that chose an expert are put together, and go through its
+ * projections as through any linear or linear_nbits; what the chosen experts of a row gave is then
+ * added in their order. An element of a product depends on its own row only, so bits do not tell
+ * which rows shared an expert. */
+#include "targets/cpu/moe.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "ops/linear.h"
+#include "ops/moe.h"
+#include "targets/cpu/linear.h"
+#include "targets/cpu/nbits.h"
+
+/* Scratch of one expert after another: requests come in the same order, the largest first. */
+enum { ROOMS = 8 };
+typedef struct rooms {
+    op_call *call; /* of the node */
+    void *memory[ROOMS];
+    size_t bytes[ROOMS];
+    int used;
+} rooms;
+
+static void *take_again(op_call *call, size_t bytes) {
+    rooms *r = call->host;
+    if (r->used == ROOMS)
+        return r->call->scratch(r->call, bytes);
+    const int i = r->used++;
+    if (bytes > r->bytes[i] || !r->memory[i]) {
+        r->memory[i] = r->call->scratch(r->call, bytes);
+        r->bytes[i] = r->memory[i] ? bytes : 0;
+    }
+    return r->memory[i];
+}
+
+typedef struct mixture {
+    moe_mixture s;
+    moe m;
+    op_call *call, *products; /* products: with scratch that is used again */
+    rooms rooms;
+    /* [rows][chosen]: experts, their weights, and where in the order of experts each pair lies. */
+    int64_t *order, *place;
+    float *p;
+    int64_t *first;       /* [experts + 1]: pairs of each expert, in that order */
+    int64_t *row;         /* of each pair, in that order */
+    float *y;             /* [pairs][hidden], in that order */
+    float *x, *fc1, *fc3; /* of one expert: rows of hidden, fc1 and inner elements */
+    int64_t expert;
+    op_scratch scratch;
+} mixture;
+
+static size_t scratch_bytes(const mixture *t) {
+    const moe_mixture *s = &t->s;
+    return (size_t)s->experts * (sizeof(float) + sizeof(bool)) +
+           (size_t)s->chosen * sizeof(float *) + (size_t)s->hidden * sizeof(float);
+}
+
+static void choose(void *arg, size_t begin, size_t end, int worker) {
+    const mixture *t = arg;
+    const moe_mixture *s = &t->s;
+    float *room = (float *)(void *)(t->scratch.base + (size_t)worker * t->scratch.stride);
+    for (int64_t row = (int64_t)begin; row < (int64_t)end; row++)
+        moe_choose(s, row, t->order + row * s->chosen, t->p + row * s->chosen, room,
+                   (bool *)(room + s->experts));
+}
+
+/* Pairs by expert, and by row within one. */
+static void sort_pairs(const mixture *t) {
+    const moe_mixture *s = &t->s;
+    const int64_t pairs = s->rows * s->chosen;
+    memset(t->first, 0, (size_t)(s->experts + 1) * sizeof *t->first);
+    for (int64_t i = 0; i < pairs; i++)
+        t->first[t->order[i] + 1]++;
+    for (int64_t e = 0; e < s->experts; e++)
+        t->first[e + 1] += t->first[e];
+    for (int64_t i = 0; i < pairs; i++) {
+        t->place[i] = t->first[t->order[i]]++;
+        t->row[t->place[i]] = i / s->chosen;
+    }
+    for (int64_t e = s->experts; e > 0; e--)
+        t->first[e] = t->first[e - 1];
+    t->first[0] = 0;
+}
+
+static void gather(void *arg, size_t begin, size_t end, int worker) {
+    const mixture *t = arg;
+    const int64_t n = t->s.hidden, first = t->first[t->expert];
+    (void)worker;
+    for (int64_t i = (int64_t)begin; i < (int64_t)end; i++)
+        op_get_f32s(t->m.x, t->row[first + i] * n, n, t->x + i * n);
+}
+
+static void activate(void *arg, size_t begin, size_t end, int worker) {
+    const mixture *t = arg;
+    const int64_t wide = t->m.fc[0].n, inner = t->s.inner;
+    const bool has_fc3 = t->m.fc[2].weight != NULL;
+    (void)worker;
+    for (int64_t i = (int64_t)begin; i < (int64_t)end; i++) /* over fc3, where it is read first */
+        moe_activate(&t->s, t->fc1 + i * wide, has_fc3 ? t->fc3 + i * inner : NULL,
+                     t->fc3 + i * inner);
+}
+
+static void add(void *arg, size_t begin, size_t end, int worker) {
+    const mixture *t = arg;
+    const moe_mixture *s = &t->s;
+    const float **y =
+        (const float **)(void *)(t->scratch.base + (size_t)worker * t->scratch.stride);
+    float *sum = (float *)(void *)(y + s->chosen);
+    for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
+        for (int64_t i = 0; i < s->chosen; i++)
+            y[i] = t->y + t->place[row * s->chosen + i] * s->hidden;
+        moe_add(s, t->p + row * s->chosen, y, sum);
+        op_put_f32s(s->y, row * s->hidden, s->hidden, sum);
+    }
+}
+
+/* ---- projections ------------------------------------------------------------- */
+
+static const unsigned char *at(const gqac_tensor *t, int64_t elements) {
+    return (const unsigned char *)t->data + (size_t)elements * op_width(t->dtype);
+}
+
+static cpu_nbits_weights codes_of(const moe_matrix *m, int64_t expert) {
+    const nbits_shape s = nbits_shape_of(m->k, m->n, m->bits, m->block);
+    const int64_t panel = expert * s.panels;
+    cpu_nbits_weights w = {.shape = s, .scale_type = m->scale->dtype, .zero_type = GQAC_U8};
+    w.codes = at(m->weight, panel * s.words * NBITS_WORD_BYTES);
+    w.scales = at(m->scale, panel * s.blocks * NBITS_COLUMNS);
+    if (m->zero)
+        w.zeros = at(m->zero, panel * s.blocks * NBITS_COLUMNS);
+    return w;
+}
+
+static cpu_linear_job floats_of(const moe_matrix *m, int64_t expert, const gqac_tensor *bias,
+                                const float *x, int64_t rows, float *y) {
+    return (cpu_linear_job){.dtype = GQAC_F32,
+                            .x = x,
+                            .w = at(m->weight, expert * linear_panels(m->n) * m->k * LINEAR_PANEL),
+                            .bias = bias ? bias->data : NULL,
+                            .bias_dtype = bias ? bias->dtype : GQAC_NONE,
+                            .y = y,
+                            .rows = rows,
+                            .k = m->k,
+                            .n = m->n};
+}
+
+/* Do they share x, and what is made of it? */
+static bool go_together(const moe_matrix *a, const moe_matrix *b) {
+    return a->bits == b->bits && (!a->bits || a->block == b->block);
+}
+
+/* y[i] = x times matrix i of an expert, which go together. */
+static gqac_status project(const mixture *t, int n, const moe_matrix *const *m, const float *x,
+                           int64_t rows, float *const *y) {
+    gqac_tensor bias_rows[2];
+    const gqac_tensor *bias[2] = {NULL, NULL};
+    cpu_nbits_weights codes[2];
+    cpu_linear_job jobs[2];
+    for (int i = 0; i < n; i++) {
+        if (m[i]->bias) {
+            bias_rows[i] = (gqac_tensor){.dtype = m[i]->bias->dtype, .rank = 1, .dims = {m[i]->n}};
+            bias_rows[i].data = (void *)(uintptr_t)at(m[i]->bias, t->expert * m[i]->n);
+            bias[i] = &bias_rows[i];
+        }
+        if (m[i]->bits)
+            codes[i] = codes_of(m[i], t->expert);
+        else
+            jobs[i] = floats_of(m[i], t->expert, bias[i], x, rows, y[i]);
+    }
+    if (m[0]->bits)
+        return cpu_nbits_multiply(t->products, n, codes, bias, x, rows, y);
+    return cpu_linear_do(t->products, cpu_level_of(t->call)->linear, jobs, n, NULL);
+}
+
+static gqac_status run_expert(mixture *t) {
+    const moe_matrix *fc = t->m.fc;
+    const int64_t rows = t->first[t->expert + 1] - t->first[t->expert];
+    const moe_matrix *const in[] = {&fc[0], &fc[2]}, *const out[] = {&fc[1]};
+    float *const inner[] = {t->fc1, t->fc3}, *const y[] = {t->y +
+                                                           t->first[t->expert] * t->s.hidden};
+    if (rows == 0)
+        return GQAC_OK;
+    t->rooms.used = 0;
+    op_parallel(t->call, rows, 1 + t->s.hidden / 16, gather, t);
+    if (fc[2].weight && go_together(in[0], in[1])) {
+        GQAC_TRY(project(t, 2, in, t->x, rows, inner));
+    } else {
+        GQAC_TRY(project(t, 1, in, t->x, rows, inner));
+        if (fc[2].weight)
+            GQAC_TRY(project(t, 1, in + 1, t->x, rows, inner + 1));
+    }
+    op_parallel(t->call, rows, 1 + 20 * t->s.inner, activate, t);
+    return project(t, 1, out, t->fc3, rows, y);
+}
+
+/* ---- the whole --------------------------------------------------------------- */
+
+/* One block of scratch for all that rows and pairs need. */
+static gqac_status take_memory(mixture *t, op_scratch *memory) {
+    const moe_mixture *s = &t->s;
+    size_t pairs, bytes, each, row = 0;
+    for (int64_t i = 0; i < 2; i++) /* an expert is chosen by a row once at most */
+        row += (size_t)(i ? t->m.fc[0].n + s->inner : s->hidden) * sizeof(float);
+    each = 3 * sizeof(int64_t) + (1 + (size_t)s->hidden) * sizeof(float);
+    if (!gqac_mul_size((size_t)s->rows, (size_t)s->chosen, &pairs) ||
+        !gqac_mul_size(pairs, each, &each) || !gqac_mul_size((size_t)s->rows, row, &row) ||
+        !gqac_add_size(each, row, &bytes) ||
+        !gqac_add_size(bytes, (size_t)(s->experts + 1) * sizeof(int64_t), &bytes))
+        return gqac_diag_oom(t->call->diag, "activations");
+    GQAC_TRY(op_scratch_open_one(t->call, bytes, 1, memory));
+    t->order = (int64_t *)(void *)memory->base;
+    t->place = t->order + pairs;
+    t->row = t->place + pairs;
+    t->first = t->row + pairs;
+    t->p = (float *)(void *)(t->first + s->experts + 1);
+    t->y = t->p + pairs;
+    t->x = t->y + pairs * (size_t)s->hidden;
+    t->fc1 = t->x + s->rows * s->hidden;
+    t->fc3 = t->fc1 + s->rows * t->m.fc[0].n;
+    return GQAC_OK;
+}
+
+/* The one with the most rows first. */
+static gqac_status run_experts(mixture *t) {
+    op_call products = *t->call;
+    int64_t most = 0;
+    t->rooms.call = t->call;
+    t->products = &products;
+    if (products.scratch) {
+        products.scratch = take_again;
+        products.host = &t->rooms;
+    }
+    for (int64_t e = 1; e < t->s.experts; e++)
+        if (t->first[e + 1] - t->first[e] > t->first[most + 1] - t->first[most])
+            most = e;
+    t->expert = most;
+    GQAC_TRY(run_expert(t));
+    for (t->expert = 0; t->expert < t->s.experts; t->expert++)
+        if (t->expert != most)
+            GQAC_TRY(run_expert(t));
+    return GQAC_OK;
+}
+
+static gqac_status run_rows(mixture *t) {
+    const moe_mixture *s = &t->s;
+    op_call *call = t->call;
+    GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));
+    op_parallel(call, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
+    op_scratch_close(&t->scratch);
+    sort_pairs(t);
+    GQAC_TRY(run_experts(t));
+    GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));
+    op_parallel(call, s->rows, 10 + s->chosen * s->hidden / 8, add, t);
+    op_scratch_close(&t->scratch);
+    return GQAC_OK;
+}
+
+gqac_status cpu_run_moe(op_call *call) {
+    mixture t = {.call = call};
+    op_scratch memory;
+    GQAC_TRY(moe_read_ours(call, &t.m));
+    GQAC_TRY(moe_open(call, &t.m, &t.s));
+    if (t.s.rows == 0)
+        return GQAC_OK;
+    GQAC_TRY(take_memory(&t, &memory));
+    gqac_status status = run_rows(&t);
+    op_scratch_close(&memory);
+    return status;
+}

@@ -10,9 +10,14 @@ export_models.py.  Two environments, because Optimum wants an older transformers
     the same, and mobius-onnx==0.1.0                  for how = mobius, mobius-static
     optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum
     PYTHON tools/export_traced.py --out test/traced NAME ...
+
+The pairs EXPORTER-FAMILY of traced_families.py, for docs/families.md, are made by
+
+    PYTHON tools/export_traced.py --out DIR --pairs PATTERN ...     (--list: which there are)
 """
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -23,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 import export_models as builder
+import families
 from export_models import BOS, EOS, FIRST, N_IDS, SCORE_STD, SECOND, THETA, VOCAB
 
 LAYERS, PAST, NEW = 2, 5, 3
@@ -54,6 +60,7 @@ MODELS = [
     Traced("gpt2", "GPT2", GPT2, "script", "eager", 17),
     Traced("dynamo-qwen2", "Qwen2", {**SHAPE, **ROPE}, "dynamo", "eager"),
     Traced("dynamo-llama", "Llama", {**SHAPE, **ROPE}, "dynamo", "sdpa", 23),
+    Traced("gptj", "GPTJ", {}, "optimum"),  # of traced_families.py
     Traced("mobius-gemma3", "Gemma3", {
         **SHAPE, "head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 20,
         "layer_types": ["sliding_attention", "full_attention"],
@@ -154,6 +161,7 @@ def example(model):
 
     c = model.config
     heads = getattr(c, "num_key_value_heads", c.num_attention_heads)
+    heads = 1 if getattr(c, "multi_query", False) else heads
     size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     past = [torch.randn(2, heads, PAST, size) for _ in range(2 * LAYERS)]
     args = (torch.randint(0, 256, (2, NEW)), torch.ones(2, PAST + NEW, dtype=torch.int64),
@@ -219,15 +227,16 @@ def by_mobius(entry, _, folder):
     """mobius, from a model that transformers has saved."""
     from mobius.__main__ import main as mobius
 
-    name = "Gemma3TextConfig" if entry.family == "Gemma3" else ""
-    made = builder.Model(entry.name, entry.family, entry.config, config_class=name)
-    builder.save_hf(made, folder / "hf", builder.ScoreProbe())
+    if not isinstance(entry.config, builder.Model):
+        name = "Gemma3TextConfig" if entry.family == "Gemma3" else ""
+        entry.config = builder.Model(entry.name, entry.family, entry.config, config_class=name)
+    builder.save_hf(entry.config, folder / "hf", builder.ScoreProbe())
     static = ["--static-cache", "--max-seq-len", "64"] if entry.how == "mobius-static" else []
-    mobius(["build", "--config", str(folder / "hf"), "--ep", "default", *static,
-            str(folder / "onnx")])
+    mobius(["build", "--config", str(folder / "hf"), "--ep",
+            "cpu" if entry.how == "mobius-cpu" else "default", *static, str(folder / "onnx")])
 
 
-WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
+WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius, "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
 
 
 def strip(path):
@@ -274,6 +283,16 @@ def case_static(runner, ids):
     return feed, runner.run(feed), [(FIRST, SECOND)]
 
 
+def model_of(entry, ids):
+    """The model of an entry, or of the family that it names."""
+    if entry.config:
+        return make_model(entry, ids)
+    import traced_families
+
+    return traced_families.make_model(
+        next(f for f in traced_families.FAMILIES if f.name == entry.name), ids)
+
+
 def make(entry, out):
     """One folder of test/models."""
     print(entry.name)
@@ -281,7 +300,7 @@ def make(entry, out):
     with tempfile.TemporaryDirectory() as work:
         (Path(work) / "onnx").mkdir()
         own = entry.how.startswith("mobius")  # reads a model that it finds saved
-        model = None if own else make_model(entry, builder.make_ids(N_IDS, 0))
+        model = None if own else model_of(entry, builder.make_ids(N_IDS, 0))
         WAYS[entry.how](entry, model, Path(work))
         strip(Path(work) / "onnx" / "model.onnx")
         shutil.rmtree(folder, ignore_errors=True)
@@ -289,6 +308,40 @@ def make(entry, out):
         shutil.copy(Path(work) / "onnx" / "model.onnx", folder / "model.onnx")
     if entry.how != "bare":
         reference(entry, folder)
+
+
+def make_pair(name, out):
+    """A pair of traced_families.py: its file alone. In a process of its own, since exporters leave
+    patches behind."""
+    import traced_families
+
+    exporter, family = traced_families.pairs()[name]
+
+    def work():
+        with tempfile.TemporaryDirectory() as scratch:
+            folder, model = Path(scratch), None
+            (folder / "onnx").mkdir()
+            if not exporter.how.startswith("mobius"):
+                model = traced_families.make_model(family, builder.make_ids(N_IDS, 0))
+                if exporter.how != "script":
+                    sdpa(model)
+            entry = Traced(family.name, "", family, exporter.how, opset=exporter.opset)
+            WAYS[exporter.how](entry, model, folder)
+            strip(folder / "onnx" / "model.onnx")
+            (out / name).mkdir()
+            shutil.copy(folder / "onnx" / "model.onnx", out / name / "model.onnx")
+
+    shutil.rmtree(out / name, ignore_errors=True)
+    good = families.in_child(work, out / f"{name}.log")
+    print(f"{name}: {'exported' if good else 'FAILED'}", flush=True)
+
+
+def sdpa(model):
+    """Attention as exporters get it by default; some families have but one."""
+    try:
+        model.set_attn_implementation("sdpa")
+    except ValueError:
+        pass
 
 
 def make_whisper(out):
@@ -354,10 +407,27 @@ def make_whisper(out):
 def main():
     """Make the models that are named."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("names", nargs="+", choices=[*(m.name for m in MODELS), "whisper"])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--list", action="store_true", help="print the names of all pairs")
+    parser.add_argument("--pairs", nargs="+", default=[], help="pairs, or shell patterns of them")
+    parser.add_argument("names", nargs="*", help="models of test/traced")
     args = parser.parse_args()
+    unknown = set(args.names) - {m.name for m in MODELS} - {"whisper"}
+    if unknown:
+        parser.error(f"no such model: {', '.join(sorted(unknown))}")
     warnings.filterwarnings("ignore")
+    if args.list:
+        import traced_families
+        print("\n".join(traced_families.chosen(args.pairs)))
+        return
+    if not args.out:
+        parser.error("--out is missing")
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.pairs:
+        import traced_families
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        for name in traced_families.chosen(args.pairs):
+            make_pair(name, args.out)
     for entry in MODELS:
         if entry.name in args.names:
             make(entry, args.out)

@@ -22,6 +22,7 @@ typedef struct attention {
     ir_value *q;
     operand k, v;
     double scale, softcap;
+    double behind;  /* factor of scores and mask together, part of scale; 0: none */
     ir_value *mask; /* NULL: none */
     bool hidden;    /* it is true where a key is not seen */
     raise_mask seen;
@@ -169,6 +170,8 @@ static ir_value *through_softcap(ir_value *value, attention *a) {
 /* The product of q and k^T behind scale and softcap. */
 static const ir_node *find_product(raise *r, ir_value *value, attention *a) {
     value = through_softcap(value, a);
+    if (a->softcap != 0 && a->behind != 0)
+        return raise_stopped(r, a->softmax, "a scale stands behind the softcap"), NULL;
     value = through_cast(raise_unscaled(value, &a->scale));
     const ir_node *product = raise_maker(value, "MatMul");
     if (!product)
@@ -189,9 +192,17 @@ static bool is_hiding(const ir_value *value) {
     return raise_scalar(value, &x) && term_hides(value->type.dtype, x);
 }
 
-/* Takes the mask off the operand of the softmax: Add(s, mask), Where(mask, s, -inf), or none. */
+/* Takes the mask off the operand of the softmax: Add(s, mask), Where(mask, s, -inf), or none. A
+ * scale may stand behind it, which a hidden score stands too. */
 static ir_value *without_mask(attention *a) {
+    double behind = 1;
     ir_value *value = through_cast(ir_node_input(a->softmax, 0));
+    ir_value *inner = raise_unscaled(value, &behind);
+    if (inner != value && raise_maker(inner, "Add") && behind > 1e-3 && behind <= 1) {
+        value = inner;
+        a->scale *= behind;
+        a->behind = behind;
+    }
     const ir_node *add = raise_maker(value, "Add"), *where = raise_maker(value, "Where");
     for (int i = 0; add && i < 2; i++)
         if (is_product(ir_node_input(add, i))) {

@@ -32,6 +32,7 @@ RAISED = {
     "gemma": {**{k: n for k, n in ROTARY.items() if k != "Swish"}, "Gelu": 2},
     "dynamo-qwen2": ROTARY,
     "dynamo-llama": {"Attention": 2, "Swish": 2},  # the rest are ONNX's own ops already
+    "gptj": {"RotaryEmbedding": 4, "Attention": 2, "Gelu": 2},
     "mobius-gemma3": {},
     "mobius-static": {"Swish": 2},
 }
@@ -126,16 +127,19 @@ class Traced(Case):
                                 self.dir / "m.gqac", "--dump", "stateful"), 3, "past_key_values")
 
 
-class Alter(Case):
-    """The traced llama with one node changed."""
+class Altered(Case):
+    """A traced model with one node changed."""
+
+    name, layer = "", ""
 
     def setUp(self):
         super().setUp()
-        self.model = onnx.load(model("llama"))
+        self.model = onnx.load(model(self.name))
         self.graph = self.model.graph
 
-    def node(self, op, at=0, layer="layers.0/"):
+    def node(self, op, at=0, layer=None):
         """Node number `at` of that op, in layer 0 or where its name says."""
+        layer = self.layer if layer is None else layer
         return [n for n in self.graph.node if n.op_type == op and layer in n.name][at]
 
     def constant(self, value):
@@ -149,7 +153,7 @@ class Alter(Case):
         path = self.dir / "altered.onnx"
         onnx.save(self.model, path)
         info = self.good("inspect", path, "--ops", "--format", "json").json()
-        notes = [n for n in info["not_raised"] if "layers.0" in n["node"] or n["what"] != what]
+        notes = [n for n in info["not_raised"] if self.layer in n["node"] or n["what"] != what]
         found = [(n["what"], n["stopped_by"]) for n in notes]
         self.assertEqual(found, [(what, stop)] if what else [], str(info["not_raised"]))
         for note in notes:
@@ -164,8 +168,8 @@ class Alter(Case):
     def same_as_ort(self, path):
         """One call of two rows, one of them padded."""
         runner, folder = ortref.Runner(path), self.dir / "inputs"
-        past = TRACED / "llama" / "ref" / "hybrid" / "inputs"
-        ids = np.array(read_ids(TRACED / "llama" / "ref" / "ids.txt"))[:14].reshape(2, 7)
+        past = TRACED / self.name / "ref" / "hybrid" / "inputs"
+        ids = np.array(read_ids(TRACED / self.name / "ref" / "ids.txt"))[:14].reshape(2, 7)
         feed = {n: np.concatenate([np.load(past / f"{n}.npy")] * 2) for n in runner.past_names}
         mask = np.ones((2, 16), np.int64)
         mask[1, :3] = 0
@@ -176,6 +180,12 @@ class Alter(Case):
         self.good("run", path, "--inputs", folder, "-o", self.dir / "out", "-q")
         for name, want in runner.run(feed).items():
             self.close(np.load(self.dir / "out" / f"{name}.npy"), want, LIMIT, name)
+
+
+class Alter(Altered):
+    """The traced llama with one node changed."""
+
+    name, layer = "llama", "layers.0/"
 
     def test_as_it_is(self):
         """Nothing altered: nothing is told."""
@@ -345,6 +355,95 @@ class Alter(Case):
         self.assertEqual(info["raised"]["Swish"], 1)
         if ortref:
             self.same_as_ort(path)
+
+
+class AlterNeighbours(Altered):
+    """The traced gptj with one node changed: pairs that are neighbours, a mask by ScatterND that
+    was added up from two."""
+
+    name, layer = "gptj", "/h.0/"
+
+    def follow(self, value, *ops):
+        """The node behind a value, through users of these ops."""
+        for op in ops:
+            node = next(n for n in self.graph.node if n.op_type == op and value in n.input)
+            value = node.output[0]
+        return node
+
+    def both(self, stop, why):
+        """Queries and keys, or keys alone, are not raised for that node."""
+        self.told("RotaryEmbedding", stop, why)
+
+    def test_as_it_is(self):
+        """Nothing altered: nothing is told."""
+        self.told()
+
+    def test_nothing_negated(self):
+        """Deleted: nothing is negated."""
+        neg = self.node("Neg")
+        concat = self.follow(neg.output[0], "Unsqueeze", "Concat")
+        neg.op_type = "Identity"
+        self.both(concat.name, "negated")
+
+    def test_channels_of_halves(self):
+        """The first channels, not every other one."""
+        neg = self.node("Neg")
+        concat = self.follow(neg.output[0], "Unsqueeze", "Concat")
+        odd = next(n for n in self.graph.node if neg.input[0] in n.output)
+        odd.input[1] = self.constant(np.array([0], np.int64))
+        self.both(concat.name, "odd and the even")
+
+    def test_order_of_pairs(self):
+        """The parts of pairs change places."""
+        concat = self.follow(self.node("Neg").output[0], "Unsqueeze", "Concat")
+        concat.input[0], concat.input[1] = concat.input[1], concat.input[0]
+        self.both(concat.name, "negated")
+
+    def test_table_of_halves(self):
+        """The table holds its angles one after the other: each angle is not beside itself."""
+        tile = self.node("Tile", 2)
+        self.assertEqual(self.follow(tile.output[0], "Reshape").op_type, "Reshape")
+        add = next(n for n in self.graph.node if tile.input[0] in n.output)
+        add.input[1] = self.constant(np.array([3], np.int64))
+        tile.input[1] = self.constant(np.array([1, 1, 1, 2, 1], np.int64))
+        path = self.dir / "altered.onnx"
+        onnx.save(self.model, path)
+        info = self.good("inspect", path, "--ops", "--format", "json").json()
+        self.assertEqual({(n["what"], n["stopped_by"]) for n in info["not_raised"]},
+                         {("RotaryEmbedding", tile.name)})
+        if ortref:
+            self.same_as_ort(path)
+
+    def mask_told(self, stop, why):
+        """Attention is not raised in either layer for a node of the mask they share."""
+        self.told("Attention", stop, why)
+
+    def test_mask_of_another_sum(self):
+        """Padding is looked for where the sum of both masks is one: where a key is seen."""
+        equal = self.node("Equal", layer="/transformer/Equal_1")
+        equal.input[list(equal.input).index(self.zero_of(equal))] = self.constant(np.float32(1))
+        self.told("Attention", *self.stopped())
+
+    def zero_of(self, node):
+        """Its operand that is a constant."""
+        made = {o: n for n in self.graph.node for o in n.output}
+        return next(i for i in node.input if i not in made or made[i].op_type == "Constant")
+
+    def stopped(self):
+        """Where the tool says that it was stopped, which must be a node of the mask."""
+        path = self.dir / "altered.onnx"
+        onnx.save(self.model, path)
+        info = self.good("inspect", path, "--ops", "--format", "json").json()
+        note = next(n for n in info["not_raised"] if self.layer in n["node"])
+        self.assertEqual(note["what"], "Attention")
+        return note["stopped_by"], note["reason"]
+
+    def test_mask_written_elsewhere(self):
+        """The updates go one key further: not every element is written where it lies."""
+        scatter = self.node("ScatterND", layer="")
+        parts = next(n for n in self.graph.node if scatter.input[1] in n.output)
+        parts.input[2] = parts.input[0]
+        self.told("Attention", scatter.name, "cannot be told", finite=False)
 
 
 class Rewritten(Case):

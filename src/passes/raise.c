@@ -141,8 +141,8 @@ static const struct rule {
     ir_value *(*apply)(raise *r, ir_node *node);
 } rules[] = {
     {"Mul", raise_activation},   {"Mul", raise_norm},         {"Add", raise_rotary},
-    {"Add", raise_interleaved},  {"MatMul", raise_attention}, {"Attention", raise_cached},
-    {"Attention", raise_masked},
+    {"Add", raise_interleaved},  {"Add", raise_norm_bias},    {"MatMul", raise_attention},
+    {"Attention", raise_cached}, {"Attention", raise_masked},
 };
 
 static gqac_status note(raise *r, const ir_node *node) {

@@ -1,8 +1,15 @@
 /* Norms: scale * (x / sqrt(mean(x^2) + epsilon)) becomes RMSNormalization. x may be widened to f32
- * for it, and the quotient narrowed again before it is multiplied, which is what that op does. */
+ * for it, and the quotient narrowed again before it is multiplied, which is what that op does. Of
+ * x - mean(x) it is LayerNormalization, which takes the bias that is added behind it. */
 #include "passes/raise.h"
 
 #include "ops/shared.h"
+
+static bool is_last_axis(const ir_node *reduce, const ir_value *x) {
+    int64_t axis, n;
+    return ir_const_ints(ir_node_input(reduce, 1), 1, &axis, &n) && n == 1 &&
+           (axis == -1 || axis == x->type.rank - 1) && ir_attr_int(reduce, "keepdims");
+}
 
 static bool is_square(const ir_value *square, const ir_value *x) {
     double two;
@@ -14,7 +21,6 @@ static bool is_square(const ir_value *square, const ir_value *x) {
 
 /* mean(x^2) + epsilon over the last axis */
 static bool is_mean_square(raise *r, const ir_value *value, const ir_value *x, double *epsilon) {
-    int64_t axis, n;
     const ir_node *add = raise_maker(value, "Add");
     const ir_value *mean = add ? raise_beside_scalar(add, epsilon) : NULL;
     const ir_node *reduce = raise_maker(mean, "ReduceMean");
@@ -22,8 +28,7 @@ static bool is_mean_square(raise *r, const ir_value *value, const ir_value *x, d
     if (!reduce || !is_square(ir_node_input(reduce, 0), x))
         return raise_stopped(r, value->def ? value->def : r->b.before,
                              "it is not mean(x^2) + epsilon");
-    if (!ir_const_ints(ir_node_input(reduce, 1), 1, &axis, &n) || n != 1 ||
-        (axis != -1 && axis != x->type.rank - 1) || !ir_attr_int(reduce, "keepdims"))
+    if (!is_last_axis(reduce, x))
         return raise_stopped(r, reduce, "the mean is not over the last axis");
     return true;
 }
@@ -57,6 +62,14 @@ static ir_value *normalised(raise *r, const ir_value *value, double *epsilon) {
     return NULL;
 }
 
+/* x where the value is x - mean(x) of the last axis; NULL when it is not. */
+static ir_value *centred(const ir_value *value) {
+    const ir_node *sub = raise_maker(value, "Sub");
+    const ir_node *mean = sub ? raise_maker(ir_node_input(sub, 1), "ReduceMean") : NULL;
+    ir_value *x = mean ? ir_node_input(sub, 0) : NULL;
+    return x && ir_node_input(mean, 0) == x && is_last_axis(mean, x) ? x : NULL;
+}
+
 static bool is_scale(const ir_value *scale, const ir_value *x) {
     const int rank = x->type.rank;
     return scale && scale->constant && rank > 0 && scale->type.rank == 1 &&
@@ -83,9 +96,33 @@ ir_value *raise_norm(raise *r, ir_node *mul) {
         if (!is_scale(scale, x))
             return raise_stopped(r, mul, "the scale has not one element for each of x's last axis"),
                    NULL;
-        ir_node *node = op_build(&r->b, "", "RMSNormalization", 2, (ir_value *[]){x, scale}, 1);
+        ir_value *whole = narrow ? NULL : centred(x);
+        if (whole)
+            r->what = "LayerNormalization";
+        ir_node *node =
+            op_build(&r->b, "", r->what, 2, (ir_value *[]){whole ? whole : x, scale}, 1);
         if (node)
             ir_attr_set_float(node, "epsilon", (float)epsilon);
+        return ir_build_result(&r->b, node, 0);
+    }
+    return NULL;
+}
+
+/* A bias behind a LayerNormalization without one, which nothing else reads. */
+ir_value *raise_norm_bias(raise *r, ir_node *add) {
+    for (int i = 0; i < 2; i++) {
+        const ir_node *norm = raise_maker(ir_node_input(add, i), "LayerNormalization");
+        ir_value *bias = ir_node_input(add, 1 - i);
+        const int64_t axis = norm ? ir_attr_int(norm, "axis") : 0;
+        if (!norm || ir_node_input(norm, 2) || norm->outputs[0]->uses->next ||
+            (axis != -1 && axis != norm->outputs[0]->type.rank - 1) ||
+            !is_scale(bias, norm->outputs[0]))
+            continue;
+        ir_node *node =
+            op_build(&r->b, "", "LayerNormalization", 3,
+                     (ir_value *[]){ir_node_input(norm, 0), ir_node_input(norm, 1), bias}, 1);
+        for (size_t a = 0; node && node->op->attrs[a].name; a++)
+            node->attrs[a] = norm->attrs[a];
         return ir_build_result(&r->b, node, 0);
     }
     return NULL;

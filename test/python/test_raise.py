@@ -357,6 +357,62 @@ class Alter(Altered):
             self.same_as_ort(path)
 
 
+class AlterNorms(Altered):
+    """The traced gpt2 with its norms in simple ops, as tracers of opset 16 write them."""
+
+    name, layer = "gpt2", "/h.0/"
+
+    def spell(self, mean="ReduceMean", centre=True):
+        """Every LayerNormalization in simple ops; the mean by another op, or of nothing."""
+        nodes = []
+        for n in self.graph.node:
+            if n.op_type != "LayerNormalization":
+                nodes.append(n)
+                continue
+            epsilon = next(a.f for a in n.attribute if a.name == "epsilon")
+            x, scale, bias = n.input
+            two, epsilon = self.constant(np.float32(2)), self.constant(np.float32(epsilon))
+
+            def add(op, *inputs, out=None, **attributes):
+                name = f"{n.name}.{len(nodes)}"
+                nodes.append(onnx.helper.make_node(op, inputs, [out or name], name=name,
+                                                   **attributes))
+                return out or name
+
+            c = add("Sub", x, add(mean, x, axes=[-1])) if centre else x
+            square = add("ReduceMean", add("Pow", c, two), axes=[-1])
+            y = add("Div", c, add("Sqrt", add("Add", square, epsilon)))
+            add("Add", add("Mul", y, scale), bias, out=n.output[0])
+        nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+        del self.graph.node[:]
+        self.graph.node.extend(nodes)
+        path = self.dir / "spelt.onnx"
+        onnx.save(self.model, path)
+        raised = self.good("inspect", path, "--ops", "--format", "json").json()["raised"]
+        if ortref:
+            self.same_as_ort(path)
+        return raised
+
+    def test_norms(self):
+        """All become one op each, the bias in it."""
+        self.assertEqual(self.spell(), {**RAISED["gpt2"], "LayerNormalization": 2 * LAYERS + 1})
+        self.good("compile", self.dir / "spelt.onnx", "--stop-after", "raise", "--emit", "text",
+                  "-o", self.dir / "m.gq")
+        text = (self.dir / "m.gq").read_text()
+        self.assertEqual(text.count("LayerNormalization %"), 2 * LAYERS + 1)
+        self.assertRegex(text, r"= LayerNormalization [^,]+, [^,]+, %")
+
+    def test_another_centre(self):
+        """Less the greatest: not the norm of a layer."""
+        self.assertNotIn("LayerNormalization", self.spell("ReduceMax"))
+
+    def test_no_centre(self):
+        """Not centred: the root of the mean of squares."""
+        raised = self.spell(centre=False)
+        self.assertNotIn("LayerNormalization", raised)
+        self.assertEqual(raised["RMSNormalization"], 2 * LAYERS + 1)
+
+
 class AlterNeighbours(Altered):
     """The traced gptj with one node changed: pairs that are neighbours, a mask by ScatterND that
     was added up from two."""

@@ -283,6 +283,27 @@ def qlinear_matmul(rng, pick):
         [("y", TensorProto.INT8 if kind == np.int8 else TensorProto.UINT8)])
 
 
+def m_rotary(rng, pick):
+    """A random MRotaryEmbedding: both layouts, 3-D and 4-D inputs, parts of heads."""
+    batch, rows, heads = pick.randint(1, 3), pick.randint(1, 7), pick.choice([1, 2, 4])
+    layout = pick.randint(0, 1)
+    section = [pick.randint(1, 5) for _ in range(3)]
+    if layout:  # height and width are every third column, at most
+        section = [section[0] + max(section[1:]), *section[1:]]
+    columns = sum(section)
+    partial = pick.randint(0, 1)
+    size = 2 * columns + (pick.choice([2, 6]) if partial else 0)
+    flat = partial or pick.randint(0, 1)
+    shape = (batch, rows, heads * size) if flat else (batch, heads, rows, size)
+    angles = rng.random((40, columns)) * 6
+    more = {"num_heads": heads} if flat else {}
+    more |= {"rotary_embedding_dim": 2 * columns} if partial else {}
+    return Node("MRotaryEmbedding", "com.microsoft", {
+        "x": floats(rng, *shape), "p": rng.integers(0, 40, (3, batch, rows)),
+        "c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}, ["y"],
+        mrope_section=section, mrope_layout=layout, interleaved=pick.randint(0, 1), **more)
+
+
 def conv(rng, pick):
     """A random Conv of one to three spatial axes, often depthwise."""
     axes, groups = pick.randint(1, 3), pick.randint(1, 4)
@@ -397,6 +418,10 @@ class Ops(Nodes):
     def test_qlinear_matmul(self):
         """Codes of both signs, scales by tensor and column."""
         self.compare(qlinear_matmul, 0.5, count=COUNT)
+
+    def test_m_rotary(self):
+        """Columns by time, height and width."""
+        self.compare(m_rotary, 0.9, count=COUNT)
 
     def test_conv(self):
         """Strides, pads, dilations, groups."""

@@ -1,0 +1,151 @@
+/* com.microsoft.MRotaryEmbedding: RotaryEmbedding whose position has three parts (time, height,
+ * width). position_ids are [3,B,S]; each column of the tables belongs to one part, and is read at
+ * the row of that part. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1:
+ * column 3i + 1 is of height for i < h, column 3i + 2 of width for i < w, the others are of time.
+ * Becomes Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
+#include "ops/attention.h"
+
+enum { X, POSITION_IDS, COS, SIN };
+enum { TIME, HEIGHT, WIDTH, PARTS };
+enum { MOST_COLUMNS = 1 << 16 };
+
+static const ir_attr_spec attrs[] = {
+    {"mrope_section", IR_ATTR_INTS, .required = true, .doc = "columns of time, height and width"},
+    {"mrope_layout", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "0: three runs of columns, 1: every third column"},
+    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "heads of a 3-D input; 0: from the tables"},
+    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "channels that are rotated; 0: all; needs num_heads"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "only 1"},
+    {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {.name = NULL},
+};
+
+/* Columns of the tables; 0: the attribute is wrong. */
+static int64_t columns_of(const ir_node *node) {
+    const ir_attr *section = ir_attr_get(node, "mrope_section");
+    int64_t n = 0;
+    if (section->count != PARTS)
+        return 0;
+    for (int i = 0; i < PARTS; i++) {
+        if (section->ints[i] < 0 || section->ints[i] > MOST_COLUMNS)
+            return 0;
+        n += section->ints[i];
+    }
+    return n <= MOST_COLUMNS ? n : 0;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t layout = ir_attr_int(node, "mrope_layout");
+    const int64_t heads = ir_attr_int(node, "num_heads");
+    const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    if (!columns_of(node))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
+    if (layout != 0 && layout != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_layout = %lld: 0 or 1", (long long)layout);
+    if (heads < 0 || heads > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "num_heads = %lld", (long long)heads);
+    if (width && (width != 2 * columns_of(node) || !heads))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "rotary_embedding_dim = %lld: twice the sum of mrope_section, and needs num_heads",
+                (long long)width);
+    if (ir_attr_float(node, "scale") != 1.0f)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "scale = %g: only 1 is supported",
+                (double)ir_attr_float(node, "scale"));
+    if (ir_attr_int(node, "is_packed_batching") != 0)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "is_packed_batching is not supported");
+    return GQAC_OK;
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    const ir_type x = op_in_type(node, X);
+    int64_t columns;
+    GQAC_TRY(verify(node, diag));
+    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
+    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(attention_want_rank(node, POSITION_IDS, 3, diag));
+    for (int i = COS; i <= SIN; i++) {
+        GQAC_TRY(attention_want_rank(node, i, 2, diag));
+        if (ir_dim_is_const(op_in_dim(node, i, 1), &columns) && columns != columns_of(node))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "tables of %lld columns, the sections have %lld", (long long)columns,
+                    (long long)columns_of(node));
+    }
+    return op_set_type_like(node, 0, x, diag);
+}
+
+static int part_of(const ir_node *node, int64_t column) {
+    const int64_t *section = ir_attr_get(node, "mrope_section")->ints;
+    if (!ir_attr_int(node, "mrope_layout"))
+        return column < section[TIME]                     ? TIME
+               : column < section[TIME] + section[HEIGHT] ? HEIGHT
+                                                          : WIDTH;
+    const int64_t part = column % PARTS;
+    return part && column / PARTS < section[part] ? (int)part : TIME;
+}
+
+/* bool [columns]: those of a part. */
+static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
+    const int64_t n = columns_of(node);
+    int64_t *parts = gqac_arena_alloc(node->graph->module->arena, (size_t)n * sizeof *parts);
+    if (!parts) {
+        if (b->status == GQAC_OK)
+            b->status = gqac_diag_oom(b->diag, "a rotary table");
+        return NULL;
+    }
+    for (int64_t i = 0; i < n; i++)
+        parts[i] = part_of(node, i);
+    ir_value *in[] = {ir_build_i64s(b, n, parts), ir_build_i64(b, part)};
+    return op_build1(b, "", "Equal", 2, in);
+}
+
+/* [B,S,columns] of a table, each column at the row of its part. */
+static ir_value *build_table(ir_builder *b, ir_node *node, int table, ir_value *const *masks) {
+    ir_value *result = NULL;
+    for (int part = TIME; part < PARTS; part++) {
+        ir_value *of[] = {ir_node_input(node, POSITION_IDS), ir_build_i64(b, part)};
+        ir_value *rows[] = {ir_node_input(node, table), op_build1(b, "", "Gather", 2, of)};
+        ir_value *read = op_build1(b, "", "Gather", 2, rows);
+        ir_value *chosen[] = {masks[part], read, result};
+        result = part == TIME ? read : op_build1(b, "", "Where", 3, chosen);
+    }
+    return result;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    (void)options;
+    int64_t heads = ir_attr_int(node, "num_heads"), hidden;
+    const int64_t size = 2 * columns_of(node);
+    ir_value *masks[PARTS] = {NULL, build_mask(b, node, HEIGHT), build_mask(b, node, WIDTH)};
+    ir_value *in[] = {ir_node_input(node, X), build_table(b, node, COS, masks),
+                      build_table(b, node, SIN, masks)};
+    if (!heads && op_in_type(node, X).rank == 3 &&
+        ir_dim_is_const(op_in_dim(node, X, 2), &hidden) && hidden % size == 0)
+        heads = hidden / size;
+    ir_node *rotary = op_build(b, "", "RotaryEmbedding", 3, in, 1);
+    if (rotary) {
+        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
+        ir_attr_set_int(rotary, "num_heads", heads);
+        ir_attr_set_int(rotary, "rotary_embedding_dim", ir_attr_int(node, "rotary_embedding_dim"));
+    }
+    results[0] = ir_build_result(b, rotary, 0);
+}
+
+const gqac_op gqac_op_m_rotary_embedding = {
+    .schema = {.name = "MRotaryEmbedding",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "input position_ids cos_cache sin_cache",
+               .outputs = "output",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_LOCAL,
+               .doc = "rotary embedding at positions of three parts: time, height, width"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

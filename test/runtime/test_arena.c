@@ -220,6 +220,87 @@ static void test_models(void) {
     check("test/models/llama/model.onnx", "ref", 1, 0);
 }
 
+/* What `inspect --memory` says of activations, and what the context took for them. Scratch of the
+ * kernels, which is not foretold but for products, is what may come on top. */
+static void check_figure(const char *model) {
+    run r = open_run(model, "cpu", 1);
+    const exec *e = &r.context->exec;
+    gqac_memory m;
+    gqac_diag diag;
+    size_t results = 0;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(r.program, PROMPT, PROMPT, &m, &diag), GQAC_OK);
+    gqac_context_set_logits(r.context, GQAC_LOGITS_LAST);
+    step(&r, PROMPT);
+    for (int i = 0; i < r.program->n_values; i++)
+        results += e->owned[i].capacity;
+    printf("  %s: %lld foretold; arena %zu, results %zu, scratch %zu\n", model,
+           (long long)m.prefill, e->arena.capacity, results, e->scratch.wanted);
+    CU_ASSERT((size_t)m.prefill >= e->arena.capacity + results);
+    CU_ASSERT((size_t)m.prefill <= e->arena.capacity + results + e->scratch.wanted);
+    CU_ASSERT((double)(e->arena.capacity + results + e->scratch.wanted) < 3 * (double)m.prefill);
+    close_run(&r);
+}
+
+static void test_figures(void) {
+    check_figure("test/models/llama/model.onnx");
+    check_figure("test/models/gemma2/model.onnx");
+}
+
+/* Every value gets memory of its own: what kernels write over operands must have the same bits. */
+static void take_apart(gqac_program *program) {
+    int n = 0;
+    for (ir_node *node = program->module->graph->first; node; node = node->next)
+        for (int i = 0; i < node->n_outputs; i++)
+            if (node->outputs[i] && node->outputs[i]->slot >= 0)
+                node->outputs[i]->slot = n++;
+    program->n_slots = n;
+}
+
+static float *logits_of(const char *model, bool apart, int64_t *count) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *sequence = NULL;
+    gqac_diag diag;
+    int64_t ids[PROMPT], n = PROMPT, width;
+    for (int i = 0; i < PROMPT; i++)
+        ids[i] = (i * 29 + 5) % 250;
+    gqac_options_init(&options);
+    options.target = "cpu";
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
+    if (apart)
+        take_apart(program);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program,
+                                               &(gqac_sequence_options){.final_length = PROMPT},
+                                               &sequence, &diag),
+                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &n, NULL, &diag), GQAC_OK);
+    const float *logits = gqac_context_logits(context, 0, count, &width);
+    *count *= width;
+    float *copy = malloc((size_t)*count * sizeof *copy);
+    CU_ASSERT_FATAL(copy && logits);
+    memcpy(copy, logits, (size_t)*count * sizeof *copy);
+    gqac_sequence_free(sequence);
+    gqac_context_free(context);
+    gqac_program_free(program);
+    return copy;
+}
+
+static void test_same_bits(void) {
+    static const char *const models[] = {
+        "test/models/llama/model.onnx",   "test/models/gemma2/model.onnx",
+        "test/models/qwen3/model.onnx",   "test/models/llama-fp16/model.onnx",
+        "test/models/gpt-oss/model.onnx", "test/models/phi3/model.onnx"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        int64_t n, m;
+        float *over = logits_of(models[i], false, &n), *apart = logits_of(models[i], true, &m);
+        CU_ASSERT(n == m && memcmp(over, apart, (size_t)n * sizeof *over) == 0);
+        free(over);
+        free(apart);
+    }
+}
+
 /* A life that is taken to be too short, and an operand that is written over too early. */
 static void test_controls(void) {
     for (int kind = 0; kind < 2; kind++) {
@@ -314,6 +395,8 @@ static const unit_case cases[] = {
     {"pieces that live at one time do not overlap", test_layout},
     {"a piece goes from one value to the next", test_over},
     {"values keep their contents as long as they are read", test_models},
+    {"the figure of inspect is what a context takes", test_figures},
+    {"writing over operands changes no bit", test_same_bits},
     {"a wrong life is seen", test_controls},
     {"what a product reads is not written over", test_chains},
 };

@@ -27,8 +27,7 @@ typedef struct codes {
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const codes *c = arg;
     (void)worker;
-    for (size_t i = begin; i < end; i++)
-        c->y[i] = quant_code(c->x[i], c->scale, c->zero);
+    quant_codes(c->y + begin, c->x + begin, (int64_t)(end - begin), c->scale, c->zero);
 }
 
 static gqac_status eval(op_call *call) {

@@ -305,7 +305,7 @@ void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, flo
         p[i] = s->m->mix ? op_get_f32(s->m->mix, row * s->experts + order[i]) : gqn_div(p[i], sum);
 }
 
-void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, float *h) {
+OP_BODY void activate_row_body(const moe_mixture *s, const float *fc1, const float *fc3, float *h) {
     for (int64_t i = 0; i < s->inner; i++) {
         float g = fc1[i], l = fc3 ? fc3[i] : 0.0f;
         if (s->fusion == 1) {
@@ -316,6 +316,12 @@ void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, floa
         }
         h[i] = activate(s, g, l);
     }
+}
+OP_KERNEL(activate_row, (const moe_mixture *s, const float *fc1, const float *fc3, float *h),
+          (s, fc1, fc3, h))
+
+void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, float *h) {
+    activate_row(s, fc1, fc3, h);
 }
 
 OP_BODY void add_rows_body(float *sum, const float *p, const float *const *y, int64_t rows,

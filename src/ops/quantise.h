@@ -26,9 +26,9 @@ static inline int64_t quant_scale_at(const quant_layout *q, int64_t o, int64_t a
     return q->by_axis ? a : 0;
 }
 
-/* DynamicQuantizeLinear of n values: its scale, *zero its zero point; and the code of a value. */
+/* DynamicQuantizeLinear of n values: its scale, *zero its zero point; and the codes of values. */
 float quant_range(const float *x, int64_t n, int32_t *zero);
-uint8_t quant_code(float x, float scale, int32_t zero);
+void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero);
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
 /* Does a scale belong to a place among rows? */

@@ -29,8 +29,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         int32_t zero;
         r->scale[row] = quant_range(x, r->n, &zero);
         r->zero[row] = (uint8_t)zero;
-        for (int64_t i = 0; i < r->n; i++)
-            r->y[row * r->n + i] = quant_code(x[i], r->scale[row], zero);
+        quant_codes(r->y + row * r->n, x, r->n, r->scale[row], zero);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "ops/quantise.h"
 
 #include "numerics/convert.h"
+#include "ops/kernel.h"
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "block_size") < 0)
@@ -96,7 +97,23 @@ float quant_range(const float *x, int64_t n, int32_t *zero) {
     return scale;
 }
 
-uint8_t quant_code(float x, float scale, int32_t zero) {
-    const int32_t code = gqn_quantise(x / scale, -256, 256) + zero;
-    return (uint8_t)(code < 0 ? 0 : code > 255 ? 255 : code);
+/* gqn_quantise, clamped before it rounds: beyond 256 every code is 0 or 255. */
+OP_BODY void codes_body(uint8_t *restrict y, const float *restrict x, int64_t n, float scale,
+                        int32_t zero) {
+    const float magic = 0x1.8p23f;
+    for (int64_t i = 0; i < n; i++) {
+        float t = gqn_div(x[i], scale);
+        t = t != t ? 0.0f : t;
+        t = t < -256.0f ? -256.0f : t;
+        t = t > 256.0f ? 256.0f : t;
+        int32_t code = (int32_t)((t + magic) - magic) + zero;
+        code = code < 0 ? 0 : code;
+        y[i] = (uint8_t)(code > 255 ? 255 : code);
+    }
+}
+OP_KERNEL(codes, (uint8_t * y, const float *x, int64_t n, float scale, int32_t zero),
+          (y, x, n, scale, zero))
+
+void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero) {
+    codes(y, x, n, scale, zero);
 }

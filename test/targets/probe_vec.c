@@ -86,6 +86,20 @@ INT_OP(even_bytes, v16i_even_bytes(a))
 INT_OP(odd_bytes, v16i_odd_bytes(a))
 INT_OP(dot_bytes, v16i_dot_bytes(v16i_shr(c, 2), a, b))
 
+/* Bytes as fp32, whose bits are compared. */
+#define BYTES_OP(name, expression)                                                                 \
+    static void int_##name(int32_t *out, const int32_t *pa, const int32_t *pb,                     \
+                           const int32_t *pc) {                                                    \
+        float to[16];                                                                              \
+        (void)pb, (void)pc;                                                                        \
+        v16_store(to, expression);                                                                 \
+        memcpy(out, to, sizeof to);                                                                \
+    }
+BYTES_OP(load_i8, v16_load_i8((const int8_t *)pa))
+BYTES_OP(load_i4_low, v16_load_i4((const uint8_t *)pa, 0))
+BYTES_OP(load_i4_high, v16_load_i4((const uint8_t *)pa, 1))
+BYTES_OP(load_i4_pairs, v16_load_i4_pairs((const uint8_t *)pa))
+
 static const probe_int ints[] = {
     {"zero", int_zero},
     {"set1", int_set1},
@@ -98,6 +112,10 @@ static const probe_int ints[] = {
     {"even_bytes", int_even_bytes},
     {"odd_bytes", int_odd_bytes},
     {"dot_bytes", int_dot_bytes},
+    {"load_i8", int_load_i8},
+    {"load_i4, low", int_load_i4_low},
+    {"load_i4, high", int_load_i4_high},
+    {"load_i4_pairs", int_load_i4_pairs},
 };
 
 static uint32_t mask_greater(const float *a, const float *b) {

@@ -35,6 +35,13 @@ static inline simde__m512i halves_cvtepu16(__m256i h) {
     return simde__m512i_from_private(z);
 }
 
+static inline simde__m512i halves_cvtepi8(__m128i b) {
+    simde__m512i_private z;
+    z.m256i[0] = _mm256_cvtepi8_epi32(b);
+    z.m256i[1] = _mm256_cvtepi8_epi32(_mm_srli_si128(b, 8));
+    return simde__m512i_from_private(z);
+}
+
 static inline simde__m512 halves_cvtepi32(simde__m512i x) {
     const simde__m512i_private y = simde__m512i_to_private(x);
     simde__m512_private z;
@@ -95,6 +102,7 @@ static inline simde__m512 quarters(simde__m512 a, simde__m512 b, int order) {
 #define _mm512_cvtph_ps(h)             halves_cvtph(h)
 #define _mm512_cvtepu16_epi32(h)       halves_cvtepu16(h)
 #define _mm512_cvtepi32_ps(x)          halves_cvtepi32(x)
+#define _mm512_cvtepi8_epi32(b)        halves_cvtepi8(b)
 #define _mm512_cvtepi32_epi16(x)       lanes_cvtepi32_epi16(x)
 #define _mm512_maskz_loadu_ps(m, p)    lanes_loadu(m, p)
 #define _mm512_mask_storeu_ps(p, m, x) lanes_storeu(p, m, x)

@@ -64,8 +64,8 @@ static const float *stored_keys(work *w, int64_t index) {
     return w->kt;
 }
 
-/* Are elements of 16 bits widened where they are multiplied? Where several groups of rows read
- * them, they are widened once for all. */
+/* Do halves and codes become fp32 where they are multiplied? Where several groups of rows read
+ * them, they are made so once for all. */
 static bool widens_late(const work *w) {
     return w->u->rows <= MOST && !w->a->bf16;
 }
@@ -77,22 +77,23 @@ static stored keys_of(work *w, int64_t index) {
     const int64_t cached = a->hi[w->u->b * a->queries] - 1 - index * KEYS;
     for (int i = 0; i < a->size * KEYS; i++)
         w->kt[i] = i % KEYS < cached ? gqn_as_f32(gqn_as_u32(kt[i]) & 0xfffc0000u) : kt[i];
-    return (stored){w->kt, GQAC_F32};
+    return as_fp32(w->kt);
 #endif
-    if (widens_late(w) && a->k.columns && !a->k.bits)
-        return (stored){block_at(&a->k, w->u->b, w->u->head, index), a->k.dtype};
-    return (stored){stored_keys(w, index), GQAC_F32};
+    if (widens_late(w) && a->k.columns)
+        return as_stored(&a->k, w->u->head, block_at(&a->k, w->u->b, w->u->head, index));
+    return as_fp32(stored_keys(w, index));
 }
 
 /* The values [from, to) of a block as [64][padded]; others are not touched. */
 static stored values_of(work *w, int64_t index, int from, int to) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->v, w->u->b, w->u->head, index);
-    if (!a->v.bits && (a->v.dtype == GQAC_F32 || widens_late(w)) && w->padded == a->value_size)
-        return (stored){block, a->v.dtype};
+    const bool fp32 = !a->v.bits && a->v.dtype == GQAC_F32;
+    if ((fp32 || widens_late(w)) && w->padded == a->value_size)
+        return as_stored(&a->v, w->u->head, block);
     for (int j = from; j < to; j++)
         widen_row(&a->v, w->u->head, block, j, w->vt + j * w->padded);
-    return (stored){w->vt, GQAC_F32};
+    return as_fp32(w->vt);
 }
 
 /* ---- scores -------------------------------------------------------------- */

@@ -24,25 +24,58 @@ typedef struct ahead {
 
 static const ahead nothing = {NULL, 0};
 
-/* A block of keys as columns, or of values as rows: elements of fp32, f16 or bf16. */
+/* How elements are stored. Those of codes are code * scale, see codes.h. */
+typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORMS } form;
+
+/* A block of keys as columns, or of values as rows. */
 typedef struct stored {
     const void *at;
-    gqac_dtype dtype;
+    form form;
+    const float *scale; /* of codes: that of channel d is at d * scale_step */
+    int scale_step;
 } stored;
 
-/* c[r][0 .. 16 nb) = (c[r] * alpha[r], or 0) + sum over i < n of a[r * rs + i * ks] * b[i][..], one
- * chain each, ascending; b[i][..] begins at element `at` + i * ldb. */
-VEC_FN void chains(const gqac_dtype dtype, const int mr, const int nb, const int rs, const int ks,
-                   int n, const float *a, const void *b, int64_t at, int ldb, float *c, int ldc,
-                   const float *alpha, ahead next) {
-    v16 acc[MOST][4];
+/* Sixteen elements of row i of a matrix of channels (keys) or of keys (values), without a scale;
+ * element `at` of the matrix is the first. In columns of nibbles a byte has two channels, in rows
+ * two neighbours. */
+VEC_FN v16 load_form(const form form, const bool keys, const void *b, int64_t at, int i) {
+    if (form == FORM_I8)
+        return v16_load_i8((const int8_t *)b + at);
+    if (form == FORM_I4 && keys)
+        return v16_load_i4((const uint8_t *)b + at - (i + 1) / 2 * KEYS, i % 2);
+    if (form == FORM_I4)
+        return v16_load_i4_pairs((const uint8_t *)b + at / 2);
+    return load_as(form == FORM_F32 ? GQAC_F32 : form == FORM_F16 ? GQAC_F16 : GQAC_BF16, b, at);
+}
+
+/* c[r][0 .. 16 nb) = (c[r] * alpha[r], or 0) + sum over i < n of a[r * rs + i] * b[i][..], one
+ * chain each, ascending; b[i][..] begins at element `at` + i * ldb. Keys have a scale for each i,
+ * values for each lane. */
+VEC_FN void chains(const form form, const bool keys, const int mr, const int nb, const int rs,
+                   int n, const float *a, const stored *b, int64_t at, int channel, int ldb,
+                   float *c, int ldc, const float *alpha, ahead next) {
+    const bool codes = form >= FORM_I8;
+    const float *scale = codes ? b->scale + channel * b->scale_step : NULL;
+    v16 acc[MOST][4], s[4];
+    UNROLL for (int t = 0; t < nb; t++) {
+        s[t] = v16_zero();
+        if (codes && !keys)
+            s[t] = b->scale_step ? v16_load(scale + 16 * t) : v16_set1(scale[0]);
+    }
     UNROLL for (int r = 0; r < mr; r++) {
         UNROLL for (int t = 0; t < nb; t++) acc[r][t] =
             alpha ? v16_mul(v16_load(c + r * ldc + 16 * t), v16_set1(alpha[r])) : v16_zero();
     }
     for (int i = 0; i < n; i++) {
         v16 x[4];
-        UNROLL for (int t = 0; t < nb; t++) x[t] = load_as(dtype, b, at + 16 * t);
+        if (codes && keys) {
+            s[0] = v16_set1(*scale);
+            scale += b->scale_step;
+        }
+        UNROLL for (int t = 0; t < nb; t++) {
+            x[t] = load_form(form, keys, b->at, at + 16 * t, i);
+            x[t] = codes ? v16_mul(x[t], s[keys ? 0 : t]) : x[t];
+        }
         UNROLL for (int r = 0; r < mr; r++) {
             const v16 y = v16_set1(a[r * rs]);
             UNROLL for (int t = 0; t < nb; t++) acc[r][t] = v16_fma(y, x[t], acc[r][t]);
@@ -51,7 +84,7 @@ VEC_FN void chains(const gqac_dtype dtype, const int mr, const int nb, const int
             UNROLL for (int t = 0; t < nb; t++) __builtin_prefetch(next.at + next.line * t, 0, 2);
             next.at += next.line * nb;
         }
-        a += ks;
+        a++;
         at += ldb;
     }
     UNROLL for (int r = 0; r < mr; r++) {
@@ -60,67 +93,86 @@ VEC_FN void chains(const gqac_dtype dtype, const int mr, const int nb, const int
 }
 
 /* All vectors [from, to) of a row of b. */
-#define VECTORS(dtype, mr, rs, ks, alpha)                                                          \
+#define VECTORS(form, keys, mr, rs, alpha)                                                         \
     int t = from;                                                                                  \
     for (; t + NB(mr) <= to; t += NB(mr)) {                                                        \
         const ahead part = {next.at + (ptrdiff_t)next.line * n * (t - from), next.line};           \
         if (next.at)                                                                               \
-            chains(dtype, mr, NB(mr), rs, ks, n, a, b, at + 16 * t, ldb, c + 16 * t, ldc, alpha,   \
-                   part);                                                                          \
+            chains(form, keys, mr, NB(mr), rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb,       \
+                   c + 16 * t, ldc, alpha, part);                                                  \
         else                                                                                       \
-            chains(dtype, mr, NB(mr), rs, ks, n, a, b, at + 16 * t, ldb, c + 16 * t, ldc, alpha,   \
-                   nothing);                                                                       \
+            chains(form, keys, mr, NB(mr), rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb,       \
+                   c + 16 * t, ldc, alpha, nothing);                                               \
     }                                                                                              \
     for (; t < to; t++)                                                                            \
-    chains(dtype, mr, 1, rs, ks, n, a, b, at + 16 * t, ldb, c + 16 * t, ldc, alpha, nothing)
+    chains(form, keys, mr, 1, rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb, c + 16 * t, ldc,   \
+           alpha, nothing)
 
 /* score: c [mr][KEYS] = sums over the n elements of queries a [mr][QUERY]. weigh: c [mr][ldc] takes
  * n keys, with weights a [mr][KEYS]; the first value is at element `at`. */
-typedef void score_kernel(int n, const float *a, const void *b, int from, int to, float *c,
+typedef void score_kernel(int n, const float *a, const stored *b, int from, int to, float *c,
                           ahead next);
-typedef void weigh_kernel(int n, const float *a, const void *b, int64_t at, int ldb, int to,
+typedef void weigh_kernel(int n, const float *a, const stored *b, int64_t at, int ldb, int to,
                           float *c, const float *alpha, ahead next);
-#define ROW_KERNELS(name, dtype, mr)                                                               \
-    static void score_##name##_##mr(int n, const float *a, const void *b, int from, int to,        \
+#define ROW_KERNELS(name, form, mr)                                                                \
+    static void score_##name##_##mr(int n, const float *a, const stored *b, int from, int to,      \
                                     float *c, ahead next) {                                        \
         enum { at = 0, ldb = KEYS, ldc = KEYS };                                                   \
-        VECTORS(dtype, mr, QUERY, 1, NULL);                                                        \
+        VECTORS(form, true, mr, QUERY, NULL);                                                      \
     }                                                                                              \
-    static void weigh_##name##_##mr(int n, const float *a, const void *b, int64_t at, int ldb,     \
+    static void weigh_##name##_##mr(int n, const float *a, const stored *b, int64_t at, int ldb,   \
                                     int to, float *c, const float *alpha, ahead next) {            \
         const int from = 0, ldc = ldb;                                                             \
-        VECTORS(dtype, mr, KEYS, 1, alpha);                                                        \
+        VECTORS(form, false, mr, KEYS, alpha);                                                     \
     }
-#define KERNELS(name, dtype)                                                                       \
-    ROW_KERNELS(name, dtype, 1)                                                                    \
-    ROW_KERNELS(name, dtype, 2)                                                                    \
-    ROW_KERNELS(name, dtype, 3)                                                                    \
-    ROW_KERNELS(name, dtype, 4)                                                                    \
-    ROW_KERNELS(name, dtype, 5)                                                                    \
-    ROW_KERNELS(name, dtype, 6)
-KERNELS(f32, GQAC_F32)
-KERNELS(f16, GQAC_F16)
-KERNELS(bf16, GQAC_BF16)
+#define KERNELS(name, form)                                                                        \
+    ROW_KERNELS(name, form, 1)                                                                     \
+    ROW_KERNELS(name, form, 2)                                                                     \
+    ROW_KERNELS(name, form, 3)                                                                     \
+    ROW_KERNELS(name, form, 4)                                                                     \
+    ROW_KERNELS(name, form, 5)                                                                     \
+    ROW_KERNELS(name, form, 6)
+KERNELS(f32, FORM_F32)
+KERNELS(f16, FORM_F16)
+KERNELS(bf16, FORM_BF16)
+KERNELS(i8, FORM_I8)
+KERNELS(i4, FORM_I4)
 
 #define BY_ROWS(name)                                                                              \
     { NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6 }
-static score_kernel *const scores[][MOST + 1] = {BY_ROWS(score_f32), BY_ROWS(score_f16),
-                                                 BY_ROWS(score_bf16)};
-static weigh_kernel *const weighs[][MOST + 1] = {BY_ROWS(weigh_f32), BY_ROWS(weigh_f16),
-                                                 BY_ROWS(weigh_bf16)};
+static score_kernel *const scores[FORMS][MOST + 1] = {[FORM_F32] = BY_ROWS(score_f32),
+                                                      [FORM_F16] = BY_ROWS(score_f16),
+                                                      [FORM_BF16] = BY_ROWS(score_bf16),
+                                                      [FORM_I8] = BY_ROWS(score_i8),
+                                                      [FORM_I4] = BY_ROWS(score_i4)};
+static weigh_kernel *const weighs[FORMS][MOST + 1] = {[FORM_F32] = BY_ROWS(weigh_f32),
+                                                      [FORM_F16] = BY_ROWS(weigh_f16),
+                                                      [FORM_BF16] = BY_ROWS(weigh_bf16),
+                                                      [FORM_I8] = BY_ROWS(weigh_i8),
+                                                      [FORM_I4] = BY_ROWS(weigh_i4)};
 
-static inline int form_of(gqac_dtype dtype) {
-    return dtype == GQAC_F32 ? 0 : dtype == GQAC_F16 ? 1 : 2;
+/* Rows or columns of a head, as they lie in a block of the cache. */
+static inline stored as_stored(const cpu_attend_rows *rows, int64_t head, const void *block) {
+    const form form = rows->bits == 8           ? FORM_I8
+                      : rows->bits == 4         ? FORM_I4
+                      : rows->dtype == GQAC_F32 ? FORM_F32
+                      : rows->dtype == GQAC_F16 ? FORM_F16
+                                                : FORM_BF16;
+    return (stored){block, form, rows->bits ? scales_of(rows, head) : NULL, rows->scale_step};
+}
+
+static inline stored as_fp32(const float *at) {
+    return (stored){.at = at, .form = FORM_F32};
 }
 
 static inline void score(int rows, int n, const float *a, stored keys, int from, int to, float *c,
                          ahead next) {
-    scores[form_of(keys.dtype)][rows](n, a, keys.at, from, to, c, next);
+    scores[keys.form][rows](n, a, &keys, from, to, c, next);
 }
 
 static inline void weigh(int rows, int n, const float *a, stored values, int64_t at, int ldb,
                          float *c, const float *alpha, ahead next) {
-    weighs[form_of(values.dtype)][rows](n, a, values.at, at, ldb, ldb / 16, c, alpha, next);
+    weighs[values.form][rows](n, a, &values, at, ldb, ldb / 16, c, alpha, next);
 }
 
 #endif

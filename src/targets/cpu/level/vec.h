@@ -27,6 +27,23 @@
 #include "targets/cpu/level/vec_scalar.h"
 #endif
 
+#if defined(__AVX2__)
+VEC_FN v16 v16_load_i8(const int8_t *p) {
+    return v16_of_i8(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+VEC_FN v16 v16_of_nibbles(__m128i b) {
+    return v16_of_i8(_mm_sub_epi8(_mm_and_si128(b, _mm_set1_epi8(15)), _mm_set1_epi8(8)));
+}
+VEC_FN v16 v16_load_i4(const uint8_t *p, int high) {
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return v16_of_nibbles(_mm_srl_epi16(b, _mm_cvtsi32_si128(4 * high)));
+}
+VEC_FN v16 v16_load_i4_pairs(const uint8_t *p) {
+    const __m128i w = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return v16_of_nibbles(_mm_or_si128(w, _mm_slli_epi16(w, 4)));
+}
+#endif
+
 /* The bits of x, any NaN as the one NaN. */
 VEC_FN v16 v16_one_nan(v16 x) {
     return v16_select(m16_unordered(x), v16_set1(gqn_as_f32(GQN_NAN_BITS)), x);

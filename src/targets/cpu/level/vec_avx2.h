@@ -65,6 +65,10 @@ VEC_FN __m256 v8_load_bf16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)};
 }
+VEC_FN v16 v16_of_i8(__m128i b) {
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)))};
+}
 VEC_FN void v16_store_i8(int8_t *p, v16 x) {
     const __m256i w = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
     const __m256i b = _mm256_packs_epi16(w, w); /* quarters 0, 2, 1, 3 in words 0, 4, 1, 5 */

@@ -48,6 +48,9 @@ VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     const __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
 }
+VEC_FN v16 v16_of_i8(__m128i b) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
 VEC_FN void v16_store_i8(int8_t *p, v16 x) {
     _mm_storeu_si128((__m128i *)(void *)p, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)));
 }

@@ -50,6 +50,17 @@ VEC_FN v16 v16_load_f16(const uint16_t *p) {
 VEC_FN v16 v16_load_bf16(const uint16_t *p) {
     V16_EACH(gqn_bf16_to_f32(p[i]));
 }
+VEC_FN v16 v16_load_i8(const int8_t *p) {
+    V16_EACH((float)p[i]);
+}
+/* The low nibbles of sixteen bytes, or the high ones, less 8. */
+VEC_FN v16 v16_load_i4(const uint8_t *p, int high) {
+    V16_EACH((float)((p[i] >> 4 * high & 15) - 8));
+}
+/* Both nibbles of eight bytes, the low one first, less 8. */
+VEC_FN v16 v16_load_i4_pairs(const uint8_t *p) {
+    V16_EACH((float)((p[i / 2] >> i % 2 * 4 & 15) - 8));
+}
 /* x as int8: to nearest, halves to even; |x| <= 127. */
 VEC_FN void v16_store_i8(int8_t *p, v16 x) {
     for (int i = 0; i < 16; i++)

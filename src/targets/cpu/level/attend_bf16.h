@@ -12,10 +12,8 @@
 #include "targets/cpu/level/pairs.h"
 
 enum {
-    PAIR_ROWS = V16P_NATIVE ? 6 : 4, /* rows of a tile in registers, */
-    PAIR_VECTORS = V16P_NATIVE           ? 4
-                   : V16_REGISTERS >= 32 ? 2
-                                         : 1, /* its vectors */
+    PAIR_ROWS = V16P_NATIVE ? 6 : 4,            /* rows of a tile in registers, */
+    PAIR_VECTORS = V16_REGISTERS >= 32 ? 4 : 1, /* its vectors */
     KEY_PAIRS = KEYS / 2,
 };
 _Static_assert((int)TILE % 2 == 0, "tiles hold whole pairs");

@@ -29,7 +29,7 @@ enum {
 _Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");
 
 /* Enough chains to hide the latency of a product, as far as registers go. */
-#define VECTORS(rows) (NATIVE || (rows) == 1 ? 4 : V16_REGISTERS >= 32 || (rows) == 2 ? 2 : 1)
+#define VECTORS(rows) (V16_REGISTERS >= 32 || (rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 
 /* Scratch of a unit. */
 typedef struct room {

@@ -33,6 +33,7 @@ TOKENS, LONG = 32, 100
 EQUIV = {"cpu": ("--splits", "random:12", "--batch", "3", "--threads", "1,3"),
          "ref": ("--splits", "random:3", "--batch", "2")}
 TABLE = ROOT / "docs" / "families.md"
+TRACED = "## Traced and other exporters"  # where the part of check_traced.py begins
 
 
 def exact_experts(model):
@@ -178,7 +179,8 @@ def table(rows):
     lines += ["", f"Tolerances: {limits}.", ""]
     lines += ["## Exceptions", ""]
     lines += [f"- {pair}: {why}" for pair, why in families.EXCEPT.items()] or ["None."]
-    return "\n".join(lines) + "\n"
+    rest = TABLE.read_text().partition(TRACED) if TABLE.exists() else ("", "", "")
+    return "\n".join(lines) + "\n" + ("\n" + rest[1] + rest[2] if rest[1] else "")
 
 
 HEAD = """# Families

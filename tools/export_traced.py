@@ -236,7 +236,8 @@ def by_mobius(entry, _, folder):
             "cpu" if entry.how == "mobius-cpu" else "default", *static, str(folder / "onnx")])
 
 
-WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius, "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
+WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius,
+        "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
 
 
 def strip(path):

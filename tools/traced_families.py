@@ -1,7 +1,7 @@
 """Decoder families for exporters beside the model builder, as tiny random models.
 
-export_traced.py makes pairs EXPORTER-FAMILY of them on demand, check_traced.py compares what came of
-it with ONNX Runtime.  A tracer's family is a configuration that transformers 4.57 and 5 both take;
+export_traced.py makes pairs EXPORTER-FAMILY of them on demand, check_traced.py compares what came
+of it with ONNX Runtime.  A tracer's family is a configuration that transformers 4.57 and 5 both take;
 parameters are random, from one seed, and those of queries and keys are scaled until scores spread
 by SCORE_STD, as in export_models.py.  mobius builds the families of tools/families.py itself.
 """
@@ -69,7 +69,7 @@ MOE = builder.Model("qwen3-moe", "Qwen3Moe", dict(
 # What mobius 0.1.0 has: no Gemma 2 (it misses query_pre_attn_scalar), no LFM2. It leaves out the
 # window of Mistral, so that is Llama again.
 BUILT = [f for f in families.FAMILIES
-         if f.name not in ("gemma2", "lfm2", "mistral-window", "phi4-mini")] + [MOE]
+         if f.name not in ("gemma2", "lfm2", "mistral-window", "phi4-mini", "qwen2.5")] + [MOE]
 
 
 @dataclass

@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Compare the pairs of tools/traced_families.py with ONNX Runtime, for docs/families.md.
+
+    python tools/check_traced.py DIR [PAIR ...] [--table]
+
+For each pair: `gqac run` of one call behind a past, a padded batch, on both targets; is attention
+raised (as many nodes of `attend` behind `lower` as layers); then logits of 32 teacher-forced tokens
+in a sequence, first choices, and `equiv`. --table writes the second part of docs/families.md, which
+needs all pairs. Exit 1 when a pair fails, or is raised although it is listed as one that is not.
+Environment: GQAC names the binary.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+import check_families as builder
+import traced_families as traced
+from export_models import make_ids
+
+import harness
+import ortref
+
+LIMIT, TOKENS, PAST, NEW = 2e-5, 32, 9, 7
+
+
+def call(runner, path):
+    """One call behind PAST rows: of two rows, of which one is padded left where there is a mask;
+    with GroupQueryAttention of one, which is what that op knows."""
+    ids = make_ids(2 * (PAST + NEW), 1).reshape(2, -1)
+    if ortref.gqa_nodes(onnx.load(path, load_external_data=False)):
+        _, past = runner.step(ids[:1, :PAST], runner.empty_past(1))
+        return runner.feed(ids[:1, PAST:], past)
+    if isinstance(runner, ortref.StaticRunner):
+        _, past = runner.step(ids[:, :PAST], runner.empty_past(2), 0)
+        return runner.feed(ids[:, PAST:], past, PAST)
+    mask = np.ones((2, PAST + NEW), np.int64)
+    mask[1, :3] = 0
+    _, past = runner.step(ids[:, :PAST], runner.empty_past(2), mask[:, :PAST])
+    return runner.feed(ids[:, PAST:], past, mask)
+
+
+def run_call(path, runner, scratch):
+    """The greatest difference of the logits of a call, on either target."""
+    feed, worst = call(runner, path), 0.0
+    want = runner.run(feed)["logits"]
+    (scratch / "in").mkdir()
+    for name, value in feed.items():
+        np.save(scratch / "in" / f"{name}.npy", value)
+    for target in builder.EQUIV:
+        builder.gqac("run", path, "--inputs", scratch / "in", "-o", scratch / target, "-q",
+                     "--target", target)
+        worst = max(worst, harness.relative(np.load(scratch / target / "logits.npy"), want))
+    return worst
+
+
+def layers(path):
+    """Layers of a model, by its caches."""
+    names = [i.name for i in onnx.load(path, load_external_data=False).graph.input]
+    return sum(".key" in n or "key_cache" in n for n in names)
+
+
+def raised(path, scratch):
+    """Is there a node of attention for each layer?"""
+    builder.gqac("compile", path, "--stateless", "--stop-after", "lower", "--emit", "text", "-o",
+                 scratch / "lower.gq")
+    text = (scratch / "lower.gq").read_text()
+    return sum(text.count(f" = {op} ") for op in ("attend", "attention")) == layers(path)
+
+
+def sequence(row, path, want, ids, target, scratch):
+    """Logits and bits of a sequence on one target."""
+    got = builder.score(path, ids, target, scratch)
+    row["logits"] = max(row.get("logits", 0), harness.relative(got, want))
+    if not row["logits"] <= LIMIT:
+        raise ArithmeticError(f"{target}: logits differ by {row['logits']:.1e}")
+    if builder.top_differs(got, want, LIMIT * np.abs(want).max()):
+        raise ArithmeticError(f"{target}: another first choice than ONNX Runtime")
+    done = harness.gqac("equiv", path, "--ids", scratch / "ids.txt", "--target", target,
+                        "--format", "json", *builder.EQUIV[target])
+    if not done.out:
+        raise ArithmeticError(f"{target} equiv: " + " ".join(done.err.split())[:300])
+    found = done.json()
+    row["mixing"] = [f"{m['op']} {m['node']}" for m in found["mixing"]]
+    if found["differing"]:
+        raise ArithmeticError(f"{target} equiv: {found['differing']} bits differ")
+
+
+def check(name, path):
+    """One pair: what the table says of it; row["why"] is set when it fails."""
+    row = {"pair": name}
+    try:
+        runner = ortref.runner(path)
+        ids = make_ids(TOKENS, 0)
+        with tempfile.TemporaryDirectory(prefix="traced-") as folder:
+            scratch = Path(folder)
+            row["call"] = run_call(path, runner, scratch)
+            row["raised"] = raised(path, scratch)
+            if not row["call"] <= LIMIT:
+                raise ArithmeticError(f"a call differs by {row['call']:.1e}")
+            want = runner.score(ids)
+            for target in builder.EQUIV if row["raised"] else ():
+                sequence(row, path, want, ids, target, scratch)
+        if row["raised"] == (name in traced.UNRAISED):
+            raise ArithmeticError("raised" if row["raised"] else "not raised")
+    except (ArithmeticError, OSError) as error:
+        row["why"] = str(error)
+    return row
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def cell(name, rows):
+    """A pair in the table."""
+    if name in traced.REFUSED:
+        return "none"
+    if name not in rows:
+        return ""
+    row = rows[name]
+    text = f"{max(row['call'], row.get('logits', 0)):.0e}".replace("e-0", "e-")
+    if not row["raised"]:
+        return text + " run"
+    return text + (" *" if row["mixing"] else "")
+
+
+def table(rows):
+    """The second part of docs/families.md."""
+    by_name = {row["pair"]: row for row in rows}
+    exporters = traced.EXPORTERS
+    families = list(dict.fromkeys(f.name for e in exporters for f in e.families))
+    lines = [HEAD, *(f"- `{e.name}`: {e.says}." for e in exporters), "",
+             "| family | " + " | ".join(e.name for e in exporters) + " |",
+             "|---" * (len(exporters) + 1) + "|"]
+    for family in families:
+        cells = [cell(f"{e.name}-{family}", by_name) for e in exporters]
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    mixing = [f"- {row['pair']}: {', '.join(row['mixing'])}" for row in rows if row.get("mixing")]
+    lines += ["", "Refused by the exporter, or in what it writes by ONNX Runtime (none):", ""]
+    lines += [f"- {pair}: {why}" for pair, why in traced.REFUSED.items()]
+    lines += ["", "Not raised (run):", ""]
+    lines += [f"- {pair}: {why}" for pair, why in traced.UNRAISED.items()]
+    lines += ["", "Nodes that mix rows (*):", "", *mixing]
+    return "\n".join(lines) + "\n"
+
+
+HEAD = builder.TRACED + """
+
+Written by `tools/check_traced.py`; `tools/export_traced.py --list` names the pairs and makes them:
+tiny random models of two layers or three, fp32, with scores that spread by 4. A number is the
+greatest difference from ONNX Runtime's logits, relative to the greatest, at most 2e-5: of one call
+of `gqac run` behind a past (two rows, one of them padded on the left; one row of
+GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. Behind
+it stand also: after `lower` there are as many nodes of attention as layers; the first choice is
+ONNX Runtime's wherever its margin exceeds the tolerance; `gqac equiv` finds no differing bit.
+`run`: attention stays in simple ops, `gqac run` computes it, sequences are refused. `*`: `gqac equiv` names a node that mixes rows (what LongRoPE or
+positions that are counted in the graph look like), and finds no differing bit.
+"""
+
+
+def main():
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("pairs", nargs="*")
+    parser.add_argument("--table", action="store_true", help="write their part of docs/families.md")
+    args = parser.parse_args()
+    if args.table and args.pairs:
+        sys.exit("--table needs all pairs")
+    rows, wrong = [], 0
+    for name in traced.chosen(args.pairs):
+        row = check(name, args.folder / name / "model.onnx")
+        rows.append(row)
+        wrong += "why" in row
+        print(json.dumps(row), "  <-- WRONG" if "why" in row else "", flush=True)
+    if args.table and not wrong:
+        first = builder.TABLE.read_text().split(builder.TRACED)[0]
+        builder.TABLE.write_text(first.rstrip("\n") + "\n\n" + table(rows))
+    print(f"{len(rows)} pairs, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -138,11 +138,13 @@ static void end_pieces(exec *e, const ir_node *node) {
     }
 }
 
-/* Room for what runs so far and those that are expected need. */
-static gqac_status begin_run(exec *e, gqac_diag *diag) {
+/* Room for what runs so far and those that are expected need. What is expected is a guess, which
+ * may be beyond all memory: then pieces lie apart, and the next run goes by what this one takes. */
+static void begin_run(exec *e) {
     drop_pieces(e);
-    return e->layout.most ? exec_room(&e->arena, e->layout.most, "intermediate tensors", diag)
-                          : GQAC_OK;
+    if (e->layout.most &&
+        exec_room(&e->arena, e->layout.most, "intermediate tensors", NULL) != GQAC_OK)
+        e->layout.most = 0;
 }
 
 void exec_expect(exec *e, const memory_lengths *lengths) {
@@ -385,9 +387,8 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     e->nested = 0;
-    gqac_status status = begin_run(e, diag);
-    if (status == GQAC_OK)
-        status = run_nodes(e, e->program->module->graph, mark, diag);
+    begin_run(e);
+    const gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);
     return status;
 }

@@ -257,6 +257,14 @@ class Norms(Fusion):
                    node("LayerNormalization", "s b", "t"), node("Tanh", "s", "v")], "x z", "y t v",
                   {"add_norm": 2, "norm": 1, "map": 1}, "f16")
 
+    def test_sum_as_weight(self):
+        """A norm that reads the sum as its weight or bias, too, leaves the sum to be a step."""
+        for made in (node("RMSNormalization", "s s"), node("LayerNormalization", "s w s")):
+            path = self.save([node("Add", "x z", "s"), made], {"x": ([40], "f32"), "z": ([40], "f32")},
+                             ["y"], [constant("w", floats(40))])
+            self.assertEqual(sorted(self.kernels(path)), ["map", "norm"])
+            self.same(path, {"x": floats(40), "z": floats(40)}, made.op_type)
+
     def test_sum_that_belongs_elsewhere(self):
         """A sum of a product, of a chain, or with a row of constants is made where they are."""
         norm = node("RMSNormalization", "s w")

@@ -256,7 +256,7 @@ static void take_apart(gqac_program *program) {
     program->n_slots = n;
 }
 
-static float *logits_of(const char *model, bool apart, int64_t *count) {
+static float *logits_of(const char *model, bool apart, size_t guess, int64_t *count) {
     gqac_options options;
     gqac_program *program = NULL;
     gqac_context *context = NULL;
@@ -275,7 +275,13 @@ static float *logits_of(const char *model, bool apart, int64_t *count) {
                                                &(gqac_sequence_options){.final_length = PROMPT},
                                                &sequence, &diag),
                           GQAC_OK);
+    if (guess) { /* as if that had been expected: no step expects more */
+        context->exec.layout.most = guess;
+        for (int i = 0; i < 3; i++)
+            context->exec.expected[i] = INT64_MAX;
+    }
     CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &n, NULL, &diag), GQAC_OK);
+    CU_ASSERT(!guess || context->exec.layout.most < guess);
     const float *logits = gqac_context_logits(context, 0, count, &width);
     *count *= width;
     float *copy = malloc((size_t)*count * sizeof *copy);
@@ -294,11 +300,23 @@ static void test_same_bits(void) {
         "test/models/gpt-oss/model.onnx", "test/models/phi3/model.onnx"};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         int64_t n, m;
-        float *over = logits_of(models[i], false, &n), *apart = logits_of(models[i], true, &m);
+        float *over = logits_of(models[i], false, 0, &n),
+              *apart = logits_of(models[i], true, 0, &m);
         CU_ASSERT(n == m && memcmp(over, apart, (size_t)n * sizeof *over) == 0);
         free(over);
         free(apart);
     }
+}
+
+/* More than there is memory is expected of a step that needs little. */
+static void test_wrong_guess(void) {
+    static const char model[] = "test/models/llama/model.onnx";
+    int64_t n, m;
+    float *as_foretold = logits_of(model, false, 0, &n);
+    float *apart = logits_of(model, false, (size_t)1 << 60, &m);
+    CU_ASSERT(n == m && memcmp(as_foretold, apart, (size_t)n * sizeof *apart) == 0);
+    free(as_foretold);
+    free(apart);
 }
 
 /* A life that is taken to be too short, and an operand that is written over too early. */
@@ -397,6 +415,7 @@ static const unit_case cases[] = {
     {"values keep their contents as long as they are read", test_models},
     {"the figure of inspect is what a context takes", test_figures},
     {"writing over operands changes no bit", test_same_bits},
+    {"a guess beyond all memory is none", test_wrong_guess},
     {"a wrong life is seen", test_controls},
     {"what a product reads is not written over", test_chains},
 };

@@ -46,6 +46,9 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     for (int i = 0; i < 2; i++)
         if (!cpu_same_shape(&ir_node_input(add, i)->type, &sum->type))
             return 0;
+    for (const ir_use *use = sum->uses; use; use = use->next)
+        if (use->node == root && use != &root->inputs[0])
+            return 0; /* as its weight, too */
     if (cpu_fuse_product_chain(add, none) || cpu_fuse_chain(add, none))
         return 0;
     nodes[0] = add;

@@ -156,8 +156,9 @@ typedef struct gqac_sampling {
 
 /* One choice as gqac_generate makes it, for loops of one's own: the id behind `history` by a row of
  * logits [vocabulary]. The place of the draw is n_history. *probability, which may be NULL, is that
- * of the id by softmax of the logits. USAGE names the option that is out of range; INVALID_INPUT
- * when no logit is a number. */
+ * of the id by softmax of the logits. Each call takes memory for the time it runs, 24 bytes a
+ * logit. USAGE names the option that is out of range; UNSUPPORTED a vocabulary of none or of 2^31
+ * and more; INVALID_INPUT when no logit is a number; NO_MEMORY. */
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
                                  int64_t *id, double *probability, gqac_diag *diag);

@@ -1,7 +1,6 @@
 /* See translating.h. Names are those of exporters (past_key_values.*, present.*) and of
- * `gqac rewrite` (cache_*). The
- * first call has caches of no rows and every id, each further one the newest id alone; a decoder
- * without caches is given all ids every time. */
+ * `gqac rewrite` (cache_*). The first call has caches of no rows and every id, each further one the
+ * newest id alone; a decoder without caches is given all ids every time. */
 #include "cli/translating.h"
 
 #include <stdlib.h>

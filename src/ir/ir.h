@@ -119,7 +119,7 @@ struct ir_value {
     const ir_dim *const *elements;
     int64_t n_elements;
     ir_use *uses; /* head of the list */
-    int slot;     /* buffer number, by `plan`; -1 before */
+    int slot;     /* number of its memory, by `plan`; -1: none */
     int id;       /* dense number of the value within its module, by the run time */
 };
 

@@ -3,8 +3,9 @@
  *
  * It becomes Transpose, Reshape and MatMul, an operand at a time: letters that both have and later
  * ones or the result need are a batch, those that nobody needs any more are the k of the product.
- * MatMul has no integers and no f64: there it is Mul and ReduceSum. A letter twice in one operand
- * (a diagonal) is not supported. The axes of an ellipsis count from the back and are letters like
+ * Where MatMul cannot (integers, f64, letters whose lengths may differ, see fits_matmul) it is Mul
+ * and ReduceSum. A letter twice in one operand (a diagonal) and more than 8 letters that are needed
+ * at once are not supported. The axes of an ellipsis count from the back and are letters like
  * the others, behind all those of the alphabet. */
 #include "ops/shared.h"
 
@@ -159,11 +160,11 @@ static gqac_status read_equation(const ir_node *node, equation *e, gqac_diag *di
 
 /* ---- types --------------------------------------------------------------- */
 
-/* The axis of a letter; 1 is broadcast. */
-static gqac_status dim_of(const ir_node *node, const equation *e, int letter, const ir_dim **out,
-                          gqac_diag *diag) {
+/* The axis of a letter in operands [first, end) together; 1 is broadcast. */
+static gqac_status dim_of(const ir_node *node, const equation *e, int first, int end, int letter,
+                          const ir_dim **out, gqac_diag *diag) {
     *out = ir_dim_const(op_dims(node), 1);
-    for (int i = 0; i < e->n; i++) {
+    for (int i = first; i < end; i++) {
         bool bad = false;
         const int axis = find(&e->in[i], letter);
         if (axis < 0)
@@ -187,8 +188,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         if (op_in_type(node, i).rank < 0)
             return op_set_type(node, 0, op_in_type(node, 0).dtype, -1, NULL, diag);
     GQAC_TRY(read_equation(node, &e, diag));
+    for (int i = 0; i < e.n; i++)
+        for (int k = 0; k < e.in[i].n; k++)
+            GQAC_TRY(dim_of(node, &e, 0, e.n, e.in[i].at[k], &dims[0], diag));
     for (int i = 0; i < e.out.n; i++)
-        GQAC_TRY(dim_of(node, &e, e.out.at[i], &dims[i], diag));
+        GQAC_TRY(dim_of(node, &e, 0, e.n, e.out.at[i], &dims[i], diag));
     return op_set_type(node, 0, op_in_type(node, 0).dtype, e.out.n, dims, diag);
 }
 
@@ -196,7 +200,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
  * that letter, and so meets each of them. */
 static bool mixes(const ir_node *node) {
     equation e;
-    gqac_diag unused;
+    gqac_diag unused = {0};
     if (read_equation(node, &e, &unused) != GQAC_OK)
         return true;
     for (int i = 0; i < e.n; i++)
@@ -299,10 +303,18 @@ typedef struct groups {
     term batch, x, y, summed;
 } groups;
 
-static groups group(const term *x, const term *y, const term *kept) {
+/* Whether the result or an operand from `next` on has the letter. */
+static bool is_needed(const equation *e, int next, int letter) {
+    bool needed = find(&e->out, letter) >= 0;
+    for (int i = next; i < e->n; i++)
+        needed = needed || find(&e->in[i], letter) >= 0;
+    return needed;
+}
+
+static groups group(const equation *e, int next, const term *x, const term *y) {
     groups g = {0};
     for (int i = 0; i < x->n; i++) {
-        const bool both = find(y, x->at[i]) >= 0, needed = find(kept, x->at[i]) >= 0;
+        const bool both = find(y, x->at[i]) >= 0, needed = is_needed(e, next, x->at[i]);
         add(!both ? &g.x : needed ? &g.batch : &g.summed, x->at[i]);
     }
     for (int i = 0; i < y->n; i++)
@@ -363,38 +375,59 @@ static ir_value *build_aligned(ir_builder *b, made x, const term *all) {
     return op_build1(b, "", "Unsqueeze", 2, in);
 }
 
-static made build_product(ir_builder *b, made x, made y, const groups *g, const term *kept) {
-    term all = join(&g->batch, &g->x, &g->y);
-    const int n = all.n;
-    for (int i = 0; i < g->summed.n; i++)
-        add(&all, g->summed.at[i]);
-    if (all.n != n + g->summed.n) {
-        if (b->status == GQAC_OK)
-            b->status = gqac_diag_set(b->diag, GQAC_UNSUPPORTED, "more than %d letters at once",
-                                      GQAC_MAX_RANK);
-        return x;
-    }
+/* By Mul and ReduceSum, in fp32 where the operands are narrower. */
+static made build_product(ir_builder *b, made x, made y, const groups *g, gqac_dtype dtype) {
+    const bool narrow = dtype == GQAC_F16 || dtype == GQAC_BF16;
+    const term kept = join(&g->batch, &g->x, &g->y), all = join(&kept, &g->summed, &(term){0});
     ir_value *in[] = {build_aligned(b, x, &all), build_aligned(b, y, &all)};
-    return build_sum(b, (made){op_build1(b, "", "Mul", 2, in), all}, kept);
+    for (int i = 0; i < 2 && narrow; i++)
+        in[i] = op_build_cast(b, in[i], GQAC_F32);
+    x = build_sum(b, (made){op_build1(b, "", "Mul", 2, in), all}, &kept);
+    if (narrow)
+        x.value = op_build_cast(b, x.value, dtype);
+    return x;
 }
 
-/* Letters of the result and of operands from `next` on. */
-static bool is_needed(const equation *e, int next, int letter) {
-    bool needed = find(&e->out, letter) >= 0;
-    for (int i = next; i < e->n; i++)
-        needed = needed || find(&e->in[i], letter) >= 0;
-    return needed;
+/* Whether MatMul multiplies the first operands by operand `i`. A letter that is summed may have
+ * length 1 in one of the two, which MatMul does not repeat, and several become one k: their lengths
+ * must be known to be the same. One alone MatMul checks as it runs. */
+static bool fits_matmul(const ir_node *node, const equation *e, int i, const groups *g,
+                        gqac_diag *diag) {
+    if (!OP_IN(OP_FLOATS, op_in_type(node, 0).dtype) || g->batch.n + 2 > GQAC_MAX_RANK)
+        return false;
+    for (int k = 0; k < g->summed.n; k++) {
+        const ir_dim *x, *y;
+        int64_t n;
+        if (dim_of(node, e, 0, i, g->summed.at[k], &x, diag) != GQAC_OK ||
+            dim_of(node, e, i, i + 1, g->summed.at[k], &y, diag) != GQAC_OK)
+            return false;
+        const bool one = (ir_dim_is_const(x, &n) && n == 1) || (ir_dim_is_const(y, &n) && n == 1);
+        if ((!x || x != y) && (one || g->summed.n > 1))
+            return false;
+    }
+    return true;
 }
 
-static term needed_of(const equation *e, int next, const term *x, const term *y) {
-    static const term none = {0};
-    const term *both[] = {x, y ? y : &none};
-    term t = {0};
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < both[i]->n; k++)
-            if (is_needed(e, next, both[i]->at[k]) && find(&t, both[i]->at[k]) < 0)
-                add(&t, both[i]->at[k]);
-    return t;
+/* What is left of the first operands, x, by operand `i`. */
+static made build_step(ir_builder *b, ir_node *node, const equation *e, made x, int i) {
+    made y = {ir_node_input(node, i), e->in[i]};
+    term kept = {0}; /* what only y has and nobody needs is summed first */
+    for (int k = 0; k < y.t.n; k++)
+        if (find(&x.t, y.t.at[k]) >= 0 || is_needed(e, i + 1, y.t.at[k]))
+            add(&kept, y.t.at[k]);
+    y = build_sum(b, y, &kept);
+    const groups g = group(e, i + 1, &x.t, &y.t);
+    const bool matmul = fits_matmul(node, e, i, &g, b->diag);
+    const int n = g.batch.n + g.x.n + g.y.n + (matmul ? 0 : g.summed.n);
+    if (n > GQAC_MAX_RANK && b->status == GQAC_OK)
+        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
+                            "operands 0 to %d have %d letters that are needed at once, more than "
+                            "%d",
+                            i, n, GQAC_MAX_RANK);
+    if (b->status != GQAC_OK)
+        return x;
+    return matmul ? build_matmul(b, x, y, &g)
+                  : build_product(b, x, y, &g, op_in_type(node, 0).dtype);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -404,22 +437,16 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         b->status = read_equation(node, &e, b->diag);
     if (b->status != GQAC_OK)
         return;
-    const bool floats = OP_IN(OP_FLOATS, op_in_type(node, 0).dtype);
     made x = {ir_node_input(node, 0), e.in[0]};
-    term kept = needed_of(&e, 1, &x.t, NULL);
+    term kept = {0};
+    for (int k = 0; k < x.t.n; k++)
+        if (is_needed(&e, 1, x.t.at[k]))
+            add(&kept, x.t.at[k]);
     x = build_sum(b, x, &kept);
-    for (int i = 1; i < e.n; i++) {
-        made y = {ir_node_input(node, i), e.in[i]};
-        /* what only y has and nobody needs is summed first */
-        term of_y = needed_of(&e, i + 1, &y.t, NULL);
-        for (int k = 0; k < y.t.n; k++)
-            if (find(&x.t, y.t.at[k]) >= 0 && find(&of_y, y.t.at[k]) < 0)
-                add(&of_y, y.t.at[k]);
-        y = build_sum(b, y, &of_y);
-        kept = needed_of(&e, i + 1, &x.t, &y.t);
-        const groups g = group(&x.t, &y.t, &kept);
-        x = floats ? build_matmul(b, x, y, &g) : build_product(b, x, y, &g, &kept);
-    }
+    for (int i = 1; i < e.n && b->status == GQAC_OK; i++)
+        x = build_step(b, node, &e, x, i);
+    if (b->status != GQAC_OK)
+        return;
     x = build_order(b, x, &e.out);
     if (x.value == ir_node_input(node, 0))
         x.value = op_build1(b, "", "Identity", 1, &x.value);

@@ -11,7 +11,7 @@ import sys
 import unittest
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 import harness
 import ortnodes
@@ -257,6 +257,17 @@ def einsum(rng, pick):
                 equation=equation)
 
 
+def einsum_ones(rng, pick):
+    """A random Einsum of two operands, where any letter may have length 1 in one of them."""
+    equation = pick.choice(["ij,ij->", "bij,bij->b", "ij,jk->ik", "i,i", "bijk,bkji->b", "ij,ij->ij",
+                            "bhqd,bhkd->bhqk", "abij,bija->a", "abcdefg,abcdefg->gfedcba"])
+    sizes = {c: pick.randint(1, 5) for c in "abcdefghijkq"}
+    shapes = [[pick.choice([1, sizes[c], sizes[c]]) for c in term]
+              for term in equation.split("->")[0].split(",")]
+    return Node("Einsum", "", {f"x{i}": floats(rng, *s) for i, s in enumerate(shapes)}, ["y"],
+                equation=equation)
+
+
 def fused_matmul(rng, pick):
     """A random FusedMatMul; one operand may lack the batch."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
@@ -410,6 +421,49 @@ class Ops(Nodes):
             path.write_bytes(node.model().SerializeToString())
             np.save(self.dir / "x.npy", node.inputs["x"])
             self.check(harness.gqac("run", path, "--inputs", self.dir), code)
+
+    def with_dims(self, node, dims, code, *words):
+        """Runs the node where inputs have these dims in the model; y, if it runs."""
+        model, path = node.model(), self.dir / "model.onnx"
+        for value in model.graph.input:
+            if value.name in dims:
+                dtype = value.type.tensor_type.elem_type
+                value.CopyFrom(helper.make_tensor_value_info(value.name, dtype, dims[value.name]))
+        path.write_bytes(model.SerializeToString())
+        for name, value in node.feeds().items():
+            np.save(self.dir / f"{name}.npy", value)
+        self.check(harness.gqac("run", path, "--inputs", self.dir, "--output", self.dir / "out"),
+                   code, *words)
+        return None if code else np.load(self.dir / "out" / "y.npy")
+
+    def test_einsum_lengths(self):
+        """A length of 1 is repeated; lengths that are not known must agree as the model runs."""
+        self.compare(einsum_ones, 0.9, count=max(COUNT, 60))
+        rng = np.random.default_rng(5)
+        names = {"x": ["p", "q"], "z": ["r", "s"]}
+        for dims in (names, {"x": ["p", 6], "z": ["r", "s"]}, {"x": ["p", "q"], "z": ["q", "p"]}):
+            for x, z, code in (((2, 6), (2, 6), 0), ((1, 6), (6, 1), 0), ((2, 6), (3, 4), 4)):
+                if dims["z"][0] == "q" and x != z[::-1]:
+                    continue
+                inputs = {"x": floats(rng, *x), "z": floats(rng, *z)}
+                node = Node("Einsum", "", inputs, ["y"], equation="ij,ij->")
+                got = self.with_dims(node, dims, code)
+                if not code:
+                    expected = np.einsum("ij,ij->", inputs["x"], inputs["z"])
+                    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+        halves = {"x": np.float16([[300, 300]]), "z": np.float16([[300], [-300]])}
+        node = Node("Einsum", "", halves, [("y", TensorProto.FLOAT16)], equation="ij,ij->")
+        self.assertEqual(self.ours(node)[0], 0)  # products are beyond f16
+
+    def test_einsum_letters(self):
+        """More letters than a tensor has axes are refused; other lengths, in the name of Einsum."""
+        for kind, made in ((np.float32, TensorProto.FLOAT), (np.int64, TensorProto.INT64)):
+            inputs = {f"x{i}": np.ones([2] * n, kind) for i, n in enumerate((6, 6, 8))}
+            node = Node("Einsum", "", inputs, [("y", made)],
+                        equation="abcdef,ghijkl,abcdefgh->ijkl")
+            self.with_dims(node, {}, 3, "Einsum", "12 letters")
+        inputs = {"x": np.ones((2, 3), np.float32), "z": np.ones((4, 5), np.float32)}
+        self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
 
     def test_fused_matmul(self):
         """Both transposes, factors, batches."""

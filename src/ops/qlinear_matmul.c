@@ -40,9 +40,11 @@ static bool mixes(const ir_node *node) {
     return matmul_mixes(&as_matmul);
 }
 
+/* The operand as a scalar; the Reshape fails where it has more than one element after all, which
+ * infer cannot see in a length that is not known. */
 static ir_value *build_scalar(ir_builder *b, ir_node *node, int operand) {
-    ir_value *x = ir_node_input(node, operand);
-    return op_build1(b, "", "Squeeze", 1, &x);
+    ir_value *in[] = {ir_node_input(node, operand), ir_build_i64s(b, 0, NULL)};
+    return op_build1(b, "", "Reshape", 2, in);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {

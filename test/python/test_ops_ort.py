@@ -473,6 +473,19 @@ class Ops(Nodes):
         """Codes of both signs, scales by tensor and column."""
         self.compare(qlinear_matmul, 0.5, count=COUNT)
 
+    def test_qlinear_matmul_rows(self):
+        """A scale or zero point for each row is refused, where the model does not tell, too."""
+        one, zero, codes_of = np.float32([1]), np.uint8([0]), np.full((3, 3), 2, np.uint8)
+        inputs = {"a": codes_of, "as": one, "az": zero, "b": codes_of, "bs": one, "bz": zero,
+                  "ys": one, "yz": zero}
+        make = lambda more: Node("QLinearMatMul", "", inputs | more, # noqa: E731
+                                 [("y", TensorProto.UINT8)])
+        for name in ("as", "az", "ys", "yz"):
+            many = {name: np.asarray([1, 2, 3], inputs[name].dtype)}
+            np.testing.assert_array_equal(self.with_dims(make({}), {name: ["n"]}, 0), 12)
+            self.with_dims(make(many), {name: ["n"]}, 4)
+            self.with_dims(make(many), {}, 3, "QLinearMatMul")
+
     def test_m_rotary(self):
         """Columns by time, height and width."""
         self.compare(m_rotary, 0.9, count=COUNT)

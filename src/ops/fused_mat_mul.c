@@ -1,6 +1,8 @@
 /* com.microsoft.FusedMatMul: y = alpha * A' B', where A' and B' are the operands or their
- * transposes of the last two axes. Becomes Transpose, MatMul and Mul. transBatchA and transBatchB,
- * which move the batch, are not supported. Source: ONNX Runtime contrib operators. */
+ * transposes of the last two axes; a vector has none and stays as it is. Becomes Transpose, MatMul
+ * and Mul. transBatchA and transBatchB, which move the batch, are not supported; nor is a vector B
+ * beside a transposed A, where ONNX Runtime takes the elements of A in another order. Source: ONNX
+ * Runtime contrib operators. */
 #include "ops/matmul.h"
 
 static const ir_attr_spec attrs[] = {
@@ -22,18 +24,18 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static bool is_transposed(const ir_node *node, int operand) {
-    return ir_attr_int(node, operand ? "transB" : "transA") != 0;
+    return op_in_type(node, operand).rank != 1 &&
+           ir_attr_int(node, operand ? "transB" : "transA") != 0;
 }
 
-/* The dims of an operand as MatMul sees them; false when its rank is not known. */
+/* The dims of an operand as MatMul sees them; none when its rank is not known. */
 static gqac_status dims_of(const ir_node *node, int operand, const ir_dim **dims, int *rank,
                            gqac_diag *diag) {
     *rank = op_in_type(node, operand).rank;
     for (int i = 0; i < *rank; i++)
         dims[i] = op_in_dim(node, operand, i);
-    if (*rank >= 0 && *rank < 2 && is_transposed(node, operand))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d has rank %d, and is transposed",
-                operand, *rank);
+    if (*rank == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d is a scalar", operand);
     if (*rank > 1 && is_transposed(node, operand)) {
         const ir_dim *last = dims[*rank - 1];
         dims[*rank - 1] = dims[*rank - 2];
@@ -56,16 +58,17 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(dims_of(node, 1, b, &rank_b, diag));
     if (rank_a < 0 || rank_b < 0)
         return op_set_type(node, 0, dtype, -1, NULL, diag);
-    if (rank_a < 2 || rank_b < 2)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a vector beside a transposed operand");
+    if (rank_b == 1)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a vector B beside a transposed A");
     if (ir_dim_is_const(a[rank_a - 1], &x) && ir_dim_is_const(b[rank_b - 2], &y) && x != y)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inner dimensions %lld and %lld differ",
                 (long long)x, (long long)y);
     ir_type a_batch = op_in_type(node, 0), b_batch = op_in_type(node, 1);
-    a_batch.rank -= 2;
+    a_batch.rank = rank_a > 2 ? rank_a - 2 : 0;
     b_batch.rank -= 2;
     GQAC_TRY(op_broadcast_types(node, &a_batch, &b_batch, &rank, dims, diag));
-    dims[rank++] = a[rank_a - 2];
+    if (rank_a > 1)
+        dims[rank++] = a[rank_a - 2];
     dims[rank++] = b[rank_b - 1];
     return op_set_type(node, 0, dtype, rank, dims, diag);
 }

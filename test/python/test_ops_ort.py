@@ -269,12 +269,15 @@ def einsum_ones(rng, pick):
 
 
 def fused_matmul(rng, pick):
-    """A random FusedMatMul; one operand may lack the batch."""
+    """A random FusedMatMul; one operand may lack the batch, or be a vector, which is never
+    transposed."""
     m, k, n = pick.randint(1, 6), pick.randint(1, 30), pick.randint(1, 20)
     batch = [pick.randint(1, 3) for _ in range(pick.randint(0, 2))]
     turned = [pick.randint(0, 1) for _ in range(2)]
     a = floats(rng, *batch, *((k, m) if turned[0] else (m, k)))
     b = floats(rng, *(batch if pick.randint(0, 1) else []), *((n, k) if turned[1] else (k, n)))
+    vector = pick.choice([None, None, "a", None if turned[0] else "b"])
+    a, b = (floats(rng, k) if vector == name else x for name, x in (("a", a), ("b", b)))
     return Node("FusedMatMul", "com.microsoft", {"a": a, "b": b}, ["y"], transA=turned[0],
                 transB=turned[1], alpha=pick.choice([1.0, 0.125, -3.7]))
 
@@ -466,8 +469,11 @@ class Ops(Nodes):
         self.with_dims(Node("Einsum", "", inputs, ["y"], equation="ij,jk->ik"), {}, 3, "Einsum")
 
     def test_fused_matmul(self):
-        """Both transposes, factors, batches."""
+        """Both transposes, factors, batches, vectors."""
         self.compare(fused_matmul, 0.9, count=COUNT)
+        node = Node("FusedMatMul", "com.microsoft",
+                    {"x": np.ones((4, 3), np.float32), "z": np.ones(4, np.float32)}, ["y"], transA=1)
+        self.with_dims(node, {}, 3, "FusedMatMul", "vector")
 
     def test_qlinear_matmul(self):
         """Codes of both signs, scales by tensor and column."""

@@ -187,9 +187,12 @@ static gqac_status describe_io(importer *im, const Onnx__ValueInfoProto *value, 
         if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE)
             gqac_str_printf(&text, "%s%lld", comma, (long long)dim->dim_value);
         else if (dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM &&
-                 *dim->dim_param)
-            gqac_str_printf(&text, "%s%s", comma, dim->dim_param);
-        else
+                 *dim->dim_param) {
+            const ir_dim *symbol = ir_dim_symbol(im->module->dims, dim->dim_param);
+            text.failed = text.failed || !symbol;
+            gqac_str_append(&text, comma);
+            ir_dim_print(&text, symbol);
+        } else
             gqac_str_printf(&text, "%s?", comma);
     }
     gqac_str_append(&text, "]");
@@ -199,11 +202,22 @@ static gqac_status describe_io(importer *im, const Onnx__ValueInfoProto *value, 
     return io->shape && io->name ? GQAC_OK : onnx_oom(im);
 }
 
-static bool is_initializer(const Onnx__GraphProto *graph, const char *name) {
-    for (size_t i = 0; i < graph->n_initializer; i++)
-        if (onnx_text_is(graph->initializer[i]->name, name))
-            return true;
-    return false;
+static bool same_name(const void *item, const void *key) {
+    return strcmp(item, key) == 0;
+}
+
+static gqac_status name_initializers(importer *im, const Onnx__GraphProto *graph, ir_table *names) {
+    ir_table_init(names, im->scratch);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        char *name = graph->initializer[i]->name;
+        if (name && !ir_table_add(names, ir_hash_bytes(names->seed, name, strlen(name)), name))
+            return onnx_oom(im);
+    }
+    return GQAC_OK;
+}
+
+static bool is_named(const ir_table *names, const char *name) {
+    return ir_table_find(names, ir_hash_bytes(names->seed, name, strlen(name)), same_name, name);
 }
 
 static gqac_status list_io(importer *im) {
@@ -215,8 +229,10 @@ static gqac_status list_io(importer *im) {
     report->outputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_output + 1);
     if (!report->inputs || !report->outputs)
         return onnx_oom(im);
+    ir_table initializers;
+    GQAC_TRY(name_initializers(im, graph, &initializers));
     for (size_t i = 0; i < graph->n_input; i++)
-        if (!is_initializer(graph, onnx_text(graph->input[i]->name)))
+        if (!is_named(&initializers, onnx_text(graph->input[i]->name)))
             GQAC_TRY(describe_io(im, graph->input[i], &report->inputs[report->n_inputs++]));
     for (size_t i = 0; i < graph->n_output; i++)
         GQAC_TRY(describe_io(im, graph->output[i], &report->outputs[report->n_outputs++]));

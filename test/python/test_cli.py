@@ -6,6 +6,7 @@
 Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_bad_files.py.
 """
 
+import os
 import shutil
 import struct
 import sys
@@ -235,6 +236,41 @@ class Output(Case):
         self.assertEqual((logits["dtype"], logits["shape"]),
                          ("f32", "[batch_size,sequence_length,258]"))
         self.check(gqac("run", self.dir / "model.onnx"), 3, "Frobnicate", "Mystery")
+
+    def save(self, graph):
+        """m.onnx of a graph that has an op of domain zz."""
+        import onnx
+        opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("zz", 1)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10),
+                  self.dir / "m.onnx")
+
+    def test_inspect_odd_names(self):
+        """Lengths of a model that is not supported print as symbols do: no control characters."""
+        import onnx
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Nope", ["x"], ["y"], domain="zz")], "g",
+            [onnx.helper.make_tensor_value_info("x", 1, ["\x1b[2J", "a`b", "rows", "P + S"])],
+            [onnx.helper.make_tensor_value_info("y", 1, None)])
+        self.save(graph)
+        out = self.check(gqac("inspect", self.dir / "m.onnx", "--io"), 3).out
+        self.assertIn("[`\\x1b[2J`,`a\\`b`,rows,`P + S`]", out)
+        self.assertNotIn("\x1b", out)
+
+    def test_inspect_many_initializers(self):
+        """Inputs that are initializers are no inputs, however many there are."""
+        import onnx
+        n = 30000
+        names = [f"w{i}" for i in range(n)]
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Nope", ["x"], ["y"], domain="zz")], "g",
+            [onnx.helper.make_tensor_value_info(name, 1, [1]) for name in names + ["x"]],
+            [onnx.helper.make_tensor_value_info("y", 1, None)],
+            [onnx.helper.make_tensor(name, 1, [1], [0.0]) for name in names])
+        self.save(graph)
+        begun = os.times().children_user
+        found = self.check(gqac("inspect", self.dir / "m.onnx", "--format", "json"), 3).json()
+        self.assertEqual([x["name"] for x in found["inputs"]], ["x"])
+        self.assertLess(os.times().children_user - begun, 2)
 
     def test_score(self):
         """Keys of the JSON; table; a single token."""

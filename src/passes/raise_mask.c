@@ -39,6 +39,11 @@ static bool read_copy(reader *e, ir_node *node, const ir_dim *const *index, term
     return operand(e, node, 0, index, out);
 }
 
+/* Does a number stay what it is as an integer of that type? */
+static bool is_whole(double x, gqac_dtype to) {
+    return x == trunc(x) && fabs(x) <= (to == GQAC_I32 ? 0x1p31 - 1 : 0x1p53);
+}
+
 static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const gqac_dtype to = node->outputs[0]->type.dtype;
     if (!operand(e, node, 0, index, out))
@@ -51,7 +56,9 @@ static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term
     } else if (out->kind == TERM_TRUTH) {
         out->kind = TERM_CHOICE;
     } else if (out->kind == TERM_CHOICE && OP_IN(OP_INDICES, to)) {
-        return out->yes == trunc(out->yes) && out->no == trunc(out->no);
+        return is_whole(out->yes, to) && is_whole(out->no, to);
+    } else if (out->kind == TERM_SUM && !OP_IN(OP_FLOATS, to)) {
+        return false;
     }
     return OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(BOOL), to);
 }
@@ -301,8 +308,8 @@ static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, t
     const ir_dim *at[GQAC_MAX_RANK];
     ir_value *x = ir_node_input(node, 0);
     int64_t axis, n;
-    if (!ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) || ir_attr_int(node, "exclusive") ||
-        ir_attr_int(node, "reverse"))
+    if (!ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) || n != 1 ||
+        ir_attr_int(node, "exclusive") || ir_attr_int(node, "reverse"))
         return false;
     axis += axis < 0 ? x->type.rank : 0;
     if (axis < 0 || axis >= x->type.rank || settled(e, x->type.dims[axis]) != e->length[K])

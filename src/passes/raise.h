@@ -11,9 +11,20 @@
 
 enum { RAISE_STEPS = 4 << 20, RAISE_ALSO = 4 };
 
+/* The last mask that could not be read: layers share one, and to find out takes long. */
+typedef struct raise_unread {
+    const ir_value *mask;   /* NULL: none yet */
+    int past;               /* rank of the past; -2: there is none */
+    const ir_dim *asked[5]; /* the lengths it was asked for: of queries, keys and the past */
+    bool hidden;
+    const ir_node *stop; /* NULL: the node that asked */
+    const char *why;
+} raise_unread;
+
 typedef struct raise {
     pass_context *context;
-    int *steps;          /* what is left of RAISE_STEPS elements of masks, in the whole module */
+    int *steps; /* what is left of RAISE_STEPS elements of masks, in the whole module */
+    raise_unread *unread;
     bool portable;       /* to what other run times know: up to opset 24 */
     bool unpadded;       /* the attention mask is ones */
     ir_builder b;        /* before the last node of the pattern */

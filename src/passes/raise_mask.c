@@ -505,8 +505,8 @@ static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype,
     return yes == 0 && (!seen->n || term_hides(dtype, no));
 }
 
-bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
-                     const ir_value *past, const ir_dim *keys, raise_mask *out) {
+static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
+                      const ir_value *past, const ir_dim *keys, raise_mask *out) {
     static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
     reader e = {.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
     const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
@@ -542,4 +542,31 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
         if (!say(&e, cached, &seen.all[i], out))
             return raise_stopped(r, place, "the mask is neither causal nor that of padding");
     return true;
+}
+
+bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
+                     const ir_value *past, const ir_dim *keys, raise_mask *out) {
+    const raise_unread now = {.mask = mask,
+                              .hidden = hidden,
+                              .past = past ? past->type.rank : -2,
+                              .asked = {q->dims[0], q->dims[1], q->dims[2], keys,
+                                        past && past->type.rank == 4 ? past->type.dims[2] : NULL}};
+    raise_unread *last = r->unread;
+    const ir_node *stop = r->stop;
+    const char *why = r->why;
+    if (last->mask == mask && last->hidden == hidden && last->past == now.past &&
+        !memcmp(last->asked, now.asked, sizeof now.asked))
+        return raise_stopped(r, last->stop ? last->stop : r->b.before, last->why);
+    r->stop = NULL;
+    const bool good = read_mask(r, mask, hidden, q, past, keys, out);
+    if (!good) {
+        *last = now;
+        last->stop = r->stop == r->b.before ? NULL : r->stop;
+        last->why = r->why;
+    }
+    if (stop) { /* the first one stays */
+        r->stop = stop;
+        r->why = why;
+    }
+    return good;
 }

@@ -502,6 +502,39 @@ class AlterNeighbours(Altered):
         self.told("Attention", scatter.name, "cannot be told", finite=False)
 
 
+class Shared(Case):
+    """A mask that many layers share."""
+
+    def test_unreadable_mask(self):
+        """It is given up once, not for each layer: what may be spent on masks lasts for the one
+        behind them."""
+        layers, hard = 300, 40
+        node = onnx.helper.make_node
+        nodes = [node("Range", ["zero", "length", "one"], ["at"]),
+                 node("Unsqueeze", ["at", "axis"], ["row"]),
+                 node("LessOrEqual", ["at", "row"], ["m0"]),
+                 node("Less", ["at", "row"], ["m1"])]
+        nodes += [node("And", [f"m{i}", f"m{i + 1}"], [f"m{i + 2}"]) for i in range(hard)]
+        masks = [f"m{hard + 1}"] * layers + ["m0"]
+        nodes += [node("Attention", [f"x{i}", "k", "v", mask], [f"x{i + 1}"])
+                  for i, mask in enumerate(masks)]
+        values = {"zero": 0, "one": 1, "axis": [1]}
+        consts = [numpy_helper.from_array(np.array(x, np.int64), n) for n, x in values.items()]
+        first = node("Shape", ["x0"], ["shape"], start=2, end=3)
+        flat = node("Squeeze", ["shape"], ["length"])
+        def io(name):
+            return onnx.helper.make_tensor_value_info(name, 1, [1, 2, "S", 8])
+        graph = onnx.helper.make_graph([first, flat] + nodes, "shared",
+                                       [io("x0"), io("k"), io("v")], [io(f"x{len(masks)}")], consts)
+        path = self.dir / "shared.onnx"
+        onnx.save(onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=11), path)
+        self.good("compile", path, "--stop-after", "raise", "--emit", "text", "-o",
+                  self.dir / "m.gq")
+        text = (self.dir / "m.gq").read_text()
+        self.assertEqual((text.count(" = Attention "), text.count("is_causal=1")), (layers + 1, 1))
+
+
 class Rewritten(Case):
     """`gqac rewrite --pass raise`."""
 

@@ -371,7 +371,8 @@ ir_value *raise_masked(raise *r, ir_node *node) {
                             q->type.dims[rows], NULL};
     const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
     if (!raise_read_mask(r, mask, false, &type, past, keys, &seen) ||
-        (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal")) && !r->unpadded) ||
+        (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal")) &&
+         (!r->unpadded || seen.padding)) ||
         (seen.left >= 0 && r->portable))
         return NULL;
     for (int i = 0; i < NONPAD; i++)

@@ -7,7 +7,7 @@
  * Two things are taken from what inputs mean, because shapes do not tell them, where keys are a
  * past with new rows behind: every past but those of an encoder has the same number of rows, and
  * the attention mask has one column of 0 or 1 for each of past and new. In a sequence (`unpad`) it
- * is 1 everywhere. */
+ * is 1 everywhere. Other inputs named so (encoder_attention_mask) are only known to be 0 or 1. */
 #include "passes/raise_index.h"
 
 #include <math.h>
@@ -383,7 +383,8 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
     return true;
 }
 
-static bool is_attention_mask(const reader *e, const ir_value *value) {
+/* Is it 0 or 1 by what it means? That of an encoder is, too. */
+static bool is_padding(const reader *e, const ir_value *value) {
     return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
            strstr(value->name, "attention_mask") &&
            OP_IN(OP_INDICES | OP_BIT(BOOL), value->type.dtype);
@@ -393,12 +394,12 @@ static bool read_element(reader *e, ir_value *value, const ir_dim *const *index,
     int64_t at = 0;
     if (value->constant)
         return read_constant(e, value, index, out);
-    if (is_attention_mask(e, value) && e->r->unpadded) {
+    if (is_padding(e, value) && e->r->unpadded && pass_is_attention_mask(e->graph, value)) {
         *out = value->type.dtype == GQAC_BOOL ? term_of_truth((term_truth){.n = 0})
                                               : term_of_int(number(e, 1));
         return true;
     }
-    if (is_attention_mask(e, value)) {
+    if (is_padding(e, value)) {
         const term_truth truth = {.n = 1,
                                   .all = {{.of = value, .row = index[0], .column = index[1]}}};
         *out = term_of_truth(truth);
@@ -483,7 +484,7 @@ static void find_pasts(reader *e, const ir_dim *past) {
 
 static void find_masks(reader *e, const ir_dim *total) {
     for (int i = 0; i < e->graph->n_inputs; i++)
-        if (is_attention_mask(e, e->graph->inputs[i]))
+        if (pass_is_attention_mask(e->graph, e->graph->inputs[i]))
             add_same(e, e->graph->inputs[i]->type.dims[1], total);
 }
 

@@ -42,6 +42,11 @@ bool pass_names_past(const ir_value *input) {
     return strncmp(input->name, "past", 4) == 0;
 }
 
+bool pass_is_attention_mask(const ir_graph *main, const ir_value *value) {
+    return !value->def && !value->constant && value->graph == main && value->type.rank == 2 &&
+           strcmp(value->name, "attention_mask") == 0;
+}
+
 static gqac_status clear_mark(void *arg, ir_node *node) {
     (void)arg;
     node->mark = 0;

@@ -14,6 +14,9 @@ ir_value *pass_operand(const ir_node *node, const char *name);
 bool pass_same_type(const ir_value *a, const ir_value *b);
 /* Does an input have the name of a past? Exporters call them past_key_values.0.key, past_conv.0. */
 bool pass_names_past(const ir_value *input);
+/* Is it the input of the main graph that says which of the tokens so far are no padding: [B,T],
+ * ones in a sequence? Masks of an encoder, or of tokens that all see, have longer names. */
+bool pass_is_attention_mask(const ir_graph *main, const ir_value *value);
 /* Every mark of a graph and of those within it becomes 0. */
 void pass_clear_marks(ir_graph *graph);
 /* A constant whose data is at hand (one of a dump may have none). */

@@ -53,9 +53,8 @@ static bool is_pointwise(const ir_node *node) {
            (!*node->op->domain && pass_listed(names, node->op->name));
 }
 
-static bool is_attention_mask(const stateful *s, const ir_value *value) {
-    return !value->def && !value->constant && value->graph == s->graph &&
-           strstr(value->name, "attention_mask") && value->type.rank == 2 &&
+static bool is_ones(const stateful *s, const ir_value *value) {
+    return pass_is_attention_mask(s->graph, value) &&
            OP_IN(OP_NUMBERS | OP_BIT(BOOL), value->type.dtype);
 }
 
@@ -91,7 +90,7 @@ static bool collect(trial *t, ir_value *mask) {
         const ir_node *node = t->nodes[i];
         for (int k = 0; k < operands_of(node) && good; k++) {
             ir_value *value = node->inputs[k].value;
-            good = !value || may_be_constant(node, k) || is_attention_mask(t->s, value) ||
+            good = !value || may_be_constant(node, k) || is_ones(t->s, value) ||
                    (!value->constant && add(t, value));
         }
     }

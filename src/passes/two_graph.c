@@ -245,12 +245,12 @@ static gqac_status carry(splitter *s, ir_value **rows, const char *part) {
 }
 
 /* A padding mask hides nothing, because the attention mask is all ones. */
-static bool is_padding(const ir_value *value, const char *name) {
+static bool is_padding(const ir_graph *graph, const ir_value *value, const char *name) {
     if (strcmp(name, "key_padding_mask") != 0 && strcmp(name, "mask_index") != 0)
         return false;
     while (value->def && op_is(value->def, "", "Cast"))
         value = value->def->inputs[0].value;
-    return !value->def && !strcmp(value->name, "attention_mask");
+    return pass_is_attention_mask(graph, value);
 }
 
 static gqac_status check_masks(const splitter *s, const ir_node *node) {
@@ -262,7 +262,7 @@ static gqac_status check_masks(const splitter *s, const ir_node *node) {
         ir_schema_name(node->op->inputs, i, name, sizeof name);
         if (!value || !insert_kv_is_length(node, i) || pass_listed(lengths, name))
             continue;
-        bool pads = is_padding(value, name);
+        bool pads = is_padding(s->graph, value, name);
         if (!pads)
             GQAC_TRY(stateful_mask_pads(&asker, value, &pads));
         if (!pads)

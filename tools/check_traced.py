@@ -158,8 +158,9 @@ of `gqac run` behind a past (two rows, one of them padded on the left; one row o
 GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. Behind
 it stand also: after `lower` there are as many nodes of attention as layers; the first choice is
 ONNX Runtime's wherever its margin exceeds the tolerance; `gqac equiv` finds no differing bit.
-`run`: attention stays in simple ops, `gqac run` computes it, sequences are refused. `*`: `gqac equiv` names a node that mixes rows (what LongRoPE or
-positions that are counted in the graph look like), and finds no differing bit.
+`run`: attention stays in simple ops, `gqac run` computes it, sequences are refused. `*`: `gqac
+equiv` names a node that mixes rows (what LongRoPE or positions that are counted in the graph look
+like), and finds no differing bit.
 """
 
 

@@ -15,12 +15,26 @@ import harness  # noqa: E402
 PAGE = ROOT / "docs" / "families.md"
 
 
+def tables():
+    """The tables of the page, rows of cells: the builder's families, and those of other exporters."""
+    found, before = [], ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("| "):
+            if not before.startswith("|"):
+                found.append([])
+            found[-1].append([c.strip() for c in line.strip("|").split("|")])
+        before = line
+    return found
+
+
+def cells(rows):
+    """{row-column: cell}"""
+    return {f"{row[0]}-{p}": c for row in rows[1:] for p, c in zip(rows[0][1:], row[1:], strict=True)}
+
+
 def table():
-    """Pairs of the page: their cells."""
-    rows = [[c.strip() for c in line.strip("|").split("|")]
-            for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    names = rows[0][1:]
-    return {f"{row[0]}-{p}": c for row in rows[1:] for p, c in zip(names, row[1:], strict=True)}
+    """Pairs of the builder: their cells."""
+    return cells(tables()[0])
 
 
 class Families(unittest.TestCase):

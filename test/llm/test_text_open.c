@@ -330,7 +330,7 @@ static void test_beyond_vocabulary(void) {
 
 /* ---- what gqac does not have --------------------------------------------- */
 
-static const char unigram[] = "{\"model\": {\"type\": \"Unigram\", \"vocab\": []}}";
+static const char refused[] = "{\"model\": {\"type\": \"WordPiece\", \"vocab\": []}}";
 
 /* The message names what, where and as which status. */
 static bool tells(const gqac_diag *d, const char *what, const char *where) {
@@ -345,24 +345,24 @@ static void test_refused_tokenizer(void) {
     char *out = NULL;
     gqac_text_stream *stream = NULL;
     clear();
-    put("tokenizer.json", unigram);
+    put("tokenizer.json", refused);
     put("chat_template.jinja", "fine");
     CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
     CU_ASSERT(!*diag.what);
     const gqac_text_settings *s = gqac_text_get_settings(text);
     CU_ASSERT(!s->has_tokenizer && s->has_template && !s->template_refusal);
-    CU_ASSERT(tells(s->tokenizer_refusal, "Unigram", "tokenizer.json"));
+    CU_ASSERT(tells(s->tokenizer_refusal, "WordPiece", "tokenizer.json"));
     CU_ASSERT_EQUAL_FATAL(gqac_text_attachments(text, &files), 2);
-    CU_ASSERT(files[0].bytes == strlen(unigram) && !memcmp(files[0].data, unigram, files[0].bytes));
+    CU_ASSERT(files[0].bytes == strlen(refused) && !memcmp(files[0].data, refused, files[0].bytes));
     CU_ASSERT_EQUAL(gqac_text_tokenize(text, "a", 1, true, &ids, &n, &diag), GQAC_UNSUPPORTED);
     CU_ASSERT(!memcmp(&diag, s->tokenizer_refusal, sizeof diag) && !ids);
     diag = (gqac_diag){0};
     CU_ASSERT_EQUAL(gqac_text_detokenize(text, &(int64_t){1}, 1, true, &out, &n, &diag),
                     GQAC_UNSUPPORTED);
-    CU_ASSERT(tells(&diag, "Unigram", scratch) && !out);
+    CU_ASSERT(tells(&diag, "WordPiece", scratch) && !out);
     diag = (gqac_diag){0};
     CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, &diag), GQAC_UNSUPPORTED);
-    CU_ASSERT(tells(&diag, "Unigram", scratch) && !stream);
+    CU_ASSERT(tells(&diag, "WordPiece", scratch) && !stream);
     CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, NULL), GQAC_UNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(render("{}"), "fine");
     CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_TEMPLATE), GQAC_OK);
@@ -435,7 +435,7 @@ static void test_allocations(void) {
     put("tokenizer_config.json",
         "{\"chat_template\": \"{{ bos_token }}\", \"bos_token\": \"<s>\"}");
     fail_each(scratch, 4);
-    put("tokenizer.json", unigram);
+    put("tokenizer.json", refused);
     put("chat_template.jinja", "{% include 'x' %}");
     fail_each(scratch, 5);
     clear();

@@ -185,7 +185,7 @@ def configs():
 
 def tokenizers():
     """What is wrong with tokenizer.json; more in the tokenizer's own tests."""
-    for kind in ("WordPiece", "Unigram", "WordLevel", "Nonsense"):
+    for kind in ("WordPiece", "WordLevel", "Nonsense"):
         row(f"model of type {kind}", TOKENIZER, edit("model", "type", value=kind), kind,
             kept=True)
     row("millions of lists", TOKENIZER, text('{"a": [' + "[]," * 9_000_000 + "1]}"), "values")

@@ -79,6 +79,16 @@ static bool given(const op_call *call, int input) {
     return input >= 0 && ir_node_input(call->node, input);
 }
 
+/* The weight `input` holds matrices of so many experts. */
+static gqac_status want_experts(const op_call *call, const moe *m, int input, int64_t experts) {
+    const int64_t wanted = m->router->dims[m->router->rank - 1];
+    if (experts == wanted)
+        return GQAC_OK;
+    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            "input %d has weights of %lld experts, router_probs has values of %lld", input,
+            (long long)experts, (long long)wanted);
+}
+
 gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], int bits,
                             int64_t block, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
@@ -88,9 +98,10 @@ gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], in
         return GQAC_OK;
     GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : m->x->dtype));
     out->weight = call->in[weight];
-    if (out->weight->rank != 3 || out->weight->dims[0] != experts || out->weight->dims[1] < 1)
+    if (out->weight->rank != 3 || out->weight->dims[1] < 1)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d is not [%lld,N,K]", weight,
                 (long long)experts);
+    GQAC_TRY(want_experts(call, m, weight, out->weight->dims[0]));
     out->n = out->weight->dims[1];
     out->k = bits ? out->weight->dims[2] * (8 / bits) : out->weight->dims[2];
     if (given(call, bias)) {
@@ -130,9 +141,8 @@ gqac_status moe_read_mix(op_call *call, moe *m) {
     return GQAC_OK;
 }
 
-static gqac_status want_panels(op_call *call, int input, unsigned set, int64_t panels, int64_t rows,
+static gqac_status want_panels(op_call *call, int input, int64_t panels, int64_t rows,
                                int64_t width, const gqac_tensor **t) {
-    GQAC_TRY(op_want_set(call, input, set));
     *t = call->in[input];
     if ((*t)->rank != 3 || (*t)->dims[0] != panels || (*t)->dims[1] != rows ||
         (*t)->dims[2] != width)
@@ -149,23 +159,31 @@ gqac_status moe_read_packed(op_call *call, const moe *m, const int inputs[4], in
     *out = (moe_matrix){.packed = true, .bits = bits, .block = block, .n = n, .k = k};
     if (!given(call, weight))
         return GQAC_OK;
+    if (!bits) /* the weights are F32, and of the type of x as those of MoE */
+        GQAC_TRY(op_want(call, 0, GQAC_F32));
+    GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : GQAC_F32));
+    const int64_t each = linear_panels(n), panels = call->in[weight]->dims[0];
+    if (call->in[weight]->rank != 3 || panels % each != 0)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input %d is not packed as %lld panels for each expert", weight, (long long)each);
+    GQAC_TRY(want_experts(call, m, weight, panels / each));
+    const nbits_shape s = bits ? nbits_shape_of(k, n, bits, block) : (nbits_shape){.words = k};
+    out->blocks = s.blocks;
+    GQAC_TRY(want_panels(call, weight, panels, s.words, bits ? NBITS_WORD_BYTES : LINEAR_PANEL,
+                         &out->weight));
     if (given(call, bias)) {
         GQAC_TRY(op_want(call, bias, m->x->dtype));
         GQAC_TRY(want_count(call, bias, experts * n));
         out->bias = call->in[bias];
     }
     if (!bits)
-        return want_panels(call, weight, OP_BIT(F32), experts * linear_panels(n), k, LINEAR_PANEL,
-                           &out->weight);
-    const nbits_shape s = nbits_shape_of(k, n, bits, block);
-    const int64_t panels = experts * s.panels;
-    out->blocks = s.blocks;
-    GQAC_TRY(
-        want_panels(call, weight, OP_BIT(U8), panels, s.words, NBITS_WORD_BYTES, &out->weight));
-    GQAC_TRY(want_panels(call, scale, OP_FLOATS, panels, s.blocks, NBITS_COLUMNS, &out->scale));
-    return given(call, zero)
-               ? want_panels(call, zero, OP_BIT(U8), panels, s.blocks, NBITS_COLUMNS, &out->zero)
-               : GQAC_OK;
+        return GQAC_OK;
+    GQAC_TRY(op_want_set(call, scale, OP_FLOATS));
+    GQAC_TRY(want_panels(call, scale, panels, s.blocks, NBITS_COLUMNS, &out->scale));
+    if (!given(call, zero))
+        return GQAC_OK;
+    GQAC_TRY(op_want(call, zero, GQAC_U8));
+    return want_panels(call, zero, panels, s.blocks, NBITS_COLUMNS, &out->zero);
 }
 
 /* ---- one row ---------------------------------------------------------------- */

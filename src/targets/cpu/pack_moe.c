@@ -1,8 +1,9 @@
 /* Packs com.microsoft.MoE and QMoE with constant weights: the node becomes our moe, whose matrices
  * are those of linear and linear_nbits, one expert behind another. A scale for a whole row becomes
  * one for each block of it: the same numbers. Left as they are: float weights of 16 bits, which
- * linear multiplies with factors and results of 16 bits, rows that no block divides, and operands
- * that do not fit each other (the op's own eval names what is wrong). */
+ * linear multiplies with factors and results of 16 bits, float weights of rows of another type,
+ * rows that no block divides, and operands that do not fit each other (the op's own eval names what
+ * is wrong). */
 #include <string.h>
 
 #include "base/arena.h"
@@ -61,6 +62,8 @@ static bool read_codes(matrix *m) {
 /* False when it cannot be packed. */
 static bool read_matrix(matrix *m) {
     const gqac_tensor *w = constant_of(m, WEIGHT);
+    if (!m->bits && op_in_type(m->node, 0).dtype != GQAC_F32)
+        return false;
     if (!w || w->rank != 3 || w->dims[0] < 1 || w->dims[1] < 1 || w->dims[2] < 1 ||
         w->dtype != (m->bits ? GQAC_U8 : GQAC_F32) || w->dims[1] > INT32_MAX)
         return false;

@@ -204,7 +204,7 @@ static void store(const cpu_linear_job *job, const cpu_linear_unit *unit, const 
         const int64_t column = (unit->panel + p) * LINEAR_PANEL, left = job->n - column;
         const int count = left < LINEAR_PANEL ? (int)left : LINEAR_PANEL;
         if (job->bias)
-            widen(job->dtype, job->bias, column, count, bias);
+            widen(job->bias_dtype, job->bias, column, count, bias);
         for (int64_t r = 0; r < unit->rows; r++)
             store_row(job, sum + r * lds + p * LINEAR_PANEL, job->bias ? bias : NULL,
                       (unit->row + r) * job->n + column, count);

@@ -65,7 +65,26 @@ static gqac_status read_zero(op_call *call, integer_product *p) {
     return GQAC_OK;
 }
 
+/* Zero points are codes, and what lies behind them sums of k codes: then sums of 32 bits hold all
+ * there is. */
+static gqac_status check_terms(const op_call *call, const integer_product *p) {
+    const int32_t *terms = call->in[TERMS]->data, most_zero = 128, most_sum = 128 * (int32_t)p->k;
+    bool fit = true;
+    for (int64_t panel = 0; panel < p->panels; panel++, terms += INTEGER_TERMS)
+        for (int i = 0; i < INTEGER_COLUMNS; i++) {
+            const int32_t zero = terms[i], sum = terms[INTEGER_COLUMNS + i];
+            fit &=
+                (zero >= -most_zero) & (zero <= most_zero) & (sum >= -most_sum) & (sum <= most_sum);
+        }
+    if (!fit)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input 'terms' has zero points beyond %d or sums of codes beyond %d", most_zero,
+                most_sum);
+    return GQAC_OK;
+}
+
 gqac_status integer_open(op_call *call, integer_product *p) {
+    GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(op_want_set(call, A, CODES));
     const gqac_tensor *a = call->in[A];
     int64_t dims[GQAC_MAX_RANK];
@@ -77,6 +96,7 @@ gqac_status integer_open(op_call *call, integer_product *p) {
                 (long long)p->k);
     GQAC_TRY(check_packed(call, W, GQAC_I8, p->panels, p->words, INTEGER_LINE));
     GQAC_TRY(check_packed(call, TERMS, GQAC_I32, p->panels, 2, INTEGER_COLUMNS));
+    GQAC_TRY(check_terms(call, p));
     p->rows = op_product(a->dims, 0, a->rank - 1);
     if (ir_node_input(call->node, A_ZERO))
         GQAC_TRY(read_zero(call, p));
@@ -112,7 +132,6 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 
 static gqac_status eval(op_call *call) {
     integer_product p;
-    GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(integer_open(call, &p));
     if (p.rows > 0)
         op_parallel(call, p.rows * p.n, 1 + 2 * p.k, run, &p);

@@ -3,6 +3,7 @@
  * need no packing, and a packer leaves those behind that it replaced. */
 #include "targets/cpu/pack.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 #include "base/arena.h"
@@ -23,6 +24,24 @@ void *cpu_pack_alloc(ir_module *module, size_t bytes) {
     if (bytes >= HUGE_FROM)
         (void)madvise(data + head, (bytes - head) & ~(size_t)(PAGE - 1), MADV_HUGEPAGE);
     return data;
+}
+
+const gqac_tensor *cpu_pack_constant(const ir_value *value) {
+    return value && value->constant && value->constant->data ? value->constant : NULL;
+}
+
+gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtype,
+                         const int64_t dims[3], ir_value **value, void **data, gqac_diag *diag) {
+    ir_graph *graph = from->graph;
+    gqac_tensor packed = {.dtype = dtype, .rank = 3, .dims = {dims[0], dims[1], dims[2]}};
+    size_t bytes;
+    GQAC_TRY(gqac_shape_bytes(dtype, 3, dims, &bytes, diag));
+    packed.data = *data = cpu_pack_alloc(graph->module, bytes);
+    if (packed.data)
+        memset(packed.data, 0, bytes);
+    const char *name = gqac_arena_printf(graph->module->arena, "%s.%s", from->name, what);
+    *value = packed.data && name ? ir_graph_add_constant(graph, name, &packed) : NULL;
+    return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
 }
 
 /* Ends with pack NULL. */

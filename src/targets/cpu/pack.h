@@ -21,6 +21,11 @@ cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits
 
 /* Memory of the module for packed data, not cleared; NULL: there is none. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes);
+/* The constant that a value is, if its data are there; else NULL, as for value NULL. */
+const gqac_tensor *cpu_pack_constant(const ir_value *value);
+/* A zeroed constant of rank 3, NAME.what, beside the one it is made from, and its data. */
+gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtype,
+                         const int64_t dims[3], ir_value **value, void **data, gqac_diag *diag);
 struct nbits_shape;
 /* Words of `columns` (at most 64) rows of codes, s->words each, as a panel that was cleared. */
 void cpu_pack_words(const struct nbits_shape *s, const unsigned char *from, int64_t columns,

@@ -23,11 +23,6 @@ typedef struct weight {
     int bits, centre; /* what is added to a code */
 } weight;
 
-static const gqac_tensor *constant_of(const ir_node *node, int input) {
-    const ir_value *value = ir_node_input(node, input);
-    return value && value->constant && value->constant->data ? value->constant : NULL;
-}
-
 /* The greatest power of two that divides x, at most NBITS_MAX_BLOCK. */
 static int64_t power_in(int64_t x) {
     const int64_t power = x & -x;
@@ -74,9 +69,9 @@ static bool read_weight(const ir_node *matmul, weight *w) {
     const ir_node *node = find_dequantize(matmul, &w->transposed);
     if (!node)
         return false;
-    w->codes = constant_of(node, QUANT_X);
-    w->scale = constant_of(node, QUANT_SCALE);
-    w->zero = constant_of(node, QUANT_ZERO);
+    w->codes = cpu_pack_constant(ir_node_input(node, QUANT_X));
+    w->scale = cpu_pack_constant(ir_node_input(node, QUANT_SCALE));
+    w->zero = cpu_pack_constant(ir_node_input(node, QUANT_ZERO));
     if (!w->codes || !w->scale || (ir_node_input(node, QUANT_ZERO) && !w->zero))
         return false;
     const gqac_dtype dtype = w->codes->dtype;

@@ -1,33 +1,10 @@
 /* Packs MatMulInteger with constant B: the node becomes linear_integer, the same numbers in the
  * panels of ops/integer.h. Left as they are: stacks of matrices, zero points of B that are no
  * constants, and more k than sums of 32 bits are sure to hold. */
-#include <string.h>
-
-#include "base/arena.h"
 #include "ops/integer.h"
 #include "targets/cpu/pack.h"
 
 enum { A, B, A_ZERO, B_ZERO };
-
-static const gqac_tensor *constant_of(const ir_node *node, int input) {
-    const ir_value *value = ir_node_input(node, input);
-    return value && value->constant && value->constant->data ? value->constant : NULL;
-}
-
-static gqac_status add_packed(const ir_node *node, const char *what, gqac_dtype dtype,
-                              const int64_t dims[3], ir_value **value, void **data,
-                              gqac_diag *diag) {
-    ir_value *from = ir_node_input(node, B);
-    gqac_tensor packed = {.dtype = dtype, .rank = 3, .dims = {dims[0], dims[1], dims[2]}};
-    size_t bytes;
-    GQAC_TRY(gqac_shape_bytes(dtype, 3, dims, &bytes, diag));
-    packed.data = *data = cpu_pack_alloc(node->graph->module, bytes);
-    if (packed.data)
-        memset(packed.data, 0, bytes);
-    const char *name = gqac_arena_printf(node->graph->module->arena, "%s.%s", from->name, what);
-    *value = packed.data && name ? ir_graph_add_constant(from->graph, name, &packed) : NULL;
-    return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
-}
 
 static int code_of(const gqac_tensor *t, int64_t index) {
     return t->dtype == GQAC_U8 ? ((const uint8_t *)t->data)[index] - 128
@@ -52,7 +29,8 @@ static void pack_codes(const gqac_tensor *b, const gqac_tensor *zero, int8_t *to
 }
 
 static bool can_pack(const ir_node *node) {
-    const gqac_tensor *b = constant_of(node, B), *zero = constant_of(node, B_ZERO);
+    const gqac_tensor *b = cpu_pack_constant(ir_node_input(node, B));
+    const gqac_tensor *zero = cpu_pack_constant(ir_node_input(node, B_ZERO));
     if (!b || b->rank != 2 || b->dims[0] < 1 || b->dims[1] < 1 || b->dims[0] > INTEGER_MOST_K ||
         !(OP_IN(OP_BIT(I8) | OP_BIT(U8), b->dtype)))
         return false;
@@ -64,19 +42,20 @@ static bool can_pack(const ir_node *node) {
 
 gqac_status cpu_pack_integer(ir_node *node, const op_options *options, bool *packed,
                              gqac_diag *diag) {
-    const gqac_tensor *b = constant_of(node, B);
+    const ir_value *weight = ir_node_input(node, B);
+    const gqac_tensor *b = cpu_pack_constant(weight);
     ir_value *in[4] = {ir_node_input(node, A), NULL, NULL, ir_node_input(node, A_ZERO)};
     void *codes, *terms;
     (void)options;
     if (!can_pack(node))
         return GQAC_OK;
     const int64_t panels = integer_panels(b->dims[1]);
-    GQAC_TRY(add_packed(node, "packed", GQAC_I8,
-                        (int64_t[]){panels, integer_words(b->dims[0]), INTEGER_LINE}, &in[1],
-                        &codes, diag));
-    GQAC_TRY(add_packed(node, "terms", GQAC_I32, (int64_t[]){panels, 2, INTEGER_COLUMNS}, &in[2],
-                        &terms, diag));
-    pack_codes(b, constant_of(node, B_ZERO), codes, terms);
+    GQAC_TRY(cpu_pack_add(weight, "packed", GQAC_I8,
+                          (int64_t[]){panels, integer_words(b->dims[0]), INTEGER_LINE}, &in[1],
+                          &codes, diag));
+    GQAC_TRY(cpu_pack_add(weight, "terms", GQAC_I32, (int64_t[]){panels, 2, INTEGER_COLUMNS},
+                          &in[2], &terms, diag));
+    pack_codes(b, cpu_pack_constant(ir_node_input(node, B_ZERO)), codes, terms);
     ir_builder at = {.graph = node->graph, .before = node, .diag = diag};
     ir_node *by = op_build(&at, "gqac", "linear_integer", in[3] ? 4 : 3, in, 1);
     ir_value *y = ir_build_result(&at, by, 0);

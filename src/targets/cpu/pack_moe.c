@@ -6,7 +6,6 @@
  * is wrong). */
 #include <string.h>
 
-#include "base/arena.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/nbits.h"
@@ -28,8 +27,7 @@ static ir_value *value_of(const matrix *m, int part) {
 }
 
 static const gqac_tensor *constant_of(const matrix *m, int part) {
-    const ir_value *value = value_of(m, part);
-    return value && value->constant && value->constant->data ? value->constant : NULL;
+    return cpu_pack_constant(value_of(m, part));
 }
 
 static bool has_count(const gqac_tensor *t, unsigned set, int64_t count) {
@@ -73,20 +71,11 @@ static bool read_matrix(matrix *m) {
     return !m->bits || read_codes(m);
 }
 
-/* A zeroed constant [panels,rows,width]. */
 static gqac_status add_packed(const matrix *m, int part, gqac_dtype dtype, int64_t panels,
-                              int64_t rows, int64_t width, ir_value **value, unsigned char **data,
+                              int64_t rows, int64_t width, ir_value **value, void **data,
                               gqac_diag *diag) {
-    ir_value *from = value_of(m, part);
-    gqac_tensor packed = {.dtype = dtype, .rank = 3, .dims = {panels, rows, width}};
-    size_t bytes;
-    GQAC_TRY(gqac_shape_bytes(dtype, 3, packed.dims, &bytes, diag));
-    packed.data = *data = cpu_pack_alloc(m->node->graph->module, bytes);
-    if (packed.data)
-        memset(packed.data, 0, bytes);
-    const char *name = gqac_arena_printf(m->node->graph->module->arena, "%s.packed", from->name);
-    *value = packed.data && name ? ir_graph_add_constant(from->graph, name, &packed) : NULL;
-    return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
+    return cpu_pack_add(value_of(m, part), "packed", dtype, (int64_t[]){panels, rows, width}, value,
+                        data, diag);
 }
 
 /* Column n of all experts, and its place among panels of `rows` rows of 64. */
@@ -97,11 +86,11 @@ static int64_t place_of(const matrix *m, int64_t column, int64_t rows) {
 
 static gqac_status pack_floats(const matrix *m, ir_value **in, gqac_diag *diag) {
     const float *from = constant_of(m, WEIGHT)->data;
-    unsigned char *data;
+    void *data;
     GQAC_TRY(add_packed(m, WEIGHT, GQAC_F32, m->experts * linear_panels(m->n), m->k, LINEAR_PANEL,
                         in, &data, diag));
     for (int64_t column = 0; column < m->experts * m->n; column++) {
-        float *to = (float *)(void *)data + place_of(m, column, m->k);
+        float *to = (float *)data + place_of(m, column, m->k);
         for (int64_t k = 0; k < m->k; k++)
             to[k * LINEAR_PANEL] = from[column * m->k + k];
     }
@@ -112,7 +101,7 @@ static gqac_status pack_codes(const matrix *m, ir_value **in, gqac_diag *diag) {
     const nbits_shape *s = &m->s;
     const unsigned char *from = constant_of(m, WEIGHT)->data;
     const int64_t column_bytes = s->words * 4, panel_bytes = s->words * NBITS_WORD_BYTES;
-    unsigned char *data;
+    void *data;
     GQAC_TRY(add_packed(m, WEIGHT, GQAC_U8, m->experts * s->panels, s->words, NBITS_WORD_BYTES, in,
                         &data, diag));
     for (int64_t e = 0; e < m->experts; e++)
@@ -120,7 +109,7 @@ static gqac_status pack_codes(const matrix *m, ir_value **in, gqac_diag *diag) {
             const int64_t first = p * NBITS_COLUMNS, left = m->n - first;
             cpu_pack_words(s, from + (e * m->n + first) * column_bytes,
                            left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
-                           data + (e * s->panels + p) * panel_bytes);
+                           (unsigned char *)data + (e * s->panels + p) * panel_bytes);
         }
     return GQAC_OK;
 }
@@ -128,13 +117,14 @@ static gqac_status pack_codes(const matrix *m, ir_value **in, gqac_diag *diag) {
 static gqac_status pack_scales(const matrix *m, ir_value **in, gqac_diag *diag) {
     const gqac_tensor *from = constant_of(m, SCALE);
     const size_t width = op_width(from->dtype);
-    unsigned char *data;
+    void *data;
     GQAC_TRY(add_packed(m, SCALE, from->dtype, m->experts * m->s.panels, m->s.blocks, NBITS_COLUMNS,
                         in, &data, diag));
     for (int64_t column = 0; column < m->experts * m->n; column++)
         for (int64_t b = 0; b < m->s.blocks; b++) {
             const int64_t source = b * m->file_blocks / m->s.blocks;
-            memcpy(data + (size_t)(place_of(m, column, m->s.blocks) + b * NBITS_COLUMNS) * width,
+            memcpy((unsigned char *)data +
+                       (size_t)(place_of(m, column, m->s.blocks) + b * NBITS_COLUMNS) * width,
                    (const unsigned char *)from->data +
                        (size_t)(column * m->file_blocks + source) * width,
                    width);
@@ -145,9 +135,10 @@ static gqac_status pack_scales(const matrix *m, ir_value **in, gqac_diag *diag) 
 static gqac_status pack_zeros(const matrix *m, ir_value **in, gqac_diag *diag) {
     const uint8_t *from = constant_of(m, ZERO)->data;
     const bool by_row = ir_attr_int(m->node, "block_size") == 0;
-    unsigned char *data;
+    void *data;
     GQAC_TRY(add_packed(m, ZERO, GQAC_U8, m->experts * m->s.panels, m->s.blocks, NBITS_COLUMNS, in,
                         &data, diag));
+    unsigned char *codes = data;
     for (int64_t column = 0; column < m->experts * m->n; column++)
         for (int64_t b = 0; b < m->s.blocks; b++) {
             const int64_t source = b * m->file_blocks / m->s.blocks;
@@ -156,7 +147,7 @@ static gqac_status pack_zeros(const matrix *m, ir_value **in, gqac_diag *diag) {
                                                column % m->n, m->bits)
                                  : moe_code_at(from + column * ((m->file_blocks * m->bits + 7) / 8),
                                                source, m->bits);
-            data[place_of(m, column, m->s.blocks) + b * NBITS_COLUMNS] = (unsigned char)zero;
+            codes[place_of(m, column, m->s.blocks) + b * NBITS_COLUMNS] = (unsigned char)zero;
         }
     return GQAC_OK;
 }

@@ -7,36 +7,17 @@
 
 #include <string.h>
 
-#include "base/arena.h"
 #include "ops/shared.h"
 #include "targets/cpu/pack.h"
 
 enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS, LEAST_COLUMNS = 16, SMALL = 1 << 20 };
 
 static const gqac_tensor *constant_of(const ir_node *node, int input) {
-    const ir_value *value = ir_node_input(node, input);
-    return value && value->constant && value->constant->data ? value->constant : NULL;
+    return cpu_pack_constant(ir_node_input(node, input));
 }
 
 static bool has_size(const gqac_tensor *t, unsigned set, int64_t count) {
     return t && OP_IN(set, t->dtype) && gqac_tensor_count(t) == count;
-}
-
-/* A zeroed constant [panels,rows,width] beside the one it is made from. */
-static gqac_status add_packed(const ir_node *node, int input, gqac_dtype dtype,
-                              const int64_t dims[3], ir_value **value, uint8_t **data,
-                              gqac_diag *diag) {
-    ir_value *from = ir_node_input(node, input);
-    gqac_arena *arena = node->graph->module->arena;
-    gqac_tensor packed = {.dtype = dtype, .rank = 3, .dims = {dims[0], dims[1], dims[2]}};
-    size_t bytes;
-    GQAC_TRY(gqac_shape_bytes(dtype, 3, dims, &bytes, diag));
-    packed.data = *data = cpu_pack_alloc(node->graph->module, bytes);
-    if (packed.data)
-        memset(packed.data, 0, bytes);
-    const char *name = gqac_arena_printf(arena, "%s.packed", from->name);
-    *value = packed.data && name ? ir_graph_add_constant(from->graph, name, &packed) : NULL;
-    return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
 }
 
 /* 16 words, a line of memory, of each column at a time: the panel's part stays near. */
@@ -60,14 +41,14 @@ void cpu_pack_words(const nbits_shape *s, const uint8_t *from, int64_t columns, 
 
 static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, ir_value **value,
                               gqac_diag *diag) {
-    uint8_t *data;
-    GQAC_TRY(add_packed(node, B, GQAC_U8, (int64_t[]){s->panels, s->words, NBITS_WORD_BYTES}, value,
-                        &data, diag));
+    void *data;
+    GQAC_TRY(cpu_pack_add(ir_node_input(node, B), "packed", GQAC_U8,
+                          (int64_t[]){s->panels, s->words, NBITS_WORD_BYTES}, value, &data, diag));
     const uint8_t *from = constant_of(node, B)->data;
     for (int64_t p = 0; p < s->panels; p++) {
         const int64_t first = p * NBITS_COLUMNS, left = s->n - first;
         cpu_pack_words(s, from + first * s->words * 4, left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
-                       data + p * s->words * NBITS_WORD_BYTES);
+                       (uint8_t *)data + p * s->words * NBITS_WORD_BYTES);
     }
     return GQAC_OK;
 }
@@ -88,17 +69,19 @@ static gqac_status pack_rows(const ir_node *node, const nbits_shape *s, int inpu
                              gqac_diag *diag) {
     const gqac_tensor *from = constant_of(node, input);
     const int64_t dims[3] = {s->panels, s->blocks, NBITS_COLUMNS};
-    uint8_t *data;
-    GQAC_TRY(add_packed(node, input, from->dtype, dims, value, &data, diag));
+    void *data;
+    GQAC_TRY(
+        cpu_pack_add(ir_node_input(node, input), "packed", from->dtype, dims, value, &data, diag));
     if (from->dtype != GQAC_U8) {
         turn_rows(s, from->data, op_width(from->dtype), data);
         return GQAC_OK;
     }
     const int64_t row = (s->blocks * s->bits + 7) / 8;
+    uint8_t *codes = data;
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t b = 0; b < s->blocks; b++) {
             const unsigned byte = ((const uint8_t *)from->data)[n * row + b * s->bits / 8];
-            data[(n / NBITS_COLUMNS * s->blocks + b) * NBITS_COLUMNS + n % NBITS_COLUMNS] =
+            codes[(n / NBITS_COLUMNS * s->blocks + b) * NBITS_COLUMNS + n % NBITS_COLUMNS] =
                 (uint8_t)(byte >> b * s->bits % 8 & ((1u << s->bits) - 1));
         }
     return GQAC_OK;

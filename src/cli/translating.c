@@ -3,13 +3,15 @@
  * newest id alone; a decoder without caches is given all ids every time. */
 #include "cli/translating.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/interrupt.h"
 #include "cli/sides.h"
 
-enum { MOST_EOS = 16 };
+enum { MOST_EOS = 16, MOST_CONFIG = 1 << 24 };
 
 typedef struct translation {
     generating *g;
@@ -37,15 +39,65 @@ static gqac_status short_of_memory(const translation *t) {
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* Ids of generation_config.json or config.json: a number, or a list of them. */
-static int read_ids(const json_t *value, int64_t *ids) {
+/* generation_config.json or config.json: an object, or NULL where there is no such file. */
+static gqac_status read_config(translation *t, const char *path, json_t **config) {
+    struct stat info;
+    json_error_t error;
+    char *text = NULL;
+    size_t length = 0;
+    *config = NULL;
+    if (stat(path, &info) != 0 && errno == ENOENT)
+        return GQAC_OK;
+    if (stat(path, &info) == 0 && info.st_size > MOST_CONFIG)
+        return cli_fail(t->c, GQAC_LIMIT, "'%s' has more than %d bytes", path, MOST_CONFIG);
+    const gqac_status status = cli_read_file(t->c, path, &text, &length);
+    if (status != GQAC_OK)
+        return status;
+    *config = json_loadb(text, length, 0, &error);
+    free(text);
+    if (!*config)
+        return cli_fail(t->c, GQAC_INVALID_MODEL, "'%s', line %d: %s", path, error.line,
+                        error.text);
+    if (json_is_object(*config))
+        return GQAC_OK;
+    return cli_fail(t->c, GQAC_INVALID_MODEL, "'%s' is not a JSON object", path);
+}
+
+/* An id, or a list of ids; absent or null: none. */
+static gqac_status read_ids(translation *t, const json_t *config, const char *key, int64_t *ids,
+                            int *n) {
+    const json_t *value = json_object_get(config, key);
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    *n = 0;
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    for (size_t i = 0; i < count && count <= MOST_EOS; i++) {
+        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(id))
+            break;
+        ids[(*n)++] = json_integer_value(id);
+    }
+    if ((size_t)*n == count)
+        return GQAC_OK;
+    return cli_fail(t->c, GQAC_INVALID_MODEL, "%s is neither an id nor a list of at most %d ids",
+                    key, MOST_EOS);
+}
+
+static gqac_status take_settings(translation *t, const json_t *config, bool *found) {
+    int64_t start[MOST_EOS];
     int n = 0;
-    if (json_is_integer(value))
-        ids[n++] = json_integer_value(value);
-    for (size_t i = 0; json_is_array(value) && i < json_array_size(value) && n < MOST_EOS; i++)
-        if (json_is_integer(json_array_get(value, i)))
-            ids[n++] = json_integer_value(json_array_get(value, i));
-    return n;
+    gqac_status status = GQAC_OK;
+    if (!*found)
+        status = read_ids(t, config, "decoder_start_token_id", start, &n);
+    if (n > 1)
+        return cli_fail(t->c, GQAC_INVALID_MODEL, "decoder_start_token_id is a list of %d ids", n);
+    if (n == 1) {
+        t->start = start[0];
+        *found = true;
+    }
+    if (status == GQAC_OK && !t->n_eos)
+        status = read_ids(t, config, "eos_token_id", t->eos, &t->n_eos);
+    return status;
 }
 
 static gqac_status read_settings(translation *t) {
@@ -53,16 +105,17 @@ static gqac_status read_settings(translation *t) {
     bool found = false;
     for (int i = 0; i < 2; i++) {
         char path[SIDES_PATH];
-        int64_t start[MOST_EOS];
+        json_t *config;
         snprintf(path, sizeof path, "%s/%s", t->c->operands[0], files[i]);
-        json_t *all = json_load_file(path, 0, NULL);
-        if (!found && read_ids(json_object_get(all, "decoder_start_token_id"), start) == 1) {
-            t->start = start[0];
-            found = true;
+        gqac_status status = read_config(t, path, &config);
+        if (status == GQAC_OK && config) {
+            status = take_settings(t, config, &found);
+            if (status != GQAC_OK)
+                snprintf(t->c->diag.where, sizeof t->c->diag.where, "%s", path);
         }
-        if (!t->n_eos)
-            t->n_eos = read_ids(json_object_get(all, "eos_token_id"), t->eos);
-        json_decref(all);
+        json_decref(config);
+        if (status != GQAC_OK)
+            return status;
     }
     if (found)
         return GQAC_OK;
@@ -182,16 +235,22 @@ static gqac_status read_source(translation *t) {
     return file ? cli_read_ids(t->c, file, &t->source, &t->n_source) : read_prompt(t, prompt);
 }
 
-static gqac_status check_start(translation *t) {
+static gqac_status check_id(translation *t, const char *key, int64_t id) {
     const int64_t vocabulary = gqac_program_vocabulary(t->decoder.program);
-    if (t->start >= 0 && t->start <= INT32_MAX && (!vocabulary || t->start < vocabulary))
+    if (id >= 0 && id <= INT32_MAX && (!vocabulary || id < vocabulary))
         return GQAC_OK;
-    cli_fail(t->c, GQAC_INVALID_MODEL, "decoder_start_token_id %lld is no token id",
-             (long long)t->start);
+    cli_fail(t->c, GQAC_INVALID_MODEL, "%s %lld is no token id", key, (long long)id);
     snprintf(t->c->diag.where, sizeof t->c->diag.where, "%s", t->c->operands[0]);
     snprintf(t->c->diag.rule, sizeof t->c->diag.rule, "0 <= id < %lld",
              (long long)(vocabulary ? vocabulary : INT32_MAX));
     return GQAC_INVALID_MODEL;
+}
+
+static gqac_status check_ids(translation *t) {
+    gqac_status status = check_id(t, "decoder_start_token_id", t->start);
+    for (int i = 0; status == GQAC_OK && i < t->n_eos; i++)
+        status = check_id(t, "eos_token_id", t->eos[i]);
+    return status;
 }
 
 /* [1,n] of i64. */
@@ -469,7 +528,7 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK)
         status = open_decoders(t);
     if (status == GQAC_OK)
-        status = check_start(t);
+        status = check_ids(t);
     if (status == GQAC_OK)
         status = open_caches(t);
     if (status == GQAC_OK)

@@ -263,8 +263,27 @@ class Translate(Case):
         for start in (-1, decoders.VOCABULARY):
             self.config(decoder_start_token_id=start)
             self.check(harness.gqac(*run, *flags), 3, f"decoder_start_token_id {start}")
+        for end in (-1, [2, decoders.VOCABULARY]):
+            self.config(decoder_start_token_id=START, eos_token_id=end)
+            self.check(harness.gqac(*run, *flags), 3, "eos_token_id")
         (self.folder / "config.json").unlink()
         self.check(harness.gqac(*run, *flags), 3, "decoder_start_token_id")
+
+    def test_damaged_settings(self):
+        """A file of settings that is there must be whole."""
+        flags = self.make()
+        self.good("generate", self.folder, *flags)
+        path = self.folder / "generation_config.json"
+        for text, word in (("{trunc", "line 1"), ("[1, 2]", "not a JSON object"), ("", "line"),
+                           ('{"decoder_start_token_id": "a"}', "decoder_start_token_id"),
+                           ('{"decoder_start_token_id": [1, 2]}', "a list of 2"),
+                           ('{"eos_token_id": "x"}', "eos_token_id"),
+                           ('{"eos_token_id": [1, null]}', "eos_token_id"),
+                           (json.dumps({"eos_token_id": list(range(17))}), "at most 16")):
+            path.write_text(text, encoding="utf-8")
+            self.check(harness.gqac("generate", self.folder, *flags), 3, "generation_config.json", word)
+        path.write_text('{"eos_token_id": null}', encoding="utf-8")
+        self.good("generate", self.folder, *flags)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,8 @@ typedef struct problem {
     size_t x_bytes, w_bytes, y_bytes, size;
 } problem;
 
+static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
+
 /* Mostly about 1; some are zeros, denormals of every type, large, infinite or NaN. */
 static float number(bool special) {
     const float x = ((float)(bits() & 0xffff) - 32768.0f) / 16384.0f;
@@ -37,15 +39,17 @@ static float number(bool special) {
     return i < 8 ? others[i] : i == 8 ? (float)INFINITY : (float)NAN;
 }
 
+/* The bias has a type of its own. */
 static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, bool bias, bool special) {
-    problem p = {.job = {.dtype = dtype, .rows = rows, .k = k, .n = n}};
+    const gqac_dtype bias_dtype = dtypes[bits() % 3];
+    problem p = {.job = {.dtype = dtype, .bias_dtype = bias_dtype, .rows = rows, .k = k, .n = n}};
     const size_t size = p.size = op_width(dtype), panels = (size_t)linear_panels(n);
     p.x_bytes = ((size_t)(rows * k) + 2 * GUARD) * size;
     p.w_bytes = panels * (size_t)k * LINEAR_PANEL * size;
     p.y_bytes = ((size_t)(rows * n) + 2 * GUARD) * size;
     p.x = nans(p.x_bytes);
     p.w = nans(p.w_bytes);
-    p.bias = nans((size_t)n * size);
+    p.bias = nans((size_t)n * op_width(bias_dtype));
     p.y = nans(p.y_bytes);
     for (int64_t i = 0; i < rows * k; i++)
         put(p.x, GUARD + (size_t)i, dtype, number(special));
@@ -53,7 +57,7 @@ static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, bool b
         put(p.w, (size_t)i, dtype,
             i / (k * LINEAR_PANEL) * LINEAR_PANEL + i % LINEAR_PANEL < n ? number(special) : 0);
     for (int64_t i = 0; i < n; i++)
-        put(p.bias, (size_t)i, dtype, number(special));
+        put(p.bias, (size_t)i, bias_dtype, number(special));
     p.job.x = p.x + GUARD * size;
     p.job.w = p.w;
     p.job.bias = bias ? p.bias : NULL;
@@ -94,7 +98,7 @@ static void define(const problem *p, unsigned char *y) {
                     get(job->w, (size_t)((panel + k) * LINEAR_PANEL + n % LINEAR_PANEL), dtype);
             float sum = gqn_dot_chain(row, 1, column, 1, (size_t)job->k);
             if (job->bias)
-                sum += get(job->bias, (size_t)n, dtype);
+                sum += get(job->bias, (size_t)n, job->bias_dtype);
             if (sum != sum)
                 sum = gqn_as_f32(GQN_NAN_BITS);
             put(y, GUARD + (size_t)(m * job->n + n), dtype, sum);
@@ -137,8 +141,6 @@ static void check(problem *p, gqac_pool *pool) {
     }
     free(wanted);
 }
-
-static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
 
 static void test_levels(void) {
     static const int ks[] = {1,   2,   3,    4,    5,    17,   64,   511, 512,

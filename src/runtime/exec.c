@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 
@@ -138,13 +139,22 @@ static void end_pieces(exec *e, const ir_node *node) {
     }
 }
 
-/* Room for what runs so far and those that are expected need. What is expected is a guess, which
- * may be beyond all memory: then pieces lie apart, and the next run goes by what this one takes. */
-static void begin_run(exec *e) {
+/* Bytes of memory that the machine has; 0: not known. */
+static size_t machine_memory(void) {
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
+}
+
+/* Room for what runs so far and those that are expected need. What is expected is a guess: one
+ * beyond all memory is none, then pieces lie apart, and the next run goes by what this one takes.
+ */
+static gqac_status begin_run(exec *e, gqac_diag *diag) {
+    const size_t machine = machine_memory();
     drop_pieces(e);
-    if (e->layout.most &&
-        exec_room(&e->arena, e->layout.most, "intermediate tensors", NULL) != GQAC_OK)
+    if (machine && e->layout.most > machine)
         e->layout.most = 0;
+    return e->layout.most ? exec_room(&e->arena, e->layout.most, "intermediate tensors", diag)
+                          : GQAC_OK;
 }
 
 void exec_expect(exec *e, const memory_lengths *lengths) {
@@ -387,8 +397,9 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     e->nested = 0;
-    begin_run(e);
-    const gqac_status status = run_nodes(e, e->program->module->graph, mark, diag);
+    gqac_status status = begin_run(e, diag);
+    if (status == GQAC_OK)
+        status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);
     return status;
 }

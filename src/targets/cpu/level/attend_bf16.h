@@ -52,20 +52,21 @@ static size_t pair_layout(const cpu_attend *a, pair_rooms *rooms, float *base) {
 VEC_FN void pair_chains(const int mr, const int nb, int n, const uint32_t *a, int lda,
                         const uint32_t *b, int ldb, float *c, int ldc, const bool goes_on) {
     v16 acc[PAIR_ROWS][4];
-    UNROLL for (int r = 0; r < mr; r++) {
-        UNROLL for (int t = 0; t < nb; t++) acc[r][t] =
+    UNROLL(8) for (int r = 0; r < mr; r++) {
+        UNROLL(8)
+        for (int t = 0; t < nb; t++) acc[r][t] =
             goes_on ? v16_load(c + r * ldc + 16 * t) : v16_zero();
     }
     for (int i = 0; i < n; i++) {
         v16p x[4];
-        UNROLL for (int t = 0; t < nb; t++) x[t] = v16p_load(b + i * ldb + 16 * t);
-        UNROLL for (int r = 0; r < mr; r++) {
+        UNROLL(8) for (int t = 0; t < nb; t++) x[t] = v16p_load(b + i * ldb + 16 * t);
+        UNROLL(8) for (int r = 0; r < mr; r++) {
             const v16p y = v16p_spread(a + r * lda + i);
-            UNROLL for (int t = 0; t < nb; t++) acc[r][t] = v16p_dot(acc[r][t], y, x[t]);
+            UNROLL(8) for (int t = 0; t < nb; t++) acc[r][t] = v16p_dot(acc[r][t], y, x[t]);
         }
     }
-    UNROLL for (int r = 0; r < mr; r++) {
-        UNROLL for (int t = 0; t < nb; t++) v16_store(c + r * ldc + 16 * t, acc[r][t]);
+    UNROLL(8) for (int r = 0; r < mr; r++) {
+        UNROLL(8) for (int t = 0; t < nb; t++) v16_store(c + r * ldc + 16 * t, acc[r][t]);
     }
 }
 

@@ -14,8 +14,6 @@ enum {
 /* Vectors that mr rows keep in registers at once. */
 #define NB(mr) (V16_REGISTERS >= 32 ? 4 : (mr) == 1 ? 4 : (mr) == 2 ? 2 : 1)
 
-#define UNROLL _Pragma("GCC unroll 8")
-
 /* Memory to fetch while a kernel works on as many elements. */
 typedef struct ahead {
     const char *at; /* NULL: none */
@@ -57,13 +55,14 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
     const bool codes = form >= FORM_I8;
     const float *scale = codes ? b->scale + channel * b->scale_step : NULL;
     v16 acc[MOST][4], s[4];
-    UNROLL for (int t = 0; t < nb; t++) {
+    UNROLL(8) for (int t = 0; t < nb; t++) {
         s[t] = v16_zero();
         if (codes && !keys)
             s[t] = b->scale_step ? v16_load(scale + 16 * t) : v16_set1(scale[0]);
     }
-    UNROLL for (int r = 0; r < mr; r++) {
-        UNROLL for (int t = 0; t < nb; t++) acc[r][t] =
+    UNROLL(8) for (int r = 0; r < mr; r++) {
+        UNROLL(8)
+        for (int t = 0; t < nb; t++) acc[r][t] =
             alpha ? v16_mul(v16_load(c + r * ldc + 16 * t), v16_set1(alpha[r])) : v16_zero();
     }
     for (int i = 0; i < n; i++) {
@@ -72,23 +71,24 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
             s[0] = v16_set1(*scale);
             scale += b->scale_step;
         }
-        UNROLL for (int t = 0; t < nb; t++) {
+        UNROLL(8) for (int t = 0; t < nb; t++) {
             x[t] = load_form(form, keys, b->at, at + 16 * t, i);
             x[t] = codes ? v16_mul(x[t], s[keys ? 0 : t]) : x[t];
         }
-        UNROLL for (int r = 0; r < mr; r++) {
+        UNROLL(8) for (int r = 0; r < mr; r++) {
             const v16 y = v16_set1(a[r * rs]);
-            UNROLL for (int t = 0; t < nb; t++) acc[r][t] = v16_fma(y, x[t], acc[r][t]);
+            UNROLL(8) for (int t = 0; t < nb; t++) acc[r][t] = v16_fma(y, x[t], acc[r][t]);
         }
         if (next.at) {
-            UNROLL for (int t = 0; t < nb; t++) __builtin_prefetch(next.at + next.line * t, 0, 2);
+            UNROLL(8)
+            for (int t = 0; t < nb; t++) __builtin_prefetch(next.at + next.line * t, 0, 2);
             next.at += next.line * nb;
         }
         a++;
         at += ldb;
     }
-    UNROLL for (int r = 0; r < mr; r++) {
-        UNROLL for (int t = 0; t < nb; t++) v16_store(c + r * ldc + 16 * t, acc[r][t]);
+    UNROLL(8) for (int r = 0; r < mr; r++) {
+        UNROLL(8) for (int t = 0; t < nb; t++) v16_store(c + r * ldc + 16 * t, acc[r][t]);
     }
 }
 

@@ -39,8 +39,8 @@ VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int to, v16 x) {
 VEC_FN v16 fold_rows(float x[16][16], const bool most) {
     float t[16][16];
     v16_transpose(x[0], 16, t[0], 16);
-    UNROLL for (int half = 8; half > 0; half /= 2) {
-        UNROLL for (int i = 0; i < half; i++) {
+    UNROLL(8) for (int half = 8; half > 0; half /= 2) {
+        UNROLL(8) for (int i = 0; i < half; i++) {
             const v16 a = v16_load(t[i]), b = v16_load(t[i + half]);
             v16_store(t[i], most ? v16_max_step(a, b) : v16_add(a, b));
         }
@@ -106,7 +106,7 @@ VEC_FN v16 weighted(work *w, int r, float centre, const bool whole) {
     const v16 c = v16_set1(centre);
     float *s = w->s + r * KEYS;
     v16 sum = v16_zero();
-    UNROLL for (int t = from / 16 * 16; t < to; t += 16) {
+    UNROLL(8) for (int t = from / 16 * 16; t < to; t += 16) {
         const v16 x = v16_load(s + t);
         v16 p = v16_exp_low(v16_sub(x, c)), kept = p;
         if (SHARED) {

@@ -13,12 +13,6 @@ enum { TILE_ROWS = 4, TILE_PANELS = 4 };
 #else
 enum { TILE_ROWS = 4, TILE_PANELS = 1 };
 #endif
-#if defined(__AVX2__)
-#define UNROLL_(text) _Pragma(#text)
-#define UNROLL(n)     UNROLL_(GCC unroll n)
-#else
-#define UNROLL(n)
-#endif
 
 static size_t row_bytes(int64_t words) {
     return (size_t)words * FORM;

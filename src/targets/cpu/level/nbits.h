@@ -16,13 +16,6 @@ enum { TILE_ROWS = 3, TILE_VECTORS = 4 };
 #endif
 enum { GROUPS = NBITS_COLUMNS / 16 };
 
-#if defined(__AVX2__)
-#define UNROLL_(text) _Pragma(#text)
-#define UNROLL(n)     UNROLL_(GCC unroll n)
-#else
-#define UNROLL(n)
-#endif
-
 /* n rows of 64 scales or zero points as fp32: where they lie, or in `room`. */
 static inline const float *rows_as_f32(const void *p, gqac_dtype dtype, int64_t at, int64_t n,
                                        float *room) {

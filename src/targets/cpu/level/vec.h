@@ -12,11 +12,15 @@
 #include "numerics/convert.h"
 #include "numerics/dialect.h"
 
-/* Plain C has no registers to keep such lanes in: inlined, it only takes minutes to compile. */
+/* Plain C has no registers to keep such lanes in: inlined and unrolled, it only takes minutes to
+ * compile. UNROLL(n) stands before a loop. */
 #if defined(__AVX2__)
-#define VEC_FN static inline __attribute__((always_inline, unused))
+#define VEC_FN        static inline __attribute__((always_inline, unused))
+#define UNROLL_(text) _Pragma(#text)
+#define UNROLL(n)     UNROLL_(GCC unroll n)
 #else
 #define VEC_FN static inline __attribute__((unused))
+#define UNROLL(n)
 #endif
 
 #if defined(__AVX512F__)

@@ -66,15 +66,15 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
 
 enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are looked at */
 
-/* Results that stay inside of a group and are too large for registers, as the products that a chain
- * of elementwise ops reads: its kernel keeps them in scratch. */
-static bool kept_inside(const ir_node *root, lengths *l, int64_t *bytes) {
-    const ir_node *n = root->prev;
+/* Results that stay inside of a group and lie in scratch of its kernel, as the products that a
+ * chain of elementwise ops reads. */
+static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, int64_t *bytes) {
+    const ir_node *n = p->target->in_scratch ? root->prev : NULL;
     *bytes = 0;
     for (int i = 0; n && i < GROUP_WINDOW; i++, n = n->prev) {
         int64_t more;
         if (n->fused_into != root || n->n_outputs != 1 || ir_value_leaves(n->outputs[0]) ||
-            strncmp(n->op->name, "linear", 6) != 0)
+            !p->target->in_scratch(n))
             continue;
         if (!bytes_of(n->outputs[0], l, &more) || !gqac_add_i64(*bytes, more, bytes))
             return false;
@@ -97,7 +97,7 @@ bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layou
                 return false;
         while (!n->fused_into && layout_end(all, n, &ended))
             ;
-        if (apart && !n->fused_into && !kept_inside(n, &l, &inside))
+        if (apart && !n->fused_into && !kept_inside(p, n, &l, &inside))
             return false;
         most = apart && !n->fused_into && inside > most ? inside : most;
     }

@@ -56,6 +56,9 @@ typedef struct gqac_target {
     /* Are the rows of this kv_append read from blocks alone, so that its output has no data? NULL:
      * no. */
     bool (*in_blocks)(const ir_node *kv_append);
+    /* Does a kernel of a group that this node is in keep its result, as a whole, in scratch? NULL:
+     * no, it stays in registers. */
+    bool (*in_scratch)(const ir_node *node);
 } gqac_target;
 
 /* Kernels of kv_state and kv_append that gather plain rows. */

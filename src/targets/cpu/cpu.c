@@ -72,4 +72,5 @@ const gqac_target target_cpu = {.name = "cpu",
                                 .level = cpu_level_name,
                                 .pack = cpu_pack,
                                 .columns = cpu_kv_columns,
-                                .in_blocks = cpu_kv_only_blocks};
+                                .in_blocks = cpu_kv_only_blocks,
+                                .in_scratch = cpu_is_product};

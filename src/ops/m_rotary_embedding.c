@@ -3,7 +3,7 @@
  * the row of that part. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1:
  * column 3i + 1 is of height for i < h, column 3i + 2 of width for i < w, the others are of time.
  * Becomes Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
-#include "ops/attention.h"
+#include "ops/rotary.h"
 
 enum { X, POSITION_IDS, COS, SIN };
 enum { TIME, HEIGHT, WIDTH, PARTS };
@@ -40,23 +40,15 @@ static int64_t columns_of(const ir_node *node) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t layout = ir_attr_int(node, "mrope_layout");
-    const int64_t heads = ir_attr_int(node, "num_heads");
     const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    GQAC_TRY(ms_rotary_verify(node, diag));
     if (!columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
     if (layout != 0 && layout != 1)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_layout = %lld: 0 or 1", (long long)layout);
-    if (heads < 0 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "num_heads = %lld", (long long)heads);
-    if (width && (width != 2 * columns_of(node) || !heads))
+    if (width && width != 2 * columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "rotary_embedding_dim = %lld: twice the sum of mrope_section, and needs num_heads",
-                (long long)width);
-    if (ir_attr_float(node, "scale") != 1.0f)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "scale = %g: only 1 is supported",
-                (double)ir_attr_float(node, "scale"));
-    if (ir_attr_int(node, "is_packed_batching") != 0)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "is_packed_batching is not supported");
+                "rotary_embedding_dim = %lld: twice the sum of mrope_section", (long long)width);
     return GQAC_OK;
 }
 
@@ -64,12 +56,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_type x = op_in_type(node, X);
     int64_t columns;
     GQAC_TRY(verify(node, diag));
-    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
-    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(ms_rotary_check_types(node, diag));
     GQAC_TRY(attention_want_rank(node, POSITION_IDS, 3, diag));
     for (int i = COS; i <= SIN; i++) {
-        GQAC_TRY(attention_want_rank(node, i, 2, diag));
         if (ir_dim_is_const(op_in_dim(node, i, 1), &columns) && columns != columns_of(node))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                     "tables of %lld columns, the sections have %lld", (long long)columns,

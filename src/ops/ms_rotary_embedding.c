@@ -1,6 +1,6 @@
 /* com.microsoft.RotaryEmbedding: input [B,S,H*D] or [B,H,S,D], position_ids [1] (start offset) or
  * [B,S], cos_cache, sin_cache [M,R/2] -> output as input. Lowered to rotary. */
-#include "ops/attention.h"
+#include "ops/rotary.h"
 
 enum { X, POSITION_IDS, COS, SIN };
 
@@ -16,7 +16,7 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag) {
     int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
     int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     if (near != 0 && near != 1)
@@ -36,14 +36,19 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    ir_type x = op_in_type(node, X);
-    int64_t half;
+gqac_status ms_rotary_check_types(const ir_node *node, gqac_diag *diag) {
+    const ir_type x = op_in_type(node, X);
     if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
     GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
     GQAC_TRY(attention_want_rank(node, COS, 2, diag));
-    GQAC_TRY(attention_want_rank(node, SIN, 2, diag));
+    return attention_want_rank(node, SIN, 2, diag);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_type x = op_in_type(node, X);
+    int64_t half;
+    GQAC_TRY(ms_rotary_check_types(node, diag));
     int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     if (width > 0 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half * 2 != width)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
@@ -98,6 +103,6 @@ const gqac_op gqac_op_ms_rotary_embedding = {
                .rows = IR_ROWS_LOCAL,
                .doc = "rotary embedding of [B,S,H*D] or [B,H,S,D] at position_ids"},
     .infer = infer,
-    .verify = verify,
+    .verify = ms_rotary_verify,
     .expand = expand,
 };

@@ -24,6 +24,11 @@ typedef struct rotation {
  * not be there: see op_value). Every row that is no pad has a position within the tables. */
 gqac_status rotary_open(op_call *call, const int64_t dims[4], rotation *r);
 
+/* Attributes of com.microsoft's rotary embeddings that stand in all of them; ranks and types of
+ * their input, cos_cache and sin_cache (inputs 0, 2 and 3). */
+gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag);
+gqac_status ms_rotary_check_types(const ir_node *node, gqac_diag *diag);
+
 static inline int64_t rotary_position(const rotation *r, int64_t b, int64_t s) {
     if (!r->ids)
         return r->past[b] + s;

@@ -1,4 +1,4 @@
-/* What Softmax and LogSoftmax share: rows along one axis of a tensor, each computed in place. */
+/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed in place. */
 #include "ops/shared.h"
 
 typedef struct softmax_arg {

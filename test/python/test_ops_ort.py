@@ -496,6 +496,26 @@ class Ops(Nodes):
         """Columns by time, height and width."""
         self.compare(m_rotary, 0.9, count=COUNT)
 
+    def test_m_rotary_refused(self):
+        """Attributes that no layout has, by their names."""
+        kinds = ((TensorProto.FLOAT, [1, 2, 12]), (TensorProto.INT64, [3, 1, 2]),
+                 (TensorProto.FLOAT, [9, 3]), (TensorProto.FLOAT, [9, 3]))
+        inputs = [helper.make_tensor_value_info(n, kind, dims) for n, (kind, dims) in zip("xpcs", kinds)]
+        for word, more in (("interleaved", {"interleaved": 2}), ("num_heads", {"num_heads": -1}),
+                           ("rotary_embedding_dim", {"rotary_embedding_dim": 6}),
+                           ("rotary_embedding_dim", {"rotary_embedding_dim": 4, "num_heads": 2}),
+                           ("scale", {"scale": 2.0}), ("mrope_layout", {"mrope_layout": 2}),
+                           ("mrope_section", {"mrope_section": [1, 2]})):
+            node = helper.make_node("MRotaryEmbedding", list("xpcs"), ["y"], domain="com.microsoft",
+                                    **({"mrope_section": [1, 1, 1]} | more))
+            graph = helper.make_graph([node], "g", inputs, [helper.make_tensor_value_info(
+                "y", TensorProto.FLOAT, None)])
+            made = helper.make_model(graph, ir_version=10, opset_imports=[
+                helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)])
+            path = self.dir / "m.onnx"
+            path.write_bytes(made.SerializeToString())
+            self.check(harness.gqac("inspect", path), 3, word)
+
     def test_conv(self):
         """Strides, pads, dilations, groups."""
         self.compare(conv, 0.9, count=COUNT)

@@ -103,6 +103,7 @@ def likelihood(logits, ids):
     return float((total - rows[np.arange(len(rows)), ids[1:]]).sum())
 
 
+# Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
 @unittest.skipIf(ortref is None, "onnxruntime is not installed")
 class Live(Case):
     """ONNX Runtime on ids of this run's own."""

@@ -78,6 +78,7 @@ class Traced(Case):
                           defined(path.stem, b, past, new))
                     self.close(got[at], want[at], LIMIT, f"{name} {call} {path.name} {b}")
 
+    # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it, a bare build may lack it.
     @unittest.skipIf(ortref is None, "onnxruntime is not installed")
     def test_holes(self):
         """Places and windows that are counted by the attention mask, past a hole in it: a sequence

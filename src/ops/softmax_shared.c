@@ -1,4 +1,5 @@
-/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed in place. */
+/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed in
+ * place. */
 #include "ops/shared.h"
 
 typedef struct softmax_arg {

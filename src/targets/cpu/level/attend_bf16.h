@@ -54,8 +54,8 @@ VEC_FN void pair_chains(const int mr, const int nb, int n, const uint32_t *a, in
     v16 acc[PAIR_ROWS][4];
     UNROLL(8) for (int r = 0; r < mr; r++) {
         UNROLL(8)
-        for (int t = 0; t < nb; t++) acc[r][t] =
-            goes_on ? v16_load(c + r * ldc + 16 * t) : v16_zero();
+        for (int t = 0; t < nb; t++)
+            acc[r][t] = goes_on ? v16_load(c + r * ldc + 16 * t) : v16_zero();
     }
     for (int i = 0; i < n; i++) {
         v16p x[4];

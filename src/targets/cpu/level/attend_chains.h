@@ -62,8 +62,9 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
     }
     UNROLL(8) for (int r = 0; r < mr; r++) {
         UNROLL(8)
-        for (int t = 0; t < nb; t++) acc[r][t] =
-            alpha ? v16_mul(v16_load(c + r * ldc + 16 * t), v16_set1(alpha[r])) : v16_zero();
+        for (int t = 0; t < nb; t++)
+            acc[r][t] =
+                alpha ? v16_mul(v16_load(c + r * ldc + 16 * t), v16_set1(alpha[r])) : v16_zero();
     }
     for (int i = 0; i < n; i++) {
         v16 x[4];
@@ -81,7 +82,8 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
         }
         if (next.at) {
             UNROLL(8)
-            for (int t = 0; t < nb; t++) __builtin_prefetch(next.at + next.line * t, 0, 2);
+            for (int t = 0; t < nb; t++)
+                __builtin_prefetch(next.at + next.line * t, 0, 2);
             next.at += next.line * nb;
         }
         a++;

@@ -116,6 +116,17 @@ class Records(Case):
             self.assertIn(f"| 1.20× onnxruntime: no, 85 % of memory: {told} | memory, "
                           f"{100 * share:.0f} % of 20.0 GB/s |", run.stdout)
 
+    def test_n8_layouts(self):
+        """N8: the faster layout of the keys of a shape is the one that took less time."""
+        path = self.dir / "r.jsonl"
+        for ratio, faster in ((1.2, "columns"), (0.9, "rows")):
+            record = broken(lambda r: put(r, "row", "layout-16@4096"))
+            record["results"]["row-major"] = dict(record["results"].pop("onnxruntime"), ratio=ratio)
+            path.write_text(json.dumps(record) + "\n")
+            run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
+                                 capture_output=True, text=True)
+            self.assertRegex(run.stdout, rf"\| layout-16@4096 \|.* {ratio:.2f}× \| {faster} \|")
+
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""
         path = self.dir / "r.jsonl"

@@ -61,7 +61,7 @@ static void test_errors(void) {
 }
 
 static const unit_case cases[] = {
-    {"the parts of the memory of a sequence", test_parts},
+    {"X24 the parts of the memory of a sequence", test_parts},
     {"lengths that cannot be", test_errors},
 };
 

@@ -302,7 +302,7 @@ static const unit_case cases[] = {
     {"a refused step leaves the sequence as it was", test_refused_steps},
     {"one bad row refuses the whole step", test_one_bad_row},
     {"rewind and fork", test_rewind_and_fork},
-    {"export and import of past tensors", test_export_import},
+    {"N6 export and import of past tensors", test_export_import},
     {"LongRoPE tables and the threshold", test_longrope},
 };
 

@@ -82,6 +82,7 @@ INT_OP(add, v16i_add(a, b))
 INT_OP(sub, v16i_sub(a, b))
 INT_OP(mul_pairs, v16i_mul_pairs(a, b))
 INT_OP(dot_pairs, v16i_dot_pairs(a, b))
+INT_OP(dot_pairs_add, v16i_dot_pairs_add(c, a, b))
 INT_OP(even_bytes, v16i_even_bytes(a))
 INT_OP(odd_bytes, v16i_odd_bytes(a))
 INT_OP(dot_bytes, v16i_dot_bytes(v16i_shr(c, 2), a, b))
@@ -109,6 +110,7 @@ static const probe_int ints[] = {
     {"sub", int_sub},
     {"mul_pairs", int_mul_pairs},
     {"dot_pairs", int_dot_pairs},
+    {"dot_pairs_add", int_dot_pairs_add},
     {"even_bytes", int_even_bytes},
     {"odd_bytes", int_odd_bytes},
     {"dot_bytes", int_dot_bytes},

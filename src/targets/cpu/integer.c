@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-enum { PANELS = 8, ROWS = 64 }; /* of a unit */
+enum { PANELS = 8, ROWS = 48 }; /* of a unit; whole tiles of every level */
 
 typedef struct batch {
     cpu_integer_job job;

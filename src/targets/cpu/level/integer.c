@@ -11,7 +11,7 @@ enum { HALVES = V16I_NIBBLES <= 8, FORM = HALVES ? 8 : 4 }; /* bytes of a word o
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 4, TILE_PANELS = 4 };
 #else
-enum { TILE_ROWS = 4, TILE_PANELS = 1 };
+enum { TILE_ROWS = 6, TILE_PANELS = 1 };
 #endif
 
 static size_t row_bytes(int64_t words) {
@@ -51,74 +51,84 @@ VEC_FN v16i spread(const unsigned char *word) {
     return v16i_set1(x);
 }
 
-/* Takes off what the zero points make. */
-static void finish(const cpu_integer_job *j, int64_t panel, int64_t row, v16i sum) {
+/* Takes off what the zero points make. Not a part of tile(): the compiler would keep sums on the
+ * stack. */
+static __attribute__((noinline)) void finish(const cpu_integer_job *j, int64_t panel, int64_t row,
+                                             uint32_t *lane) {
     const integer_product *p = &j->p;
     const int32_t *zeros = p->terms + panel * INTEGER_TERMS, *sums = zeros + INTEGER_COLUMNS;
     const uint32_t less = HALVES ? 0u : (uint32_t)(integer_zero(p, row) + shift_of(p));
     const int64_t first = panel * INTEGER_COLUMNS, left = p->n - first;
     const int64_t columns = left < INTEGER_COLUMNS ? left : INTEGER_COLUMNS;
-    uint32_t lane[INTEGER_COLUMNS];
-    v16i_store(lane, sum);
     for (int i = 0; i < INTEGER_COLUMNS; i++)
         lane[i] -= less * (uint32_t)sums[i] + (uint32_t)zeros[i] * (uint32_t)j->sums[row];
     memcpy(p->y + row * p->n + first, lane, (size_t)columns * sizeof *lane);
 }
 
+/* sum += the k of one word: all that a level without products of bytes does with its even bytes is
+ * done before its odd bytes are widened, so that registers do for both. */
+VEC_FN void word(v16i sum[TILE_ROWS][TILE_PANELS], const unsigned char *a, size_t lda,
+                 const int8_t *w, int64_t ldw, const int R, const int P) {
+    for (int half = 0; half < (HALVES ? 2 : 1); half++) {
+        v16i b[TILE_PANELS];
+        UNROLL(4)
+        for (int c = 0; c < P; c++) {
+            b[c] = v16i_load(w + c * ldw);
+            if (HALVES)
+                b[c] = half ? v16i_odd_bytes(b[c]) : v16i_even_bytes(b[c]);
+        }
+        UNROLL(6)
+        for (int r = 0; r < R; r++) {
+            const v16i x = spread(a + (size_t)r * lda + 4 * half);
+            UNROLL(4)
+            for (int c = 0; c < P; c++)
+                sum[r][c] = HALVES ? v16i_dot_pairs_add(sum[r][c], b[c], x)
+                                   : v16i_dot_bytes(sum[r][c], x, b[c]);
+        }
+    }
+}
+
 /* R rows of P panels. */
 VEC_FN void tile(const cpu_integer_job *j, int64_t panel, int64_t row, const int R, const int P) {
-    const int64_t words = j->p.words;
-    const int8_t *w = j->p.w + panel * words * INTEGER_LINE;
-    const unsigned char *a = j->form + (size_t)row * row_bytes(words);
+    const int64_t words = j->p.words, ldw = words * INTEGER_LINE;
+    const int8_t *w = j->p.w + panel * ldw;
+    const size_t lda = row_bytes(words);
+    const unsigned char *a = j->form + (size_t)row * lda;
     v16i sum[TILE_ROWS][TILE_PANELS];
-    UNROLL(4)
+    uint32_t lanes[TILE_ROWS][TILE_PANELS][INTEGER_COLUMNS];
+    UNROLL(6)
     for (int r = 0; r < R; r++)
         UNROLL(4)
     for (int c = 0; c < P; c++)
         sum[r][c] = v16i_zero();
-    for (int64_t k = 0; k < words; k++, w += INTEGER_LINE, a += FORM) {
-        v16i even[TILE_PANELS], odd[TILE_PANELS];
-        UNROLL(4)
-        for (int c = 0; c < P; c++) {
-            even[c] = v16i_load(w + c * words * INTEGER_LINE);
-            if (HALVES) {
-                odd[c] = v16i_odd_bytes(even[c]);
-                even[c] = v16i_even_bytes(even[c]);
-            }
-        }
-        UNROLL(4)
-        for (int r = 0; r < R; r++) {
-            const unsigned char *at = a + (size_t)r * row_bytes(words);
-            const v16i x = spread(at), y = HALVES ? spread(at + 4) : x;
-            UNROLL(4)
-            for (int c = 0; c < P; c++) {
-                if (HALVES)
-                    sum[r][c] = v16i_add(
-                        sum[r][c], v16i_add(v16i_dot_pairs(even[c], x), v16i_dot_pairs(odd[c], y)));
-                else
-                    sum[r][c] = v16i_dot_bytes(sum[r][c], x, even[c]);
-            }
-        }
-    }
-    UNROLL(4)
+    for (int64_t k = 0; k < words; k++, w += INTEGER_LINE, a += FORM)
+        word(sum, a, lda, w, ldw, R, P);
+    UNROLL(6)
     for (int r = 0; r < R; r++)
         UNROLL(4)
     for (int c = 0; c < P; c++)
-        finish(j, panel + c, row + r, sum[r][c]);
+        v16i_store(lanes[r][c], sum[r][c]);
+    for (int r = 0; r < R; r++)
+        for (int c = 0; c < P; c++)
+            finish(j, panel + c, row + r, lanes[r][c]);
 }
 
+#define TILE(R, P)                                                                                 \
+    case R:                                                                                        \
+        tile(j, panel, row, R, P);                                                                 \
+        break;
+#if defined(__AVX512F__)
+#define MORE_ROWS(P)
+#else
+#define MORE_ROWS(P) TILE(4, P) TILE(5, P)
+#endif
 #define TILES(name, P)                                                                             \
     static void name(const cpu_integer_job *j, int64_t panel, int64_t row, int64_t rows) {         \
         switch (rows) {                                                                            \
-        case 1:                                                                                    \
-            tile(j, panel, row, 1, P);                                                             \
-            break;                                                                                 \
-        case 2:                                                                                    \
-            tile(j, panel, row, 2, P);                                                             \
-            break;                                                                                 \
-        case 3:                                                                                    \
-            tile(j, panel, row, 3, P);                                                             \
-            break;                                                                                 \
+            TILE(1, P)                                                                             \
+            TILE(2, P)                                                                             \
+            TILE(3, P)                                                                             \
+            MORE_ROWS(P)                                                                           \
         default:                                                                                   \
             tile(j, panel, row, TILE_ROWS, P);                                                     \
         }                                                                                          \

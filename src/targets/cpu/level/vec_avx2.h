@@ -177,6 +177,13 @@ VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
 VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     return (v16i){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }
+/* In place: left to the compiler, sums are formed late, and what they are formed from takes the
+ * registers. */
+VEC_FN v16i v16i_dot_pairs_add(v16i sum, v16i a, v16i b) {
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.lo) : "x"(_mm256_madd_epi16(a.lo, b.lo)));
+    __asm__("vpaddd %1, %0, %0" : "+x"(sum.hi) : "x"(_mm256_madd_epi16(a.hi, b.hi)));
+    return sum;
+}
 VEC_FN v16i v16i_even_bytes(v16i x) {
     return (v16i){_mm256_srai_epi16(_mm256_slli_epi16(x.lo, 8), 8),
                   _mm256_srai_epi16(_mm256_slli_epi16(x.hi, 8), 8)};
@@ -199,8 +206,7 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
     return (v16i){v8_dot_bytes(sum.lo, u.lo, s.lo), v8_dot_bytes(sum.hi, u.hi, s.hi)};
 }
 enum { V16I_NIBBLES = 8 };
-/* vpmaddubsw cannot saturate: 2 * 15 * 128 < 2^15. The sum is added in place: left to the compiler,
- * sums are formed late, and what they are formed from takes the registers. */
+/* vpmaddubsw cannot saturate: 2 * 15 * 128 < 2^15. The sum is added in place, as above. */
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     __asm__("vpaddw %1, %0, %0" : "+x"(sum.lo) : "x"(_mm256_maddubs_epi16(u.lo, s.lo)));
     __asm__("vpaddw %1, %0, %0" : "+x"(sum.hi) : "x"(_mm256_maddubs_epi16(u.hi, s.hi)));

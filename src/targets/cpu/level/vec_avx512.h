@@ -146,6 +146,9 @@ VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
 VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     return _mm512_madd_epi16(a, b);
 }
+VEC_FN v16i v16i_dot_pairs_add(v16i sum, v16i a, v16i b) {
+    return v16i_add(sum, v16i_dot_pairs(a, b));
+}
 VEC_FN v16i v16i_even_bytes(v16i x) {
     return _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8);
 }

@@ -170,6 +170,9 @@ VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     V16I_EACH((int32_t)((uint32_t)half_product(a.l[i], b.l[i], 0) +
                         (uint32_t)half_product(a.l[i], b.l[i], 1)));
 }
+VEC_FN v16i v16i_dot_pairs_add(v16i sum, v16i a, v16i b) {
+    return v16i_add(sum, v16i_dot_pairs(a, b));
+}
 /* The signed bytes 0 and 2, or 1 and 3, of a lane, as its two halves. */
 VEC_FN int32_t bytes_apart(int32_t x, int first) {
     const int16_t low = (int8_t)((uint32_t)x >> 8 * first & 0xffu);

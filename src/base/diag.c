@@ -19,7 +19,8 @@ static void clean(char *text, size_t size, bool cut) {
     while (i < length) {
         size_t n = gqac_utf8_char(text + i, length - i);
         unsigned char c = (unsigned char)text[i];
-        if (n == 0 || (n == 1 && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))) {
+        const bool high = n == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0; /* U+0080 on */
+        if (n == 0 || high || (n == 1 && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))) {
             text[i] = '?';
             n = 1;
         }

@@ -218,11 +218,12 @@ void certificate_print(const certificate *x) {
         printf("certificate: %s '%s'\n", written(x) ? "written to" : "not written to", x->path);
     else if (x->first < 0)
         printf("certificate: the logits of every position are those of '%s' (gqac %s, level %s)\n",
-               x->path, version ? version : "?", level ? level : "none");
+               x->path, cli_shown(version ? version : "?").s, cli_shown(level ? level : "none").s);
     else
         printf("certificate: the logits of position %lld are not those of '%s' (gqac %s, level "
                "%s)\n",
-               (long long)x->first, x->path, version ? version : "?", level ? level : "none");
+               (long long)x->first, x->path, cli_shown(version ? version : "?").s,
+               cli_shown(level ? level : "none").s);
 }
 
 void certificate_free(certificate *x) {

@@ -92,6 +92,12 @@ void cli_print_json(json_t *value);
 /* The same on one line, flushed. NO_MEMORY when the value is NULL. */
 gqac_status cli_print_json_line(cli *c, json_t *value);
 double cli_seconds(void); /* monotonic clock */
+/* A text that may come from a file, as a terminal may see it: printf("%s", cli_shown(name).s). What
+ * is longer ends in "...". */
+typedef struct cli_text {
+    char s[1024];
+} cli_text;
+cli_text cli_shown(const char *text);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 

@@ -54,19 +54,20 @@ int cli_finish(cli *c, gqac_status status) {
     if (status == GQAC_OK)
         return 0;
     const gqac_diag *d = &c->diag;
-    fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), d->what);
+    fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
     if (*d->where)
-        fprintf(stderr, "  where: %s\n", d->where);
+        fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
     if (*d->rule)
-        fprintf(stderr, "  rule:  %s\n", d->rule);
+        fprintf(stderr, "  rule:  %s\n", cli_shown(d->rule).s);
     if (*d->hint)
-        fprintf(stderr, "  try:   %s\n", d->hint);
+        fprintf(stderr, "  try:   %s\n", cli_shown(d->hint).s);
     return gqac_status_exit_code(status);
 }
 
 void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
     if (refusal && !cli_quiet(c))
-        fprintf(stderr, "gqac: %s: %s (%s)\n", instead, refusal->what, refusal->where);
+        fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
+                cli_shown(refusal->where).s);
 }
 
 /* ---- parsing ------------------------------------------------------------- */

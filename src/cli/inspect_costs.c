@@ -109,12 +109,12 @@ static void print_plan(const gqac_plan *p) {
         char output[96];
         snprintf(output, sizeof output, "%s%s", *s->shape ? gqac_dtype_name(s->dtype) : "",
                  s->shape);
-        printf("  %-22s %-24s %12lld %12lld %12lld %12lld %8d  %s", s->kernel, output,
+        printf("  %-22s %-24s %12lld %12lld %12lld %12lld %8d  %s", s->kernel, cli_shown(output).s,
                (long long)s->weight_bytes, (long long)s->cache_bytes, (long long)s->input_bytes,
                (long long)s->output_bytes, s->barriers, s->op);
         for (int k = 0; k < s->n_fused; k++)
             printf(" + %s", s->fused[k]);
-        printf("  %s\n", s->node);
+        printf("  %s\n", cli_shown(s->node).s);
     }
     const gqac_plan_step *t = &p->total;
     printf("  %d steps, %d nodes in them, bytes: %lld of weights, %lld of cache, %lld in, %lld "

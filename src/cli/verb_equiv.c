@@ -223,8 +223,8 @@ static void print_table(const equiv *e, const settings *s) {
         printf("first difference: position %lld, ", (long long)f->position);
         if (f->layer >= 0)
             printf("layer %d, ", f->layer);
-        printf("%s, value %lld: %.9g, expected %.9g; plan ", f->what, (long long)f->index,
-               f->actual, f->expected);
+        printf("%s, value %lld: %.9g, expected %.9g; plan ", cli_shown(f->what).s,
+               (long long)f->index, f->actual, f->expected);
         for (int i = 0; i < plan->n && i < 16; i++)
             printf("%s%lld", i ? "," : "", (long long)plan->chunks[i]);
         printf("%s\n", plan->n > 16 ? ",..." : "");
@@ -261,8 +261,8 @@ static gqac_status prove(equiv *e, settings *s) {
         return status;
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
     for (int i = 0; i < n_mixing && !cli_quiet(e->c); i++)
-        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n", mixing[i].node,
-                mixing[i].op);
+        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n",
+                cli_shown(mixing[i].node).s, cli_shown(mixing[i].op).s);
     s->start = s->told = cli_seconds();
     s->json = cli_json(e->c);
     status = equiv_reference(e);

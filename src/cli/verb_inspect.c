@@ -98,7 +98,8 @@ static void print_json(const gqac_info *x, const inspect_costs *costs) {
 static void print_io(const char *title, const gqac_io *list, int n) {
     printf("%s\n", title);
     for (int i = 0; i < n; i++)
-        printf("  %-32s %s%s\n", list[i].name, gqac_dtype_name(list[i].dtype), list[i].shape);
+        printf("  %-32s %s%s\n", cli_shown(list[i].name).s, gqac_dtype_name(list[i].dtype),
+               cli_shown(list[i].shape).s);
 }
 
 static void print_unsupported(const gqac_info *x) {
@@ -106,8 +107,8 @@ static void print_unsupported(const gqac_info *x) {
         printf("unsupported\n");
     for (int i = 0; i < x->n_unsupported; i++) {
         const gqac_unsupported *u = &x->unsupported[i];
-        printf("  %-40s %s (%d node%s, first '%s')\n", u->op, u->reason, u->count,
-               u->count == 1 ? "" : "s", u->first);
+        printf("  %-40s %s (%d node%s, first '%s')\n", cli_shown(u->op).s, cli_shown(u->reason).s,
+               u->count, u->count == 1 ? "" : "s", cli_shown(u->first).s);
     }
 }
 
@@ -115,15 +116,16 @@ static void print_kv(const gqac_info *x) {
     printf("past/present pairs: %d\n", x->n_kv_pairs);
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
-        printf("  %-32s %-24s %s[%lld,%lld]\n", p->past, p->present, gqac_dtype_name(p->dtype),
-               (long long)p->heads, (long long)p->head_size);
+        printf("  %-32s %-24s %s[%lld,%lld]\n", cli_shown(p->past).s, cli_shown(p->present).s,
+               gqac_dtype_name(p->dtype), (long long)p->heads, (long long)p->head_size);
     }
 }
 
 static void print_invariance(const gqac_info *x) {
     printf("split-safe: %s\n", x->n_mixing || x->n_unsupported ? "no" : "yes");
     for (int i = 0; i < x->n_mixing; i++)
-        printf("  node '%s' (%s) mixes rows\n", x->mixing[i].node, x->mixing[i].op);
+        printf("  node '%s' (%s) mixes rows\n", cli_shown(x->mixing[i].node).s,
+               cli_shown(x->mixing[i].op).s);
 }
 
 static void print_raised(const gqac_info *x) {
@@ -140,7 +142,8 @@ static void print_raised(const gqac_info *x) {
             continue;
         if (!any++)
             printf("not raised\n");
-        printf("  %s at '%s', for node '%s' (%s): %s\n", r->what, r->node, r->stop, r->op, r->why);
+        printf("  %s at '%s', for node '%s' (%s): %s\n", r->what, cli_shown(r->node).s,
+               cli_shown(r->stop).s, cli_shown(r->op).s, cli_shown(r->why).s);
     }
 }
 
@@ -151,15 +154,16 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
     printf("format %s", x->format);
     if (x->opset)
         printf(", IR version %lld, opset %lld, producer %s", (long long)x->ir_version,
-               (long long)x->opset, x->producer);
+               (long long)x->opset, cli_shown(x->producer).s);
     printf(", %lld parameters\n", (long long)x->parameters);
     if (x->target)
-        printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n", x->target,
-               x->math, x->profile, x->source_digest);
+        printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n",
+               cli_shown(x->target).s, cli_shown(x->math).s, cli_shown(x->profile).s,
+               cli_shown(x->source_digest).s);
     if (ops || all)
         printf("ops\n");
     for (int i = 0; (ops || all) && i < x->n_ops; i++)
-        printf("  %-48s %d\n", x->ops[i].op, x->ops[i].count);
+        printf("  %-48s %d\n", cli_shown(x->ops[i].op).s, x->ops[i].count);
     if (ops || all)
         print_raised(x);
     print_unsupported(x);

@@ -310,14 +310,14 @@ static gqac_status compare_output(session *s, int i, const char *path, json_t *r
         return status;
     *differing = cli_compare(&s->results[i], &expected, &first);
     if (!cli_json(s->c) && *differing) {
-        printf("FAIL %s: %lld of %lld elements differ", s->out[i].name, (long long)*differing,
-               (long long)gqac_tensor_count(&expected));
+        printf("FAIL %s: %lld of %lld elements differ", cli_shown(s->out[i].name).s,
+               (long long)*differing, (long long)gqac_tensor_count(&expected));
         if (first >= 0)
             printf(", the first at %lld: %.9g, expected %.9g", (long long)first,
                    gqac_tensor_get(&s->results[i], first), gqac_tensor_get(&expected, first));
         printf("\n");
     } else if (!cli_json(s->c)) {
-        printf("PASS %s\n", s->out[i].name);
+        printf("PASS %s\n", cli_shown(s->out[i].name).s);
     }
     json_array_append_new(rows, json_pack("{s:s, s:I, s:I}", "name", s->out[i].name, "differing",
                                           (json_int_t)*differing, "first", (json_int_t)first));
@@ -493,7 +493,7 @@ static void print_outputs(session *s, json_t *compared, bool equal) {
 
 static void print_table(session *s) {
     for (int i = 0; !cli_value(s->c, "expect") && i < s->n_out; i++) {
-        printf("%-32s %s[", s->out[i].name, gqac_dtype_name(s->results[i].dtype));
+        printf("%-32s %s[", cli_shown(s->out[i].name).s, gqac_dtype_name(s->results[i].dtype));
         for (int d = 0; d < s->results[i].rank; d++)
             printf("%s%lld", d ? "," : "", (long long)s->results[i].dims[d]);
         printf("]\n");

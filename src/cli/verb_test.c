@@ -34,7 +34,7 @@ static void record(totals *t, const char *verdict, const char *name, const char 
         json_array_append_new(t->rows, json_pack("{s:s, s:s, s:s}", "name", name, "verdict",
                                                  verdict, "reason", reason));
     else
-        printf("%s %s%s%s\n", verdict, name, *reason ? " " : "", reason);
+        printf("%s %s%s%s\n", verdict, cli_shown(name).s, *reason ? " " : "", cli_shown(reason).s);
 }
 
 /* ---- one data set -------------------------------------------------------- */

@@ -417,8 +417,9 @@ static void print_json(const verify *v, const char *against) {
 }
 
 static void print_finding(const finding *f) {
-    printf("step %d, node '%s' (%s%s%s), value '%s': relative error %.3g", f->step, f->node, f->op,
-           *f->kernel ? ", " : "", f->kernel, f->value, f->result.relative);
+    printf("step %d, node '%s' (%s%s%s), value '%s': relative error %.3g", f->step,
+           cli_shown(f->node).s, cli_shown(f->op).s, *f->kernel ? ", " : "", f->kernel,
+           cli_shown(f->value).s, f->result.relative);
     if (f->result.index < 0)
         printf(", another shape or type\n");
     else
@@ -431,8 +432,8 @@ static void print_table(const verify *v, const char *against) {
         printf("%-10s %4s  %-24s %-24s %s\n", "error", "step", "op", "kernel", "value");
     for (size_t i = 0; cli_switch(v->c, "verbose") && i < v->n_findings; i++) {
         const finding *f = &v->findings[i];
-        printf("%-10.3g %4d  %-24s %-24s %s\n", f->result.relative, f->step, f->op, f->kernel,
-               f->value);
+        printf("%-10.3g %4d  %-24s %-24s %s\n", f->result.relative, f->step, cli_shown(f->op).s,
+               f->kernel, cli_shown(f->value).s);
     }
     if (v->diverged) {
         printf("first divergence: ");

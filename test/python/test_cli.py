@@ -214,6 +214,36 @@ class Output(Case):
             self.assertIn(word, self.good("inspect", LLAMA, flag).out)
         self.assertNotIn("input_ids", self.good("inspect", LLAMA, "--ops").out)
 
+    def test_names_on_a_terminal(self):
+        """Control characters in names of a file are shown, never sent; JSON has them as they are."""
+        from onnx import TensorProto, checker, helper, save
+        name = "x\x1b[31m\n\u009b5m\x7f"
+        x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["B\x1b[5m", 2])
+                for n in (name, "y\x1b]0;t\x07"))
+        node = helper.make_node("CumSum", [name, "axis\x1b[H"], [y.name], name="n\x1b[2J")
+        axis = helper.make_tensor("axis\x1b[H", TensorProto.INT64, [], [0])
+        m = helper.make_model(helper.make_graph([node], "g", [x], [y], [axis]),
+                              opset_imports=[helper.make_opsetid("", 17)],
+                              producer_name="p\x1b[7m")
+        m.ir_version = 8
+        checker.check_model(m)
+        path = self.dir / "names.onnx"
+        save(m, path)
+        (self.dir / "in").mkdir()
+        np.save(self.dir / "x.npy", np.ones((2, 2), np.float32))
+        found = self.good("inspect", path, "--format", "json").json()
+        self.assertEqual(found["inputs"][0]["name"], name)
+        for args in (("inspect", path), ("inspect", path, "--plan"), ("run", path),
+                     ("run", path, "--input", f"{name}={self.dir / 'x.npy'}"),
+                     ("run", path, "--input", f"\x1b[1m={self.dir / 'x.npy'}"),
+                     ("equiv", path, "--tokens", 4), ("\x1b[2J",)):
+            result = gqac(*args)
+            text = result.out + result.err
+            self.assertTrue(text.strip(), str(result))
+            bad = [c for c in text if c != "\n" and (ord(c) < 32 or 127 <= ord(c) < 160)]
+            self.assertEqual(bad, [], f"{args}: {text!r}")
+        self.assertIn("x\\x1b[31m\\n\\xc2\\x9b5m\\x7f", self.good("inspect", path, "--io").out)
+
     def test_inspect_unsupported(self):
         """Every unsupported thing is listed, and the exit code is 3."""
         import onnx

@@ -1,0 +1,41 @@
+/* Texts of files, made fit for a terminal: a control character, which might be an order to it, and
+ * a byte that is not UTF-8 are written as \x1b, a newline as \n. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+/* Bytes of the UTF-8 character, 0 when there is none or it is a control character. */
+static size_t plain(const unsigned char *at) {
+    const size_t more = at[0] < 0xc2   ? 0
+                        : at[0] < 0xe0 ? 1
+                        : at[0] < 0xf0 ? 2
+                        : at[0] < 0xf5 ? 3
+                                       : 0;
+    if (at[0] < 0x80 || !more)
+        return at[0] >= 0x20 && at[0] < 0x7f;
+    for (size_t i = 1; i <= more; i++)
+        if (at[i] >> 6 != 2)
+            return 0;
+    return at[0] == 0xc2 && at[1] < 0xa0 ? 0 : more + 1;
+}
+
+cli_text cli_shown(const char *text) {
+    cli_text to;
+    size_t n = 0;
+    for (const char *at = text ? text : ""; *at;) {
+        const unsigned char c = (unsigned char)*at;
+        const size_t bytes = plain((const unsigned char *)at), room = sizeof to.s - n;
+        if (room < sizeof "\\x1b..." || room < bytes + sizeof "...") {
+            memcpy(to.s + n, "...", 3);
+            n += 3;
+            break;
+        }
+        if (bytes)
+            memcpy(to.s + n, at, bytes), n += bytes;
+        else
+            n += (size_t)snprintf(to.s + n, room, c == '\n' ? "\\n" : "\\x%02x", c);
+        at += bytes ? bytes : 1;
+    }
+    to.s[n] = '\0';
+    return to;
+}

@@ -10,12 +10,22 @@
 
 /* ---- reading -------------------------------------------------------------------- */
 
+/* What a model without a type is, by its members, as Hugging Face's library takes it. */
+static span guess_type(const json_t *model) {
+    if (json_is_array(json_object_get(model, "vocab")))
+        return (span){"Unigram", 7};
+    if (json_object_get(model, "merges") || !json_object_get(model, "unk_token"))
+        return (span){"BPE", 3};
+    const bool pieces = json_object_get(model, "continuing_subword_prefix");
+    return pieces ? (span){"WordPiece", 9} : (span){"WordLevel", 9};
+}
+
 static gqac_status read_model(const json_t *model, tokenizer *t, gqac_diag *diag) {
     static const char *const types[] = {"BPE", "Unigram"};
-    span type = {"BPE", 3}; /* the oldest files state none */
     int kind = 0;
     if (!json_is_object(model))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'model' is missing or not an object");
+    span type = guess_type(model); /* old files state none */
     gqac_status status = json_may_text(model, "type", &type, diag);
     if (status == GQAC_OK)
         status = span_among(type, "tokenizer model", types, 2, &kind, diag);

@@ -218,7 +218,9 @@ typedef enum normal_kind {
     NORMAL_STRIP,
     NORMAL_PREPEND,
     NORMAL_REPLACE,
-    NORMAL_CHARSMAP
+    NORMAL_CHARSMAP,
+    NORMAL_ACCENTS,
+    NORMAL_NMT
 } normal_kind;
 /* tokenizer_charsmap.c: SentencePiece's table of characters and what they become, a double array
  * (Aoe 1989) whose leaves are offsets of texts that end with NUL. */
@@ -238,6 +240,7 @@ typedef struct normal_step {
     span find, content;
     pattern *regex;
     charsmap map;
+    uint32_t dropped; /* categories of characters that are taken out */
 } normal_step;
 typedef struct normalizer {
     normal_step steps[TOKENIZER_MAX_STEPS];

@@ -19,12 +19,13 @@ static gqac_status read_replace(const json_t *part, normal_reader *reader, norma
 }
 
 static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag *diag) {
-    static const char *const types[] = {"NFC",     "NFD",     "NFKC",      "NFKD",       "Strip",
-                                        "Replace", "Prepend", "Lowercase", "Precompiled"};
-    enum { STRIP = 4, REPLACE, PREPEND, LOWERCASE, PRECOMPILED };
+    static const char *const types[] = {"NFC",         "NFD",          "NFKC",    "NFKD",
+                                        "Strip",       "Replace",      "Prepend", "Lowercase",
+                                        "Precompiled", "StripAccents", "Nmt"};
+    enum { STRIP = 4, REPLACE, PREPEND, LOWERCASE, PRECOMPILED, ACCENTS, NMT };
     normal_reader *reader = arg;
     int kind;
-    GQAC_TRY(span_among(type, "normalizer", types, 9, &kind, diag));
+    GQAC_TRY(span_among(type, "normalizer", types, 11, &kind, diag));
     if (reader->out->n == TOKENIZER_MAX_STEPS)
         GQAC_FAIL(diag, GQAC_LIMIT, "there are more than %d normalizers", TOKENIZER_MAX_STEPS);
     normal_step *step = &reader->out->steps[reader->out->n++];
@@ -43,6 +44,13 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
         return span_keep(reader->arena, &step->content, diag);
     case LOWERCASE:
         step->kind = NORMAL_LOWER;
+        return GQAC_OK;
+    case ACCENTS:
+        step->kind = NORMAL_ACCENTS; /* of a decomposed text: its marks */
+        unicode_category("m", 1, &step->dropped);
+        return GQAC_OK;
+    case NMT:
+        step->kind = NORMAL_NMT;
         return GQAC_OK;
     case PRECOMPILED:
         step->kind = NORMAL_CHARSMAP;
@@ -171,6 +179,8 @@ gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text,
 
 /* ---- steps -------------------------------------------------------------------------- */
 
+enum { NOTHING = -1 };
+
 static bool is_ascii(span text) {
     for (size_t i = 0; i < text.length; i++)
         if ((unsigned char)text.bytes[i] >= 0x80)
@@ -198,6 +208,34 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
     gqac_str_append_n(out, text.bytes + begin, end - begin);
 }
 
+/* What training of translators makes of a character: no control characters, one kind of blank.
+ * Source: the normalizer Nmt of Hugging Face's tokenizers. */
+static int32_t for_translation(int32_t c) {
+    static const struct {
+        int32_t first, last, to;
+    } ranges[] = {{0x1, 0x8, NOTHING},   {0x9, 0xa, ' '},       {0xb, 0xb, NOTHING},
+                  {0xc, 0xd, ' '},       {0xe, 0x1f, NOTHING},  {0x7f, 0x7f, NOTHING},
+                  {0x8f, 0x8f, NOTHING}, {0x9f, 0x9f, NOTHING}, {0x1680, 0x1680, ' '},
+                  {0x200b, 0x200f, ' '}, {0x2028, 0x2029, ' '}, {0x2581, 0x2581, ' '},
+                  {0xfeff, 0xfeff, ' '}, {0xfffd, 0xfffd, ' '}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i].first && c <= ranges[i].last)
+            return ranges[i].to;
+    return c;
+}
+
+static void each_character(const normal_step *step, span text, gqac_str *out, bool *first) {
+    char bytes[4];
+    int32_t c;
+    for (size_t at = 0, n; at < text.length; at += n) {
+        n = unicode_read(text.bytes + at, text.length - at, &c);
+        c = unicode_is(c, step->dropped) ? NOTHING : c;
+        c = step->kind == NORMAL_NMT ? for_translation(c) : c;
+        *first = *first && (at || c != NOTHING);
+        gqac_str_append_n(out, bytes, c == NOTHING ? 0 : unicode_write(c, bytes));
+    }
+}
+
 static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, span text,
                             size_t most, gqac_str *out, bool *first, gqac_diag *diag) {
     switch (step->kind) {
@@ -210,6 +248,10 @@ static gqac_status run_step(const normal_step *step, pattern_scratch **scratch, 
         return unicode_lower(text.bytes, text.length, out, diag);
     case NORMAL_STRIP:
         strip(step, text, out, first);
+        return GQAC_OK;
+    case NORMAL_ACCENTS:
+    case NORMAL_NMT:
+        each_character(step, text, out, first);
         return GQAC_OK;
     case NORMAL_CHARSMAP:
         return charsmap_run(&step->map, text, most, out, diag);

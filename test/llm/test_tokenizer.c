@@ -68,6 +68,11 @@ static const damage damages[] = {
     /* the model */
     {"\"BPE\"", "\"WordLevel\"", GQAC_UNSUPPORTED, "WordLevel"},
     {"\"BPE\"", "\"WordPiece\"", GQAC_UNSUPPORTED, "WordPiece"},
+    {"\"model\": {", "\"model\": {\"unk_token\": \"?\", \"vocab\": {}}, \"was\": {",
+     GQAC_UNSUPPORTED, "WordLevel"},
+    {"\"model\": {",
+     "\"model\": {\"unk_token\": \"?\", \"continuing_subword_prefix\": \"##\"}, \"was\": {",
+     GQAC_UNSUPPORTED, "WordPiece"},
     {"\"BPE\"", "7", GQAC_INVALID_MODEL, "type"},
     {"\"model\": {", "\"other\": {", GQAC_INVALID_MODEL, "model"},
     {"\"dropout\": null", "\"dropout\": 0.1", GQAC_UNSUPPORTED, "dropout"},

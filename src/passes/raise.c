@@ -145,17 +145,17 @@ static const struct rule {
     {"Attention", raise_cached}, {"Attention", raise_masked},
 };
 
-static gqac_status note(raise *r, const ir_node *node) {
-    const ir_node *stop = r->stop ? r->stop : node;
+static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,
+                        const char *why) {
     gqac_arena *arena = r->context->module->arena;
     pass_note *made = GQAC_ARENA_NEW(arena, pass_note), **end = &r->context->notes;
     if (!made)
         return gqac_diag_oom(r->context->diag, "a note");
-    *made = (pass_note){.what = r->what,
+    *made = (pass_note){.what = what,
                         .node = node->name ? node->name : "",
                         .stop = stop->name ? stop->name : "",
                         .op = stop->op->name,
-                        .why = r->why};
+                        .why = why};
     while (*end)
         end = &(*end)->next;
     *end = made;
@@ -170,17 +170,19 @@ typedef struct walk {
 } walk;
 
 /* May the one stand where the other stood? Lengths that are not known are no contradiction. */
-static bool same_type(const ir_value *a, const ir_value *b) {
+static bool same_type(const raise *r, const ir_value *a, const ir_value *b) {
     bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
-    for (int i = 0; same && i < a->type.rank; i++)
-        same = !a->type.dims[i] || !b->type.dims[i] || a->type.dims[i] == b->type.dims[i];
+    for (int i = 0; same && i < a->type.rank; i++) {
+        const ir_dim *x = a->type.dims[i], *y = b->type.dims[i];
+        same = !x || !y || x == y || (x == r->rows && y == r->queries);
+    }
     return same;
 }
 
 static bool all_same_types(const raise *r, const ir_node *node, const ir_value *by) {
-    bool same = same_type(node->outputs[0], by);
+    bool same = same_type(r, node->outputs[0], by);
     for (int i = 0; i < r->n_also; i++)
-        same = same && same_type(r->also[i].old, r->also[i].by);
+        same = same && same_type(r, r->also[i].old, r->also[i].by);
     return same;
 }
 
@@ -219,7 +221,11 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
         r.why = NULL;
         context->changed++;
     }
-    return r.what && context->wants_notes ? note(&r, node) : GQAC_OK;
+    if (!r.what || !context->wants_notes)
+        return GQAC_OK;
+    GQAC_TRY(note(&r, r.what, node, r.stop ? r.stop : node, r.why));
+    return *raised && r.carried_why ? note(&r, "Attention mask", node, r.carried, r.carried_why)
+                                    : GQAC_OK;
 }
 
 static gqac_status visit(void *arg, ir_node *node) {

@@ -31,6 +31,9 @@ typedef struct raise {
     const char *what;    /* candidate for ("attention"); NULL: the node is none */
     const ir_node *stop; /* the node that stopped it, and why: the first one stays */
     const char *why;
+    const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
+    const char *carried_why;
+    const ir_dim *rows, *queries; /* the old result's rows are those of the queries; may be NULL */
     struct {
         ir_value *old, *by;
         bool returned;  /* only where the graph returns it */

@@ -5,7 +5,7 @@
  * Keys and values may be repeated for groups of heads, and may be a past with new rows behind it,
  * which is then the op's own. The op is given [B,S,H*D] and the attention mask as it is: what the
  * mask says besides (raise_mask.c) are its attributes. */
-#include "passes/raise_terms.h"
+#include "passes/raise_scores.h"
 
 #include <math.h>
 
@@ -21,20 +21,12 @@ typedef struct attention {
     const ir_node *root, *softmax;
     ir_value *q;
     operand k, v;
-    double scale, softcap;
-    double behind;  /* factor of scores and mask together, part of scale; 0: none */
-    ir_value *mask; /* NULL: none */
-    bool hidden;    /* it is true where a key is not seen */
-    raise_mask seen;
+    raise_scores scores;
+    raise_mask seen; /* what all masks say that are read */
+    bool carries;    /* some go on as a tensor */
 } attention;
 
 /* ---- from the root to the softmax ---------------------------------------- */
-
-static ir_value *through_cast(ir_value *value) {
-    const ir_node *cast = raise_maker(value, "Cast");
-    ir_value *x = cast ? ir_node_input(cast, 0) : NULL;
-    return x && OP_IN(OP_FLOATS, x->type.dtype) && OP_IN(OP_FLOATS, value->type.dtype) ? x : value;
-}
 
 /* Rows that see nothing made zero: Where(IsNaN(p), 0, p). */
 static ir_value *through_guard(ir_value *value) {
@@ -47,7 +39,9 @@ static ir_value *through_guard(ir_value *value) {
 }
 
 static const ir_node *find_softmax(ir_value *value) {
-    return raise_maker(through_guard(through_cast(through_guard(value))), "Softmax");
+    ir_value *four = raise_unfolded(value);
+    value = through_guard(raise_through_cast(through_guard(four ? four : value)));
+    return raise_maker(value, "Softmax");
 }
 
 /* ---- keys and values ----------------------------------------------------- */
@@ -130,18 +124,27 @@ static ir_value *swapped_as_three(const ir_value *value) {
     return same ? x : NULL;
 }
 
-/* k where the value is k^T, possibly scaled. */
-static ir_value *through_transpose(raise *r, ir_value *value, attention *a) {
+/* k where the value is k^T, possibly scaled; [B,H,T,D] too where that is [B*H,D,T]. */
+static ir_value *through_transpose(raise *r, ir_value *value, double *scale) {
     static const int64_t last[] = {0, 1, 3, 2}, both[] = {0, 2, 3, 1}, heads[] = {0, 2, 1, 3};
-    value = raise_unscaled(value, &a->scale);
+    static const int64_t of_three[] = {0, 2, 1};
+    value = raise_unscaled(value, scale);
+    if (value->type.rank == 3 && raise_unfolded(value))
+        value = raise_unscaled(raise_unfolded(value), scale);
     const ir_node *transpose = raise_maker(value, "Transpose");
+    if (transpose && raise_is_perm(transpose, 3, of_three)) {
+        ir_value *four = raise_unfolded(raise_unscaled(ir_node_input(transpose, 0), scale));
+        return four ? raise_unscaled(four, scale)
+                    : (raise_stopped(r, transpose, "its operand is not k [B,H,T,D] as [B*H,T,D]"),
+                       NULL);
+    }
     ir_value *x = transpose ? ir_node_input(transpose, 0) : swapped_as_three(value);
     if (!x)
         return raise_stopped(r, value->def ? value->def : r->b.before,
                              "the second factor is not k with its last axes swapped"),
                NULL;
     if (!transpose || raise_is_perm(transpose, 4, last))
-        return raise_unscaled(x, &a->scale);
+        return raise_unscaled(x, scale);
     if (!raise_is_perm(transpose, 4, both))
         return raise_stopped(r, transpose, "it does not swap the last axes of k"), NULL;
     ir_node *swap = op_build(&r->b, "", "Transpose", 1, &x, 1);
@@ -153,71 +156,6 @@ static ir_value *through_transpose(raise *r, ir_value *value, attention *a) {
     return ir_node_output(swap, 0);
 }
 
-/* ---- scores -------------------------------------------------------------- */
-
-/* softcap * tanh(s / softcap), where there is one */
-static ir_value *through_softcap(ir_value *value, attention *a) {
-    double outer = 1, inner = 1;
-    const ir_node *tanh = raise_maker(raise_unscaled(value, &outer), "Tanh");
-    ir_value *x = tanh ? raise_unscaled(ir_node_input(tanh, 0), &inner) : NULL;
-    if (!x || !(outer > 0) || !isfinite((float)outer))
-        return value;
-    a->softcap = outer;
-    a->scale = inner * outer; /* what divided the scores is part of the inner factor */
-    return x;
-}
-
-/* The product of q and k^T behind scale and softcap. */
-static const ir_node *find_product(raise *r, ir_value *value, attention *a) {
-    value = through_softcap(value, a);
-    if (a->softcap != 0 && a->behind != 0)
-        return raise_stopped(r, a->softmax, "a scale stands behind the softcap"), NULL;
-    value = through_cast(raise_unscaled(value, &a->scale));
-    const ir_node *product = raise_maker(value, "MatMul");
-    if (!product)
-        raise_stopped(r, value->def ? value->def : a->softmax,
-                      "the scores are not a scaled product of queries and keys");
-    return product;
-}
-
-static bool is_product(ir_value *value) {
-    double unused = 1;
-    attention ignored = {.scale = 1};
-    return raise_maker(through_cast(raise_unscaled(through_softcap(value, &ignored), &unused)),
-                       "MatMul") != NULL;
-}
-
-static bool is_hiding(const ir_value *value) {
-    double x;
-    return raise_scalar(value, &x) && term_hides(value->type.dtype, x);
-}
-
-/* Takes the mask off the operand of the softmax: Add(s, mask), Where(mask, s, -inf), or none. A
- * scale may stand behind it, which a hidden score stands too. */
-static ir_value *without_mask(attention *a) {
-    double behind = 1;
-    ir_value *value = through_cast(ir_node_input(a->softmax, 0));
-    ir_value *inner = raise_unscaled(value, &behind);
-    if (inner != value && raise_maker(inner, "Add") && behind > 1e-3 && behind <= 1) {
-        value = inner;
-        a->scale *= behind;
-        a->behind = behind;
-    }
-    const ir_node *add = raise_maker(value, "Add"), *where = raise_maker(value, "Where");
-    for (int i = 0; add && i < 2; i++)
-        if (is_product(ir_node_input(add, i))) {
-            a->mask = ir_node_input(add, 1 - i);
-            return ir_node_input(add, i);
-        }
-    for (int i = 1; where && i <= 2; i++)
-        if (is_product(ir_node_input(where, i)) && is_hiding(ir_node_input(where, 3 - i))) {
-            a->mask = ir_node_input(where, 0);
-            a->hidden = i == 2;
-            return ir_node_input(where, i);
-        }
-    return value;
-}
-
 /* ---- the whole ----------------------------------------------------------- */
 
 static bool fits(raise *r, const attention *a, const ir_node *place) {
@@ -227,7 +165,7 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
                              "queries are not [B,H,S,D] with constant H and D");
     if (raise_dim(a->v.rows, 1) != hk || hq % hk || raise_dim(a->k.rows, 3) != raise_dim(a->q, 3))
         return raise_stopped(r, place, "heads of queries, keys and values do not go together");
-    if (!isfinite((float)a->scale))
+    if (!isfinite((float)a->scores.scale))
         return raise_stopped(r, place, "the scale is not finite");
     if (!a->k.past != !a->v.past)
         return raise_stopped(r, place, "one of keys and values has a past, the other has none");
@@ -237,25 +175,99 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
     return true;
 }
 
-static bool read_mask(raise *r, attention *a) {
+/* A mask of [B*H,S,T] or of a part of its dims as [B,H,S,T]. */
+static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
+    if (x->type.rank != 3 || raise_dim(x, 0) == 1)
+        return x;
+    ir_value *in[] = {ir_build_i64s(&r->b, 2, (int64_t[]){-1, heads}), NULL};
+    ir_node *shape = op_build(&r->b, "", "Shape", 1, &x, 1);
+    if (shape)
+        ir_attr_set_int(shape, "start", 1);
+    in[1] = ir_build_result(&r->b, shape, 0);
+    ir_node *to = op_build(&r->b, "", "Concat", 2, in, 1);
+    if (to)
+        ir_attr_set_int(to, "axis", 0);
+    ir_node *reshape =
+        op_build(&r->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_result(&r->b, to, 0)}, 1);
+    for (ir_node *node = shape; node && r->b.status == GQAC_OK; node = node->next) {
+        r->b.status = pass_infer_node(node, r->b.diag);
+        if (node == reshape)
+            break;
+    }
+    return ir_build_result(&r->b, reshape, 0);
+}
+
+/* May Attention be given it as it is? It has a column for each key. */
+static bool may_carry(const attention *a, const raise_part *part, const ir_dim *keys) {
+    const ir_type *t = &part->of->type;
+    return a->scores.behind == 0 && t->rank >= 1 && t->rank <= 4 && keys &&
+           (raise_dim(part->of, t->rank - 1) != 1 || t->dims[t->rank - 1] == keys);
+}
+
+/* What it says becomes attributes; what cannot be told goes on as a tensor, for which there is a
+ * note unless sequences can tell it. */
+static bool read_part(raise *r, attention *a, raise_part *part) {
+    const ir_dim *keys = (a->k.past ? a->k.present : a->k.rows)->type.dims[2];
+    const ir_node *stop = r->stop;
+    const char *why = r->why;
+    if (part->folded)
+        part->of = as_four(r, part->of, raise_dim(a->q, 1));
+    if (r->b.status != GQAC_OK)
+        return false;
+    part->seen = (raise_mask){.left = -1};
+    if (raise_read_mask(r, part->of, part->hidden, &a->q->type, a->k.past, keys, &part->seen)) {
+        part->carried = r->portable && part->seen.left >= 0;
+        return true;
+    }
+    if (!may_carry(a, part, keys))
+        return false;
+    if (!r->carried) {
+        r->carried = r->stop;
+        r->carried_why = r->why;
+    }
+    r->stop = stop;
+    r->why = why;
+    part->carried = true;
+    part->seen = (raise_mask){.left = -1};
+    return true;
+}
+
+/* All masks together. */
+static bool read_masks(raise *r, attention *a) {
     a->seen = (raise_mask){.left = -1};
-    const ir_value *keys = a->k.past ? a->k.present : a->k.rows;
-    return !a->mask || raise_read_mask(r, a->mask, a->hidden, &a->q->type, a->k.past,
-                                       keys->type.dims[2], &a->seen);
+    for (int i = 0; i < a->scores.n; i++) {
+        raise_part *part = &a->scores.parts[i];
+        if (!read_part(r, a, part))
+            return false;
+        const raise_mask *m = &part->seen;
+        if (a->seen.padding && m->padding && a->seen.padding != m->padding)
+            part->carried = true;
+        a->seen.causal = a->seen.causal || m->causal;
+        if (m->left >= 0 && (a->seen.left < 0 || m->left < a->seen.left))
+            a->seen.left = m->left;
+        if (m->padding && !part->carried)
+            a->seen.padding = m->padding;
+        a->carries = a->carries || part->carried;
+    }
+    return true;
 }
 
 static bool read(raise *r, attention *a) {
     const ir_value *s = ir_node_input(a->softmax, 0);
     const int64_t axis = ir_attr_int(a->softmax, "axis");
-    if (s->type.rank != 4 || (axis != -1 && axis != 3))
+    double *scale = &a->scores.scale;
+    if (s->type.rank < 3 || s->type.rank > 4 || (axis != -1 && axis != s->type.rank - 1))
         return raise_stopped(r, a->softmax, "it is not over the last axis of scores [B,H,S,T]");
-    const ir_node *product = find_product(r, without_mask(a), a);
-    if (!product)
+    if (!raise_find_scores(r, a->softmax, &a->scores))
         return false;
-    a->q = raise_unscaled(ir_node_input(product, 0), &a->scale);
-    ir_value *k = through_transpose(r, ir_node_input(product, 1), a);
-    return k && read_operand(r, k, &a->k) && read_operand(r, ir_node_input(a->root, 1), &a->v) &&
-           fits(r, a, product) && read_mask(r, a);
+    a->q = raise_unscaled(a->scores.q, scale);
+    if (a->q->type.rank == 3 && raise_unfolded(a->q))
+        a->q = raise_unscaled(raise_unfolded(a->q), scale);
+    ir_value *k = through_transpose(r, a->scores.k, scale), *v = ir_node_input(a->root, 1);
+    if (v->type.rank == 3 && raise_unfolded(v))
+        v = raise_unfolded(v);
+    return k && read_operand(r, k, &a->k) && read_operand(r, v, &a->v) &&
+           fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) && read_masks(r, a);
 }
 
 /* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime wants a row for each query. */
@@ -272,11 +284,45 @@ static ir_value *build_mask(raise *r, ir_value *padding, ir_value *rows) {
     return raise_expand(r, padding, 4, (ir_value *[]){one, one, rows, one});
 }
 
-/* Where the window is no attribute, the mask goes on to say it. */
+/* A part as a tensor that is added, or a truth where it is the only one. */
+static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
+    if (!part->fill || (alone && part->seen.left >= 0 && !part->hidden))
+        return part->of;
+    if (alone && part->seen.left >= 0)
+        return op_build1(&r->b, "", "Not", 1, &(ir_value *){part->of});
+    ir_value *zero = ir_build_f32(&r->b, 0);
+    if (part->fill->type.dtype != GQAC_F32) {
+        ir_node *cast = op_build(&r->b, "", "Cast", 1, &zero, 1);
+        if (cast)
+            ir_attr_set_dtype(cast, "to", part->fill->type.dtype);
+        zero = ir_build_result(&r->b, cast, 0);
+    }
+    return op_build1(&r->b, "", "Where", 3,
+                     (ir_value *[]){part->of, part->hidden ? part->fill : zero,
+                                    part->hidden ? zero : part->fill});
+}
+
+/* What attributes cannot say: padding, or every part that says something beside them. */
 static ir_value *build_all_of_mask(raise *r, const attention *a) {
-    if (r->portable && a->seen.left >= 0)
-        return a->hidden ? op_build1(&r->b, "", "Not", 1, &(ir_value *){a->mask}) : a->mask;
-    return a->seen.padding ? build_mask(r, a->seen.padding, raise_ask_dim(r, a->q, 2)) : NULL;
+    ir_value *rows = NULL, *sum = NULL;
+    const raise_scores *s = &a->scores;
+    if (!a->carries)
+        return a->seen.padding ? build_mask(r, a->seen.padding, raise_ask_dim(r, a->q, 2)) : NULL;
+    bool wide = false; /* has it a row for each query? */
+    for (int i = 0; i < s->n; i++) {
+        const raise_part *part = &s->parts[i];
+        if (!part->carried && !part->seen.padding)
+            continue;
+        ir_value *one = build_part(r, part, s->n == 1);
+        const int rank = part->of->type.rank;
+        wide = wide || (rank > 1 && part->of->type.dims[rank - 2] == a->q->type.dims[2]);
+        sum = sum ? op_build1(&r->b, "", "Add", 2, (ir_value *[]){sum, one}) : one;
+    }
+    if (wide || !r->portable)
+        return sum;
+    rows = raise_ask_dim(r, a->q, 2);
+    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
+    return raise_expand(r, sum, 4, (ir_value *[]){one, one, rows, one});
 }
 
 /* Heads that were split off [B,S,H*D]. */
@@ -300,30 +346,51 @@ static ir_value *build(raise *r, const attention *a) {
         ir_attr_set_int(node, "kv_num_heads", raise_dim(a->k.rows, 1));
     }
     ir_attr_set_int(node, "is_causal", a->seen.causal);
-    ir_attr_set_float(node, "scale", (float)a->scale);
+    ir_attr_set_float(node, "scale", (float)a->scores.scale);
     if (a->seen.left >= 0 && !r->portable) /* opset 25 */
         ir_attr_set_int(node, "left_window_size", a->seen.left);
-    if (a->softcap != 0)
-        ir_attr_set_float(node, "softcap", (float)a->softcap);
+    if (a->scores.softcap != 0)
+        ir_attr_set_float(node, "softcap", (float)a->scores.softcap);
     raise_also(r, a->k.present, ir_node_output(node, 1), true); /* what the model gives back */
     raise_also(r, a->v.present, ir_node_output(node, 2), true);
     ir_value *y = ir_build_result(&r->b, node, 0);
     return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
 }
 
+/* y [B,H,S,D] where the product with the values is [B*H,S,D]. */
+static ir_value *build_folded(raise *r, ir_value *y) {
+    ir_node *shape = op_build(&r->b, "", "Shape", 1, &y, 1);
+    if (shape)
+        ir_attr_set_int(shape, "start", 2);
+    ir_value *first = ir_build_i64s(&r->b, 1, (int64_t[]){-1});
+    ir_node *to = op_build(&r->b, "", "Concat", 2,
+                           (ir_value *[]){first, ir_build_result(&r->b, shape, 0)}, 1);
+    if (to)
+        ir_attr_set_int(to, "axis", 0);
+    return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){y, ir_build_result(&r->b, to, 0)});
+}
+
 ir_value *raise_attention(raise *r, ir_node *matmul) {
-    attention a = {.root = matmul, .scale = 1};
+    attention a = {.root = matmul, .scores = {.scale = 1}};
     ir_value *p = ir_node_input(matmul, 0), *v = ir_node_input(matmul, 1);
     a.softmax = find_softmax(p);
     raise look = {.b = r->b};
     const ir_value *rows = through_repeat(&look, v);
-    if (!a.softmax && !(rows && grows(rows)))
+    if (v->constant || (!a.softmax && !(rows && grows(rows))))
         return NULL;
     r->what = "Attention";
     if (!a.softmax)
         return raise_stopped(r, p->def ? p->def : matmul, "values are not weighed by a softmax"),
                NULL;
-    return read(r, &a) ? build(r, &a) : NULL;
+    if (!read(r, &a))
+        return NULL;
+    const ir_type *t = &matmul->outputs[0]->type;
+    if (t->rank >= 3) { /* broadcasts on the way may have hidden what it is */
+        r->rows = t->dims[t->rank - 2];
+        r->queries = a.q->type.dims[2];
+    }
+    ir_value *y = build(r, &a);
+    return t->rank == 3 ? build_folded(r, y) : y;
 }
 
 /* ---- an Attention beside its cache --------------------------------------- */
@@ -332,7 +399,7 @@ enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
 
 /* A tracer that knows the op puts the past, the groups of heads and causality around it. */
 ir_value *raise_cached(raise *r, ir_node *node) {
-    attention a = {.root = node, .q = ir_node_input(node, 0), .mask = ir_node_input(node, MASK)};
+    attention a = {.root = node, .q = ir_node_input(node, 0)};
     raise look = {.b = r->b};
     const ir_value *rows = through_repeat(&look, ir_node_input(node, 1));
     int64_t size = a.q->type.rank == 4 ? raise_dim(a.q, 3) : 0;
@@ -345,11 +412,13 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     if (!size || ir_node_output(node, 1) || ir_node_output(node, 3))
         return raise_stopped(r, node, "its operands are not [B,H,S,D], or it has more results"),
                NULL;
-    a.softcap = (double)ir_attr_float(node, "softcap");
-    a.scale = ir_attr_is_set(node, "scale") ? (double)ir_attr_float(node, "scale")
-                                            : 1 / sqrt((double)size);
+    if (ir_node_input(node, MASK))
+        a.scores.parts[a.scores.n++] = (raise_part){.of = ir_node_input(node, MASK)};
+    a.scores.softcap = (double)ir_attr_float(node, "softcap");
+    a.scores.scale = ir_attr_is_set(node, "scale") ? (double)ir_attr_float(node, "scale")
+                                                   : 1 / sqrt((double)size);
     if (!read_operand(r, ir_node_input(node, 1), &a.k) ||
-        !read_operand(r, ir_node_input(node, 2), &a.v) || !fits(r, &a, node) || !read_mask(r, &a))
+        !read_operand(r, ir_node_input(node, 2), &a.v) || !fits(r, &a, node) || !read_masks(r, &a))
         return NULL;
     return build(r, &a);
 }

@@ -23,6 +23,7 @@ except ImportError:
 
 LIMIT = 2e-5
 LAYERS = 2
+MASK = "Attention mask"  # one that cannot be told: Attention is raised, and given it as a tensor
 TRACED = ROOT / "test" / "traced"
 ROTARY = {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2}
 RAISED = {
@@ -159,6 +160,8 @@ class Altered(Case):
         self.assertEqual(found, [(what, stop)] if what else [], str(info["not_raised"]))
         for note in notes:
             self.assertIn(why, note["reason"])
+        if what == MASK:
+            self.assertEqual(info["raised"]["Attention"], LAYERS)
         if what:
             table = self.good("inspect", path, "--ops").out
             self.assertIn(f"not raised\n  {what} at '", table)
@@ -232,24 +235,24 @@ class Alter(Altered):
         """A single key each is not known."""
         node = self.node("LessOrEqual", layer="")
         node.op_type = "Equal"
-        self.told("Attention", node.name, "cannot be told")
+        self.told(MASK, node.name, "cannot be told")
 
     def test_mask_hides_itself(self):
         """Strictly before is not causal."""
         self.node("LessOrEqual", layer="").op_type = "Less"
-        self.told("Attention", "/model/layers.0/self_attn/Where_2", "neither causal")
+        self.told(MASK, "/model/layers.0/self_attn/Where_2", "neither causal")
 
     def test_mask_weighs(self):
         """A hidden key keeps a weight."""
         where = self.node("Where", 2)
         where.input[2] = self.constant(np.array([-3], np.float32))
-        self.told("Attention", where.name, "the least number")
+        self.told(MASK, where.name, "the least number")
 
     def test_mask_of_another_op(self):
         """What the mask says is not known through Xor."""
         node = self.node("And", 1, "/model/")
         node.op_type = "Xor"
-        self.told("Attention", node.name, "cannot be told")
+        self.told(MASK, node.name, "cannot be told")
 
     def test_mask_of_queries(self):
         """The attention mask is asked for the query's own column."""
@@ -258,7 +261,7 @@ class Alter(Altered):
         keys = next(n.output[0] for n in self.graph.node if n.name == "/model/Unsqueeze_8")
         rows = next(n.output[0] for n in self.graph.node if n.name == "/model/Unsqueeze_2")
         index.input[list(index.input).index(keys)] = rows
-        self.told("Attention", "/model/layers.0/self_attn/Where_2", "neither causal")
+        self.told(MASK, "/model/layers.0/self_attn/Where_2", "neither causal")
 
     def test_softmax_of_queries(self):
         """A softmax over another axis."""
@@ -287,7 +290,7 @@ class Alter(Altered):
         nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in order]
         del self.graph.node[:]
         self.graph.node.extend(nodes)
-        self.told("Attention", add.name, "scaled product")
+        self.told("Attention", "sinh", "scaled product")
 
     def test_repeats_rows(self):
         """Groups of heads that are not neighbours."""
@@ -473,13 +476,13 @@ class AlterNeighbours(Altered):
 
     def mask_told(self, stop, why):
         """Attention is not raised in either layer for a node of the mask they share."""
-        self.told("Attention", stop, why)
+        self.told(MASK, stop, why)
 
     def test_mask_of_another_sum(self):
         """Padding is looked for where the sum of both masks is one: where a key is seen."""
         equal = self.node("Equal", layer="/transformer/Equal_1")
         equal.input[list(equal.input).index(self.zero_of(equal))] = self.constant(np.float32(1))
-        self.told("Attention", *self.stopped())
+        self.told(MASK, *self.stopped())
 
     def zero_of(self, node):
         """Its operand that is a constant."""
@@ -492,7 +495,7 @@ class AlterNeighbours(Altered):
         onnx.save(self.model, path)
         info = self.good("inspect", path, "--ops", "--format", "json").json()
         note = next(n for n in info["not_raised"] if self.layer in n["node"])
-        self.assertEqual(note["what"], "Attention")
+        self.assertEqual(note["what"], MASK)
         return note["stopped_by"], note["reason"]
 
     def test_mask_written_elsewhere(self):
@@ -500,7 +503,64 @@ class AlterNeighbours(Altered):
         scatter = self.node("ScatterND", layer="")
         parts = next(n for n in self.graph.node if scatter.input[1] in n.output)
         parts.input[2] = parts.input[0]
-        self.told("Attention", scatter.name, "cannot be told", finite=False)
+        self.told(MASK, scatter.name, "cannot be told", finite=False)
+
+
+class Biased(Case):
+    """Scores of T5: no scale, a bias of places and a mask both added; the bias stays a tensor."""
+
+    SIZES = {"batch_size": 2, "decoder_sequence_length": 5, "encoder_sequence_length": 7,
+             "past_decoder_sequence_length": 4}
+
+    def feed(self, path):
+        """Inputs of any size, drawn by chance."""
+        rng, feed = np.random.default_rng(3), {}
+        for i in onnx.load(path).graph.input:
+            t = i.type.tensor_type
+            shape = [d.dim_value or self.SIZES[d.dim_param] for d in t.shape.dim]
+            whole = t.elem_type == onnx.TensorProto.INT64
+            feed[i.name] = (rng.integers(2, 60, shape) if whole else
+                            rng.standard_normal(shape).astype(np.float32))
+            if "mask" in i.name:
+                feed[i.name] = np.ones(shape, np.int64)
+                feed[i.name][1, 5:] = 0
+        return feed
+
+    def decoder(self, name):
+        """Every attention is one op, and gives what ONNX Runtime gives."""
+        path, folder = TRACED / "t5" / f"{name}.onnx", self.dir / "in"
+        self.good("compile", path, "--stateless", "--stop-after", "lower", "--emit", "text", "-o",
+                  self.dir / "m.gq")
+        text = (self.dir / "m.gq").read_text()
+        self.assertEqual((text.count(" = attend "), text.count(" = Softmax ")), (2 * LAYERS, 0))
+        notes = self.good("inspect", path, "--ops", "--format", "json").json()["not_raised"]
+        self.assertEqual({(n["what"], n["op"]) for n in notes}, {(MASK, "Min")})
+        if not ortref:
+            return
+        folder.mkdir()
+        feed = self.feed(path)
+        for key, value in feed.items():
+            np.save(folder / f"{key}.npy", value)
+        self.good("rewrite", path, "--pass", "raise", "-o", self.dir / "raised.onnx", "-q")
+        self.assertNotIn("Softmax", [n.op_type for n in onnx.load(self.dir / "raised.onnx").graph.node])
+        session = ortref.ort.InferenceSession(path)
+        names = [o.name for o in session.get_outputs()]
+        wanted = dict(zip(names, session.run(None, feed)))
+        for which in (path, self.dir / "raised.onnx"):
+            self.good("run", which, "--inputs", folder, "-o", self.dir / "out", "-q")
+            for key, want in wanted.items():
+                self.close(np.load(self.dir / "out" / f"{key}.npy"), want, LIMIT, key)
+        raised = ortref.ort.InferenceSession(self.dir / "raised.onnx").run(names, feed)
+        for key, got in zip(names, raised):
+            self.close(got, wanted[key], LIMIT, f"{key} of the new file in ONNX Runtime")
+
+    def test_prompt(self):
+        """The decoder without a past."""
+        self.decoder("decoder_model")
+
+    def test_step(self):
+        """The decoder behind a past."""
+        self.decoder("decoder_with_past_model")
 
 
 class Shared(Case):

@@ -1,0 +1,176 @@
+/* The scores of an attention (see raise_scores.h). On the way from the softmax to the product stand
+ * masks (Add, Where), then a softcap, then scales; Casts and Reshapes anywhere. Which operand of a
+ * node leads on is the one behind which such a product stands. */
+#include "passes/raise_scores.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "ops/shared.h"
+#include "passes/raise_terms.h"
+
+enum { MOST_WAY = 16, MOST_LOOK = 6 };
+
+ir_value *raise_through_cast(ir_value *value) {
+    const ir_node *cast = raise_maker(value, "Cast");
+    ir_value *x = cast ? ir_node_input(cast, 0) : NULL;
+    return x && OP_IN(OP_FLOATS, x->type.dtype) && OP_IN(OP_FLOATS, value->type.dtype) ? x : value;
+}
+
+/* Are the last two dims the same, and the one before of `three` those of `four` together? */
+static bool folds(const ir_value *three, const ir_value *four) {
+    const ir_type *a = &three->type, *b = &four->type;
+    if (a->rank != 3 || b->rank != 4 || !raise_dim(four, 1) || !b->dims[0])
+        return false;
+    ir_dims *dims = three->graph->module->dims;
+    return a->dims[0] == ir_dim_mul(dims, b->dims[0], b->dims[1]) && a->dims[1] == b->dims[2] &&
+           a->dims[2] == b->dims[3] && a->dims[0];
+}
+
+ir_value *raise_unfolded(ir_value *value) {
+    const ir_node *reshape = raise_maker(value, "Reshape");
+    ir_value *x = reshape ? ir_node_input(reshape, 0) : NULL;
+    return x && (folds(value, x) || folds(x, value)) ? x : NULL;
+}
+
+bool raise_is_hiding(const ir_value *value) {
+    double x;
+    return raise_scalar(value, &x) && term_hides(value->type.dtype, x);
+}
+
+/* ---- which way ----------------------------------------------------------- */
+
+/* Operands that may be scores: [first, end). */
+static bool may_lead(const ir_node *node, int *first, int *end) {
+    static const struct {
+        const char *op;
+        int first, end;
+    } ways[] = {{"Add", 0, 2},  {"Cast", 0, 1},  {"Div", 0, 1},    {"Mul", 0, 2},
+                {"Tanh", 0, 1}, {"Where", 1, 3}, {"Reshape", 0, 1}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+        if (op_is(node, "", ways[i].op)) {
+            *first = ways[i].first;
+            *end = ways[i].end;
+            return true;
+        }
+    return false;
+}
+
+/* Does a product stand behind it? known: behind ops that scores go through. */
+static bool leads(const ir_value *value, bool known, int depth) {
+    const ir_node *node = value ? value->def : NULL;
+    int first = 0, end = node ? node->n_inputs : 0;
+    if (!node || !depth)
+        return false;
+    if (op_is(node, "", "MatMul"))
+        return !ir_node_input(node, 1)->constant;
+    if (!may_lead(node, &first, &end) && known)
+        return false;
+    for (int i = first; i < end; i++)
+        if (leads(ir_node_input(node, i), known, depth - 1))
+            return true;
+    return false;
+}
+
+/* The operand of Add or Where that leads on; -1: none does. */
+static int way_on(const ir_node *node) {
+    int first = 0, end = 0;
+    if (!may_lead(node, &first, &end))
+        return -1;
+    for (int known = 1; known >= 0; known--)
+        for (int i = first; i < end; i++)
+            if (leads(ir_node_input(node, i), known, known ? MOST_WAY : MOST_LOOK))
+                return i;
+    return -1;
+}
+
+/* ---- masks --------------------------------------------------------------- */
+
+static bool add_part(raise *r, const ir_node *node, raise_scores *s, raise_part part) {
+    if (s->n == RAISE_PARTS)
+        return raise_stopped(r, node, "too many masks are put on the scores");
+    s->parts[s->n++] = part;
+    return true;
+}
+
+/* Takes one mask off; *value goes on as it was where there is none. */
+static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
+    const ir_node *add = raise_maker(*value, "Add"), *where = raise_maker(*value, "Where");
+    const ir_node *node = add ? add : where;
+    const int on = node ? way_on(node) : -1;
+    *found = on >= 0;
+    if (on < 0)
+        return true;
+    const bool folded = (*value)->type.rank == 3;
+    *value = ir_node_input(node, on);
+    if (add)
+        return add_part(r, node, s,
+                        (raise_part){.of = ir_node_input(node, 1 - on), .folded = folded});
+    ir_value *fill = ir_node_input(node, 3 - on);
+    if (!raise_is_hiding(fill))
+        return raise_stopped(r, node, "something is left of the scores that its mask hides");
+    const raise_part part = {
+        .of = ir_node_input(node, 0), .fill = fill, .hidden = on == 2, .folded = folded};
+    return add_part(r, node, s, part);
+}
+
+/* Casts and Reshapes on the way. */
+static ir_value *bare(ir_value *value) {
+    for (int i = 0; i < MOST_WAY; i++) {
+        ir_value *x = raise_through_cast(value), *y = raise_unfolded(x);
+        if (x == value && !y)
+            break;
+        value = y ? y : x;
+    }
+    return value;
+}
+
+/* A scale may stand behind the masks, which a hidden score stands too. */
+static ir_value *scale_behind(ir_value *value, raise_scores *s) {
+    double behind = 1;
+    ir_value *inner = raise_unscaled(value, &behind);
+    if (inner == value || !raise_maker(inner, "Add") || !(behind > 1e-3) || behind > 1)
+        return value;
+    s->scale *= behind;
+    s->behind = behind;
+    return inner;
+}
+
+/* ---- factors ------------------------------------------------------------- */
+
+/* softcap * tanh(s / softcap), where there is one */
+static ir_value *through_softcap(ir_value *value, raise_scores *s) {
+    double outer = 1, inner = 1;
+    const ir_node *tanh = raise_maker(raise_unscaled(value, &outer), "Tanh");
+    ir_value *x = tanh ? raise_unscaled(ir_node_input(tanh, 0), &inner) : NULL;
+    if (!x || !(outer > 0) || !isfinite((float)outer))
+        return value;
+    s->softcap = outer;
+    s->scale = inner * outer; /* what divided the scores is part of the inner factor */
+    return x;
+}
+
+static bool find_product(raise *r, const ir_node *softmax, ir_value *value, raise_scores *s) {
+    value = through_softcap(value, s);
+    if (s->softcap != 0 && s->behind != 0)
+        return raise_stopped(r, softmax, "a scale stands behind the softcap");
+    value = bare(raise_unscaled(bare(value), &s->scale));
+    const ir_node *product = raise_maker(value, "MatMul");
+    if (!product)
+        return raise_stopped(r, value->def ? value->def : softmax,
+                             "the scores are not a scaled product of queries and keys");
+    s->q = ir_node_input(product, 0);
+    s->k = ir_node_input(product, 1);
+    return true;
+}
+
+bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *s) {
+    ir_value *value = bare(scale_behind(bare(ir_node_input(softmax, 0)), s));
+    bool found = true;
+    for (int i = 0; found && i < MOST_WAY; i++) {
+        if (!one_mask(r, &value, s, &found))
+            return false;
+        value = bare(value);
+    }
+    return find_product(r, softmax, value, s);
+}

@@ -1,0 +1,36 @@
+/* From the softmax of an attention back to the product of queries and keys: what is added to the
+ * scores or put in the place of some, and the factors of the rest. */
+#ifndef GQAC_PASSES_RAISE_SCORES_H
+#define GQAC_PASSES_RAISE_SCORES_H
+
+#include "passes/raise.h"
+
+enum { RAISE_PARTS = 6 };
+
+/* One mask: added to the scores, or the condition of a Where (`fill` not NULL). */
+typedef struct raise_part {
+    ir_value *of;
+    ir_value *fill; /* what a hidden score becomes; NULL: `of` is added */
+    bool hidden;    /* it is true where a key is not seen */
+    bool folded;    /* to scores [B*H,S,T] */
+    bool carried;   /* it goes on as a tensor */
+    raise_mask seen;
+} raise_part;
+
+typedef struct raise_scores {
+    ir_value *q, *k; /* the factors, k with its last axes swapped, and more scales on both */
+    double scale, softcap;
+    double behind; /* factor of scores and masks together, part of scale; 0: none */
+    int n;
+    raise_part parts[RAISE_PARTS];
+} raise_scores;
+
+/* The value behind Casts between floats, and between [B,H,S,T] and [B*H,S,T]. */
+ir_value *raise_through_cast(ir_value *value);
+ir_value *raise_unfolded(ir_value *value);
+/* Is there a number that leaves nothing of a score? */
+bool raise_is_hiding(const ir_value *value);
+/* false: it was stopped. */
+bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *out);
+
+#endif

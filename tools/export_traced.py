@@ -6,7 +6,7 @@ simple ops: Optimum (the legacy tracer of torch around transformers), the same t
 torch.export.  Configurations, random parameters, scores and the stored files are like those of
 export_models.py.  Two environments, because Optimum wants an older transformers:
 
-    the one of export_models.py, and onnxscript       for how = script, dynamo
+    the one of export_models.py, and onnxscript       for how = script, dynamo, bare...
     the same, and mobius-onnx==0.1.0                  for how = mobius, mobius-static
     optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum
     PYTHON tools/export_traced.py --out test/traced NAME ...
@@ -71,6 +71,10 @@ MODELS = [
     Traced("mobius-static", "Qwen3", {**SHAPE, **ROPE, "head_dim": 16}, "mobius-static",
            runs=("static",)),
     Traced("llama-no-cache", "Llama", {**SHAPE, **ROPE}, "bare", "eager", 17),
+    Traced("dynamo-llama-no-cache", "Llama", {**SHAPE, **ROPE}, "bare-dynamo", "sdpa", 23),
+    Traced("dynamo-mistral-no-cache", "Mistral", {**SHAPE, **ROPE, "sliding_window": 5},
+           "bare-dynamo", "eager"),
+    Traced("opt-no-cache", "OPT", {}, "bare-counted", "eager", 17),  # of traced_families.py
 ]
 
 
@@ -201,7 +205,8 @@ def by_dynamo(entry, model, folder):
 
 
 def by_bare(entry, model, folder):
-    """The legacy tracer around a model that is asked for logits alone, without a cache."""
+    """Either tracer around a model that is asked for logits alone, without a cache; but for "bare"
+    it counts positions by itself."""
     import torch
 
     class Wrapper(torch.nn.Module):
@@ -211,16 +216,21 @@ def by_bare(entry, model, folder):
             super().__init__()
             self.model = model
 
-        def forward(self, input_ids, attention_mask, position_ids):
-            return self.model(input_ids=input_ids, attention_mask=attention_mask,
-                              position_ids=position_ids, use_cache=False).logits
+        def forward(self, input_ids, attention_mask, position_ids=None):
+            places = {} if position_ids is None else {"position_ids": position_ids}
+            return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False,
+                              **places).logits
 
     args, inputs, _ = example(model)
+    n = 3 if entry.how == "bare" else 2
     rows = {0: "batch_size", 1: "sequence_length"}
-    args = (args[0], args[1][:, :NEW], args[2])
-    torch.onnx.export(Wrapper(), args, str(folder / "onnx" / "model.onnx"), dynamo=False,
-                      opset_version=entry.opset, input_names=inputs[:3], output_names=["logits"],
-                      dynamic_axes={n: rows for n in (*inputs[:3], "logits")})
+    args, inputs = (args[0], args[1][:, :NEW], args[2])[:n], inputs[:n]
+    auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    how = {"dynamo": True, "dynamic_shapes": {i: auto for i in inputs}, "external_data": False}
+    if entry.how != "bare-dynamo":
+        how = {"dynamo": False, "dynamic_axes": {i: rows for i in (*inputs, "logits")}}
+    torch.onnx.export(Wrapper(), args, str(folder / "onnx" / "model.onnx"), **how,
+                      opset_version=entry.opset, input_names=inputs, output_names=["logits"])
 
 
 def by_mobius(entry, _, folder):
@@ -237,7 +247,8 @@ def by_mobius(entry, _, folder):
 
 
 WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius,
-        "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare}
+        "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare,
+        "bare-dynamo": by_bare, "bare-counted": by_bare}
 
 
 def strip(path):
@@ -291,7 +302,7 @@ def model_of(entry, ids):
     import traced_families
 
     return traced_families.make_model(
-        next(f for f in traced_families.FAMILIES if f.name == entry.name), ids)
+        next(f for f in traced_families.FAMILIES if f.name == entry.name.split("-")[0]), ids)
 
 
 def make(entry, out):
@@ -307,7 +318,7 @@ def make(entry, out):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         shutil.copy(Path(work) / "onnx" / "model.onnx", folder / "model.onnx")
-    if entry.how != "bare":
+    if not entry.how.startswith("bare"):
         reference(entry, folder)
 
 

@@ -97,6 +97,7 @@ static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_
         return GQAC_USAGE;
     }
     GQAC_TRY(load_context(m, j->options, &context, j->diag));
+    context.wants_notes = true; /* for messages */
     GQAC_TRY(pass_run_list(&context, &request, passes));
     *changed = context.changed;
     return context.changed ? pass_standardise(&context) : GQAC_OK;

@@ -52,7 +52,7 @@ bool insert_kv_takes_past(const ir_node *node, insert_places *p) {
 
 /* ---- what a value is computed from --------------------------------------- */
 
-enum { SEEN = 1 }; /* ir_node.mark */
+enum { SEEN = INSERT_DATA }; /* ir_node.mark */
 
 static void see(const ir_graph *main, ir_value *value, bool *inputs) {
     if (!value || value->constant)
@@ -206,16 +206,21 @@ static bool is_encoder(const inserter *s, const layer *l) {
 
 /* ---- masks --------------------------------------------------------------- */
 
-/* Graph inputs from which nothing is computed but masks and lengths of attention. */
-static gqac_status find_masks(const inserter *s, bool *masks) {
-    const int n = s->graph->n_inputs;
-    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
-    looker data = {s->graph, GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1), true};
-    if (!inputs || !data.inputs)
-        return short_of_memory(s);
+/* Marks what leads to data, and finds the graph inputs that it is computed from. */
+static void find_data(const inserter *s, bool *inputs) {
+    looker data = {s->graph, inputs, true};
     pass_clear_marks(s->graph);
+    memset(inputs, 0, (size_t)s->graph->n_inputs * sizeof *inputs);
     (void)see_operands(&data, s->graph->ret);
     look_back(&data);
+}
+
+/* Graph inputs from which nothing is computed but masks and lengths of attention. */
+static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
+    const int n = s->graph->n_inputs;
+    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
+    if (!inputs)
+        return short_of_memory(s);
     for (int i = 0; i < s->n_layers; i++) {
         const ir_node *node = s->layers[i].node;
         for (int k = 0; k < node->n_inputs; k++) {
@@ -223,8 +228,17 @@ static gqac_status find_masks(const inserter *s, bool *masks) {
                 continue;
             insert_kv_origins(s->graph, node->inputs[k].value, inputs);
             for (int j = 0; j < n; j++)
-                masks[j] = masks[j] || (inputs[j] && !data.inputs[j]);
+                masks[j] = masks[j] || (inputs[j] && s->graph->inputs[j] != ids);
         }
+    }
+    find_data(s, inputs);
+    if (ids)
+        GQAC_TRY(insert_lengths(s->graph, ids, masks, s->context->diag));
+    find_data(s, inputs);
+    for (int j = 0; j < n; j++) {
+        if (masks[j] && inputs[j] && pass_is_attention_mask(s->graph, s->graph->inputs[j]))
+            return insert_kv_want_mask(s->graph, s->graph->inputs[j], s->context->diag);
+        masks[j] = masks[j] && !inputs[j];
     }
     return GQAC_OK;
 }
@@ -421,31 +435,32 @@ static gqac_status add_self(inserter *s, layer *l, int index) {
     return GQAC_UNSUPPORTED;
 }
 
-/* The type of the first input that keys of self-attention are computed from: [B,S] or [B,S,M]. */
-static const ir_type *find_tokens(const inserter *s) {
+/* The first input that keys of self-attention are computed from: [B,S] or [B,S,M]. */
+static ir_value *find_tokens(const inserter *s) {
     for (int i = 0; i < s->n_layers; i++)
         for (int k = 0; k < s->n_inputs && !s->layers[i].cross; k++)
             if (s->layers[i].keys[k] && s->graph->inputs[k]->type.rank >= 2)
-                return &s->graph->inputs[k]->type;
+                return s->graph->inputs[k];
     return NULL;
 }
 
 static gqac_status insert(inserter *s) {
     ir_module *module = s->context->module;
-    const int n_inputs = s->graph->n_inputs;
-    bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
+    ir_value *tokens = find_tokens(s);
     s->cross =
         (cross_caches){.context = s->context,
                        .graph = s->graph,
                        .scratch = s->scratch,
                        .layers = GQAC_ARENA_ARRAY(s->scratch, cross_layer, (size_t)s->n_layers)};
+    s->past = ir_dim_symbol(module->dims, "past_sequence_length");
+    if (tokens)
+        GQAC_TRY(insert_positions(s->graph, tokens->type.dims[0], tokens->type.dims[1],
+                                  s->context->diag));
+    const int n_inputs = s->graph->n_inputs;
+    bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
     if (!masks || !s->cross.layers)
         return short_of_memory(s);
-    GQAC_TRY(find_masks(s, masks));
-    s->past = ir_dim_symbol(module->dims, "past_sequence_length");
-    const ir_type *tokens = find_tokens(s);
-    if (tokens)
-        GQAC_TRY(insert_positions(s->graph, tokens->dims[0], tokens->dims[1], s->context->diag));
+    GQAC_TRY(find_masks(s, tokens, masks));
     for (int i = 0; i < s->n_layers; i++) {
         layer *l = &s->layers[i];
         GQAC_TRY(l->cross ? add_cross(s, l, i) : add_self(s, l, i));
@@ -453,15 +468,33 @@ static gqac_status insert(inserter *s) {
     }
     for (int i = 0; i < n_inputs && tokens; i++)
         if (masks[i])
-            GQAC_TRY(widen(s, s->graph->inputs[i], tokens->dims[1]));
+            GQAC_TRY(widen(s, s->graph->inputs[i], tokens->type.dims[1]));
     GQAC_TRY(cross_cache_build(&s->cross));
     GQAC_TRY(add_results(s));
     return pass_infer_again(s->graph, s->context->diag);
 }
 
+/* Says what keeps attention from being raised, where something that looks like it is left. */
 static gqac_status nothing_found(const inserter *s, const char *what) {
     gqac_diag *diag = s->context->diag;
-    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
+    const pass_note *note = s->context->notes;
+    const ir_node *softmax = s->graph->first;
+    while (note && (!note->why || strcmp(note->what, "Attention") != 0))
+        note = note->next;
+    while (softmax && !op_is(softmax, "", "Softmax"))
+        softmax = softmax->next;
+    if (note)
+        gqac_diag_set(
+            diag, GQAC_UNSUPPORTED,
+            "the model has no %s: what ends at '%s' is not raised, for node '%s' (%s): %s", what,
+            note->node, note->stop, note->op, note->why);
+    else if (softmax)
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "the model has no %s: what is around node '%s' (Softmax) is in no form of it "
+                      "that is known",
+                      what, softmax->name ? softmax->name : "");
+    else
+        gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no %s", what);
     gqac_diag_rule(diag, "GroupQueryAttention, MultiHeadAttention and Attention have operands for "
                          "a past");
     gqac_diag_hint(diag,
@@ -483,7 +516,10 @@ static gqac_status run_in(inserter *s, bool all) {
         return nothing_found(s, all ? "attention that could have a cache"
                                     : "attention over the states of an encoder");
     GQAC_TRY(insert(s));
-    return all ? check_rows(s) : GQAC_OK;
+    if (!all)
+        return GQAC_OK;
+    GQAC_TRY(check_rows(s));
+    return insert_windows(s->graph, s->context->diag);
 }
 
 static gqac_status run_with(pass_context *context, bool all) {

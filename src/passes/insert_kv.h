@@ -5,7 +5,10 @@
 
 #include "passes/rewrite.h"
 
-enum { INSERT_MOST_OPERANDS = 32 };
+enum {
+    INSERT_MOST_OPERANDS = 32,
+    INSERT_DATA = 1, /* ir_node.mark: it leads to results otherwise than by masks and lengths */
+};
 
 /* Operands and outputs that hold the cache of an attention op: keys and values, or both in one
  * tensor (n = 1). */
@@ -24,6 +27,16 @@ void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
  * position_ids [batch,rows], which is added when there are any (insert_positions.c). */
 gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
                              gqac_diag *diag);
+
+/* The number of tokens in a call, and of the batch, is asked of the ids, not of the shape of these
+ * graph inputs, where data depend on it: nodes that have the mark INSERT_DATA (insert_lengths.c).*/
+gqac_status insert_lengths(ir_graph *graph, ir_value *ids, const bool *masks, gqac_diag *diag);
+/* UNSUPPORTED, with the node, when data are computed from a graph input that is a mask. */
+gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqac_diag *diag);
+
+/* Windows of Attention in the main graph become masks, for whom their attribute is too new
+ * (insert_window.c). */
+gqac_status insert_windows(ir_graph *graph, gqac_diag *diag);
 
 /* UNSUPPORTED unless the rows of keys and values that an attention op was taken apart into have a
  * known shape [B,H,S,D]. */

@@ -1,13 +1,22 @@
 /* Positions that a graph counts by itself, from 0 in every call, become the input position_ids.
  *
- * Two forms are known: Range from 0 to the number of tokens with a leading axis of 1, and the first
- * columns of a constant [1,N] that holds 0, 1, 2, ... Both may lack the axis of 1 where they do
- * nothing but choose rows of a table that are added to [B,S,M]. Other beginnings of constants are
- * refused: they end before the rows that a cache needs. What is computed from other forms still
- * depends on the place of a token in its call, and is refused by whoever asks afterwards. */
+ * Three forms are known: Range from 0 to the number of tokens with a leading axis of 1, the first
+ * columns of a constant [1,N] that holds 0, 1, 2, ..., and sums of the attention mask less 1. The
+ * first two may lack the axis of 1 where they do nothing but choose rows of a table that are added
+ * to [B,S,M]. Other beginnings of constants are refused: they end before the rows that a cache
+ * needs. What is computed from other forms still depends on the place of a token in its call, and
+ * is refused by whoever asks afterwards. */
 #include <string.h>
 
+#include "ops/shared.h"
 #include "passes/insert_kv.h"
+
+typedef struct counter {
+    ir_graph *graph;
+    const ir_dim *batch, *rows;
+    ir_value *input; /* position_ids; NULL: nothing was counted yet */
+    gqac_diag *diag;
+} counter;
 
 /* Is it one integer, and that one? */
 static bool is_number(const ir_value *value, int64_t wanted) {
@@ -63,23 +72,71 @@ static bool is_range(const ir_node *node, const ir_dim *rows) {
            is_number(node->inputs[2].value, 1);
 }
 
-/* [1,S] or [S] of positions that the node makes; NULL when it does something else. */
-static ir_value *positions_of(const ir_node *node, const ir_dim *rows) {
-    ir_value *made = node->outputs[0];
-    if (is_range(node, rows) && only_chooses(made))
-        return made;
-    if (op_is(node, "", "Unsqueeze") && is_number(ir_node_input(node, 1), 0)) {
-        const ir_node *range = node->inputs[0].value->def;
-        return range && is_range(range, rows) ? made : NULL;
+/* An Unsqueeze of [S] to [1,S], [1,S,1], ...: its axes but the first, or -1. */
+static int axes_behind(const ir_node *node, int64_t *axes) {
+    int64_t all[GQAC_MAX_RANK], n;
+    int behind = 0;
+    bool first = false;
+    if (!op_is(node, "", "Unsqueeze") || node->inputs[0].value->type.rank != 1 ||
+        !ir_const_ints(ir_node_input(node, 1), GQAC_MAX_RANK, all, &n))
+        return -1;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t axis = all[i] + (all[i] < 0 ? n + 1 : 0);
+        if (axis == 1)
+            return -1;
+        first = first || axis == 0;
+        if (axis > 1)
+            axes[behind++] = axis;
     }
+    return first ? behind : -1;
+}
+
+static bool is_first_columns(const ir_node *node, const ir_dim *rows) {
     if (!op_is(node, "", "Slice"))
-        return NULL;
+        return false;
     const int rank = counts_up(node->inputs[0].value);
     const bool first = is_number(ir_node_input(node, 1), 0) &&
                        is_length(ir_node_input(node, 2), rows) &&
                        is_number(ir_node_input(node, 3), rank - 1) &&
                        (!ir_node_input(node, 4) || is_number(ir_node_input(node, 4), 1));
-    return first && (rank == 2 || (rank == 1 && only_chooses(made))) ? made : NULL;
+    return first && (rank == 2 || (rank == 1 && only_chooses(node->outputs[0])));
+}
+
+/* ---- sums of the attention mask ------------------------------------------ */
+
+static const ir_value *through_casts(const ir_value *value) {
+    while (value && value->def && op_is(value->def, "", "Cast") &&
+           OP_IN(OP_INDICES, value->type.dtype))
+        value = value->def->inputs[0].value;
+    return value;
+}
+
+static bool is_mask(const ir_graph *graph, const ir_value *value) {
+    value = through_casts(value);
+    return value && pass_is_attention_mask(graph, value);
+}
+
+static bool is_sum_of_mask(const ir_graph *graph, const ir_value *value) {
+    const ir_node *sum = value->def;
+    return sum && op_is(sum, "", "CumSum") && is_mask(graph, ir_node_input(sum, 0)) &&
+           (is_number(ir_node_input(sum, 1), 1) || is_number(ir_node_input(sum, 1), -1)) &&
+           !ir_attr_int(sum, "exclusive") && !ir_attr_int(sum, "reverse");
+}
+
+/* cumsum(mask) - 1, or cumsum(mask) * mask - 1: places of tokens that are no padding. */
+static bool is_less_one(const ir_graph *graph, const ir_node *node) {
+    const ir_value *x = NULL;
+    if (op_is(node, "", "Sub") && is_number(ir_node_input(node, 1), 1))
+        x = ir_node_input(node, 0);
+    for (int i = 0; i < 2 && op_is(node, "", "Add"); i++)
+        if (is_number(ir_node_input(node, i), -1))
+            x = ir_node_input(node, 1 - i);
+    x = through_casts(x);
+    const ir_node *mul = x && x->def && op_is(x->def, "", "Mul") ? x->def : NULL;
+    for (int i = 0; mul && i < 2; i++)
+        if (is_mask(graph, ir_node_input(mul, i)))
+            x = through_casts(ir_node_input(mul, 1 - i));
+    return x && OP_IN(OP_INDICES, node->outputs[0]->type.dtype) && is_sum_of_mask(graph, x);
 }
 
 /* The beginning of a table, which ends where the call does. */
@@ -88,29 +145,59 @@ static bool is_beginning(const ir_node *node, const ir_dim *rows) {
            is_length(ir_node_input(node, 2), rows);
 }
 
-static ir_value *find_input(ir_graph *graph, const ir_dim *batch, const ir_dim *rows) {
-    for (int i = 0; i < graph->n_inputs; i++)
-        if (!strcmp(graph->inputs[i]->name, "position_ids"))
-            return NULL; /* the model has one, and counts besides: not ours to join */
-    const ir_dim *dims[2] = {batch, rows};
-    const ir_type type = ir_type_make(graph->module, GQAC_I64, 2, dims);
-    return type.rank < 0 ? NULL : ir_graph_add_input(graph, "position_ids", type);
+/* ---- the input ----------------------------------------------------------- */
+
+static bool want_input(counter *c) {
+    for (int i = 0; i < c->graph->n_inputs && !c->input; i++)
+        if (!strcmp(c->graph->inputs[i]->name, "position_ids"))
+            return false; /* the model has one, and counts besides: not ours to join */
+    const ir_dim *dims[2] = {c->batch, c->rows};
+    if (!c->input)
+        c->input = ir_graph_add_input(c->graph, "position_ids",
+                                      ir_type_make(c->graph->module, GQAC_I64, 2, dims));
+    return c->input != NULL;
+}
+
+/* The input as [B,S,1,...] of that type in the place of what the node counts. */
+static gqac_status replace(counter *c, ir_node *node, int n_axes, const int64_t *axes) {
+    const gqac_dtype dtype = node->outputs[0]->type.dtype;
+    ir_node *prev = node->prev;
+    ir_builder b = {.graph = c->graph, .before = node, .diag = c->diag};
+    ir_value *by = c->input;
+    if (n_axes > 0)
+        by = op_build1(&b, "", "Unsqueeze", 2, (ir_value *[]){by, ir_build_i64s(&b, n_axes, axes)});
+    if (dtype != GQAC_I64) {
+        ir_node *cast = op_build(&b, "", "Cast", 1, &by, 1);
+        if (cast)
+            ir_attr_set_dtype(cast, "to", dtype);
+        by = ir_build_result(&b, cast, 0);
+    }
+    GQAC_TRY(b.status);
+    GQAC_TRY(pass_settle(node, prev, c->diag));
+    ir_value_replace(node->outputs[0], by);
+    return GQAC_OK;
+}
+
+static gqac_status visit(counter *c, ir_node *node) {
+    int64_t axes[GQAC_MAX_RANK];
+    const int behind = axes_behind(node, axes);
+    const ir_node *range = behind >= 0 ? node->inputs[0].value->def : node;
+    const bool counts =
+        (range && is_range(range, c->rows) && (range != node || only_chooses(node->outputs[0]))) ||
+        is_first_columns(node, c->rows) || is_less_one(c->graph, node);
+    if (counts && want_input(c))
+        return replace(c, node, behind, axes);
+    if (is_beginning(node, c->rows))
+        return pass_fail(node, c->diag, GQAC_UNSUPPORTED,
+                         "this depends on the number or the place of the tokens in a call");
+    return GQAC_OK;
 }
 
 gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
                              gqac_diag *diag) {
-    ir_value *input = NULL;
-    for (ir_node *node = graph->first; node; node = node->next) {
-        if (!node->outputs[0] || ir_value_unused(node->outputs[0]))
-            continue;
-        ir_value *counted = positions_of(node, rows);
-        if (counted && !input)
-            input = find_input(graph, batch, rows);
-        if (counted && input)
-            ir_value_replace(counted, input);
-        else if (is_beginning(node, rows))
-            return pass_fail(node, diag, GQAC_UNSUPPORTED,
-                             "this depends on the number or the place of the tokens in a call");
-    }
+    counter c = {.graph = graph, .batch = batch, .rows = rows, .diag = diag};
+    for (ir_node *node = graph->first; node; node = node->next)
+        if (node->outputs[0] && !ir_value_unused(node->outputs[0]))
+            GQAC_TRY(visit(&c, node));
     return GQAC_OK;
 }

@@ -11,8 +11,8 @@ static const pass_rewrite rewrite_dynamic_seq = {
     .files = {{.passes = dynamic_seq}},
 };
 
-static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_raise_portable,
-                                             &pass_insert_kv, NULL};
+static const gqac_pass *const insert_kv[] = {&pass_import, &pass_tidy, &pass_raise, &pass_insert_kv,
+                                             NULL};
 
 static const pass_rewrite rewrite_insert_kv = {
     .name = "insert-kv",

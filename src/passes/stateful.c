@@ -70,8 +70,8 @@ static gqac_status no_pairs(const stateful *s) {
     gqac_diag_hint(diag,
                    named ? "`gqac inspect MODEL --ops` names what keeps attention in simple ops "
                            "from being raised; `gqac run` runs the graph as exported"
-                         : "`gqac rewrite MODEL --pass insert-kv` adds one; `gqac run` runs the "
-                           "graph as exported");
+                         : "`gqac rewrite MODEL --pass insert-kv` adds one, or names the node that "
+                           "forbids it; `gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
 

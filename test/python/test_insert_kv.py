@@ -172,6 +172,15 @@ class InsertKv(Case):
         self.good("run", self.bare, "--inputs", folder, "--output", self.dir / "out", "-q")
         self.close(np.load(out), np.load(self.dir / "out" / "logits.npy")[0], 2e-6, what)
 
+    def like_greedy(self, what):
+        """generate goes on as one does who asks ONNX Runtime for all logits every time."""
+        before, ids = self.ids, write_ids(self.dir / "ids.txt", self.ids)
+        for _ in range(4):
+            self.ids = self.ids + [int(np.argmax(self.expected()[-1]))]
+        out = self.good("generate", self.cached, "--ids", ids, "-n", 4, "-q").out
+        self.assertEqual([int(x) for x in out.split()], self.ids[-4:], what)
+        self.ids = before
+
     def whole(self, kind):
         """Every way to run a kind."""
         self.save(kind)
@@ -231,7 +240,8 @@ class InsertKv(Case):
     def test_n13_traced_second_run(self):
         """To another file too the second run gives the bytes of the first."""
         traced = harness.ROOT / "test" / "traced"
-        for name in ("llama-no-cache/model.onnx", "whisper/decoder_model.onnx"):
+        for name in ("llama-no-cache/model.onnx", "dynamo-mistral-no-cache/model.onnx",
+                     "whisper/decoder_model.onnx"):
             self.bare, again = traced / name, self.dir / "again.onnx"
             self.rewrite()
             self.good("rewrite", self.cached, "--pass", "insert-kv", "-o", again)
@@ -263,6 +273,39 @@ class InsertKv(Case):
             self.check(run, 3, "no attention", "bare.onnx")
         self.assertFalse(self.cached.exists())
         self.assertEqual(self.bare.read_bytes(), before)
+
+    def test_not_raised(self):
+        """What keeps attention from being raised is in the message."""
+        model = onnx.load(harness.ROOT / "test" / "traced" / "opt-no-cache" / "model.onnx")
+        made = {n.output[0]: n for n in model.graph.node}
+        stopped = [made[n.input[0]] for n in model.graph.node if n.op_type == "Softmax"]
+        for node in stopped:
+            node.op_type = "Mul"  # scores times mask
+        onnx.save(model, self.bare)
+        run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+        self.check(run, 3, "no attention", stopped[0].name, "not a scaled product")
+        for node in model.graph.node:
+            if node.op_type == "MatMul" and made.get(node.input[0], node).op_type == "Softmax":
+                node.input[0] = made[node.input[0]].input[0]  # nothing weighs by a softmax
+        onnx.save(model, self.bare)
+        run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+        self.check(run, 3, "no attention", "insert-kv")
+        self.assertFalse(self.cached.exists())
+
+    def test_mask_as_data(self):
+        """A mask that is data too has no column for what is cached."""
+        model = strip(Decoder("attention_bool").model())
+        make = helper.make_node
+        for i, node in enumerate((make("Cast", ["attention_mask"], ["as_float"], to=1),
+                                  make("Unsqueeze", ["as_float", "two"], ["factor"], name="column"),
+                                  make("Mul", ["node.0", "factor"], ["masked"]))):
+            model.graph.node.insert(1 + i, node)
+        for node in model.graph.node[4:]:
+            node.input[:] = ["masked" if n == "node.0" else n for n in node.input]
+        onnx.save(model, self.bare)
+        run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+        self.check(run, 3, "more than masks", "attention_mask", "(Cast)")
+        self.assertFalse(self.cached.exists())
 
     def test_refused(self):
         """What a cache would change is refused by the name of the node."""
@@ -298,14 +341,20 @@ class InsertKv(Case):
                    "cut", "place of the tokens")
 
     def test_traced(self):
-        """An export of a tracer without a cache: its attention is raised first; one that has a
-        cache, written out too, gets no other."""
+        """Exports of tracers without a cache: their attention is raised first; one that has a
+        cache, written out too, gets no other. Positions by Range, by sums of the mask; windows and
+        lengths in the mask."""
         traced = harness.ROOT / "test" / "traced"
-        self.bare = traced / "llama-no-cache" / "model.onnx"
-        self.rewrite()
         self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
-        self.in_ort("traced")
-        self.in_gqac("traced")
+        for name in ("llama-no-cache", "dynamo-llama-no-cache", "dynamo-mistral-no-cache",
+                     "opt-no-cache"):
+            self.bare = traced / name / "model.onnx"
+            self.rewrite()
+            self.assertEqual(names(onnx.load(self.cached).graph.input)[:4],
+                             ["input_ids", "attention_mask", "position_ids", "cache_k_in_0"])
+            self.in_ort(name)
+            self.in_gqac(name)
+            self.like_greedy(name)
         run = self.good("rewrite", traced / "llama" / "model.onnx", "--pass", "insert-kv", "-o",
                         self.cached)
         self.assertIn("nothing to do", run.out)

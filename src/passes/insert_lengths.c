@@ -1,0 +1,82 @@
+/* What a graph asks of the shape of its masks. Masks get columns for what is cached; so whoever
+ * wants to know the number of tokens in a call, or of the batch, asks the token ids instead. */
+#include "passes/insert_kv.h"
+
+enum { FROM_MASK = INSERT_DATA << 1 }; /* ir_node.mark */
+
+static bool is_from_mask(const ir_graph *graph, const ir_node *node, const bool *masks) {
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *x = node->inputs[i].value;
+        if (x && x->def && x->def->mark & FROM_MASK)
+            return true;
+        for (int k = 0; k < graph->n_inputs; k++)
+            if (masks[k] && x == graph->inputs[k])
+                return true;
+    }
+    return false;
+}
+
+/* The axis of the ids that has that length; -1: none. */
+static int axis_of(const ir_value *ids, const ir_value *length) {
+    if (length->type.dtype != GQAC_I64 || length->type.rank > 1 || length->n_elements != 1 ||
+        !length->elements || !length->elements[0])
+        return -1;
+    for (int axis = 0; axis < 2; axis++)
+        if (length->elements[0] == ids->type.dims[axis])
+            return axis;
+    return -1;
+}
+
+/* Those uses of a length that lead to data, not to masks. */
+static gqac_status ask_ids(ir_graph *graph, ir_value *ids, int axis, const ir_value *length,
+                           gqac_diag *diag) {
+    ir_builder b = {.graph = graph, .before = length->def->next, .diag = diag};
+    ir_node *prev = length->def;
+    ir_value *by = NULL;
+    ir_use *next;
+    for (ir_use *use = length->uses; use; use = next) {
+        next = use->next;
+        if (use->node->graph != graph || !(use->node->mark & INSERT_DATA))
+            continue;
+        if (!by) {
+            ir_node *shape = op_build(&b, "", "Shape", 1, &ids, 1);
+            if (shape) {
+                ir_attr_set_int(shape, "start", axis);
+                ir_attr_set_int(shape, "end", axis + 1);
+            }
+            by = ir_build_result(&b, shape, 0);
+            if (!length->type.rank)
+                by = op_build1(&b, "", "Squeeze", 1, &by);
+            GQAC_TRY(b.status);
+            GQAC_TRY(pass_settle(b.before, prev, diag));
+        }
+        ir_node_set_input(use->node, (int)(use - use->node->inputs), by);
+    }
+    return GQAC_OK;
+}
+
+gqac_status insert_lengths(ir_graph *graph, ir_value *ids, const bool *masks, gqac_diag *diag) {
+    for (ir_node *node = graph->first; node; node = node->next) {
+        if (node->mark & FROM_MASK || !is_from_mask(graph, node, masks))
+            continue;
+        node->mark |= FROM_MASK;
+        const int axis = node->n_outputs == 1 ? axis_of(ids, node->outputs[0]) : -1;
+        if (axis >= 0)
+            GQAC_TRY(ask_ids(graph, ids, axis, node->outputs[0], diag));
+    }
+    return GQAC_OK;
+}
+
+gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqac_diag *diag) {
+    for (const ir_use *use = mask->uses; use; use = use->next) {
+        const ir_node *node = ir_node_within(use->node, graph);
+        if (!node || !(node->mark & INSERT_DATA))
+            continue;
+        pass_fail(node, diag, GQAC_UNSUPPORTED, "more than masks is computed from '%s'",
+                  mask->name);
+        gqac_diag_rule(diag, "with a cache it has a column for each cached token too");
+        gqac_diag_hint(diag, "export the model with position_ids, or with its cache");
+        return GQAC_UNSUPPORTED;
+    }
+    return GQAC_OK;
+}

@@ -1,0 +1,82 @@
+/* Windows of Attention as masks. The attribute that says them is of opset 25, which other run times
+ * do not know; a mask says the same to all. */
+#include "passes/insert_kv.h"
+
+enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD }; /* operands of Attention (ONNX) */
+
+/* What the layer before got: all pasts have the same number of rows, and so layers share masks. */
+typedef struct made {
+    int64_t left;
+    const ir_value *old;
+    ir_value *window, *mask;
+} made;
+
+/* A mask that is no bool is added to scores: such nodes stay as they are, the tracers' have none.
+ * So does a window that has a right side too. */
+static bool has_window(const ir_node *node) {
+    const ir_value *mask = op_is(node, "", "Attention") ? ir_node_input(node, MASK) : NULL;
+    return op_is(node, "", "Attention") && ir_attr_int(node, "left_window_size") >= 0 &&
+           ir_attr_int(node, "right_window_size") < 0 && (!mask || mask->type.dtype == GQAC_BOOL) &&
+           !ir_node_input(node, NONPAD) && ir_node_input(node, 0)->type.rank >= 3;
+}
+
+static ir_value *length_of(ir_builder *b, ir_value *x, int axis) {
+    ir_node *shape = op_build(b, "", "Shape", 1, &x, 1);
+    if (shape) {
+        ir_attr_set_int(shape, "start", axis);
+        ir_attr_set_int(shape, "end", axis + 1);
+    }
+    ir_value *length = ir_build_result(b, shape, 0);
+    return op_build1(b, "", "Squeeze", 1, &length);
+}
+
+static ir_value *count(ir_builder *b, ir_value *start, ir_value *end) {
+    return op_build1(b, "", "Range", 3, (ir_value *[]){start, end, ir_build_i64(b, 1)});
+}
+
+/* Bool [S,P+S]: key k is not more than `left` rows before query q, which stands at P + q. */
+static ir_value *build_window(ir_builder *b, ir_value *q, ir_value *past, int64_t left) {
+    ir_value *zero = ir_build_i64(b, 0);
+    ir_value *start = past ? length_of(b, past, 2) : zero;
+    ir_value *end = length_of(b, q, q->type.rank - 2);
+    if (past)
+        end = op_build1(b, "", "Add", 2, (ir_value *[]){start, end});
+    ir_value *first =
+        op_build1(b, "", "Sub", 2, (ir_value *[]){count(b, start, end), ir_build_i64(b, left)});
+    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){1});
+    first = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){first, axis});
+    return op_build1(b, "", "GreaterOrEqual", 2, (ir_value *[]){count(b, zero, end), first});
+}
+
+static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, made *last) {
+    ir_value *old = ir_node_input(node, MASK);
+    const int64_t left = ir_attr_int(node, "left_window_size");
+    if (!last->window || !past || last->left != left)
+        *last = (made){.left = left, .window = build_window(b, ir_node_input(node, 0), past, left)};
+    if (!last->mask || last->old != old) {
+        last->old = old;
+        last->mask =
+            old ? op_build1(b, "", "And", 2, (ir_value *[]){old, last->window}) : last->window;
+    }
+    return last->mask;
+}
+
+gqac_status insert_windows(ir_graph *graph, gqac_diag *diag) {
+    made last = {.left = -1};
+    for (ir_node *node = graph->first; node; node = node->next) {
+        ir_node *prev = node->prev;
+        ir_builder b = {.graph = graph, .before = node, .diag = diag};
+        ir_value *in[NONPAD] = {NULL};
+        if (!has_window(node))
+            continue;
+        for (int i = 0; i < NONPAD; i++)
+            in[i] = ir_node_input(node, i);
+        in[MASK] = build_mask(&b, node, in[PAST_KEY], &last);
+        GQAC_TRY(b.status);
+        GQAC_TRY(pass_settle(node, prev, diag));
+        if (!ir_node_set_inputs(node, in[PAST_KEY] ? NONPAD : PAST_KEY, in))
+            return gqac_diag_oom(diag, "a mask");
+        ir_attr_set_int(node, "left_window_size", -1);
+    }
+    return GQAC_OK;
+}

@@ -45,6 +45,11 @@ bool unit_full(void) {
     return full && *full && strcmp(full, "0") != 0;
 }
 
+int unit_count(int quick, int full) {
+    const char *text = getenv("GQAC_TEST_CASES");
+    return text && atoi(text) > 0 ? atoi(text) : unit_full() ? full : quick;
+}
+
 const char *unit_path(const char *relative) {
     static char ring[4][1024];
     static unsigned next;

@@ -18,6 +18,8 @@ int unit_run(const char *suite, const unit_case *cases, size_t count, int argc, 
 
 /* True when GQAC_TEST_FULL is set: the long tier. */
 bool unit_full(void);
+/* Cases of a tier: quick, or full in the long one; GQAC_TEST_CASES replaces the number. */
+int unit_count(int quick, int full);
 /* Folder of the source tree (GQAC_SOURCE_DIR), e.g. unit_path("test/models/llama/model.onnx").
  * The result is valid until the fourth next call. */
 const char *unit_path(const char *relative);

@@ -15,11 +15,6 @@ static int64_t seqlens_of(const gqa_setup *s, int b) {
     return s->past[b] + s->fresh[b] - 1;
 }
 
-int gqa_count(int quick, int full) {
-    const char *text = getenv("GQAC_TEST_CASES");
-    return text && atoi(text) > 0 ? atoi(text) : unit_full() ? full : quick;
-}
-
 uint64_t gqa_seed(void) {
     const char *text = getenv("GQAC_TEST_SEED");
     struct timespec now;

@@ -61,8 +61,6 @@ void gqa_fill_bias(gqa_setup *s, test_random *r);
 void gqa_random_shape(gqa_setup *s, test_random *r);
 /* Scales for codes of the cache, some of them 0 or negative. */
 void gqa_fill_scales(gqa_setup *s, test_random *r);
-/* Cases of a tier; GQAC_TEST_CASES replaces the number. */
-int gqa_count(int quick, int full);
 /* A seed that nobody has used, or GQAC_TEST_SEED; printed. */
 uint64_t gqa_seed(void);
 /* Do two tensors have the same bytes? */

@@ -266,7 +266,7 @@ static bool check_case(uint64_t seed, int number) {
 }
 
 static void test_random_cases(void) {
-    int cases = gqa_count(3000, 20000), off = 0;
+    int cases = unit_count(3000, 20000), off = 0;
     uint64_t fresh = gqa_seed();
     for (int i = 0; i < cases; i++)
         off += check_case((i % 2 ? fresh : 1000u) + (uint64_t)i, i);

@@ -16,7 +16,7 @@ static void test_unread_rows(void) {
     gqac_pool *pool;
     gqac_diag diag;
     CU_ASSERT_FATAL(gqac_pool_create(3, &pool, &diag) == GQAC_OK);
-    for (int i = 0; i < gqa_count(300, 3000); i++) {
+    for (int i = 0; i < unit_count(300, 3000); i++) {
         test_random r = {.state = 77000u + (uint64_t)i}, garbage = {.state = (uint64_t)i};
         gqac_arena *arena = gqac_arena_create(0);
         gqa_setup s = gqa_random_setup(arena, &r);
@@ -83,7 +83,7 @@ static void check_one_row(gqa_setup *s, test_random *r, const graph_run *before)
 
 /* Also of tokens of the same call that come later. */
 static void test_nan_rows(void) {
-    for (int i = 0; i < gqa_count(400, 4000); i++) {
+    for (int i = 0; i < unit_count(400, 4000); i++) {
         test_random r = {.state = 31000u + (uint64_t)i};
         gqac_arena *arena = gqac_arena_create(0);
         gqa_setup s = gqa_random_setup(arena, &r);
@@ -274,7 +274,7 @@ static void check_splits(uint64_t seed, int number) {
 
 static void test_split_is_full(void) {
     uint64_t fresh = gqa_seed();
-    for (int i = 0; i < gqa_count(600, 6000); i++)
+    for (int i = 0; i < unit_count(600, 6000); i++)
         check_splits((i % 2 ? fresh : 424242u) + (uint64_t)i, i);
 }
 

@@ -9,22 +9,16 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "levels.h"
 #include "numerics/convert.h"
 #include "targets/cpu/attention.h"
 #include "targets/cpu/kv.h"
 #include "unit.h"
 
-static const char *const level_names[] = {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16"};
-enum { LEVELS = 5, MOST_BATCH = 3 };
+enum { MOST_BATCH = 3 };
 
-static const void *find_level(int i) {
-    const void *level = NULL;
-    gqac_diag diag = {0};
-    setenv("GQAC_CPU", level_names[i], 1);
-    gqac_status status = cpu_level_pick(&level, &diag);
-    unsetenv("GQAC_CPU");
-    return status == GQAC_OK ? level : NULL;
-}
+static const cpu_level *levels[MAX_LEVELS];
+static int n_levels;
 
 static uint64_t seed;
 static unsigned any(unsigned n) {
@@ -323,7 +317,7 @@ static bool near_all(const sample *c, const gqac_tensor *out) {
 /* ---- cases --------------------------------------------------------------- */
 
 static void test_levels(void) {
-    const int cases = unit_full() ? 300 : 60;
+    const int cases = unit_count(60, 300);
     gqac_pool *pools[3] = {NULL};
     gqac_diag diag = {0};
     for (int i = 0; i < 3; i++)
@@ -333,11 +327,11 @@ static void test_levels(void) {
         sample c;
         make_sample(&c, i % 4 ? 200 : 1100);
         gqac_tensor want[2], is[2];
-        run(&c, find_level(0), NULL, want);
+        run(&c, levels[0], NULL, want);
         CU_ASSERT_TRUE(near_all(&c, want));
-        for (int level = 0; level < LEVELS; level++)
-            for (int t = 0; find_level(level) && t < 4; t++) {
-                run(&c, find_level(level), t ? pools[t - 1] : NULL, is);
+        for (int level = 0; level < n_levels; level++)
+            for (int t = 0; t < 4; t++) {
+                run(&c, levels[level], t ? pools[t - 1] : NULL, is);
                 check_same(is, want);
             }
         gqac_arena_free(c.arena);
@@ -362,11 +356,9 @@ static void test_special(void) {
             at[j] = -(float)INFINITY;
         at[keys + first_key(&c, 0, 1)] = (float)NAN;
     }
-    for (int level = 0; level < LEVELS; level++) {
+    for (int level = 0; level < n_levels; level++) {
         gqac_tensor out[2];
-        if (!find_level(level))
-            continue;
-        run(&c, find_level(level), NULL, out);
+        run(&c, levels[level], NULL, out);
         const gqac_tensor y = out[0];
         for (int64_t d = 0; d < row; d++) {
             CU_ASSERT_EQUAL(((const uint32_t *)y.data)[d], 0);
@@ -378,7 +370,7 @@ static void test_special(void) {
 
 /* Whatever the values of a key are, queries before it do not know. */
 static void test_later_values(void) {
-    const int cases = unit_full() ? 40 : 8;
+    const int cases = unit_count(8, 40);
     seed = 21;
     for (int i = 0; i < cases;) {
         sample c;
@@ -387,16 +379,15 @@ static void test_later_values(void) {
         if (c.causal && c.fresh[0] > 1 && c.dtype == GQAC_F32) {
             const size_t row = (size_t)(c.kv_heads * c.group * c.value_size) * sizeof(float);
             const int64_t s = 1 + any((unsigned)c.fresh[0] - 1);
-            run(&c, find_level(0), NULL, want);
+            run(&c, levels[0], NULL, want);
             for (int64_t h = 0; h < c.kv_heads; h++)
                 for (int64_t d = 0; d < c.value_size; d++)
                     put(&c.v, (h * c.keys + c.past[0] + s) * c.value_size + d,
                         any(2) ? (float)INFINITY : (float)NAN);
-            for (int level = 0; level < LEVELS; level++)
-                if (find_level(level)) {
-                    run(&c, find_level(level), NULL, is);
-                    CU_ASSERT_EQUAL(memcmp(is[0].data, want[0].data, (size_t)s * row), 0);
-                }
+            for (int level = 0; level < n_levels; level++) {
+                run(&c, levels[level], NULL, is);
+                CU_ASSERT_EQUAL(memcmp(is[0].data, want[0].data, (size_t)s * row), 0);
+            }
             i++;
         }
         gqac_arena_free(c.arena);
@@ -536,7 +527,7 @@ static void test_sequences(void) {
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL_FATAL(gqac_pool_create(3, &pool, &diag), GQAC_OK);
     seed = 3;
-    for (int i = 0; i < (unit_full() ? 60 : 16); i++) {
+    for (int i = 0; i < unit_count(16, 60); i++) {
         sample c;
         make_sample(&c, 10);
         c.batch = 1;
@@ -546,9 +537,9 @@ static void test_sequences(void) {
         make_operands(&c, false, false);
         make_node(&c);
         gqac_tensor whole[2], is[2];
-        run(&c, find_level(0), NULL, whole);
-        for (int level = i % 2; level < LEVELS && find_level(level); level++) {
-            chat t = {.c = &c, .level = find_level(level), .arena = c.arena};
+        run(&c, levels[0], NULL, whole);
+        for (int level = i % 2; level < n_levels; level++) {
+            chat t = {.c = &c, .level = levels[level], .arena = c.arena};
             t.threads = any(2) ? pool : NULL;
             open_chat(&t, &c);
             for (int64_t past = 0, n; past < c.queries; past += n) {
@@ -579,7 +570,7 @@ static void test_refusals(void) {
                     .diag = &diag,
                     .host = c.arena,
                     .alloc = alloc_output,
-                    .state = find_level(0)};
+                    .state = levels[0]};
     CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OK);
     int32_t *past = c.past_len.data, *fresh = c.new_len.data;
     fresh[0] = 1;
@@ -597,6 +588,7 @@ static void test_refusals(void) {
 }
 
 int main(int argc, char **argv) {
+    n_levels = find_levels(levels);
     static const unit_case cases[] = {
         {"levels, threads and a softmax in double", test_levels},
         {"rows of -inf and NaN", test_special},

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "levels.h"
 #include "targets/cpu/attention.h"
 #include "targets/cpu/kv.h"
 #include "unit.h"
@@ -114,9 +115,10 @@ static gqac_status run(sample *c, const gqac_tensor *k, const gqac_tensor *v, co
 }
 
 static void test_codes(void) {
-    static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512vnni"};
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
     seed = 5;
-    for (int i = 0; i < (unit_full() ? 100 : 25); i++) {
+    for (int i = 0; i < unit_count(25, 100); i++) {
         sample c;
         ir_node *fused[2];
         gqac_tensor rows[2], want, is;
@@ -126,20 +128,15 @@ static void test_codes(void) {
             const gqac_tensor *in[] = {&c.tensors[K + j], &c.tensors[K_SCALE + j]};
             CU_ASSERT_EQUAL_FATAL(op_eval(c.decoders[j], in, &rows[j], c.arena, &diag), GQAC_OK);
         }
-        for (int l = 0; l < 4; l++) {
-            const void *level = NULL;
-            setenv("GQAC_CPU", levels[l], 1);
-            if (cpu_level_pick(&level, &diag) != GQAC_OK)
-                continue;
+        for (int l = 0; l < n_levels; l++) {
             if (l == 0) {
-                CU_ASSERT_EQUAL_FATAL(run(&c, &rows[0], &rows[1], level, &want), GQAC_OK);
+                CU_ASSERT_EQUAL_FATAL(run(&c, &rows[0], &rows[1], levels[l], &want), GQAC_OK);
                 CU_ASSERT_EQUAL_FATAL(cpu_attention_fuse(c.node, fused), 2);
                 fused[0]->fused_into = fused[1]->fused_into = c.node;
             }
-            CU_ASSERT_EQUAL_FATAL(run(&c, NULL, NULL, level, &is), GQAC_OK);
+            CU_ASSERT_EQUAL_FATAL(run(&c, NULL, NULL, levels[l], &is), GQAC_OK);
             CU_ASSERT(!memcmp(is.data, want.data, gqac_tensor_bytes(&want)));
         }
-        unsetenv("GQAC_CPU");
         gqac_arena_free(c.arena);
     }
 }

@@ -2,6 +2,7 @@
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before. */
 #define NUMBERS_SEED 11
+#include "levels.h"
 #include "numbers.h"
 
 #include <math.h>
@@ -146,26 +147,11 @@ static void define(const problem *p, unsigned char *y) {
 }
 
 /* The levels that this machine runs. */
-static int levels(const cpu_level *out[8]) {
-    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16"};
-    int n = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        gqac_diag diag;
-        const void *level = NULL;
-        setenv("GQAC_CPU", names[i], 1);
-        if (cpu_level_pick(&level, &diag) == GQAC_OK)
-            out[n++] = level;
-    }
-    unsetenv("GQAC_CPU");
-    CU_ASSERT_FATAL(n >= 1);
-    return n;
-}
-
 static void check(problem *p, gqac_pool *pool) {
-    const cpu_level *level[8];
+    const cpu_level *level[MAX_LEVELS];
     unsigned char *wanted = nans(p->y_bytes);
     define(p, wanted);
-    for (int i = 0, n = levels(level); i < n; i++) {
+    for (int i = 0, n = find_levels(level); i < n; i++) {
         memset(p->y, 0xff, p->y_bytes);
         compute(&p->job, level[i], pool);
         const bool same = memcmp(p->y, wanted, p->y_bytes) == 0;
@@ -183,7 +169,7 @@ static const gqac_dtype dtypes[] = {GQAC_F32, GQAC_F16, GQAC_BF16, GQAC_NONE};
 static void test_weights(void) {
     static const int ks[] = {1, 2, 3, 4, 5, 17, 64, 511, 512, 513, 514, 1023, 1025, 1100};
     static const int ns[] = {1, 5, 16, 63, 64, 65, 100, 128, 129, 300};
-    for (int i = 0; i < (unit_full() ? 1000 : 120); i++) {
+    for (int i = 0; i < unit_count(120, 1000); i++) {
         const int64_t rows = i < 110 ? 1 + i % 30 : 95 + below(10);
         const bool special = below(2);
         problem p =
@@ -197,7 +183,7 @@ static void test_weights(void) {
 static void test_codes(void) {
     static const gqac_dtype zeros[] = {GQAC_NONE, GQAC_U8, GQAC_F32, GQAC_F16};
     static const int ks[] = {16, 31, 64, 100, 512, 515, 1024, 1031};
-    for (int i = 0; i < (unit_full() ? 500 : 72); i++) {
+    for (int i = 0; i < unit_count(72, 500); i++) {
         problem p = make(dtypes[below(3)], 1 + below(9), ks[below(8)], 1 + below(140),
                          dtypes[below(4)], below(2));
         add_codes(&p, 2 << i % 3, 16 << below(6), dtypes[below(3)], zeros[i / 3 % 4]);
@@ -209,8 +195,8 @@ static void test_codes(void) {
 /* A row has the bits it has alone, whatever rows come with it and however many threads work. */
 static void test_rows_and_threads(void) {
     static const int threads[] = {1, 2, 3, 5};
-    const cpu_level *level[8];
-    const cpu_level *best = level[levels(level) - 1];
+    const cpu_level *level[MAX_LEVELS];
+    const cpu_level *best = level[find_levels(level) - 1];
     for (int t = 0; t < 4; t++) {
         gqac_pool *pool;
         gqac_diag diag;
@@ -238,8 +224,8 @@ static void test_rows_and_threads(void) {
 
 /* What a level needs of its machine holds where it runs. */
 static void test_promise(void) {
-    const cpu_level *level[8];
-    for (int i = 0, n = levels(level); i < n; i++)
+    const cpu_level *level[MAX_LEVELS];
+    for (int i = 0, n = find_levels(level); i < n; i++)
         CU_ASSERT_TRUE(level[i]->pairs_hold());
 }
 

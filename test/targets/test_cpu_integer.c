@@ -1,5 +1,6 @@
 /* MatMulInteger packed as linear_integer: the numbers of the definition in 64 bits, with codes and
  * zero points at their extremes, by the op's own eval and by every level of this machine. */
+#include "levels.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -113,45 +114,41 @@ static gqac_status give_output(op_call *call, int index, gqac_dtype dtype, int r
     return GQAC_OK;
 }
 
-static gqac_status run(const product *p, const char *level, gqac_tensor *out, gqac_diag *diag) {
+static gqac_status run(const product *p, const cpu_level *level, gqac_tensor *out,
+                       gqac_diag *diag) {
     const gqac_tensor a = {.dtype = p->a_type, .rank = 2, .dims = {p->m, p->k}, .data = p->a};
     const gqac_tensor zero = {
         .dtype = p->a_type, .rank = 1, .dims = {p->a_zeros}, .data = p->a_zero};
     const gqac_tensor *in[] = {&a, p->node->inputs[1].value->constant,
                                p->node->inputs[2].value->constant, p->a_zeros ? &zero : NULL};
     host h = {p->arena};
-    op_call call = {
-        .node = p->node, .in = in, .out = out, .diag = diag, .host = &h, .alloc = give_output};
-    if (level) {
-        setenv("GQAC_CPU", level, 1);
-        const gqac_status status = cpu_level_pick(&call.state, diag);
-        unsetenv("GQAC_CPU");
-        if (status != GQAC_OK)
-            return status;
-    }
+    op_call call = {.node = p->node,
+                    .in = in,
+                    .out = out,
+                    .diag = diag,
+                    .host = &h,
+                    .alloc = give_output,
+                    .state = level};
     return level ? cpu_run_integer(&call) : op_of(p->node)->eval(&call);
 }
 
-static void check(const product *p, const char *level) {
+static void check(const product *p, const cpu_level *level) {
     gqac_tensor out;
     gqac_diag diag;
-    const gqac_status status = run(p, level, &out, &diag);
-    if (status == GQAC_ABSENT)
-        return;
-    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(run(p, level, &out, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(memcmp(out.data, p->wanted, (size_t)(p->m * p->n) * 4), 0);
 }
 
 static void test_levels(void) {
-    static const char *const levels[] = {"scalar",     "avx2",       "avx512",
-                                         "avx512vnni", "avx512bf16", NULL};
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
     static const int64_t sizes[][3] = {{1, 1, 1},    {1, 64, 64},   {2, 7, 17}, {3, 130, 80},
                                        {5, 33, 200}, {70, 19, 150}, {9, 64, 16}};
     uint64_t state = 5;
     for (int turn = 0; turn < 12; turn++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             product p = make(&state, sizes[i][0], sizes[i][1], sizes[i][2]);
-            for (int l = -1; l < 0 || levels[l]; l++)
+            for (int l = -1; l < n_levels; l++)
                 check(&p, l < 0 ? NULL : levels[l]);
             gqac_arena_free(p.arena);
         }
@@ -160,6 +157,8 @@ static void test_levels(void) {
 /* The largest sums there are. */
 static void test_extremes(void) {
     const int64_t k = INTEGER_MOST_K;
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
     for (int kind = 0; kind < 4; kind++) {
         product p = {.m = 1, .k = k, .n = 3, .a_zeros = 1, .b_zeros = 1};
         p.a_type = kind & 1 ? GQAC_I8 : GQAC_U8;
@@ -179,10 +178,8 @@ static void test_extremes(void) {
             (int32_t[]){255 * 255 * (int32_t)k, 255 * 255 * (int32_t)k, 255 * 255 * (int32_t)k};
         pack(&p);
         check(&p, NULL);
-        check(&p, "scalar");
-        check(&p, "avx2");
-        check(&p, "avx512");
-        check(&p, "avx512vnni");
+        for (int l = 0; l < n_levels; l++)
+            check(&p, levels[l]);
         gqac_arena_free(p.arena);
     }
 }
@@ -196,13 +193,15 @@ static void test_terms(void) {
     uint64_t state = 9;
     product p = make(&state, 2, 7, 17);
     int32_t *terms = p.node->inputs[2].value->constant->data;
+    const cpu_level *levels[MAX_LEVELS];
     gqac_tensor out;
     gqac_diag diag;
+    find_levels(levels);
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         const int32_t old = terms[odd[i].at];
         terms[odd[i].at] = odd[i].term;
         CU_ASSERT_EQUAL(run(&p, NULL, &out, &diag), GQAC_INVALID_INPUT);
-        CU_ASSERT_EQUAL(run(&p, "scalar", &out, &diag), GQAC_INVALID_INPUT);
+        CU_ASSERT_EQUAL(run(&p, levels[0], &out, &diag), GQAC_INVALID_INPUT);
         CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "'terms'"));
         terms[odd[i].at] = old;
     }

@@ -2,6 +2,7 @@
  * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before; what lies around y is the same after. */
 #define NUMBERS_SEED 7
+#include "levels.h"
 #include "numbers.h"
 
 #include <math.h>
@@ -108,36 +109,19 @@ static void define(const problem *p, unsigned char *y) {
     free(column);
 }
 
-static int levels(const struct cpu_linear_kernels *out[5]) {
-    int n = 0;
-    out[n++] = &cpu_linear_scalar;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-        __builtin_cpu_supports("f16c"))
-        out[n++] = &cpu_linear_avx2;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        out[n++] = &cpu_linear_avx512;
-    if (n > 2 && __builtin_cpu_supports("avx512vnni"))
-        out[n++] = &cpu_linear_avx512vnni;
-    if (n > 3 && __builtin_cpu_supports("avx512bf16"))
-        out[n++] = &cpu_linear_avx512bf16;
-#endif
-    return n;
-}
-
 static void check(problem *p, gqac_pool *pool) {
-    const struct cpu_linear_kernels *level[5];
+    const cpu_level *level[MAX_LEVELS];
     unsigned char *wanted = nans(p->y_bytes);
     define(p, wanted);
-    for (int i = 0, n = levels(level); i < n; i++) {
+    for (int i = 0, n = find_levels(level); i < n; i++) {
         clear(p);
-        compute(&p->job, level[i], pool);
+        compute(&p->job, level[i]->linear, pool);
         const bool same = memcmp(p->y, wanted, p->y_bytes) == 0;
         CU_ASSERT_TRUE(same);
         if (!same)
-            printf("level %d, dtype %d, rows %d, k %d, n %d, bias %d\n", i, (int)p->job.dtype,
-                   (int)p->job.rows, (int)p->job.k, (int)p->job.n, p->job.bias != NULL);
+            printf("%s, dtype %d, rows %d, k %d, n %d, bias %d\n", level[i]->name,
+                   (int)p->job.dtype, (int)p->job.rows, (int)p->job.k, (int)p->job.n,
+                   p->job.bias != NULL);
     }
     free(wanted);
 }
@@ -146,7 +130,7 @@ static void test_levels(void) {
     static const int ks[] = {1,   2,   3,    4,    5,    17,   64,   511, 512,
                              513, 516, 1023, 1024, 1025, 1100, 1536, 2048};
     static const int ns[] = {1, 5, 16, 63, 64, 65, 100, 127, 128, 129, 300};
-    for (int i = 0; i < (unit_full() ? 1500 : 150); i++) {
+    for (int i = 0; i < unit_count(150, 1500); i++) {
         const int64_t rows = 1 + i % 40, k = ks[below(17)], n = ns[below(11)];
         problem p = make(dtypes[below(3)], rows, k, n, below(2), below(2));
         check(&p, NULL);
@@ -172,8 +156,8 @@ static void test_blocks(void) {
 /* A row has the bits it has alone, whatever rows come with it and however many threads work. */
 static void test_rows_and_threads(void) {
     static const int threads[] = {1, 2, 3, 5};
-    const struct cpu_linear_kernels *level[5];
-    const int n_levels = levels(level);
+    const cpu_level *level[MAX_LEVELS];
+    const int n_levels = find_levels(level);
     for (int t = 0; t < 4; t++) {
         gqac_pool *pool;
         gqac_diag diag;
@@ -182,7 +166,7 @@ static void test_rows_and_threads(void) {
             for (int64_t rows = 1; rows <= 40; rows += t ? 13 : 1) {
                 problem p = make(dtypes[d], rows, 1030, 64 * 21 + 17, true, false);
                 const size_t row = (size_t)p.job.n * p.size;
-                const struct cpu_linear_kernels *kernels = level[n_levels - 1];
+                const struct cpu_linear_kernels *kernels = level[n_levels - 1]->linear;
                 unsigned char *alone = nans(row);
                 compute(&p.job, kernels, pool);
                 for (int64_t r = 0; r<rows; r += rows> 1 ? rows - 1 : 1) {

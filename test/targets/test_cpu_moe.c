@@ -1,6 +1,7 @@
 /* MoE and QMoE packed as moe: the bits of the op's own eval, by the eval of the packed op and by
  * every level of this machine, on one thread and three; and a row has the bits that it has alone.
  */
+#include "levels.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -126,8 +127,8 @@ static gqac_status give_output(op_call *call, int index, gqac_dtype dtype, int r
     return GQAC_OK;
 }
 
-/* level NULL: by the eval of the op. Rows [first, first + rows). ABSENT: no such level here. */
-static gqac_status try(rig *r, const ir_node *node, const char *level, gqac_pool *pool,
+/* level NULL: by the eval of the op. Rows [first, first + rows). */
+static gqac_status try(rig *r, const ir_node *node, const cpu_level *level, gqac_pool *pool,
                        int64_t first, int64_t rows, gqac_tensor *out) {
     gqac_tensor x[3] = {r->x, r->router, r->mix};
     const gqac_tensor *in[15] = {NULL};
@@ -145,31 +146,22 @@ static gqac_status try(rig *r, const ir_node *node, const char *level, gqac_pool
                     .pool = pool,
                     .diag = &r->diag,
                     .host = r,
-                    .alloc = give_output};
-    if (level) {
-        setenv("GQAC_CPU", level, 1);
-        const gqac_status status = cpu_level_pick(&call.state, &r->diag);
-        unsetenv("GQAC_CPU");
-        if (status != GQAC_OK)
-            return status;
-    }
+                    .alloc = give_output,
+                    .state = level};
     return level ? cpu_run_moe(&call) : op_of(node)->eval(&call);
 }
 
-/* False: no such level here. */
-static bool run(rig *r, const ir_node *node, const char *level, gqac_pool *pool, int64_t first,
+static void run(rig *r, const ir_node *node, const cpu_level *level, gqac_pool *pool, int64_t first,
                 int64_t rows, gqac_tensor *out) {
     const gqac_status status = try(r, node, level, pool, first, rows, out);
-    if (status == GQAC_ABSENT)
-        return false;
     if (status != GQAC_OK)
         printf("  %s\n", r->diag.what);
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
-    return true;
 }
 
 static void check(const kind *k, gqac_pool *pool, int64_t rows) {
-    static const char *const levels[] = {"scalar", "avx2", "avx512", "avx512vnni", NULL};
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
     rig r = {.state = 3, .hidden = 80, .inner = 48, .experts = 5, .chosen = 2};
     gqac_tensor wanted, y;
     if (k->block > 16) {
@@ -177,14 +169,13 @@ static void check(const kind *k, gqac_pool *pool, int64_t rows) {
         r.inner = 64;
     }
     make(&r, k, rows);
-    CU_ASSERT_FATAL(run(&r, r.node, NULL, NULL, 0, rows, &wanted));
+    run(&r, r.node, NULL, NULL, 0, rows, &wanted);
     const size_t bytes = gqac_tensor_bytes(&wanted), row = bytes / (size_t)rows;
-    CU_ASSERT_FATAL(run(&r, r.packed, NULL, pool, 0, rows, &y));
+    run(&r, r.packed, NULL, pool, 0, rows, &y);
     CU_ASSERT_EQUAL(memcmp(y.data, wanted.data, bytes), 0);
-    for (int l = 0; levels[l]; l++)
+    for (int l = 0; l < n_levels; l++)
         for (int threads = 0; threads < 2; threads++) {
-            if (!run(&r, r.packed, levels[l], threads ? pool : NULL, 0, rows, &y))
-                continue;
+            run(&r, r.packed, levels[l], threads ? pool : NULL, 0, rows, &y);
             CU_ASSERT_EQUAL(memcmp(y.data, wanted.data, bytes), 0);
             for (int64_t i = 0; i < rows; i += 3) {
                 run(&r, r.packed, levels[l], NULL, i, 1, &y);
@@ -217,12 +208,13 @@ static void test_kinds(void) {
 /* What the eval of a MoE refuses is not packed; and a packed one, as an artefact may hold it, says
  * the same. */
 static void test_types(void) {
-    static const char *const levels[] = {NULL, "scalar"};
+    const cpu_level *levels[MAX_LEVELS];
     const kind k = {0, 0, GQAC_F32, "relu", 0, false, false, true, false};
     const op_options options = {.exact = false};
     rig r = {.state = 3, .hidden = 80, .inner = 48, .experts = 5, .chosen = 2};
     gqac_tensor y;
     size_t changed = 0;
+    find_levels(levels);
     make(&r, &k, 3);
     r.in[0]->type.dtype = r.in[1]->type.dtype = GQAC_F16;
     ir_node *moe = op_build(&r.b, "com.microsoft", "MoE", 8, r.in, 1);
@@ -235,7 +227,8 @@ static void test_types(void) {
     const int biases[] = {4, 7};
     for (int half = 0; half < 2; half++) {
         for (int l = 0; l < 2; l++) {
-            CU_ASSERT_EQUAL(try(&r, r.packed, levels[l], NULL, 0, 3, &y), GQAC_INVALID_INPUT);
+            CU_ASSERT_EQUAL(try(&r, r.packed, l ? levels[0] : NULL, NULL, 0, 3, &y),
+                            GQAC_INVALID_INPUT);
             CU_ASSERT_PTR_NOT_NULL(strstr(r.diag.what, "f16"));
         }
         for (int i = 0; i < 2; i++) /* of the type of x */
@@ -249,14 +242,17 @@ static void test_types(void) {
 static void test_experts(void) {
     const kind kinds[] = {{0, 0, GQAC_F32, "relu", 0, false, false, true, false},
                           {4, 16, GQAC_F32, "relu", 0, false, true, true, false}};
+    const cpu_level *levels[MAX_LEVELS];
+    find_levels(levels);
     for (int i = 0; i < 2; i++) {
         rig r = {.state = 3, .hidden = 80, .inner = 48, .experts = 5, .chosen = 2};
         gqac_tensor y;
         make(&r, &kinds[i], 3);
         r.router = random_tensor(&r, GQAC_F32, 2, (int64_t[]){3, 4});
         for (int j = 0; j < 3; j++) {
-            CU_ASSERT_EQUAL(try(&r, j ? r.packed : r.node, j > 1 ? "scalar" : NULL, NULL, 0, 3, &y),
-                            GQAC_INVALID_INPUT);
+            CU_ASSERT_EQUAL(
+                try(&r, j ? r.packed : r.node, j > 1 ? levels[0] : NULL, NULL, 0, 3, &y),
+                GQAC_INVALID_INPUT);
             CU_ASSERT_PTR_NOT_NULL(strstr(r.diag.what,
                                           "input 2 has weights of 5 experts, router_probs has "
                                           "values of 4"));

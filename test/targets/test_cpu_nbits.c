@@ -1,5 +1,6 @@
 /* linear_nbits: how words lie, that expand gives back what the packer took, and that every level
  * of this machine has the bits of the scalar one, whatever rows are computed together. */
+#include "levels.h"
 #include "unit.h"
 
 #include <stdlib.h>
@@ -49,15 +50,6 @@ typedef struct work {
     int64_t rows;
     bool int8;
 } work;
-
-static const cpu_nbits_kernels *kernels_of(const char *name) {
-    const void *level = NULL;
-    gqac_diag diag;
-    setenv("GQAC_CPU", name, 1);
-    const gqac_status status = cpu_level_pick(&level, &diag);
-    unsetenv("GQAC_CPU");
-    return status == GQAC_OK ? ((const cpu_level *)level)->nbits : NULL;
-}
 
 static void *random_bytes(gqac_arena *arena, size_t n, unsigned most, test_random *r) {
     uint8_t *bytes = gqac_arena_alloc(arena, n);
@@ -182,11 +174,12 @@ static void check_level(const work *k, const cpu_nbits_kernels *kernels, const c
 }
 
 static void test_levels(void) {
-    static const char *const names[] = {"scalar", "avx2", "avx512", "avx512vnni", "avx512bf16"};
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
     cpu_nbits_room *want = malloc(sizeof *want), *room = malloc(sizeof *room);
-    const cpu_nbits_kernels *scalar = kernels_of("scalar");
+    const cpu_nbits_kernels *scalar = levels[0]->nbits;
     CU_ASSERT_FATAL(want && room && scalar);
-    for (int i = 0; i < (unit_full() ? 2000 : 200); i++) {
+    for (int i = 0; i < unit_count(200, 2000); i++) {
         test_random r = {.state = 4000u + (uint64_t)i};
         work k = random_work(&r);
         k.a = quantised(&k, scalar);
@@ -196,9 +189,8 @@ static void test_levels(void) {
                 const float y = element(&k, k.rows - 1, column);
                 CU_ASSERT(!memcmp(&want->y[(k.rows - 1) * NBITS_COLUMNS + column], &y, sizeof y));
             }
-        for (size_t l = 0; l < sizeof names / sizeof *names; l++)
-            if (kernels_of(names[l]))
-                check_level(&k, kernels_of(names[l]), want, room, &r);
+        for (int l = 0; l < n_levels; l++)
+            check_level(&k, levels[l]->nbits, want, room, &r);
         gqac_arena_free(k.arena);
     }
     free(want);

@@ -8,28 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "levels.h"
 #include "numerics/convert.h"
 #include "numerics/math.h"
 #include "numerics/reduce.h"
 #include "unit.h"
 
 static const gqac_dtype types[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
-enum { N_TYPES = 3, MAX_LEVELS = 5 };
-
-static int find_levels(const cpu_level *levels[MAX_LEVELS]) {
-    static const char *const names[MAX_LEVELS] = {"scalar", "avx2", "avx512", "avx512vnni",
-                                                  "avx512bf16"};
-    int n = 0;
-    for (int i = 0; i < MAX_LEVELS; i++) {
-        const void *level;
-        gqac_diag diag = {0};
-        setenv("GQAC_CPU", names[i], 1);
-        if (cpu_level_pick(&level, &diag) == GQAC_OK)
-            levels[n++] = level;
-    }
-    unsetenv("GQAC_CPU");
-    return n;
-}
+enum { N_TYPES = 3 };
 
 /* ---- values -------------------------------------------------------------- */
 

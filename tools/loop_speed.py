@@ -2,7 +2,7 @@
 """Which share of the peak of a CPU model the inner loops of a kernel reach, by llvm-mca: an estimate
 from object code, for machines that are not at hand. By hand; needs binutils and llvm-mca.
 
-    tools/loop_speed.py [--cpu MODEL] [--all] OBJECT... [--only TEXT]
+    tools/loop_speed.py [--cpu MODEL] [--only TEXT] [--least N] [--inner N] [--text] OBJECT...
 
 OBJECT: build/release/CMakeFiles/gqac_level_LEVEL.dir/src/targets/cpu/level/FILE.c.o
 A loop is what lies between a jump back and its target, with no such loop inside. Columns:

@@ -286,6 +286,8 @@ GQAC_API gqac_status gqac_context_parameter(gqac_context *context, const char *n
  * them. */
 GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **inputs);
 GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
+/* Was it opened with gqac_options.stateless: for gqac_run, not for sequences? */
+GQAC_API bool gqac_program_is_stateless(const gqac_program *program);
 /* Size of the vocabulary (last dimension of the logits), 0 when it is not constant. */
 GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
 /* Bytes of all constants: what a call that uses every weight reads of them. */

@@ -124,6 +124,12 @@ GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variabl
 /* Forward over all n ids, no cache kept. */
 GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *program,
                                   const int64_t *ids, int64_t n, gqac_diag *diag);
+/* The same through a stateless program: a model without a cache, which takes input_ids and may take
+ * attention_mask and position_ids. *logits is a view [1,n,V], as gqac_run gives it. UNSUPPORTED for
+ * other inputs. */
+GQAC_API gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
+                                        const int64_t *ids, int64_t n, gqac_tensor *logits,
+                                        gqac_diag *diag);
 /* Replaces what the sequence holds by n ids. When it fails, the sequence is empty, or, for n < 1,
  * as it was. */
 GQAC_API gqac_status gqac_prefill(gqac_context *context, gqac_sequence *sequence,
@@ -171,7 +177,8 @@ typedef struct gqac_session_options {
     const char *kv; /* cache kind; NULL: "contiguous"; "off": a forward over all tokens each time */
     int64_t context; /* most tokens of prompt and answer; 0: no bound but the model's */
 } gqac_session_options;
-/* The program outlives the session. USAGE for an unknown kind, with the known ones. */
+/* The program outlives the session. USAGE for an unknown kind, with the known ones. Kind "off"
+ * takes a stateless program too, when gqac_forward_whole does. */
 GQAC_API gqac_status gqac_session_create(const gqac_program *program,
                                          const gqac_session_options *options,
                                          gqac_session **session, gqac_diag *diag);

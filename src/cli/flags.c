@@ -298,6 +298,33 @@ gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
     return GQAC_OK;
 }
 
+bool cli_kv_off(const cli *c) {
+    const char *kv = cli_value(c, "kv");
+    return kv && !strcmp(kv, "off");
+}
+
+gqac_status cli_open(cli *c, gqac_program **program) {
+    char path[4096];
+    gqac_options options;
+    gqac_status status = cli_options(c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(c, &options, path, sizeof path);
+    if (status == GQAC_OK)
+        status = gqac_program_open(path, &options, program, &c->diag);
+    if (status != GQAC_UNSUPPORTED || !cli_kv_off(c))
+        return status;
+    const gqac_diag why = c->diag;
+    const gqac_kv_pair *pairs = NULL;
+    options.stateless = true;
+    status = gqac_program_open(path, &options, program, &c->diag);
+    if (status != GQAC_OK || !gqac_program_kv_pairs(*program, &pairs))
+        return status;
+    gqac_program_free(*program);
+    *program = NULL;
+    c->diag = why;
+    return GQAC_UNSUPPORTED;
+}
+
 gqac_status cli_threads(cli *c, int *threads) {
     long long n = 1;
     gqac_status status = cli_number(c, "threads", 1, 1024, 1, &n);

@@ -74,16 +74,10 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
 /* ---- opening ------------------------------------------------------------- */
 
 static gqac_status open_program(generating *g, const gqac_session_options *session) {
-    char path[4096];
     int threads = 1;
-    gqac_options options;
-    gqac_status status = cli_options(g->c, &options);
+    gqac_status status = cli_threads(g->c, &threads);
     if (status == GQAC_OK)
-        status = cli_threads(g->c, &threads);
-    if (status == GQAC_OK)
-        status = cli_model(g->c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &g->program, &g->c->diag);
+        status = cli_open(g->c, &g->program);
     interrupt_hold(true);
     if (status == GQAC_OK)
         status = gqac_context_create(g->program, threads, &g->context, &g->c->diag);

@@ -87,10 +87,27 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     if (status == GQAC_OK && kv &&
         (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
         return cli_usage(e->c, "--kv '%s' has an empty name", kv);
+    if (status == GQAC_OK && kv && cli_lists(kv, ",", "off"))
+        return cli_usage(e->c, "--kv off keeps no rows: no call could be compared with another");
     s->kv = strdup(kv ? kv : "contiguous");
     if (status == GQAC_OK && !s->kv)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     return status;
+}
+
+/* Without a cache there are no calls to compare: says so in the place of the rule. */
+static void tell_cacheless(equiv *e, const char *path, const gqac_options *options) {
+    gqac_program *program = NULL;
+    const gqac_kv_pair *pairs = NULL;
+    gqac_diag unused = {0}, *diag = &e->c->diag;
+    gqac_options stateless = *options;
+    stateless.stateless = true;
+    if (gqac_program_open(path, &stateless, &program, &unused) == GQAC_OK &&
+        !gqac_program_kv_pairs(program, &pairs))
+        snprintf(diag->rule, sizeof diag->rule,
+                 "equiv compares calls that share a cache; a model without one is "
+                 "given all of them in one call, so there is nothing to prove");
+    gqac_program_free(program);
 }
 
 static gqac_status open_programs(equiv *e, gqac_options *options, char *path, size_t size) {
@@ -100,6 +117,8 @@ static gqac_status open_programs(equiv *e, gqac_options *options, char *path, si
         status = cli_model(e->c, options, path, size);
     if (status == GQAC_OK)
         status = gqac_program_open(path, options, &e->program, &e->c->diag);
+    if (status == GQAC_UNSUPPORTED)
+        tell_cacheless(e, path, options);
     if (status != GQAC_OK)
         return status;
     e->reference = e->program;

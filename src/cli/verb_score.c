@@ -9,6 +9,8 @@
 static const cli_flag flags[] = {
     {"ids", "FILE", "whitespace-separated token ids"},
     {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
+    {"kv", "[contiguous|basic|off]",
+     "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
     {NULL, NULL, NULL},
 };
@@ -36,29 +38,36 @@ typedef struct scoring {
     int64_t vocabulary;
 } scoring;
 
+static gqac_status make_sequence(scoring *s) {
+    const char *kv = cli_value(s->c, "kv");
+    const gqac_sequence_options options = {.kv = kv && *kv && !cli_kv_off(s->c) ? kv : NULL,
+                                           .final_length = s->n};
+    if (gqac_program_is_stateless(s->program))
+        return GQAC_OK;
+    const gqac_status status =
+        gqac_sequence_create(s->program, &options, &s->sequence, &s->c->diag);
+    if (status == GQAC_USAGE)
+        snprintf(s->c->diag.hint, sizeof s->c->diag.hint,
+                 "--kv off keeps nothing and computes all tokens for each chunk");
+    return status;
+}
+
 static gqac_status prepare(scoring *s) {
-    char path[4096];
     int threads = 1;
-    gqac_options options;
     const char *ids = cli_value(s->c, "ids"), *splits = cli_value(s->c, "splits");
     if (!ids)
         return cli_usage(s->c, "--ids FILE is missing");
-    gqac_status status = cli_options(s->c, &options);
-    if (status == GQAC_OK)
-        status = cli_threads(s->c, &threads);
+    gqac_status status = cli_threads(s->c, &threads);
     if (status == GQAC_OK)
         status = cli_read_ids(s->c, ids, &s->ids, &s->n);
     if (status == GQAC_OK)
         status = tokens_chunks(s->c, splits, s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
-        status = cli_model(s->c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &s->program, &s->c->diag);
+        status = cli_open(s->c, &s->program);
     if (status == GQAC_OK)
         status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
-    const gqac_sequence_options sequence = {.final_length = s->n};
     if (status == GQAC_OK)
-        status = gqac_sequence_create(s->program, &sequence, &s->sequence, &s->c->diag);
+        status = make_sequence(s);
     if (status != GQAC_OK)
         return status;
     s->vocabulary = gqac_program_vocabulary(s->program);
@@ -66,23 +75,54 @@ static gqac_status prepare(scoring *s) {
     return s->logits ? GQAC_OK : cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-static gqac_status feed(scoring *s) {
-    int64_t at = 0;
-    for (int i = 0; i < s->n_chunks; i++) {
-        int64_t rows = 0, vocabulary = 0;
-        gqac_status status =
-            gqac_step(s->context, 1, &s->sequence, s->ids + at, &s->chunks[i], NULL, &s->c->diag);
-        if (status != GQAC_OK)
-            return status;
-        const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
-        if (rows != s->chunks[i])
-            return cli_fail(s->c, GQAC_UNSUPPORTED,
-                            "the model gives logits of the last token only; it cannot be scored");
-        memcpy(s->logits + at * vocabulary, logits,
-               (size_t)(rows * vocabulary) * sizeof *s->logits);
-        at += rows;
-    }
+static gqac_status want_rows(scoring *s, int64_t rows, int64_t wanted, int64_t vocabulary) {
+    if (rows != wanted)
+        return cli_fail(s->c, GQAC_UNSUPPORTED,
+                        "the model gives logits of the last token only; it cannot be scored");
+    if (vocabulary != s->vocabulary)
+        return cli_fail(s->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
     return GQAC_OK;
+}
+
+/* Rows [at, at + n) of a stateless run over all tokens up to them. */
+static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
+    gqac_tensor all;
+    gqac_status status =
+        gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag);
+    if (status == GQAC_OK)
+        status = want_rows(s, all.dims[1], at + n, all.dims[2]);
+    if (status == GQAC_OK)
+        for (int64_t i = at * s->vocabulary; i < (at + n) * s->vocabulary; i++)
+            s->logits[i] = (float)gqac_tensor_get(&all, i);
+    return status;
+}
+
+/* The same of a sequence, which holds what is before them, or nothing (--kv off). */
+static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
+    const int64_t skipped = cli_kv_off(s->c) ? at : 0, fed = skipped + n;
+    int64_t rows = 0, vocabulary = 0;
+    gqac_status status = GQAC_OK;
+    if (skipped)
+        status = gqac_sequence_rewind(s->sequence, 0, &s->c->diag);
+    if (status == GQAC_OK)
+        status =
+            gqac_step(s->context, 1, &s->sequence, s->ids + at - skipped, &fed, NULL, &s->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
+    status = want_rows(s, rows, fed, vocabulary);
+    if (status == GQAC_OK)
+        memcpy(s->logits + at * vocabulary, logits + skipped * vocabulary,
+               (size_t)(n * vocabulary) * sizeof *s->logits);
+    return status;
+}
+
+static gqac_status feed(scoring *s) {
+    gqac_status status = GQAC_OK;
+    const bool whole = gqac_program_is_stateless(s->program);
+    for (int64_t i = 0, at = 0; status == GQAC_OK && i < s->n_chunks; at += s->chunks[i++])
+        status = whole ? feed_whole(s, at, s->chunks[i]) : feed_chunk(s, at, s->chunks[i]);
+    return status;
 }
 
 static gqac_status report(scoring *s) {

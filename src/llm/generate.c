@@ -49,6 +49,8 @@ void gqac_generate_request_init(gqac_generate_request *request, const gqac_text 
 static int64_t piece(const run *r, const answer *a) {
     const int64_t most = a->request->chunk ? a->request->chunk : r->chunk;
     const size_t pending = answer_pending(a);
+    if (a->session->logits) /* all or nothing */
+        return (int64_t)pending;
     return pending < (size_t)most ? (int64_t)pending : most;
 }
 
@@ -63,9 +65,11 @@ static gqac_status pick(run *r, int index, int row) {
     int64_t rows = 0, vocabulary = 0;
     if (answer_pending(a))
         return GQAC_OK;
-    const float *logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
-    const gqac_status status =
-        answer_pick(a, r->sampler, logits + (rows - 1) * vocabulary, index, r->diag);
+    const float *logits = a->session->logits;
+    if (!logits)
+        logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
+    const float *last = rows > 1 ? logits + (rows - 1) * vocabulary : logits;
+    const gqac_status status = answer_pick(a, r->sampler, last, index, r->diag);
     if (status != GQAC_OK)
         gqac_diag_where(r->diag, "request %d", index);
     return status;
@@ -95,7 +99,9 @@ static gqac_status step_alone(run *r, int index) {
     const int64_t count = piece(r, a);
     gqac_status status = GQAC_RECOMPUTE;
     if (!needs_tables(r, a)) {
-        status = gqac_step(r->context, 1, &s->sequence, a->list + s->n, &count, NULL, r->diag);
+        status = s->logits ? whole_step(s, r->context, a->list, a->n, r->diag)
+                           : gqac_step(r->context, 1, &s->sequence, a->list + s->n, &count, NULL,
+                                       r->diag);
         if (status == GQAC_OK)
             answer_took(a, count);
     }
@@ -163,7 +169,7 @@ static gqac_status step(run *r, int n) {
         GQAC_TRY(session_reserve(a->session, count, r->diag));
         if (!gqac_add_size(tokens, count, &tokens))
             return gqac_diag_oom(r->diag, "the tokens of a step");
-        together = together && !needs_tables(r, a);
+        together = together && !needs_tables(r, a) && !a->session->logits;
     }
     if (together) {
         GQAC_TRY(room_for_tokens(r, tokens));

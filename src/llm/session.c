@@ -20,6 +20,16 @@ static bool has_tables(const gqac_program *program) {
     return false;
 }
 
+/* A program without sequences serves kind "off" when it takes nothing but ids. */
+static gqac_status open_whole(gqac_session *s, gqac_diag *diag) {
+    const int64_t vocabulary = gqac_program_vocabulary(s->program);
+    GQAC_TRY(whole_check(s->program, diag));
+    if (vocabulary < 1)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+    s->logits = gqac_calloc((size_t)vocabulary, sizeof *s->logits);
+    return s->logits ? GQAC_OK : gqac_diag_oom(diag, "a session");
+}
+
 gqac_status gqac_session_create(const gqac_program *program, const gqac_session_options *options,
                                 gqac_session **session, gqac_diag *diag) {
     static const gqac_session_options defaults = {0};
@@ -34,7 +44,9 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     s->off = o->kv && !strcmp(o->kv, "off");
     s->tables = has_tables(program);
     const gqac_sequence_options inner = {.kv = s->off ? NULL : o->kv, .capacity = o->context};
-    const gqac_status status = gqac_sequence_create(program, &inner, &s->sequence, diag);
+    const bool whole = s->off && gqac_program_is_stateless(program);
+    const gqac_status status =
+        whole ? open_whole(s, diag) : gqac_sequence_create(program, &inner, &s->sequence, diag);
     if (status != GQAC_OK) {
         if (status == GQAC_USAGE)
             gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
@@ -51,6 +63,7 @@ void gqac_session_free(gqac_session *session) {
         return;
     gqac_sequence_free(session->sequence);
     gqac_free(session->ids);
+    gqac_free(session->logits);
     gqac_free(session);
 }
 
@@ -81,6 +94,8 @@ gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag)
     if (!session->off)
         return GQAC_OK;
     session_end(session);
+    if (session->logits)
+        return GQAC_OK;
     const gqac_sequence_options options = {.capacity = session->context, .final_length = total};
     return gqac_sequence_create(session->program, &options, &session->sequence, diag);
 }

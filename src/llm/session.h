@@ -12,6 +12,7 @@ struct gqac_session {
     const gqac_program *program;
     gqac_sequence *sequence; /* NULL between forwards of kind "off" */
     bool off;
+    float *logits;   /* of the last id, where the program is stateless; NULL: it has sequences */
     bool tables;     /* the model may choose its rope tables by the length */
     int64_t context; /* 0: no bound */
     int64_t *ids;
@@ -34,5 +35,11 @@ gqac_status session_recompute(gqac_session *session, gqac_context *context, cons
                               size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag);
 /* After a call: kind "off" holds nothing. */
 void session_end(gqac_session *session);
+
+/* UNSUPPORTED, with the input, when a stateless program takes more than the ids of a text. */
+gqac_status whole_check(const gqac_program *program, gqac_diag *diag);
+/* A forward over all ids where the program is stateless: its last row is session->logits. */
+gqac_status whole_step(gqac_session *session, gqac_context *context, const int64_t *ids, size_t n,
+                       gqac_diag *diag);
 
 #endif

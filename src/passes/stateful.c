@@ -71,7 +71,7 @@ static gqac_status no_pairs(const stateful *s) {
                    named ? "`gqac inspect MODEL --ops` names what keeps attention in simple ops "
                            "from being raised; `gqac run` runs the graph as exported"
                          : "`gqac rewrite MODEL --pass insert-kv` adds one, or names the node that "
-                           "forbids it; `gqac run` runs the graph as exported");
+                           "forbids it; score and generate do without by --kv off");
     return GQAC_UNSUPPORTED;
 }
 

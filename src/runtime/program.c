@@ -353,6 +353,10 @@ int64_t gqac_program_weight_bytes(const gqac_program *program) {
     return bytes;
 }
 
+bool gqac_program_is_stateless(const gqac_program *program) {
+    return program->stateless;
+}
+
 int64_t gqac_program_vocabulary(const gqac_program *program) {
     int64_t size = 0;
     if (program->roles.logits < 0)

@@ -15,8 +15,10 @@ import sys
 import time
 
 import numpy as np
+import onnx
 
 import harness
+from decoders import Decoder
 from harness import Case, GQAC, MODELS, gqac, read_ids, write_ids
 from textmodel import copy_model, steps, tokenizer
 
@@ -26,7 +28,6 @@ PROMPT = "Once upon a time"
 
 def rename(folder, names):
     """Renames inputs and outputs of the graph in a model folder, and says so in its config."""
-    import onnx
     graph = onnx.load(folder / "model.onnx", load_external_data=False)
     table = {old.replace("%d", str(i)): new.replace("%d", str(i))
              for old, new in names.items() for i in range(2)}
@@ -68,6 +69,73 @@ class Generating(Case):
         out = self.dir / "logits.npy"
         self.good("score", model, "--ids", write_ids(self.dir / "ids", ids), "--logits", out)
         return np.load(out).astype(np.float64)
+
+
+class WithoutCache(Generating):
+    """Models without a cache: --kv off gives them all ids every time."""
+
+    NAMES = ("opt-no-cache", "dynamo-mistral-no-cache")
+
+    def setUp(self):
+        super().setUp()
+        self.ids = [i * 7 % 50 + 3 for i in range(17)]
+        self.file = write_ids(self.dir / "ids", self.ids)
+
+    def model(self, name):
+        """One of test/traced."""
+        return harness.ROOT / "test" / "traced" / name / "model.onnx"
+
+    def test_generate(self):
+        """The likeliest ids by `score`; those of the same model with a cache; artefacts too."""
+        for name in self.NAMES:
+            model, ids = self.model(name), list(self.ids)
+            for _ in range(4):
+                out = self.dir / "logits.npy"
+                self.good("score", model, "--kv", "off", "--logits", out, "--ids",
+                          write_ids(self.dir / "more", ids))
+                ids.append(int(np.argmax(np.load(out)[-1])))
+            cached, packed = self.dir / "cached.onnx", self.dir / "packed.gqac"
+            self.good("rewrite", model, "--pass", "insert-kv", "-o", cached)
+            self.good("compile", model, "--stateless", "-o", packed)
+            for words in ((model, "--kv", "off"), (packed, "--kv", "off"), (cached,)):
+                found = self.said("--ids", self.file, "-n", 4, *words[1:], model=words[0],
+                                  prompt=None)
+                self.assertEqual(found["ids"], ids[-4:], (name, words))
+                self.assertEqual(found["metrics"]["computed_tokens"],
+                                 sum(range(17, 21)) if "off" in words else 20)
+
+    def test_score(self):
+        """Chunks are computed with all that is before them, with the same bits."""
+        for name in (*self.NAMES, None):
+            model = self.model(name) if name else LLAMA
+            tail, rows = ("--ids", self.file, "--kv", "off", "--logits"), []
+            for i, splits in enumerate(((), ("--splits", "4,1,7"))):
+                self.good("score", model, *tail, self.dir / f"{i}.npy", *splits)
+                rows.append(np.load(self.dir / f"{i}.npy"))
+            self.assertEqual(rows[0].tobytes(), rows[1].tobytes(), name)
+            folder = self.dir / "in"
+            folder.mkdir(exist_ok=True)
+        np.save(folder / "input_ids.npy", np.array([self.ids]))
+        np.save(folder / "attention_mask.npy", np.ones((1, 17), np.int64))
+        self.good("run", self.model("opt-no-cache"), "--inputs", folder, "--output", folder / "out")
+        self.good("score", self.model("opt-no-cache"), *tail, self.dir / "0.npy")
+        self.assertEqual(np.load(folder / "out" / "logits.npy")[0].tobytes(),
+                         np.load(self.dir / "0.npy").tobytes())
+
+    def test_refused(self):
+        """What would help is said; what --kv off cannot do, too."""
+        tail, model = ("--ids", self.file), self.model("opt-no-cache")
+        for verb in ("generate", "score"):
+            self.check(gqac(verb, model, *tail), 3, "no KV cache", "--kv off", "insert-kv")
+            whisper = harness.ROOT / "test" / "traced" / "whisper" / "decoder_model.onnx"
+            self.check(gqac(verb, whisper, *tail, "--kv", "off"), 3, "'encoder_hidden_states'")
+        self.check(gqac("equiv", model), 3, "no KV cache", "nothing to prove")
+        self.check(gqac("equiv", model, "--kv", "off"), 2, "--kv off")
+        self.check(gqac("score", model, *tail, "--kv", "paged"), 2, "paged", "contiguous")
+        # a cache that no sequence can have keeps its own reason
+        onnx.save(Decoder("read_elsewhere").model(), self.dir / "elsewhere.onnx")
+        self.check(gqac("score", self.dir / "elsewhere.onnx", *tail, "--kv", "off"), 3,
+                   "no KV cache that an attention op reads")
 
 
 class Flags(Generating):

@@ -1,0 +1,90 @@
+/* A model without a cache is given all ids every time: one stateless run, with the mask and the
+ * positions of a text that begins at its first id. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "llm/session.h"
+
+enum { IDS, MASK, POSITIONS, KINDS };
+static const char *const names[KINDS] = {"input_ids", "attention_mask", "position_ids"};
+
+static int kind_of(const char *name) {
+    int kind = 0;
+    while (kind < KINDS && strcmp(names[kind], name) != 0)
+        kind++;
+    return kind;
+}
+
+gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
+    const gqac_io *inputs = NULL;
+    const int n = gqac_program_inputs(program, &inputs);
+    bool ids = false;
+    for (int i = 0; i < n; i++) {
+        const int kind = kind_of(inputs[i].name);
+        ids = ids || kind == IDS;
+        if (kind < KINDS && inputs[i].dtype == GQAC_I64)
+            continue;
+        gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' %s %s is not known", inputs[i].name,
+                      gqac_dtype_name(inputs[i].dtype), inputs[i].shape);
+        gqac_diag_rule(diag, "a model without a cache takes input_ids, attention_mask and "
+                             "position_ids, i64 [B,S]");
+        gqac_diag_hint(diag, "`gqac run` feeds any input");
+        return GQAC_UNSUPPORTED;
+    }
+    if (!ids)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input input_ids [B,S]");
+    return GQAC_OK;
+}
+
+/* Ones, then places, behind one another. */
+static gqac_status make_counts(int64_t n, int64_t **counts, gqac_diag *diag) {
+    size_t bytes = 0;
+    if (!gqac_mul_size((size_t)n, 2 * sizeof **counts, &bytes) || !(*counts = gqac_alloc(bytes)))
+        return gqac_diag_oom(diag, "the mask of a text");
+    for (int64_t i = 0; i < n; i++) {
+        (*counts)[i] = 1;
+        (*counts)[n + i] = i;
+    }
+    return GQAC_OK;
+}
+
+gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
+                               const int64_t *ids, int64_t n, gqac_tensor *logits,
+                               gqac_diag *diag) {
+    static const char *const wanted[] = {"logits"};
+    const char *given[KINDS];
+    gqac_tensor in[KINDS];
+    const gqac_io *inputs = NULL;
+    int64_t *counts = NULL;
+    if (n < 1 || n > INT32_MAX)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld ids are given, at least one is needed",
+                  (long long)n);
+    GQAC_TRY(whole_check(program, diag));
+    GQAC_TRY(make_counts(n, &counts, diag));
+    const int n_inputs = gqac_program_inputs(program, &inputs);
+    for (int i = 0; i < n_inputs; i++) {
+        void *const data[KINDS] = {(void *)(uintptr_t)ids, counts, counts + n};
+        given[i] = inputs[i].name;
+        in[i] = (gqac_tensor){
+            .dtype = GQAC_I64, .rank = 2, .dims = {1, n}, .data = data[kind_of(inputs[i].name)]};
+    }
+    gqac_status status = gqac_run(context, n_inputs, given, in, 1, wanted, logits, diag);
+    gqac_free(counts);
+    if (status == GQAC_OK && (logits->rank != 3 || logits->dims[0] != 1 || logits->dims[1] < 1))
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the logits are not [B,S,V]");
+    return status;
+}
+
+gqac_status whole_step(gqac_session *session, gqac_context *context, const int64_t *ids, size_t n,
+                       gqac_diag *diag) {
+    gqac_tensor all;
+    GQAC_TRY(gqac_forward_whole(context, session->program, ids, (int64_t)n, &all, diag));
+    const int64_t columns = all.dims[2], first = (all.dims[1] - 1) * columns;
+    if (columns != gqac_program_vocabulary(session->program))
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the logits are %lld wide, the graph says otherwise",
+                  (long long)columns);
+    for (int64_t i = 0; i < columns; i++)
+        session->logits[i] = (float)gqac_tensor_get(&all, first + i);
+    return GQAC_OK;
+}

@@ -150,10 +150,10 @@ static gqac_status check_attrs(importer *im, const Onnx__NodeProto *proto, const
 }
 
 static gqac_status upgrade(importer *im, const gqac_op *op, ir_node *node, int64_t opset,
-                           const raw_attrs *raw) {
+                           const raw_attrs *raw, ir_value **results) {
     if (!op->upgrade || opset >= op->schema.since)
         return GQAC_OK;
-    op_raw_attrs attrs = {raw->count, raw->names, raw->kinds, raw->values, raw->taken};
+    op_raw_attrs attrs = {raw->count, raw->names, raw->kinds, raw->values, raw->taken, results};
     ir_builder b = {.graph = node->graph, .before = node, .diag = im->diag};
     gqac_status status = op->upgrade(&b, node, (int)opset, &attrs);
     return status == GQAC_OK ? b.status : status;
@@ -161,7 +161,7 @@ static gqac_status upgrade(importer *im, const gqac_op *op, ir_node *node, int64
 
 /* Attributes, upgrade, arity, verify. Hooks name the node themselves. */
 static gqac_status complete(onnx_scope *scope, const Onnx__NodeProto *proto, const gqac_op *op,
-                            ir_node *node, int64_t opset) {
+                            ir_node *node, int64_t opset, ir_value **results) {
     importer *im = scope->im;
     raw_attrs raw;
     GQAC_TRY(onnx_raw_create(im, proto->n_attribute, &raw));
@@ -172,7 +172,7 @@ static gqac_status complete(onnx_scope *scope, const Onnx__NodeProto *proto, con
         gqac_free(raw.values);
         return status;
     }
-    status = upgrade(im, op, node, opset, &raw);
+    status = upgrade(im, op, node, opset, &raw, results);
     if (status == GQAC_OK)
         status = check_attrs(im, proto, node, &raw);
     if (status == GQAC_OK)
@@ -253,8 +253,11 @@ static gqac_status import_op(onnx_scope *scope, const Onnx__NodeProto *node, boo
     ir_node *built = NULL;
     GQAC_TRY(build(scope, node, op, &built));
     *placed = true;
-    ir_value **outputs = built->outputs; /* the upgrade may have fewer */
-    GQAC_TRY(complete(scope, node, op, built, opset));
+    ir_value **outputs = /* the upgrade may have fewer, or others */
+        gqac_arena_copy(im->scratch, built->outputs, node->n_output * sizeof *outputs);
+    if (!outputs && node->n_output)
+        return onnx_oom(im);
+    GQAC_TRY(complete(scope, node, op, built, opset, outputs));
     /* Only now: nested graphs may use the names of the node's own outputs. */
     for (size_t i = 0; i < node->n_output; i++)
         if (outputs[i])

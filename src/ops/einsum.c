@@ -4,9 +4,9 @@
  * It becomes Transpose, Reshape and MatMul, an operand at a time: letters that both have and later
  * ones or the result need are a batch, those that nobody needs any more are the k of the product.
  * Where MatMul cannot (integers, f64, letters whose lengths may differ, see fits_matmul) it is Mul
- * and ReduceSum. A letter twice in one operand (a diagonal) and more than 8 letters that are needed
- * at once are not supported. The axes of an ellipsis count from the back and are letters like
- * the others, behind all those of the alphabet. */
+ * and ReduceSum. A letter twice in one operand is a diagonal, which is taken first. More than 8
+ * letters that are needed at once are not supported. The axes of an ellipsis count from the back
+ * and are letters like the others, behind all those of the alphabet. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -87,11 +87,12 @@ static bool imply_result(equation *e) {
     return true;
 }
 
-static bool has_twice(const term *t) {
+/* The first axis whose letter an earlier one has; -1: none. */
+static int find_twice(const term *t) {
     for (int i = 0; i < t->n; i++)
         if (find(t, t->at[i]) != i)
-            return true;
-    return false;
+            return i;
+    return -1;
 }
 
 static gqac_status read_text(const ir_node *node, equation *e, gqac_diag *diag) {
@@ -116,11 +117,8 @@ static gqac_status read_text(const ir_node *node, equation *e, gqac_diag *diag) 
 }
 
 static gqac_status check_letters(const ir_node *node, const equation *e, gqac_diag *diag) {
-    if (has_twice(&e->out))
+    if (find_twice(&e->out) >= 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a letter is twice in the result");
-    for (int i = 0; i < e->n; i++)
-        if (has_twice(&e->in[i]))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a letter is twice in operand %d: a diagonal", i);
     for (int k = 0; k < e->out.n; k++) {
         bool known = e->out.at[k] == ELLIPSIS;
         for (int i = 0; i < e->n; i++)
@@ -177,6 +175,21 @@ static gqac_status dim_of(const ir_node *node, const equation *e, int first, int
     return GQAC_OK;
 }
 
+/* The axes of a diagonal have one length. */
+static gqac_status check_diagonals(const ir_node *node, const equation *e, gqac_diag *diag) {
+    for (int i = 0; i < e->n; i++)
+        for (int k = 0; k < e->in[i].n; k++) {
+            const int first = find(&e->in[i], e->in[i].at[k]);
+            int64_t x, y;
+            if (ir_dim_is_const(op_in_dim(node, i, first), &x) &&
+                ir_dim_is_const(op_in_dim(node, i, k), &y) && x != y)
+                OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                        "axes %d and %d of operand %d have one letter, and lengths %lld and %lld",
+                        first, k, i, (long long)x, (long long)y);
+        }
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     equation e;
     const ir_dim *dims[GQAC_MAX_RANK];
@@ -188,6 +201,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         if (op_in_type(node, i).rank < 0)
             return op_set_type(node, 0, op_in_type(node, 0).dtype, -1, NULL, diag);
     GQAC_TRY(read_equation(node, &e, diag));
+    GQAC_TRY(check_diagonals(node, &e, diag));
     for (int i = 0; i < e.n; i++)
         for (int k = 0; k < e.in[i].n; k++)
             GQAC_TRY(dim_of(node, &e, 0, e.n, e.in[i].at[k], &dims[0], diag));
@@ -296,6 +310,43 @@ static ir_value *build_matrix(ir_builder *b, ir_value *x, int batch, int first, 
     *at++ = build_lengths(b, x, batch, first, true);
     *at++ = build_lengths(b, x, batch + first, second, true);
     return build_reshape(b, x, (int)(at - parts), parts);
+}
+
+/* Of the last two axes of x, [..., n, n], the diagonal [..., n]: each n + 1st of the n * n. */
+static ir_value *build_diagonal(ir_builder *b, ir_value *x, int rank) {
+    ir_value *n = build_lengths(b, x, rank - 1, 1, false), *parts[2], **at = parts;
+    if (rank > 2)
+        *at++ = build_lengths(b, x, 0, rank - 2, false);
+    *at++ = op_build1(b, "", "Mul", 2, (ir_value *[]){n, n});
+    x = build_reshape(b, x, (int)(at - parts), parts);
+    ir_value *step = op_build1(b, "", "Add", 2, (ir_value *[]){n, ir_build_i64(b, 1)});
+    const int64_t first = 0, last = INT64_MAX, axis = rank - 2;
+    ir_value *in[] = {x, ir_build_i64s(b, 1, &first), ir_build_i64s(b, 1, &last),
+                      ir_build_i64s(b, 1, &axis), step};
+    return op_build1(b, "", "Slice", 5, in);
+}
+
+/* An operand whose letters are all different. */
+static made build_operand(ir_builder *b, const ir_node *node, const equation *e, int i) {
+    made x = {ir_node_input(node, i), e->in[i]};
+    for (int twice; (twice = find_twice(&x.t)) >= 0;) {
+        const int first = find(&x.t, x.t.at[twice]), last[] = {first, twice};
+        int64_t perm[GQAC_MAX_RANK], n = 0;
+        term t = {0};
+        for (int k = 0; k < x.t.n; k++)
+            if (k != first && k != twice) {
+                perm[n++] = k;
+                add(&t, x.t.at[k]);
+            }
+        for (int k = 0; k < 2; k++)
+            perm[n++] = last[k];
+        add(&t, x.t.at[first]);
+        ir_node *turn = op_build(b, "", "Transpose", 1, &x.value, 1);
+        if (turn && !ir_attr_set_ints(turn, "perm", (size_t)n, perm) && b->status == GQAC_OK)
+            b->status = gqac_diag_oom(b->diag, "an attribute");
+        x = (made){build_diagonal(b, ir_build_result(b, turn, 0), (int)n), t};
+    }
+    return x;
 }
 
 /* The letters of x and y by what becomes of them. */
@@ -410,7 +461,7 @@ static bool fits_matmul(const ir_node *node, const equation *e, int i, const gro
 
 /* What is left of the first operands, x, by operand `i`. */
 static made build_step(ir_builder *b, ir_node *node, const equation *e, made x, int i) {
-    made y = {ir_node_input(node, i), e->in[i]};
+    made y = build_operand(b, node, e, i);
     term kept = {0}; /* what only y has and nobody needs is summed first */
     for (int k = 0; k < y.t.n; k++)
         if (find(&x.t, y.t.at[k]) >= 0 || is_needed(e, i + 1, y.t.at[k]))
@@ -437,7 +488,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         b->status = read_equation(node, &e, b->diag);
     if (b->status != GQAC_OK)
         return;
-    made x = {ir_node_input(node, 0), e.in[0]};
+    made x = build_operand(b, node, &e, 0);
     term kept = {0};
     for (int k = 0; k < x.t.n; k++)
         if (is_needed(&e, 1, x.t.at[k]))

@@ -1,46 +1,53 @@
 /* com.microsoft.FusedMatMul: y = alpha * A' B', where A' and B' are the operands or their
- * transposes of the last two axes; a vector has none and stays as it is. Becomes Transpose, MatMul
- * and Mul. transBatchA and transBatchB, which move the batch, are not supported; nor is a vector B
- * beside a transposed A, where ONNX Runtime takes the elements of A in another order. Source: ONNX
- * Runtime contrib operators. */
+ * transposes of the last two axes; a vector has none and stays as it is. With transBatchA or
+ * transBatchB the first axis of the operand comes behind its batch before that. Becomes Transpose,
+ * MatMul and Mul. A vector B beside a transposed A is not supported: ONNX Runtime takes the
+ * elements of A in another order. Source: ONNX Runtime contrib operators. */
 #include "ops/matmul.h"
 
 static const ir_attr_spec attrs[] = {
     {"alpha", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of the product"},
     {"transA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [...,K,M]"},
     {"transB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [...,N,K]"},
-    {"transBatchA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
-    {"transBatchB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    {"transBatchA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [M,...,K]"},
+    {"transBatchB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [K,...,N]"},
     {.name = NULL},
 };
 
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"transBatchA", "transBatchB"};
-    for (int i = 0; i < 2; i++)
-        if (ir_attr_int(node, names[i]))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "%s = %lld is not supported", names[i],
-                    (long long)ir_attr_int(node, names[i]));
-    return GQAC_OK;
+static bool is_set(const ir_node *node, int operand, const char *of_a, const char *of_b) {
+    return ir_attr_int(node, operand ? of_b : of_a) != 0;
 }
 
 static bool is_transposed(const ir_node *node, int operand) {
-    return op_in_type(node, operand).rank != 1 &&
-           ir_attr_int(node, operand ? "transB" : "transA") != 0;
+    const int rank = op_in_type(node, operand).rank;
+    return (rank != 1 && is_set(node, operand, "transA", "transB")) ||
+           (rank != 1 && rank != 2 && is_set(node, operand, "transBatchA", "transBatchB"));
+}
+
+/* The axes of an operand of 2 axes or more, as MatMul sees them. */
+static void order_of(const ir_node *node, int operand, int64_t perm[GQAC_MAX_RANK]) {
+    const int rank = op_in_type(node, operand).rank;
+    const bool batch = is_set(node, operand, "transBatchA", "transBatchB");
+    for (int i = 0; i < rank; i++)
+        perm[i] = i == rank - 1 || !batch ? i : (i + 1) % (rank - 1);
+    if (is_set(node, operand, "transA", "transB")) {
+        const int64_t last = perm[rank - 1];
+        perm[rank - 1] = perm[rank - 2];
+        perm[rank - 2] = last;
+    }
 }
 
 /* The dims of an operand as MatMul sees them; none when its rank is not known. */
 static gqac_status dims_of(const ir_node *node, int operand, const ir_dim **dims, int *rank,
                            gqac_diag *diag) {
     *rank = op_in_type(node, operand).rank;
-    for (int i = 0; i < *rank; i++)
-        dims[i] = op_in_dim(node, operand, i);
+    int64_t perm[GQAC_MAX_RANK] = {0};
     if (*rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "operand %d is a scalar", operand);
-    if (*rank > 1 && is_transposed(node, operand)) {
-        const ir_dim *last = dims[*rank - 1];
-        dims[*rank - 1] = dims[*rank - 2];
-        dims[*rank - 2] = last;
-    }
+    if (*rank > 1)
+        order_of(node, operand, perm);
+    for (int i = 0; i < *rank; i++)
+        dims[i] = op_in_dim(node, operand, (int)perm[i]);
     return GQAC_OK;
 }
 
@@ -48,7 +55,6 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *a[GQAC_MAX_RANK], *b[GQAC_MAX_RANK], *dims[GQAC_MAX_RANK + 2];
     int rank_a, rank_b, rank;
     int64_t x, y;
-    GQAC_TRY(verify(node, diag));
     GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, 0, 1, diag));
     const gqac_dtype dtype = op_in_type(node, 0).dtype;
@@ -63,9 +69,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (ir_dim_is_const(a[rank_a - 1], &x) && ir_dim_is_const(b[rank_b - 2], &y) && x != y)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inner dimensions %lld and %lld differ",
                 (long long)x, (long long)y);
-    ir_type a_batch = op_in_type(node, 0), b_batch = op_in_type(node, 1);
-    a_batch.rank = rank_a > 2 ? rank_a - 2 : 0;
-    b_batch.rank -= 2;
+    const gqac_dtype any = GQAC_NONE;
+    const ir_type a_batch = {any, rank_a > 2 ? rank_a - 2 : 0, a}, b_batch = {any, rank_b - 2, b};
     GQAC_TRY(op_broadcast_types(node, &a_batch, &b_batch, &rank, dims, diag));
     if (rank_a > 1)
         dims[rank++] = a[rank_a - 2];
@@ -73,14 +78,24 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, dtype, rank, dims, diag);
 }
 
-/* A row of the product reads one row of A' and all of B'. */
+/* Is one of the axes a row of which the product's rows read all: the k of A', or those of B' but
+ * its batch? */
+static bool meets_rows(const ir_node *node, int operand) {
+    const ir_value *x = ir_node_input(node, operand);
+    const int rank = op_in_type(node, operand).rank;
+    int64_t perm[GQAC_MAX_RANK];
+    if (rank < 2)
+        return op_axis_is_row(x, -1);
+    order_of(node, operand, perm);
+    return op_axis_is_row(x, (int)perm[rank - 1]) ||
+           (operand && op_axis_is_row(x, (int)perm[rank - 2]));
+}
+
 static bool mixes(const ir_node *node) {
-    const ir_value *a = ir_node_input(node, 0), *b = ir_node_input(node, 1);
-    if (!is_transposed(node, 0))
+    if (!is_transposed(node, 0) && !is_transposed(node, 1))
         return matmul_mixes(node);
-    if (op_axis_is_row(a, -2))
-        return true;
-    return !b->constant && (op_axis_is_row(b, -1) || op_axis_is_row(b, -2));
+    return op_in_type(node, 0).rank < 2 || meets_rows(node, 0) ||
+           (!ir_node_input(node, 1)->constant && meets_rows(node, 1));
 }
 
 static ir_value *build_operand(ir_builder *b, ir_node *node, int operand) {
@@ -94,8 +109,7 @@ static ir_value *build_operand(ir_builder *b, ir_node *node, int operand) {
                             operand);
     if (b->status != GQAC_OK)
         return NULL;
-    for (int i = 0; i < rank; i++)
-        perm[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
+    order_of(node, operand, perm);
     ir_node *turned = op_build(b, "", "Transpose", 1, &x, 1);
     if (turned && !ir_attr_set_ints(turned, "perm", (size_t)rank, perm) && b->status == GQAC_OK)
         b->status = gqac_diag_oom(b->diag, "an attribute");
@@ -124,7 +138,6 @@ const gqac_op gqac_op_fused_mat_mul = {
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "Y = alpha * A' B', either operand transposed or not"},
-    .verify = verify,
     .infer = infer,
     .expand = expand,
     .mixes = mixes,

@@ -113,6 +113,8 @@ typedef struct op_raw_attrs {
     const ir_attr_kind *kinds;
     const ir_attr *values;
     bool *taken; /* set by upgrade */
+    /* What stands for the outputs of the node: its own, unless upgrade builds others behind it. */
+    ir_value **results;
 } op_raw_attrs;
 const ir_attr *op_raw_take(const op_raw_attrs *raw, const char *name); /* NULL when absent */
 

@@ -313,7 +313,7 @@ typedef void op_softmax_row(float *row, int64_t n);
 gqac_status op_softmax_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute);
 bool op_softmax_mixes(const ir_node *node);
-/* The axis split the tensor into a matrix once: the same for the last axis only. */
+/* The axis split the tensor into a matrix once: for others than the last, Flatten and Reshape. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
 /* ---- building ------------------------------------------------------------- */

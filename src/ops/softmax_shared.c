@@ -55,16 +55,22 @@ bool op_softmax_mixes(const ir_node *node) {
 }
 
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
-    (void)raw;
     if (opset >= 13)
         return GQAC_OK;
     if (!ir_attr_is_set(node, "axis"))
         ir_attr_set_int(node, "axis", 1);
-    int64_t axis = axis_of(node);
-    int rank = op_in_type(node, 0).rank;
-    if (axis != -1 && (rank < 1 || axis != rank - 1))
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED,
-                "opset %d %s over axis %lld, which is not known to be the last", opset,
-                node->op->name, (long long)axis);
-    return GQAC_OK;
+    const int64_t axis = axis_of(node);
+    const int rank = op_in_type(node, 0).rank;
+    if (axis == -1 || (rank > 0 && axis == rank - 1))
+        return GQAC_OK;
+    ir_value *x = ir_node_input(node, 0), *shape = op_build1(b, "", "Shape", 1, &x);
+    ir_node *flat = op_build(b, "", "Flatten", 1, &x, 1);
+    if (flat)
+        ir_attr_set_int(flat, "axis", axis);
+    ir_node_set_input(node, 0, ir_build_result(b, flat, 0));
+    ir_attr_set_int(node, "axis", -1);
+    ir_builder behind = {.graph = b->graph, .diag = b->diag, .status = b->status};
+    ir_value *in[] = {node->outputs[0], shape};
+    raw->results[0] = op_build1(&behind, "", "Reshape", 2, in);
+    return behind.status;
 }

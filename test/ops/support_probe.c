@@ -31,7 +31,9 @@ static gqac_status upgrade(op_probe *p, ir_node *node) {
     ir_attr_kind kinds[MAX];
     ir_attr values[MAX];
     bool taken[MAX] = {false};
-    op_raw_attrs raw = {.names = names, .kinds = kinds, .values = values, .taken = taken};
+    ir_value *results[SUPPORT_MAX];
+    op_raw_attrs raw = {
+        .names = names, .kinds = kinds, .values = values, .taken = taken, .results = results};
     text_attr attr;
     while (raw.count < MAX && next_attr(p->arena, &list, &attr)) {
         names[raw.count] = attr.name;

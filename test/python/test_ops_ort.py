@@ -268,6 +268,37 @@ def einsum_ones(rng, pick):
                 equation=equation)
 
 
+def einsum_diagonal(rng, pick):
+    """A random Einsum with a letter twice, or three times, in an operand."""
+    equation = pick.choice(["ii->i", "ii->", "ii", "iij->ij", "iji->j", "bii->bi", "iii->i", "iijj->ij",
+                            "iijj->", "ii,ij->j", "aij,jj->ai", "aba,bcc->ac", "...ii->...i"])
+    sizes = {c: pick.randint(1, 5) for c in "abcij"}
+    terms = equation.split("->")[0].replace("...", "b").split(",")
+    return Node("Einsum", "", {f"x{n}": floats(rng, *(sizes[c] for c in term))
+                               for n, term in enumerate(terms)}, ["y"], equation=equation)
+
+
+def old_softmax(rng, pick):
+    """A random Softmax, LogSoftmax or Hardmax whose axis splits the tensor into a matrix."""
+    shape = [pick.randint(1, 5) for _ in range(pick.randint(2, 4))]
+    axis = pick.choice([None, *range(-1, len(shape))])
+    node = Node(pick.choice(["Softmax", "LogSoftmax", "Hardmax"]), "", {"x": floats(rng, *shape)},
+                ["y"], **({} if axis is None else {"axis": axis}))
+    node.opset = pick.choice([9, 11, 12])
+    return node
+
+
+def group_norm(rng, pick):
+    """A random GroupNormalization."""
+    groups = pick.randint(1, 4)
+    channels = groups * pick.randint(1, 3)
+    places = [pick.randint(1, 5) for _ in range(pick.randint(1, 3))]
+    inputs = {"x": floats(rng, pick.randint(1, 3), channels, *places), "s": floats(rng, channels),
+              "b": floats(rng, channels)}
+    return Node("GroupNormalization", "", inputs, ["y"], num_groups=groups,
+                **({"epsilon": 0.01} if pick.randint(0, 1) else {}))
+
+
 def fused_matmul(rng, pick):
     """A random FusedMatMul; one operand may lack the batch, or be a vector, which is never
     transposed."""
@@ -278,8 +309,12 @@ def fused_matmul(rng, pick):
     b = floats(rng, *(batch if pick.randint(0, 1) else []), *((n, k) if turned[1] else (k, n)))
     vector = pick.choice([None, None, "a", None if turned[0] else "b"])
     a, b = (floats(rng, k) if vector == name else x for name, x in (("a", a), ("b", b)))
+    moved = [x.ndim > 2 and pick.randint(0, 1) for x in (a, b)] # the first axis, before the batch
+    a, b = (np.ascontiguousarray(np.moveaxis(x, -2, 0)) if go else x
+            for x, go in zip((a, b), moved))
     return Node("FusedMatMul", "com.microsoft", {"a": a, "b": b}, ["y"], transA=turned[0],
-                transB=turned[1], alpha=pick.choice([1.0, 0.125, -3.7]))
+                transB=turned[1], transBatchA=int(moved[0]), transBatchB=int(moved[1]),
+                alpha=pick.choice([1.0, 0.125, -3.7]))
 
 
 def qlinear_matmul(rng, pick):
@@ -408,17 +443,17 @@ class Ops(Nodes):
         self.compare(einsum, 0.9, count=max(COUNT, 60))
 
     def test_einsum_types(self):
-        """Integers and f64, which MatMul does not take, are exact; a diagonal is refused."""
+        """Integers and f64, which MatMul does not take, are exact; diagonals of any type."""
         rng = np.random.default_rng(3)
         for kind, made in ((np.int64, TensorProto.INT64), (np.float64, TensorProto.DOUBLE)):
-            for equation in ("bij,bjk->bik", "ij,kj", "i,i->", "abc->ca"):
+            for equation in ("bij,bjk->bik", "ij,kj", "i,i->", "abc->ca", "ii->i", "aba,ca->bc"):
                 terms = equation.split("->")[0].split(",")
                 inputs = {f"x{i}": rng.integers(-9, 9, [3] * len(t)).astype(kind)
                           for i, t in enumerate(terms)}
                 node = Node("Einsum", "", inputs, [("y", made)], equation=equation)
                 np.testing.assert_array_equal(self.ours(node)[0],
                                               np.einsum(equation, *inputs.values()))
-        for equation, code in (("ii->i", 3), ("ij->ik", 3), ("i.j->i", 3), ("ij", 0)):
+        for equation, code in (("ii->i", 0), ("ij->ik", 3), ("i.j->i", 3), ("ij", 0)):
             node = Node("Einsum", "", {"x": floats(rng, 3, 3)}, ["y"], equation=equation)
             path = self.dir / "model.onnx"
             path.write_bytes(node.model().SerializeToString())
@@ -458,6 +493,20 @@ class Ops(Nodes):
         node = Node("Einsum", "", halves, [("y", TensorProto.FLOAT16)], equation="ij,ij->")
         self.assertEqual(self.ours(node)[0], 0)  # products are beyond f16
 
+    def test_einsum_diagonals(self):
+        """A letter twice in an operand; its axes have one length, also where that is not known."""
+        self.compare(einsum_diagonal, 0.9, count=max(COUNT, 60))
+        for equation in ("ii->i", "ii", "iji->ji"):
+            shape = (3, 3) if len(equation.split("->", maxsplit=1)[0]) == 2 else (3, 2, 3)
+            x = np.arange(9 if len(shape) == 2 else 18, dtype=np.float32).reshape(shape)
+            node = Node("Einsum", "", {"x": x}, ["y"], equation=equation)
+            got = self.with_dims(node, {"x": list("pqr"[:len(shape)])}, 0)
+            np.testing.assert_array_equal(got, np.einsum(equation, x))
+        for x, code in (((3, 4), 4), ((1, 3), 4)):
+            node = Node("Einsum", "", {"x": np.ones(x, np.float32)}, ["y"], equation="ii->i")
+            self.with_dims(node, {"x": ["p", "q"]}, code)
+            self.with_dims(node, {}, 3, "Einsum", "one letter")
+
     def test_einsum_letters(self):
         """More letters than a tensor has axes are refused; other lengths, in the name of Einsum."""
         for kind, made in ((np.float32, TensorProto.FLOAT), (np.int64, TensorProto.INT64)):
@@ -470,10 +519,23 @@ class Ops(Nodes):
 
     def test_fused_matmul(self):
         """Both transposes, factors, batches, vectors."""
-        self.compare(fused_matmul, 0.9, count=COUNT)
+        self.compare(fused_matmul, 0.6, count=COUNT) # not all that moves the batch
         node = Node("FusedMatMul", "com.microsoft",
                     {"x": np.ones((4, 3), np.float32), "z": np.ones(4, np.float32)}, ["y"], transA=1)
         self.with_dims(node, {}, 3, "FusedMatMul", "vector")
+
+    def test_softmax_of_matrices(self):
+        """Opsets before 13: all axes from one on are a row."""
+        self.compare(old_softmax, 0.9, count=COUNT)
+
+    def test_group_normalization(self):
+        """Groups, places of any rank; by group, as before opset 21, it is refused."""
+        self.compare(group_norm, 0.9, count=COUNT)
+        x = np.ones((1, 4, 3), np.float32)
+        node = Node("GroupNormalization", "", {"x": x, "s": x[0, :2, 0], "b": x[0, :2, 0]}, ["y"],
+                    num_groups=2)
+        node.opset = 18
+        self.with_dims(node, {}, 3, "GroupNormalization", "by group")
 
     def test_qlinear_matmul(self):
         """Codes of both signs, scales by tensor and column."""

@@ -17,6 +17,7 @@ LLAMA = ROOT / "build" / "peers" / "llama.cpp"
 COMMANDS = {
     "gqac": [TOOLS / "worker_gqac"],
     "row-major": [TOOLS / "worker_gqac"],  # keys and values as tensors, not in a sequence
+    "fp32-cache": [TOOLS / "worker_gqac"],  # the same on a cache of fp32
     "unconstrained": [TOOLS / "unconstrained"],
     "onnxruntime": [sys.executable, HERE / "worker_ort.py"],
     "openvino": [sys.executable, HERE / "worker_openvino.py"],

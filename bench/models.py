@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME = Path(os.environ.get("GQAC_BENCH_MODELS", ROOT / "build" / "bench-models"))
 MS = "com.microsoft"
 FLOAT = {"f32": (TensorProto.FLOAT, np.float32), "f16": (TensorProto.FLOAT16, np.float16)}
+# Codes of a quantised cache: bits, type, and the scale of a value of about 1.
+CODES = {"int8": (8, TensorProto.INT8, np.int8, 1 / 74), "int4": (4, TensorProto.UINT8, np.uint8, 1 / 4.6)}
 QWEN = {
     "0.5b": dict(hidden=896, layers=24, heads=14, kv_heads=2, head=64, inner=4864, vocab=151936),
     "1.5b": dict(hidden=1536, layers=28, heads=12, kv_heads=2, head=128, inner=8960, vocab=151936),
@@ -152,17 +154,27 @@ def attention(heads, kv_heads, head, dtype="f32", softcap=0.0, window=-1, sink=F
 
 
 def sequence(heads, kv_heads, head, dtype="f32"):
-    """Rows of q, k, v by input_ids, one GroupQueryAttention with past and present, "logits"."""
+    """Rows of q, k, v by input_ids, one GroupQueryAttention with past and present, "logits". The
+    cache has the type of the rows, or codes with a scale for each channel."""
     def build(f, noise):
-        kind, np_type = FLOAT[dtype]
+        kind, np_type = FLOAT[dtype if dtype in FLOAT else "f32"]
+        stored, size, scales, attributes = kind, head, [], {}
+        if dtype in CODES:
+            bits, stored, _, scale = CODES[dtype]
+            size = head * bits // 8
+            scales = [f.weight(f"{part}_scale", np.full(kv_heads * head, scale, np.float32))
+                      for part in "kv"]
+            scales = ["", "", "", "", "", *scales]
+            attributes = dict(k_quant_type="PER_CHANNEL", v_quant_type="PER_CHANNEL",
+                              kv_cache_bit_width=bits)
         width = (heads + 2 * kv_heads) * head
         seqlens, total = lengths(f)
         table = f.weight("rows", noise.normal([heads * head, width]).astype(np_type))
         qkv = f.node("Gather", table, "input_ids")
-        past, present = cache(f, 0, kv_heads, head, kind)
-        f.node("GroupQueryAttention", qkv, "", "", *past, seqlens, total,
+        past, present = cache(f, 0, kv_heads, size, stored)
+        f.node("GroupQueryAttention", qkv, "", "", *past, seqlens, total, *scales,
                out=["logits", *present], domain=MS, num_heads=heads, kv_num_heads=kv_heads,
-               scale=head ** -0.5)
+               scale=head ** -0.5, **attributes)
         f.output("logits", kind, ["batch_size", "sequence_length", heads * head])
     return made(f"sequence-{heads}-{kv_heads}-d{head}-{dtype}", build)
 
@@ -304,11 +316,13 @@ def write_gguf(path, c, form, noise):
 
 
 def array(name, shape, dtype="f32") -> Path:
-    """A .npy file of normal values."""
+    """A .npy file of normal values, or of codes."""
     path = HOME / "data" / f"{name}-{'x'.join(map(str, shape))}-{dtype}.npy"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.save(path, Noise(path.name, 1 << 20).normal(shape).astype(FLOAT[dtype][1]))
+        noise = Noise(path.name, 1 << 20)
+        np.save(path, noise.bytes(shape).view(CODES[dtype][2]) if dtype in CODES
+                else noise.normal(shape).astype(FLOAT[dtype][1]))
     return path
 
 

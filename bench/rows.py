@@ -5,7 +5,7 @@ Shapes in the field's words: B = 1, S new tokens, P past, T = P + S, D head size
 that ran. A row that reads memory at MEMORY_SHARE of the rate seen around it meets its floors, too.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import models
 
@@ -15,6 +15,9 @@ ROTATE_BYTES = 128 * MIB  # of keys and values, for decode rows: more than cache
 ORT, OV, LLAMA, TORCH = "onnxruntime", "openvino", "llama.cpp", "torch"
 OWN = "unconstrained"
 TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D]
+FP32 = "fp32-cache"  # gqac itself, with keys and values in fp32
+SELF = ("gqac", TENSORS, FP32)
+BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Row:
 
     def kv_bytes(self):
         x = self.shapes
-        return 2 * x["Hkv"] * x["D"] * (x["P"] + x["S"]) * (2 if self.dtype == "f16" else 4)
+        return 2 * x["Hkv"] * x["D"] * (x["P"] + x["S"]) * BITS[self.dtype] // 8
 
     def weight_bytes(self):
         x = self.shapes
@@ -92,7 +95,9 @@ class Row:
 
     def words(self, engine):
         """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
-        x, words = self.shapes, [f"math={self.math}"] if engine in ("gqac", TENSORS) else []
+        if engine == FP32:
+            return replace(self, dtype="f32").words("gqac")
+        x, words = self.shapes, [f"math={self.math}"] if engine in SELF else []
         if engine in (LLAMA, OWN):
             return words + self.native_words(engine)
         if engine == OV and self.kind in ("attention", "sequence"):
@@ -111,7 +116,7 @@ class Row:
                   f"calls={self.extra.get('calls', 1)}", f"rotate={self.rotate()}",
                   f"vocab={self.vocabulary()}"]
         if self.kind == "sequence" and x["P"]:
-            shape = [1, x["Hkv"], x["P"], x["D"]]
+            shape = [1, x["Hkv"], x["P"], x["D"] * min(BITS[self.dtype], 8) // 8]
             words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"
                       for part in ("key", "value")]
         return words
@@ -165,6 +170,11 @@ def layout(s, heads=(32, 8, 128), dtype="f32"):
                     tolerance=0)
 
 
+def codes(t, dtype):
+    """A token behind t - 1, whose keys and values are codes, against the same in fp32."""
+    return sequence(f"decode-{t}-{dtype}", t - 1, 1, dtype=dtype, peers=(FP32,))
+
+
 SMALL = (14, 2, 64)
 BF16 = dict(math="bf16", peers=(ORT,), tolerance=3e-2)
 ROWS = [
@@ -205,6 +215,7 @@ ROWS = [
     attention("same-bits-prefill-4096", 4096, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
     sequence("same-bits-decode-4096", 4095, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
     sequence("same-bits-decode-32768", 32767, 1, peers=(OWN,), floor=((OWN, 1 / 1.05),)),
+    *(codes(t, dtype) for t in (4096, 32768) for dtype in ("int8", "int4")),
     *(layout(s) for s in (1, 16, 128, 512)),
     *(layout(s, SMALL) for s in (1, 128)),
     *(layout(s, dtype="f16") for s in (1, 128)),

@@ -83,7 +83,7 @@ def comparison(found, threads):
              "bound by |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
         record = found.get((row.name, threads))
-        if not record or set(row.peers) & {rows.OWN, rows.TENSORS}:
+        if not record or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32}:
             continue
         own = record["results"]["gqac"]
         mark = " †" if record["moved"] else ""
@@ -124,6 +124,19 @@ def layouts(found):
     return lines if len(lines) > 2 else []
 
 
+def caches(found):
+    """Codes in the cache beside fp32."""
+    lines = ["| row | threads | ms | rate | fp32 in the cache, ms | faster |", "|---|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        if rows.FP32 not in record["results"]:
+            continue
+        own, fp32 = record["results"]["gqac"], record["results"][rows.FP32]
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {own['rate']:.3g} {own['unit']} | "
+                     f"{fp32['ms']:.3g} | {fp32['ratio']:.2f}× |")
+    return lines if len(lines) > 2 else []
+
+
 def unmeasured(found):
     return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
 
@@ -150,7 +163,8 @@ def text(path):
         if table:
             lines += ["", f"### {threads} thread{'s' * (threads > 1)}", "", *table]
     for title, table in (("What equal bits cost", cost(found)),
-                         ("Keys as columns or as rows", layouts(found))):
+                         ("Keys as columns or as rows", layouts(found)),
+                         ("Codes in the cache", caches(found))):
         if table:
             lines += ["", f"### {title}", "", *table]
     left = unmeasured(found)

@@ -104,7 +104,10 @@ static void load(const gqac_tensor *in, op_carrier carrier, int64_t at, int64_t 
         return;
     }
     int64_t *ints = buffer; /* only integers get here: every other carrier is in place */
-    for (int64_t i = 0; i < n; i++)
+    const int32_t *words = in->data;
+    for (int64_t i = 0; i < n && in->dtype == GQAC_I32; i++) /* the sums of quantised products */
+        ints[i] = words[at + i];
+    for (int64_t i = 0; i < n && in->dtype != GQAC_I32; i++)
         ints[i] = op_get_i64(in, at + i);
 }
 

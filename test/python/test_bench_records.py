@@ -14,6 +14,7 @@ from harness import Case, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
 import records  # noqa: E402
+import rows  # noqa: E402
 
 CHECK = ROOT / "bench" / "check_records.py"
 RESULT = {"ms": 2.0, "min_ms": 1.5, "rate": 10.0, "unit": "GF/s"}
@@ -126,6 +127,22 @@ class Records(Case):
             run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
                                  capture_output=True, text=True)
             self.assertRegex(run.stdout, rf"\| layout-16@4096 \|.* {ratio:.2f}× \| {faster} \|")
+
+    def test_caches(self):
+        """Codes in the cache: their bytes, and fp32 as the peer, in a table of their own."""
+        path = self.dir / "r.jsonl"
+        for dtype, parts in (("int8", 4), ("int4", 8)):
+            row = rows.BY_NAME[f"decode-4096-{dtype}"]
+            self.assertEqual(row.kv_bytes() * parts, rows.BY_NAME["decode-4096"].kv_bytes())
+            record = broken(lambda r, row=row: put(r, "row", row.name))
+            record["results"]["fp32-cache"] = dict(record["results"].pop("onnxruntime"), ms=5.0,
+                                                   ratio=2.5)
+            path.write_text(json.dumps(record) + "\n")
+            run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
+                                 capture_output=True, text=True)
+            self.assertIn(f"### Codes in the cache\n\n| row | threads | ms | rate | fp32 in the cache, "
+                          f"ms | faster |\n|---|---|---|---|---|---|\n| decode-4096-{dtype} | 2 | 2 | "
+                          "10 GF/s | 5 | 2.50× |", run.stdout)
 
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""

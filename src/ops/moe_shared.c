@@ -159,9 +159,11 @@ gqac_status moe_read_packed(op_call *call, const moe *m, const int inputs[4], in
     *out = (moe_matrix){.packed = true, .bits = bits, .block = block, .n = n, .k = k};
     if (!given(call, weight))
         return GQAC_OK;
-    if (!bits) /* the weights are F32, and of the type of x as those of MoE */
-        GQAC_TRY(op_want(call, 0, GQAC_F32));
-    GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : GQAC_F32));
+    GQAC_TRY(bits ? op_want(call, weight, GQAC_U8) : op_want_set(call, weight, OP_FLOATS));
+    if (!bits && call->in[weight]->dtype != m->x->dtype)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "input %d has weights of the type %s, input 0 is %s", weight,
+                gqac_dtype_name(call->in[weight]->dtype), gqac_dtype_name(m->x->dtype));
     const int64_t each = linear_panels(n), panels = call->in[weight]->dims[0];
     if (call->in[weight]->rank != 3 || panels % each != 0)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
@@ -211,7 +213,7 @@ static int64_t panel_of(const moe_matrix *m, int64_t expert, int64_t n) {
 static float packed_weight(const moe_matrix *m, int64_t expert, int64_t n, int64_t k) {
     const int64_t panel = panel_of(m, expert, n), column = n % LINEAR_PANEL;
     if (!m->bits)
-        return ((const float *)m->weight->data)[(panel * m->k + k) * LINEAR_PANEL + column];
+        return op_get_f32(m->weight, (panel * m->k + k) * LINEAR_PANEL + column);
     const int each = 32 / m->bits;
     const int64_t words = m->weight->dims[1];
     const int64_t at = (panel * m->blocks + k / m->block) * NBITS_COLUMNS + column;

@@ -43,7 +43,12 @@ static float number(bool special) {
 /* The bias has a type of its own. */
 static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, bool bias, bool special) {
     const gqac_dtype bias_dtype = dtypes[bits() % 3];
-    problem p = {.job = {.dtype = dtype, .bias_dtype = bias_dtype, .rows = rows, .k = k, .n = n}};
+    problem p = {.job = {.dtype = dtype,
+                         .w_dtype = dtype,
+                         .bias_dtype = bias_dtype,
+                         .rows = rows,
+                         .k = k,
+                         .n = n}};
     const size_t size = p.size = op_width(dtype), panels = (size_t)linear_panels(n);
     p.x_bytes = ((size_t)(rows * k) + 2 * GUARD) * size;
     p.w_bytes = panels * (size_t)k * LINEAR_PANEL * size;

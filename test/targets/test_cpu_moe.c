@@ -190,6 +190,8 @@ static void test_kinds(void) {
         {0, 0, GQAC_F32, "relu", 0, false, false, false, false},
         {0, 0, GQAC_F32, "silu", 0, true, false, true, false},
         {0, 0, GQAC_F32, "swiglu", 1, false, false, true, false},
+        {0, 0, GQAC_F16, "silu", 0, true, false, true, false},
+        {0, 32, GQAC_BF16, "swiglu", 2, false, false, true, false},
         {4, 16, GQAC_F32, "swiglu", 1, false, false, true, false},
         {4, 32, GQAC_F16, "swiglu", 2, false, true, true, true},
         {8, 0, GQAC_F32, "gelu", 0, false, true, false, false},

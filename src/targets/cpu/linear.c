@@ -128,6 +128,7 @@ static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tenso
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",
                 (long long)n);
     *job = (cpu_linear_job){.dtype = x->dtype,
+                            .w_dtype = w->dtype,
                             .x = x->data,
                             .w = w->data,
                             .bias = bias ? bias->data : NULL,

@@ -7,10 +7,11 @@
 #include "targets/cpu/products.h"
 
 typedef struct cpu_linear_job {
-    gqac_dtype dtype; /* of x and y, and of w but in products of bf16 factors: f32, f16 or bf16 */
-    const void *x;    /* [rows][k] */
-    const void *w;    /* [panels][k][64] or [panels][ceil(k/2)][128]; NULL with codes */
-    const void *bias; /* [n], or NULL */
+    gqac_dtype dtype;   /* of x and y: f32, f16 or bf16 */
+    gqac_dtype w_dtype; /* of w, likewise; products of bf16 factors do not look at it */
+    const void *x;      /* [rows][k] */
+    const void *w;      /* [panels][k][64] or [panels][ceil(k/2)][128]; NULL with codes */
+    const void *bias;   /* [n], or NULL */
     gqac_dtype bias_dtype;
     void *y; /* [rows][n] */
     int64_t rows, k, n;

@@ -134,6 +134,7 @@ static cpu_nbits_weights codes_of(const moe_matrix *m, int64_t expert) {
 static cpu_linear_job floats_of(const moe_matrix *m, int64_t expert, const gqac_tensor *bias,
                                 const float *x, int64_t rows, float *y) {
     return (cpu_linear_job){.dtype = GQAC_F32,
+                            .w_dtype = m->weight->dtype,
                             .x = x,
                             .w = at(m->weight, expert * linear_panels(m->n) * m->k * LINEAR_PANEL),
                             .bias = bias ? bias->data : NULL,

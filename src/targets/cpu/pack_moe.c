@@ -1,9 +1,8 @@
 /* Packs com.microsoft.MoE and QMoE with constant weights: the node becomes our moe, whose matrices
  * are those of linear and linear_nbits, one expert behind another. A scale for a whole row becomes
- * one for each block of it: the same numbers. Left as they are: float weights of 16 bits, which
- * linear multiplies with factors and results of 16 bits, float weights of rows of another type,
- * rows that no block divides, and operands that do not fit each other (the op's own eval names what
- * is wrong). */
+ * one for each block of it: the same numbers. Left as they are: float weights of rows of another
+ * type, rows that no block divides, and operands that do not fit each other (the op's own eval
+ * names what is wrong). */
 #include <string.h>
 
 #include "ops/linear.h"
@@ -60,10 +59,11 @@ static bool read_codes(matrix *m) {
 /* False when it cannot be packed. */
 static bool read_matrix(matrix *m) {
     const gqac_tensor *w = constant_of(m, WEIGHT);
-    if (!m->bits && op_in_type(m->node, 0).dtype != GQAC_F32)
-        return false;
     if (!w || w->rank != 3 || w->dims[0] < 1 || w->dims[1] < 1 || w->dims[2] < 1 ||
-        w->dtype != (m->bits ? GQAC_U8 : GQAC_F32) || w->dims[1] > INT32_MAX)
+        w->dims[1] > INT32_MAX)
+        return false;
+    if (m->bits ? w->dtype != GQAC_U8
+                : !OP_IN(OP_FLOATS, w->dtype) || w->dtype != op_in_type(m->node, 0).dtype)
         return false;
     m->experts = w->dims[0];
     m->n = w->dims[1];
@@ -85,14 +85,16 @@ static int64_t place_of(const matrix *m, int64_t column, int64_t rows) {
 }
 
 static gqac_status pack_floats(const matrix *m, ir_value **in, gqac_diag *diag) {
-    const float *from = constant_of(m, WEIGHT)->data;
+    const gqac_tensor *w = constant_of(m, WEIGHT);
+    const char *from = w->data;
+    const size_t width = op_width(w->dtype);
     void *data;
-    GQAC_TRY(add_packed(m, WEIGHT, GQAC_F32, m->experts * linear_panels(m->n), m->k, LINEAR_PANEL,
+    GQAC_TRY(add_packed(m, WEIGHT, w->dtype, m->experts * linear_panels(m->n), m->k, LINEAR_PANEL,
                         in, &data, diag));
     for (int64_t column = 0; column < m->experts * m->n; column++) {
-        float *to = (float *)data + place_of(m, column, m->k);
-        for (int64_t k = 0; k < m->k; k++)
-            to[k * LINEAR_PANEL] = from[column * m->k + k];
+        char *to = (char *)data + (size_t)place_of(m, column, m->k) * width;
+        for (int64_t k = 0; k < m->k; k++, from += width)
+            memcpy(to + (size_t)(k * LINEAR_PANEL) * width, from, width);
     }
     return GQAC_OK;
 }

@@ -244,7 +244,7 @@ static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, in
 }
 
 static bool widens(const cpu_linear_job *job, int64_t rows) {
-    return job->dtype != GQAC_F32 && rows >= WIDEN_ROWS;
+    return job->w_dtype != GQAC_F32 && rows >= WIDEN_ROWS;
 }
 
 static size_t room_bytes(const cpu_linear_job *job) {
@@ -262,7 +262,7 @@ static room room_of(const cpu_linear_job *job, void *memory) {
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
     const room room = room_of(job, memory);
     const int64_t length = piece_length(job);
-    const size_t line = LINEAR_PANEL * width_of(job->dtype); /* of a panel, for one k */
+    const size_t line = LINEAR_PANEL * width_of(job->w_dtype); /* of a panel, for one k */
     piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
     for (int64_t k = 0; k < job->k; k += length) {
         p.n_k = (int)(job->k - k < length ? job->k - k : length);
@@ -273,13 +273,13 @@ static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *me
             const size_t bytes = (size_t)p.n_k * line;
             const bool last = i + 1 == unit->panels;
             p.w = w;
-            p.dtype = job->dtype;
+            p.dtype = job->w_dtype;
             p.next = (uintptr_t)w + (last ? bytes : (size_t)job->k * line);
             if (last && unit->panels > 1)
                 p.next = (uintptr_t)job->w + (size_t)(unit->panel * job->k + k + p.n_k) * line;
             p.next_bytes = unit->rows < FETCH_ROWS ? 0 : (int64_t)bytes;
             if (widens(job, unit->rows)) {
-                widen(job->dtype, w, 0, p.n_k * LINEAR_PANEL, room.w);
+                widen(job->w_dtype, w, 0, p.n_k * LINEAR_PANEL, room.w);
                 p.w = room.w;
                 p.dtype = GQAC_F32;
             }

@@ -61,6 +61,7 @@ MODELS = [
     Traced("dynamo-qwen2", "Qwen2", {**SHAPE, **ROPE}, "dynamo", "eager"),
     Traced("dynamo-llama", "Llama", {**SHAPE, **ROPE}, "dynamo", "sdpa", 23),
     Traced("gptj", "GPTJ", {}, "optimum"),  # of traced_families.py
+    Traced("bloom", "Bloom", {}, "optimum"),
     Traced("mobius-gemma3", "Gemma3", {
         **SHAPE, "head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 20,
         "layer_types": ["sliding_attention", "full_attention"],

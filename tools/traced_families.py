@@ -58,6 +58,11 @@ FAMILIES = [
     Family("stablelm", "StableLm", {**WIDE, **ROPE}, 0.5),
     Family("codegen", "CodeGen", {**SMALL, "n_ctx": 160, "rotary_dim": 8}),
     Family("gptj", "GPTJ", {**SMALL, "rotary_dim": 8}),
+    Family("gpt-neo", "GPTNeo", dict(
+        hidden_size=48, intermediate_size=64, num_layers=LAYERS, num_heads=4, window_size=16,
+        attention_types=[[["global", "local"], 1]], max_position_embeddings=160)),
+    Family("mpt", "Mpt", dict(d_model=48, n_heads=4, n_layers=LAYERS, expansion_ratio=2,
+                              max_seq_len=160)),
 ]
 
 
@@ -99,7 +104,6 @@ REFUSED = {
 }
 # What gqac does not raise: `gqac run` gives what ONNX Runtime gives, sequences are refused.
 UNRAISED = {
-    "optimum-bloom": "ALiBi", "dynamo-bloom": "ALiBi",
     **{f"{e}-gpt-oss": "sinks in simple ops" for e in ("mobius", "mobius-cpu")},
 }
 
@@ -133,7 +137,7 @@ def configuration(family):
             values.pop("rope_theta", None)
             values["rope_parameters"] = {"rope_type": "default", "rope_theta": theta,
                                          "partial_rotary_factor": family.partial}
-    if "n_layer" not in values:
+    if not {"n_layer", "n_layers", "num_layers"} & set(values):
         values["num_hidden_layers"] = LAYERS
     return getattr(transformers, family.prefix + "Config")(
         vocab_size=VOCAB, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=EOS, **values)

@@ -166,7 +166,7 @@ typedef struct walk {
     pass_context *context;
     bool portable, unpadded;
     int steps;
-    raise_unread unread;
+    raise_unread unread[2];
 } walk;
 
 /* May the one stand where the other stood? Lengths that are not known are no contradiction. */
@@ -202,7 +202,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
     pass_context *context = w->context;
     raise r = {.context = context,
                .steps = &w->steps,
-               .unread = &w->unread,
+               .unread = w->unread,
                .portable = w->portable,
                .unpadded = w->unpadded,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};

@@ -23,13 +23,13 @@ typedef struct raise_unread {
 
 typedef struct raise {
     pass_context *context;
-    int *steps; /* what is left of RAISE_STEPS elements of masks, in the whole module */
-    raise_unread *unread;
-    bool portable;       /* to what other run times know: up to opset 24 */
-    bool unpadded;       /* the attention mask is ones */
-    ir_builder b;        /* before the last node of the pattern */
-    const char *what;    /* candidate for ("attention"); NULL: the node is none */
-    const ir_node *stop; /* the node that stopped it, and why: the first one stays */
+    int *steps;           /* what is left of RAISE_STEPS elements of masks, in the whole module */
+    raise_unread *unread; /* two: by `unpadded` */
+    bool portable;        /* to what other run times know: up to opset 24 */
+    bool unpadded;        /* the attention mask is ones */
+    ir_builder b;         /* before the last node of the pattern */
+    const char *what;     /* candidate for ("attention"); NULL: the node is none */
+    const ir_node *stop;  /* the node that stopped it, and why: the first one stays */
     const char *why;
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
@@ -91,6 +91,8 @@ typedef struct raise_mask {
     bool causal;
     int64_t left; /* -1: no bound */
     ir_value *padding;
+    const float *slopes; /* slopes[h] * step * k is added for head h; NULL: nothing is */
+    int64_t step;
 } raise_mask;
 
 /* Proves it of a mask that is added to scores [B,H,S,keys] (f16, f32), or that is true where a key

@@ -90,12 +90,28 @@ static const ir_node *grows(const ir_value *value) {
                : NULL;
 }
 
+/* The node between a past with its rows and the value, which is not that itself; NULL: there is no
+ * past behind it. Of several the one that is no Reshape and nearest to the value. */
+static const ir_node *after_past(const ir_value *value) {
+    enum { MOST = 6 };
+    const ir_node *first = NULL;
+    for (int i = 0; i < MOST && value && value->def && !grows(value); i++) {
+        const bool shapes = op_is(value->def, "", "Reshape") || op_is(value->def, "", "Unsqueeze");
+        if (!first || (op_is(first, "", "Reshape") && !shapes))
+            first = value->def;
+        value = ir_node_input(value->def, 0);
+    }
+    return value && grows(value) ? first : NULL;
+}
+
 static bool read_operand(raise *r, ir_value *value, operand *o) {
     ir_value *x = through_repeat(r, value);
     const ir_node *concat = x ? grows(x) : NULL;
     if (!x)
         return false;
     o->rows = x;
+    if (!concat && after_past(x))
+        return raise_stopped(r, after_past(x), "it stands between a past and its attention");
     if (concat) {
         if (!along_rows(concat))
             return raise_stopped(r, concat, "the past is not put before the new rows");
@@ -204,8 +220,23 @@ static bool may_carry(const attention *a, const raise_part *part, const ir_dim *
            (raise_dim(part->of, t->rank - 1) != 1 || t->dims[t->rank - 1] == keys);
 }
 
+/* What stopped the reader of a mask; nothing where a sequence, where nothing is padding, reads
+ * slopes, and what stops it there where it does not. */
+static void note_carried(raise *r, const attention *a, const raise_part *part, const ir_dim *keys) {
+    raise_mask seen = {.left = -1};
+    raise look = *r;
+    look.unpadded = true;
+    look.stop = NULL;
+    const bool told =
+        raise_read_mask(&look, part->of, part->hidden, &a->q->type, a->k.past, keys, &seen);
+    if (told && seen.slopes)
+        return;
+    r->carried = told ? r->stop : look.stop;
+    r->carried_why = told ? r->why : look.why;
+}
+
 /* What it says becomes attributes; what cannot be told goes on as a tensor, for which there is a
- * note unless sequences can tell it. */
+ * note. */
 static bool read_part(raise *r, attention *a, raise_part *part) {
     const ir_dim *keys = (a->k.past ? a->k.present : a->k.rows)->type.dims[2];
     const ir_node *stop = r->stop;
@@ -216,15 +247,14 @@ static bool read_part(raise *r, attention *a, raise_part *part) {
         return false;
     part->seen = (raise_mask){.left = -1};
     if (raise_read_mask(r, part->of, part->hidden, &a->q->type, a->k.past, keys, &part->seen)) {
-        part->carried = r->portable && part->seen.left >= 0;
-        return true;
+        part->carried = part->seen.slopes || (r->portable && part->seen.left >= 0);
+        return !part->seen.slopes || may_carry(a, part, keys) ||
+               raise_stopped(r, part->of->def ? part->of->def : a->root, "a scale is behind it");
     }
     if (!may_carry(a, part, keys))
         return false;
-    if (!r->carried) {
-        r->carried = r->stop;
-        r->carried_why = r->why;
-    }
+    if (!r->carried)
+        note_carried(r, a, part, keys);
     r->stop = stop;
     r->why = why;
     part->carried = true;
@@ -423,6 +453,19 @@ ir_value *raise_cached(raise *r, ir_node *node) {
     return build(r, &a);
 }
 
+/* The bias of a sequence: `stateful` gives it the cache, whose rows it has a column for. */
+static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
+    gqac_tensor t = {.dtype = GQAC_F32, .rank = 1, .dims = {heads}};
+    float *slopes = GQAC_ARENA_ARRAY(r->context->module->arena, float, (size_t)heads);
+    for (int64_t h = 0; slopes && h < heads; h++)
+        slopes[h] = seen->slopes[h] * (float)seen->step;
+    t.data = slopes;
+    ir_value *of = slopes ? ir_graph_add_constant(r->b.graph, "slopes", &t) : NULL;
+    if (!of && r->b.status == GQAC_OK)
+        r->b.status = gqac_diag_oom(r->b.diag, "slopes");
+    return op_build1(&r->b, "gqac", "key_bias", 2, (ir_value *[]){of, past});
+}
+
 /* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
 ir_value *raise_masked(raise *r, ir_node *node) {
     ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK), *in[NONPAD];
@@ -439,14 +482,19 @@ ir_value *raise_masked(raise *r, ir_node *node) {
     const ir_dim *dims[] = {q->type.dims[0], rows == 1 ? heads : q->type.dims[1],
                             q->type.dims[rows], NULL};
     const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
+    int64_t n_heads = 0;
     if (!raise_read_mask(r, mask, false, &type, past, keys, &seen) ||
+        (seen.slopes && (!r->unpadded || seen.padding || !past ||
+                         !ir_dim_is_const(dims[1], &n_heads) || past->type.rank != 4)) ||
         (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal")) &&
          (!r->unpadded || seen.padding)) ||
         (seen.left >= 0 && r->portable))
         return NULL;
     for (int i = 0; i < NONPAD; i++)
         in[i] = ir_node_input(node, i);
-    in[MASK] = seen.padding ? build_mask(r, seen.padding, raise_ask_dim(r, q, rows)) : NULL;
+    in[MASK] = seen.padding  ? build_mask(r, seen.padding, raise_ask_dim(r, q, rows))
+               : seen.slopes ? build_slopes(r, &seen, n_heads, in[PAST_KEY])
+                             : NULL;
     ir_node *by = op_build(&r->b, "", "Attention", NONPAD, in, node->n_outputs);
     for (size_t i = 0; by && node->op->attrs[i].name; i++)
         by->attrs[i] = node->attrs[i];

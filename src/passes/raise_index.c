@@ -1,6 +1,8 @@
 /* Arithmetic of coordinates (see raise_index.h). */
 #include "passes/raise_index.h"
 
+#include <string.h>
+
 #include "ops/shared.h"
 
 bool raise_holds_everywhere(const reader *e, const ir_dim *d) {
@@ -84,4 +86,28 @@ bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const i
     if (x->rank > 0)
         to[0] = flat;
     return flat != NULL;
+}
+
+/* ---- lengths that are the same ------------------------------------------- */
+
+static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
+    const char *name;
+    if (ir_dim_is_symbol(length, &name) && length != by && e->n_same < MOST_SAME) {
+        e->same[e->n_same] = length;
+        e->by[e->n_same++] = by;
+    }
+}
+
+void raise_find_pasts(reader *e, const ir_dim *past) {
+    for (int i = 0; i < e->graph->n_inputs; i++) {
+        const ir_value *input = e->graph->inputs[i];
+        if (input->type.rank == 4 && pass_names_past(input) && !strstr(input->name, "encoder"))
+            add_same(e, input->type.dims[2], past);
+    }
+}
+
+void raise_find_masks(reader *e, const ir_dim *total) {
+    for (int i = 0; i < e->graph->n_inputs; i++)
+        if (pass_is_attention_mask(e->graph, e->graph->inputs[i]))
+            add_same(e, e->graph->inputs[i]->type.dims[1], total);
 }

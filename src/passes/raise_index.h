@@ -39,5 +39,9 @@ bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *in
 /* Index of x where y has the same elements in other dims. */
 bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const ir_dim *const *index,
                     const ir_dim **to);
+/* Inputs whose lengths are told by what they mean, where keys are the rows of a past with new ones
+ * behind: pasts but those of an encoder, and then attention masks. */
+void raise_find_pasts(reader *e, const ir_dim *past);
+void raise_find_masks(reader *e, const ir_dim *total);
 
 #endif

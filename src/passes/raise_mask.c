@@ -57,7 +57,7 @@ static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term
         out->kind = TERM_CHOICE;
     } else if (out->kind == TERM_CHOICE && OP_IN(OP_INDICES, to)) {
         return is_whole(out->yes, to) && is_whole(out->no, to);
-    } else if (out->kind == TERM_SUM && !OP_IN(OP_FLOATS, to)) {
+    } else if ((out->kind == TERM_SUM || out->kind == TERM_BIAS) && !OP_IN(OP_FLOATS, to)) {
         return false;
     }
     return OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(BOOL), to);
@@ -89,6 +89,15 @@ static bool read_range(reader *e, ir_node *node, const ir_dim *const *index, ter
     return out->number != NULL;
 }
 
+/* From a place counted from the first element, or back from the last of a table: that one is as
+ * long as any call asks of it. */
+static bool starts_within(const reader *e, const ir_dim *start, const ir_dim *length) {
+    int64_t n;
+    return start && (op_dim_nonneg(e->dims, start) ||
+                     (length && ir_dim_is_const(length, &n) &&
+                      op_dim_nonneg(e->dims, ir_dim_sub(e->dims, length, start))));
+}
+
 static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *starts[GQAC_MAX_RANK], *to[GQAC_MAX_RANK];
     int64_t axes[GQAC_MAX_RANK], steps[GQAC_MAX_RANK], n, n_axes;
@@ -105,8 +114,8 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
     for (int64_t i = 0; i < n; i++) {
         const int64_t axis = axes[i] + (axes[i] < 0 ? rank : 0);
         const ir_dim *start = settled(e, starts[i]);
-        if ((ir_node_input(node, 4) && steps[i] != 1) || axis < 0 || axis >= rank || !start ||
-            !op_dim_nonneg(e->dims, start))
+        if ((ir_node_input(node, 4) && steps[i] != 1) || axis < 0 || axis >= rank ||
+            !starts_within(e, start, x->type.dims[axis]))
             return false;
         to[axis] = ir_dim_add(e->dims, to[axis], start);
     }
@@ -300,6 +309,8 @@ static bool is_number_one(const term *t) {
     int64_t n;
     if (t->kind == TERM_INT)
         return ir_dim_is_const(t->number, &n) && n == 1;
+    if (t->kind == TERM_BIAS)
+        return false;
     return term_is_sure(&t->when) && (t->when.negated ? t->no : t->yes) == 1;
 }
 
@@ -360,7 +371,25 @@ static const struct {
 
 /* ---- one element --------------------------------------------------------- */
 
-/* A constant that is the same everywhere, or whose place is sure. */
+/* A constant with a number for each head, or for each head and key. */
+static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *const *index,
+                        term *out) {
+    int heads = -1, keys = -1;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->dims[i] == 1)
+            continue;
+        if (index[i] == e->at[H] && heads < 0)
+            heads = i;
+        else if (keys < 0)
+            keys = i;
+        else
+            return false;
+    }
+    return heads >= 0 && term_of_slopes(e->r->context->module, t, heads, keys,
+                                        keys < 0 ? NULL : index[keys], out);
+}
+
+/* A constant that is the same everywhere, or whose place is sure, or a bias of heads. */
 static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
                           term *out) {
     const gqac_tensor *t = pass_constant(value);
@@ -369,7 +398,7 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
         return false;
     for (int i = 0; i < t->rank && gqac_tensor_count(t) > 1; i++) {
         if (!ir_dim_is_const(index[i], &at) || at < 0 || at >= t->dims[i])
-            return false;
+            return OP_IN(OP_FLOATS, t->dtype) && read_slopes(e, t, index, out);
         flat = flat * t->dims[i] + at;
     }
     if (t->dtype == GQAC_BOOL)
@@ -464,37 +493,13 @@ static bool say(const reader *e, const ir_dim *past, const term_atom *atom, rais
     return true;
 }
 
-static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
-    const char *name;
-    if (ir_dim_is_symbol(length, &name) && length != by && e->n_same < MOST_SAME) {
-        e->same[e->n_same] = length;
-        e->by[e->n_same++] = by;
-    }
-}
-
-/* Inputs whose lengths are told by what they mean, where keys are the rows of a past with new ones
- * behind: pasts but those of an encoder, and then attention masks. */
-static void find_pasts(reader *e, const ir_dim *past) {
-    for (int i = 0; i < e->graph->n_inputs; i++) {
-        const ir_value *input = e->graph->inputs[i];
-        if (input->type.rank == 4 && pass_names_past(input) && !strstr(input->name, "encoder"))
-            add_same(e, input->type.dims[2], past);
-    }
-}
-
-static void find_masks(reader *e, const ir_dim *total) {
-    for (int i = 0; i < e->graph->n_inputs; i++)
-        if (pass_is_attention_mask(e->graph, e->graph->inputs[i]))
-            add_same(e, e->graph->inputs[i]->type.dims[1], total);
-}
-
 /* A number that is added: 0 where a key is seen, else nothing is left of the score. */
 static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype, term_truth *seen) {
     double yes = found->when.negated ? found->no : found->yes;
     double no = found->when.negated ? found->yes : found->no;
     *seen = found->when;
     seen->negated = false;
-    if (found->kind != TERM_CHOICE)
+    if (found->kind != TERM_CHOICE && found->kind != TERM_BIAS)
         return false;
     if (yes != 0) {
         const double swap = yes;
@@ -504,6 +509,15 @@ static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype,
             return false;
     }
     return yes == 0 && (!seen->n || term_hides(dtype, no));
+}
+
+/* Its biases by how far each key is from the first: what is the same for all keys that a query sees
+ * is nothing to a softmax. */
+static bool say_slopes(const reader *e, const term *found, raise_mask *out) {
+    const ir_dim *next = ir_dim_add(e->dims, e->at[K], number(e, 1));
+    next = ir_dim_substitute(e->dims, found->number, 1, &e->at[K], &next);
+    out->slopes = found->slopes;
+    return next && ir_dim_is_const(ir_dim_sub(e->dims, next, found->number), &out->step);
 }
 
 static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
@@ -517,9 +531,9 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
     term found;
     term_truth seen;
     if (total && past)
-        find_pasts(&e, cached);
+        raise_find_pasts(&e, cached);
     if (total && settled(&e, keys) == total)
-        find_masks(&e, total);
+        raise_find_masks(&e, total);
     for (int i = 0; i < COORDINATES; i++) {
         e.at[i] = ir_dim_symbol(e.dims, names[i]);
         e.length[i] = i < K || !total ? q->dims[i] : settled(&e, keys);
@@ -542,6 +556,8 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
     for (int i = 0; i < seen.n; i++)
         if (!say(&e, cached, &seen.all[i], out))
             return raise_stopped(r, place, "the mask is neither causal nor that of padding");
+    if (found.kind == TERM_BIAS && !say_slopes(&e, &found, out))
+        return raise_stopped(r, place, "the bias is not a slope for each head");
     return true;
 }
 
@@ -552,7 +568,7 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
                               .past = past ? past->type.rank : -2,
                               .asked = {q->dims[0], q->dims[1], q->dims[2], keys,
                                         past && past->type.rank == 4 ? past->type.dims[2] : NULL}};
-    raise_unread *last = r->unread;
+    raise_unread *last = &r->unread[r->unpadded];
     const ir_node *stop = r->stop;
     const char *why = r->why;
     if (last->mask == mask && last->hidden == hidden && last->past == now.past &&

@@ -1,6 +1,8 @@
 /* Arithmetic of the terms of a mask (see raise_terms.h). */
 #include "passes/raise_terms.h"
 
+#include <math.h>
+
 #include "ops/shared.h"
 
 bool term_hides(gqac_dtype dtype, double x) {
@@ -128,7 +130,7 @@ static bool as_choice(const term *a, term *out) {
     *out = *a;
     out->kind = TERM_CHOICE;
     if (a->kind != TERM_INT)
-        return a->kind != TERM_SUM;
+        return a->kind != TERM_SUM && a->kind != TERM_BIAS;
     if (!ir_dim_is_const(a->number, &value))
         return false;
     *out = term_number((double)value);
@@ -232,8 +234,38 @@ static bool numbers(const term *a, const term *b, term *x, term *y) {
     return true;
 }
 
+/* A bias times a whole number, or with a mask or a number added to it. */
+static bool bias_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
+    const term *bias = a->kind == TERM_BIAS ? a : b, *other = bias == a ? b : a;
+    term alone = *bias, x, sum;
+    alone.kind = TERM_CHOICE;
+    straighten(&alone);
+    *out = *bias;
+    if (op == '*') {
+        const ir_dim *by = other->kind == TERM_INT ? other->number : NULL;
+        if (!by && as_choice(other, &x) && term_is_sure(&x.when)) {
+            const double number = x.when.negated ? x.no : x.yes;
+            by = number == trunc(number) && fabs(number) < 0x1p31
+                     ? ir_dim_const(dims, (int64_t)number)
+                     : NULL;
+        }
+        out->number = by ? ir_dim_mul(dims, bias->number, by) : NULL;
+        return out->number && term_is_sure(&alone.when) && alone.yes == 0;
+    }
+    if (op != '+' || !numbers(&alone, other, &alone, &x) ||
+        !calculate_choices(dims, op, &alone, &x, &sum) || sum.kind != TERM_CHOICE)
+        return false;
+    *out = sum;
+    out->kind = TERM_BIAS;
+    out->slopes = bias->slopes;
+    out->number = bias->number;
+    return true;
+}
+
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
     term x, y;
+    if (a->kind == TERM_BIAS || b->kind == TERM_BIAS)
+        return a->kind != b->kind && bias_arithmetic(dims, op, a, b, out);
     if (a->kind == TERM_INT && b->kind == TERM_INT) {
         *out = term_of_int(op == '+'   ? ir_dim_add(dims, a->number, b->number)
                            : op == '-' ? ir_dim_sub(dims, a->number, b->number)
@@ -241,6 +273,52 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
         return out->number != NULL;
     }
     return numbers(a, b, &x, &y) && calculate_choices(dims, op, &x, &y, out);
+}
+
+/* The slope of each head is what its last two keys differ by; every other pair of neighbours must
+ * be as far apart, but for a last bit. */
+static bool find_slopes(const gqac_tensor *t, int heads, int keys, float *slopes, int64_t *zero) {
+    const int64_t n = t->dims[keys], by = heads < keys ? 1 : t->dims[heads];
+    const int64_t step = heads < keys ? n : 1;
+    *zero = -1;
+    for (int64_t j = 0; j < n; j++)
+        if (op_get_f32(t, j * by) == 0.0f)
+            *zero = j;
+    for (int64_t h = 0; h < t->dims[heads]; h++) {
+        const int64_t other = *zero > 0 ? *zero - 1 : *zero + 1;
+        if (*zero < 0 || n < 2)
+            return false;
+        slopes[h] = op_get_f32(t, h * step + other * by) / (float)(other - *zero);
+        for (int64_t j = 0; j < n; j++) {
+            const double want = (double)slopes[h] * (double)(j - *zero);
+            if (!(fabs((double)op_get_f32(t, h * step + j * by) - want) <= 2.5e-7 * fabs(want)))
+                return false;
+        }
+    }
+    return true;
+}
+
+bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
+                    const ir_dim *key, term *out) {
+    const int64_t n = table->dims[heads];
+    float *slopes = GQAC_ARENA_ARRAY(module->arena, float, (size_t)n);
+    int64_t zero = 0;
+    if (!slopes || !OP_IN(OP_FLOATS, table->dtype))
+        return false;
+    if (keys >= 0) {
+        if (!find_slopes(table, heads, keys, slopes, &zero))
+            return false;
+        key = ir_dim_sub(module->dims, key, ir_dim_const(module->dims, zero));
+    } else {
+        key = ir_dim_const(module->dims, 1);
+        for (int64_t h = 0; h < n; h++)
+            slopes[h] = op_get_f32(table, h);
+    }
+    *out = term_number(0);
+    out->kind = TERM_BIAS;
+    out->slopes = slopes;
+    out->number = key;
+    return key != NULL;
 }
 
 /* A number that is 0 or not by a truth. */

@@ -22,7 +22,7 @@ typedef struct term_truth {
     term_atom all[TERM_ATOMS];
 } term_truth;
 
-typedef enum term_kind { TERM_INT, TERM_TRUTH, TERM_CHOICE, TERM_SUM } term_kind;
+typedef enum term_kind { TERM_INT, TERM_TRUTH, TERM_CHOICE, TERM_SUM, TERM_BIAS } term_kind;
 
 typedef struct term {
     term_kind kind;
@@ -32,7 +32,8 @@ typedef struct term {
     struct {
         term_truth when;
         double yes, no;
-    } plus; /* of SUM, which is a CHOICE and this one: good for comparisons alone */
+    } plus;              /* of SUM, which is a CHOICE and this one: good for comparisons alone */
+    const float *slopes; /* of BIAS, which is a CHOICE and slopes[h] * number, for head h */
 } term;
 
 static inline bool term_is_sure(const term_truth *t) {
@@ -53,6 +54,10 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
 /* a < b ('<'), a <= b ('['), a == b ('=') */
 bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
+/* An element of `table` where all dims but heads and keys are 1: slopes[h] * (keys' index - c).
+ * keys < 0: every key has the same. */
+bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
+                    const ir_dim *key, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
 /* Nothing is left of a score of that type that x is added to, or put in the place of. */
 bool term_hides(gqac_dtype dtype, double x);

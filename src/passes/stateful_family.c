@@ -39,9 +39,10 @@ static bool only_attention_reads(const ir_value *cache) {
         const int operand = (int)(use - use->node->inputs);
         const bool range = op_is(use->node, "gqac", "key_range") && operand == KEYS;
         const bool padding = op_is(use->node, "gqac", "padding_bias") && operand == VALUES;
+        const bool bias = op_is(use->node, "gqac", "key_bias");
         const bool attend =
             op_is(use->node, "gqac", "attend") && (operand == KEYS || operand == VALUES);
-        if (!range && !padding && !attend && use->node != cache->graph->ret)
+        if (!range && !padding && !bias && !attend && use->node != cache->graph->ret)
             return false;
     }
     return true;

@@ -240,12 +240,27 @@ static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *m
     return pads ? GQAC_OK : fail_mask(s, attend);
 }
 
+/* A bias of keys gets a column for each row of the cache. */
+static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *bias) {
+    ir_builder b = {.graph = attend->graph, .before = attend, .diag = s->context->diag};
+    ir_node *by = op_build(&b, "gqac", "key_bias", 2,
+                           (ir_value *[]){ir_node_input(bias, 0), ir_node_input(attend, 1)}, 1);
+    GQAC_TRY(b.status);
+    ir_node_set_input(attend, MASK, by->outputs[0]);
+    s->context->changed++;
+    return pass_infer_node(by, s->context->diag);
+}
+
 gqac_status stateful_masks(stateful *s) {
     const ir_value *known = NULL; /* most models have one mask for all layers */
     for (ir_node *node = s->graph->first; node; node = node->next) {
         ir_value *mask = op_is(node, "gqac", "attend") ? ir_node_input(node, MASK) : NULL;
         if (!mask)
             continue;
+        if (mask->def && op_is(mask->def, "gqac", "key_bias")) {
+            GQAC_TRY(give_keys(s, node, mask->def));
+            continue;
+        }
         if (mask != known && !by_length(mask))
             GQAC_TRY(look_at(s, node, mask));
         known = mask;

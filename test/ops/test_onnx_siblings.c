@@ -158,6 +158,25 @@ static void test_pad(void) {
     run_cases(cases, COUNT(cases));
 }
 
+/* A slope for each head, times the place of each key. */
+static void test_slopes(void) {
+    static const op_case cases[] = {
+        {.domain = "gqac",
+         .op = "key_bias",
+         .inputs = "f32[2]: 0.5 -0.25 | f32[2,1,3,1]: 0 0 0 0 0 0",
+         .outputs = "f32[1,2,1,3]: 0 0.5 1 -0 -0.25 -0.5"},
+        {.domain = "gqac",
+         .op = "key_bias",
+         .inputs = "f32[2]: 1 2 | f32[1,1,0,1]:",
+         .outputs = "f32[1,2,1,0]:"},
+        {.domain = "gqac",
+         .op = "key_bias",
+         .inputs = "f32[2,1]: 1 2 | f32[1,1,1,1]: 0",
+         .status = GQAC_INVALID_MODEL},
+    };
+    run_cases(cases, COUNT(cases));
+}
+
 static void test_padding(void) {
     static const op_case cases[] = {
         {.domain = "gqac",
@@ -275,8 +294,8 @@ int main(int argc, char **argv) {
     const unit_case cases[] = {
         {"RotaryEmbedding", test_rotary}, {"refused attributes", test_refused},
         {"TensorScatter", test_scatter},  {"Pad", test_pad},
-        {"padding_bias", test_padding},   {"mask_scores", test_masks},
-        {"key_range", test_ranges},
+        {"padding_bias", test_padding},   {"key_bias", test_slopes},
+        {"mask_scores", test_masks},      {"key_range", test_ranges},
     };
     return unit_run("onnx_siblings", cases, sizeof cases / sizeof *cases, argc, argv);
 }

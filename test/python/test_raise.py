@@ -34,6 +34,7 @@ RAISED = {
     "dynamo-qwen2": ROTARY,
     "dynamo-llama": {"Attention": 2, "Swish": 2},  # the rest are ONNX's own ops already
     "gptj": {"RotaryEmbedding": 4, "Attention": 2, "Gelu": 2},
+    "bloom": {"Attention": 2},
     "mobius-gemma3": {},
     "mobius-static": {"Swish": 2},
 }
@@ -504,6 +505,60 @@ class AlterNeighbours(Altered):
         parts = next(n for n in self.graph.node if scatter.input[1] in n.output)
         parts.input[2] = parts.input[0]
         self.told(MASK, scatter.name, "cannot be told", finite=False)
+
+
+class AlterSlopes(Altered):
+    """The traced bloom with one node changed: linear biases (ALiBi), products of [B*H,S,D]."""
+
+    name, layer = "bloom", "/h.0/"
+
+    def refused(self):
+        """A sequence has no such bias."""
+        self.check(harness.gqac("score", self.dir / "altered.onnx", "--ids",
+                                TRACED / self.name / "ref" / "ids.txt", "-q"), 3, "mask or bias")
+
+    def test_as_it_is(self):
+        """Nothing altered: nothing is told."""
+        self.told()
+
+    def test_two_biases(self):
+        """Two biases of places are no slope: both stay tensors."""
+        product = self.node("Mul", layer="/transformer/Mul_1")
+        at = list(self.graph.node).index(product)
+        self.graph.node.insert(at + 1, onnx.helper.make_node(
+            "Mul", ["altered", "altered"], [product.output[0]], name="square"))
+        self.graph.node[at].output[0] = "altered"
+        self.told(MASK, "square", "cannot be told")
+        self.refused()
+
+    def test_bias_of_queries(self):
+        """A table that is not linear: only a tensor says it."""
+        slopes = self.node("Mul", layer="/transformer/Mul_1")
+        slopes.op_type = "Pow"
+        self.told(MASK, slopes.name, "cannot be told", finite=False)
+        self.refused()
+
+    def test_negative_slopes(self):
+        """Other slopes are other numbers."""
+        mul = self.node("Mul", layer="/transformer/Mul_1")
+        made = {o: n for n in self.graph.node for o in n.output}
+        constant = next(i for i in mul.input if made[i].op_type == "Constant")
+        table = made[constant].attribute[0].t
+        table.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(table) * -0.37))
+        self.told()
+        self.as_sequence()
+
+    def as_sequence(self):
+        """As ONNX Runtime, with the same bits for every split."""
+        path, ids = self.dir / "altered.onnx", TRACED / self.name / "ref" / "ids.txt"
+        for splits in ("48", "9,15,1,1,22"):
+            self.good("score", path, "--ids", ids, "--splits", splits, "--logits",
+                      self.dir / f"{splits}.npy", "-q")
+        got = np.load(self.dir / "48.npy")
+        self.assertTrue((got == np.load(self.dir / "9,15,1,1,22.npy")).all())
+        if ortref:
+            want = ortref.Runner(path).score(np.array(read_ids(ids)))
+            self.close(got, want, LIMIT, self.name)
 
 
 class Biased(Case):

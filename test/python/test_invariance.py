@@ -20,7 +20,8 @@ CONSTANTS = {"axis": [1], "zero": [0], "one": [1], "last": [-1], "big": [BIG], "
              "heads": [0, 0, 6, 16], "rows": [0, 0, 96], "conv_shape": [96, 3],
              "memory_shape": [6, 16, 16]}
 FLOATS = {"one_f": np.full((1, 1, 1), 9), "taps": np.linspace(-1, 1, 384).reshape(96, 1, 4),
-          "bias": np.zeros(96), "state": np.zeros((1, 96, 3)), "memory": np.zeros((1, 6, 16, 16))}
+          "bias": np.zeros(96), "state": np.zeros((1, 96, 3)), "memory": np.zeros((1, 6, 16, 16)),
+          "column": np.linspace(-1, 1, 96).reshape(96, 1), "square": np.eye(96) * 0.5}
 SCALARS = {"s0": 0, "s1": 1, "cube": [[[0]]]}
 
 
@@ -100,6 +101,9 @@ HARMLESS = {
                 node("ScatterElements", "x a b", "y", axis=2)],
     "transposed": [node("Transpose", "x", "a", perm=[0, 2, 1]), node("Softmax", "a", "b", axis=1),
                    node("Transpose", "b", "y", perm=[0, 2, 1])],
+    "moved batch": [node("FusedMatMul", "x column", "a", domain="com.microsoft", transBatchA=1),
+                    node("Transpose", "a", "b", perm=[1, 0, 2]), node("Add", "x b", "y")],
+    "diagonal": [node("Einsum", "x square", "a", equation="bsi,ii->bsi"), node("Add", "x a", "y")],
     "reshaped": [node("Reshape", "x heads", "a"), node("Softmax", "a", "b", axis=-1),
                  node("Reshape", "b rows", "y")],
 }

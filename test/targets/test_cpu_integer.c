@@ -142,8 +142,8 @@ static void check(const product *p, const cpu_level *level) {
 static void test_levels(void) {
     const cpu_level *levels[MAX_LEVELS];
     const int n_levels = find_levels(levels);
-    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 64, 64},   {2, 7, 17}, {3, 130, 80},
-                                       {5, 33, 200}, {70, 19, 150}, {9, 64, 16}};
+    static const int64_t sizes[][3] = {{1, 1, 1},    {1, 64, 64},   {2, 7, 17},  {3, 130, 80},
+                                       {5, 33, 200}, {70, 19, 150}, {9, 64, 16}, {9, 1500, 20}};
     uint64_t state = 5;
     for (int turn = 0; turn < 12; turn++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {

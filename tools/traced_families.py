@@ -165,7 +165,7 @@ def make_model(family, ids):
     return model
 
 
-QK = ("q_proj", "k_proj", "query_key_value", "c_attn", "qkv_proj")
+QK = ("q_proj", "k_proj", "query_key_value", "c_attn", "qkv_proj", "Wqkv")
 
 
 def spread_scores(model, ids):

@@ -53,11 +53,38 @@ static bool same_dims(const ir_value *a, int first_a, const ir_value *b, int fir
     return true;
 }
 
+/* Heads picked by number: each n times, one after the other. */
+static ir_value *through_gather(raise *r, const ir_node *gather) {
+    enum { MOST_HEADS = 1024 };
+    ir_value *x = ir_node_input(gather, 0);
+    const int64_t heads = raise_dim(x, 1);
+    int64_t picked[MOST_HEADS], n = 0;
+    bool same = ir_const_ints(ir_node_input(gather, 1), MOST_HEADS, picked, &n) && heads > 0 &&
+                n % heads == 0;
+    for (int64_t i = 0; same && i < n; i++)
+        same = picked[i] == i / (n / heads);
+    return same ? x
+                : (raise_stopped(r, gather, "it does not repeat heads [B,h,T,D] -> [B,h*n,T,D]"),
+                   NULL);
+}
+
+static bool picks_heads(const ir_node *gather) {
+    const int64_t axis = ir_attr_int(gather, "axis");
+    return ir_node_input(gather, 0)->type.rank == 4 && ir_node_input(gather, 1)->type.rank == 1 &&
+           (axis == 1 || axis == -3);
+}
+
 /* x where the value is x [B,h,T,D] with each head n times: [B,h,1,T,D] -> [B,h,n,T,D] ->
- * [B,h*n,T,D]. The value itself when nothing is repeated, NULL when it is not done so. */
+ * [B,h*n,T,D], or by number. The value itself when nothing is repeated, NULL when it is not done
+ * so. */
 static ir_value *through_repeat(raise *r, ir_value *value) {
+    const ir_node *gather = raise_maker(value, "Gather");
+    if (gather && picks_heads(gather))
+        return through_gather(r, gather);
     const ir_node *reshape = raise_maker(value, "Reshape");
     const ir_node *expand = reshape ? raise_maker(ir_node_input(reshape, 0), "Expand") : NULL;
+    if (reshape && !expand)
+        expand = raise_maker(ir_node_input(reshape, 0), "Tile");
     if (!expand)
         return value;
     const ir_value *five = ir_node_input(reshape, 0), *one = ir_node_input(expand, 0);

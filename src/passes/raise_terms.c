@@ -6,7 +6,7 @@
 #include "ops/shared.h"
 
 bool term_hides(gqac_dtype dtype, double x) {
-    return x <= (dtype == GQAC_F16 ? -65504 : -3.3e38);
+    return x <= (dtype == GQAC_F16 ? -65504 : -1e9);
 }
 
 term term_number(double x) {

@@ -59,7 +59,9 @@ bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term 
 bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
                     const ir_dim *key, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
-/* Nothing is left of a score of that type that x is added to, or put in the place of. */
+/* Nothing is left of a score of that type that x is added to, or put in the place of: in f32 the
+ * softmax of -1e9 is exactly 0 beside any score above -9.9e8, which no model computes; -1e4 is not
+ * low enough for that to be sure. */
 bool term_hides(gqac_dtype dtype, double x);
 
 #endif

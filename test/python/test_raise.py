@@ -6,6 +6,7 @@ lie beside them.  Alter takes one of them apart: whatever node is changed, the a
 give what ONNX Runtime gives for it, raised or not, and what is not raised is named.
 """
 
+import shutil
 import sys
 import unittest
 
@@ -248,6 +249,91 @@ class Alter(Altered):
         where = self.node("Where", 2)
         where.input[2] = self.constant(np.array([-3], np.float32))
         self.told(MASK, where.name, "the least number")
+
+    def test_mask_of_another_number(self):
+        """-1e9 leaves nothing of a score; of -1e4 that is not sure."""
+        where = self.node("Where", 2)
+        where.input[2] = self.constant(np.array([-1e9], np.float32))
+        self.told()
+        where.input[2] = self.constant(np.array([-1e4], np.float32))
+        for folder in self.dir.iterdir():
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        self.told(MASK, where.name, "the least number")
+
+    def picked(self, number):
+        """Scores by a Where instead of a mask that is added."""
+        product, mask = self.product(), self.node("Where", 2)
+        add = next(n for n in self.graph.node if n.op_type == "Add" and mask.output[0] in n.input)
+        add.op_type = "Where"
+        add.input[:] = [mask.input[0], product.output[0],
+                        self.constant(np.array(number, np.float32))]
+        return add
+
+    def test_mask_picks(self):
+        """Where on the scores says what a mask says."""
+        self.picked(-3.4e38)
+        self.told()
+
+    def test_mask_picks_more(self):
+        """A number that leaves something of hidden scores."""
+        self.told("Attention", self.picked(-1e4).name, "something is left")
+
+    def repeats(self, part):
+        """The Reshape, Expand and Unsqueeze that repeat the heads of keys or values."""
+        made = {o: n for n in self.graph.node for o in n.output}
+        first = next(n for n in self.graph.node if n.op_type == "Unsqueeze"
+                     and f"present.0.{part}" in n.input)
+        expand = next(n for n in self.graph.node if n.op_type == "Expand"
+                      and first.output[0] in n.input)
+        last = next(n for n in self.graph.node if n.op_type == "Reshape"
+                    and expand.output[0] in n.input)
+        return made, expand, last
+
+    def test_repeats_by_tile(self):
+        """Tile in the place of Expand."""
+        for part in ("key", "value"):
+            expand = self.repeats(part)[1]
+            expand.op_type = "Tile"
+            expand.input[1] = self.constant(np.array([1, 1, 2, 1, 1], np.int64))
+        self.told()
+
+    def by_gather(self, picked):
+        """Heads picked by number."""
+        for part in ("key", "value"):
+            last = self.repeats(part)[2]
+            last.op_type = "Gather"
+            del last.attribute[:]
+            last.attribute.append(onnx.helper.make_attribute("axis", 1))
+            last.input[:] = [f"present.0.{part}", self.constant(np.array(picked, np.int64))]
+        return last.name
+
+    def test_repeats_by_gather(self):
+        """Each head twice."""
+        self.by_gather([0, 0, 1, 1])
+        self.told()
+
+    def test_repeats_in_turns(self):
+        """Both heads, twice: other groups than those of Attention."""
+        self.by_gather([0, 1, 0, 1])
+        gather = self.repeats_of_keys()
+        self.told("Attention", gather, "repeat heads")
+
+    def repeats_of_keys(self):
+        """The name of the Gather of keys, which are looked at first."""
+        return next(n.name for n in self.graph.node if n.op_type == "Gather"
+                    and "present.0.key" in n.input)
+
+    def test_between_past_and_attention(self):
+        """Keys that are negated behind their past."""
+        made, expand, last = self.repeats("key")
+        del made, expand
+        neg = onnx.helper.make_node("Neg", [last.output[0]], ["altered"], name="altered")
+        for n in self.graph.node:
+            if last.output[0] in n.input:
+                n.input[list(n.input).index(last.output[0])] = "altered"
+        self.graph.node.insert(list(self.graph.node).index(last) + 1, neg)
+        self.told("Attention", "altered", "between a past")
 
     def test_mask_of_another_op(self):
         """What the mask says is not known through Xor."""

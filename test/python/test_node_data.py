@@ -36,12 +36,10 @@ except ImportError:
 CLASSES = (("op", r"unknown op"), ("value", r"it is no tensor"),
            ("dtype", r"no such element type|STRING|of type \w+ is not supported|"
                      r"graph input: (FLOAT|U?INT)\d"),
-           ("opset", r"is older than"), ("training", r"training_mode is true"),
-           ("form", r"a diagonal"))
+           ("opset", r"is older than"), ("training", r"training_mode is true"))
 MEANINGS = {"op": "not in our table of ops", "value": "a sequence or optional, no tensor",
             "dtype": "an element type that we do not take", "opset": "older than we read",
-            "training": "it draws random numbers",
-            "form": "a form of an op that we do not take"}
+            "training": "it draws random numbers"}
 
 
 def class_of(reason):

@@ -93,8 +93,6 @@ static bool counts_itself(const ir_node *node) {
 static void refuse_rest(ir_builder *b, const ir_node *node) {
     if (counts_itself(node))
         attention_refuse(b, node, "operand position_ids is not the input position_ids itself");
-    if (ir_node_input(node, SINK) || ir_attr_int(node, "smooth_softmax") == 1)
-        attention_refuse(b, node, "Attention has no counterpart of head_sink and smooth_softmax");
     if (ir_node_input(node, BIAS))
         attention_refuse(b, node, "attention_bias has a column for each key of one call");
     if (gqa_code_bits(node))
@@ -125,6 +123,9 @@ void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
         parts->scale = 1.0f / sqrtf((float)width);
     parts->softcap = ir_attr_float(node, "softcap");
     parts->causal = ir_attr_int(node, "causal") == 1;
+    parts->sink = ir_node_input(node, SINK);
+    if (!parts->sink && ir_attr_int(node, "smooth_softmax") == 1)
+        parts->sink = ir_build_f32(b, 0);
     parts->window = ir_attr_int(node, "local_window_size");
     if (parts->window > 0 && options->legacy_window)
         parts->window++;

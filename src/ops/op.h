@@ -66,6 +66,7 @@ typedef struct op_parts {
     float scale, softcap; /* softcap 0: off */
     bool causal;
     int64_t window; /* keys that a query sees, itself included; below 1: all */
+    ir_value *sink; /* [H] or one for all: a score beside those of the keys; NULL: none */
 } op_parts;
 
 typedef struct gqac_op {

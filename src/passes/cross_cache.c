@@ -75,9 +75,9 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     op_of(node)->take_apart(&b, node, NULL, &c->context->options, &p);
     if (b.status != GQAC_OK)
         return b.status;
-    if (p.causal || p.window > 0)
+    if (p.causal || p.window > 0 || p.sink)
         return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                         "cross attention that is causal or has a window");
+                         "cross attention that is causal, or has a window or a sink");
     GQAC_TRY(pass_settle(node, prev, c->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, c->context->diag));
     ir_node *last = node->prev;

@@ -219,18 +219,59 @@ static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
     return op_build1(&s->b, "", "TensorScatter", 3, (ir_value *[]){past, fresh, s->kv_pos});
 }
 
+static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
+    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", to);
+    return ir_build_result(b, cast, 0);
+}
+
+/* A sink is a score beside those of the keys, without a value: y exp(l) / (exp(l) + exp(sink)) with
+ * l = log sum exp of the scores [B,H,S,T]. */
+static ir_value *with_sink(ir_builder *b, ir_value *y, ir_value *scores, ir_value *sink,
+                           gqac_dtype dtype) {
+    static const int64_t each_head[] = {1, -1, 1, 1};
+    ir_node *sum =
+        op_build(b, "", "ReduceLogSumExp", 2,
+                 (ir_value *[]){cast(b, scores, GQAC_F32), ir_build_i64s(b, 1, (int64_t[]){3})}, 1);
+    if (sum)
+        ir_attr_set_int(sum, "keepdims", 1);
+    sink = op_build1(b, "", "Reshape", 2, (ir_value *[]){sink, ir_build_i64s(b, 4, each_head)});
+    ir_value *rest = op_build1(b, "", "Sub", 2,
+                               (ir_value *[]){ir_build_result(b, sum, 0), cast(b, sink, GQAC_F32)});
+    ir_value *part = cast(b, op_build1(b, "", "Sigmoid", 1, &rest), dtype);
+    return op_build1(b, "", "Mul", 2, (ir_value *[]){y, part});
+}
+
+/* An Attention; with its scores, as the softmax takes them, in output 3. */
+static ir_node *build_attention(ir_builder *b, int n, ir_value *const *in, bool scores) {
+    static const char *const names[] = {"y", "", "", "scores"};
+    if (!scores || b->status != GQAC_OK)
+        return op_build(b, "", "Attention", n, in, 1);
+    ir_node *node =
+        ir_node_create(b->graph, &op_find("", "Attention")->schema, NULL, n, in, 4, names);
+    if (!node) {
+        b->status = gqac_diag_oom(b->diag, "an attention");
+        return NULL;
+    }
+    ir_node_insert(node, b->before);
+    ir_attr_set_int(node, "qk_matmul_output_mode", 2); /* behind mask and softcap */
+    return node;
+}
+
 static ir_value *attend(splitter *s, const op_parts *p, ir_value *k, ir_value *v) {
     ir_builder *b = &s->b;
     ir_value *in[7] = {p->q, k, v, NULL, NULL, NULL, s->valid};
     if (p->window > 0)
         in[3] = window_mask(s, k, p->window);
-    ir_node *node = op_build(b, "", "Attention", s->decode ? 7 : in[3] ? 4 : 3, in, 1);
+    ir_node *node = build_attention(b, s->decode ? 7 : in[3] ? 4 : 3, in, p->sink != NULL);
     if (!node)
         return NULL;
     ir_attr_set_int(node, "is_causal", 1);
     ir_attr_set_float(node, "scale", p->scale);
     ir_attr_set_float(node, "softcap", p->softcap);
-    return ir_build_result(b, node, 0);
+    ir_value *y = ir_build_result(b, node, 0);
+    return p->sink ? with_sink(b, y, node->outputs[3], p->sink, p->v->type.dtype) : y;
 }
 
 /* The keys or values of a layer, and their result. */

@@ -19,7 +19,7 @@ from harness import Case
 from ortref import Runner
 from test_insert_kv import names, session
 
-MODELS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2")
+MODELS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt-oss")
 PROMPT, TOKENS, ROOM = 9, 21, 24
 
 
@@ -91,6 +91,27 @@ class TwoGraph(Case):
         ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
         expected = Runner(path).score(ids)[PROMPT - 1:]
         self.close(self.run_both(ids), expected, 2e-5, name)
+
+    def test_sinks(self):
+        """Sinks become a factor of the result: those of the model, and of smooth_softmax, beside a
+        softcap."""
+        for sink, softcap in ((True, 1.5), (False, 0.0), (False, 1.5)):
+            model = onnx.load(harness.model("gpt-oss"))
+            for node in model.graph.node:
+                if node.op_type != "GroupQueryAttention":
+                    continue
+                kept = [a for a in node.attribute if a.name not in ("softcap", "smooth_softmax")]
+                del node.attribute[:]
+                node.attribute.extend(kept)
+                node.attribute.append(onnx.helper.make_attribute("softcap", softcap))
+                if not sink:
+                    del node.input[11:]
+                    node.attribute.append(onnx.helper.make_attribute("smooth_softmax", 1))
+            onnx.save(model, self.dir / "model.onnx")
+            self.rewrite(self.dir / "model.onnx")
+            ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
+            expected = Runner(self.dir / "model.onnx").score(ids)[PROMPT - 1:]
+            self.close(self.run_both(ids), expected, 2e-5, (sink, softcap))
 
     def test_m1_weights(self):
         """Both graphs name the same weights alike, with the same bytes."""

@@ -102,6 +102,22 @@ GQAC_API gqac_status gqac_text_stream_push(gqac_text_stream *stream, int64_t id,
 GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece,
                                              size_t *length, gqac_diag *diag);
 
+/* The text of an answer while it grows, cut before the first of the stop texts: the one that is
+ * complete first, and of those that end together the longest. USAGE for stop texts without a
+ * tokenizer; without stop texts there is no text then. The stop texts outlive the reply. */
+typedef struct gqac_reply gqac_reply;
+GQAC_API gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *const *stop,
+                                       gqac_reply **reply, gqac_diag *diag);
+GQAC_API void gqac_reply_free(gqac_reply *reply);
+GQAC_API gqac_status gqac_reply_push(gqac_reply *reply, int64_t id, gqac_diag *diag);
+/* Behind the last id: what was held back is certain now. */
+GQAC_API gqac_status gqac_reply_finish(gqac_reply *reply, gqac_diag *diag);
+GQAC_API bool gqac_reply_stopped(const gqac_reply *reply); /* a stop text was there */
+/* What became certain since the last call; valid until the next one that changes the reply. */
+GQAC_API const char *gqac_reply_tell(gqac_reply *reply, size_t *length);
+/* The whole text, a NUL behind it. */
+GQAC_API const char *gqac_reply_text(const gqac_reply *reply, size_t *length);
+
 /* Renders the chat template (Jinja as transformers runs it: trim_blocks, lstrip_blocks,
  * loopcontrols, tojson, raise_exception, strftime_now). `variables` is a JSON object, usually
  * {"messages": [{"role": ..., "content": ...}], "add_generation_prompt": true, "tools": [...]};

@@ -34,7 +34,7 @@ gqac_status generating_sampling(generating *g) {
     return status;
 }
 
-static gqac_status choose_stops(generating *g) {
+gqac_status generating_stops(generating *g) {
     int n = 0;
     while (cli_repeat(g->c, "stop", n))
         n++;
@@ -63,7 +63,7 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     if (status == GQAC_OK)
         status = generating_sampling(g);
     if (status == GQAC_OK)
-        status = choose_stops(g);
+        status = generating_stops(g);
     g->request.max_new = most;
     g->max_length = cli_value(c, "new-tokens") ? 0 : x->max_length;
     session->kv = kv && *kv ? kv : NULL;
@@ -126,7 +126,7 @@ static void log_step(const gqac_generate_event *e) {
     json_decref(text);
 }
 
-static bool hear(void *arg, const gqac_generate_event *e) {
+bool generating_hear(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
     if (g->log)
@@ -140,8 +140,7 @@ static bool hear(void *arg, const gqac_generate_event *e) {
     return !g->failed && !interrupt_seen();
 }
 
-/* What was held back until the end, and the newline. */
-static void end_line(generating *g, const gqac_generation *said) {
+void generating_end_line(generating *g, const gqac_generation *said) {
     if (said && !g->ids_only && said->length > g->printed)
         fwrite(said->text + g->printed, 1, said->length - g->printed, stdout);
     if (said || g->steps)
@@ -153,7 +152,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     gqac_generate_request request = g->request;
     request.prompt = ids;
     request.n_prompt = n;
-    request.on_token = hear;
+    request.on_token = generating_hear;
     request.arg = g;
     if (g->max_length) {
         const int64_t room = g->max_length > (int64_t)n ? g->max_length - (int64_t)n : 0;
@@ -164,7 +163,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     *said = NULL;
     gqac_status status = gqac_generate(g->context, g->text, 1, &request, said, &g->c->diag);
     if (!g->json)
-        end_line(g, *said);
+        generating_end_line(g, *said);
     if (status == GQAC_USAGE && !*g->c->diag.hint)
         snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "gqac %s --help", g->c->verb->name);
     if (status != GQAC_OK || !g->failed)

@@ -45,6 +45,12 @@ void generating_free(generating *g);
 /* Generates from a prompt through the session. Unless json, the answer and a newline are printed
  * while they come. SIGINT ends it after the current token. */
 gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_generation **said);
+/* --stop of the request. */
+gqac_status generating_stops(generating *g);
+/* Prints and logs a token while it comes; false: nothing more is wanted. */
+bool generating_hear(void *arg, const gqac_generate_event *event);
+/* What was held back until the end, and the newline; said NULL: the answer failed. */
+void generating_end_line(generating *g, const gqac_generation *said);
 /* {"ids", "text", "finish_reason", "metrics"}; NULL: out of memory. */
 json_t *generating_json(const gqac_generation *said);
 /* The same numbers on stderr, if --metrics is given. */

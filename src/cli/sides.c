@@ -100,6 +100,40 @@ gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,
     return status;
 }
 
+int sides_find(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name))
+            return i;
+    return -1;
+}
+
+/* "is no encoder: it takes 'x'" */
+static gqac_status refuse_kind(cli *c, const side *s, const char *why, const char *name,
+                               const char *rule) {
+    cli_fail(c, GQAC_UNSUPPORTED, "the file is no %s '%s'", why, name);
+    snprintf(c->diag.where, sizeof c->diag.where, "%.500s", s->path);
+    snprintf(c->diag.rule, sizeof c->diag.rule, "%s", rule);
+    return GQAC_UNSUPPORTED;
+}
+
+gqac_status sides_check_kinds(cli *c, const side *encoder, const side *decoder) {
+    static const char states[] = "encoder_hidden_states", logits[] = "logits";
+    static const char encodes[] = "an encoder takes ids or features, and gives their states";
+    static const char decodes[] = "a decoder takes ids and encoder_hidden_states, and gives logits";
+    for (int i = 0; i < encoder->n_inputs; i++) {
+        const char *name = encoder->inputs[i].name;
+        if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
+            return refuse_kind(c, encoder, "encoder: it takes", name, encodes);
+    }
+    if (sides_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
+        return refuse_kind(c, encoder, "encoder: it gives", logits, encodes);
+    if (sides_find(decoder->outputs, decoder->n_outputs, logits) < 0)
+        return refuse_kind(c, decoder, "decoder: it does not give", logits, decodes);
+    if (sides_find(decoder->inputs, decoder->n_inputs, states) < 0)
+        return refuse_kind(c, decoder, "decoder of an encoder: it does not take", states, decodes);
+    return GQAC_OK;
+}
+
 void sides_close(side *s) {
     gqac_context_free(s->context);
     gqac_program_free(s->program);

@@ -29,6 +29,9 @@ gqac_status sides_check(cli *c);
 bool sides_have(const cli *c, side_kind kind);
 gqac_status sides_open(cli *c, side_kind kind, side *s);
 void sides_close(side *s);
+/* UNSUPPORTED, with the file, when one of the two is not what its name says. */
+gqac_status sides_check_kinds(cli *c, const side *encoder, const side *decoder);
+int sides_find(const gqac_io *list, int n, const char *name); /* -1: none */
 /* gqac_run; an error tells the file. */
 gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,
                       const gqac_tensor *in, int n_out, const char *const *out_names,

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/interrupt.h"
 #include "cli/sides.h"
 
 enum { MOST_EOS = 16, MOST_CONFIG = 1 << 24 };
@@ -28,9 +27,7 @@ typedef struct translation {
     int64_t n, most;
     int64_t *ones, *places;
     double *forward_ms, begun, first_at; /* seconds */
-    gqac_text_stream *stream;
-    char *text; /* of the answer */
-    size_t length;
+    gqac_reply *reply;
 } translation;
 
 static gqac_status short_of_memory(const translation *t) {
@@ -124,13 +121,6 @@ static gqac_status read_settings(translation *t) {
                     t->c->operands[0]);
 }
 
-static int find_io(const gqac_io *list, int n, const char *name) {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(list[i].name, name))
-            return i;
-    return -1;
-}
-
 /* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
  * cache_X_in_i; -1 when the input is no cache or has no such output. */
 static int result_of(const side *s, const char *name) {
@@ -143,7 +133,7 @@ static int result_of(const side *s, const char *name) {
         snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
     else
         return -1;
-    return find_io(s->outputs, s->n_outputs, result);
+    return sides_find(s->outputs, s->n_outputs, result);
 }
 
 /* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
@@ -167,6 +157,14 @@ static gqac_status open_cache(translation *t, int i) {
     const gqac_io *input = &t->with->inputs[i];
     t->first[i] = result_of(&t->decoder, input->name);
     t->results[i] = result_of(t->with, input->name);
+    if (t->first[i] < 0 && t->results[i] >= 0) {
+        cli_fail(t->c, GQAC_UNSUPPORTED, "the file takes the cache '%s', which '%s' does not give",
+                 input->name, t->decoder.path);
+        snprintf(t->c->diag.where, sizeof t->c->diag.where, "%.500s", t->with->path);
+        snprintf(t->c->diag.rule, sizeof t->c->diag.rule,
+                 "the two decoders of a folder are one model, without a past and with it");
+        return GQAC_UNSUPPORTED;
+    }
     if (t->first[i] < 0)
         return GQAC_OK;
     t->cached = true;
@@ -342,7 +340,7 @@ static gqac_status keep_caches(translation *t, const side *s, const gqac_tensor 
 }
 
 /* The id behind the last row. What the encoder read does not count as said. */
-static gqac_status choose(translation *t, const gqac_tensor *logits, int64_t *id) {
+static gqac_status choose(translation *t, const gqac_tensor *logits, gqac_generate_event *event) {
     const int64_t columns = logits->rank == 3 ? logits->dims[2] : 0;
     const int64_t first = gqac_tensor_count(logits) - columns;
     if (columns < 1 || first < 0)
@@ -352,15 +350,16 @@ static gqac_status choose(translation *t, const gqac_tensor *logits, int64_t *id
         return short_of_memory(t);
     for (int64_t i = 0; i < columns; i++)
         row[i] = (float)gqac_tensor_get(logits, first + i);
-    const gqac_status status = gqac_sample(&t->g->request.sampling, row, columns, t->ids,
-                                           (size_t)t->n, id, NULL, &t->c->diag);
+    const gqac_status status =
+        gqac_sample(&t->g->request.sampling, row, columns, t->ids, (size_t)t->n, &event->id,
+                    &event->probability, &t->c->diag);
     free(row);
     return status;
 }
 
-static gqac_status step(translation *t, int64_t first, int64_t *id) {
+static gqac_status step(translation *t, int64_t first, gqac_generate_event *event) {
     const side *s = t->n == 1 ? &t->decoder : t->with;
-    const int logits = find_io(s->outputs, s->n_outputs, "logits");
+    const int logits = sides_find(s->outputs, s->n_outputs, "logits");
     const char **names = calloc((size_t)s->n_inputs + 1, sizeof *names);
     gqac_tensor *in = calloc((size_t)s->n_inputs + 1, sizeof *in);
     gqac_tensor *out = calloc((size_t)s->n_outputs + 1, sizeof *out);
@@ -374,7 +373,7 @@ static gqac_status step(translation *t, int64_t first, int64_t *id) {
     if (status == GQAC_OK)
         status = sides_run(t->c, s, s->n_inputs, names, in, s->n_outputs, NULL, out);
     if (status == GQAC_OK)
-        status = choose(t, &out[logits], id);
+        status = choose(t, &out[logits], event);
     if (status == GQAC_OK)
         status = keep_caches(t, s, out);
     free(names);
@@ -392,54 +391,48 @@ static bool ends(const translation *t, int64_t id) {
     return false;
 }
 
-/* Prints what is certain with an id, and keeps it. */
-static gqac_status say(translation *t, int64_t id, bool last) {
-    const char *piece = "";
-    size_t length = 0;
+/* Adds the text of an id, prints what is certain with it, and decides whether it is the last. */
+static gqac_status say(translation *t, gqac_generate_event *event, gqac_generation *said,
+                       bool *done) {
     gqac_status status = GQAC_OK;
-    if (t->stream)
-        status = last ? gqac_text_stream_finish(t->stream, &piece, &length, &t->c->diag)
-                      : gqac_text_stream_push(t->stream, id, &piece, &length, &t->c->diag);
+    event->eos = ends(t, event->id);
+    if (!event->eos)
+        status = gqac_reply_push(t->reply, event->id, &t->c->diag);
+    *done = event->eos || gqac_reply_stopped(t->reply) || t->n > t->most;
+    if (status == GQAC_OK && *done)
+        status = gqac_reply_finish(t->reply, &t->c->diag);
     if (status != GQAC_OK)
         return status;
-    char *text = realloc(t->text, t->length + length + 1);
-    if (!text)
-        return short_of_memory(t);
-    memcpy(text + t->length, piece, length);
-    t->text = text;
-    t->length += length;
-    t->text[t->length] = 0;
-    if (!t->g->json && t->stream)
-        fwrite(piece, 1, length, stdout);
-    else if (!t->g->json && !last)
-        printf("%s%lld", t->n > 2 ? " " : "", (long long)id);
-    if (!t->g->json && last)
-        putchar('\n');
-    return fflush(stdout) == 0 ? GQAC_OK
-                               : cli_fail(t->c, GQAC_IO, "cannot write to standard output");
+    event->text = gqac_reply_tell(t->reply, &event->length);
+    if (event->eos)
+        said->finish = GQAC_FINISH_EOS;
+    else if (gqac_reply_stopped(t->reply))
+        said->finish = GQAC_FINISH_STOP;
+    if (!generating_hear(t->g, event) && !*done) {
+        *done = true;
+        said->finish = GQAC_FINISH_STOP;
+    }
+    return GQAC_OK;
 }
 
 static gqac_status generate(translation *t, gqac_generation *said) {
     gqac_status status = GQAC_OK;
-    int64_t id = -1;
+    bool done = !t->most;
     said->finish = GQAC_FINISH_LENGTH;
     t->ids[0] = t->start;
-    for (t->n = 1; status == GQAC_OK && t->n <= t->most;) {
+    for (t->n = 1; status == GQAC_OK && !done;) {
+        gqac_generate_event event = {.step = t->n, .phase = t->n == 1 ? "prefill" : "decode"};
         const double before = cli_seconds();
-        status = step(t, t->cached ? t->n - 1 : 0, &id);
+        status = step(t, t->cached ? t->n - 1 : 0, &event);
         if (status != GQAC_OK)
             break;
         t->forward_ms[t->n - 1] = (cli_seconds() - before) * 1e3;
         if (t->n == 1)
             t->first_at = cli_seconds();
-        t->ids[t->n++] = id;
-        status = say(t, id, false);
-        if (ends(t, id) || interrupt_seen()) {
-            said->finish = ends(t, id) ? GQAC_FINISH_EOS : GQAC_FINISH_STOP;
-            break;
-        }
+        t->ids[t->n++] = event.id;
+        status = say(t, &event, said, &done);
     }
-    return status == GQAC_OK ? say(t, 0, true) : status;
+    return status == GQAC_OK ? gqac_reply_finish(t->reply, &t->c->diag) : status;
 }
 
 static void measure(const translation *t, gqac_generation *said) {
@@ -464,13 +457,12 @@ static void measure(const translation *t, gqac_generation *said) {
         .computed_tokens = t->cached ? (int64_t)n : (int64_t)(n * (n + 1) / 2)};
     said->n_ids = n;
     said->ids = t->ids + 1;
-    said->text = t->text ? t->text : "";
-    said->length = t->length;
+    said->text = gqac_reply_text(t->reply, &said->length);
 }
 
 static gqac_status answer(translation *t) {
     gqac_generation said = {0};
-    const gqac_text_settings *settings = gqac_text_get_settings(t->g->text);
+    const gqac_generate_request *request = &t->g->request;
     const int64_t rows = t->states.dims[1] > t->n_source ? t->states.dims[1] : t->n_source;
     t->ids = calloc((size_t)t->most + 2, sizeof *t->ids);
     t->forward_ms = calloc((size_t)t->most + 1, sizeof *t->forward_ms);
@@ -480,13 +472,19 @@ static gqac_status answer(translation *t) {
     t->ones = t->places = NULL;
     if (status == GQAC_OK)
         status = make_counts(t, t->most + 2 > rows ? t->most + 2 : rows);
-    if (status == GQAC_OK && settings->has_tokenizer)
-        status = gqac_text_stream_create(t->g->text, &t->stream, &t->c->diag);
+    if (status == GQAC_OK)
+        status =
+            gqac_reply_create(t->g->text, request->n_stop, request->stop, &t->reply, &t->c->diag);
     if (status == GQAC_OK)
         status = generate(t, &said);
+    if (status == GQAC_OK)
+        measure(t, &said);
+    if (!t->g->json)
+        generating_end_line(t->g, status == GQAC_OK ? &said : NULL);
+    if (status == GQAC_OK && t->g->failed)
+        return cli_fail(t->c, GQAC_IO, "cannot write to standard output");
     if (status != GQAC_OK)
         return status;
-    measure(t, &said);
     if (t->g->json)
         return cli_print_json_line(t->c, generating_json(&said));
     generating_metrics(t->g, &said);
@@ -495,7 +493,7 @@ static gqac_status answer(translation *t) {
 
 /* Flags of `generate` that need what there is not for two graphs. */
 static gqac_status refuse_flags(const translation *t) {
-    static const char *const flags[] = {"stop", "kv", "context", "log-steps"};
+    static const char *const flags[] = {"kv", "context"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (cli_repeat(t->c, flags[i], 0))
             return cli_usage(t->c, "--%s is not built for an encoder with a decoder", flags[i]);
@@ -515,7 +513,12 @@ static gqac_status translate(translation *t) {
     if (status == GQAC_OK)
         cli_tell_refusal(t->c, "ids only", gqac_text_get_settings(t->g->text)->tokenizer_refusal);
     if (status == GQAC_OK)
+        t->g->ids_only = !gqac_text_get_settings(t->g->text)->has_tokenizer;
+    t->g->log = cli_switch(t->c, "log-steps");
+    if (status == GQAC_OK)
         status = generating_sampling(t->g);
+    if (status == GQAC_OK)
+        status = generating_stops(t->g);
     if (status == GQAC_OK)
         status = read_settings(t);
     if (status == GQAC_OK)
@@ -527,6 +530,8 @@ static gqac_status translate(translation *t) {
         status = sides_open(t->c, SIDE_ENCODER, &t->encoder);
     if (status == GQAC_OK)
         status = open_decoders(t);
+    if (status == GQAC_OK)
+        status = sides_check_kinds(t->c, &t->encoder, &t->decoder);
     if (status == GQAC_OK)
         status = check_ids(t);
     if (status == GQAC_OK)
@@ -548,7 +553,7 @@ gqac_status translating_run(generating *g) {
     free(t.caches);
     free(t.first);
     free(t.results);
-    gqac_text_stream_free(t.stream);
+    gqac_reply_free(t.reply);
     sides_close(&t.encoder);
     sides_close(&t.decoder);
     sides_close(&t.later);
@@ -558,6 +563,5 @@ gqac_status translating_run(generating *g) {
     free(t.ones);
     free(t.places);
     free(t.forward_ms);
-    free(t.text);
     return status;
 }

@@ -132,3 +132,52 @@ const char *reply_tell(reply *r, bool all, size_t *length) {
     *length = r->told - from;
     return *length ? r->text.text + from : "";
 }
+
+/* ---- for loops of one's own ---------------------------------------------- */
+
+struct gqac_reply {
+    reply inner;
+    bool finished;
+};
+
+gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *const *stop,
+                              gqac_reply **out, gqac_diag *diag) {
+    gqac_reply *r = gqac_calloc(1, sizeof *r);
+    if (!r)
+        return gqac_diag_oom(diag, "the text of an answer");
+    const gqac_status status = reply_open(&r->inner, text, n_stop, stop, diag);
+    if (status == GQAC_OK)
+        *out = r;
+    else
+        gqac_reply_free(r);
+    return status;
+}
+
+void gqac_reply_free(gqac_reply *r) {
+    if (!r)
+        return;
+    reply_close(&r->inner);
+    gqac_free(r);
+}
+
+gqac_status gqac_reply_push(gqac_reply *r, int64_t id, gqac_diag *diag) {
+    return reply_push(&r->inner, id, diag);
+}
+
+gqac_status gqac_reply_finish(gqac_reply *r, gqac_diag *diag) {
+    r->finished = true;
+    return reply_finish(&r->inner, diag);
+}
+
+bool gqac_reply_stopped(const gqac_reply *r) {
+    return r->inner.stopped;
+}
+
+const char *gqac_reply_tell(gqac_reply *r, size_t *length) {
+    return reply_tell(&r->inner, r->finished, length);
+}
+
+const char *gqac_reply_text(const gqac_reply *r, size_t *length) {
+    *length = r->inner.text.length;
+    return *length ? r->inner.text.text : "";
+}

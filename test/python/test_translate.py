@@ -233,13 +233,63 @@ class Translate(Case):
         said = self.good("tokenize", self.folder, "--decode", "--ids", self.dir / "out.txt").out
         self.assertEqual(done["text"].rstrip("\n"), said.rstrip("\n"))
 
+    def test_stop_and_log(self):
+        """--stop cuts the text as it does without an encoder, --log-steps tells every id."""
+        self.make(cached=True)
+        shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
+        flags = ("--ids", self.dir / "ids.txt")
+        whole = self.good("generate", self.folder, *flags, "-n", NEW, "--log-steps", "--format",
+                          "json")
+        done = whole.json()
+        lines = [line.split() for line in whole.err.splitlines() if line.startswith("step ")]
+        self.assertEqual([int(words[3]) for words in lines], done["ids"])
+        self.assertEqual([words[8] for words in lines],
+                         ["prefill"] + ["decode"] * (len(lines) - 1))
+        self.assertTrue(all(0 < float(words[5]) <= 100 for words in lines))
+        text = done["text"]
+        stop = text[len(text) // 2:][:2]
+        cut = self.good("generate", self.folder, *flags, "-n", NEW, "--stop", "never there",
+                        "--stop", stop, "--format", "json").json()
+        self.assertEqual((cut["text"], cut["finish_reason"]), (text[:text.index(stop)], "stop"))
+        self.assertEqual(cut["ids"], done["ids"][:len(cut["ids"])])
+        self.assertLess(len(cut["ids"]), len(done["ids"]))
+        shown = self.good("generate", self.folder, *flags, "-n", NEW, "--stop", stop).out
+        self.assertEqual(shown, text[:text.index(stop)] + "\n")
+
+    def test_kinds(self):
+        """Files that are not what their names say."""
+        t5, llama = (harness.ROOT / "test" / "traced" / name for name in ("t5", "llama"))
+        for encoder, decoder, later, words in (
+                (t5 / "decoder_model.onnx", t5 / "decoder_model.onnx", None,
+                 ("encoder_model.onnx", "no encoder", "'encoder_hidden_states'")),
+                (llama / "model.onnx", t5 / "decoder_model.onnx", None,
+                 ("encoder_model.onnx", "no encoder", "'past_key_values.0.key'")),
+                (t5 / "encoder_model.onnx", t5 / "encoder_model.onnx", None,
+                 ("decoder_model.onnx", "no decoder", "'logits'")),
+                (t5 / "encoder_model.onnx", llama / "model.onnx", None,
+                 ("decoder_model.onnx", "not take 'encoder_hidden_states'")),
+                (t5 / "encoder_model.onnx", t5 / "decoder_model.onnx", llama / "model.onnx",
+                 ("decoder_with_past_model.onnx", "the cache 'past_key_values.0.key'"))):
+            for path in self.folder.glob("*.onnx"):
+                path.unlink()
+            shutil.copy(t5 / "config.json", self.folder)
+            shutil.copy(encoder, self.folder / "encoder_model.onnx")
+            shutil.copy(decoder, self.folder / "decoder_model.onnx")
+            if later:
+                shutil.copy(later, self.folder / "decoder_with_past_model.onnx")
+            run = harness.gqac("generate", self.folder, "--ids", self.dir / "ids.txt", "-n", 2)
+            self.check(run, 3, *words)
+            self.assertEqual(run.out, "", words)
+
     def test_refused(self):
         """What does not fit the folder."""
         flags = self.make()
         run = ("generate", self.folder)
         self.check(harness.gqac(*run), 2, "one of --prompt")
         self.check(harness.gqac(*run, *flags, "--prompt", "x"), 2, "one of --prompt")
-        self.check(harness.gqac(*run, *flags, "--log-steps"), 2, "--log-steps")
+        self.check(harness.gqac(*run, *flags, "--context", "9"), 2, "--context")
+        self.check(harness.gqac(*run, *flags, "--stop", "x"), 2, "tokenizer")
+        self.check(harness.gqac(*run, *flags, "--stop", ""), 2, "--stop needs")
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")
         self.check(harness.gqac("generate", harness.model("llama"), "--features", "x.npy"), 2,
                    "--features is for")

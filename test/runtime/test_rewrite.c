@@ -124,7 +124,7 @@ static void test_two(void) {
 static void test_raise(void) {
     rig r;
     open_rig(&r, "S");
-    fail_each(unit_path("test/golden/triangles.raise.in.gq"), &r, "raise", 2);
+    fail_each(unit_path("test/golden/triangles.raise.in.gq"), &r, "raise", 3);
     fail_each(unit_path("test/golden/activations.raise.in.gq"), &r, "raise", 4);
     fail_each(unit_path("test/traced/dynamo-qwen2/model.onnx"), &r, "raise", 13);
     unlink(r.model);

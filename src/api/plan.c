@@ -101,7 +101,7 @@ static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *node) {
             continue;
         if (appends && t->data) /* gathered from the cache */
             step->cache_bytes += (int64_t)gqac_tensor_bytes(t);
-        if (!appends || t->data)
+        if (t->data) /* it has memory of its own */
             step->output_bytes += (int64_t)gqac_tensor_bytes(t);
     }
     if (!appends || !node->outputs[1])

@@ -121,6 +121,7 @@ struct ir_value {
     ir_use *uses; /* head of the list */
     int slot;     /* number of its memory, by `plan`; -1: none */
     int id;       /* dense number of the value within its module, by the run time */
+    const struct ir_value *seen_as; /* by `plan`: a value that is read in the memory of this one */
 };
 
 struct ir_node {

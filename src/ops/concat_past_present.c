@@ -5,7 +5,7 @@
  * layer wrote them), so total <= P.
  * Present may lie where past does if that has room for all (C = P): then only new rows are written.
  */
-#include "ops/attention.h"
+#include "ops/present.h"
 
 #include <string.h>
 
@@ -24,12 +24,25 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, op_in_type(node, NEW).dtype, 4, dims, diag);
 }
 
+void present_keep(const present_rows *c, int64_t b, int64_t head) {
+    const size_t p = (size_t)c->past_len[b], kept = (size_t)c->past_rows;
+    const size_t end = c->new_rows > 0 ? p + (size_t)c->new_len[b] : p;
+    const size_t held = end > kept ? end : kept;
+    const size_t item = (size_t)(b * c->heads + head);
+    unsigned char *out = c->present + item * (size_t)c->capacity * c->row;
+    if (c->present == c->past || c->capacity == 0)
+        return;
+    const unsigned char *past = c->past + item * kept * c->row;
+    if (p > 0)
+        memcpy(out, past, p * c->row);
+    if (end < kept)
+        memcpy(out + end * c->row, past + end * c->row, (kept - end) * c->row);
+    memset(out + held * c->row, 0, ((size_t)c->capacity - held) * c->row);
+}
+
 typedef struct concat {
-    const unsigned char *past, *fresh;
-    unsigned char *present;
-    const int32_t *past_len, *new_len;
-    int64_t heads, past_rows, new_rows, capacity;
-    size_t row; /* bytes */
+    present_rows rows;
+    const unsigned char *fresh;
 } concat;
 
 /* Items are (b, head). */
@@ -37,21 +50,16 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     const concat *c = arg;
     (void)worker;
     for (size_t i = begin; i < end; i++) {
-        size_t b = i / (size_t)c->heads;
-        size_t p = (size_t)c->past_len[b], n = (size_t)c->new_len[b];
-        size_t kept = (size_t)c->past_rows, held = p + n > kept ? p + n : kept;
-        unsigned char *out = c->present + i * (size_t)c->capacity * c->row;
-        if (c->present != c->past) {
-            if (kept > 0)
-                memcpy(out, c->past + i * kept * c->row, kept * c->row);
-            memset(out + held * c->row, 0, ((size_t)c->capacity - held) * c->row);
-        }
-        if (n > 0 && c->new_rows > 0)
-            memcpy(out + p * c->row, c->fresh + i * (size_t)c->new_rows * c->row, n * c->row);
+        const int64_t b = (int64_t)i / c->rows.heads, head = (int64_t)i % c->rows.heads;
+        const size_t row = c->rows.row;
+        present_keep(&c->rows, b, head);
+        if (c->rows.new_rows > 0 && c->rows.new_len[b] > 0)
+            memcpy(present_row(&c->rows, b, head, 0), c->fresh + i * (size_t)c->rows.new_rows * row,
+                   (size_t)c->rows.new_len[b] * row);
     }
 }
 
-static gqac_status check_lengths(op_call *call, const concat *c, int64_t batch) {
+static gqac_status check_lengths(op_call *call, const present_rows *c, int64_t batch) {
     if (c->new_rows == 0 && c->capacity > c->past_rows)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                 "keys and values without rows share those of the past: total_sequence_length %lld "
@@ -72,7 +80,7 @@ static gqac_status check_lengths(op_call *call, const concat *c, int64_t batch) 
     return GQAC_OK;
 }
 
-static gqac_status eval(op_call *call) {
+gqac_status present_open(op_call *call, present_rows *c) {
     const gqac_tensor *past = call->in[PAST], *fresh = call->in[NEW];
     int64_t total;
     GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
@@ -88,25 +96,36 @@ static gqac_status eval(op_call *call) {
                 (long long)past->dims[0], (long long)past->dims[1], (long long)past->dims[2],
                 (long long)past->dims[3], (long long)fresh->dims[0], (long long)fresh->dims[1],
                 (long long)fresh->dims[2], (long long)fresh->dims[3]);
-    concat c = {.past = past ? past->data : NULL,
-                .fresh = fresh->data,
-                .heads = fresh->dims[1],
-                .past_rows = past ? past->dims[2] : 0,
-                .new_rows = fresh->dims[2],
-                .row = (size_t)fresh->dims[3] * op_width(fresh->dtype)};
-    c.capacity = total > c.past_rows ? total : c.past_rows;
-    GQAC_TRY(attention_lengths(call, PAST_LEN, fresh->dims[0], &c.past_len));
-    GQAC_TRY(attention_lengths(call, NEW_LEN, fresh->dims[0], &c.new_len));
-    GQAC_TRY(check_lengths(call, &c, fresh->dims[0]));
-    int64_t dims[4] = {fresh->dims[0], c.heads, c.capacity, fresh->dims[3]};
-    GQAC_TRY(op_output(call, 0, fresh->dtype, 4, dims));
-    c.present = call->out[0].data;
-    if (c.present == c.past && c.capacity > c.past_rows)
+    *c = (present_rows){.past = past ? past->data : NULL,
+                        .heads = fresh->dims[1],
+                        .past_rows = past ? past->dims[2] : 0,
+                        .new_rows = fresh->dims[2],
+                        .row = (size_t)fresh->dims[3] * op_width(fresh->dtype)};
+    c->capacity = total > c->past_rows ? total : c->past_rows;
+    GQAC_TRY(attention_lengths(call, PAST_LEN, fresh->dims[0], &c->past_len));
+    GQAC_TRY(attention_lengths(call, NEW_LEN, fresh->dims[0], &c->new_len));
+    return check_lengths(call, c, fresh->dims[0]);
+}
+
+gqac_status present_put(op_call *call, present_rows *c, void *memory) {
+    c->present = memory;
+    if (c->present == c->past && c->capacity > c->past_rows)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "present lies where past does, whose %lld rows have no room for %lld tokens",
-                (long long)c.past_rows, (long long)c.capacity);
+                (long long)c->past_rows, (long long)c->capacity);
+    return GQAC_OK;
+}
+
+static gqac_status eval(op_call *call) {
+    concat c;
+    const gqac_tensor *fresh = call->in[NEW];
+    GQAC_TRY(present_open(call, &c.rows));
+    const int64_t dims[4] = {fresh->dims[0], c.rows.heads, c.rows.capacity, fresh->dims[3]};
+    GQAC_TRY(op_output(call, 0, fresh->dtype, 4, dims));
+    GQAC_TRY(present_put(call, &c.rows, call->out[0].data));
+    c.fresh = fresh->data;
     if (gqac_tensor_count(&call->out[0]) > 0)
-        op_parallel(call, dims[0] * dims[1], 1 + c.capacity * dims[3] / 8, run, &c);
+        op_parallel(call, dims[0] * dims[1], 1 + dims[2] * dims[3] / 8, run, &c);
     return GQAC_OK;
 }
 

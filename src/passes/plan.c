@@ -42,13 +42,19 @@ static gqac_status clear_slots(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
+/* The value in whose memory the target reads this one; NULL: it has its own. */
+static const ir_value *lies_in(const planner *p, const ir_value *value) {
+    const gqac_target *target = p->context->target;
+    return target && target->lies_in ? target->lies_in(value) : NULL;
+}
+
 static bool wants_slot(const planner *p, const ir_value *value) {
     if (value->type.dtype == GQAC_TOKEN)
         return false;
     for (const ir_use *use = value->uses; use; use = use->next)
         if (use->node == p->graph->ret)
             return false;
-    return !value->def->fused_into || ir_value_leaves(value);
+    return (!value->def->fused_into || ir_value_leaves(value)) && !lies_in(p, value);
 }
 
 /* Finds a value's last user, and files it under the node that makes it. */
@@ -64,8 +70,16 @@ static gqac_status find_lives(planner *p) {
     const int n_nodes = ir_life_number(p->graph);
     for (ir_node *node = p->graph->first; node; node = node->next)
         for (int i = 0; i < node->n_outputs; i++)
-            if (node->outputs[i])
+            if (node->outputs[i]) {
                 node->outputs[i]->id = p->n_values++;
+                node->outputs[i]->seen_as = NULL;
+            }
+    for (ir_node *node = p->graph->first; node; node = node->next)
+        for (int i = 0; i < node->n_outputs; i++) {
+            const ir_value *at = node->outputs[i] ? lies_in(p, node->outputs[i]) : NULL;
+            if (at)
+                ((ir_value *)at)->seen_as = node->outputs[i];
+        }
     p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)n_nodes);
     p->next = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
     p->taken = GQAC_ARENA_ARRAY(p->arena, bool, (size_t)p->n_values);

@@ -60,8 +60,8 @@ void exec_unbind(exec *e, const void *memory, size_t bytes) {
 
 /* May the node of a result write over this input, which overlaps its memory? */
 static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
-    const ir_node *node = result->def;
-    if (!node || node->fused_into)
+    const ir_node *node = result->def ? ir_node_root(result->def) : NULL;
+    if (!node)
         return false;
     bool last = same_start && target_writes_over(node, result, input);
     for (const ir_use *use = input->uses; use && last; use = use->next)

@@ -59,6 +59,9 @@ typedef struct gqac_target {
     /* Does a kernel of a group that this node is in keep its result, as a whole, in scratch? NULL:
      * no, it stays in registers. */
     bool (*in_scratch)(const ir_node *node);
+    /* The value in whose memory this one is read, so that it has no data of its own; NULL (also for
+     * the function): it has. A fact of the claimed graph; one value at most lies in another. */
+    const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 
 /* Kernels of kv_state and kv_append that gather plain rows. */

@@ -1,16 +1,18 @@
 /* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
- * and keys are normalised and turned where the graph does so, and keys and values go straight into
- * the blocks of the cache. No head is copied on the way.
+ * and keys are normalised and turned where the graph does so, and keys and values go straight to
+ * where they are kept. No head is copied on the way.
  *
- *   x -> [fuse_heads.h] -> rotary?             -> queries [B,Hq,S,D] of the attention
- *   x -> [fuse_heads.h] -> rotary? kv_append   -> blocks
- *   x -> [fuse_heads.h] -> rotary? kv_append   -> blocks
+ *   x -> [fuse_heads.h] -> rotary?           -> queries [B,Hq,S,D] of the attention
+ *   x -> [fuse_heads.h] -> rotary? append    -> keys, in the blocks or behind those of the past
+ *   x -> [fuse_heads.h] -> rotary? append    -> values, likewise
  *
  * Each x is a value of its own, or they lie in one packed row, which split_heads {kv} or Split cuts
- * up. The root is the kv_append that stands last. Each head of a row is computed by itself, as by
- * the kernel cpu_run_heads. */
+ * up. An append is a kv_append, whose rows go into blocks, or a concat_past_present. The root is
+ * the append that stands last. Queries that would only be copied are read where they lie. Each head
+ * of a row is computed by itself, as by the kernel cpu_run_heads. */
 #include <string.h>
 
+#include "ops/present.h"
 #include "ops/rotary.h"
 #include "targets/cpu/fuse_heads.h"
 #include "targets/cpu/kv.h"
@@ -20,12 +22,13 @@ enum {
     Q, /* streams, and inputs of attention: queries, keys, values */
     STREAMS = 3,
     ROWS = 64,     /* of a head that are made before they go into a block */
-    NEW = 1,       /* input of kv_append, and its output of rows */
+    NEW = 1,       /* input of appends, and output of rows of kv_append */
     OPERANDS = 16, /* most of a rotary */
 };
 
 typedef struct stream {
     bool used;
+    bool moves;                     /* its rows are made: j->heads counts its heads */
     const ir_node *rotary, *append; /* NULL: none */
     const ir_value *result;         /* before it is appended */
     fused_heads made;
@@ -36,8 +39,10 @@ typedef struct stream {
     const unsigned char *data;      /* of x */
     cpu_head p;
     rotation r;
-    unsigned char *y; /* of queries */
+    int64_t rows;     /* of x */
+    unsigned char *y; /* of queries; NULL: they are read where they lie */
     int slot;
+    present_rows present; /* of a concat_past_present */
 } stream;
 
 typedef struct pattern {
@@ -55,12 +60,21 @@ static bool is_free(const pattern *p, const ir_node *node) {
     return node == p->root || (node->graph == p->root->graph && !node->fused_into);
 }
 
-/* A kv_append that the group may have, or has. */
+static bool is_concat(const ir_node *node) {
+    return op_is(node, "gqac", "concat_past_present");
+}
+
+/* An append that the group may have, or has. */
 static ir_node *append_of(const pattern *p, const ir_value *rows) {
     ir_node *node = rows ? rows->def : NULL;
-    const bool is = node && op_is(node, "gqac", "kv_append") && is_free(p, node) &&
-                    !(p->nodes && node->mark & TARGET_TAKEN) && cpu_kv_only_blocks(node);
-    return is ? node : NULL;
+    const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_TAKEN);
+    return is && (is_concat(node) || (op_is(node, "gqac", "kv_append") && cpu_kv_only_blocks(node)))
+               ? node
+               : NULL;
+}
+
+static ir_value *rows_of(const ir_node *append) {
+    return ir_node_output(append, is_concat(append) ? 0 : NEW);
 }
 
 static void take(pattern *p, ir_node *node) {
@@ -160,7 +174,7 @@ static void find_columns(pattern *p, ir_node *node) {
 
 /* The attention that reads the appended rows as keys or values; NULL when none does. */
 static const ir_node *find_attention(const ir_node *append) {
-    const ir_value *rows = ir_node_output(append, NEW);
+    const ir_value *rows = rows_of(append);
     for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next) {
         const ir_node *node = use->node;
         if ((op_is(node, "gqac", "attention") || op_is(node, "gqac", "attend")) &&
@@ -185,7 +199,7 @@ static void find_streams(pattern *p) {
         find_stream(p, &p->streams[Q], queries, NULL);
     for (int i = Q + 1; i < STREAMS; i++) {
         const ir_value *rows = attention ? ir_node_input(attention, i)
-                               : i > 1   ? ir_node_output(p->root, NEW)
+                               : i > 1   ? rows_of(p->root)
                                          : NULL;
         ir_node *append = append_of(p, rows);
         if (append && append != p->streams[i - 1].append)
@@ -215,6 +229,40 @@ int cpu_fuse_append(const ir_node *root, ir_node **nodes) {
     return find(&p) ? p.n : 0;
 }
 
+/* Are queries only taken out of the packed row, for attention alone? Others that are named read
+ * their shape. */
+static bool stay_packed(const stream *q) {
+    if (!q->used || q->rotary || q->made.norm || q->width == 0)
+        return false;
+    for (const ir_use *use = q->result->uses; use; use = use->next) {
+        const ir_node *node = use->node;
+        const target_kernel *kernel = node->claim;
+        const bool reads = kernel && !node->fused_into && use == &node->inputs[Q] &&
+                           (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run);
+        if (!reads && !(op_is(node, "gqac", "key_range") && use == &node->inputs[Q]))
+            return false;
+    }
+    return true;
+}
+
+const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column) {
+    const ir_node *root = queries && queries->def ? queries->def->fused_into : NULL;
+    const target_kernel *kernel = root ? root->claim : NULL;
+    if (!kernel || kernel->run != cpu_run_append || !op_is(queries->def, "gqac", "split_heads"))
+        return NULL;
+    pattern p = {.root = root};
+    const stream *q = &p.streams[Q];
+    if (!find(&p) || q->result != queries || !stay_packed(q))
+        return NULL;
+    *column = q->column;
+    return q->x;
+}
+
+const ir_value *cpu_lies_in(const ir_value *value) {
+    int64_t column;
+    return cpu_packed_queries(value, &column);
+}
+
 /* ---- operands ------------------------------------------------------------ */
 
 typedef struct job {
@@ -222,7 +270,7 @@ typedef struct job {
     const struct cpu_row_kernels *kernels;
     const kv_batch *kv;
     int64_t batch, rows, blocks; /* B, S, runs of rows */
-    int64_t heads, most;         /* of all streams; the largest head */
+    int64_t heads, most;         /* of all streams that move; the largest head */
     op_scratch scratch;
 } job;
 
@@ -245,21 +293,39 @@ static gqac_status open_rotary(op_call *call, const ir_node *node, const int64_t
 
 /* A kv_append of the group gives its token and rows that lie in blocks alone, where they are
  * wanted. */
-static gqac_status open_append(op_call *call, job *j, stream *s) {
+static gqac_status open_append(op_call *call, job *j, stream *s, const gqac_tensor *fresh) {
     const ir_node *node = s->append;
     gqac_tensor *token, *rows;
-    const gqac_tensor fresh = {
-        .dtype = s->p.type, .rank = 4, .dims = {j->batch, s->heads, j->rows, s->size}};
+    if (!j->kv || fresh->dims[0] != j->kv->n)
+        OP_FAIL(node, call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     s->slot = (int)ir_attr_int(node, "slot");
-    GQAC_TRY(target_kv_check_rows(call, &fresh, s->slot));
+    GQAC_TRY(target_kv_check_rows(call, fresh, s->slot));
     if (node->outputs[0])
         GQAC_TRY(op_give(call, node->outputs[0], GQAC_TOKEN, 0, NULL, &token));
     if (!node->outputs[NEW])
         return GQAC_OK;
     GQAC_TRY(op_give(call, node->outputs[NEW], GQAC_TOKEN, 0, NULL, &rows));
-    *rows = fresh;
+    *rows = *fresh;
     rows->dims[2] = target_kv_total_rows(j->kv);
     return GQAC_OK;
+}
+
+/* The same for a concat_past_present. */
+static gqac_status open_present(op_call *call, stream *s, const gqac_tensor *fresh) {
+    const gqac_tensor *in[OPERANDS] = {NULL};
+    op_call inner = *call;
+    for (int i = 0; i < s->append->n_inputs && i < OPERANDS; i++)
+        in[i] = i != NEW && ir_node_input(s->append, i)
+                    ? op_value(call, ir_node_input(s->append, i))
+                    : NULL;
+    in[NEW] = fresh;
+    inner.node = s->append;
+    inner.in = in;
+    GQAC_TRY(present_open(&inner, &s->present));
+    gqac_tensor *y;
+    const int64_t dims[4] = {fresh->dims[0], s->heads, s->present.capacity, s->size};
+    GQAC_TRY(op_give(call, s->append->outputs[0], fresh->dtype, 4, dims, &y));
+    return present_put(&inner, &s->present, y->data);
 }
 
 /* Where x lies. */
@@ -267,18 +333,15 @@ static gqac_status open_x(op_call *call, job *j, stream *s) {
     const gqac_tensor *x = op_value(call, s->x);
     const bool packed = s->width > 0;
     if (!x || !OP_IN(OP_FLOATS, x->dtype) || x->rank != (packed ? 3 : 4) ||
-        x->dims[0] != j->kv->n ||
+        (j->batch >= 0 && x->dims[0] != j->batch) ||
         (packed ? x->dims[2] != s->width : x->dims[1] != s->heads || x->dims[3] != s->size))
         OP_FAIL(s->append ? s->append : call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld heads of %lld channels must come as [%d,S,%lld] or [%d,H,S,D]",
-                (long long)s->heads, (long long)s->size, j->kv->n, (long long)s->width, j->kv->n);
+                "%lld heads of %lld channels must come as [B,S,%lld] or [B,H,S,D], of one B",
+                (long long)s->heads, (long long)s->size, (long long)s->width);
     const int64_t rows = x->dims[packed ? 1 : 2];
-    if (j->heads > 0 && rows != j->rows)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "queries, keys and values of %lld and %lld tokens", (long long)j->rows,
-                (long long)rows);
     j->batch = x->dims[0];
-    j->rows = rows;
+    j->rows = rows > j->rows ? rows : j->rows;
+    s->rows = rows;
     s->step_h = packed ? s->size : rows * s->size;
     s->step_s = packed ? s->width : s->size;
     s->step_b = rows * (packed ? s->width : s->heads * s->size);
@@ -289,29 +352,44 @@ static gqac_status open_x(op_call *call, job *j, stream *s) {
 
 static gqac_status open_stream(op_call *call, job *j, stream *s) {
     GQAC_TRY(open_x(call, j, s));
-    const int64_t dims[4] = {j->batch, s->heads, j->rows, s->size};
-    gqac_tensor *y;
-    j->heads += s->heads;
+    const int64_t dims[4] = {j->batch, s->heads, s->rows, s->size};
+    gqac_tensor *y, fresh = {.rank = 4, .dims = {dims[0], dims[1], dims[2], dims[3]}};
+    s->moves = s->append || !stay_packed(s);
+    j->heads += s->moves ? s->heads : 0;
     j->most = s->size > j->most ? s->size : j->most;
     if (s->made.norm)
         GQAC_TRY(cpu_open_head_norm(call, s->made.norm, s->made.kind, &s->p));
     if (s->rotary)
         GQAC_TRY(open_rotary(call, s->rotary, dims, s));
+    fresh.dtype = s->p.type;
+    if (s->append && is_concat(s->append))
+        return open_present(call, s, &fresh);
     if (s->append)
-        return open_append(call, j, s);
-    GQAC_TRY(op_give(call, s->result, s->p.type, 4, dims, &y));
-    s->y = y->data;
+        return open_append(call, j, s, &fresh);
+    if (s->moves) {
+        GQAC_TRY(op_give(call, s->result, s->p.type, 4, dims, &y));
+        s->y = y->data;
+        return GQAC_OK;
+    }
+    GQAC_TRY(op_give(call, s->result, GQAC_TOKEN, 0, NULL, &y));
+    *y = fresh;
     return GQAC_OK;
 }
 
 static gqac_status open_job(op_call *call, job *j) {
-    if (!j->kv)
-        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     for (int i = 0; i < STREAMS; i++)
         if (j->p.streams[i].used)
             GQAC_TRY(open_stream(call, j, &j->p.streams[i]));
-    j->blocks = (j->rows + ROWS - 1) / ROWS;
+    j->blocks = j->rows > ROWS ? (j->rows + ROWS - 1) / ROWS : 1;
     return GQAC_OK;
+}
+
+bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    const ir_node *node = result->def;
+    bool over = is_concat(node) && operand == ir_node_input(node, 0);
+    for (const ir_use *use = operand->uses; use; use = use->next)
+        over = over && (ir_node_root(use->node) != root || use == &node->inputs[0]);
+    return over;
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -339,33 +417,48 @@ static void make_rows(const job *j, const stream *s, int64_t b, int64_t head, in
     }
 }
 
+/* Rows [from, to) of a head go where they are kept; room is for ROWS of them. */
+static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
+                     int64_t to, unsigned char *room) {
+    if (!s->append) {
+        const int64_t row = (b * s->heads + head) * s->rows + from;
+        make_rows(j, s, b, head, from, to, s->y + (size_t)(row * s->size) * op_width(s->p.type));
+        return;
+    }
+    const bool concat = is_concat(s->append);
+    const int64_t count = concat ? s->present.new_len[b] : j->kv->count[b];
+    if (concat && from == 0)
+        present_keep(&s->present, b, head);
+    to = to < count ? to : count;
+    if (from >= to)
+        return;
+    if (concat) {
+        make_rows(j, s, b, head, from, to, present_row(&s->present, b, head, from));
+        return;
+    }
+    make_rows(j, s, b, head, from, to, room);
+    kv_write_head(j->kv->sequences[b], s->slot, head, j->kv->past[b] + from, to - from, room);
+}
+
 /* Items are runs of rows of one head. */
 static void run_items(void *arg, size_t begin, size_t end, int worker) {
     const job *j = arg;
     unsigned char *room = j->scratch.base + (size_t)worker * j->scratch.stride;
     for (size_t item = begin; item < end; item++) {
-        const int64_t block = (int64_t)item % j->blocks, at = (int64_t)item / j->blocks;
-        const int64_t b = at / j->heads, from = block * ROWS;
-        int64_t head = at % j->heads, to = from + ROWS < j->rows ? from + ROWS : j->rows;
+        const int64_t from = (int64_t)item % j->blocks * ROWS, at = (int64_t)item / j->blocks;
+        int64_t head = at % j->heads;
         const stream *s = j->p.streams;
-        for (; !s->used || head >= s->heads; s++)
-            head -= s->used ? s->heads : 0;
-        if (s->y) {
-            const int64_t row = (b * s->heads + head) * j->rows + from;
-            make_rows(j, s, b, head, from, to,
-                      s->y + (size_t)(row * s->size) * op_width(s->p.type));
-            continue;
-        }
-        to = to < j->kv->count[b] ? to : j->kv->count[b];
-        if (from >= to)
-            continue;
-        make_rows(j, s, b, head, from, to, room);
-        kv_write_head(j->kv->sequences[b], s->slot, head, j->kv->past[b] + from, to - from, room);
+        for (; !s->moves || head >= s->heads; s++)
+            head -= s->moves ? s->heads : 0;
+        const int64_t to = from + ROWS < s->rows ? from + ROWS : s->rows;
+        if (from < to || from == 0)
+            put_rows(j, s, at / j->heads, head, from, to, room);
     }
 }
 
 gqac_status cpu_run_append(op_call *call) {
-    job j = {.p = {.root = call->node}, .kernels = cpu_level_of(call)->row, .kv = call->kv};
+    job j = {
+        .batch = -1, .p = {.root = call->node}, .kernels = cpu_level_of(call)->row, .kv = call->kv};
     if (!find(&j.p))
         OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "heads to append are not where they were");
     GQAC_TRY(open_job(call, &j));

@@ -14,6 +14,7 @@
 #include "numerics/contract.h"
 #include "numerics/convert.h"
 #include "targets/cpu/kv.h"
+#include "targets/cpu/rows.h"
 
 enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 enum { LO = 3, HI, MASK };          /* of attend */
@@ -398,6 +399,29 @@ static gqac_status finish(op_call *call, attending *t) {
     return GQAC_OK;
 }
 
+/* Where queries lie: in a tensor of their own, or in the packed row that they are cut out of. */
+static gqac_status set_queries(op_call *call, cpu_attend *a) {
+    const gqac_tensor *q = call->in[Q];
+    int64_t column;
+    const ir_value *value = cpu_packed_queries(call->node->inputs[Q].value, &column);
+    const gqac_tensor *x = value ? op_value(call, value) : NULL;
+    a->q_dtype = q->dtype;
+    a->q = q->data;
+    a->q_row = q->dims[3];
+    a->q_head = q->dims[2] * a->q_row;
+    a->q_batch = q->dims[1] * a->q_head;
+    if (!x)
+        return GQAC_OK;
+    if (x->dtype != q->dtype || x->rank != 3 || x->dims[0] != q->dims[0] ||
+        x->dims[1] != q->dims[2] || x->dims[2] < column + q->dims[1] * q->dims[3])
+        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "queries do not lie in the packed row");
+    a->q = (const unsigned char *)x->data + (size_t)column * op_width(x->dtype);
+    a->q_head = q->dims[3];
+    a->q_row = x->dims[2];
+    a->q_batch = x->dims[1] * a->q_row;
+    return GQAC_OK;
+}
+
 static gqac_status open_shown(op_call *call, cpu_attend *a) {
     a->show = shown_by(call->node);
     if (a->show == CPU_SHOW_NONE)
@@ -431,11 +455,10 @@ static gqac_status prepare(op_call *call, attending *t) {
                                 shown_by(call->node) == CPU_SHOW_NONE,
                         .scale = ir_attr_float(call->node, "scale"),
                         .softcap = ir_attr_float(call->node, "softcap"),
-                        .q = q->data,
-                        .q_dtype = q->dtype,
                         .k = rows[0],
                         .v = rows[1],
                         .y_dtype = v->dtype};
+    GQAC_TRY(set_queries(call, &t->a));
     if (t->a.keys > INT32_MAX)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
     plan(t);

@@ -57,7 +57,8 @@ typedef struct cpu_attend {
     int split;                                              /* keys of a split */
     bool bf16;                                              /* products of bf16 factors */
     float scale, softcap;                                   /* softcap 0: off */
-    const void *q;                                          /* [B,Hq,S,D] */
+    const void *q;                                          /* rows of D elements */
+    int64_t q_batch, q_head, q_row; /* elements from one b, h, s to the next */
     gqac_dtype q_dtype;
     cpu_attend_rows k, v;
     const int32_t *lo, *hi; /* [B,S]; lo >= hi: the row sees nothing and gives zeros */

@@ -17,6 +17,8 @@ gqac_status cpu_kv_tail(op_call *call);
 /* append.c: heads of a packed projection, normalised and turned, into blocks. */
 int cpu_fuse_append(const ir_node *root, ir_node **nodes);
 gqac_status cpu_run_append(op_call *call);
+/* target_kernel.over: a present over its past. */
+bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 /* Must these rows, whose tensor is `rows`, be read from the blocks of call->kv? */
 bool cpu_kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows);
 

@@ -126,6 +126,11 @@ struct norm;
 gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const struct norm *kind,
                                cpu_head *p);
 
+/* append.c: the packed value [B,S,W] that attention reads these queries in, from `column` on,
+ * because nothing is done to them on the way; NULL: they have memory of their own. */
+const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
+const ir_value *cpu_lies_in(const ir_value *value);
+
 /* Elementwise ops, alone or as many as hang together, or those and the products they read. */
 int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes);
 int cpu_fuse_chain(const ir_node *root, ir_node **nodes);

@@ -30,9 +30,7 @@ static size_t scratch(const cpu_attend *a) {
 static void open_queries(work *w) {
     const cpu_attend *a = w->a;
     for (int r = 0; r < w->u->rows; r++) {
-        const int64_t head = w->u->b * a->q_heads + head_of(w, r);
-        widen(a->q_dtype, a->q, (head * a->queries + query_of(w, r)) * a->size, a->size,
-              w->q + r * QUERY);
+        widen(a->q_dtype, a->q, query_at(w, r), a->size, w->q + r * QUERY);
     }
 }
 

@@ -107,8 +107,7 @@ static void pair_queries(work *w, pair_rooms *at) {
     const cpu_attend *a = w->a;
     float row[CPU_ATTEND_SIZE + 16] = {0}; /* an odd size has a zero behind it */
     for (int r = 0; r < w->u->rows; r++) {
-        const int64_t head = w->u->b * a->q_heads + head_of(w, r);
-        widen(a->q_dtype, a->q, (head * a->queries + query_of(w, r)) * a->size, a->size, row);
+        widen(a->q_dtype, a->q, query_at(w, r), a->size, row);
         for (int d = 0; d < a->size; d += 16)
             v16_put_factors((uint16_t *)(at->q + r * at->size) + d, v16_load(row + d));
     }

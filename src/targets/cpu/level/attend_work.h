@@ -79,6 +79,12 @@ static inline int64_t query_of(const work *w, int r) {
     return (w->u->row + r) / w->a->group;
 }
 
+/* The first element of a row's query. */
+static inline int64_t query_at(const work *w, int r) {
+    const cpu_attend *a = w->a;
+    return w->u->b * a->q_batch + head_of(w, r) * a->q_head + query_of(w, r) * a->q_row;
+}
+
 /* Rows of the group that begins with row `first`. */
 static inline int group_size(const work *w, int first) {
     return w->u->rows - first < MOST ? w->u->rows - first : MOST;

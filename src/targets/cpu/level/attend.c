@@ -98,10 +98,14 @@ static stored values_of(work *w, int64_t index, int from, int to) {
 
 /* The scores of all rows with the keys of a block, as plain sums. */
 static void score_block(work *w, int64_t key, stored kt, ahead next) {
-    int from = 0, to = KEYS;
+    int from, to;
+    if (w->full) {
+        score(w->u->rows, w->a->size, w->q, kt, 0, KEYS / 16, w->s, next);
+        return;
+    }
     for (int r = 0; r < w->u->rows; r += MOST) {
         const int n = group_size(w, r);
-        if (w->full || see_range(w, r, n, key, key, key + KEYS, &from, &to))
+        if (see_range(w, r, n, key, key, key + KEYS, &from, &to))
             score(n, w->a->size, w->q + r * QUERY, kt, from / 16, (to + 15) / 16, w->s + r * KEYS,
                   r == 0 ? next : nothing);
     }
@@ -123,19 +127,19 @@ static void weigh_row(work *w, int r, stored v, int from, int to) {
 static void weigh_group(work *w, int r, int n, stored v, ahead next) {
     int from = 0, to = KEYS;
     bool all = n > 1;
-    for (int i = r; i < r + n && !(w->full && all); i++) {
+    for (int i = r; i < r + n; i++) {
         from = w->from[i] > from ? w->from[i] : from;
         to = w->to[i] < to ? w->to[i] : to;
         all = all && w->from[i] < w->to[i];
     }
     all = all && from < to;
-    for (int i = r; i < r + n && !(w->full && all); i++)
+    for (int i = r; i < r + n; i++)
         weigh_row(w, i, v, w->from[i], all ? from : w->to[i]);
     if (!all)
         return;
     weigh(n, to - from, w->s + r * KEYS + from, v, from * w->padded, w->padded,
           w->acc + r * w->padded, w->alpha + r, to - from == KEYS ? next : nothing);
-    for (int i = r; i < r + n && !w->full; i++) {
+    for (int i = r; i < r + n; i++) {
         w->alpha[i] = 1.0f;
         weigh_row(w, i, v, to, w->to[i]);
     }
@@ -261,7 +265,9 @@ static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, stored 
     }
     if (w->a->bf16)
         pair_weigh(w, pairs);
-    for (int r = 0; !w->a->bf16 && r < w->u->rows; r += MOST)
+    else if (w->full)
+        weigh(w->u->rows, KEYS, w->s, v, 0, w->padded, w->acc, w->alpha, next);
+    for (int r = 0; !w->a->bf16 && !w->full && r < w->u->rows; r += MOST)
         weigh_group(w, r, group_size(w, r), v, r == 0 ? next : nothing);
 }
 

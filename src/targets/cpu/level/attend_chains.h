@@ -66,7 +66,7 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
             acc[r][t] =
                 alpha ? v16_mul(v16_load(c + r * ldc + 16 * t), v16_set1(alpha[r])) : v16_zero();
     }
-    for (int i = 0; i < n; i++) {
+    UNROLL(2) for (int i = 0; i < n; i++) {
         v16 x[4];
         if (codes && keys) {
             s[0] = v16_set1(*scale);
@@ -110,22 +110,28 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
     chains(form, keys, mr, 1, rs, n, a, b, at + 16 * t, keys ? 0 : 16 * t, ldb, c + 16 * t, ldc,   \
            alpha, nothing)
 
-/* score: c [mr][KEYS] = sums over the n elements of queries a [mr][QUERY]. weigh: c [mr][ldc] takes
- * n keys, with weights a [mr][KEYS]; the first value is at element `at`. */
-typedef void score_kernel(int n, const float *a, const stored *b, int from, int to, float *c,
-                          ahead next);
-typedef void weigh_kernel(int n, const float *a, const stored *b, int64_t at, int ldb, int to,
+/* For each of some groups of mr rows. score: c [mr][KEYS] = sums over the n elements of queries a
+ * [mr][QUERY]. weigh: c [mr][ldc] takes n keys, with weights a [mr][KEYS]; the first value is at
+ * element `at`. What comes next is fetched with the first group. */
+typedef void score_kernel(int groups, int n, const float *a, const stored *b, int from, int to,
+                          float *c, ahead next);
+typedef void weigh_kernel(int groups, int n, const float *a, const stored *b, int64_t at, int ldb,
                           float *c, const float *alpha, ahead next);
 #define ROW_KERNELS(name, form, mr)                                                                \
-    static void score_##name##_##mr(int n, const float *a, const stored *b, int from, int to,      \
-                                    float *c, ahead next) {                                        \
+    static void score_##name##_##mr(int groups, int n, const float *a, const stored *b, int from,  \
+                                    int to, float *c, ahead next) {                                \
         enum { at = 0, ldb = KEYS, ldc = KEYS };                                                   \
-        VECTORS(form, true, mr, QUERY, NULL);                                                      \
+        for (; groups > 0; groups--, a += mr * QUERY, c += mr * ldc, next = nothing) {             \
+            VECTORS(form, true, mr, QUERY, NULL);                                                  \
+        }                                                                                          \
     }                                                                                              \
-    static void weigh_##name##_##mr(int n, const float *a, const stored *b, int64_t at, int ldb,   \
-                                    int to, float *c, const float *alpha, ahead next) {            \
-        const int from = 0, ldc = ldb;                                                             \
-        VECTORS(form, false, mr, KEYS, alpha);                                                     \
+    static void weigh_##name##_##mr(int groups, int n, const float *a, const stored *b,            \
+                                    int64_t at, int ldb, float *c, const float *alpha,             \
+                                    ahead next) {                                                  \
+        const int from = 0, to = ldb / 16, ldc = ldb;                                              \
+        for (; groups > 0; groups--, a += mr * KEYS, c += mr * ldc, alpha += mr, next = nothing) { \
+            VECTORS(form, false, mr, KEYS, alpha);                                                 \
+        }                                                                                          \
     }
 #define KERNELS(name, form)                                                                        \
     ROW_KERNELS(name, form, 1)                                                                     \
@@ -167,14 +173,25 @@ static inline stored as_fp32(const float *at) {
     return (stored){.at = at, .form = FORM_F32};
 }
 
+/* Of any number of rows. */
 static inline void score(int rows, int n, const float *a, stored keys, int from, int to, float *c,
                          ahead next) {
-    scores[keys.form][rows](n, a, &keys, from, to, c, next);
+    const int whole = rows / MOST * MOST;
+    if (whole)
+        scores[keys.form][MOST](whole / MOST, n, a, &keys, from, to, c, next);
+    if (rows > whole)
+        scores[keys.form][rows - whole](1, n, a + whole * QUERY, &keys, from, to, c + whole * KEYS,
+                                        whole ? nothing : next);
 }
 
 static inline void weigh(int rows, int n, const float *a, stored values, int64_t at, int ldb,
                          float *c, const float *alpha, ahead next) {
-    weighs[values.form][rows](n, a, &values, at, ldb, ldb / 16, c, alpha, next);
+    const int whole = rows / MOST * MOST;
+    if (whole)
+        weighs[values.form][MOST](whole / MOST, n, a, &values, at, ldb, c, alpha, next);
+    if (rows > whole)
+        weighs[values.form][rows - whole](1, n, a + whole * KEYS, &values, at, ldb, c + whole * ldb,
+                                          alpha + whole, whole ? nothing : next);
 }
 
 #endif

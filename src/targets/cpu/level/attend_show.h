@@ -16,9 +16,7 @@ static inline void hide_shown(const work *w) {
 /* Scores of all keys of a block, seen or not: of kt, columns. */
 static inline void show_block(work *w, int64_t key, const float *kt) {
     const cpu_attend *a = w->a;
-    for (int r = 0; r < w->u->rows; r += MOST)
-        score(group_size(w, r), a->size, w->q + r * QUERY, as_fp32(kt), 0, KEYS / 16,
-              w->s + r * KEYS, nothing);
+    score(w->u->rows, a->size, w->q, as_fp32(kt), 0, KEYS / 16, w->s, nothing);
     for (int r = 0; r < w->u->rows; r++)
         for (int t = 0; t < KEYS && key + t < a->keys; t += 16) {
             const int64_t left = a->keys - key - t;

@@ -61,16 +61,18 @@ gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op
         ir_attr_set_int(node, "axis", 1);
     const int64_t axis = axis_of(node);
     const int rank = op_in_type(node, 0).rank;
-    if (axis == -1 || (rank > 0 && axis == rank - 1))
+    ir_value *x = ir_node_input(node, 0), *y = ir_node_output(node, 0);
+    /* Without an operand or a result there is nothing to rebuild: the check of arity says so. */
+    if (!x || !y || axis == -1 || (rank > 0 && axis == rank - 1))
         return GQAC_OK;
-    ir_value *x = ir_node_input(node, 0), *shape = op_build1(b, "", "Shape", 1, &x);
+    ir_value *shape = op_build1(b, "", "Shape", 1, &x);
     ir_node *flat = op_build(b, "", "Flatten", 1, &x, 1);
     if (flat)
         ir_attr_set_int(flat, "axis", axis);
     ir_node_set_input(node, 0, ir_build_result(b, flat, 0));
     ir_attr_set_int(node, "axis", -1);
     ir_builder behind = {.graph = b->graph, .diag = b->diag, .status = b->status};
-    ir_value *in[] = {node->outputs[0], shape};
+    ir_value *in[] = {y, shape};
     raw->results[0] = op_build1(&behind, "", "Reshape", 2, in);
     return behind.status;
 }

@@ -211,6 +211,12 @@ late("Reshape that overflows", "Reshape", fixed("Reshape", ints(1 << 62, 1 << 62
     fixed("Reshape", ints(8, 1)))
 late("Reshape to rank 9", "", fixed("Reshape", np.ones(9, np.int64)),
     fixed("Reshape", ints(2, 1, 4)))
+
+for name in ("Softmax", "LogSoftmax", "Hardmax"):
+    for ins, outs in (([""], ["y"]), ([], ["y"]), (["x"], [""]), (["x"], [])):
+        row(f"{name} of opset 11, {ins} to {outs}", "where the op" if not ins + outs else "",
+            one(name, ins, outs, opset=11, axis=1, shapes={"x": [2, 3, 4]}),
+            one(name, ["x"], opset=11, axis=1, shapes={"x": [2, 3, 4]}))
 row("Squeeze of a dim that is not 1", "Squeeze", op("Squeeze", ints(1)),
     one("Squeeze", ["x", "c"], constants={"c": ints(1)}, shapes={"x": ["B", 1, 4]}))
 row("Unsqueeze twice at one place", "Unsqueeze", op("Unsqueeze", ints(0, 0)),

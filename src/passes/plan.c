@@ -23,11 +23,16 @@ typedef struct planner {
     int n_values, n_slots;
 } planner;
 
+static void clear_value(ir_value *value) {
+    value->slot = -1;
+    value->seen_as = NULL;
+}
+
 static void clear_graph(ir_graph *graph) {
     for (int i = 0; i < graph->n_inputs; i++)
-        graph->inputs[i]->slot = -1;
+        clear_value(graph->inputs[i]);
     for (int i = 0; i < graph->n_constants; i++)
-        graph->constants[i]->slot = -1;
+        clear_value(graph->constants[i]);
 }
 
 /* Text may bring slots of its own; none of them counts. */
@@ -35,7 +40,7 @@ static gqac_status clear_slots(void *arg, ir_node *node) {
     (void)arg;
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i])
-            node->outputs[i]->slot = -1;
+            clear_value(node->outputs[i]);
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
         if (node->attrs[spec - node->op->attrs].graph)
             clear_graph(node->attrs[spec - node->op->attrs].graph);
@@ -46,6 +51,16 @@ static gqac_status clear_slots(void *arg, ir_node *node) {
 static const ir_value *lies_in(const planner *p, const ir_value *value) {
     const gqac_target *target = p->context->target;
     return target && target->lies_in ? target->lies_in(value) : NULL;
+}
+
+/* Several values may be read in the memory of one: they are a list, which nothing was added to at
+ * `value` itself yet, as whoever lies there is made later. */
+static void see_in_place(const planner *p, ir_value *value) {
+    ir_value *at = (ir_value *)lies_in(p, value);
+    if (!at)
+        return;
+    value->seen_as = at->seen_as;
+    at->seen_as = value;
 }
 
 static bool wants_slot(const planner *p, const ir_value *value) {
@@ -72,14 +87,8 @@ static gqac_status find_lives(planner *p) {
         for (int i = 0; i < node->n_outputs; i++)
             if (node->outputs[i]) {
                 node->outputs[i]->id = p->n_values++;
-                node->outputs[i]->seen_as = NULL;
+                see_in_place(p, node->outputs[i]);
             }
-    for (ir_node *node = p->graph->first; node; node = node->next)
-        for (int i = 0; i < node->n_outputs; i++) {
-            const ir_value *at = node->outputs[i] ? lies_in(p, node->outputs[i]) : NULL;
-            if (at)
-                ((ir_value *)at)->seen_as = node->outputs[i];
-        }
     p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)n_nodes);
     p->next = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
     p->taken = GQAC_ARENA_ARRAY(p->arena, bool, (size_t)p->n_values);

@@ -190,6 +190,36 @@ class Packed(Fusion):
             with self.subTest(rows=rows, past=past, kind=kind, turned=turned):
                 self.one(rows, past, kind, turned)
 
+    def test_two_in_one(self):
+        """Two attentions cut the same packed row, each in its own way: the row lives until the last
+        of them has read its queries there, whichever was cut first."""
+        path = self.dir / "model.gq"
+        path.write_text("""graph @g(%in: f32[B,S,192], %seq: i32[B], %total: i32[]) {
+  const %two: f32[] = 2
+  const %one: i64[1] = [1]
+  %x = Mul %in, %two : f32[B,S,192]
+  %past, %new = seqlens_to_past %seq, %total, %x : i32[B], i32[B]
+  %q1, %k1, %v1 = split_heads %x {q=4, kv=2} : f32[B,4,S,24], f32[B,2,S,24], f32[B,2,S,24]
+  %K1 = concat_past_present _, %k1, %past, %new, %total : f32[B,2,T,24]
+  %V1 = concat_past_present _, %v1, %past, %new, %total : f32[B,2,T,24]
+  %q2, %k2, %v2 = split_heads %x {q=6, kv=1} : f32[B,6,S,24], f32[B,1,S,24], f32[B,1,S,24]
+  %K2 = concat_past_present _, %k2, %past, %new, %total : f32[B,1,T,24]
+  %V2 = concat_past_present _, %v2, %past, %new, %total : f32[B,1,T,24]
+  %y2 = attention %q2, %K2, %V2, %past, %new {scale=0.25} : f32[B,S,144]
+  %turned = Transpose %y2 {perm=[0,2,1]} : f32[B,144,S]
+  %pairs = MatMul %y2, %turned : f32[B,S,S]
+  %bias = Unsqueeze %pairs, %one : f32[B,1,S,S]
+  %y1 = attention %q1, %K1, %V1, %past, %new, %bias {scale=0.25} : f32[B,S,96]
+  return %y1 as "y"
+}
+""")
+        self.assertEqual(self.kernels(path).count("heads_append"), 6)
+        feeds = {"in": floats(2, 40, 192), "seq": np.int32([39, 39]), "total": np.int32(40)}
+        expected = self.results(path, feeds, "ref")
+        for level in LEVELS:
+            for name, got in (self.results(path, feeds, "cpu", level) or {}).items():
+                np.testing.assert_allclose(got, expected[name], rtol=0, atol=1e-3)
+
 
 if __name__ == "__main__":
     raise SystemExit(harness.main())

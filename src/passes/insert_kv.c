@@ -206,16 +206,18 @@ static bool is_encoder(const inserter *s, const layer *l) {
 
 /* ---- masks --------------------------------------------------------------- */
 
-/* Marks what leads to data, and finds the graph inputs that it is computed from. */
-static void find_data(const inserter *s, bool *inputs) {
-    looker data = {s->graph, inputs, true};
+/* Marks what leads to results, and finds the graph inputs that they are computed from; data: not
+ * by masks and lengths of attention. */
+static void find_used(const inserter *s, bool data, bool *inputs) {
+    looker l = {s->graph, inputs, data};
     pass_clear_marks(s->graph);
     memset(inputs, 0, (size_t)s->graph->n_inputs * sizeof *inputs);
-    (void)see_operands(&data, s->graph->ret);
-    look_back(&data);
+    (void)see_operands(&l, s->graph->ret);
+    look_back(&l);
 }
 
-/* Graph inputs from which nothing is computed but masks and lengths of attention. */
+/* Graph inputs from which nothing is computed but masks and lengths of attention. The attention
+ * mask is one when nothing at all is computed from it: whoever has it goes on to feed it. */
 static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
     const int n = s->graph->n_inputs;
     bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
@@ -231,13 +233,17 @@ static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
                 masks[j] = masks[j] || (inputs[j] && s->graph->inputs[j] != ids);
         }
     }
-    find_data(s, inputs);
+    find_used(s, true, inputs);
     if (ids)
         GQAC_TRY(insert_lengths(s->graph, ids, masks, s->context->diag));
-    find_data(s, inputs);
+    find_used(s, false, inputs);
+    for (int j = 0; j < n; j++)
+        if (!inputs[j] && pass_is_attention_mask(s->graph, s->graph->inputs[j]))
+            masks[j] = true;
+    find_used(s, true, inputs);
     for (int j = 0; j < n; j++) {
         if (masks[j] && inputs[j] && pass_is_attention_mask(s->graph, s->graph->inputs[j]))
-            return insert_kv_want_mask(s->graph, s->graph->inputs[j], s->context->diag);
+            GQAC_TRY(insert_kv_want_mask(s->graph, s->graph->inputs[j], s->context->diag));
         masks[j] = masks[j] && !inputs[j];
     }
     return GQAC_OK;

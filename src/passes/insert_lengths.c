@@ -70,10 +70,14 @@ gqac_status insert_lengths(ir_graph *graph, ir_value *ids, const bool *masks, gq
 gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqac_diag *diag) {
     for (const ir_use *use = mask->uses; use; use = use->next) {
         const ir_node *node = ir_node_within(use->node, graph);
-        if (!node || !(node->mark & INSERT_DATA))
+        if (node == graph->ret)
+            gqac_diag_set(diag, GQAC_UNSUPPORTED, "input '%s' is a result of the model too",
+                          mask->name);
+        else if (node && node->mark & INSERT_DATA)
+            pass_fail(node, diag, GQAC_UNSUPPORTED, "more than masks is computed from '%s'",
+                      mask->name);
+        else
             continue;
-        pass_fail(node, diag, GQAC_UNSUPPORTED, "more than masks is computed from '%s'",
-                  mask->name);
         gqac_diag_rule(diag, "with a cache it has a column for each cached token too");
         gqac_diag_hint(diag, "export the model with position_ids, or with its cache");
         return GQAC_UNSUPPORTED;

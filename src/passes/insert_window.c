@@ -1,5 +1,8 @@
 /* Windows of Attention as masks. The attribute that says them is of opset 25, which other run times
  * do not know; a mask says the same to all. */
+#include <math.h>
+
+#include "ops/shared.h"
 #include "passes/insert_kv.h"
 
 enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD }; /* operands of Attention (ONNX) */
@@ -11,13 +14,19 @@ typedef struct made {
     ir_value *window, *mask;
 } made;
 
-/* A mask that is no bool is added to scores: such nodes stay as they are, the tracers' have none.
- * So does a window that has a right side too. */
+/* The number of rows of queries or keys, [B,S,H*D] or [B,H,S,D]; NULL: it is not known. */
+static const ir_dim *rows_of(const ir_value *x) {
+    return x && x->type.rank >= 3 ? x->type.dims[x->type.rank - 2] : NULL;
+}
+
+/* A window that has a right side too stays as it is. So does one without a past whose keys may be
+ * more or fewer than its queries. */
 static bool has_window(const ir_node *node) {
-    const ir_value *mask = op_is(node, "", "Attention") ? ir_node_input(node, MASK) : NULL;
-    return op_is(node, "", "Attention") && ir_attr_int(node, "left_window_size") >= 0 &&
-           ir_attr_int(node, "right_window_size") < 0 && (!mask || mask->type.dtype == GQAC_BOOL) &&
-           !ir_node_input(node, NONPAD) && ir_node_input(node, 0)->type.rank >= 3;
+    if (!op_is(node, "", "Attention") || ir_attr_int(node, "left_window_size") < 0 ||
+        ir_attr_int(node, "right_window_size") >= 0 || ir_node_input(node, NONPAD))
+        return false;
+    const ir_dim *rows = rows_of(ir_node_input(node, 0));
+    return rows && (ir_node_input(node, PAST_KEY) || rows == rows_of(ir_node_input(node, 1)));
 }
 
 static ir_value *length_of(ir_builder *b, ir_value *x, int axis) {
@@ -48,6 +57,15 @@ static ir_value *build_window(ir_builder *b, ir_value *q, ir_value *past, int64_
     return op_build1(b, "", "GreaterOrEqual", 2, (ir_value *[]){count(b, zero, end), first});
 }
 
+/* Both in one: a mask that is no bool is added to scores. */
+static ir_value *build_both(ir_builder *b, ir_value *mask, ir_value *window) {
+    const gqac_dtype dtype = mask->type.dtype;
+    if (dtype == GQAC_BOOL)
+        return op_build1(b, "", "And", 2, (ir_value *[]){mask, window});
+    ir_value *hidden = op_build_cast(b, ir_build_f32(b, -INFINITY), dtype);
+    return op_build1(b, "", "Where", 3, (ir_value *[]){window, mask, hidden});
+}
+
 static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, made *last) {
     ir_value *old = ir_node_input(node, MASK);
     const int64_t left = ir_attr_int(node, "left_window_size");
@@ -55,8 +73,7 @@ static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, 
         *last = (made){.left = left, .window = build_window(b, ir_node_input(node, 0), past, left)};
     if (!last->mask || last->old != old) {
         last->old = old;
-        last->mask =
-            old ? op_build1(b, "", "And", 2, (ir_value *[]){old, last->window}) : last->window;
+        last->mask = old ? build_both(b, old, last->window) : last->window;
     }
     return last->mask;
 }

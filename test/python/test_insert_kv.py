@@ -307,6 +307,44 @@ class InsertKv(Case):
         self.check(run, 3, "more than masks", "attention_mask", "(Cast)")
         self.assertFalse(self.cached.exists())
 
+    def test_mask_is_result(self):
+        """A mask that the model gives back would have other columns; so no input is mistaken."""
+        for how in ("itself", "copy"):
+            model = strip(Decoder("attention_bool").model())
+            if how == "copy":
+                model.graph.node.append(helper.make_node("Identity", ["attention_mask"], ["mask"]))
+            model.graph.output.append(helper.make_tensor_value_info(
+                "mask" if how == "copy" else "attention_mask", 7, ["B", "S"]))
+            onnx.save(model, self.bare)
+            run = harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached)
+            self.check(run, 3, "attention_mask", "a column for each cached token")
+            self.assertFalse(self.cached.exists())
+
+    def test_mask_that_nothing_reads(self):
+        """It gets columns for what is cached, as one that is read."""
+        self.save("attention")
+        self.rewrite()
+        mask = onnx.load(self.cached).graph.input[1]
+        self.assertEqual([d.dim_param for d in mask.type.tensor_type.shape.dim],
+                         ["B", "S+past_sequence_length"])
+        self.in_ort("attention")
+
+    def test_window_and_bias(self):
+        """A window beside a mask that is added: both in one mask, which every run time knows."""
+        model = strip(Decoder("attention_capped").model())
+        for node in model.graph.node:
+            if node.op_type == "Attention":
+                node.attribute.append(helper.make_attribute("left_window_size", 4))
+        model.opset_import[0].version = 25
+        onnx.save(model, self.bare)
+        self.rewrite()
+        made = onnx.load(self.cached)
+        for node in made.graph.node:
+            left = [a.i for a in node.attribute if a.name == "left_window_size"]
+            self.assertIn(left, ([], [-1]))
+        self.assertIn("Where", [n.op_type for n in made.graph.node])
+        self.in_gqac("window")
+
     def test_refused(self):
         """What a cache would change is refused by the name of the node."""
         for kind, word in (("mask_from_shapes", "Range_"), ("bias_from_shapes", "Range_"),

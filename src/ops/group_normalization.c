@@ -31,6 +31,21 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
     return GQAC_OK;
 }
 
+/* Scale and bias have an element for each channel, where that is known. */
+static gqac_status check_channels(const ir_node *node, int input, const ir_type *x,
+                                  gqac_diag *diag) {
+    static const char *const names[] = {"X", "scale", "bias"};
+    const ir_type type = op_in_type(node, input);
+    int64_t n, channels;
+    if (type.rank >= 0 && type.rank != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s has rank %d, not 1", names[input], type.rank);
+    if (x->rank > 1 && type.rank == 1 && ir_dim_is_const(x->dims[1], &channels) &&
+        ir_dim_is_const(type.dims[0], &n) && n != channels)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s has %lld elements for %lld channels",
+                names[input], (long long)n, (long long)channels);
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_type type = op_in_type(node, 0);
     const int64_t groups = ir_attr_int(node, "num_groups");
@@ -44,6 +59,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (type.rank > 0 && ir_dim_is_const(type.dims[1], &channels) && channels % groups)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld channels in %lld groups", (long long)channels,
                 (long long)groups);
+    GQAC_TRY(check_channels(node, 1, &type, diag));
+    GQAC_TRY(check_channels(node, 2, &type, diag));
     return op_set_type_like(node, 0, type, diag);
 }
 
@@ -72,30 +89,44 @@ static ir_value *build_parts(ir_builder *b, ir_value *x, int64_t n) {
     return build2(b, "Reshape", x, ir_build_i64s(b, 3, (const int64_t[]){0, n, -1}));
 }
 
+/* [C] of X [N,C,...]. */
+static ir_value *build_channels(ir_builder *b, ir_value *x) {
+    ir_node *node = op_build(b, "", "Shape", 1, &x, 1);
+    if (node) {
+        ir_attr_set_int(node, "start", 1);
+        ir_attr_set_int(node, "end", 2);
+    }
+    return ir_build_result(b, node, 0);
+}
+
+static ir_value *concat(ir_builder *b, int n, ir_value **parts) {
+    ir_node *node = op_build(b, "", "Concat", n, parts, 1);
+    if (node)
+        ir_attr_set_int(node, "axis", 0);
+    return ir_build_result(b, node, 0);
+}
+
+/* Scale and bias go through [groups,-1] and [C,1]: that fails where lengths which the model does
+ * not tell do not fit, or channels are no whole groups. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
     const gqac_dtype dtype = op_in_type(node, 0).dtype;
     ir_value *x = ir_node_input(node, 0), *by[2];
-    ir_value *shape = op_build1(b, "", "Shape", 1, &x);
-    const int64_t last = 1;
+    ir_value *shape = op_build1(b, "", "Shape", 1, &x), *channels = build_channels(b, x);
+    const int64_t groups = ir_attr_int(node, "num_groups"), zero = 0, one = 1, rest = -1;
+    ir_value *column[] = {channels, ir_build_i64s(b, 1, &one)};
     for (int i = 0; i < 2; i++)
-        by[i] = build2(b, "Unsqueeze", op_build_cast(b, ir_node_input(node, 1 + i), GQAC_F32),
-                       ir_build_i64s(b, 1, &last));
-    x = build_parts(b, op_build_cast(b, x, GQAC_F32), ir_attr_int(node, "num_groups"));
+        by[i] = build2(b, "Reshape",
+                       build2(b, "Reshape", op_build_cast(b, ir_node_input(node, 1 + i), GQAC_F32),
+                              ir_build_i64s(b, 2, (const int64_t[]){groups, -1})),
+                       concat(b, 2, column));
+    x = build_parts(b, op_build_cast(b, x, GQAC_F32), groups);
     x = build2(b, "Sub", x, build_mean(b, x));
     ir_value *var = build2(b, "Add", build_mean(b, build2(b, "Mul", x, x)),
                            ir_build_f32(b, ir_attr_float(node, "epsilon")));
     x = build2(b, "Div", x, op_build1(b, "", "Sqrt", 1, &var));
-    ir_node *channels = op_build(b, "", "Shape", 1, &by[0], 1); /* [C,1] */
-    if (channels)
-        ir_attr_set_int(channels, "end", 1);
-    const int64_t zero = 0, rest = -1;
-    ir_value *parts[] = {ir_build_i64s(b, 1, &zero), ir_build_result(b, channels, 0),
-                         ir_build_i64s(b, 1, &rest)};
-    ir_node *to = op_build(b, "", "Concat", 3, parts, 1);
-    if (to)
-        ir_attr_set_int(to, "axis", 0);
-    x = build2(b, "Reshape", x, ir_build_result(b, to, 0));
+    ir_value *parts[] = {ir_build_i64s(b, 1, &zero), channels, ir_build_i64s(b, 1, &rest)};
+    x = build2(b, "Reshape", x, concat(b, 3, parts));
     x = build2(b, "Add", build2(b, "Mul", x, by[0]), by[1]);
     results[0] = build2(b, "Reshape", op_build_cast(b, x, dtype), shape);
 }

@@ -536,6 +536,14 @@ class Ops(Nodes):
                     num_groups=2)
         node.opset = 18
         self.with_dims(node, {}, 3, "GroupNormalization", "by group")
+        # lengths that do not fit, known and not
+        for c, n in ((4, 1), (4, 2), (4, 8), (4, 16), (3, 3), (1, 1)):
+            feeds = {"x": np.ones((1, c, 4), np.float32), "s": np.ones(n, np.float32),
+                     "b": np.ones(n, np.float32)}
+            node = Node("GroupNormalization", "", feeds, ["y"], num_groups=2)
+            self.with_dims(node, {}, 3, "GroupNormalization")
+            for x in (["N", "C", "L"], ["N", c, "L"]):
+                self.with_dims(node, {"x": x, "s": ["c"], "b": ["c"]}, 3 if x[1] == c and c % 2 else 4)
 
     def test_qlinear_matmul(self):
         """Codes of both signs, scales by tensor and column."""

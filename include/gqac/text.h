@@ -141,8 +141,10 @@ GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variabl
 GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *program,
                                   const int64_t *ids, int64_t n, gqac_diag *diag);
 /* The same through a stateless program: a model without a cache, which takes input_ids and may take
- * attention_mask and position_ids. *logits is a view [1,n,V], as gqac_run gives it. UNSUPPORTED for
- * other inputs. */
+ * attention_mask and position_ids, and gives the output logits. *logits is a view [1,n,V], or
+ * [1,1,V] where the model gives the last row alone, in the type of the model, valid until the
+ * context's next call. OUT_OF_RANGE for n < 1, UNSUPPORTED for other inputs, no output logits or
+ * one of another shape, USAGE for a program with sequences. */
 GQAC_API gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
                                         const int64_t *ids, int64_t n, gqac_tensor *logits,
                                         gqac_diag *diag);

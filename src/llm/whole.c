@@ -1,10 +1,13 @@
 /* A model without a cache is given all ids every time: one stateless run, with the mask and the
  * positions of a text that begins at its first id. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "llm/session.h"
+
+#define LOGITS "logits"
 
 enum { IDS, MASK, POSITIONS, KINDS };
 static const char *const names[KINDS] = {"input_ids", "attention_mask", "position_ids"};
@@ -14,6 +17,45 @@ static int kind_of(const char *name) {
     while (kind < KINDS && strcmp(names[kind], name) != 0)
         kind++;
     return kind;
+}
+
+static gqac_status refuse_shape(const char *shape, gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "output '%s' is %s", LOGITS, shape);
+    gqac_diag_rule(diag, "a model without a cache gives " LOGITS " [B,S,V]");
+    gqac_diag_hint(diag, "`gqac run` gives an output of any shape");
+    return GQAC_UNSUPPORTED;
+}
+
+/* Is there an output of that name? Else all that there are. */
+static gqac_status check_outputs(const gqac_program *program, gqac_diag *diag) {
+    const gqac_io *outputs = NULL;
+    const int n = gqac_program_outputs(program, &outputs);
+    char text[256] = "";
+    for (int i = 0; i < n; i++) {
+        const size_t used = strlen(text);
+        if (!strcmp(outputs[i].name, LOGITS))
+            return outputs[i].rank < 0 || outputs[i].rank == 3
+                       ? GQAC_OK
+                       : refuse_shape(outputs[i].shape, diag);
+        snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", outputs[i].name);
+    }
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no output '%s', it has: %s", LOGITS, text);
+    gqac_diag_rule(diag, "a model without a cache gives " LOGITS " [B,S,V]");
+    gqac_diag_hint(diag, "rename the output in the file; `gqac run` gives any output");
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status check_logits(const gqac_tensor *logits, gqac_diag *diag) {
+    if (logits->rank == 3 && logits->dims[0] == 1 && logits->dims[1] >= 1)
+        return GQAC_OK;
+    char shape[GQAC_MAX_RANK * 24] = "[";
+    for (int i = 0; i < logits->rank; i++) {
+        const size_t used = strlen(shape);
+        snprintf(shape + used, sizeof shape - used, "%s%lld", i ? "," : "",
+                 (long long)logits->dims[i]);
+    }
+    snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "]");
+    return refuse_shape(shape, diag);
 }
 
 gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
@@ -34,7 +76,7 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
     }
     if (!ids)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no input input_ids [B,S]");
-    return GQAC_OK;
+    return check_outputs(program, diag);
 }
 
 /* Ones, then places, behind one another. */
@@ -52,7 +94,7 @@ static gqac_status make_counts(int64_t n, int64_t **counts, gqac_diag *diag) {
 gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *program,
                                const int64_t *ids, int64_t n, gqac_tensor *logits,
                                gqac_diag *diag) {
-    static const char *const wanted[] = {"logits"};
+    static const char *const wanted[] = {LOGITS};
     const char *given[KINDS];
     gqac_tensor in[KINDS];
     const gqac_io *inputs = NULL;
@@ -71,9 +113,7 @@ gqac_status gqac_forward_whole(gqac_context *context, const gqac_program *progra
     }
     gqac_status status = gqac_run(context, n_inputs, given, in, 1, wanted, logits, diag);
     gqac_free(counts);
-    if (status == GQAC_OK && (logits->rank != 3 || logits->dims[0] != 1 || logits->dims[1] < 1))
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the logits are not [B,S,V]");
-    return status;
+    return status == GQAC_OK ? check_logits(logits, diag) : status;
 }
 
 gqac_status whole_step(gqac_session *session, gqac_context *context, const int64_t *ids, size_t n,

@@ -16,6 +16,7 @@ import time
 
 import numpy as np
 import onnx
+from onnx import helper, numpy_helper
 
 import harness
 from decoders import Decoder
@@ -130,6 +131,19 @@ class WithoutCache(Generating):
             whisper = harness.ROOT / "test" / "traced" / "whisper" / "decoder_model.onnx"
             self.check(gqac(verb, whisper, *tail, "--kv", "off"), 3, "'encoder_hidden_states'")
         self.check(gqac("equiv", model), 3, "no KV cache", "nothing to prove")
+        for verb in ("generate", "score"):
+            for name, words in (("scores", ("'logits'", "scores")), ("logits", ("[17,", "[B,S,V]"))):
+                made = onnx.load(model)
+                graph, rows = made.graph, numpy_helper.from_array(np.array([17, -1]), "rows")
+                graph.initializer.append(rows)
+                graph.node.append(helper.make_node("Reshape", ["all", "rows"], [name]))
+                for node in graph.node:
+                    node.output[:] = ["all" if n == "logits" and node.op_type != "Reshape" else n
+                                      for n in node.output]
+                vocabulary = graph.output[0].type.tensor_type.shape.dim[2].dim_value
+                graph.output[0].CopyFrom(helper.make_tensor_value_info(name, 1, [17, vocabulary]))
+                onnx.save(made, self.dir / "other.onnx")
+                self.check(gqac(verb, self.dir / "other.onnx", *tail, "--kv", "off"), 3, *words)
         self.check(gqac("equiv", model, "--kv", "off"), 2, "--kv off")
         self.check(gqac("score", model, *tail, "--kv", "paged"), 2, "paged", "contiguous")
         # a cache that no sequence can have keeps its own reason

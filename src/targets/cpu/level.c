@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "targets/cpu/cpu.h"
+#include "targets/cpu/level.h"
 
 extern const cpu_level cpu_level_scalar;
 #if defined(__x86_64__)
@@ -77,6 +77,13 @@ gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
                           true, diag);
     }
     return refuse(GQAC_USAGE, "GQAC_CPU=%s: no such level", name, false, diag);
+}
+
+const cpu_level *cpu_level_at(int index) {
+    for (int i = 0; i < N_LEVELS; i++)
+        if (levels[i].runs() && index-- == 0)
+            return levels[i].level;
+    return NULL;
 }
 
 const char *cpu_level_name(const void *level) {

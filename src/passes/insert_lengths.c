@@ -4,16 +4,19 @@
 
 enum { FROM_MASK = INSERT_DATA << 1 }; /* ir_node.mark */
 
-static bool is_from_mask(const ir_graph *graph, const ir_node *node, const bool *masks) {
-    for (int i = 0; i < node->n_inputs; i++) {
+static void mark_readers(const ir_graph *graph, const bool *masks) {
+    for (int k = 0; k < graph->n_inputs; k++)
+        for (const ir_use *use = masks[k] ? graph->inputs[k]->uses : NULL; use; use = use->next)
+            use->node->mark |= FROM_MASK;
+}
+
+static bool is_from_mask(const ir_node *node) {
+    bool from = (node->mark & FROM_MASK) != 0;
+    for (int i = 0; i < node->n_inputs && !from; i++) {
         const ir_value *x = node->inputs[i].value;
-        if (x && x->def && x->def->mark & FROM_MASK)
-            return true;
-        for (int k = 0; k < graph->n_inputs; k++)
-            if (masks[k] && x == graph->inputs[k])
-                return true;
+        from = x && x->def && x->def->mark & FROM_MASK;
     }
-    return false;
+    return from;
 }
 
 /* The axis of the ids that has that length; -1: none. */
@@ -56,8 +59,9 @@ static gqac_status ask_ids(ir_graph *graph, ir_value *ids, int axis, const ir_va
 }
 
 gqac_status insert_lengths(ir_graph *graph, ir_value *ids, const bool *masks, gqac_diag *diag) {
+    mark_readers(graph, masks);
     for (ir_node *node = graph->first; node; node = node->next) {
-        if (node->mark & FROM_MASK || !is_from_mask(graph, node, masks))
+        if (!is_from_mask(node))
             continue;
         node->mark |= FROM_MASK;
         const int axis = node->n_outputs == 1 ? axis_of(ids, node->outputs[0]) : -1;

@@ -9,7 +9,8 @@
 
 #include "passes/stateful.h"
 
-enum { KEYS = 1, VALUES = 2 }; /* operands of attend; key_range and padding_bias have keys there */
+/* Operands of attend. key_range and key_bias have keys at the first, padding_bias at the other. */
+enum { KEYS = 1, VALUES = 2 };
 
 /* ---- the cache of an op -------------------------------------------------- */
 
@@ -39,7 +40,7 @@ static bool only_attention_reads(const ir_value *cache) {
         const int operand = (int)(use - use->node->inputs);
         const bool range = op_is(use->node, "gqac", "key_range") && operand == KEYS;
         const bool padding = op_is(use->node, "gqac", "padding_bias") && operand == VALUES;
-        const bool bias = op_is(use->node, "gqac", "key_bias");
+        const bool bias = op_is(use->node, "gqac", "key_bias") && operand == KEYS;
         const bool attend =
             op_is(use->node, "gqac", "attend") && (operand == KEYS || operand == VALUES);
         if (!range && !padding && !bias && !attend && use->node != cache->graph->ret)

@@ -165,6 +165,7 @@ static gqac_status note(const raise *r, const char *what, const ir_node *node, c
 typedef struct walk {
     pass_context *context;
     bool portable, unpadded;
+    bool stale; /* something raised tells lengths that were not known */
     int steps;
     raise_unread unread[2];
 } walk;
@@ -220,6 +221,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
         r.stop = NULL; /* of a way that was tried before */
         r.why = NULL;
         context->changed++;
+        w->stale = w->stale || r.rows != r.queries;
     }
     if (!r.what || !context->wants_notes)
         return GQAC_OK;
@@ -231,6 +233,8 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
 static gqac_status visit(void *arg, ir_node *node) {
     bool raised = false;
     const walk *w = arg;
+    if (w->stale)
+        GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
         if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]) &&
             (!w->unpadded || rules[i].apply == raise_masked))

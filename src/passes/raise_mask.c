@@ -389,7 +389,7 @@ static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *con
                                         keys < 0 ? NULL : index[keys], out);
 }
 
-/* A constant that is the same everywhere, or whose place is sure, or a bias of heads. */
+/* A constant that is the same everywhere, or whose place is sure, a bias of heads, a triangle. */
 static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
                           term *out) {
     const gqac_tensor *t = pass_constant(value);
@@ -398,7 +398,10 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
         return false;
     for (int i = 0; i < t->rank && gqac_tensor_count(t) > 1; i++) {
         if (!ir_dim_is_const(index[i], &at) || at < 0 || at >= t->dims[i])
-            return OP_IN(OP_FLOATS, t->dtype) && read_slopes(e, t, index, out);
+            return t->dtype == GQAC_BOOL
+                       ? t->rank >= 2 && term_of_triangle(e->dims, t, index[t->rank - 2],
+                                                          index[t->rank - 1], out)
+                       : OP_IN(OP_FLOATS, t->dtype) && read_slopes(e, t, index, out);
         flat = flat * t->dims[i] + at;
     }
     if (t->dtype == GQAC_BOOL)

@@ -321,6 +321,30 @@ bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int 
     return key != NULL;
 }
 
+bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
+                      const ir_dim *column, term *out) {
+    const int64_t n = table->rank >= 2 ? table->dims[table->rank - 1] : 0;
+    int64_t width = 0;
+    if (n < 2 || table->dims[table->rank - 2] != n || gqac_tensor_count(table) != n * n)
+        return false;
+    for (int64_t j = 0; j < n; j++) /* what the last row sees */
+        width += op_get_i64(table, (n - 1) * n + j) != 0;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++)
+            if ((op_get_i64(table, i * n + j) != 0) != (j <= i && j > i - width))
+                return false;
+    const ir_dim *behind = ir_dim_sub(dims, row, column);
+    const ir_dim *left = ir_dim_sub(dims, ir_dim_const(dims, width - 1), behind);
+    if (!behind || !left || width == 0)
+        return false;
+    const term_truth past = term_at_least_0(behind), near = term_at_least_0(left);
+    term_truth seen = past;
+    if (width < n && !term_and(dims, &past, &near, &seen))
+        return false;
+    *out = term_of_truth(seen);
+    return true;
+}
+
 /* A number that is 0 or not by a truth. */
 static bool choice_as_truth(ir_dims *dims, const term *a, term_truth *out) {
     const bool yes = a->yes != 0, no = a->no != 0;

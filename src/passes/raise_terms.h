@@ -58,6 +58,10 @@ bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term 
  * keys < 0: every key has the same. */
 bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
                     const ir_dim *key, term *out);
+/* An element of a square table of truths that sees each place up to its own row's, or the last few
+ * of them. */
+bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
+                      const ir_dim *column, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
 /* Nothing is left of a score of that type that x is added to, or put in the place of: in f32 the
  * softmax of -1e9 is exactly 0 beside any score above -9.9e8, which no model computes; -1e4 is not

@@ -704,6 +704,68 @@ class Biased(Case):
         self.decoder("decoder_with_past_model")
 
 
+class Tables(Case):
+    """A mask that is cut out of a table of truths, as GPT-Neo's."""
+
+    def raised(self, table):
+        """The text of the raised graph, which gives what the file says; its notes."""
+        node, rows = onnx.helper.make_node, len(table)
+        consts = {"table": table[None, None], "zero": [0, 0], "axes": [2, 3],
+                  "low": np.float32(-3.4e38)}
+        consts = [numpy_helper.from_array(np.array(x), n) for n, x in consts.items()]
+        nodes = [node("Shape", ["q"], ["length"], start=2, end=3),
+                 node("Concat", ["length", "length"], ["ends"], axis=0),
+                 node("Slice", ["table", "zero", "ends", "axes"], ["seen"], name="cut"),
+                 node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+                 node("MatMul", ["q", "kt"], ["scores"]),
+                 node("Where", ["seen", "scores", "low"], ["masked"]),
+                 node("Softmax", ["masked"], ["weights"], axis=-1),
+                 node("MatMul", ["weights", "v"], ["y"], name="root")]
+        def io(name):
+            return onnx.helper.make_tensor_value_info(name, 1, [1, 2, "S", 8])
+        graph = onnx.helper.make_graph(nodes, "table", [io("q"), io("k"), io("v")], [io("y")],
+                                       consts)
+        path, folder = self.dir / "table.onnx", self.dir / "in"
+        onnx.save(onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
+        folder.mkdir(exist_ok=True)
+        feed = dict(zip("qkv", np.random.default_rng(2).standard_normal(
+            (3, 1, 2, rows - 2, 8)).astype(np.float32)))
+        for key, value in feed.items():
+            np.save(folder / f"{key}.npy", value)
+        self.good("run", path, "--inputs", folder, "-o", self.dir / "out", "-q")
+        scores = feed["q"] @ feed["k"].swapaxes(2, 3)
+        p = np.exp(np.where(table[:rows - 2, :rows - 2], scores, -np.inf))
+        self.close(np.load(self.dir / "out" / "y.npy"),
+                   p / p.sum(-1, keepdims=True) @ feed["v"], LIMIT, "y")
+        self.good("compile", path, "--stateless", "--stop-after", "raise", "--emit", "text", "-o",
+                  self.dir / "m.gq")
+        told = self.good("inspect", path, "--ops", "--format", "json").json()["not_raised"]
+        return (self.dir / "m.gq").read_text(), [(n["what"], n["stopped_by"]) for n in told]
+
+    def test_triangle(self):
+        """Each place up to its own: causal."""
+        text, told = self.raised(np.tri(12, dtype=bool))
+        self.assertIn("is_causal=1", text)
+        self.assertNotIn("window", text)
+        self.assertEqual(told, [])
+
+    def test_window(self):
+        """The last few of them: a window to the left."""
+        text, told = self.raised(np.tri(12, dtype=bool) & ~np.tri(12, k=-4, dtype=bool))
+        self.assertIn("is_causal=1", text)
+        self.assertIn("left_window_size=3", text)
+        self.assertEqual(told, [])
+
+    def test_hole(self):
+        """One truth of it altered: a tensor says it."""
+        table = np.tri(12, dtype=bool)
+        table[7, 3] = False
+        text, told = self.raised(table)
+        self.assertNotIn("is_causal=1", text)
+        self.assertEqual(told, [(MASK, "cut")])
+
+
 class Shared(Case):
     """A mask that many layers share."""
 

@@ -173,9 +173,10 @@ typedef struct walk {
 /* May the one stand where the other stood? Lengths that are not known are no contradiction. */
 static bool same_type(const raise *r, const ir_value *a, const ir_value *b) {
     bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
+    int64_t n;
     for (int i = 0; same && i < a->type.rank; i++) {
         const ir_dim *x = a->type.dims[i], *y = b->type.dims[i];
-        same = !x || !y || x == y || (x == r->rows && y == r->queries);
+        same = !x || !y || x == y || (x == r->rows && y == r->queries && !ir_dim_is_const(y, &n));
     }
     return same;
 }

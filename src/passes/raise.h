@@ -33,6 +33,7 @@ typedef struct raise {
     const char *why;
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
+    double behind;                /* factor of the masks, too; 0: none */
     const ir_dim *rows, *queries; /* the old result's rows are those of the queries; may be NULL */
     struct {
         ir_value *old, *by;
@@ -100,5 +101,11 @@ typedef struct raise_mask {
  */
 bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
                      const ir_value *past, const ir_dim *keys, raise_mask *out);
+/* Has it, in every call, one row or one for each query? Added to scores, it may give a single query
+ * many rows, which Attention does not. *narrow: it may have a single column for many keys, which is
+ * that of all of them; to Attention it is the first one's. Columns that are a constant above 1 are
+ * those of the keys, or the file's own product fails. */
+bool raise_mask_fits(raise *r, const ir_type *mask, const ir_type *q, const ir_value *past,
+                     const ir_dim *keys, bool *narrow);
 
 #endif

@@ -240,11 +240,14 @@ static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     return ir_build_result(&r->b, reshape, 0);
 }
 
-/* May Attention be given it as it is? It has a column for each key. */
-static bool may_carry(const attention *a, const raise_part *part, const ir_dim *keys) {
-    const ir_type *t = &part->of->type;
-    return a->scores.behind == 0 && t->rank >= 1 && t->rank <= 4 && keys &&
-           (raise_dim(part->of, t->rank - 1) != 1 || t->dims[t->rank - 1] == keys);
+/* Why may Attention not be given it as it is? NULL: it may. Where it had it already, it may. */
+static const char *not_carried(raise *r, const attention *a, raise_part *part, const ir_dim *keys) {
+    if (a->scores.behind != 0)
+        return "a scale is behind the mask";
+    return !a->softmax ||
+                   raise_mask_fits(r, &part->of->type, &a->q->type, a->k.past, keys, &part->narrow)
+               ? NULL
+               : "the mask may have other rows than the queries";
 }
 
 /* What stopped the reader of a mask; nothing where a sequence, where nothing is padding, reads
@@ -256,6 +259,7 @@ static void note_carried(raise *r, const attention *a, const raise_part *part, c
     look.stop = NULL;
     const bool told =
         raise_read_mask(&look, part->of, part->hidden, &a->q->type, a->k.past, keys, &seen);
+    r->b.status = look.b.status;
     if (told && seen.slopes)
         return;
     r->carried = told ? r->stop : look.stop;
@@ -275,11 +279,14 @@ static bool read_part(raise *r, attention *a, raise_part *part) {
     part->seen = (raise_mask){.left = -1};
     if (raise_read_mask(r, part->of, part->hidden, &a->q->type, a->k.past, keys, &part->seen)) {
         part->carried = part->seen.slopes || (r->portable && part->seen.left >= 0);
-        return !part->seen.slopes || may_carry(a, part, keys) ||
-               raise_stopped(r, part->of->def ? part->of->def : a->root, "a scale is behind it");
+        const char *no = part->carried ? not_carried(r, a, part, keys) : NULL;
+        return !no || raise_stopped(r, part->of->def ? part->of->def : a->root, no);
     }
-    if (!may_carry(a, part, keys))
-        return false;
+    const char *no = not_carried(r, a, part, keys);
+    if (no) {
+        r->stop = stop;
+        return raise_stopped(r, part->of->def ? part->of->def : a->root, no);
+    }
     if (!r->carried)
         note_carried(r, a, part, keys);
     r->stop = stop;
@@ -359,6 +366,14 @@ static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
                                     part->hidden ? zero : part->fill});
 }
 
+/* A column for each key. */
+static ir_value *widen(raise *r, const operand *k, ir_value *mask) {
+    ir_value *keys = raise_ask_dim(r, k->rows, 2);
+    if (k->past)
+        keys = op_build1(&r->b, "", "Add", 2, (ir_value *[]){raise_ask_dim(r, k->past, 2), keys});
+    return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){mask, keys});
+}
+
 /* What attributes cannot say: padding, or every part that says something beside them. */
 static ir_value *build_all_of_mask(raise *r, const attention *a) {
     ir_value *rows = NULL, *sum = NULL;
@@ -371,6 +386,8 @@ static ir_value *build_all_of_mask(raise *r, const attention *a) {
         if (!part->carried && !part->seen.padding)
             continue;
         ir_value *one = build_part(r, part, s->n == 1);
+        if (part->narrow)
+            one = widen(r, &a->k, one);
         const int rank = part->of->type.rank;
         wide = wide || (rank > 1 && part->of->type.dims[rank - 2] == a->q->type.dims[2]);
         sum = sum ? op_build1(&r->b, "", "Add", 2, (ir_value *[]){sum, one}) : one;

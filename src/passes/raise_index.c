@@ -88,6 +88,31 @@ bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const i
     return flat != NULL;
 }
 
+static bool is_zero(void *arg, const char *symbol, int64_t *value) {
+    (void)arg;
+    (void)symbol;
+    *value = 0;
+    return true;
+}
+
+const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *length) {
+    int64_t n, first;
+    if (!start || op_dim_nonneg(e->dims, start))
+        return start;
+    if (!length || !ir_dim_is_const(length, &n))
+        return NULL;
+    const ir_dim *back = ir_dim_sub(e->dims, number(e, 0), start);
+    bool below = back && op_dim_nonneg(e->dims, ir_dim_sub(e->dims, back, number(e, 1)));
+    for (int i = 0; i < COORDINATES && !below; i++) /* not 0 where there is an element */
+        below = back && e->length[i] == back;
+    if (below)
+        return ir_dim_add(e->dims, start, length);
+    return op_dim_nonneg(e->dims, ir_dim_sub(e->dims, length, start)) &&
+                   ir_dim_eval(start, is_zero, NULL, &first) && first == n
+               ? start
+               : NULL;
+}
+
 /* ---- lengths that are the same ------------------------------------------- */
 
 static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
@@ -98,7 +123,7 @@ static void add_same(reader *e, const ir_dim *length, const ir_dim *by) {
     }
 }
 
-void raise_find_pasts(reader *e, const ir_dim *past) {
+static void find_pasts(reader *e, const ir_dim *past) {
     for (int i = 0; i < e->graph->n_inputs; i++) {
         const ir_value *input = e->graph->inputs[i];
         if (input->type.rank == 4 && pass_names_past(input) && !strstr(input->name, "encoder"))
@@ -106,8 +131,39 @@ void raise_find_pasts(reader *e, const ir_dim *past) {
     }
 }
 
-void raise_find_masks(reader *e, const ir_dim *total) {
+static void find_masks(reader *e, const ir_dim *total) {
     for (int i = 0; i < e->graph->n_inputs; i++)
         if (pass_is_attention_mask(e->graph, e->graph->inputs[i]))
             add_same(e, e->graph->inputs[i]->type.dims[1], total);
+}
+
+bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys) {
+    static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
+    const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
+    *e = (reader){.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
+    e->cached = told && past ? past->type.dims[2] : number(e, 0);
+    const ir_dim *total = told && e->cached ? ir_dim_add(e->dims, e->cached, q->dims[2]) : NULL;
+    if (total && past)
+        find_pasts(e, e->cached);
+    if (total && settled(e, keys) == total)
+        find_masks(e, total);
+    for (int i = 0; i < COORDINATES; i++) {
+        e->at[i] = ir_dim_symbol(e->dims, names[i]);
+        e->length[i] = i < K || !total ? q->dims[i] : settled(e, keys);
+    }
+    return total != NULL;
+}
+
+bool raise_mask_fits(raise *r, const ir_type *mask, const ir_type *q, const ir_value *past,
+                     const ir_dim *keys, bool *narrow) {
+    reader e;
+    int64_t n;
+    raise_open(&e, r, q, past, keys);
+    const ir_dim *column = mask->rank >= 1 ? mask->dims[mask->rank - 1] : NULL;
+    const ir_dim *row = mask->rank >= 2 ? mask->dims[mask->rank - 2] : number(&e, 1);
+    *narrow = !column || !keys || settled(&e, column) != settled(&e, keys);
+    if (*narrow && ir_dim_is_const(column, &n))
+        *narrow = n == 1;
+    return row && mask->rank >= 1 && mask->rank <= COORDINATES &&
+           (is_one(row) || (q->dims[2] && settled(&e, row) == settled(&e, q->dims[2])));
 }

@@ -14,6 +14,7 @@ typedef struct reader {
     const ir_dim *at[COORDINATES], *length[COORDINATES]; /* 0 <= at < length */
     int n_same; /* lengths that are the same by what inputs mean */
     const ir_dim *same[MOST_SAME], *by[MOST_SAME];
+    const ir_dim *cached; /* rows of the past; NULL: not known */
     int depth, steps;
 } reader;
 
@@ -39,9 +40,13 @@ bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *in
 /* Index of x where y has the same elements in other dims. */
 bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const ir_dim *const *index,
                     const ir_dim **to);
-/* Inputs whose lengths are told by what they mean, where keys are the rows of a past with new ones
- * behind: pasts but those of an encoder, and then attention masks. */
-void raise_find_pasts(reader *e, const ir_dim *past);
-void raise_find_masks(reader *e, const ir_dim *total);
+/* Where a Slice starts, counted from the first element; NULL: that is not sure. Below 0 it is told
+ * from the end. The length of a table less what a call asks of it is a place within, because a
+ * table is as long as any call asks. */
+const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *length);
+/* Names the coordinates of scores [B,H,S,keys]; inputs whose lengths are told by what they mean,
+ * where keys are the rows of a past with new ones behind, get one name for them: pasts but those of
+ * an encoder, and then attention masks. false: a length is not known. */
+bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys);
 
 #endif

@@ -89,15 +89,6 @@ static bool read_range(reader *e, ir_node *node, const ir_dim *const *index, ter
     return out->number != NULL;
 }
 
-/* From a place counted from the first element, or back from the last of a table: that one is as
- * long as any call asks of it. */
-static bool starts_within(const reader *e, const ir_dim *start, const ir_dim *length) {
-    int64_t n;
-    return start && (op_dim_nonneg(e->dims, start) ||
-                     (length && ir_dim_is_const(length, &n) &&
-                      op_dim_nonneg(e->dims, ir_dim_sub(e->dims, length, start))));
-}
-
 static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *starts[GQAC_MAX_RANK], *to[GQAC_MAX_RANK];
     int64_t axes[GQAC_MAX_RANK], steps[GQAC_MAX_RANK], n, n_axes;
@@ -113,9 +104,10 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
     memcpy(to, index, (size_t)rank * sizeof *to);
     for (int64_t i = 0; i < n; i++) {
         const int64_t axis = axes[i] + (axes[i] < 0 ? rank : 0);
-        const ir_dim *start = settled(e, starts[i]);
-        if ((ir_node_input(node, 4) && steps[i] != 1) || axis < 0 || axis >= rank ||
-            !starts_within(e, start, x->type.dims[axis]))
+        const ir_dim *start = axis < 0 || axis >= rank
+                                  ? NULL
+                                  : raise_place(e, settled(e, starts[i]), x->type.dims[axis]);
+        if ((ir_node_input(node, 4) && steps[i] != 1) || !start)
             return false;
         to[axis] = ir_dim_add(e->dims, to[axis], start);
     }
@@ -371,10 +363,20 @@ static const struct {
 
 /* ---- one element --------------------------------------------------------- */
 
+/* A table is read as a whole; an element of a mask costs as much as some hundred of its numbers. */
+static bool charge(const reader *e, const gqac_tensor *table) {
+    const int64_t steps = gqac_tensor_count(table) / 256;
+    if (steps > *e->r->steps)
+        return false;
+    *e->r->steps -= (int)steps;
+    return true;
+}
+
 /* A constant with a number for each head, or for each head and key. */
 static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *const *index,
                         term *out) {
     int heads = -1, keys = -1;
+    int64_t n;
     for (int i = 0; i < t->rank; i++) {
         if (t->dims[i] == 1)
             continue;
@@ -385,8 +387,13 @@ static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *con
         else
             return false;
     }
-    return heads >= 0 && term_of_slopes(e->r->context->module, t, heads, keys,
-                                        keys < 0 ? NULL : index[keys], out);
+    if (heads < 0 || !ir_dim_is_const(e->length[H], &n) || n != t->dims[heads] || !charge(e, t))
+        return false;
+    float *slopes = GQAC_ARENA_ARRAY(e->r->context->module->arena, float, (size_t)n);
+    if (!slopes)
+        e->r->b.status = gqac_diag_oom(e->r->b.diag, "slopes");
+    return slopes &&
+           term_of_slopes(e->dims, t, heads, keys, keys < 0 ? NULL : index[keys], slopes, out);
 }
 
 /* A constant that is the same everywhere, or whose place is sure, a bias of heads, a triangle. */
@@ -399,8 +406,9 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
     for (int i = 0; i < t->rank && gqac_tensor_count(t) > 1; i++) {
         if (!ir_dim_is_const(index[i], &at) || at < 0 || at >= t->dims[i])
             return t->dtype == GQAC_BOOL
-                       ? t->rank >= 2 && term_of_triangle(e->dims, t, index[t->rank - 2],
-                                                          index[t->rank - 1], out)
+                       ? t->rank >= 2 && charge(e, t) &&
+                             term_of_triangle(e->dims, t, index[t->rank - 2], index[t->rank - 1],
+                                              out)
                        : OP_IN(OP_FLOATS, t->dtype) && read_slopes(e, t, index, out);
         flat = flat * t->dims[i] + at;
     }
@@ -459,7 +467,9 @@ static bool element(reader *e, ir_value *value, const ir_dim *const *index, term
     if (e->depth == MOST_DEPTH || ++e->steps > MOST_STEPS || --*e->r->steps < 0)
         return false;
     e->depth++;
-    const bool good = read_element(e, value, index, out);
+    bool good = read_element(e, value, index, out);
+    if (good && out->kind == TERM_BIAS) /* key_bias knows no other rounding */
+        good = value->type.dtype == GQAC_F32;
     e->depth--;
     if (!good && value->def)
         raise_stopped(e->r, value->def, "what the mask says cannot be told through it");
@@ -469,7 +479,7 @@ static bool element(reader *e, ir_value *value, const ir_dim *const *index, term
 /* ---- what it says -------------------------------------------------------- */
 
 /* One condition: of causality, a window, the attention mask, or none at all. */
-static bool say(const reader *e, const ir_dim *past, const term_atom *atom, raise_mask *out) {
+static bool say(const reader *e, const term_atom *atom, raise_mask *out) {
     int64_t width;
     if (atom->of) {
         if (atom->zero || atom->row != e->at[B] || atom->column != e->at[K] ||
@@ -481,7 +491,7 @@ static bool say(const reader *e, const ir_dim *past, const term_atom *atom, rais
     }
     if (raise_holds_everywhere(e, atom->least))
         return true;
-    const ir_dim *own = ir_dim_add(e->dims, past, e->at[Q]); /* the place of the query */
+    const ir_dim *own = ir_dim_add(e->dims, e->cached, e->at[Q]); /* the place of the query */
     const ir_dim *behind = ir_dim_sub(e->dims, own, e->at[K]);
     if (!behind)
         return false;
@@ -511,7 +521,7 @@ static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype,
         if (!seen->n || !term_negate(e->dims, seen))
             return false;
     }
-    return yes == 0 && (!seen->n || term_hides(dtype, no));
+    return yes == 0 && (!seen->n || term_hides(dtype, e->r->behind != 0 ? no * e->r->behind : no));
 }
 
 /* Its biases by how far each key is from the first: what is the same for all keys that a query sees
@@ -525,23 +535,13 @@ static bool say_slopes(const reader *e, const term *found, raise_mask *out) {
 
 static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
                       const ir_value *past, const ir_dim *keys, raise_mask *out) {
-    static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
-    reader e = {.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
-    const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
-    const ir_dim *cached = told && past ? past->type.dims[2] : number(&e, 0), *to[GQAC_MAX_RANK];
-    const ir_dim *total = told && cached ? ir_dim_add(e.dims, cached, q->dims[2]) : NULL;
     const ir_node *place = mask->def ? mask->def : r->b.before;
+    const ir_dim *to[GQAC_MAX_RANK];
+    reader e;
     term found;
     term_truth seen;
-    if (total && past)
-        raise_find_pasts(&e, cached);
-    if (total && settled(&e, keys) == total)
-        raise_find_masks(&e, total);
-    for (int i = 0; i < COORDINATES; i++) {
-        e.at[i] = ir_dim_symbol(e.dims, names[i]);
-        e.length[i] = i < K || !total ? q->dims[i] : settled(&e, keys);
-    }
-    if (!total || mask->type.rank > 4 || !raise_broadcast(&e, mask, e.at, COORDINATES, to))
+    if (!raise_open(&e, r, q, past, keys) || mask->type.rank > 4 ||
+        !raise_broadcast(&e, mask, e.at, COORDINATES, to))
         return raise_stopped(r, place, "the shape of the mask is not known");
     if (!element(&e, (ir_value *)(uintptr_t)mask, to, &found))
         return raise_stopped(r, place, "what the mask says is not known");
@@ -557,7 +557,7 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
     if (seen.negated)
         return raise_stopped(r, place, "the mask hides more than Attention can say");
     for (int i = 0; i < seen.n; i++)
-        if (!say(&e, cached, &seen.all[i], out))
+        if (!say(&e, &seen.all[i], out))
             return raise_stopped(r, place, "the mask is neither causal nor that of padding");
     if (found.kind == TERM_BIAS && !say_slopes(&e, &found, out))
         return raise_stopped(r, place, "the bias is not a slope for each head");

@@ -9,7 +9,7 @@
 #include "ops/shared.h"
 #include "passes/raise_terms.h"
 
-enum { MOST_WAY = 16, MOST_LOOK = 6 };
+enum { MOST_WAY = 16, MOST_LOOK = 6, MOST_NODES = 1024 };
 
 ir_value *raise_through_cast(ir_value *value) {
     const ir_node *cast = raise_maker(value, "Cast");
@@ -33,9 +33,10 @@ ir_value *raise_unfolded(ir_value *value) {
     return x && (folds(value, x) || folds(x, value)) ? x : NULL;
 }
 
-bool raise_is_hiding(const ir_value *value) {
+/* Is it a number that leaves nothing of a score? */
+static bool is_hiding(const ir_value *value, double behind) {
     double x;
-    return raise_scalar(value, &x) && term_hides(value->type.dtype, x);
+    return raise_scalar(value, &x) && term_hides(value->type.dtype, behind != 0 ? x * behind : x);
 }
 
 /* ---- which way ----------------------------------------------------------- */
@@ -56,18 +57,19 @@ static bool may_lead(const ir_node *node, int *first, int *end) {
     return false;
 }
 
-/* Does a product stand behind it? known: behind ops that scores go through. */
-static bool leads(const ir_value *value, bool known, int depth) {
+/* Does a product stand behind it? known: behind ops that scores go through. Many ways may lead to
+ * one node: after so many of them it is given up. */
+static bool leads(const ir_value *value, bool known, int depth, int *nodes) {
     const ir_node *node = value ? value->def : NULL;
     int first = 0, end = node ? node->n_inputs : 0;
-    if (!node || !depth)
+    if (!node || !depth || --*nodes < 0)
         return false;
     if (op_is(node, "", "MatMul"))
         return !ir_node_input(node, 1)->constant;
     if (!may_lead(node, &first, &end) && known)
         return false;
     for (int i = first; i < end; i++)
-        if (leads(ir_node_input(node, i), known, depth - 1))
+        if (leads(ir_node_input(node, i), known, depth - 1, nodes))
             return true;
     return false;
 }
@@ -78,9 +80,11 @@ static int way_on(const ir_node *node) {
     if (!may_lead(node, &first, &end))
         return -1;
     for (int known = 1; known >= 0; known--)
-        for (int i = first; i < end; i++)
-            if (leads(ir_node_input(node, i), known, known ? MOST_WAY : MOST_LOOK))
+        for (int i = first; i < end; i++) {
+            int nodes = MOST_NODES;
+            if (leads(ir_node_input(node, i), known, known ? MOST_WAY : MOST_LOOK, &nodes))
                 return i;
+        }
     return -1;
 }
 
@@ -107,7 +111,7 @@ static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
         return add_part(r, node, s,
                         (raise_part){.of = ir_node_input(node, 1 - on), .folded = folded});
     ir_value *fill = ir_node_input(node, 3 - on);
-    if (!raise_is_hiding(fill))
+    if (!is_hiding(fill, s->behind))
         return raise_stopped(r, node, "something is left of the scores that its mask hides");
     const raise_part part = {
         .of = ir_node_input(node, 0), .fill = fill, .hidden = on == 2, .folded = folded};
@@ -125,7 +129,7 @@ static ir_value *bare(ir_value *value) {
     return value;
 }
 
-/* A scale may stand behind the masks, which a hidden score stands too. */
+/* A scale may stand behind the masks: it is one of what they add, too. */
 static ir_value *scale_behind(ir_value *value, raise_scores *s) {
     double behind = 1;
     ir_value *inner = raise_unscaled(value, &behind);
@@ -167,6 +171,7 @@ static bool find_product(raise *r, const ir_node *softmax, ir_value *value, rais
 bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *s) {
     ir_value *value = bare(scale_behind(bare(ir_node_input(softmax, 0)), s));
     bool found = true;
+    r->behind = s->behind;
     for (int i = 0; found && i < MOST_WAY; i++) {
         if (!one_mask(r, &value, s, &found))
             return false;

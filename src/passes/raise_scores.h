@@ -14,6 +14,7 @@ typedef struct raise_part {
     bool hidden;    /* it is true where a key is not seen */
     bool folded;    /* to scores [B*H,S,T] */
     bool carried;   /* it goes on as a tensor */
+    bool narrow;    /* which may have one column for all keys */
     raise_mask seen;
 } raise_part;
 
@@ -28,8 +29,6 @@ typedef struct raise_scores {
 /* The value behind Casts between floats, and between [B,H,S,T] and [B*H,S,T]. */
 ir_value *raise_through_cast(ir_value *value);
 ir_value *raise_unfolded(ir_value *value);
-/* Is there a number that leaves nothing of a score? */
-bool raise_is_hiding(const ir_value *value);
 /* false: it was stopped. */
 bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *out);
 

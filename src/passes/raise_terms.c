@@ -181,8 +181,11 @@ static bool calculate_choices(ir_dims *dims, char op, const term *a, const term 
     const bool masks = op == '+' && !a->yes && !b->yes && term_hides(GQAC_F16, a->no) &&
                        term_hides(GQAC_F16, b->no);
     const bool flags = op == '*' && !a->no && !b->no;
-    if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when))
+    if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when)) {
+        if (masks) /* where only one of them hides, its number alone is left */
+            out->no = fmax(a->no, b->no);
         return true;
+    }
     *out = *a;
     out->kind = TERM_SUM;
     out->plus.when = b->when;
@@ -275,8 +278,8 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
     return numbers(a, b, &x, &y) && calculate_choices(dims, op, &x, &y, out);
 }
 
-/* The slope of each head is what its last two keys differ by; every other pair of neighbours must
- * be as far apart, but for a last bit. */
+/* One key has no bias; the slope of each head is what the key beside it has. Every other key must
+ * have the slope times how far it is from the zero, but for a last bit. */
 static bool find_slopes(const gqac_tensor *t, int heads, int keys, float *slopes, int64_t *zero) {
     const int64_t n = t->dims[keys], by = heads < keys ? 1 : t->dims[heads];
     const int64_t step = heads < keys ? n : 1;
@@ -298,20 +301,18 @@ static bool find_slopes(const gqac_tensor *t, int heads, int keys, float *slopes
     return true;
 }
 
-bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
-                    const ir_dim *key, term *out) {
-    const int64_t n = table->dims[heads];
-    float *slopes = GQAC_ARENA_ARRAY(module->arena, float, (size_t)n);
+bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys, const ir_dim *key,
+                    float *slopes, term *out) {
     int64_t zero = 0;
-    if (!slopes || !OP_IN(OP_FLOATS, table->dtype))
+    if (!OP_IN(OP_FLOATS, table->dtype))
         return false;
     if (keys >= 0) {
         if (!find_slopes(table, heads, keys, slopes, &zero))
             return false;
-        key = ir_dim_sub(module->dims, key, ir_dim_const(module->dims, zero));
+        key = ir_dim_sub(dims, key, ir_dim_const(dims, zero));
     } else {
-        key = ir_dim_const(module->dims, 1);
-        for (int64_t h = 0; h < n; h++)
+        key = ir_dim_const(dims, 1);
+        for (int64_t h = 0; h < table->dims[heads]; h++)
             slopes[h] = op_get_f32(table, h);
     }
     *out = term_number(0);

@@ -55,9 +55,9 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
 bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
 /* An element of `table` where all dims but heads and keys are 1: slopes[h] * (keys' index - c).
- * keys < 0: every key has the same. */
-bool term_of_slopes(ir_module *module, const gqac_tensor *table, int heads, int keys,
-                    const ir_dim *key, term *out);
+ * keys < 0: every key has the same. slopes: room for one number a head, which `out` keeps. */
+bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys, const ir_dim *key,
+                    float *slopes, term *out);
 /* An element of a square table of truths that sees each place up to its own row's, or the last few
  * of them. */
 bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,

@@ -219,8 +219,9 @@ static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
     gqac_diag *diag = s->context->diag;
     pass_fail(attend, diag, GQAC_UNSUPPORTED,
               "the mask or bias of attention says more than where attention_mask is zero");
-    gqac_diag_rule(diag, "in a sequence causality is an attribute (is_causal, unidirectional) and "
-                         "padding a function of the elements of attention_mask");
+    gqac_diag_rule(diag, "in a sequence causality is an attribute (is_causal, unidirectional), "
+                         "padding a function of the elements of attention_mask, and a bias a slope "
+                         "for each head (ALiBi) in f32");
     gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }

@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Masks of written-out attention: what is read becomes attributes, what is not stays what it is.
+
+Each test makes a small file, and numpy says what it gives.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+import harness
+from harness import Case
+
+LIMIT = 2e-5
+MASK = "Attention mask"  # one that cannot be told: Attention is raised, and given it as a tensor
+LOW = np.float32(np.finfo(np.float32).min)
+node = onnx.helper.make_node
+
+
+def constant_of(value):
+    """An initializer's numbers: floats in f32, whole numbers in i64."""
+    value = np.asarray(value)
+    if value.dtype == np.float64:
+        value = value.astype(np.float32)
+    return value
+
+
+def save(path, nodes, inputs, outputs, consts, opset=18):
+    """Writes a model; inputs and outputs are (name, dtype, dims)."""
+    graph = onnx.helper.make_graph(
+        nodes, "masks", [onnx.helper.make_tensor_value_info(*i) for i in inputs],
+        [onnx.helper.make_tensor_value_info(*o) for o in outputs],
+        [numpy_helper.from_array(constant_of(v), n) for n, v in consts.items()])
+    onnx.save(onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", opset)], ir_version=10), path)
+
+
+class Masks(Case):
+    """One attention whose mask is added to the scores."""
+
+    def attention(self, nodes, consts, mask=None, queries="S", behind=None):
+        """Writes the file; `nodes` make the value `mask`, or it is an input of those dims."""
+        inputs = [("q", 1, ["B", 2, queries, 4]), ("k", 1, ["B", 2, "T", 4]),
+                  ("v", 1, ["B", 2, "T", 4])]
+        inputs += [("mask", 1, mask)] if mask else []
+        inputs += [("attention_mask", TensorProto.INT64, ["B", "T"])] if any(
+            "attention_mask" in n.input for n in nodes) else []
+        nodes = nodes + [
+            node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+            node("MatMul", ["q", "kt"], ["scores"], name="product"),
+            node("Add", ["scores", "mask"], ["masked"], name="add"),
+            node("Identity" if behind is None else "Mul",
+                 ["masked"] if behind is None else ["masked", "behind"], ["scaled"]),
+            node("Softmax", ["scaled"], ["weights"], axis=-1),
+            node("MatMul", ["weights", "v"], ["y"], name="root")]
+        save(self.dir / "m.onnx", nodes, inputs, [("y", 1, None)],
+             {"behind": np.float32(behind or 1), **consts})
+
+    def feed(self, queries, keys, size=1.0):
+        """Queries, keys and values drawn by chance."""
+        rng = np.random.default_rng(4)
+        return {n: (rng.standard_normal((2, 2, rows, 4)) * by).astype(np.float32)
+                for n, rows, by in (("q", queries, size), ("k", keys, size), ("v", keys, 1))}
+
+    def gives(self, feed, added, **more):
+        """The file gives what numpy gives with that added to the scores."""
+        folder = self.dir / "in"
+        folder.mkdir(exist_ok=True)
+        for key, value in {**feed, **more}.items():
+            np.save(folder / f"{key}.npy", value)
+        self.good("run", self.dir / "m.onnx", "--inputs", folder, "-o", self.dir / "out", "-q")
+        scores = feed["q"].astype(np.float64) @ feed["k"].swapaxes(2, 3) + added
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        self.close(np.load(self.dir / "out" / "y.npy"), p / p.sum(-1, keepdims=True) @ feed["v"],
+                   LIMIT, "y")
+
+    def told(self):
+        """What was raised, and what was not with the reason."""
+        info = self.good("inspect", self.dir / "m.onnx", "--ops", "--format", "json").json()
+        return info["raised"], [(n["what"], n["reason"]) for n in info["not_raised"]]
+
+    def test_one_column(self):
+        """A mask of any length may have one column, which is that of all keys."""
+        self.attention([], {}, ["B", 1, 1, "M"])
+        rng = np.random.default_rng(1)
+        for columns in (1, 5):
+            mask = rng.standard_normal((2, 1, 1, columns)).astype(np.float32)
+            self.gives(self.feed(3, 5), mask, mask=mask)
+        raised, told = self.told()
+        self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, [MASK]))
+
+    def test_column_for_each_key(self):
+        """A mask of as many columns as there are keys goes on as it is."""
+        for rows, n in (("S", 3), (1, 1)):
+            self.attention([], {}, ["B", 1, rows, "T"])
+            mask = np.random.default_rng(1).standard_normal((2, 1, n, 5)).astype(np.float32)
+            self.gives(self.feed(3, 5), mask, mask=mask)
+            raised, told = self.told()
+            self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, [MASK]))
+
+    def test_more_rows(self):
+        """One query, and a mask with more rows: they are those of the result."""
+        for queries, rows in ((1, "S"), ("S", "R")):
+            self.attention([], {}, ["B", 1, rows, "T"], queries)
+            mask = np.random.default_rng(1).standard_normal((2, 1, 3, 5)).astype(np.float32)
+            self.gives(self.feed(1, 5), mask, mask=mask)
+            raised, told = self.told()
+            self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]))
+            self.assertIn("other rows", told[0][1])
+
+    def test_from_the_end(self):
+        """A triangle cut from below 0 on: its last columns, not its first."""
+        for start, keys in (("minus_keys", 5), ("minus_five", 5)):
+            nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
+                     node("Shape", ["k"], ["keys"], start=2, end=3),
+                     node("Neg", ["keys"], ["minus_keys"]),
+                     node("ConstantOfShape", ["big"], ["ones"],
+                          value=numpy_helper.from_array(np.ones(1, np.float32))),
+                     node("Trilu", ["ones"], ["triangle"], upper=0),
+                     node("Slice", ["triangle", start, "end", "one"], ["columns"]),
+                     node("Slice", ["columns", "zero", "rows", "zero"], ["part"]),
+                     node("Equal", ["part", "none"], ["hidden"]),
+                     node("Where", ["hidden", "low", "none"], ["mask"])]
+            self.attention(nodes, {"big": [300, 300], "end": [1 << 62], "one": [1], "zero": [0],
+                                   "minus_five": [-5], "none": np.float32(0), "low": LOW})
+            self.gives(self.feed(3, keys), LOW)
+
+    def two_masks(self, causal, padding):
+        """Causality and padding by these numbers, added up; the feed, whose scores are large."""
+        nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
+                 node("Shape", ["k"], ["keys"], start=2, end=3),
+                 node("Squeeze", ["rows"], ["n_rows"]), node("Squeeze", ["keys"], ["n_keys"]),
+                 node("Range", ["zero", "n_rows", "one"], ["row"]),
+                 node("Range", ["zero", "n_keys", "one"], ["column"]),
+                 node("Unsqueeze", ["row", "last"], ["row2"]),
+                 node("LessOrEqual", ["column", "row2"], ["seen"]),
+                 node("Where", ["seen", "none", "causal"], ["mask0"]),
+                 node("Cast", ["attention_mask"], ["here"], to=TensorProto.BOOL),
+                 node("Where", ["here", "none", "padding"], ["mask1"]),
+                 node("Unsqueeze", ["mask1", "middle"], ["mask2"]),
+                 node("Add", ["mask0", "mask2"], ["mask"], name="sum")]
+        self.attention(nodes, {"zero": 0, "one": 1, "last": [1], "middle": [1, 2],
+                               "none": np.float32(0), "causal": np.float32(causal),
+                               "padding": np.float32(padding)})
+        here = np.array([[1, 1, 1, 1, 1], [1, 0, 1, 1, 0]])
+        mask = np.where(np.tri(5), 0, causal) + np.where(here, 0, padding)[:, None, None]
+        self.gives(self.feed(5, 5, 400), mask.astype(np.float64), attention_mask=here)
+        return self.told()
+
+    def test_sum_of_two(self):
+        """Where one of two masks hides alone, its own number must hide."""
+        self.assertEqual([n[0] for n in self.two_masks(-1e5, -1e9)[1]], [MASK])
+        self.assertEqual(self.two_masks(-1e9, -1e9), ({"Attention": 1}, []))
+
+    def test_scale_behind(self):
+        """A scale behind the mask is one of what it hides by, too."""
+        for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):
+            nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
+                     node("Concat", ["rows", "rows"], ["shape"], axis=0),
+                     node("ConstantOfShape", ["shape"], ["ones"],
+                          value=numpy_helper.from_array(np.ones(1, np.float32))),
+                     node("Trilu", ["ones"], ["triangle"], upper=0),
+                     node("Equal", ["triangle", "none"], ["hidden"]),
+                     node("Where", ["hidden", "low", "none"], ["mask"])]
+            self.attention(nodes, {"none": np.float32(0), "low": np.float32(low)}, behind=0.01)
+            self.assertEqual(self.told()[0], raised, low)
+
+    def test_many_ways(self):
+        """Many ways to a node that is no product: it is given up soon."""
+        nodes = [node("Max", [f"m{i}"] * 100, [f"m{i + 1}"]) for i in range(6)]
+        nodes += [node("Add", ["m6", "m0"], ["s"]), node("Softmax", ["s"], ["p"], axis=-1),
+                  node("MatMul", ["p", "v"], ["y"])]
+        save(self.dir / "m.onnx", nodes, [("m0", 1, ["B", 2, "S", "T"]),
+                                          ("v", 1, ["B", 2, "T", 4])], [("y", 1, None)], {})
+        self.assertLess(self.good("inspect", self.dir / "m.onnx", "--ops").seconds, 10)
+
+
+class Slopes(Case):
+    """An Attention with linear biases, as a sequence."""
+
+    def refused(self, heads, nodes, consts, kind=np.float32):
+        """Its status; `nodes` make the value `mask` for four heads."""
+        rng, width = np.random.default_rng(0), 16
+        weights = {n: rng.standard_normal((width, width)).astype(kind)
+                   for n in ("table", "wq", "wk", "wv", "wo")}
+        tensor = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        past = ("past_key_values.0.key", "past_key_values.0.value")
+        nodes = [node("Gather", ["table", "input_ids"], ["x"]),
+                 *[node("MatMul", ["x", f"w{n}"], [n]) for n in "qkv"],
+                 node("Shape", ["attention_mask"], ["keys"], start=1, end=2), *nodes,
+                 node("Attention", ["q", "k", "v", "mask", *past],
+                      ["y", "present.0.key", "present.0.value"], q_num_heads=heads,
+                      kv_num_heads=heads, is_causal=1, name="attention"),
+                 node("MatMul", ["y", "wo"], ["l"]), node("Cast", ["l"], ["logits"], to=1)]
+        save(self.dir / "m.onnx", nodes,
+             [("input_ids", 7, ["B", "S"]), ("attention_mask", 7, ["B", "T"]),
+              *[(n, tensor, ["B", heads, "P", width // heads]) for n in past]],
+             [("logits", 1, ["B", "S", width]), ("present.0.key", tensor, None),
+              ("present.0.value", tensor, None)], {**weights, **consts}, 23)
+        (self.dir / "ids.txt").write_text(" ".join(map(str, rng.integers(0, width, 12))))
+        got = harness.gqac("equiv", self.dir / "m.onnx", "--ids", self.dir / "ids.txt", "-q")
+        self.assertIn(got.code, (0, 3), str(got))
+        return got.code == 3
+
+    def test_number_of_heads(self):
+        """A table for two heads is not that of four."""
+        cut = [node("Slice", ["slopes", "zero", "keys", "axis"], ["mask"])]
+        table = 0.5 ** np.arange(1, 5)[:, None, None] * np.arange(64)
+        for heads, refused in ((4, False), (2, True)):
+            consts = {"slopes": table[None, :heads], "zero": [0], "axis": [3]}
+            self.assertEqual(self.refused(4, cut, consts), refused, heads)
+
+    def test_halves(self):
+        """Biases that are rounded to f16 are no slopes: those are not rounded."""
+        bias = [node("Squeeze", ["keys"], ["n"]), node("Range", ["zero", "n", "one"], ["at"]),
+                node("Cast", ["at"], ["place"], to=1), node("Mul", ["slopes", "place"], ["bias"])]
+        consts = {"zero": 0, "one": 1, "slopes": 0.93 * 0.5 ** np.arange(4).reshape(1, 4, 1, 1)}
+        for kind, tensor, refused in ((np.float32, 1, False), (np.float16, 10, True)):
+            nodes = bias + [node("Cast", ["bias"], ["mask"], to=tensor)]
+            self.assertEqual(self.refused(4, nodes, consts, kind), refused, kind)
+
+
+class Tables(Case):
+    """A mask that is cut out of a table of truths, as GPT-Neo's."""
+
+    def raised(self, table):
+        """The text of the raised graph, which gives what the file says; its notes."""
+        rows = len(table)
+        consts = {"table": table[None, None], "zero": [0, 0], "axes": [2, 3],
+                  "low": np.float32(-3.4e38)}
+        consts = [numpy_helper.from_array(np.array(x), n) for n, x in consts.items()]
+        nodes = [node("Shape", ["q"], ["length"], start=2, end=3),
+                 node("Concat", ["length", "length"], ["ends"], axis=0),
+                 node("Slice", ["table", "zero", "ends", "axes"], ["seen"], name="cut"),
+                 node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+                 node("MatMul", ["q", "kt"], ["scores"]),
+                 node("Where", ["seen", "scores", "low"], ["masked"]),
+                 node("Softmax", ["masked"], ["weights"], axis=-1),
+                 node("MatMul", ["weights", "v"], ["y"], name="root")]
+        def io(name):
+            return onnx.helper.make_tensor_value_info(name, 1, [1, 2, "S", 8])
+        graph = onnx.helper.make_graph(nodes, "table", [io("q"), io("k"), io("v")], [io("y")],
+                                       consts)
+        path, folder = self.dir / "table.onnx", self.dir / "in"
+        onnx.save(onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), path)
+        folder.mkdir(exist_ok=True)
+        feed = dict(zip("qkv", np.random.default_rng(2).standard_normal(
+            (3, 1, 2, rows - 2, 8)).astype(np.float32)))
+        for key, value in feed.items():
+            np.save(folder / f"{key}.npy", value)
+        self.good("run", path, "--inputs", folder, "-o", self.dir / "out", "-q")
+        scores = feed["q"] @ feed["k"].swapaxes(2, 3)
+        p = np.exp(np.where(table[:rows - 2, :rows - 2], scores, -np.inf))
+        self.close(np.load(self.dir / "out" / "y.npy"),
+                   p / p.sum(-1, keepdims=True) @ feed["v"], LIMIT, "y")
+        self.good("compile", path, "--stateless", "--stop-after", "raise", "--emit", "text", "-o",
+                  self.dir / "m.gq")
+        told = self.good("inspect", path, "--ops", "--format", "json").json()["not_raised"]
+        return (self.dir / "m.gq").read_text(), [(n["what"], n["stopped_by"]) for n in told]
+
+    def test_triangle(self):
+        """Each place up to its own: causal."""
+        text, told = self.raised(np.tri(12, dtype=bool))
+        self.assertIn("is_causal=1", text)
+        self.assertNotIn("window", text)
+        self.assertEqual(told, [])
+
+    def test_window(self):
+        """The last few of them: a window to the left."""
+        text, told = self.raised(np.tri(12, dtype=bool) & ~np.tri(12, k=-4, dtype=bool))
+        self.assertIn("is_causal=1", text)
+        self.assertIn("left_window_size=3", text)
+        self.assertEqual(told, [])
+
+    def test_hole(self):
+        """One truth of it altered: not read, and how long it is cut is not known."""
+        table = np.tri(12, dtype=bool)
+        table[7, 3] = False
+        text, told = self.raised(table)
+        self.assertNotIn("is_causal=1", text)
+        self.assertEqual(told, [("Attention", "cut")])
+
+
+class Shared(Case):
+    """A mask that many layers share."""
+
+    def test_unreadable_mask(self):
+        """It is given up once, not for each layer: what may be spent on masks lasts for the one
+        behind them."""
+        layers, hard = 300, 40
+        nodes = [node("Range", ["zero", "length", "one"], ["at"]),
+                 node("Unsqueeze", ["at", "axis"], ["row"]),
+                 node("LessOrEqual", ["at", "row"], ["m0"]),
+                 node("Less", ["at", "row"], ["m1"])]
+        nodes += [node("And", [f"m{i}", f"m{i + 1}"], [f"m{i + 2}"]) for i in range(hard)]
+        masks = [f"m{hard + 1}"] * layers + ["m0"]
+        nodes += [node("Attention", [f"x{i}", "k", "v", mask], [f"x{i + 1}"])
+                  for i, mask in enumerate(masks)]
+        values = {"zero": 0, "one": 1, "axis": [1]}
+        consts = [numpy_helper.from_array(np.array(x, np.int64), n) for n, x in values.items()]
+        first = node("Shape", ["x0"], ["shape"], start=2, end=3)
+        flat = node("Squeeze", ["shape"], ["length"])
+        def io(name):
+            return onnx.helper.make_tensor_value_info(name, 1, [1, 2, "S", 8])
+        graph = onnx.helper.make_graph([first, flat] + nodes, "shared",
+                                       [io("x0"), io("k"), io("v")], [io(f"x{len(masks)}")], consts)
+        path = self.dir / "shared.onnx"
+        onnx.save(onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=11), path)
+        self.good("compile", path, "--stop-after", "raise", "--emit", "text", "-o",
+                  self.dir / "m.gq")
+        text = (self.dir / "m.gq").read_text()
+        self.assertEqual((text.count(" = Attention "), text.count("is_causal=1")), (layers + 1, 1))
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -92,11 +92,14 @@ static gqac_status look_at(void *arg, ir_node *node) {
     return GQAC_OK;
 }
 
-static gqac_status make_program(loaded *m, const gqac_options *o, gqac_program **program,
+static gqac_status make_program(loaded *m, const gqac_options *options, gqac_program **program,
                                 gqac_diag *diag) {
     pass_context context;
+    gqac_options own;
+    const gqac_options *const o = &own;
     const gqac_mixing *mixing = NULL;
     int n_mixing = 0;
+    GQAC_TRY(load_disabled(m, options, &own, diag));
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
@@ -225,6 +228,11 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     GQAC_TRY(run_passes(context, &quiet, "pack"));
     GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
+    const char *disabled = "";
+    for (const char *const *name = o->disable; disabled && name && *name; name++)
+        disabled = gqac_arena_printf(m->arena, "%s%s%s", disabled, *disabled ? "," : "", *name);
+    if (!disabled)
+        return gqac_diag_oom(diag, "an artefact");
     artefact_parts parts = {.module = m->module,
                             .meta = {.target = context->target->name,
                                      .math = o->math,
@@ -232,6 +240,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
                                      .seqlens_k = o->seqlens_k,
                                      .legacy_window = o->legacy_window ? "1" : "0",
                                      .per_row_quant = o->per_row_quant ? "1" : "0",
+                                     .disabled = disabled,
                                      .source = m->meta.source ? m->meta.source : model,
                                      .source_digest = hex},
                             .n_files = o->n_attachments,
@@ -241,9 +250,12 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     return artefact_write(path, &parts, diag);
 }
 
-static gqac_status emit(loaded *m, const gqac_options *o, gqac_emit kind, const char *model,
+static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, const char *model,
                         const char *path, gqac_diag *diag) {
     pass_context context;
+    gqac_options own;
+    const gqac_options *const o = &own;
+    GQAC_TRY(load_disabled(m, options, &own, diag));
     GQAC_TRY(load_context(m, o, &context, diag));
     if (kind == GQAC_EMIT_GQAC) {
         if (o->stop_after)

@@ -151,7 +151,8 @@ static gqac_status fill_raised(info *x, const pass_note *notes, gqac_diag *diag)
 
 static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *diag) {
     pass_context context;
-    gqac_options o = *options;
+    gqac_options o;
+    GQAC_TRY(load_disabled(&x->model, options, &o, diag));
     /* An artefact is looked at as what it was made for. */
     if (x->model.meta.target) {
         o.target = x->model.meta.target;

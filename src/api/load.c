@@ -114,6 +114,29 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     return b;
 }
 
+gqac_status load_disabled(const loaded *model, const gqac_options *options, gqac_options *own,
+                          gqac_diag *diag) {
+    const char *of_file = model->meta.disabled ? model->meta.disabled : "";
+    const size_t most = strlen(of_file); /* names of the file, and one for the end */
+    size_t n = 0;
+    *own = *options;
+    if (!*of_file)
+        return GQAC_OK;
+    while (options->disable && options->disable[n])
+        n++;
+    char *text = gqac_arena_strdup(model->arena, of_file), *rest = NULL;
+    const char **names = GQAC_ARENA_ARRAY(model->arena, const char *, n + most + 1);
+    if (!text || !names)
+        return gqac_diag_oom(diag, "a list of passes");
+    for (size_t i = 0; i < n; i++)
+        names[i] = options->disable[i];
+    for (char *name = strtok_r(text, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
+        names[n++] = name;
+    names[n] = NULL;
+    own->disable = names;
+    return GQAC_OK;
+}
+
 static bool is_left_out(const gqac_options *o, const gqac_pass *pass) {
     for (const char *const *name = o->disable; name && *name; name++)
         if (!strcmp(*name, pass->name))

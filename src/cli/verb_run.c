@@ -252,11 +252,15 @@ static gqac_status check_room(session *s) {
 }
 
 static gqac_status make_copies(session *s) {
+    const gqac_kv_pair *pairs = NULL;
     find_pasts(s);
-    if (s->rotate > 1 && !s->n_pasts)
-        return cli_usage(s->c, "--rotate: the model has no past tensors to rotate");
-    if (s->in_place && !s->n_pasts)
-        return cli_usage(s->c, "--in-place: the model has no past tensors");
+    if ((s->rotate > 1 || s->in_place) && !s->n_pasts)
+        return cli_usage(s->c, "%s: %s", s->rotate > 1 ? "--rotate" : "--in-place",
+                         gqac_program_kv_pairs(s->program, &pairs)
+                             ? "no past tensor is given, as --input or --fill do"
+                             : "the model has no past tensors");
+    if (s->rotate > s->warmup + s->repeat)
+        s->rotate = s->warmup + s->repeat; /* no run reads the rest */
     gqac_status status = check_room(s);
     if (status != GQAC_OK)
         return status;

@@ -26,6 +26,7 @@ typedef struct artefact_meta {
     const char *seqlens_k;     /* "total-1" or "cached" */
     const char *legacy_window; /* "0" or "1" */
     const char *per_row_quant; /* likewise */
+    const char *disabled;      /* passes that are left out, with commas between them */
     const char *source;        /* path of the model it was made from */
     const char *source_digest; /* 64 hex digits: the model and its external data */
 } artefact_meta;

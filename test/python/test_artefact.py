@@ -13,6 +13,7 @@ from harness import Case, FULL, MODELS, TOLERANCE, gqac, model
 
 HEADER, ROW, PAGE = 64, 192, 4096
 META, GRAPH, TENSORS, WEIGHTS = range(4)
+TRACED = harness.ROOT / "test" / "traced" / "llama" / "model.onnx"
 
 
 def sections(data):
@@ -86,6 +87,21 @@ class Same(Case):
         for flags in (("--math", "exact"), ("--seqlens-k", "cached"), ("--legacy-window",),
                       ("--per-row-quant",)):
             self.check(gqac("score", path, "--ids", ids, *flags), 2, flags[0].strip("-"))
+
+    def test_disabled(self):
+        """Passes that an artefact was made without stay out, in one made of it too."""
+        first, again = self.dir / "first.gqac", self.dir / "again.gqac"
+        raised = self.good("inspect", TRACED, "--ops", "--format", "json").json()["raised"]
+        self.assertTrue(raised)
+        self.good("compile", TRACED, "--stateless", "--disable", "raise,fold", "-o", first)
+        self.good("compile", first, "--stateless", "--disable", "simplify", "-o", again)
+        self.assertIn(b"\ndisable simplify,raise,fold\n", again.read_bytes())
+        for path in (first, again):
+            self.assertEqual(self.good("inspect", path, "--ops", "--format", "json").json()["raised"],
+                             [])
+            ran = gqac("run", path, "-v").err
+            self.assertIn("pass lower", ran)
+            self.assertNotIn("pass raise", ran)
 
     def test_cached(self):
         """Artefacts of the other lengths convention keep it."""

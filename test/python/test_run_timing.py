@@ -8,6 +8,7 @@ None of the flags changes a bit of the outputs.
 
 import re
 import sys
+import time
 
 import numpy as np
 
@@ -83,6 +84,12 @@ class Timing(Case):
         for runs in range(1, 5):  # the last run is that of copy runs - 1 of 4
             self.assertEqual(self.outputs(f"r{runs}", "--repeat", runs, "--rotate", 4), plain)
         self.assertEqual(self.outputs("w", "--repeat", 1, "--warmup", 2, "--rotate", 3), plain)
+        begin = time.monotonic()  # a copy that no run reads is not made
+        self.assertEqual(self.outputs("m", "--repeat", 2, "--rotate", 100000), plain)
+        self.assertLess(time.monotonic() - begin, 20)
+        for flag in (("--rotate", 3), ("--in-place",)):
+            self.check(gqac("run", RUN[1], "--fill", "input_ids=1,1", *flag), 2, flag[0],
+                       "no past tensor is given")
 
     def layer(self, rows, past, new):
         """One attention op and a call: a cache of so many rows, NaN behind the cached ones."""
@@ -143,7 +150,8 @@ class Timing(Case):
             new = np.zeros((old.shape[0], old.shape[1], 1 << 14, old.shape[3]), old.dtype)
             new[:, :, :old.shape[2]] = old
             np.save(big / f.name, new)
-        self.check(gqac("run", model("llama"), "--inputs", big, "--rotate", 100000), 4, "rotate",
+        self.check(gqac("run", model("llama"), "--inputs", big, "--rotate", 100000,
+                        "--repeat", 1000000), 4, "rotate",
                    "mib", "try:")
         for value in ("0", "x", "-1", "100001"):
             self.check(gqac(*RUN, "--rotate", value), 2, "rotate")

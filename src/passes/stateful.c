@@ -8,6 +8,8 @@
  * time's own: see stateful_lengths.c. */
 #include "passes/stateful.h"
 
+#include <string.h>
+
 static bool is_concat(const ir_node *node) {
     return op_is(node, "gqac", "concat_past_present");
 }
@@ -54,24 +56,41 @@ static gqac_status find_pairs(stateful *s) {
     return GQAC_OK;
 }
 
+/* Does an op of a recurrence read the input? Its state is one matrix a head and not rows that a
+ * sequence keeps. */
+static bool is_recurrent(const ir_graph *graph, const char *past) {
+    for (int i = 0; i < graph->n_inputs; i++)
+        for (const ir_use *use = graph->inputs[i]->uses; use; use = use->next)
+            if (!strcmp(graph->inputs[i]->name, past) &&
+                !strcmp(use->node->op->name, "LinearAttention"))
+                return true;
+    return false;
+}
+
 static gqac_status no_pairs(const stateful *s) {
     gqac_diag *diag = s->context->diag;
     kv_slot *slots;
     int named = 0;
     if (pass_find_kv_pairs(s->context->module, s->scratch, &slots, &named) != GQAC_OK)
         return gqac_diag_oom(diag, "past/present pairs");
-    if (named)
-        gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "the KV cache of the model ('%s' and %d more) is not read by an attention op",
-                      slots[0].past, named - 1);
-    else
+    const bool recurrent = named && is_recurrent(s->graph, slots[0].past);
+    if (!named)
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no KV cache");
+    else if (recurrent)
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "'%s' is the state of LinearAttention, which a sequence does not keep yet",
+                      slots[0].past);
+    else
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "no attention op reads the KV cache of the model ('%s', the first of %d)",
+                      slots[0].past, named);
     gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
-    gqac_diag_hint(diag,
-                   named ? "`gqac inspect MODEL --ops` names what keeps attention in simple ops "
-                           "from being raised; `gqac run` runs the graph as exported"
-                         : "`gqac rewrite MODEL --pass insert-kv` adds one, or names the node that "
-                           "forbids it; score and generate do without by --kv off");
+    gqac_diag_hint(diag, !named ? "`gqac rewrite MODEL --pass insert-kv` adds one, or names the "
+                                  "node that forbids it; score and generate do without by --kv off"
+                         : recurrent
+                             ? "`gqac run`, which carries the state through tensors"
+                             : "`gqac inspect MODEL --ops` names what keeps attention in simple "
+                               "ops from being raised; `gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
 

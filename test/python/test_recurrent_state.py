@@ -14,7 +14,7 @@ import onnx
 from onnx import TensorProto, helper
 
 import harness
-from harness import Case
+from harness import Case, gqac
 
 SEED, TOKENS, BATCH = 90210, 13, 2
 CHUNKS = ([13], [1] * 13, [5, 8], [1, 11, 1], [4, 4, 5])
@@ -97,6 +97,20 @@ class RecurrentState(Case):
                 feeds = {n: v.astype(dtype) for n, v in feeds.items()}
                 with self.subTest(f"{rule} {dtype.__name__}"):
                     self.check_splits(node, feeds, 1, kind)
+
+    def test_sequence(self):
+        """A sequence keeps no state of LinearAttention, and says so."""
+        past, present = "past_key_values.0.recurrent_state", "present.0.recurrent_state"
+        node = helper.make_node("LinearAttention", ["x", "x", "x", past], ["y", present],
+                                q_num_heads=2, kv_num_heads=2, update_rule="linear")
+        dims = {"x": ["B", "S", 16], "y": ["B", "S", 16], past: ["B", 2, 8, 8],
+                present: ["B", 2, 8, 8]}
+        info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in dims.items()}
+        graph = helper.make_graph([node], "g", [info["x"], info[past]], [info["y"], info[present]])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=10)
+        onnx.save(made, self.dir / "model.onnx")
+        self.check(gqac("compile", self.dir / "model.onnx", "-o", self.dir / "m.gqac"), 3,
+                   f"'{past}' is the state of LinearAttention", "gqac run")
 
 
 if __name__ == "__main__":

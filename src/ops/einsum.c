@@ -297,7 +297,10 @@ static ir_value *build_reshape(ir_builder *b, ir_value *x, int n, ir_value **par
     if (shape)
         ir_attr_set_int(shape, "axis", 0);
     ir_value *in[] = {x, ir_build_result(b, shape, 0)};
-    return op_build1(b, "", "Reshape", 2, in);
+    ir_node *node = op_build(b, "", "Reshape", 2, in, 1);
+    if (node)
+        ir_attr_set_int(node, "allowzero", 1); /* a length of 0 is meant */
+    return ir_build_result(b, node, 0);
 }
 
 /* [batch..., first..., second...] with one axis for each of the last two groups. */

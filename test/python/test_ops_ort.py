@@ -443,7 +443,7 @@ class Ops(Nodes):
         self.compare(einsum, 0.9, count=max(COUNT, 60))
 
     def test_einsum_types(self):
-        """Integers and f64, which MatMul does not take, are exact; diagonals of any type."""
+        """Integers and f64, which MatMul does not take, are exact; diagonals; sums of nothing."""
         rng = np.random.default_rng(3)
         for kind, made in ((np.int64, TensorProto.INT64), (np.float64, TensorProto.DOUBLE)):
             for equation in ("bij,bjk->bik", "ij,kj", "i,i->", "abc->ca", "ii->i", "aba,ca->bc"):
@@ -453,6 +453,11 @@ class Ops(Nodes):
                 node = Node("Einsum", "", inputs, [("y", made)], equation=equation)
                 np.testing.assert_array_equal(self.ours(node)[0],
                                               np.einsum(equation, *inputs.values()))
+        for equation, a, b in (("ij,ij->i", (3, 0), (3, 0)), ("ij,jk->ik", (0, 4), (4, 2)),
+                               ("ij,jk->ik", (2, 0), (0, 3)), ("bij,bij->", (2, 0, 3), (2, 0, 3))):
+            inputs = {"x": floats(rng, *a), "z": floats(rng, *b)}
+            got = self.ours(Node("Einsum", "", inputs, ["y"], equation=equation))[0]
+            np.testing.assert_array_equal(got, np.einsum(equation, *inputs.values()))
         for equation, code in (("ii->i", 0), ("ij->ik", 3), ("i.j->i", 3), ("ij", 0)):
             node = Node("Einsum", "", {"x": floats(rng, 3, 3)}, ["y"], equation=equation)
             path = self.dir / "model.onnx"

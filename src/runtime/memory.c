@@ -122,6 +122,22 @@ static int64_t table_rows(const ir_value *value) {
     return most;
 }
 
+/* Is a Gather's index the place of a token, maybe behind a constant number of rows (OPT has 2)? */
+static bool is_place(const ir_value *index, const ir_value *places, int64_t *before) {
+    *before = 0;
+    if (index == places)
+        return true;
+    const ir_node *add = index ? index->def : NULL;
+    if (!add || !op_is(add, "", "Add") || index->type.dtype != GQAC_I64)
+        return false;
+    const bool second = ir_node_input(add, 1) == places;
+    const gqac_tensor *t = ir_node_input(add, second ? 0 : 1)->constant;
+    if ((!second && ir_node_input(add, 0) != places) || !t || gqac_tensor_count(t) != 1)
+        return false;
+    *before = *(const int64_t *)t->data;
+    return *before >= 0;
+}
+
 /* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions. */
 static int64_t most_tokens(const gqac_program *p) {
     const ir_graph *g = p->module->graph;
@@ -129,12 +145,15 @@ static int64_t most_tokens(const gqac_program *p) {
     int64_t most = INT64_MAX;
     for (const ir_node *n = g->first; n; n = n->next) {
         const ir_value *table = NULL;
+        int64_t before = 0;
         if (op_is(n, "gqac", "rotary"))
             table = ir_node_input(n, ROTARY_COS);
-        else if (op_is(n, "", "Gather") && at >= 0 && ir_node_input(n, 1) == g->inputs[at])
+        else if (op_is(n, "", "Gather") && at >= 0 &&
+                 is_place(ir_node_input(n, 1), g->inputs[at], &before))
             table = ir_node_input(n, 0);
         const int64_t rows = table_rows(table);
-        most = rows < most ? rows : most;
+        if (rows < INT64_MAX && rows - before < most)
+            most = rows - before;
     }
     return most;
 }
@@ -162,8 +181,9 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens in pieces of %lld", (long long)tokens,
                   (long long)chunk);
     if (tokens > most_tokens(p))
-        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens, the tables of positions have %lld rows",
-                  (long long)tokens, (long long)most_tokens(p));
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
+                  "%lld tokens, the tables of positions have rows for %lld", (long long)tokens,
+                  (long long)most_tokens(p));
     *memory = (gqac_memory){.weights = gqac_program_weight_bytes(p),
                             .kv_block_tokens = GQAC_KV_BLOCK,
                             .kv_block = (int64_t)kv_pool_block_bytes(p->pool),

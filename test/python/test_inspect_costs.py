@@ -6,6 +6,8 @@
 
 import sys
 
+import onnx
+
 import harness
 from harness import Case, MODELS, gqac, model
 
@@ -98,6 +100,13 @@ class Plan(Case):
             refused = gqac("inspect", LLAMA, *more, "--memory", 100000)
             self.check(refused, 4, "tables of positions")
         self.check(gqac("inspect", MODELS / "phi3", "--memory", 100000), 4, "tables of positions")
+        opt = self.dir / "opt.onnx"  # its table of positions has two rows before the first token's
+        made = harness.ROOT / "test" / "traced" / "opt-no-cache" / "model.onnx"
+        self.good("rewrite", made, "--pass", "insert-kv", "-o", opt)
+        rows, = (w.dims[0] for w in onnx.load(made).graph.initializer
+                 if w.name.endswith("embed_positions.weight"))
+        self.good("inspect", opt, "--memory", rows - 2)
+        self.check(gqac("inspect", opt, "--memory", rows - 1), 4, f"rows for {rows - 2}")
         for value in ("0", "-1", "x", ""):
             self.check(gqac("inspect", LLAMA, "--memory", value), (2, 4), "memory")
 

@@ -43,8 +43,8 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
 gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **pairs, int *n,
                           gqac_diag *diag);
 
-/* The options for this model: passes that an artefact was made without are left out again. Names are
- * in the model's arena. */
+/* The options for this model: passes that an artefact was made without are left out again. Names
+ * are in the model's arena. */
 gqac_status load_disabled(const loaded *model, const gqac_options *options, gqac_options *own,
                           gqac_diag *diag);
 

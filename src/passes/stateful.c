@@ -82,7 +82,7 @@ static gqac_status no_pairs(const stateful *s) {
                       slots[0].past);
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "no attention op reads the KV cache of the model ('%s', the first of %d)",
+                      "the KV cache of the model ('%s', one of %d) is not read by an attention op",
                       slots[0].past, named);
     gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
     gqac_diag_hint(diag, !named ? "`gqac rewrite MODEL --pass insert-kv` adds one, or names the "

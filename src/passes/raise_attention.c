@@ -63,9 +63,9 @@ static ir_value *through_gather(raise *r, const ir_node *gather) {
                 n % heads == 0;
     for (int64_t i = 0; same && i < n; i++)
         same = picked[i] == i / (n / heads);
-    return same ? x
-                : (raise_stopped(r, gather, "it does not repeat heads [B,h,T,D] -> [B,h*n,T,D]"),
-                   NULL);
+    if (!same)
+        (void)raise_stopped(r, gather, "it does not repeat heads [B,h,T,D] -> [B,h*n,T,D]");
+    return same ? x : NULL;
 }
 
 static bool picks_heads(const ir_node *gather) {
@@ -355,12 +355,8 @@ static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
     if (alone && part->seen.left >= 0)
         return op_build1(&r->b, "", "Not", 1, &(ir_value *){part->of});
     ir_value *zero = ir_build_f32(&r->b, 0);
-    if (part->fill->type.dtype != GQAC_F32) {
-        ir_node *cast = op_build(&r->b, "", "Cast", 1, &zero, 1);
-        if (cast)
-            ir_attr_set_dtype(cast, "to", part->fill->type.dtype);
-        zero = ir_build_result(&r->b, cast, 0);
-    }
+    if (part->fill->type.dtype != GQAC_F32)
+        zero = op_build_cast(&r->b, zero, part->fill->type.dtype);
     return op_build1(&r->b, "", "Where", 3,
                      (ir_value *[]){part->of, part->hidden ? part->fill : zero,
                                     part->hidden ? zero : part->fill});

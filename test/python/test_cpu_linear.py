@@ -121,6 +121,32 @@ class Linear(Case):
                 for threads in (1, 2, 5):
                     self.assertEqual(self.outputs(path, feeds, "cpu", "--threads", threads), ref)
 
+    def test_run_time(self):
+        """MatMul of two inputs: batches that broadcast either way or join, few rows and many, K
+        around pieces, N not of whole panels, nothing at all; the same on every level."""
+        levels = ["scalar"] + ["avx2"] * ("avx2" in open("/proc/cpuinfo", encoding="ascii").read())
+        shapes = (((7, 40), (40, 70)), ((8, 40), (40, 70)), ((100, 513), (513, 64)),
+                  ((2, 3, 50, 33), (2, 3, 33, 65)), ((2, 1, 50, 33), (3, 33, 65)),
+                  ((3, 9, 33), (33, 600)), ((2, 3, 33), (1, 33, 600)), ((5, 33), (2, 2, 33, 130)),
+                  ((1, 4, 9, 20), (2, 1, 20, 1)), ((3, 9, 0), (0, 5)), ((0, 9, 4), (4, 5)),
+                  ((16, 4), (4, 0)))
+        for kind in TYPES:
+            path = None
+            for turn, (a, b) in enumerate(shapes):
+                dims = [[f"{n}{i}" for i in range(len(s))] for n, s in (("a", a), ("b", b))]
+                rank = max(len(a), len(b))
+                path = self.save([helper.make_node("MatMul", ["x", "w"], ["y"])],
+                                 [("x", dims[0]), ("w", dims[1])],
+                                 [("y", [f"y{i}" for i in range(rank)])], {}, kind)
+                x, w = self.numbers(*a), self.numbers(*b)
+                if x.size and w.size:
+                    x.flat[-1], w.flat[-1], w.flat[w.size // 2] = np.inf, np.nan, -1e-40
+                feeds = [self.feed(x, kind), self.feed(w, kind, "w")]
+                self.same(path, feeds, "--threads", 1 + turn % 3,
+                          env={"GQAC_CPU": levels[turn % len(levels)]})
+            self.assertIn('via "cpu.matmul"', self.good(
+                "compile", path, "--stateless", "--dump", "claim").out)
+
     def test_forms(self):
         """Gemm with its switches, a bias behind MatMul, shared and transposed weights."""
         k, n = 96, 70

@@ -3,6 +3,7 @@
 
 #include "targets/cpu/integer.h"
 #include "targets/cpu/kv.h"
+#include "targets/cpu/matmul.h"
 #include "targets/cpu/moe.h"
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
@@ -37,6 +38,11 @@ static const target_kernel kernels[] = {
      .run = cpu_run_products},
     {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_run_product},
     {.name = "linear_integer", .domain = "gqac", .op = "linear_integer", .run = cpu_run_integer},
+    {.name = "matmul",
+     .domain = "",
+     .op = "MatMul",
+     .match = cpu_matmul_match,
+     .run = cpu_run_matmul},
     {.name = "moe", .domain = "gqac", .op = "moe", .run = cpu_run_moe},
     {.name = "heads_append",
      .domain = "gqac",

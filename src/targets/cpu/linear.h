@@ -11,6 +11,7 @@ typedef struct cpu_linear_job {
     gqac_dtype w_dtype; /* of w, likewise; products of bf16 factors do not look at it */
     const void *x;      /* [rows][k] */
     const void *w;      /* [panels][k][64] or [panels][ceil(k/2)][128]; NULL with codes */
+    int64_t w_panel;    /* the panel that w begins with; products of bf16 factors: 0 */
     const void *bias;   /* [n], or NULL */
     gqac_dtype bias_dtype;
     void *y; /* [rows][n] */

@@ -263,20 +263,22 @@ static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *me
     const room room = room_of(job, memory);
     const int64_t length = piece_length(job);
     const size_t line = LINEAR_PANEL * width_of(job->w_dtype); /* of a panel, for one k */
+    const char *first =
+        (const char *)job->w + (size_t)((unit->panel - job->w_panel) * job->k) * line;
     piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
     for (int64_t k = 0; k < job->k; k += length) {
         p.n_k = (int)(job->k - k < length ? job->k - k : length);
         p.first = k == 0;
         take_rows(job, unit, k, &p, room.x);
         for (int64_t i = 0; i < unit->panels; i++) {
-            const char *w = (const char *)job->w + (size_t)((unit->panel + i) * job->k + k) * line;
+            const char *w = first + (size_t)(i * job->k + k) * line;
             const size_t bytes = (size_t)p.n_k * line;
             const bool last = i + 1 == unit->panels;
             p.w = w;
             p.dtype = job->w_dtype;
             p.next = (uintptr_t)w + (last ? bytes : (size_t)job->k * line);
             if (last && unit->panels > 1)
-                p.next = (uintptr_t)job->w + (size_t)(unit->panel * job->k + k + p.n_k) * line;
+                p.next = (uintptr_t)first + (size_t)(k + p.n_k) * line;
             p.next_bytes = unit->rows < FETCH_ROWS ? 0 : (int64_t)bytes;
             if (widens(job, unit->rows)) {
                 widen(job->w_dtype, w, 0, p.n_k * LINEAR_PANEL, room.w);

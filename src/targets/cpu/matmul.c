@@ -1,0 +1,144 @@
+/* The kernel cpu.matmul: MatMul of two operands that only a run knows, by the kernels of `linear`.
+ *
+ * A unit copies some panels of 64 columns of one matrix of B to its scratch, in the form that those
+ * kernels read, and multiplies a run of rows with them. Few rows are not worth a copy: they run by
+ * the op's own eval, whose bits are the same. */
+#include "targets/cpu/matmul.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "ops/linear.h"
+#include "ops/matmul.h"
+#include "targets/cpu/linear.h"
+
+enum {
+    A,
+    B,
+    LEAST_ROWS = 8,       /* that are worth a copy */
+    COPY_BYTES = 1 << 20, /* of the panels of a unit, unless one alone is more */
+    UNITS_A_THREAD = 4,   /* fewer: rows are cut, too */
+    SMALL = 1 << 18,      /* multiply-adds that are not worth another thread */
+};
+
+typedef struct plan {
+    const struct cpu_linear_kernels *kernels;
+    const gqac_tensor *a, *b;
+    gqac_tensor *y;
+    matmul_shape s;
+    int64_t panels, group; /* of a matrix, of a unit */
+    int64_t groups;
+    int64_t run, runs; /* rows of a unit, a multiple of row_block; runs of a matrix */
+    size_t width, line,
+        copy; /* bytes of an element, of a row of a panel, of all panels of a unit */
+    op_scratch scratch;
+} plan;
+
+bool cpu_matmul_match(const ir_node *node) {
+    const ir_type a = op_in_type(node, A), b = op_in_type(node, B);
+    return a.rank >= 2 && b.rank >= 2 && OP_IN(OP_FLOATS, a.dtype) && a.dtype == b.dtype;
+}
+
+/* ---- a unit --------------------------------------------------------------- */
+
+/* Columns [column, column + 64) of a matrix [k][n] as a panel [k][64]; behind n there are zeros. */
+static void copy_panel(const plan *p, const char *matrix, int64_t column, char *panel) {
+    const size_t row = (size_t)p->s.n * p->width;
+    const int64_t left = p->s.n - column;
+    const size_t bytes = left < LINEAR_PANEL ? (size_t)left * p->width : p->line;
+    const char *from = matrix + (size_t)column * p->width;
+    for (int64_t k = 0; k < p->s.k; k++, from += row, panel += p->line) {
+        memcpy(panel, from, bytes);
+        memset(panel + bytes, 0, p->line - bytes);
+    }
+}
+
+static void run_unit(void *arg, size_t item, int worker) {
+    const plan *p = arg;
+    const matmul_shape *s = &p->s;
+    char *panels = (char *)p->scratch.base + (size_t)worker * p->scratch.stride;
+    const int64_t run = (int64_t)item % p->runs, rest = (int64_t)item / p->runs;
+    const int64_t batch = rest / p->groups, panel = rest % p->groups * p->group;
+    const int64_t last = (run + 1) * p->run < s->m ? (run + 1) * p->run : s->m;
+    const int64_t a = matmul_matrix(s, s->a_step, batch) * s->m * s->k;
+    const int64_t b = matmul_matrix(s, s->b_step, batch) * s->k * s->n;
+    const cpu_linear_job job = {.dtype = p->a->dtype,
+                                .w_dtype = p->b->dtype,
+                                .x = (const char *)p->a->data + (size_t)a * p->width,
+                                .w = panels,
+                                .w_panel = panel,
+                                .y = (char *)p->y->data + (size_t)(batch * s->m * s->n) * p->width,
+                                .rows = s->m,
+                                .k = s->k,
+                                .n = s->n};
+    cpu_linear_unit unit = {.panel = panel};
+    unit.panels = p->panels - panel < p->group ? p->panels - panel : p->group;
+    for (int64_t i = 0; i < unit.panels; i++)
+        copy_panel(p, (const char *)p->b->data + (size_t)b * p->width, (panel + i) * LINEAR_PANEL,
+                   panels + (size_t)(i * s->k) * p->line);
+    for (unit.row = run * p->run; unit.row < last; unit.row += unit.rows) {
+        unit.rows = last - unit.row;
+        if (unit.rows > p->kernels->row_block)
+            unit.rows = p->kernels->row_block;
+        p->kernels->run(&job, &unit, panels + p->copy);
+    }
+}
+
+/* ---- the whole ------------------------------------------------------------ */
+
+/* Rows of one matrix of B that meet no other are rows of one matrix of A. */
+static void join_batches(matmul_shape *s) {
+    bool one = true;
+    for (int i = 0; i < s->batch_rank; i++)
+        one = one && (s->batch_dims[i] == 1 || (s->b_step[i] == 0 && s->a_step[i] != 0));
+    if (!one)
+        return;
+    s->m *= s->batches;
+    s->batches = 1;
+    s->batch_rank = 0;
+}
+
+/* Panels of a unit, then runs of rows where there are few units. */
+static bool cut(plan *p, int64_t threads) {
+    const matmul_shape *s = &p->s;
+    const int64_t block = p->kernels->row_block, blocks = (s->m + block - 1) / block;
+    size_t panel;
+    p->line = LINEAR_PANEL * p->width;
+    if (!gqac_mul_size((size_t)s->k, p->line, &panel))
+        return false;
+    p->panels = linear_panels(s->n);
+    p->group = COPY_BYTES / (int64_t)panel;
+    p->group = p->group > p->kernels->panel_group ? p->kernels->panel_group : p->group;
+    p->group = p->group > p->panels ? p->panels : p->group < 1 ? 1 : p->group;
+    p->groups = (p->panels + p->group - 1) / p->group;
+    const int64_t units = s->batches * p->groups, want = threads * UNITS_A_THREAD;
+    int64_t runs = units < want ? (want + units - 1) / units : 1;
+    runs = runs < blocks ? runs : blocks;
+    p->run = (blocks + runs - 1) / runs * block;
+    p->runs = (s->m + p->run - 1) / p->run;
+    return gqac_mul_size((size_t)p->group, panel, &p->copy);
+}
+
+gqac_status cpu_run_matmul(op_call *call) {
+    plan p = {.kernels = cpu_level_of(call)->linear, .a = call->in[A], .b = call->in[B]};
+    int rank;
+    int64_t dims[GQAC_MAX_RANK + 2];
+    GQAC_TRY(op_want_set(call, A, OP_FLOATS));
+    GQAC_TRY(op_want(call, B, p.a->dtype));
+    GQAC_TRY(matmul_shape_of(call, &p.s, &rank, dims));
+    join_batches(&p.s);
+    if (p.s.m < LEAST_ROWS || p.s.k == 0 || p.s.n == 0 || p.s.batches == 0)
+        return op_of(call->node)->eval(call);
+    GQAC_TRY(op_output(call, 0, p.a->dtype, rank, dims));
+    p.y = &call->out[0];
+    p.width = op_width(p.a->dtype);
+    if (!cut(&p, call->pool ? gqac_pool_threads(call->pool) : 1))
+        return gqac_diag_oom(call->diag, "panels of B");
+    const cpu_linear_job most = {.dtype = p.a->dtype, .w_dtype = p.b->dtype, .rows = p.s.m};
+    GQAC_TRY(op_scratch_open(call, 1, p.copy + p.kernels->room(&most), &p.scratch));
+    const double work = (double)p.s.batches * (double)p.s.m * (double)p.s.k * (double)p.s.n;
+    gqac_pool_queue(work < SMALL ? NULL : call->pool, (size_t)(p.s.batches * p.groups * p.runs),
+                    run_unit, &p);
+    op_scratch_close(&p.scratch);
+    return GQAC_OK;
+}

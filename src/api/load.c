@@ -150,12 +150,12 @@ const char *load_last_look(const gqac_options *o, bool sequences) {
     return sequences && !is_left_out(o, &pass_defaults) ? pass_defaults.name : pass_tidy.name;
 }
 
-/* The passes that only sequences have, as far as `raise` has run. */
+/* The passes that only sequences have, up to `unpad`, and what only they raise. */
 static gqac_status become_sequence(const gqac_options *o, pass_context *context) {
-    static const gqac_pass *const own[] = {&pass_defaults, &pass_unpad};
-    const gqac_pass *passes[4] = {&pass_tidy};
+    static const gqac_pass *const own[] = {&pass_defaults, &pass_raise, &pass_unpad};
+    const gqac_pass *passes[5] = {&pass_tidy};
     int n = 1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         if (!is_left_out(o, own[i]))
             passes[n++] = own[i];
     return pass_run_list(context, &(pass_request){.stateful = true}, passes);

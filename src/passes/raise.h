@@ -57,6 +57,9 @@ ir_value *raise_unscaled(ir_value *value, double *factor);
 /* A dim that is a constant; 0 when it is not known. */
 int64_t raise_dim(const ir_value *value, int axis);
 bool raise_is_perm(const ir_node *transpose, int n, const int64_t *perm);
+/* A node that depends on `from` and takes the rows of a call together (ir_schema.rows); NULL: none
+ * does. */
+const ir_node *raise_find_mixing(const raise *r, const ir_node *from);
 /* Names the node that stopped a candidate; false and NULL for the caller to return. */
 bool raise_stopped(raise *r, const ir_node *node, const char *why);
 

@@ -440,6 +440,29 @@ static ir_value *build_folded(raise *r, ir_value *y) {
     return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){y, ir_build_result(&r->b, to, 0)});
 }
 
+/* May a query see no key? Not where a mask is causal, a window or a bias only. */
+static bool may_hide_rows(const attention *a) {
+    for (int i = 0; i < a->scores.n; i++) {
+        const raise_part *part = &a->scores.parts[i];
+        const bool told = !part->carried || part->seen.slopes || part->seen.left >= 0;
+        if (part->seen.padding || !told)
+            return true;
+    }
+    return false;
+}
+
+/* A sequence has no padding; a file is raised to be changed further, mostly into one of those. */
+static bool shows_hidden_rows(raise *r, const attention *a) {
+    if (r->portable || r->context->options.for_sequences || !may_hide_rows(a))
+        return false;
+    const ir_node *mixing = raise_find_mixing(r, a->root);
+    if (mixing)
+        raise_stopped(r, mixing,
+                      "it takes all rows together, and rows of padding would become zeros; in "
+                      "sequences, which have none, attention is raised");
+    return mixing != NULL;
+}
+
 ir_value *raise_attention(raise *r, ir_node *matmul) {
     attention a = {.root = matmul, .scores = {.scale = 1}};
     ir_value *p = ir_node_input(matmul, 0), *v = ir_node_input(matmul, 1);
@@ -452,7 +475,7 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
     if (!a.softmax)
         return raise_stopped(r, p->def ? p->def : matmul, "values are not weighed by a softmax"),
                NULL;
-    if (!read(r, &a))
+    if (!read(r, &a) || shows_hidden_rows(r, &a))
         return NULL;
     const ir_type *t = &matmul->outputs[0]->type;
     if (t->rank >= 3) { /* broadcasts on the way may have hidden what it is */

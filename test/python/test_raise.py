@@ -5,6 +5,7 @@ The models of test/traced come from Optimum and torch; ONNX Runtime's answers
 lie beside them.
 """
 
+import logging
 import sys
 import unittest
 
@@ -18,6 +19,11 @@ try:
     import ortref
 except ImportError:
     ortref = None
+
+try:
+    from onnxruntime.quantization import quantize_dynamic
+except ImportError:
+    quantize_dynamic = None
 
 LIMIT = 2e-5
 LAYERS = 2
@@ -126,6 +132,24 @@ class Traced(Case):
         self.assertIn(" = Softmax ", path.read_text())
         self.check(harness.gqac("compile", model("llama"), "--disable", "raise", "-o",
                                 self.dir / "m.gqac", "--dump", "stateful"), 3, "past_key_values")
+
+
+    @unittest.skipUnless(quantize_dynamic, "onnxruntime.quantization is not installed")
+    def test_rounded(self):
+        """Activations that are rounded by a scale for all rows: for sequences alone."""
+        path = self.dir / "m.onnx"
+        logging.disable(logging.WARNING)
+        quantize_dynamic(model("gpt2"), path)
+        told = self.good("inspect", path, "--ops", "--invariance", "--format", "json").json()
+        self.assertEqual(told["raised"], {"Gelu": 2})
+        self.assertEqual([n["what"] for n in told["not_raised"]], ["Attention"] * LAYERS)
+        for note in told["not_raised"]:
+            self.assertTrue(note["stopped_by"].endswith("QuantizeLinear"), note)
+        self.assertEqual({n["op"] for n in told["mixing"]}, {"DynamicQuantizeLinear"})
+        for more, ops in (((), ("attend", 2)), (("--stateless",), ("Softmax", 2))):
+            self.good("compile", path, *more, "--stop-after", "lower", "--emit", "text", "-o",
+                      self.dir / "lower.gq")
+            self.assertEqual((self.dir / "lower.gq").read_text().count(f" = {ops[0]} "), ops[1])
 
 
 class Biased(Case):

@@ -154,6 +154,43 @@ class Masks(Case):
         self.assertEqual([n[0] for n in self.two_masks(-1e5, -1e9)[1]], [MASK])
         self.assertEqual(self.two_masks(-1e9, -1e9), ({"Attention": 1}, []))
 
+    def padded(self, low, causal):
+        """A mask of padding, or of causality, whose weighed values have a scale for all rows; what
+        the file gives for a row that sees nothing, and that scale."""
+        rows = [node("Shape", ["q"], ["rows"], start=2, end=3), node("Squeeze", ["rows"], ["n"]),
+                node("Range", ["zero", "n", "one"], ["row"]),
+                node("Unsqueeze", ["row", "last"], ["row2"]),
+                node("LessOrEqual", ["row", "row2"], ["here"])] if causal else [
+            node("Cast", ["attention_mask"], ["flat"], to=TensorProto.BOOL),
+            node("Unsqueeze", ["flat", "middle"], ["here"])]
+        self.attention([*rows, node("Where", ["here", "none", "low"], ["mask"])],
+                       {"zero": 0, "one": 1, "last": [1], "middle": [1, 2],
+                        "none": np.float32(0), "low": np.float32(low)})
+        path = self.dir / "m.onnx"
+        model = onnx.load(path)
+        model.graph.node.append(node("DynamicQuantizeLinear", ["y"], ["codes", "scale", "least"],
+                                     name="rounds"))
+        model.graph.output.append(onnx.helper.make_tensor_value_info("scale", 1, []))
+        onnx.save(model, path)
+        feed = self.feed(5, 5)
+        feed["v"][1] *= 100
+        added, more = np.where(np.tri(5), 0, low), {}
+        if not causal:
+            here = np.array([[1] * 5, [0] * 5])
+            added, more = np.where(here, 0, low)[:, None, None], {"attention_mask": here}
+        self.gives(feed, added.astype(np.float64), **more)
+        y = np.load(self.dir / "out" / "y.npy")
+        self.close(np.load(self.dir / "out" / "scale.npy"), (y.max() - y.min()) / 255, LIMIT)
+        return self.told()
+
+    def test_rows_together(self):
+        """A row that sees nothing stays the mean of all where it shows in another row's scale."""
+        raised, told = self.padded(LOW, False)
+        self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]))
+        self.assertIn("all rows together", told[0][1])
+        self.assertIn("for node 'rounds'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
+        self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
+
     def test_scale_behind(self):
         """A scale behind the mask is one of what it hides by, too."""
         for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):

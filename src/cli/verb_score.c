@@ -36,6 +36,7 @@ typedef struct scoring {
     gqac_sequence *sequence;
     float *logits; /* [n,V] */
     int64_t vocabulary;
+    bool changed; /* tokens behind a row changed it, which was told */
 } scoring;
 
 static gqac_status make_sequence(scoring *s) {
@@ -84,6 +85,18 @@ static gqac_status want_rows(scoring *s, int64_t rows, int64_t wanted, int64_t v
     return GQAC_OK;
 }
 
+/* Value i of the logits is computed once more with a later chunk behind it. */
+static void check_again(scoring *s, int64_t i, float value) {
+    if (s->changed || !memcmp(&s->logits[i], &value, sizeof value))
+        return;
+    s->changed = true;
+    if (!cli_quiet(s->c))
+        fprintf(stderr,
+                "gqac: logits of position %lld change with the tokens behind it: the model is not "
+                "causal, so its logits and their score depend on --splits\n",
+                (long long)(i / s->vocabulary));
+}
+
 /* Rows [at, at + n) of a stateless run over all tokens up to them. */
 static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
     gqac_tensor all;
@@ -91,9 +104,13 @@ static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
         gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag);
     if (status == GQAC_OK)
         status = want_rows(s, all.dims[1], at + n, all.dims[2]);
-    if (status == GQAC_OK)
-        for (int64_t i = at * s->vocabulary; i < (at + n) * s->vocabulary; i++)
-            s->logits[i] = (float)gqac_tensor_get(&all, i);
+    for (int64_t i = 0; status == GQAC_OK && i < (at + n) * s->vocabulary; i++) {
+        const float value = (float)gqac_tensor_get(&all, i);
+        if (i < at * s->vocabulary)
+            check_again(s, i, value);
+        else
+            s->logits[i] = value;
+    }
     return status;
 }
 
@@ -111,6 +128,8 @@ static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
         return status;
     const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
     status = want_rows(s, rows, fed, vocabulary);
+    for (int64_t i = 0; status == GQAC_OK && i < skipped * vocabulary; i++)
+        check_again(s, i, logits[i]);
     if (status == GQAC_OK)
         memcpy(s->logits + at * vocabulary, logits + skipped * vocabulary,
                (size_t)(n * vocabulary) * sizeof *s->logits);

@@ -21,6 +21,7 @@ from onnx import helper, numpy_helper
 import harness
 from decoders import Decoder
 from harness import Case, GQAC, MODELS, gqac, read_ids, write_ids
+from test_insert_kv import strip
 from textmodel import copy_model, steps, tokenizer
 
 LLAMA = MODELS / "llama"
@@ -122,6 +123,21 @@ class WithoutCache(Generating):
         self.good("score", self.model("opt-no-cache"), *tail, self.dir / "0.npy")
         self.assertEqual(np.load(folder / "out" / "logits.npy")[0].tobytes(),
                          np.load(self.dir / "0.npy").tobytes())
+
+    def test_not_causal(self):
+        """Of a model whose rows see what is behind them, chunks of `score` say so."""
+        for causal in (1, 0):
+            model = strip(Decoder("attention").model())
+            for node in model.graph.node:
+                for attribute in node.attribute:
+                    if attribute.name == "is_causal":
+                        attribute.i = causal
+            onnx.save(model, self.dir / "m.onnx")
+            run = ("score", self.dir / "m.onnx", "--ids", self.file, "--kv", "off")
+            told = self.good(*run, "--splits", "4,1,7").err
+            self.assertEqual("position 0 change with the tokens behind it" in told, not causal)
+            self.assertEqual(self.good(*run, "--splits", "4,1,7", "-q").err, "")
+            self.assertEqual(self.good(*run).err, "")
 
     def test_refused(self):
         """What would help is said; what --kv off cannot do, too."""

@@ -67,9 +67,8 @@ typedef struct gqac_options {
     const char *const *disable; /* pass names, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
-    int n_io_names; /* renamed before the first pass, unless `stateless` and not in artefacts and
-                       ONNX files, which keep the model's names. A name that the model does not
-                       have is skipped */
+    int n_io_names; /* renamed before the first pass, but not in artefacts and ONNX files, which
+                       keep the model's names. A name that the model does not have is skipped */
     const gqac_io_name *io_names;
     int n_attachments; /* for gqac_compile to an artefact */
     const gqac_attachment *attachments;

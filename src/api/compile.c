@@ -103,8 +103,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
-    if (!o->stateless)
-        GQAC_TRY(load_rename(m, o, diag));
+    GQAC_TRY(load_rename(m, o, diag));
     /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
                                .stop_after = load_last_look(o, !o->stateless),
@@ -267,7 +266,7 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
         stop = "tidy";
     else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))
         stop = "infer"; /* a file states its types; infer adds nothing else */
-    if (kind != GQAC_EMIT_ONNX && !o->stateless) /* files keep their own names */
+    if (kind != GQAC_EMIT_ONNX) /* they keep their own names */
         GQAC_TRY(load_rename(m, o, diag));
     GQAC_TRY(run_passes(&context, o, stop));
     if (kind == GQAC_EMIT_ONNX) {

@@ -120,6 +120,8 @@ static gqac_status compile(cli *c) {
     options.stop_after = cli_value(c, "stop-after");
     options.disable = names;
     options.stateless = cli_switch(c, "stateless");
+    if (options.stateless) /* for `run`, which speaks the model's own names */
+        options.n_io_names = 0;
     options.after = hear;
     options.after_arg = &l;
     status = gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag);

@@ -108,6 +108,24 @@ class Names(Case):
             self.assertIn("tokens", json.dumps(told["inputs"]))
             self.assertEqual(told["kv_pairs"][0]["past"], "cache.k.0")
 
+    def test_without_cache(self):
+        """A model without a cache, which is given all ids in every call; its artefact too."""
+        source, folder = harness.ROOT / "test" / "traced" / "opt-no-cache", self.dir / "m"
+        renamed("llama", folder)
+        model = onnx.load(source / "model.onnx")
+        for value in [*model.graph.input, *model.graph.output]:
+            value.name = PLAIN[value.name]
+        for node in model.graph.node:
+            for field in (node.input, node.output):
+                field[:] = [PLAIN.get(n, n) for n in field]
+        onnx.save(model, folder / "model.onnx")
+        expected = self.logits(source / "model.onnx", "--kv", "off")
+        self.assertEqual(self.logits(folder, "--kv", "off"), expected)
+        self.good("compile", folder, "--stateless", "-o", self.dir / "m.gqac")
+        self.assertEqual(self.logits(self.dir / "m.gqac", "--kv", "off"), expected)
+        told = self.good("inspect", self.dir / "m.gqac", "--format", "json").json()
+        self.assertEqual({i["name"] for i in told["inputs"]}, {"tokens", "mask"})
+
     def test_swapped(self):
         """Names that are each other's."""
         folder = self.dir / "m"

@@ -107,6 +107,14 @@ int sides_find(const gqac_io *list, int n, const char *name) {
     return -1;
 }
 
+const char *sides_dimension(const gqac_io *io, int axis, size_t *length) {
+    const char *at = io->shape + 1;
+    for (; axis && strchr(at, ','); axis--)
+        at = strchr(at, ',') + 1;
+    *length = strcspn(at, ",]");
+    return at;
+}
+
 /* "is no encoder: it takes 'x'" */
 static gqac_status refuse_kind(cli *c, const side *s, const char *why, const char *name,
                                const char *rule) {

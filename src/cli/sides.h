@@ -32,6 +32,8 @@ void sides_close(side *s);
 /* UNSUPPORTED, with the file, when one of the two is not what its name says. */
 gqac_status sides_check_kinds(cli *c, const side *encoder, const side *decoder);
 int sides_find(const gqac_io *list, int n, const char *name); /* -1: none */
+/* Dimension `axis` as the shape of an input tells it: a number or a name. */
+const char *sides_dimension(const gqac_io *io, int axis, size_t *length);
 /* gqac_run; an error tells the file. */
 gqac_status sides_run(cli *c, const side *s, int n_in, const char *const *names,
                       const gqac_tensor *in, int n_out, const char *const *out_names,

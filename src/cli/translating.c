@@ -1,6 +1,7 @@
 /* See translating.h. Names are those of exporters (past_key_values.*, present.*) and of
- * `gqac rewrite` (cache_*). The first call has caches of no rows and every id, each further one the
- * newest id alone; a decoder without caches is given all ids every time. */
+ * `gqac rewrite` (cache_*). The first call has caches of no rows, or of as many as the encoder's
+ * states where the file says so, and every id, each further one the newest id alone; a decoder
+ * without caches is given all ids every time. */
 #include "cli/translating.h"
 
 #include <errno.h>
@@ -138,19 +139,37 @@ static int result_of(const side *s, const char *name) {
 
 /* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
 static bool read_shape(const gqac_io *io, gqac_tensor *t) {
-    const char *at = io->shape + 1;
     *t = (gqac_tensor){.dtype = io->dtype, .rank = io->rank};
     for (int i = 0; i < io->rank; i++) {
+        size_t length;
         char *end = NULL;
+        const char *at = sides_dimension(io, i, &length);
         const long long n = strtoll(at, &end, 10);
-        const bool number = end != at && (*end == ',' || *end == ']');
         t->dims[i] = i == 0 ? 1 : i == 2 ? 0 : n;
-        if (!number && i != 0 && i != 2)
+        if (end != at + length && i != 0 && i != 2)
             return false;
-        at += strcspn(at, ",");
-        at += *at == ',';
     }
     return io->rank == 4;
+}
+
+/* A merged decoder may say that caches of the encoder's rows have those in every call; what its
+ * first call is given there is not read. */
+static gqac_status size_caches(translation *t) {
+    const side *s = t->with;
+    const int states = sides_find(s->inputs, s->n_inputs, "encoder_hidden_states");
+    size_t length, other;
+    for (int i = 0; states >= 0 && s == &t->decoder && i < s->n_inputs; i++) {
+        const char *rows = sides_dimension(&s->inputs[states], 1, &length);
+        const char *own = t->first[i] < 0 ? NULL : sides_dimension(&s->inputs[i], 2, &other);
+        if (!own || length != other || strncmp(rows, own, length) != 0)
+            continue;
+        t->caches[i].dims[2] = t->states.dims[1];
+        free(t->caches[i].data);
+        t->caches[i].data = calloc(gqac_tensor_bytes(&t->caches[i]) + 1, 1);
+        if (!t->caches[i].data)
+            return short_of_memory(t);
+    }
+    return GQAC_OK;
 }
 
 static gqac_status open_cache(translation *t, int i) {
@@ -290,7 +309,7 @@ static gqac_status encode(translation *t) {
     if (status == GQAC_OK && t->states.rank != 3)
         return cli_fail(t->c, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
                         s->outputs[0].name, s->outputs[0].shape);
-    return status;
+    return status == GQAC_OK ? size_caches(t) : status;
 }
 
 /* ---- one call of the decoder --------------------------------------------- */
@@ -493,10 +512,19 @@ static gqac_status answer(translation *t) {
 
 /* Flags of `generate` that need what there is not for two graphs. */
 static gqac_status refuse_flags(const translation *t) {
-    static const char *const flags[] = {"kv", "context"};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (cli_repeat(t->c, flags[i], 0))
-            return cli_usage(t->c, "--%s is not built for an encoder with a decoder", flags[i]);
+    static const char *const flags[][2] = {
+        {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
+        {"context", "-n bounds how many ids are said"}};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (!cli_repeat(t->c, flags[i][0], 0))
+            continue;
+        cli_usage(t->c, "--%s is for sequences, and a decoder behind an encoder is none",
+                  flags[i][0]);
+        snprintf(t->c->diag.rule, sizeof t->c->diag.rule,
+                 "its caches are inputs of its files, and grow with each id");
+        snprintf(t->c->diag.hint, sizeof t->c->diag.hint, "%s", flags[i][1]);
+        return GQAC_USAGE;
+    }
     return GQAC_OK;
 }
 

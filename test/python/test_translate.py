@@ -108,7 +108,8 @@ class Translate(Case):
             (self.folder / "decoder.onnx").unlink()
 
     def test_exporters_names(self):
-        """past_key_values, present and use_cache_branch, as merged decoders have them."""
+        """past_key_values, present and use_cache_branch, as merged decoders have them; the same
+        dimension of the encoder's states and of their caches, too."""
         flags = self.make(cached=True)
         path = self.folder / "decoder.onnx"
         model = onnx.load(path)
@@ -129,6 +130,12 @@ class Translate(Case):
                                                               onnx.TensorProto.BOOL, [1]))
         onnx.save(model, self.folder / "decoder_model_merged.onnx")
         path.unlink()
+        self.assertEqual(self.generate(*flags)["ids"], self.expected())
+        for value in graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param == "cached_encoder_length":
+                    dim.dim_param = "L"
+        onnx.save(model, self.folder / "decoder_model_merged.onnx")
         self.assertEqual(self.generate(*flags)["ids"], self.expected())
 
     def test_n20_speech(self):
@@ -287,7 +294,8 @@ class Translate(Case):
         run = ("generate", self.folder)
         self.check(harness.gqac(*run), 2, "one of --prompt")
         self.check(harness.gqac(*run, *flags, "--prompt", "x"), 2, "one of --prompt")
-        self.check(harness.gqac(*run, *flags, "--context", "9"), 2, "--context")
+        self.check(harness.gqac(*run, *flags, "--context", "9"), 2, "--context", "sequences", "-n")
+        self.check(harness.gqac(*run, *flags, "--kv", "off"), 2, "--kv", "sequences", "all ids")
         self.check(harness.gqac(*run, *flags, "--stop", "x"), 2, "tokenizer")
         self.check(harness.gqac(*run, *flags, "--stop", ""), 2, "--stop needs")
         self.check(harness.gqac(*run, "--features", self.dir / "features.npy"), 2, "--ids")

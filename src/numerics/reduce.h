@@ -11,6 +11,7 @@
 #include "contract.h"
 #include "convert.h"
 #include "dialect.h"
+#include "math.h"
 
 /* sum over i < k of a[i*sa] * b[i*sb]; the value of the first piece is the start of the sum, so
  * k <= 512 is one chain; 0 for k = 0. */
@@ -42,6 +43,15 @@ GQN_FN float gqn_dot_pairs(const float *a, ptrdiff_t sa, const float *b, ptrdiff
     return total;
 }
 
+/* Lane by lane of sixteen elements. Not unrolled it becomes a vector, else compilers make sixteen
+ * scalars of the lanes. */
+#define GQN_EACH_LANE(j, ...)                                                                      \
+    do {                                                                                           \
+        _Pragma("GCC unroll 1") for (size_t j = 0; j < GQAC_LANES; j++) {                          \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
 /* lane[0..7] += lane[8..15], then 4, 2, 1. */
 GQN_FN float gqn_lane_fold(float lane[static GQAC_LANES]) {
     for (size_t half = GQAC_LANES / 2; half > 0; half /= 2)
@@ -52,16 +62,32 @@ GQN_FN float gqn_lane_fold(float lane[static GQAC_LANES]) {
 
 GQN_FN float gqn_lane_sum(const float *x, size_t n) {
     float lane[GQAC_LANES] = {0};
-    for (size_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] += x[i];
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] += x[i + j]);
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] += x[i];
+    return gqn_lane_fold(lane);
+}
+
+GQN_FN float gqn_lane_sum_abs(const float *x, size_t n) {
+    float lane[GQAC_LANES] = {0};
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] += gqn_abs(x[i + j]));
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] += gqn_abs(x[i]);
     return gqn_lane_fold(lane);
 }
 
 /* sum of x^2, each by fma. */
 GQN_FN float gqn_lane_sum_sq(const float *x, size_t n) {
     float lane[GQAC_LANES] = {0};
-    for (size_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] = gqn_fma(x[i], x[i], lane[i % GQAC_LANES]);
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] = gqn_fma(x[i + j], x[i + j], lane[j]));
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] = gqn_fma(x[i], x[i], lane[j]);
     return gqn_lane_fold(lane);
 }
 
@@ -87,8 +113,11 @@ GQN_FN float gqn_lane_max(const float *x, size_t n) {
     float lane[GQAC_LANES];
     for (size_t j = 0; j < GQAC_LANES; j++)
         lane[j] = -gqn_as_f32(GQN_INF_BITS);
-    for (size_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] = gqn_max_step(lane[i % GQAC_LANES], x[i]);
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] = gqn_max_step(lane[j], x[i + j]));
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] = gqn_max_step(lane[j], x[i]);
     for (size_t half = GQAC_LANES / 2; half > 0; half /= 2)
         for (size_t j = 0; j < half; j++)
             lane[j] = gqn_max_step(lane[j], lane[j + half]);

@@ -5,47 +5,33 @@ typedef struct arg_search {
     const gqac_tensor *x;
     int64_t *y;
     int64_t n, inner;
-    bool last, least;
+    bool last; /* of equals */
+    op_order order;
 } arg_search;
 
-/* 1: a is greater than b, 0: equal, -1: less. */
-static int compare(const gqac_tensor *x, int64_t a, int64_t b) {
-    if (op_carrier_of(x->dtype) == OP_AS_I64) {
-        int64_t p = op_get_i64(x, a), q = op_get_i64(x, b);
-        if (x->dtype == GQAC_U64)
-            return ((uint64_t)p > (uint64_t)q) - ((uint64_t)p < (uint64_t)q);
-        return (p > q) - (p < q);
-    }
-    double p = op_get_f64(x, a), q = op_get_f64(x, b);
-    if (p != p || q != q)
-        return (p != p) - (q != q);
-    return (p > q) - (p < q);
-}
-
-static bool is_nan(const gqac_tensor *x, int64_t a) {
-    return op_carrier_of(x->dtype) != OP_AS_I64 && op_get_f64(x, a) != op_get_f64(x, a);
-}
-
-/* NaN comes before everything here too. */
-static bool less(const gqac_tensor *x, int64_t a, int64_t b) {
-    if (is_nan(x, a) || is_nan(x, b))
-        return is_nan(x, a) && !is_nan(x, b);
-    return compare(x, a, b) < 0;
+/* The place of the greatest key; equals by `last`. */
+static int64_t place(const int64_t *keys, int64_t n, int64_t greatest, bool last) {
+    int64_t at = last ? n - 1 : 0;
+    while (keys[at] != greatest)
+        at += last ? -1 : 1;
+    return at;
 }
 
 static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     (void)worker;
     const arg_search *s = arg;
+    int64_t keys[OP_SPAN];
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t first = item / s->inner * s->n * s->inner + item % s->inner, best = 0;
-        for (int64_t i = 1; i < s->n; i++) {
-            int order = compare(s->x, first + i * s->inner, first + best * s->inner);
-            if ((s->least ? less(s->x, first + i * s->inner, first + best * s->inner)
-                          : order > 0) ||
-                (order == 0 && s->last))
-                best = i;
+        for (int64_t from = 0; from < s->n; from += OP_SPAN) {
+            const int64_t n = s->n - from < OP_SPAN ? s->n - from : OP_SPAN;
+            op_order_keys(s->x, first + from * s->inner, n, s->inner, &s->order, keys);
+            const int64_t greatest = op_order_greatest(keys, n);
+            if (from == 0 || greatest > best || (s->last && greatest == best)) {
+                best = greatest;
+                s->y[item] = from + place(keys, n, greatest, s->last);
+            }
         }
-        s->y[item] = best;
     }
 }
 
@@ -87,9 +73,9 @@ gqac_status op_arg_eval(op_call *call, bool least) {
                     .y = call->out[0].data,
                     .n = x->dims[axis],
                     .inner = op_product(x->dims, axis + 1, x->rank),
-                    .least = least,
+                    .order = {.least = least, .nan_first = true},
                     .last = ir_attr_int(node, "select_last_index") != 0};
-    op_parallel(call, rows, 20 + 4 * s.n, run_rows, &s);
+    op_parallel(call, rows, 20 + s.n, run_rows, &s);
     return GQAC_OK;
 }
 

@@ -199,7 +199,10 @@ void op_gather_f32(const gqac_tensor *tensor, int64_t first, int64_t n, int64_t 
         op_get_f32s(tensor, first, n, out);
         return;
     }
-    for (int64_t i = 0; i < n; i++)
+    const float *data = tensor->data;
+    for (int64_t i = 0; i < n && tensor->dtype == GQAC_F32; i++)
+        out[i] = data[first + i * stride];
+    for (int64_t i = 0; i < n && tensor->dtype != GQAC_F32; i++)
         out[i] = op_get_f32(tensor, first + i * stride);
 }
 
@@ -209,7 +212,10 @@ void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t strid
         op_put_f32s(tensor, first, n, values);
         return;
     }
-    for (int64_t i = 0; i < n; i++)
+    float *data = tensor->data;
+    for (int64_t i = 0; i < n && tensor->dtype == GQAC_F32; i++)
+        data[first + i * stride] = values[i];
+    for (int64_t i = 0; i < n && tensor->dtype != GQAC_F32; i++)
         op_put_f32(tensor, first + i * stride, values[i]);
 }
 

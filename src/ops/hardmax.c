@@ -2,13 +2,13 @@
  * Source: ONNX operator spec, 13. */
 #include "ops/shared.h"
 
-static void compute(float *row, int64_t n) {
+static void compute(float *y, const float *x, int64_t n) {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++)
-        if (row[i] > row[best] || (row[i] != row[i] && row[best] == row[best]))
+        if (x[i] > x[best] || (x[i] != x[i] && x[best] == x[best]))
             best = i;
     for (int64_t i = 0; i < n; i++)
-        row[i] = i == best;
+        y[i] = i == best;
 }
 
 static gqac_status eval(op_call *call) {

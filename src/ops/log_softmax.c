@@ -3,16 +3,18 @@
 #include "ops/shared.h"
 
 #include "numerics/math.h"
-#include "numerics/reduce.h"
+#include "ops/kernel.h"
 
-static void compute(float *row, int64_t n) {
-    float lane[GQAC_LANES] = {0};
-    float most = gqn_lane_max(row, (size_t)n);
+OP_BODY void subtract_body(float *y, const float *x, int64_t n, float most, float log_sum) {
     for (int64_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] += gqn_expf(row[i] - most);
-    float log_sum = gqn_logf(gqn_lane_fold(lane));
-    for (int64_t i = 0; i < n; i++)
-        row[i] = (row[i] - most) - log_sum;
+        y[i] = op_one_nan((x[i] - most) - log_sum);
+}
+OP_KERNEL(subtract, (float *y, const float *x, int64_t n, float most, float log_sum),
+          (y, x, n, most, log_sum))
+
+static void compute(float *y, const float *x, int64_t n) {
+    const float most = op_lane_max(x, n);
+    subtract(y, x, n, most, gqn_logf(op_lane_sum_exp(x, n, most)));
 }
 
 static gqac_status eval(op_call *call) {

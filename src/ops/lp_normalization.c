@@ -2,24 +2,20 @@
  * is. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
 #include "ops/shared.h"
 
-#include "numerics/math.h"
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
 
-static void divide(float *row, int64_t n, float norm) {
+static void divide(float *y, const float *x, int64_t n, float norm) {
     for (int64_t i = 0; i < n; i++)
-        row[i] = norm == 0 ? 0.0f : op_one_nan(gqn_div(row[i], norm));
+        y[i] = norm == 0 ? 0.0f : op_one_nan(gqn_div(x[i], norm));
 }
 
-static void by_one(float *row, int64_t n) {
-    float lane[GQAC_LANES] = {0};
-    for (int64_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] += gqn_abs(row[i]);
-    divide(row, n, gqn_lane_fold(lane));
+static void by_one(float *y, const float *x, int64_t n) {
+    divide(y, x, n, gqn_lane_sum_abs(x, (size_t)n));
 }
 
-static void by_two(float *row, int64_t n) {
-    divide(row, n, gqn_sqrt(gqn_lane_sum_sq(row, (size_t)n)));
+static void by_two(float *y, const float *x, int64_t n) {
+    divide(y, x, n, gqn_sqrt(gqn_lane_sum_sq(x, (size_t)n)));
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {

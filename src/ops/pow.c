@@ -6,6 +6,7 @@
 
 #include "numerics/convert.h"
 #include "numerics/math.h"
+#include "ops/kernel.h"
 
 static void span_f32(void *z, const void *const *in, size_t n, const void *arg) {
     (void)arg;
@@ -13,6 +14,32 @@ static void span_f32(void *z, const void *const *in, size_t n, const void *arg) 
     float *to = z;
     for (size_t i = 0; i < n; i++)
         to[i] = gqn_powf(x[i], y[i]);
+}
+
+/* What gqn_powf gives for the exponents that models use, one for all of x; infinities included. */
+#define POWER(fn, expr)                                                                            \
+    OP_BODY void fn##_body(void *z, const void *const *in, size_t n, const void *arg) {            \
+        (void)arg;                                                                                 \
+        const float *from = in[0];                                                                 \
+        float *to = z;                                                                             \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const float x = from[i];                                                               \
+            to[i] = (expr);                                                                        \
+        }                                                                                          \
+    }                                                                                              \
+    OP_KERNEL(fn, (void *z, const void *const *in, size_t n, const void *arg), (z, in, n, arg))
+POWER(same, gqn_canonical(x))
+POWER(square, gqn_canonical((x) * (x)))
+POWER(cube, gqn_canonical((x) * (x) * (x)))
+POWER(root, op_one_nan(gqn_abs(gqn_sqrt(x == -gqn_as_f32(GQN_INF_BITS) ? -x : x))))
+
+static op_span *span_of(const gqac_tensor *y) {
+    const float power = gqac_tensor_count(y) == 1 ? op_get_f32(y, 0) : 0.0f;
+    return power == 1.0f   ? same
+           : power == 2.0f ? square
+           : power == 3.0f ? cube
+           : power == 0.5f ? root
+                           : span_f32;
 }
 
 static void span_mixed(void *z, const void *const *in, size_t n, const void *arg) {
@@ -61,7 +88,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_output(call, 0, x->dtype, rank, dims));
     op_map map = {.run = exact  ? span_i64
                          : ints ? span_mixed
-                                : span_f32,
+                                : span_of(y),
                   .n_in = 2,
                   .in = {x, y},
                   .in_as = {carrier, carrier},

@@ -2,14 +2,10 @@
  * spec. */
 #include "ops/shared.h"
 
-#include "numerics/math.h"
 #include "numerics/reduce.h"
 
 static float f32(const float *row, int64_t n) {
-    float lane[GQAC_LANES] = {0};
-    for (int64_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] += gqn_abs(row[i]);
-    return gqn_lane_fold(lane);
+    return gqn_lane_sum_abs(row, (size_t)n);
 }
 
 static int64_t i64(const int64_t *row, int64_t n) {

@@ -3,15 +3,12 @@
 #include "ops/shared.h"
 
 #include "numerics/math.h"
-#include "numerics/reduce.h"
 
 static float f32(const float *row, int64_t n) {
-    float most = gqn_lane_max(row, (size_t)n), lane[GQAC_LANES] = {0};
+    const float most = op_lane_max(row, n);
     if (n == 0 || !(gqn_abs(most) <= 3.4028235e38f)) /* an infinity, or NaN */
         return n == 0 ? -gqn_as_f32(GQN_INF_BITS) : most;
-    for (int64_t i = 0; i < n; i++)
-        lane[i % GQAC_LANES] += gqn_expf(row[i] - most);
-    return most + gqn_logf(gqn_lane_fold(lane));
+    return most + gqn_logf(op_lane_sum_exp(row, n, most));
 }
 
 static const op_reduce kernel = {.f32 = f32};

@@ -5,10 +5,7 @@
 #include <math.h>
 
 static float f32(const float *row, int64_t n) {
-    float best = -INFINITY;
-    for (int64_t i = 0; i < n; i++)
-        best = row[i] > best || row[i] != row[i] ? row[i] : best;
-    return best;
+    return op_extreme_f32(row, n, false);
 }
 
 static double f64(const double *row, int64_t n) {

@@ -4,7 +4,8 @@
  * buffer and hands it to the op: the order of the sum never depends on layout or threads. */
 #include "ops/shared.h"
 
-#include "numerics/contract.h"
+#include "numerics/reduce.h"
+#include "ops/kernel.h"
 
 /* ---- axes ---------------------------------------------------------------- */
 
@@ -138,6 +139,46 @@ double op_lane_sum_f64(const double *row, int64_t n) {
         for (int j = 0; j < half; j++)
             lane[j] += lane[j + half];
     return lane[0];
+}
+
+/* The greatest of x, or of -x where `turn` is the sign, by lanes; nan: is any element NaN? */
+OP_BODY void most_body(const float *restrict x, size_t n, uint32_t turn, float *restrict most,
+                       uint32_t *restrict nan) {
+    float lane[GQAC_LANES];
+    uint32_t bad[GQAC_LANES] = {0};
+    size_t i = 0;
+    for (size_t j = 0; j < GQAC_LANES; j++)
+        lane[j] = -gqn_as_f32(GQN_INF_BITS);
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, {
+            const float v = gqn_as_f32(gqn_as_u32(x[i + j]) ^ turn);
+            lane[j] = gqn_max_step(lane[j], v);
+            bad[j] |= v != v;
+        });
+    for (size_t j = 0; i < n; i++, j++) {
+        const float v = gqn_as_f32(gqn_as_u32(x[i]) ^ turn);
+        lane[j] = gqn_max_step(lane[j], v);
+        bad[j] |= v != v;
+    }
+    *most = gqn_lane_max(lane, GQAC_LANES);
+    for (size_t j = 0; j < GQAC_LANES; j++)
+        *nan |= bad[j];
+}
+OP_KERNEL(most, (const float *x, size_t n, uint32_t turn, float *most, uint32_t *nan),
+          (x, n, turn, most, nan))
+
+float op_extreme_f32(const float *row, int64_t n, bool least) {
+    const uint32_t turn = least ? 0x80000000u : 0u;
+    uint32_t nan = 0;
+    float best;
+    most(row, (size_t)n, turn, &best, &nan);
+    for (int64_t i = n - 1; nan && i >= 0; i--)
+        if (row[i] != row[i])
+            return row[i];
+    for (int64_t i = 0; best == 0.0f && i < n; i++)
+        if (row[i] == 0.0f)
+            return row[i];
+    return gqn_as_f32(gqn_as_u32(best) ^ turn);
 }
 
 /* ---- evaluation ---------------------------------------------------------- */

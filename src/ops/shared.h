@@ -292,11 +292,21 @@ typedef struct op_reduce {
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
 gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
+/* The greatest or the least of a row, the first of equals; NaN wins, the last of them. */
+float op_extreme_f32(const float *row, int64_t n, bool least);
 double op_lane_sum_f64(const double *row, int64_t n); /* the order of gqn_lane_sum */
 bool op_reduce_mixes(const ir_node *node);
 /* Axes were an attribute once; takes it when it is there. */
 gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
+/* Elements [first, first + n * stride) as keys, n <= OP_SPAN: what comes first has the greatest. */
+typedef struct op_order {
+    bool least;     /* the least comes first */
+    bool nan_first; /* NaN comes before all others, else behind them */
+} op_order;
+void op_order_keys(const gqac_tensor *x, int64_t first, int64_t n, int64_t stride,
+                   const op_order *order, int64_t *keys);
+int64_t op_order_greatest(const int64_t *keys, int64_t n); /* n >= 1 */
 /* ArgMax and ArgMin (least). */
 gqac_status op_arg_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_arg_eval(op_call *call, bool least);
@@ -308,8 +318,10 @@ gqac_status op_cum_eval(op_call *call, bool product);
 bool op_cum_mixes(const ir_node *node);
 extern const ir_attr_spec op_cum_attrs[]; /* exclusive, reverse */
 
-/* Softmax and LogSoftmax: a row of n elements becomes its result where it lies. */
-typedef void op_softmax_row(float *row, int64_t n);
+/* Softmax and LogSoftmax: a row x of n elements, and its result y; y may be x. */
+typedef void op_softmax_row(float *y, const float *x, int64_t n);
+float op_lane_max(const float *x, int64_t n);                 /* gqn_lane_max */
+float op_lane_sum_exp(const float *x, int64_t n, float most); /* of exp(x - most), by lanes */
 gqac_status op_softmax_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute);
 bool op_softmax_mixes(const ir_node *node);

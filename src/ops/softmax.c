@@ -8,21 +8,27 @@
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
 
-OP_BODY void exponents_body(float *row, int64_t n, float most) {
-    int64_t i = 0;
-    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
-        for (int l = 0; l < GQAC_LANES; l++)
-            row[i + l] = gqn_expf(row[i + l] - most);
-    for (; i < n; i++)
-        row[i] = gqn_expf(row[i] - most);
+OP_BODY void one_row_body(float *y, const float *x, size_t n) {
+    const float most = gqn_lane_max(x, n);
+    float lane[GQAC_LANES] = {0};
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES) {
+        float e[GQAC_LANES]; /* y may be x */
+        GQN_EACH_LANE(j, e[j] = gqn_expf(x[i + j] - most));
+        GQN_EACH_LANE(j, lane[j] += y[i + j] = e[j]);
+    }
+    for (size_t j = 0; i < n; i++, j++) {
+        y[i] = gqn_expf(x[i] - most);
+        lane[j] += y[i];
+    }
+    const float sum = gqn_lane_fold(lane);
+    for (i = 0; i < n; i++)
+        y[i] = gqn_div(y[i], sum);
 }
-OP_KERNEL(exponents, (float *row, int64_t n, float most), (row, n, most))
+OP_KERNEL(one_row, (float *y, const float *x, size_t n), (y, x, n))
 
-static void compute(float *row, int64_t n) {
-    exponents(row, n, gqn_lane_max(row, (size_t)n));
-    float sum = gqn_lane_sum(row, (size_t)n);
-    for (int64_t i = 0; i < n; i++)
-        row[i] = gqn_div(row[i], sum);
+static void compute(float *y, const float *x, int64_t n) {
+    one_row(y, x, (size_t)n);
 }
 
 static gqac_status eval(op_call *call) {

@@ -1,6 +1,38 @@
-/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed in
- * place. */
+/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed where
+ * it lies, or in scratch. */
 #include "ops/shared.h"
+
+#include "numerics/math.h"
+#include "numerics/reduce.h"
+#include "ops/kernel.h"
+
+OP_BODY void lane_max_body(const float *x, size_t n, float *most) {
+    *most = gqn_lane_max(x, n);
+}
+OP_KERNEL(lane_max, (const float *x, size_t n, float *most), (x, n, most))
+
+float op_lane_max(const float *x, int64_t n) {
+    float most;
+    lane_max(x, (size_t)n, &most);
+    return most;
+}
+
+OP_BODY void lane_sum_exp_body(const float *x, size_t n, float most, float *sum) {
+    float lane[GQAC_LANES] = {0};
+    size_t i = 0;
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] += gqn_expf(x[i + j] - most));
+    for (size_t j = 0; i < n; i++, j++)
+        lane[j] += gqn_expf(x[i] - most);
+    *sum = gqn_lane_fold(lane);
+}
+OP_KERNEL(lane_sum_exp, (const float *x, size_t n, float most, float *sum), (x, n, most, sum))
+
+float op_lane_sum_exp(const float *x, int64_t n, float most) {
+    float sum;
+    lane_sum_exp(x, (size_t)n, most, &sum);
+    return sum;
+}
 
 typedef struct softmax_arg {
     const gqac_tensor *x;
@@ -13,10 +45,15 @@ typedef struct softmax_arg {
 static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     const softmax_arg *s = arg;
     float *row = (float *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
+    const bool direct = s->inner == 1 && s->x->dtype == GQAC_F32;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t first = item / s->inner * s->n * s->inner + item % s->inner;
+        if (direct) {
+            s->compute((float *)s->y->data + first, (const float *)s->x->data + first, s->n);
+            continue;
+        }
         op_gather_f32(s->x, first, s->n, s->inner, row);
-        s->compute(row, s->n);
+        s->compute(row, row, s->n);
         op_scatter_f32(s->y, first, s->n, s->inner, row);
     }
 }
@@ -45,7 +82,7 @@ gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute) {
     softmax_arg s = {.x = x, .y = &call->out[0], .n = x->dims[axis], .compute = compute};
     s.inner = op_product(x->dims, axis + 1, x->rank);
     GQAC_TRY(op_scratch_open(call, (size_t)s.n, sizeof(float), &s.scratch));
-    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + 5 * s.n, run_rows, &s);
+    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + 2 * s.n, run_rows, &s);
     op_scratch_close(&s.scratch);
     return GQAC_OK;
 }

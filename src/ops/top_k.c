@@ -1,70 +1,93 @@
 /* TopK: the k greatest (largest 0: least) elements along one axis, in order, and their indices.
  * Equals keep the order of their indices; NaN is greater than everything. Source: ONNX operator
- * spec. Rows are sorted by merging, so that time is n log n whatever they hold. */
+ * spec.
+ * A row is read once. What is greater than the k-th of those seen so far is kept with room for as
+ * many again; when that is full it is sorted, by merging, and cut to k. So time is n log k whatever
+ * the row holds, and a row of random order takes little more than the reading. */
 #include "ops/shared.h"
 
 #include <string.h>
 
-enum { X, K };
+enum { X, K, SPARE = 64 };
+
+typedef struct entry {
+    int64_t key, index;
+} entry;
 
 typedef struct search {
     const gqac_tensor *x;
     gqac_tensor *values;
     int64_t *indices;
     int64_t n, k, inner;
-    bool largest;
+    int64_t room; /* entries that are kept at most, >= k */
+    op_order order;
     op_scratch scratch;
 } search;
 
-/* 1: element a of x comes before b whatever their indices. */
-static bool before(const search *s, int64_t a, int64_t b) {
-    if (op_carrier_of(s->x->dtype) == OP_AS_I64) {
-        int64_t p = op_get_i64(s->x, s->largest ? a : b), q = op_get_i64(s->x, s->largest ? b : a);
-        return s->x->dtype == GQAC_U64 ? (uint64_t)p > (uint64_t)q : p > q;
-    }
-    double p = op_get_f64(s->x, s->largest ? a : b), q = op_get_f64(s->x, s->largest ? b : a);
-    return p != p ? q == q : p > q;
-}
-
-/* Merges the sorted runs [0,half) and [half,n) of `from` into `to`. */
-static void merge(const search *s, int64_t first, const int64_t *from, int64_t half, int64_t n,
-                  int64_t *to) {
+/* Merges the sorted runs [0,half) and [half,n) of `from` into `to`; of equals the left one first.
+ */
+static void merge(const entry *from, int64_t half, int64_t n, entry *to) {
     int64_t i = 0, j = half;
     for (int64_t at = 0; at < n; at++) {
-        bool right = i >= half ||
-                     (j < n && before(s, first + from[j] * s->inner, first + from[i] * s->inner));
+        bool right = i >= half || (j < n && from[j].key > from[i].key);
         to[at] = right ? from[j++] : from[i++];
     }
 }
 
-/* The indices of a row in order; either half of the scratch holds them. */
-static const int64_t *sort(const search *s, int64_t first, int64_t *now, int64_t *next) {
-    for (int64_t i = 0; i < s->n; i++)
-        now[i] = i;
-    for (int64_t width = 1; width < s->n; width *= 2) {
-        for (int64_t at = 0; at < s->n; at += 2 * width) {
-            int64_t n = s->n - at < 2 * width ? s->n - at : 2 * width;
-            merge(s, first, now + at, n < width ? n : width, n, next + at);
+/* The entries in order; they change places with the spare ones. */
+static void sort(entry **entries, entry **spare, int64_t n) {
+    for (int64_t width = 1; width < n; width *= 2) {
+        for (int64_t at = 0; at < n; at += 2 * width) {
+            int64_t m = n - at < 2 * width ? n - at : 2 * width;
+            merge(*entries + at, m < width ? m : width, m, *spare + at);
         }
-        int64_t *spare = now;
-        now = next;
-        next = spare;
+        entry *sorted = *spare;
+        *spare = *entries;
+        *entries = sorted;
     }
-    return now;
+}
+
+/* The first k of a row, in order. Those that come are of later indices than those that are kept, so
+ * an equal of the k-th does not displace it. */
+static const entry *select(const search *s, int64_t first, entry *kept, entry *spare) {
+    int64_t keys[OP_SPAN], count = 0, least = INT64_MIN;
+    bool full = false; /* k are known, and none but greater than `least` is of use */
+    for (int64_t from = 0; from < s->n; from += OP_SPAN) {
+        const int64_t n = s->n - from < OP_SPAN ? s->n - from : OP_SPAN;
+        op_order_keys(s->x, first + from * s->inner, n, s->inner, &s->order, keys);
+        if (full && op_order_greatest(keys, n) <= least)
+            continue;
+        for (int64_t i = 0; i < n; i++) {
+            if (full && keys[i] <= least)
+                continue;
+            if (count == s->room) {
+                sort(&kept, &spare, count);
+                count = s->k;
+                least = kept[count - 1].key;
+                full = true;
+                if (keys[i] <= least)
+                    continue;
+            }
+            kept[count++] = (entry){keys[i], from + i};
+        }
+    }
+    sort(&kept, &spare, count);
+    return kept;
 }
 
 static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     const search *s = arg;
     size_t width = op_width(s->x->dtype);
-    int64_t *room = (int64_t *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
+    entry *room = (entry *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t outer = item / s->inner, column = item % s->inner;
         int64_t first = outer * s->n * s->inner + column, to = outer * s->k * s->inner + column;
-        const int64_t *order = sort(s, first, room, room + s->n);
+        const entry *order = select(s, first, room, room + s->room);
         for (int64_t i = 0; i < s->k; i++) {
+            const int64_t at = order[i].index;
             memcpy((char *)s->values->data + (size_t)(to + i * s->inner) * width,
-                   (const char *)s->x->data + (size_t)(first + order[i] * s->inner) * width, width);
-            s->indices[to + i * s->inner] = order[i];
+                   (const char *)s->x->data + (size_t)(first + at * s->inner) * width, width);
+            s->indices[to + i * s->inner] = at;
         }
     }
 }
@@ -102,15 +125,17 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_output(call, 1, GQAC_I64, x->rank, dims));
     if (gqac_tensor_count(&call->out[0]) == 0)
         return GQAC_OK;
+    const bool largest = ir_attr_int(call->node, "largest") != 0;
     search s = {.x = x,
                 .values = &call->out[0],
                 .indices = call->out[1].data,
                 .n = x->dims[axis],
                 .k = k,
                 .inner = op_product(x->dims, axis + 1, x->rank),
-                .largest = ir_attr_int(call->node, "largest") != 0};
-    GQAC_TRY(op_scratch_open(call, (size_t)s.n, 2 * sizeof(int64_t), &s.scratch));
-    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + 60 * s.n, run_rows, &s);
+                .order = {.least = !largest, .nan_first = largest}};
+    s.room = s.n < 2 * k + SPARE ? s.n : 2 * k + SPARE;
+    GQAC_TRY(op_scratch_open(call, (size_t)s.room, 2 * sizeof(entry), &s.scratch));
+    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + s.n + 20 * s.room, run_rows, &s);
     op_scratch_close(&s.scratch);
     return GQAC_OK;
 }

@@ -2,15 +2,21 @@
  * Source: ONNX operator spec. */
 #include "ops/shared.h"
 
+#include "ops/kernel.h"
+
+/* Both sides are read, so that no branch depends on the condition. */
 #define SELECT(fn, type)                                                                           \
-    static void fn(void *out, const void *const *in, size_t n, const void *arg) {                  \
+    OP_BODY void fn##_body(void *out, const void *const *in, size_t n, const void *arg) {          \
         (void)arg;                                                                                 \
         const uint8_t *c = in[0];                                                                  \
         const type *x = in[1], *y = in[2];                                                         \
         type *to = out;                                                                            \
-        for (size_t i = 0; i < n; i++)                                                             \
-            to[i] = c[i] ? x[i] : y[i];                                                            \
-    }
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const type yes = x[i], no = y[i];                                                      \
+            to[i] = c[i] ? yes : no;                                                               \
+        }                                                                                          \
+    }                                                                                              \
+    OP_KERNEL(fn, (void *out, const void *const *in, size_t n, const void *arg), (out, in, n, arg))
 SELECT(select1, uint8_t)
 SELECT(select2, uint16_t)
 SELECT(select4, uint32_t)

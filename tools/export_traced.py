@@ -73,6 +73,7 @@ MODELS = [
            runs=("static",)),
     Traced("llama-no-cache", "Llama", {**SHAPE, **ROPE}, "bare", "eager", 17),
     Traced("dynamo-llama-no-cache", "Llama", {**SHAPE, **ROPE}, "bare-dynamo", "sdpa", 23),
+    Traced("dynamo-llama-ids-alone", "Llama", {**SHAPE, **ROPE}, "bare-dynamo-ids"),
     Traced("dynamo-mistral-no-cache", "Mistral", {**SHAPE, **ROPE, "sliding_window": 5},
            "bare-dynamo", "eager"),
     Traced("opt-no-cache", "OPT", {}, "bare-counted", "eager", 17),  # of traced_families.py
@@ -207,7 +208,7 @@ def by_dynamo(entry, model, folder):
 
 def by_bare(entry, model, folder):
     """Either tracer around a model that is asked for logits alone, without a cache; but for "bare"
-    it counts positions by itself."""
+    it counts positions by itself, and "ids" has no mask."""
     import torch
 
     class Wrapper(torch.nn.Module):
@@ -217,18 +218,18 @@ def by_bare(entry, model, folder):
             super().__init__()
             self.model = model
 
-        def forward(self, input_ids, attention_mask, position_ids=None):
+        def forward(self, input_ids, attention_mask=None, position_ids=None):
             places = {} if position_ids is None else {"position_ids": position_ids}
             return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False,
                               **places).logits
 
     args, inputs, _ = example(model)
-    n = 3 if entry.how == "bare" else 2
+    n = {"bare": 3, "bare-dynamo-ids": 1}.get(entry.how, 2)
     rows = {0: "batch_size", 1: "sequence_length"}
     args, inputs = (args[0], args[1][:, :NEW], args[2])[:n], inputs[:n]
     auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
     how = {"dynamo": True, "dynamic_shapes": {i: auto for i in inputs}, "external_data": False}
-    if entry.how != "bare-dynamo":
+    if not entry.how.startswith("bare-dynamo"):
         how = {"dynamo": False, "dynamic_axes": {i: rows for i in (*inputs, "logits")}}
     torch.onnx.export(Wrapper(), args, str(folder / "onnx" / "model.onnx"), **how,
                       opset_version=entry.opset, input_names=inputs, output_names=["logits"])
@@ -249,7 +250,7 @@ def by_mobius(entry, _, folder):
 
 WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius,
         "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare,
-        "bare-dynamo": by_bare, "bare-counted": by_bare}
+        "bare-dynamo": by_bare, "bare-dynamo-ids": by_bare, "bare-counted": by_bare}
 
 
 def strip(path):

@@ -11,3 +11,12 @@ ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to) {
 ir_value *op_build_rounded(ir_builder *b, ir_value *x) {
     return op_build_cast(b, op_build_cast(b, x, GQAC_BF16), GQAC_F32);
 }
+
+ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n) {
+    ir_node *shape = op_build(b, "", "Shape", 1, &x, 1);
+    if (shape) {
+        ir_attr_set_int(shape, "start", first);
+        ir_attr_set_int(shape, "end", first + n);
+    }
+    return ir_build_result(b, shape, 0);
+}

@@ -283,12 +283,7 @@ static ir_value *build_lengths(ir_builder *b, ir_value *x, int first, int n, boo
     const int64_t one = 1;
     if (n == 0)
         return ir_build_i64s(b, 1, &one);
-    ir_node *node = op_build(b, "", "Shape", 1, &x, 1);
-    if (node) {
-        ir_attr_set_int(node, "start", first);
-        ir_attr_set_int(node, "end", first + n);
-    }
-    ir_value *lengths = ir_build_result(b, node, 0);
+    ir_value *lengths = op_build_lengths(b, x, first, n);
     return product && n > 1 ? op_build1(b, "", "ReduceProd", 1, &lengths) : lengths;
 }
 

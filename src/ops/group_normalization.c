@@ -89,16 +89,6 @@ static ir_value *build_parts(ir_builder *b, ir_value *x, int64_t n) {
     return build2(b, "Reshape", x, ir_build_i64s(b, 3, (const int64_t[]){0, n, -1}));
 }
 
-/* [C] of X [N,C,...]. */
-static ir_value *build_channels(ir_builder *b, ir_value *x) {
-    ir_node *node = op_build(b, "", "Shape", 1, &x, 1);
-    if (node) {
-        ir_attr_set_int(node, "start", 1);
-        ir_attr_set_int(node, "end", 2);
-    }
-    return ir_build_result(b, node, 0);
-}
-
 static ir_value *concat(ir_builder *b, int n, ir_value **parts) {
     ir_node *node = op_build(b, "", "Concat", n, parts, 1);
     if (node)
@@ -112,7 +102,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     (void)options;
     const gqac_dtype dtype = op_in_type(node, 0).dtype;
     ir_value *x = ir_node_input(node, 0), *by[2];
-    ir_value *shape = op_build1(b, "", "Shape", 1, &x), *channels = build_channels(b, x);
+    ir_value *shape = op_build1(b, "", "Shape", 1, &x), *channels = op_build_lengths(b, x, 1, 1);
     const int64_t groups = ir_attr_int(node, "num_groups"), zero = 0, one = 1, rest = -1;
     ir_value *column[] = {channels, ir_build_i64s(b, 1, &one)};
     for (int i = 0; i < 2; i++)

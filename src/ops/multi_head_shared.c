@@ -47,26 +47,17 @@ ir_value *multi_head_pick(ir_builder *b, ir_value *x, int64_t axis, int64_t inde
     return ir_build_result(b, pick, 0);
 }
 
-static ir_value *length(ir_builder *b, ir_value *x, int64_t axis) {
-    ir_node *shape = op_build(b, "", "Shape", 1, &x, 1);
-    if (shape) {
-        ir_attr_set_int(shape, "start", axis);
-        ir_attr_set_int(shape, "end", axis + 1);
-    }
-    return ir_build_result(b, shape, 0);
-}
-
 /* past_rows, and past_rows + L, for every batch row: i64 [B]. */
 static void buffer_rows(ir_builder *b, const multi_head *m, ir_value **before, ir_value **valid) {
     ir_node *cast = op_build(b, "", "Cast", 1, (ir_value *[]){m->past_rows}, 1);
     if (cast)
         ir_attr_set_dtype(cast, "to", GQAC_I64);
-    ir_value *batch = length(b, m->k, 0);
+    ir_value *batch = op_build_lengths(b, m->k, 0, 1);
     ir_value *one =
         op_build1(b, "", "Reshape", 2,
                   (ir_value *[]){ir_build_result(b, cast, 0), ir_build_i64s(b, 1, (int64_t[]){1})});
     *before = op_build1(b, "", "Expand", 2, (ir_value *[]){one, batch});
-    *valid = op_build1(b, "", "Add", 2, (ir_value *[]){*before, length(b, m->k, 2)});
+    *valid = op_build1(b, "", "Add", 2, (ir_value *[]){*before, op_build_lengths(b, m->k, 2, 1)});
 }
 
 static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh, ir_value *before) {

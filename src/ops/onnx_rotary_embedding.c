@@ -95,12 +95,7 @@ static ir_value *as_table(ir_builder *b, const ir_node *node, int input) {
 
 /* 0 .. B*S-1 in the shape [B,S] that gathered tables start with. */
 static ir_value *own_rows(ir_builder *b, ir_value *tables) {
-    ir_node *node = op_build(b, "", "Shape", 1, &tables, 1);
-    if (node) {
-        ir_attr_set_int(node, "start", 0);
-        ir_attr_set_int(node, "end", 2);
-    }
-    ir_value *shape = ir_build_result(b, node, 0);
+    ir_value *shape = op_build_lengths(b, tables, 0, 2);
     ir_node *product = op_build(b, "", "ReduceProd", 1, &shape, 1);
     if (product)
         ir_attr_set_int(product, "keepdims", 0);

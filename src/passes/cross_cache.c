@@ -30,15 +30,10 @@ static ir_value *as_bool(ir_builder *b, ir_value *mask) {
 
 /* A row of the mask for each query: [B,1,1,L] to [B,1,S,L]. */
 static ir_value *for_each_query(ir_builder *b, ir_value *mask, ir_value *q) {
-    ir_node *rows = op_build(b, "", "Shape", 1, &q, 1);
-    if (!rows)
-        return NULL;
-    ir_attr_set_int(rows, "start", 2);
-    ir_attr_set_int(rows, "end", 3);
+    ir_value *rows = op_build_lengths(b, q, 2, 1);
     ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
     ir_value *front = ir_build_i64s(b, 2, (int64_t[]){1, 1});
-    ir_node *shape =
-        op_build(b, "", "Concat", 3, (ir_value *[]){front, ir_build_result(b, rows, 0), one}, 1);
+    ir_node *shape = op_build(b, "", "Concat", 3, (ir_value *[]){front, rows, one}, 1);
     if (shape)
         ir_attr_set_int(shape, "axis", 0);
     return op_build1(b, "", "Expand", 2, (ir_value *[]){mask, ir_build_result(b, shape, 0)});
@@ -184,14 +179,9 @@ static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool giv
 
 /* Is there a row in the first cache? */
 static ir_value *is_filled(const cross_caches *c, ir_builder *b) {
-    ir_node *shape = op_build(b, "", "Shape", 1, &c->layers[0].in[0], 1);
-    if (!shape)
-        return NULL;
-    ir_attr_set_int(shape, "start", 2);
-    ir_attr_set_int(shape, "end", 3);
     ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
-    ir_value *rows =
-        op_build1(b, "", "Squeeze", 2, (ir_value *[]){ir_build_result(b, shape, 0), axis});
+    ir_value *rows = op_build_lengths(b, c->layers[0].in[0], 2, 1);
+    rows = op_build1(b, "", "Squeeze", 2, (ir_value *[]){rows, axis});
     return op_build1(b, "", "Greater", 2, (ir_value *[]){rows, ir_build_i64(b, 0)});
 }
 

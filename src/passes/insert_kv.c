@@ -460,8 +460,7 @@ static gqac_status insert(inserter *s) {
                        .layers = GQAC_ARENA_ARRAY(s->scratch, cross_layer, (size_t)s->n_layers)};
     s->past = ir_dim_symbol(module->dims, "past_sequence_length");
     if (tokens)
-        GQAC_TRY(insert_positions(s->graph, tokens->type.dims[0], tokens->type.dims[1],
-                                  s->context->diag));
+        GQAC_TRY(insert_positions(s->context, tokens->type.dims[0], tokens->type.dims[1]));
     const int n_inputs = s->graph->n_inputs;
     bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
     if (!masks || !s->cross.layers)

@@ -25,8 +25,7 @@ void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
 
 /* Positions that the graph counts by itself for calls of `rows` tokens become the input
  * position_ids [batch,rows], which is added when there are any (insert_positions.c). */
-gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
-                             gqac_diag *diag);
+gqac_status insert_positions(pass_context *context, const ir_dim *batch, const ir_dim *rows);
 
 /* The number of tokens in a call, and of the batch, is asked of the ids, not of the shape of these
  * graph inputs, where data depend on it: nodes that have the mark INSERT_DATA (insert_lengths.c).*/

@@ -1,5 +1,6 @@
 /* What a graph asks of the shape of its masks. Masks get columns for what is cached; so whoever
  * wants to know the number of tokens in a call, or of the batch, asks the token ids instead. */
+#include "ops/shared.h"
 #include "passes/insert_kv.h"
 
 enum { FROM_MASK = INSERT_DATA << 1 }; /* ir_node.mark */
@@ -42,12 +43,7 @@ static gqac_status ask_ids(ir_graph *graph, ir_value *ids, int axis, const ir_va
         if (use->node->graph != graph || !(use->node->mark & INSERT_DATA))
             continue;
         if (!by) {
-            ir_node *shape = op_build(&b, "", "Shape", 1, &ids, 1);
-            if (shape) {
-                ir_attr_set_int(shape, "start", axis);
-                ir_attr_set_int(shape, "end", axis + 1);
-            }
-            by = ir_build_result(&b, shape, 0);
+            by = op_build_lengths(&b, ids, axis, 1);
             if (!length->type.rank)
                 by = op_build1(&b, "", "Squeeze", 1, &by);
             GQAC_TRY(b.status);

@@ -1,21 +1,25 @@
 /* Positions that a graph counts by itself, from 0 in every call, become the input position_ids.
  *
- * Three forms are known: Range from 0 to the number of tokens with a leading axis of 1, the first
- * columns of a constant [1,N] that holds 0, 1, 2, ..., and sums of the attention mask less 1. The
- * first two may lack the axis of 1 where they do nothing but choose rows of a table that are added
- * to [B,S,M]. Other beginnings of constants are refused: they end before the rows that a cache
- * needs. What is computed from other forms still depends on the place of a token in its call, and
- * is refused by whoever asks afterwards. */
+ * What counts is read, not matched: an integer for each token that is proven to be its place in the
+ * call (raise_counts: by Range, by the first columns of a constant that holds 0, 1, 2, ..., by sums
+ * of ones, and by what is made of these), and sums of the attention mask less 1. Those that have no
+ * axis for a batch must do nothing but choose rows of a table that are added to [B,S,M]. Other
+ * beginnings of constants are refused: they end before the rows that a cache needs. What is
+ * computed from other forms still depends on the place of a token in its call, and is refused by
+ * whoever asks afterwards. */
 #include <string.h>
 
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
+#include "passes/raise.h"
 
 typedef struct counter {
+    pass_context *context;
     ir_graph *graph;
     const ir_dim *batch, *rows;
     ir_value *input; /* position_ids; NULL: nothing was counted yet */
     gqac_diag *diag;
+    int steps; /* what is left of elements to read */
 } counter;
 
 /* Is it one integer, and that one? */
@@ -26,19 +30,6 @@ static bool is_number(const ir_value *value, int64_t wanted) {
 
 static bool is_length(const ir_value *value, const ir_dim *rows) {
     return value && value->n_elements == 1 && value->elements && value->elements[0] == rows;
-}
-
-/* 0, 1, 2, ... in a constant [N] or [1,N]; its rank, 0: it is none. */
-static int counts_up(const ir_value *value) {
-    const gqac_tensor *t = pass_constant(value);
-    if (!t || t->rank < 1 || t->rank > 2 || (t->rank == 2 && t->dims[0] != 1) ||
-        t->dtype != GQAC_I64)
-        return 0;
-    const int64_t *data = t->data;
-    for (int64_t i = 0; i < t->dims[t->rank - 1]; i++)
-        if (data[i] != i)
-            return 0;
-    return t->rank;
 }
 
 /* Are rows of a table that these positions choose only added to [B,S,M]? Then they may as well be
@@ -66,40 +57,18 @@ static bool only_chooses(const ir_value *positions) {
     return positions->uses != NULL;
 }
 
-static bool is_range(const ir_node *node, const ir_dim *rows) {
-    return op_is(node, "", "Range") && node->outputs[0]->type.dtype == GQAC_I64 &&
-           is_number(node->inputs[0].value, 0) && is_length(node->inputs[1].value, rows) &&
-           is_number(node->inputs[2].value, 1);
+/* The beginning of a table, which ends where the call does. */
+static bool is_beginning(const ir_node *node, const ir_dim *rows) {
+    return op_is(node, "", "Slice") && node->inputs[0].value->constant &&
+           is_length(ir_node_input(node, 2), rows);
 }
 
-/* An Unsqueeze of [S] to [1,S], [1,S,1], ...: its axes but the first, or -1. */
-static int axes_behind(const ir_node *node, int64_t *axes) {
-    int64_t all[GQAC_MAX_RANK], n;
-    int behind = 0;
-    bool first = false;
-    if (!op_is(node, "", "Unsqueeze") || node->inputs[0].value->type.rank != 1 ||
-        !ir_const_ints(ir_node_input(node, 1), GQAC_MAX_RANK, all, &n))
-        return -1;
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t axis = all[i] + (all[i] < 0 ? n + 1 : 0);
-        if (axis == 1)
-            return -1;
-        first = first || axis == 0;
-        if (axis > 1)
-            axes[behind++] = axis;
-    }
-    return first ? behind : -1;
-}
-
-static bool is_first_columns(const ir_node *node, const ir_dim *rows) {
-    if (!op_is(node, "", "Slice"))
-        return false;
-    const int rank = counts_up(node->inputs[0].value);
-    const bool first = is_number(ir_node_input(node, 1), 0) &&
-                       is_length(ir_node_input(node, 2), rows) &&
-                       is_number(ir_node_input(node, 3), rank - 1) &&
-                       (!ir_node_input(node, 4) || is_number(ir_node_input(node, 4), 1));
-    return first && (rank == 2 || (rank == 1 && only_chooses(node->outputs[0])));
+/* Is it the place of each token, and may it be another for each batch row? */
+static bool is_count(counter *c, const ir_node *node) {
+    ir_value *value = node->outputs[0];
+    raise r = {.context = c->context, .steps = &c->steps};
+    return raise_counts(&r, value, c->batch, c->rows, is_beginning(node, c->rows)) &&
+           (value->type.rank > 1 || only_chooses(value));
 }
 
 /* ---- sums of the attention mask ------------------------------------------ */
@@ -139,12 +108,6 @@ static bool is_less_one(const ir_graph *graph, const ir_node *node) {
     return x && OP_IN(OP_INDICES, node->outputs[0]->type.dtype) && is_sum_of_mask(graph, x);
 }
 
-/* The beginning of a table, which ends where the call does. */
-static bool is_beginning(const ir_node *node, const ir_dim *rows) {
-    return op_is(node, "", "Slice") && node->inputs[0].value->constant &&
-           is_length(ir_node_input(node, 2), rows);
-}
-
 /* ---- the input ----------------------------------------------------------- */
 
 static bool want_input(counter *c) {
@@ -159,19 +122,19 @@ static bool want_input(counter *c) {
 }
 
 /* The input as [B,S,1,...] of that type in the place of what the node counts. */
-static gqac_status replace(counter *c, ir_node *node, int n_axes, const int64_t *axes) {
-    const gqac_dtype dtype = node->outputs[0]->type.dtype;
+static gqac_status replace(counter *c, ir_node *node) {
+    const ir_type *type = &node->outputs[0]->type;
+    int64_t axes[GQAC_MAX_RANK];
+    const int n_axes = type->rank > 2 ? type->rank - 2 : 0;
+    for (int i = 0; i < n_axes; i++)
+        axes[i] = 2 + i;
     ir_node *prev = node->prev;
     ir_builder b = {.graph = c->graph, .before = node, .diag = c->diag};
     ir_value *by = c->input;
     if (n_axes > 0)
         by = op_build1(&b, "", "Unsqueeze", 2, (ir_value *[]){by, ir_build_i64s(&b, n_axes, axes)});
-    if (dtype != GQAC_I64) {
-        ir_node *cast = op_build(&b, "", "Cast", 1, &by, 1);
-        if (cast)
-            ir_attr_set_dtype(cast, "to", dtype);
-        by = ir_build_result(&b, cast, 0);
-    }
+    if (type->dtype != GQAC_I64)
+        by = op_build_cast(&b, by, type->dtype);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(node, prev, c->diag));
     ir_value_replace(node->outputs[0], by);
@@ -179,23 +142,22 @@ static gqac_status replace(counter *c, ir_node *node, int n_axes, const int64_t 
 }
 
 static gqac_status visit(counter *c, ir_node *node) {
-    int64_t axes[GQAC_MAX_RANK];
-    const int behind = axes_behind(node, axes);
-    const ir_node *range = behind >= 0 ? node->inputs[0].value->def : node;
-    const bool counts =
-        (range && is_range(range, c->rows) && (range != node || only_chooses(node->outputs[0]))) ||
-        is_first_columns(node, c->rows) || is_less_one(c->graph, node);
-    if (counts && want_input(c))
-        return replace(c, node, behind, axes);
+    if ((is_count(c, node) || is_less_one(c->graph, node)) && want_input(c))
+        return replace(c, node);
     if (is_beginning(node, c->rows))
         return pass_fail(node, c->diag, GQAC_UNSUPPORTED,
                          "this depends on the number or the place of the tokens in a call");
     return GQAC_OK;
 }
 
-gqac_status insert_positions(ir_graph *graph, const ir_dim *batch, const ir_dim *rows,
-                             gqac_diag *diag) {
-    counter c = {.graph = graph, .batch = batch, .rows = rows, .diag = diag};
+gqac_status insert_positions(pass_context *context, const ir_dim *batch, const ir_dim *rows) {
+    ir_graph *graph = context->module->graph;
+    counter c = {.context = context,
+                 .graph = graph,
+                 .batch = batch,
+                 .rows = rows,
+                 .diag = context->diag,
+                 .steps = RAISE_STEPS};
     for (ir_node *node = graph->first; node; node = node->next)
         if (node->outputs[0] && !ir_value_unused(node->outputs[0]))
             GQAC_TRY(visit(&c, node));

@@ -30,12 +30,7 @@ static bool has_window(const ir_node *node) {
 }
 
 static ir_value *length_of(ir_builder *b, ir_value *x, int axis) {
-    ir_node *shape = op_build(b, "", "Shape", 1, &x, 1);
-    if (shape) {
-        ir_attr_set_int(shape, "start", axis);
-        ir_attr_set_int(shape, "end", axis + 1);
-    }
-    ir_value *length = ir_build_result(b, shape, 0);
+    ir_value *length = op_build_lengths(b, x, axis, 1);
     return op_build1(b, "", "Squeeze", 1, &length);
 }
 

@@ -3,7 +3,7 @@
  * attention finds its rotary embeddings raised. What is left of a pattern is swept.
  *
  * A pattern is raised when it is proven that both say the same for every call that the exporter
- * meant: masks are read element by element (raise_mask.c), shapes are compared as polynomials. What
+ * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials. What
  * came near and was not raised is noted with the node that stopped it. */
 #include "passes/raise.h"
 
@@ -111,12 +111,7 @@ ir_value *raise_ask_dim(raise *r, ir_value *x, int axis) {
                 x = graph->inputs[i];
                 axis = k;
             }
-    ir_node *shape = op_build(&r->b, "", "Shape", 1, &x, 1);
-    if (shape) {
-        ir_attr_set_int(shape, "start", axis);
-        ir_attr_set_int(shape, "end", axis + 1);
-    }
-    return ir_build_result(&r->b, shape, 0);
+    return op_build_lengths(&r->b, x, axis, 1);
 }
 
 ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths) {

@@ -111,4 +111,9 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
 bool raise_mask_fits(raise *r, const ir_type *mask, const ir_type *q, const ir_value *past,
                      const ir_dim *keys, bool *narrow);
 
+/* Is it the place of each token in its call, 0, 1, 2, ..., in [rows], or in [1,rows], [batch,rows]
+ * and these with axes of 1 behind? cut: it is cut out of a table, which is as long as any call
+ * asks; its type does not say so. */
+bool raise_counts(raise *r, ir_value *value, const ir_dim *batch, const ir_dim *rows, bool cut);
+
 #endif

@@ -223,16 +223,14 @@ static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     if (x->type.rank != 3 || raise_dim(x, 0) == 1)
         return x;
     ir_value *in[] = {ir_build_i64s(&r->b, 2, (int64_t[]){-1, heads}), NULL};
-    ir_node *shape = op_build(&r->b, "", "Shape", 1, &x, 1);
-    if (shape)
-        ir_attr_set_int(shape, "start", 1);
-    in[1] = ir_build_result(&r->b, shape, 0);
+    in[1] = op_build_lengths(&r->b, x, 1, 2);
     ir_node *to = op_build(&r->b, "", "Concat", 2, in, 1);
     if (to)
         ir_attr_set_int(to, "axis", 0);
     ir_node *reshape =
         op_build(&r->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_result(&r->b, to, 0)}, 1);
-    for (ir_node *node = shape; node && r->b.status == GQAC_OK; node = node->next) {
+    for (ir_node *node = in[1] ? in[1]->def : NULL; node && r->b.status == GQAC_OK;
+         node = node->next) {
         r->b.status = pass_infer_node(node, r->b.diag);
         if (node == reshape)
             break;
@@ -429,12 +427,9 @@ static ir_value *build(raise *r, const attention *a) {
 
 /* y [B,H,S,D] where the product with the values is [B*H,S,D]. */
 static ir_value *build_folded(raise *r, ir_value *y) {
-    ir_node *shape = op_build(&r->b, "", "Shape", 1, &y, 1);
-    if (shape)
-        ir_attr_set_int(shape, "start", 2);
     ir_value *first = ir_build_i64s(&r->b, 1, (int64_t[]){-1});
-    ir_node *to = op_build(&r->b, "", "Concat", 2,
-                           (ir_value *[]){first, ir_build_result(&r->b, shape, 0)}, 1);
+    ir_value *rest = op_build_lengths(&r->b, y, 2, 2);
+    ir_node *to = op_build(&r->b, "", "Concat", 2, (ir_value *[]){first, rest}, 1);
     if (to)
         ir_attr_set_int(to, "axis", 0);
     return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){y, ir_build_result(&r->b, to, 0)});

@@ -24,6 +24,20 @@ bool raise_holds_everywhere(const reader *e, const ir_dim *d) {
     return op_dim_nonneg(e->dims, d);
 }
 
+const ir_dim *raise_told(const reader *e, const ir_dim *dim) {
+    static const char *const above[] = {"raise.b-1", "raise.h-1", "raise.q-1", "raise.k-1"};
+    const char *name;
+    dim = dim ? settled(e, dim) : NULL;
+    for (int i = 0; i < COORDINATES && dim; i++) {
+        const ir_dim *length = e->length[i];
+        if (!length || !ir_dim_is_symbol(length, &name))
+            continue;
+        const ir_dim *by = ir_dim_add(e->dims, ir_dim_symbol(e->dims, above[i]), number(e, 1));
+        dim = by ? ir_dim_substitute(e->dims, dim, 1, &length, &by) : NULL;
+    }
+    return dim;
+}
+
 bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
                      const ir_dim **to) {
     for (int i = 0; i < x->type.rank; i++) {

@@ -32,6 +32,10 @@ static inline bool is_one(const ir_dim *dim) {
     return ir_dim_is_const(dim, &n) && n == 1;
 }
 
+/* The same length in every call that has an element, in which no length of scores is 0: written in
+ * what these are above 1, so that what a Slice leaves of them may be a constant. For comparisons.
+ */
+const ir_dim *raise_told(const reader *e, const ir_dim *dim);
 /* Is it >= 0 wherever an element is? It is linear in each coordinate, or this says no. */
 bool raise_holds_everywhere(const reader *e, const ir_dim *d);
 /* Index of an operand that is broadcast to rank dims of the result. */
@@ -48,5 +52,7 @@ const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *le
  * where keys are the rows of a past with new ones behind, get one name for them: pasts but those of
  * an encoder, and then attention masks. false: a length is not known. */
 bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys);
+/* The element of a value there; false: it cannot be said. */
+bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
 
 #endif

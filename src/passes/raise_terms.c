@@ -265,8 +265,22 @@ static bool bias_arithmetic(ir_dims *dims, char op, const term *a, const term *b
     return true;
 }
 
+/* A number beside an integer that is not sure: small and whole, so that floats hold the result. */
+static bool as_integer(ir_dims *dims, term *a) {
+    const double x = a->when.negated ? a->no : a->yes;
+    if (a->kind != TERM_CHOICE || !term_is_sure(&a->when) || x != trunc(x) || fabs(x) > 0x1p16)
+        return false;
+    *a = term_of_int(ir_dim_const(dims, (int64_t)x));
+    return true;
+}
+
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out) {
-    term x, y;
+    term x = *a, y = *b;
+    int64_t n;
+    if (a->kind == TERM_INT && !ir_dim_is_const(a->number, &n) && as_integer(dims, &y))
+        b = &y;
+    else if (b->kind == TERM_INT && !ir_dim_is_const(b->number, &n) && as_integer(dims, &x))
+        a = &x;
     if (a->kind == TERM_BIAS || b->kind == TERM_BIAS)
         return a->kind != b->kind && bias_arithmetic(dims, op, a, b, out);
     if (a->kind == TERM_INT && b->kind == TERM_INT) {

@@ -19,12 +19,7 @@ static bool is_number(const ir_value *value, const ir_dim *dim) {
 static gqac_status ask_ids(const stateful *s, ir_value *ids, int axis, ir_value *value) {
     ir_node *node = value->def, *prev = node->prev;
     ir_builder b = {.graph = node->graph, .before = node, .diag = s->context->diag};
-    ir_node *shape = op_build(&b, "", "Shape", 1, &ids, 1);
-    if (shape) {
-        ir_attr_set_int(shape, "start", axis);
-        ir_attr_set_int(shape, "end", axis + 1);
-    }
-    ir_value *by = ir_build_result(&b, shape, 0);
+    ir_value *by = op_build_lengths(&b, ids, axis, 1);
     if (value->type.rank == 0)
         by = op_build1(&b, "", "Squeeze", 1, &by);
     GQAC_TRY(b.status);

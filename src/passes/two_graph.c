@@ -62,16 +62,6 @@ static gqac_status find_ids(splitter *s) {
     return GQAC_UNSUPPORTED;
 }
 
-/* Element `index` of a shape, [1]. */
-static ir_value *length_of(ir_builder *b, ir_value *of, int64_t index) {
-    ir_node *shape = op_build(b, "", "Shape", 1, &of, 1);
-    if (shape) {
-        ir_attr_set_int(shape, "start", index);
-        ir_attr_set_int(shape, "end", index + 1);
-    }
-    return ir_build_result(b, shape, 0);
-}
-
 static ir_value *unsqueeze(ir_builder *b, ir_value *x, int64_t axis) {
     return op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){x, ir_build_i64s(b, 1, &axis)});
 }
@@ -89,8 +79,8 @@ static ir_value *count_to(ir_builder *b, ir_value *end) {
 static gqac_status make_positions(splitter *s) {
     ir_builder *b = &s->b;
     if (!s->decode) {
-        ir_value *row = unsqueeze(b, count_to(b, length_of(b, s->ids, 1)), 0);
-        ir_value *shape[2] = {length_of(b, s->ids, 0), length_of(b, s->ids, 1)};
+        ir_value *row = unsqueeze(b, count_to(b, op_build_lengths(b, s->ids, 1, 1)), 0);
+        ir_value *shape[2] = {op_build_lengths(b, s->ids, 0, 1), op_build_lengths(b, s->ids, 1, 1)};
         ir_node *both = op_build(b, "", "Concat", 2, shape, 1);
         if (both)
             ir_attr_set_int(both, "axis", 0);
@@ -121,9 +111,9 @@ static ir_value *longest(ir_builder *b, ir_value *rows) {
 /* A mask of ones [B,T]: nothing but lengths is computed from it. */
 static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     ir_builder *b = &s->b;
-    ir_value *total = s->decode ? longest(b, s->valid) : length_of(b, s->ids, 1);
+    ir_value *total = s->decode ? longest(b, s->valid) : op_build_lengths(b, s->ids, 1, 1);
     ir_node *shape =
-        op_build(b, "", "Concat", 2, (ir_value *[]){length_of(b, s->ids, 0), total}, 1);
+        op_build(b, "", "Concat", 2, (ir_value *[]){op_build_lengths(b, s->ids, 0, 1), total}, 1);
     if (shape)
         ir_attr_set_int(shape, "axis", 0);
     ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
@@ -151,7 +141,7 @@ static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type 
         if (ir_dim_is_const(past->dims[axis], &dim))
             parts[n++] = ir_build_i64s(b, 1, &dim);
         else if (axis == 0)
-            parts[n++] = length_of(b, s->ids, 0);
+            parts[n++] = op_build_lengths(b, s->ids, 0, 1);
         else if (axis == 2)
             parts[n++] = s->decode ? longest(b, s->kv_pos) : ir_build_i64s(b, 1, (int64_t[]){0});
         else
@@ -198,7 +188,7 @@ static gqac_status replace_inputs(splitter *s) {
 /* Where a window hides keys: bool [B|1,1,S,T] of a call with T rows of keys. */
 static ir_value *window_mask(splitter *s, ir_value *keys, int64_t window) {
     ir_builder *b = &s->b;
-    ir_value *columns = count_to(b, length_of(b, keys, 2));
+    ir_value *columns = count_to(b, op_build_lengths(b, keys, 2, 1));
     ir_value *first =
         op_build1(b, "", "Sub", 2, (ir_value *[]){s->positions, ir_build_i64(b, window)});
     first = unsqueeze(b, unsqueeze(b, first, 1), 3);

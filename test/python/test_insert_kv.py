@@ -51,12 +51,13 @@ def strip(model):
 
 
 def with_positions(model, how):
-    """Learnt positions that the graph counts by itself: a Range, or a part of a constant; "flat"
-    ones have no axis for a batch."""
+    """Learnt positions that the graph counts by itself: a Range, a part of a constant, sums of
+    ones, or twice their number; "flat" ones have no axis for a batch."""
     flat, how = how.startswith("flat"), how.split()[-1]
     graph = model.graph
     table = np.random.default_rng(9).standard_normal((64, decoders.WIDTH)).astype(np.float32)
     constants = {"wpe": table, "all": np.arange(64) if flat else np.arange(64)[None], "p0": np.int64(0), "p1": np.int64(1),
+                 "f1": np.float32(1),
                  "at0": np.array([0]), "at1": np.array([1])}
     graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k)
                              for k, v in constants.items())
@@ -66,6 +67,17 @@ def with_positions(model, how):
         nodes += [make("Squeeze", ["rows"], ["n"]), make("Range", ["p0", "n", "p1"], ["counted"]),
                   make("Identity", ["counted"], ["places"]) if flat else
                   make("Unsqueeze", ["counted", "at0"], ["places"])]
+    elif how == "sums":
+        nodes += [make("Shape", ["input_ids"], ["both"]), make("Expand", ["f1", "both"], ["ones"]),
+                  make("CumSum", ["ones", "p1"], ["sums"], name="sums"),
+                  make("Mul", ["sums", "ones"], ["shown"]),
+                  make("Sub", ["shown", "f1"], ["less"]),
+                  make("Cast", ["less"], ["places"], to=7)]
+    elif how == "doubled":
+        nodes += [make("Squeeze", ["rows"], ["n"]),
+                  make("Range", ["p0", "n", "p1"], ["counted"], name="cut"),
+                  make("Add", ["counted", "counted"], ["twice"]),
+                  make("Unsqueeze", ["twice", "at0"], ["places"])]
     else:
         nodes += [make("Slice", ["all", "at0", "rows", "at0" if flat else "at1"], ["places"],
                        name="cut")]
@@ -362,8 +374,8 @@ class InsertKv(Case):
                                 "-o", self.cached), 2, "--pass is given twice")
 
     def test_positions(self):
-        """Positions that the graph counts become an input; a constant that does not count stays."""
-        for how in ("range", "slice", "flat range", "flat slice"):
+        """Positions that the graph counts become an input; what does not count is refused."""
+        for how in ("range", "slice", "flat range", "flat slice", "sums"):
             onnx.save(with_positions(strip(Decoder("attention").model()), how), self.bare)
             self.rewrite()
             self.assertEqual(names(onnx.load(self.cached).graph.input)[2:4],
@@ -377,11 +389,14 @@ class InsertKv(Case):
         onnx.save(model, self.bare)
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
                    "cut", "place of the tokens")
+        onnx.save(with_positions(strip(Decoder("attention").model()), "doubled"), self.bare)
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
+                   "cut", "place of the tokens")
 
     def test_traced(self):
         """Exports of tracers without a cache: their attention is raised first; one that has a
         cache, written out too, gets no other. Positions by Range, by sums of the mask; windows and
-        lengths in the mask."""
+        lengths in the mask. One of ids alone looks for sequences that lie behind each other."""
         traced = harness.ROOT / "test" / "traced"
         self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
         for name in ("llama-no-cache", "dynamo-llama-no-cache", "dynamo-mistral-no-cache",
@@ -393,6 +408,12 @@ class InsertKv(Case):
             self.in_ort(name)
             self.in_gqac(name)
             self.like_greedy(name)
+        self.bare = traced / "dynamo-llama-ids-alone" / "model.onnx"
+        self.rewrite()
+        self.assertEqual(names(onnx.load(self.cached).graph.input)[:3],
+                         ["input_ids", "position_ids", "cache_k_in_0"])
+        self.in_ort("ids alone")
+        self.in_gqac("ids alone")
         run = self.good("rewrite", traced / "llama" / "model.onnx", "--pass", "insert-kv", "-o",
                         self.cached)
         self.assertIn("nothing to do", run.out)

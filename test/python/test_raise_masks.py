@@ -191,6 +191,43 @@ class Masks(Case):
         self.assertIn("for node 'rounds'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
+    def packed(self, front, behind):
+        """Causal within each run of places that go on by 1; the notes. The places are `front` and
+        what counts from 0 behind it, or in turn; the first is the one before all."""
+        one = [node("Shape", ["q"], ["rows"], start=2, end=3), node("Squeeze", ["rows"], ["n"]),
+               node("Add", ["rows", "one1"], ["rows1"]),
+               node("Range", ["zero", "n", "one"], ["at"]),
+               node("Concat", ["at", "front"] if behind else ["front", "at"], ["places"], axis=0),
+               node("Slice", ["places", "zero1", "rows", "zero1"], ["before"]),
+               node("Slice", ["places", "one1", "rows1", "zero1"], ["after"]),
+               node("Sub", ["after", "before"], ["steps"]),
+               node("Equal", ["steps", "one"], ["goes_on"]), node("Not", ["goes_on"], ["starts"]),
+               node("Cast", ["starts"], ["start"], to=7),
+               node("CumSum", ["start", "zero"], ["run"], name="sum"),
+               node("Unsqueeze", ["run", "one1"], ["row_run"]),
+               node("Equal", ["run", "row_run"], ["same_run"]),
+               node("Unsqueeze", ["at", "one1"], ["row"]),
+               node("LessOrEqual", ["at", "row"], ["seen0"]),
+               node("And", ["seen0", "same_run"], ["seen"]),
+               node("Where", ["seen", "none", "low"], ["mask"])]
+        self.attention(one, {"zero": 0, "one": 1, "zero1": [0], "one1": [1], "front": front,
+                             "none": np.float32(0), "low": LOW})
+        n = 9
+        places = np.r_[np.arange(n), front] if behind else np.r_[front, np.arange(n)]
+        run = np.cumsum(places[1:n + 1] - places[:n] != 1)
+        self.gives(self.feed(n, n), np.where(np.tri(n, dtype=bool) & (run == run[:, None]), 0,
+                                             float(LOW)))
+        return [n[0] for n in self.told()[1]]
+
+    def test_packed(self):
+        """Sequences behind each other, of which there is one: causal. Places that start again, or
+        are no longer those that were compared, are not taken for it."""
+        self.assertEqual(self.packed([-1], False), [])
+        for front, behind in (([-2], False), ([-3, -2, -1], False), ([0, 1, 2], False),
+                              ([-2, -1, 1], False), ([-1], True), ([5], True)):
+            self.assertEqual(self.packed(front, behind),
+                             [] if front == [-3, -2, -1] else [MASK], front)
+
     def test_scale_behind(self):
         """A scale behind the mask is one of what it hides by, too."""
         for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):

@@ -1,0 +1,592 @@
+/* Elements of masks as terms over where they lie (raise_terms.h): op by op, down to constants,
+ * lengths and the attention mask. See raise_mask.c for what is made of them. */
+#include "passes/raise_index.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ops/shared.h"
+
+enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
+
+/* ---- ops ----------------------------------------------------------------- */
+
+/* Where the length of a result is not known, operand x has one element for each of its own: the
+ * others have the same length there, or 1. */
+static bool is_long(const reader *e, const ir_node *node, const ir_value *x, int axis) {
+    const int rank = node->outputs[0]->type.rank;
+    const int own = axis - (rank - x->type.rank);
+    const ir_dim *length = raise_told(e, x->type.dims[own]);
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *y = ir_node_input(node, i);
+        const int at = y ? axis - (rank - y->type.rank) : -1;
+        if (!y || y == x || (y->type.rank >= 0 && at < 0))
+            continue;
+        const ir_dim *other = y->type.rank > 0 ? raise_told(e, y->type.dims[at]) : NULL;
+        if (!other || (other != length && !is_one(other)))
+            return false;
+    }
+    return true;
+}
+
+static bool operand(reader *e, ir_node *node, int i, const ir_dim *const *index, term *out) {
+    const ir_type *type = &node->outputs[0]->type;
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, i);
+    if (!x || x->type.rank < 0 || type->rank < x->type.rank)
+        return false;
+    for (int k = 0; k < x->type.rank; k++) {
+        const int axis = type->rank - x->type.rank + k;
+        const ir_dim *length = raise_told(e, x->type.dims[k]);
+        if (!type->dims[axis] && !(length && is_one(length)) && !is_long(e, node, x, axis))
+            return false;
+        to[k] = length && is_one(length) ? number(e, 0) : index[axis];
+    }
+    return raise_element(e, x, to, out);
+}
+
+static bool scalar(reader *e, const ir_node *node, int i, const ir_dim **out) {
+    if (op_elements(node, i, 1, out) != 1)
+        return false;
+    *out = settled(e, *out);
+    return *out != NULL;
+}
+
+static bool read_copy(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    return operand(e, node, 0, index, out);
+}
+
+/* Does a number stay what it is as an integer of that type? */
+static bool is_whole(double x, gqac_dtype to) {
+    return x == trunc(x) && fabs(x) <= (to == GQAC_I32 ? 0x1p31 - 1 : 0x1p53);
+}
+
+static bool read_cast(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const gqac_dtype to = node->outputs[0]->type.dtype;
+    if (!operand(e, node, 0, index, out))
+        return false;
+    if (to == GQAC_BOOL) {
+        term_truth truth;
+        if (!term_as_truth(e->dims, out, &truth))
+            return false;
+        *out = term_of_truth(truth);
+    } else if (out->kind == TERM_TRUTH) {
+        out->kind = TERM_CHOICE;
+    } else if (out->kind == TERM_CHOICE && OP_IN(OP_INDICES, to)) {
+        return is_whole(out->yes, to) && is_whole(out->no, to);
+    } else if ((out->kind == TERM_SUM || out->kind == TERM_BIAS) && !OP_IN(OP_FLOATS, to)) {
+        return false;
+    }
+    return OP_IN(OP_INDICES | OP_FLOATS | OP_BIT(BOOL), to);
+}
+
+static bool read_reshape(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    return x->type.rank >= 0 && raise_reshaped(e, &x->type, &node->outputs[0]->type, index, to) &&
+           raise_element(e, x, to, out);
+}
+
+static bool read_transpose(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_attr *perm = ir_attr_get(node, "perm");
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    if (!perm->set || (int)perm->count != x->type.rank)
+        return false;
+    for (int i = 0; i < x->type.rank; i++)
+        to[perm->ints[i]] = index[i];
+    return raise_element(e, x, to, out);
+}
+
+static bool read_range(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *start, *step;
+    if (!scalar(e, node, 0, &start) || !scalar(e, node, 2, &step))
+        return false;
+    *out = term_of_int(ir_dim_add(e->dims, start, ir_dim_mul(e->dims, step, index[0])));
+    return out->number != NULL;
+}
+
+static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *starts[GQAC_MAX_RANK], *to[GQAC_MAX_RANK];
+    int64_t axes[GQAC_MAX_RANK], steps[GQAC_MAX_RANK], n, n_axes;
+    ir_value *x = ir_node_input(node, 0);
+    const int rank = x->type.rank;
+    n = op_elements(node, 1, GQAC_MAX_RANK, starts);
+    if (rank < 0 || n < 0 || !ir_const_ints(ir_node_input(node, 3), GQAC_MAX_RANK, axes, &n_axes) ||
+        n_axes != n)
+        return false;
+    if (ir_node_input(node, 4) &&
+        !ir_const_ints(ir_node_input(node, 4), GQAC_MAX_RANK, steps, &n_axes))
+        return false;
+    memcpy(to, index, (size_t)rank * sizeof *to);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t axis = axes[i] + (axes[i] < 0 ? rank : 0);
+        const ir_dim *start = axis < 0 || axis >= rank
+                                  ? NULL
+                                  : raise_place(e, settled(e, starts[i]), x->type.dims[axis]);
+        if ((ir_node_input(node, 4) && steps[i] != 1) || !start)
+            return false;
+        to[axis] = ir_dim_add(e->dims, to[axis], start);
+    }
+    return raise_element(e, x, to, out);
+}
+
+/* Integers that lie in another tensor. */
+static bool index_of(reader *e, ir_value *indices, const ir_dim *const *at, const ir_dim **out) {
+    term found;
+    if (!raise_element(e, indices, at, &found) || found.kind != TERM_INT ||
+        !raise_holds_everywhere(e, found.number))
+        return false;
+    *out = found.number;
+    return true;
+}
+
+static bool read_gather(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    const int rank = x->type.rank, inner = indices->type.rank;
+    int64_t axis = ir_attr_int(node, "axis");
+    axis += axis < 0 ? rank : 0;
+    if (rank < 1 || inner < 0 || axis < 0 || axis >= rank)
+        return false;
+    for (int i = 0; i < rank; i++)
+        if (i != axis)
+            to[i] = index[i < axis ? i : i + inner - 1];
+    return index_of(e, indices, index + axis, &to[axis]) && raise_element(e, x, to, out);
+}
+
+static bool read_gather_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK], *at[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    const int rank = x->type.rank, inner = indices->type.rank;
+    int64_t n;
+    if (ir_attr_int(node, "batch_dims") || inner < 1 || rank < 1 ||
+        !ir_dim_is_const(indices->type.dims[inner - 1], &n) || n > rank)
+        return false;
+    memcpy(at, index, (size_t)(inner - 1) * sizeof *at);
+    for (int i = 0; i < rank; i++) {
+        at[inner - 1] = number(e, i);
+        if (i >= n)
+            to[i] = index[inner - 1 + i - n];
+        else if (!index_of(e, indices, at, &to[i]))
+            return false;
+    }
+    return raise_element(e, x, to, out);
+}
+
+/* Every element is written, each to where it lies in the updates. */
+static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *at[GQAC_MAX_RANK + 1];
+    ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
+    ir_value *updates = ir_node_input(node, 2);
+    const int rank = x->type.rank;
+    term found;
+    if (rank < 1 || rank >= GQAC_MAX_RANK || updates->type.rank != rank ||
+        indices->type.rank != rank + 1 || strcmp(ir_attr_get(node, "reduction")->s, "none") != 0)
+        return false;
+    memcpy(at, index, (size_t)rank * sizeof *at);
+    for (int i = 0; i < rank; i++) {
+        const ir_dim *dim = x->type.dims[i] ? settled(e, x->type.dims[i]) : NULL;
+        bool any = dim && is_one(dim); /* index[i] stands for every place there is */
+        for (int k = 0; k < COORDINATES && !any; k++)
+            any = dim && index[i] == e->at[k] && settled(e, e->length[k]) == dim;
+        at[rank] = number(e, i);
+        if (!any || !updates->type.dims[i] || settled(e, updates->type.dims[i]) != dim ||
+            !raise_element(e, indices, at, &found) || found.kind != TERM_INT ||
+            found.number != (is_one(dim) ? number(e, 0) : index[i]))
+            return false;
+    }
+    return raise_element(e, updates, index, out);
+}
+
+/* Any place along an axis: a name that no other place in the term has. */
+static const ir_dim *any_place(const reader *e) {
+    char name[32];
+    (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
+    return ir_dim_symbol(e->dims, name);
+}
+
+/* Element `place` of part i of a Concat, where it must be an integer. */
+static bool whole_of(reader *e, ir_node *node, int i, const ir_dim *const *index, int axis,
+                     const ir_dim *place, const ir_dim **out) {
+    const ir_dim *to[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, i);
+    term found;
+    memcpy(to, index, (size_t)node->outputs[0]->type.rank * sizeof *to);
+    to[axis] = place;
+    if (!place || x->type.rank != node->outputs[0]->type.rank || !raise_element(e, x, to, &found) ||
+        found.kind != TERM_INT)
+        return false;
+    *out = found.number;
+    return true;
+}
+
+static bool is_short(const reader *e, const ir_value *part, int axis, int64_t *n) {
+    enum { MOST = 8 };
+    const ir_dim *length = part->type.rank > axis ? raise_told(e, part->type.dims[axis]) : NULL;
+    return length && ir_dim_is_const(length, n) && *n <= MOST;
+}
+
+/* Integers that go on in every part as they do in the others: it does not matter in which one the
+ * element is. The long parts are compared as polynomials in the place, the short ones number by
+ * number. */
+static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, int axis,
+                        const ir_dim **out) {
+    const ir_dim *any = any_place(e), *zero = number(e, 0), *whole = NULL, *one;
+    int64_t n;
+    for (int pass = 0; pass < 2; pass++) {
+        const ir_dim *at = zero;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const ir_value *x = ir_node_input(node, i);
+            const bool few = is_short(e, x, axis, &n);
+            if (!pass && !few) {
+                if (!whole_of(e, node, i, index, axis, ir_dim_sub(e->dims, any, at), &one) ||
+                    (whole && whole != one))
+                    return false;
+                whole = one;
+            }
+            for (int64_t k = 0; pass && few && k < n; k++) {
+                const ir_dim *place = ir_dim_add(e->dims, at, number(e, k));
+                if (!place || !whole_of(e, node, i, index, axis, number(e, k), &one) ||
+                    ir_dim_substitute(e->dims, whole, 1, &any, &place) != one)
+                    return false;
+            }
+            const ir_dim *length = few                   ? number(e, n)
+                                   : x->type.rank > axis ? settled(e, x->type.dims[axis])
+                                                         : NULL;
+            if (!length)
+                return false;
+            at = ir_dim_add(e->dims, at, length);
+            if (!at)
+                return false;
+        }
+        if (!whole)
+            return false;
+    }
+    *out = ir_dim_substitute(e->dims, whole, 1, &any, &index[axis]);
+    return *out != NULL;
+}
+
+/* The part in which it is, when that is sure. */
+static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *to[GQAC_MAX_RANK], *whole;
+    const int rank = node->outputs[0]->type.rank;
+    int64_t axis = ir_attr_int(node, "axis"), at, n;
+    axis += axis < 0 ? rank : 0;
+    if (axis < 0 || axis >= rank)
+        return false;
+    if (!ir_dim_is_const(index[axis], &at)) {
+        if (!read_series(e, node, index, (int)axis, &whole))
+            return false;
+        *out = term_of_int(whole);
+        return true;
+    }
+    memcpy(to, index, (size_t)rank * sizeof *to);
+    for (int i = 0; i < node->n_inputs; i++, at -= n) {
+        ir_value *x = ir_node_input(node, i);
+        if (x->type.rank != rank || !ir_dim_is_const(x->type.dims[axis], &n))
+            return false;
+        to[axis] = number(e, at);
+        if (at < n)
+            return raise_element(e, x, to, out);
+    }
+    return false;
+}
+
+static bool read_where(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    term when, a, b;
+    if (!operand(e, node, 0, index, &when) || when.kind != TERM_TRUTH)
+        return false;
+    if (term_is_sure(&when.when))
+        return operand(e, node, when.when.negated ? 2 : 1, index, out);
+    return operand(e, node, 1, index, &a) && operand(e, node, 2, index, &b) &&
+           term_pick(e->dims, &when.when, &a, &b, out);
+}
+
+static bool read_arithmetic(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const char *name = node->op->name;
+    const char op = name[0] == 'A' ? '+' : name[0] == 'S' ? '-' : '*';
+    term a, b;
+    return operand(e, node, 0, index, &a) && operand(e, node, 1, index, &b) &&
+           term_arithmetic(e->dims, op, &a, &b, out);
+}
+
+static bool read_neg(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const term zero = term_of_int(number(e, 0));
+    term a;
+    return operand(e, node, 0, index, &a) && term_arithmetic(e->dims, '-', &zero, &a, out);
+}
+
+static bool read_compare(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const char *name = node->op->name;
+    const bool greater = name[0] == 'G', equal = strstr(name, "OrEqual") != NULL;
+    term a, b;
+    term_truth truth;
+    if (!operand(e, node, greater, index, &a) || !operand(e, node, !greater, index, &b) ||
+        !term_compare(e->dims,
+                      name[0] == 'E' ? '='
+                      : equal        ? '['
+                                     : '<',
+                      &a, &b, &truth))
+        return false;
+    *out = term_of_truth(truth);
+    return true;
+}
+
+static bool read_logic(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    term a, b;
+    term_truth truth;
+    if (!operand(e, node, 0, index, &a) || a.kind != TERM_TRUTH)
+        return false;
+    truth = a.when;
+    if (node->op->name[0] == 'N') {
+        if (!term_negate(e->dims, &truth))
+            return false;
+    } else {
+        if (!operand(e, node, 1, index, &b) || b.kind != TERM_TRUTH)
+            return false;
+        if (!(node->op->name[0] == 'A' ? term_and(e->dims, &a.when, &b.when, &truth)
+                                       : term_or(e->dims, &a.when, &b.when, &truth)))
+            return false;
+    }
+    *out = term_of_truth(truth);
+    return true;
+}
+
+static bool read_constant_of_shape(reader *e, ir_node *node, const ir_dim *const *index,
+                                   term *out) {
+    const gqac_tensor *t = ir_attr_get(node, "value")->tensor;
+    (void)e;
+    (void)index;
+    if (t && t->dtype == GQAC_BOOL)
+        *out = term_of_truth((term_truth){.negated = !op_get_i64(t, 0)});
+    else if (!t || OP_IN(OP_FLOATS, t->dtype))
+        *out = term_number(t ? (double)op_get_f32(t, 0) : 0);
+    else if (OP_IN(OP_INDICES, t->dtype))
+        *out = term_of_int(number(e, op_get_i64(t, 0)));
+    else
+        return false;
+    return true;
+}
+
+/* The lower part keeps j <= i + k, the upper j >= i + k; the rest is 0. */
+static bool read_trilu(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const int rank = node->outputs[0]->type.rank;
+    const ir_dim *k = number(e, 0);
+    term kept, zero = term_number(0);
+    if (rank < 2 || (ir_node_input(node, 1) && !scalar(e, node, 1, &k)) ||
+        !operand(e, node, 0, index, &kept))
+        return false;
+    const ir_dim *d = ir_dim_sub(e->dims, ir_dim_add(e->dims, index[rank - 2], k), index[rank - 1]);
+    if (ir_attr_int(node, "upper"))
+        d = ir_dim_sub(e->dims, number(e, 0), d);
+    if (!d)
+        return false;
+    if (kept.kind == TERM_TRUTH)
+        zero = term_of_truth((term_truth){.negated = true});
+    const term_truth inside = term_at_least_0(d);
+    return term_pick(e->dims, &inside, &kept, &zero, out);
+}
+
+static bool is_number(const term *t, double wanted) {
+    int64_t n;
+    if (t->kind == TERM_INT)
+        return ir_dim_is_const(t->number, &n) && (double)n == wanted;
+    if (t->kind == TERM_BIAS || t->kind == TERM_SUM)
+        return false;
+    return term_is_sure(&t->when) && (t->when.negated ? t->no : t->yes) == wanted;
+}
+
+/* Sums of ones along an axis are places, counted from 1; those of zeros are 0. In f32 they are
+ * exact up to more tokens than there are; in f16 they are not. */
+static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
+    const ir_dim *at[GQAC_MAX_RANK];
+    ir_value *x = ir_node_input(node, 0);
+    int64_t axis, n;
+    if (!ir_const_ints(ir_node_input(node, 1), 1, &axis, &n) || n != 1 ||
+        ir_attr_int(node, "exclusive") || ir_attr_int(node, "reverse"))
+        return false;
+    axis += axis < 0 ? x->type.rank : 0;
+    if (axis < 0 || axis >= x->type.rank)
+        return false;
+    memcpy(at, index, (size_t)x->type.rank * sizeof *at);
+    at[axis] = settled(e, x->type.dims[axis]) == e->length[K] ? e->at[K] : any_place(e);
+    if (!raise_element(e, x, at, out))
+        return false;
+    const bool ones = is_number(out, 1) && OP_IN(OP_INDICES | OP_BIT(F32), x->type.dtype);
+    if (!ones && !is_number(out, 0))
+        return false;
+    *out = term_of_int(ones ? ir_dim_add(e->dims, index[axis], number(e, 1)) : number(e, 0));
+    return out->number != NULL;
+}
+
+static const struct {
+    const char *op;
+    bool (*read)(reader *e, ir_node *node, const ir_dim *const *index, term *out);
+} ops[] = {
+    {"Add", read_arithmetic},
+    {"And", read_logic},
+    {"Cast", read_cast},
+    {"Concat", read_concat},
+    {"CumSum", read_cum_sum},
+    {"Equal", read_compare},
+    {"Expand", read_copy},
+    {"Flatten", read_reshape},
+    {"Gather", read_gather},
+    {"GatherND", read_gather_nd},
+    {"Greater", read_compare},
+    {"GreaterOrEqual", read_compare},
+    {"Identity", read_copy},
+    {"Less", read_compare},
+    {"LessOrEqual", read_compare},
+    {"Mul", read_arithmetic},
+    {"Neg", read_neg},
+    {"Not", read_logic},
+    {"Or", read_logic},
+    {"Range", read_range},
+    {"Reshape", read_reshape},
+    {"ScatterND", read_scatter_nd},
+    {"Slice", read_slice},
+    {"Squeeze", read_reshape},
+    {"Sub", read_arithmetic},
+    {"Transpose", read_transpose},
+    {"Trilu", read_trilu},
+    {"Unsqueeze", read_reshape},
+    {"Where", read_where},
+    {"ConstantOfShape", read_constant_of_shape},
+};
+
+/* ---- one element --------------------------------------------------------- */
+
+/* A table is read as a whole; an element of a mask costs as much as some hundred of its numbers. */
+static bool charge(const reader *e, const gqac_tensor *table) {
+    const int64_t steps = gqac_tensor_count(table) / 256;
+    if (steps > *e->r->steps)
+        return false;
+    *e->r->steps -= (int)steps;
+    return true;
+}
+
+/* A constant with a number for each head, or for each head and key. */
+static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *const *index,
+                        term *out) {
+    int heads = -1, keys = -1;
+    int64_t n;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->dims[i] == 1)
+            continue;
+        if (index[i] == e->at[H] && heads < 0)
+            heads = i;
+        else if (keys < 0)
+            keys = i;
+        else
+            return false;
+    }
+    if (heads < 0 || !ir_dim_is_const(e->length[H], &n) || n != t->dims[heads] || !charge(e, t))
+        return false;
+    float *slopes = GQAC_ARENA_ARRAY(e->r->context->module->arena, float, (size_t)n);
+    if (!slopes)
+        e->r->b.status = gqac_diag_oom(e->r->b.diag, "slopes");
+    return slopes &&
+           term_of_slopes(e->dims, t, heads, keys, keys < 0 ? NULL : index[keys], slopes, out);
+}
+
+/* A constant that counts 0, 1, 2, ... along the axis whose place is not sure, and has no other. */
+static bool read_counted(const reader *e, const gqac_tensor *t, const ir_dim *const *index,
+                         term *out) {
+    int axis = -1;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->dims[i] != 1 && axis >= 0)
+            return false;
+        axis = t->dims[i] != 1 ? i : axis;
+    }
+    if (axis < 0 || !charge(e, t))
+        return false;
+    for (int64_t i = 0; i < t->dims[axis]; i++)
+        if (op_get_i64(t, i) != i)
+            return false;
+    *out = term_of_int(index[axis]);
+    return true;
+}
+
+/* A constant that is the same everywhere, or whose place is sure, a bias of heads, a triangle. */
+static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
+                          term *out) {
+    const gqac_tensor *t = pass_constant(value);
+    int64_t flat = 0, at;
+    if (!t || !gqac_tensor_count(t))
+        return false;
+    for (int i = 0; i < t->rank && gqac_tensor_count(t) > 1; i++) {
+        if (!ir_dim_is_const(index[i], &at) || at < 0 || at >= t->dims[i])
+            return t->dtype == GQAC_BOOL ? t->rank >= 2 && charge(e, t) &&
+                                               term_of_triangle(e->dims, t, index[t->rank - 2],
+                                                                index[t->rank - 1], out)
+                   : OP_IN(OP_INDICES, t->dtype)
+                       ? read_counted(e, t, index, out)
+                       : OP_IN(OP_FLOATS, t->dtype) && read_slopes(e, t, index, out);
+        flat = flat * t->dims[i] + at;
+    }
+    if (t->dtype == GQAC_BOOL)
+        *out = term_of_truth((term_truth){.negated = !op_get_i64(t, flat)});
+    else if (OP_IN(OP_FLOATS, t->dtype))
+        *out = term_number((double)op_get_f32(t, flat));
+    else if (OP_IN(OP_INDICES, t->dtype))
+        *out = term_of_int(number(e, op_get_i64(t, flat)));
+    else
+        return false;
+    return true;
+}
+
+/* Is it 0 or 1 by what it means? That of an encoder is, too. */
+static bool is_padding(const reader *e, const ir_value *value) {
+    return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
+           strstr(value->name, "attention_mask") &&
+           OP_IN(OP_INDICES | OP_BIT(BOOL), value->type.dtype);
+}
+
+static bool read_element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {
+    int64_t at = 0;
+    if (value->constant)
+        return read_constant(e, value, index, out);
+    if (is_padding(e, value) && e->r->unpadded && pass_is_attention_mask(e->graph, value)) {
+        *out = value->type.dtype == GQAC_BOOL ? term_of_truth((term_truth){.n = 0})
+                                              : term_of_int(number(e, 1));
+        return true;
+    }
+    if (is_padding(e, value)) {
+        const term_truth truth = {.n = 1,
+                                  .all = {{.of = value, .row = index[0], .column = index[1]}}};
+        *out = term_of_truth(truth);
+        if (value->type.dtype != GQAC_BOOL)
+            out->kind = TERM_CHOICE;
+        return true;
+    }
+    const bool told = value->elements && value->type.rank >= 0 && value->type.rank < 2 &&
+                      (!value->type.rank || ir_dim_is_const(index[0], &at)) && at >= 0 &&
+                      at < value->n_elements && value->elements[at];
+    if (told && OP_IN(OP_INDICES, value->type.dtype)) {
+        *out = term_of_int(settled(e, value->elements[at]));
+        return out->number != NULL;
+    }
+    ir_node *node = value->def;
+    if (!node || *node->op->domain || node->n_outputs != 1 || value->type.rank < 0)
+        return false;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(ops[i].op, node->op->name))
+            return ops[i].read(e, node, index, out);
+    return false;
+}
+
+bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term *out) {
+    if (e->depth == MOST_DEPTH || ++e->steps > MOST_STEPS || --*e->r->steps < 0)
+        return false;
+    e->depth++;
+    bool good = read_element(e, value, index, out);
+    if (good && out->kind == TERM_BIAS) /* key_bias knows no other rounding */
+        good = value->type.dtype == GQAC_F32;
+    e->depth--;
+    if (!good && value->def)
+        raise_stopped(e->r, value->def, "what the mask says cannot be told through it");
+    return good;
+}

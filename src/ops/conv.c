@@ -1,12 +1,15 @@
 /* Conv: y[b,m,o] = bias[m] + sum over c, j of weight[m,c,j] * x[b, group's c, o * stride - pad +
  * j * dilation], any number of spatial axes, places outside of x left out. One chain for each
  * element, over c and then over j as they lie; then the bias; in fp32, rounded once. Source: ONNX
- * operator spec. */
+ * operator spec.
+ * What x gives the terms of the chains is laid out as columns, for some places of a line at a time;
+ * then blocks of maps by sixteen places each run their chains in registers. */
 #include "ops/shared.h"
 
 #include <string.h>
 
 #include "base/check.h"
+#include "numerics/reduce.h"
 #include "ops/kernel.h"
 
 enum { X, W, BIAS, SPACE = GQAC_MAX_RANK - 2 };
@@ -113,6 +116,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, x.dtype, rank, dims, diag);
 }
 
+/* An item is a chunk of places along the last axis, for a part of the maps of a group. */
+enum { CHUNK = 64, PART = 256, BLOCK = 4 };
+
 typedef struct conv {
     const gqac_tensor *x, *w, *bias;
     gqac_tensor *y;
@@ -120,31 +126,64 @@ typedef struct conv {
     axis axes[SPACE];
     int64_t batch, channels, maps, group;
     int64_t lines, plane, taps; /* lines of y in a map; elements of x in a channel; of a kernel */
+    int64_t terms;              /* of a chain: channels of a group times taps */
+    int64_t parts, chunks;      /* of a group; of a line of y */
     op_scratch scratch;
 } conv;
 
-OP_BODY void add_tap_body(float *restrict y, float w, const float *x, int64_t stride, int64_t n) {
-    if (stride == 1) {
-        op_axpy(y, w, x, n);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++)
-        y[i] = gqn_fma(w, x[i * stride], y[i]);
-}
-OP_KERNEL(add_tap, (float *y, float w, const float *x, int64_t stride, int64_t n),
-          (y, w, x, stride, n))
+/* Scratch of a worker: what x gives each term at each place, which terms of a line there are, where
+ * a tap is inside of x, a piece of a line of x, and four rows of weights. */
+typedef struct work {
+    float *columns; /* [terms,CHUNK] */
+    int64_t kept;   /* terms: those of lines outside of x are left out */
+    int64_t *terms;
+    uint32_t *inside; /* [taps of the last axis,CHUNK] */
+    bool edges;       /* some place is outside for some tap */
+    float *line, *weights;
+} work;
 
-/* acc += the taps of one line of x. */
-static void add_line(const axis *a, const float *w, const float *x, float *acc) {
-    for (int64_t j = 0; j < a->taps; j++) {
-        const int64_t shift = j * a->dilation - a->pad; /* x of y[o] is o * stride + shift */
-        int64_t from = shift < 0 ? (-shift + a->stride - 1) / a->stride : 0;
-        int64_t to = a->in > shift ? (a->in - 1 - shift) / a->stride + 1 : 0;
-        to = to < a->out ? to : a->out;
-        if (from < to)
-            add_tap(acc + from, w[j], x + from * a->stride + shift, a->stride, to - from);
+/* acc[b][l] = chain over k of w[b][k] * x[k * CHUNK + l]; what is outside is left out. */
+OP_BODY void chains_body(const float *restrict x, int64_t terms, const float *const *w,
+                         const uint32_t *restrict inside, const int64_t *restrict at, int64_t taps,
+                         float (*restrict acc)[GQAC_LANES]) {
+    float a[GQAC_LANES] = {0}, b[GQAC_LANES] = {0}, c[GQAC_LANES] = {0}, d[GQAC_LANES] = {0};
+    for (int64_t k = 0; k < terms; k++) {
+        const float *v = x + k * CHUNK, p = w[0][k], q = w[1][k], r = w[2][k], s = w[3][k];
+        if (!inside) {
+            GQN_EACH_LANE(l, {
+                a[l] = gqn_fma(p, v[l], a[l]);
+                b[l] = gqn_fma(q, v[l], b[l]);
+                c[l] = gqn_fma(r, v[l], c[l]);
+                d[l] = gqn_fma(s, v[l], d[l]);
+            });
+            continue;
+        }
+        const uint32_t *in = inside + at[k] % taps * CHUNK;
+        GQN_EACH_LANE(l, {
+            a[l] = in[l] ? gqn_fma(p, v[l], a[l]) : a[l];
+            b[l] = in[l] ? gqn_fma(q, v[l], b[l]) : b[l];
+            c[l] = in[l] ? gqn_fma(r, v[l], c[l]) : c[l];
+            d[l] = in[l] ? gqn_fma(s, v[l], d[l]) : d[l];
+        });
+    }
+    for (int l = 0; l < GQAC_LANES; l++) {
+        acc[0][l] = a[l];
+        acc[1][l] = b[l];
+        acc[2][l] = c[l];
+        acc[3][l] = d[l];
     }
 }
+
+OP_BODY void inner_body(const float *x, int64_t terms, const float *const *w,
+                        float (*acc)[GQAC_LANES]) {
+    chains_body(x, terms, w, NULL, NULL, 1, acc);
+}
+OP_KERNEL(inner, (const float *x, int64_t terms, const float *const *w, float (*acc)[GQAC_LANES]),
+          (x, terms, w, acc))
+OP_KERNEL(chains,
+          (const float *x, int64_t terms, const float *const *w, const uint32_t *inside,
+           const int64_t *at, int64_t taps, float (*acc)[GQAC_LANES]),
+          (x, terms, w, inside, at, taps, acc))
 
 /* Line of x in its channel for line `line` of y and the outer taps `tap`; -1 when outside. */
 static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
@@ -163,31 +202,112 @@ static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
     return at;
 }
 
+/* x of the places [first, first + n) for tap j of the last axis, from elements [low, high) of a
+ * line; zeros outside. */
+static void gather(const axis *a, const float *line, int64_t low, int64_t high, int64_t first,
+                   int64_t n, int64_t j, float *to) {
+    const int64_t start = first * a->stride + j * a->dilation - a->pad;
+    if (a->stride == 1 && n == CHUNK && start >= low && start + CHUNK <= high) {
+        memcpy(to, line + start - low, CHUNK * sizeof *to);
+        return;
+    }
+    for (int64_t o = 0; o < CHUNK; o++) {
+        const int64_t at = start + o * a->stride;
+        to[o] = o < n && at >= low && at < high ? line[at - low] : 0.0f;
+    }
+}
+
+/* The columns of a chunk. */
+static void make_columns(const conv *c, int64_t channel, int64_t line, int64_t first, int64_t n,
+                         work *k) {
+    const axis *a = &c->axes[c->n - 1];
+    const int64_t outer = c->taps / a->taps, each = c->channels / c->group;
+    const int64_t reach = (a->taps - 1) * a->dilation;
+    int64_t low = first * a->stride - a->pad, high = low + (n - 1) * a->stride + reach + 1;
+    k->edges = low < 0 || high > a->in;
+    low = low < 0 ? 0 : low < a->in ? low : a->in;
+    high = high > a->in ? a->in : high > low ? high : low;
+    for (int64_t j = 0; j < a->taps && k->edges; j++)
+        for (int64_t o = 0; o < CHUNK; o++) {
+            const int64_t at = (first + o) * a->stride + j * a->dilation - a->pad;
+            k->inside[j * CHUNK + o] = at >= 0 && at < a->in;
+        }
+    k->kept = 0;
+    for (int64_t i = 0; i < each; i++)
+        for (int64_t tap = 0; tap < outer; tap++) {
+            const int64_t from = line_of(c, line, tap);
+            if (from < 0)
+                continue;
+            const int64_t at = (channel + i) * c->plane + from * a->in + low;
+            const float *x = (const float *)c->x->data + at;
+            if (c->x->dtype != GQAC_F32) {
+                op_get_f32s(c->x, at, high - low, k->line);
+                x = k->line;
+            }
+            for (int64_t j = 0; j < a->taps; j++) {
+                gather(a, x, low, high, first, n, j, k->columns + k->kept * CHUNK);
+                k->terms[k->kept++] = (i * outer + tap) * a->taps + j;
+            }
+        }
+}
+
+/* The weights of the kept terms of a map. */
+static const float *weights_of(const conv *c, const work *k, int64_t map, float *room) {
+    if (k->kept == c->terms && c->w->dtype == GQAC_F32)
+        return (const float *)c->w->data + map * c->terms;
+    if (k->kept == c->terms)
+        op_get_f32s(c->w, map * c->terms, c->terms, room);
+    else
+        for (int64_t i = 0; i < k->kept; i++)
+            room[i] = op_get_f32(c->w, map * c->terms + k->terms[i]);
+    return room;
+}
+
+/* Maps [map, map + count) at the places of the columns; to: the first of them in a line of y. */
+static void block(const conv *c, const work *k, int64_t map, int64_t count, int64_t to, int64_t n) {
+    const float *w[BLOCK];
+    float acc[BLOCK][GQAC_LANES];
+    const axis *last = &c->axes[c->n - 1];
+    for (int64_t b = 0; b < BLOCK; b++)
+        w[b] = b < count ? weights_of(c, k, map + b, k->weights + b * c->terms) : w[0];
+    for (int64_t o = 0; o < n; o += GQAC_LANES) {
+        const int64_t lanes = n - o < GQAC_LANES ? n - o : GQAC_LANES;
+        if (k->edges)
+            chains(k->columns + o, k->kept, w, k->inside + o, k->terms, last->taps, acc);
+        else
+            inner(k->columns + o, k->kept, w, acc);
+        for (int64_t b = 0; b < count; b++) {
+            const float bias = c->bias ? op_get_f32(c->bias, map + b) : 0;
+            for (int64_t l = 0; l < lanes; l++)
+                acc[b][l] = op_one_nan(c->bias ? acc[b][l] + bias : acc[b][l]);
+            op_put_f32s(c->y, to + b * c->lines * last->out + o, lanes, acc[b]);
+        }
+    }
+}
+
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const conv *c = arg;
     const axis *last = &c->axes[c->n - 1];
-    const int64_t each = c->channels / c->group, outer = c->taps / last->taps;
-    float *acc = (float *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride);
-    float *x = acc + last->out, *w = x + last->in;
+    const int64_t of_group = c->maps / c->group, each = c->channels / c->group;
+    work k = {.terms = (int64_t *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride)};
+    k.columns = (float *)(void *)(k.terms + c->terms);
+    k.weights = k.columns + c->terms * CHUNK;
+    k.inside = (uint32_t *)(void *)(k.weights + c->terms * BLOCK);
+    k.line = (float *)(void *)(k.inside + last->taps * CHUNK);
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        const int64_t line = item % c->lines, map = item / c->lines % c->maps;
-        const int64_t batch = item / c->lines / c->maps;
-        const int64_t channel = map / (c->maps / c->group) * each;
-        memset(acc, 0, (size_t)last->out * sizeof *acc);
-        for (int64_t i = 0; i < each; i++)
-            for (int64_t tap = 0; tap < outer; tap++) {
-                const int64_t from = line_of(c, line, tap);
-                if (from < 0)
-                    continue;
-                op_get_f32s(c->x, (batch * c->channels + channel + i) * c->plane + from * last->in,
-                            last->in, x);
-                op_get_f32s(c->w, (map * each + i) * c->taps + tap * last->taps, last->taps, w);
-                add_line(last, w, x, acc);
-            }
-        const float bias = c->bias ? op_get_f32(c->bias, map) : 0;
-        for (int64_t o = 0; o < last->out; o++)
-            acc[o] = op_one_nan(c->bias ? acc[o] + bias : acc[o]);
-        op_put_f32s(c->y, item * last->out, last->out, acc);
+        int64_t rest = item;
+        const int64_t first = rest % c->chunks * CHUNK, part = rest / c->chunks % c->parts;
+        rest /= c->chunks * c->parts;
+        const int64_t line = rest % c->lines, group = rest / c->lines % c->group;
+        const int64_t batch = rest / c->lines / c->group;
+        const int64_t n = last->out - first < CHUNK ? last->out - first : CHUNK;
+        const int64_t stop = part * PART + PART < of_group ? part * PART + PART : of_group;
+        make_columns(c, batch * c->channels + group * each, line, first, n, &k);
+        for (int64_t m = part * PART; m < stop; m += BLOCK) {
+            const int64_t map = group * of_group + m;
+            block(c, &k, map, stop - m < BLOCK ? stop - m : BLOCK,
+                  ((batch * c->maps + map) * c->lines + line) * last->out + first, n);
+        }
     }
 }
 
@@ -258,11 +378,21 @@ static gqac_status eval(op_call *call) {
     c.lines = op_product(dims, 2, c.x->rank - 1);
     c.plane = op_product(c.x->dims, 2, c.x->rank);
     c.taps = op_product(c.w->dims, 2, c.w->rank);
+    c.terms = c.channels / c.group * c.taps;
     const axis *last = &c.axes[c.n - 1];
-    GQAC_TRY(op_scratch_open(call, (size_t)(last->in + last->out + last->taps), sizeof(float),
-                             &c.scratch));
-    op_parallel(call, c.batch * c.maps * c.lines,
-                10 + c.channels / c.group * c.taps * (2 + last->out / 4), run, &c);
+    const int64_t of_group = c.maps / c.group;
+    c.parts = (of_group + PART - 1) / PART;
+    c.chunks = (last->out + CHUNK - 1) / CHUNK;
+    int64_t room, masks;
+    if (!gqac_mul_i64(c.terms, CHUNK + BLOCK + 2, &room) ||
+        !gqac_mul_i64(last->taps, CHUNK, &masks) || !gqac_add_i64(room, masks, &room) ||
+        !gqac_add_i64(room, last->in, &room))
+        return gqac_diag_oom(call->diag, "scratch");
+    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &c.scratch));
+    const int64_t places = last->out < CHUNK ? last->out : CHUNK;
+    op_parallel(call, c.batch * c.group * c.lines * c.parts * c.chunks,
+                10 + c.terms * (CHUNK + places * (of_group < PART ? of_group : PART) / 16), run,
+                &c);
     op_scratch_close(&c.scratch);
     return GQAC_OK;
 }

@@ -318,7 +318,7 @@ gqac_status op_cum_eval(op_call *call, bool product);
 bool op_cum_mixes(const ir_node *node);
 extern const ir_attr_spec op_cum_attrs[]; /* exclusive, reverse */
 
-/* Softmax and LogSoftmax: a row x of n elements, and its result y; y may be x. */
+/* Softmax and LogSoftmax: a row x of n elements, and its result y, which is not x. */
 typedef void op_softmax_row(float *y, const float *x, int64_t n);
 float op_lane_max(const float *x, int64_t n);                 /* gqn_lane_max */
 float op_lane_sum_exp(const float *x, int64_t n, float most); /* of exp(x - most), by lanes */

@@ -8,15 +8,12 @@
 #include "numerics/reduce.h"
 #include "ops/kernel.h"
 
-OP_BODY void one_row_body(float *y, const float *x, size_t n) {
+OP_BODY void one_row_body(float *restrict y, const float *restrict x, size_t n) {
     const float most = gqn_lane_max(x, n);
     float lane[GQAC_LANES] = {0};
     size_t i = 0;
-    for (; i + GQAC_LANES <= n; i += GQAC_LANES) {
-        float e[GQAC_LANES]; /* y may be x */
-        GQN_EACH_LANE(j, e[j] = gqn_expf(x[i + j] - most));
-        GQN_EACH_LANE(j, lane[j] += y[i + j] = e[j]);
-    }
+    for (; i + GQAC_LANES <= n; i += GQAC_LANES)
+        GQN_EACH_LANE(j, lane[j] += y[i + j] = gqn_expf(x[i + j] - most));
     for (size_t j = 0; i < n; i++, j++) {
         y[i] = gqn_expf(x[i] - most);
         lane[j] += y[i];

@@ -53,8 +53,8 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
             continue;
         }
         op_gather_f32(s->x, first, s->n, s->inner, row);
-        s->compute(row, row, s->n);
-        op_scatter_f32(s->y, first, s->n, s->inner, row);
+        s->compute(row + s->n, row, s->n);
+        op_scatter_f32(s->y, first, s->n, s->inner, row + s->n);
     }
 }
 
@@ -81,7 +81,7 @@ gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute) {
         return GQAC_OK;
     softmax_arg s = {.x = x, .y = &call->out[0], .n = x->dims[axis], .compute = compute};
     s.inner = op_product(x->dims, axis + 1, x->rank);
-    GQAC_TRY(op_scratch_open(call, (size_t)s.n, sizeof(float), &s.scratch));
+    GQAC_TRY(op_scratch_open(call, (size_t)s.n, 2 * sizeof(float), &s.scratch));
     op_parallel(call, gqac_tensor_count(x) / s.n, 20 + 2 * s.n, run_rows, &s);
     op_scratch_close(&s.scratch);
     return GQAC_OK;

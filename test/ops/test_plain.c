@@ -447,6 +447,94 @@ static void arg_extremes(void) {
                 }
 }
 
+/* ---- convolution --------------------------------------------------------- */
+
+typedef struct conv_form {
+    int64_t channels, maps, group, height, width, tall, wide; /* of x, of the kernel */
+    int64_t stride, dilation, pad[4];
+} conv_form;
+
+static int64_t extent(int64_t in, int64_t taps, const conv_form *f, int64_t pads) {
+    return (in + pads - (taps - 1) * f->dilation - 1) / f->stride + 1;
+}
+
+/* One chain for each element, over channels, then taps; what is outside is left out. */
+static float element(const conv_form *f, const gqac_tensor *x, const gqac_tensor *w, float bias,
+                     const int64_t at[4]) {
+    const int64_t each = f->channels / f->group, first = at[1] / (f->maps / f->group) * each;
+    float sum = 0;
+    for (int64_t k = 0; k < each * f->tall * f->wide; k++) {
+        const int64_t c = k / (f->tall * f->wide);
+        const int64_t i = at[2] * f->stride - f->pad[0] + k / f->wide % f->tall * f->dilation;
+        const int64_t j = at[3] * f->stride - f->pad[1] + k % f->wide * f->dilation;
+        if (i < 0 || i >= f->height || j < 0 || j >= f->width)
+            continue;
+        const int64_t from = ((at[0] * f->channels + first + c) * f->height + i) * f->width + j;
+        sum =
+            gqn_fma(op_get_f32(w, at[1] * each * f->tall * f->wide + k), op_get_f32(x, from), sum);
+    }
+    return sum + bias;
+}
+
+static void convolve(const conv_form *f, gqac_dtype dtype, float (*value)(test_random *),
+                     test_random *r) {
+    gqac_arena *arena = gqac_arena_create(0);
+    const bool flat = f->tall == 1 && f->height == 1; /* one spatial axis */
+    const int64_t each = f->channels / f->group;
+    const int64_t h = extent(f->height, f->tall, f, f->pad[0] + f->pad[2]);
+    const int64_t n = extent(f->width, f->wide, f, f->pad[1] + f->pad[3]);
+    gqac_tensor x = tensor(arena, dtype, 2 * f->channels * f->height, f->width, r, value);
+    gqac_tensor w = tensor(arena, dtype, f->maps * each * f->tall, f->wide, r, value);
+    gqac_tensor bias = tensor(arena, dtype, 1, f->maps, r, tame);
+    const gqac_tensor flat_x = x, flat_w = w;
+    float *expected = malloc((size_t)(2 * f->maps * h * n) * sizeof *expected);
+    x.rank = w.rank = flat ? 3 : 4;
+    memcpy(x.dims, (int64_t[]){2, f->channels, flat ? f->width : f->height, f->width},
+           4 * sizeof *x.dims);
+    memcpy(w.dims, (int64_t[]){f->maps, each, flat ? f->wide : f->tall, f->wide},
+           4 * sizeof *w.dims);
+    bias.rank = 1;
+    bias.dims[0] = f->maps;
+    for (int64_t i = 0; i < 2 * f->maps * h * n; i++) {
+        const int64_t at[] = {i / n / h / f->maps, i / n / h % f->maps, i / n % h, i % n};
+        expected[i] = element(f, &flat_x, &flat_w, op_get_f32(&bias, at[1]), at);
+    }
+    graph_run run = opened("Conv", 3, (const gqac_tensor *[]){&x, &w, &bias}, 1);
+    const int64_t same[] = {f->stride, f->stride}, apart[] = {f->dilation, f->dilation};
+    const int64_t pads[] = {f->pad[1], f->pad[3]};
+    ir_attr_set_int(run.node, "group", f->group);
+    ir_attr_set_ints(run.node, "strides", flat ? 1 : 2, same);
+    ir_attr_set_ints(run.node, "dilations", flat ? 1 : 2, apart);
+    ir_attr_set_ints(run.node, "pads", flat ? 2 : 4, flat ? pads : f->pad);
+    CU_ASSERT_EQUAL_FATAL(graph_run_all(&run, NULL, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_tensor_count(&run.results[0]), 2 * f->maps * h * n);
+    CU_ASSERT_EQUAL(wrong(&run.results[0], expected), 0);
+    graph_run_close(&run);
+    free(expected);
+    gqac_arena_free(arena);
+}
+
+static void convolutions(void) {
+    static const conv_form forms[] = {
+        {5, 6, 1, 1, 200, 1, 3, 1, 1, {0, 1, 0, 1}},
+        {4, 5, 1, 1, 131, 1, 3, 2, 1, {0, 1, 0, 1}},
+        {3, 4, 1, 1, 64, 1, 1, 1, 1, {0}},
+        {6, 6, 6, 1, 150, 1, 5, 1, 1, {0, 4, 0, 0}},
+        {6, 9, 3, 1, 70, 1, 2, 3, 4, {0, 2, 0, 7}},
+        {1, 1, 1, 1, 1, 1, 1, 1, 1, {0, 80, 0, 80}},
+        {2, 261, 1, 1, 20, 1, 3, 1, 1, {0, 1, 0, 0}},
+        {3, 5, 1, 9, 70, 3, 3, 1, 1, {1, 1, 1, 1}},
+        {4, 6, 2, 12, 30, 3, 2, 2, 2, {0, 3, 4, 1}},
+        {3, 4, 1, 8, 8, 4, 4, 4, 1, {0}},
+    };
+    test_random r = {.state = 8};
+    for (size_t i = 0; i < COUNT(forms); i++)
+        for (size_t t = 0; t < COUNT(floats); t++) {
+            convolve(&forms[i], floats[t], tame, &r);
+            convolve(&forms[i], floats[t], wild, &r);
+        }
+}
+
 int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"elementwise", maps},
@@ -456,6 +544,7 @@ int main(int argc, char **argv) {
         {"reductions", reductions},
         {"TopK", top_k},
         {"ArgMax and ArgMin", arg_extremes},
+        {"Conv", convolutions},
     };
     return unit_run("plain ops", cases, sizeof cases / sizeof *cases, argc, argv);
 }

@@ -127,6 +127,7 @@ typedef struct layer {
     ir_node *node;
     insert_places places;
     bool *keys; /* graph inputs that its keys are computed from */
+    insert_slopes slopes;
     bool cross; /* and the query is computed from others, with rows of its own */
 } layer;
 
@@ -450,6 +451,25 @@ static ir_value *find_tokens(const inserter *s) {
     return NULL;
 }
 
+/* Linear biases are taken from masks, and what led to them goes. */
+static gqac_status take_slopes(inserter *s) {
+    int steps = RAISE_STEPS;
+    for (int i = 0; i < s->n_layers; i++)
+        if (!s->layers[i].cross)
+            GQAC_TRY(
+                insert_slopes_take(s->context, &steps, s->layers[i].node, &s->layers[i].slopes));
+    pass_sweep(s->context->module);
+    return GQAC_OK;
+}
+
+static gqac_status put_slopes(inserter *s) {
+    insert_slopes last = {.made = NULL};
+    for (int i = 0; i < s->n_layers; i++)
+        if (s->layers[i].slopes.heads)
+            GQAC_TRY(insert_slopes_put(s->context, s->layers[i].node, &s->layers[i].slopes, &last));
+    return GQAC_OK;
+}
+
 static gqac_status insert(inserter *s) {
     ir_module *module = s->context->module;
     ir_value *tokens = find_tokens(s);
@@ -459,6 +479,11 @@ static gqac_status insert(inserter *s) {
                        .scratch = s->scratch,
                        .layers = GQAC_ARENA_ARRAY(s->scratch, cross_layer, (size_t)s->n_layers)};
     s->past = ir_dim_symbol(module->dims, "past_sequence_length");
+    GQAC_TRY(take_slopes(s));
+    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)s->graph->n_inputs + 1);
+    if (!inputs)
+        return short_of_memory(s);
+    find_used(s, true, inputs);
     if (tokens)
         GQAC_TRY(insert_positions(s->context, tokens->type.dims[0], tokens->type.dims[1]));
     const int n_inputs = s->graph->n_inputs;
@@ -524,6 +549,7 @@ static gqac_status run_in(inserter *s, bool all) {
     if (!all)
         return GQAC_OK;
     GQAC_TRY(check_rows(s));
+    GQAC_TRY(put_slopes(s));
     return insert_windows(s->graph, s->context->diag);
 }
 

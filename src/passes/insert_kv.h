@@ -3,7 +3,7 @@
 #ifndef GQAC_PASSES_INSERT_KV_H
 #define GQAC_PASSES_INSERT_KV_H
 
-#include "passes/rewrite.h"
+#include "passes/raise.h"
 
 enum {
     INSERT_MOST_OPERANDS = 32,
@@ -23,8 +23,9 @@ bool insert_kv_is_length(const ir_node *node, int operand);
  * Uses ir_node.mark. */
 void insert_kv_origins(ir_graph *main, ir_value *value, bool *inputs);
 
-/* Positions that the graph counts by itself for calls of `rows` tokens become the input
- * position_ids [batch,rows], which is added when there are any (insert_positions.c). */
+/* Positions that the graph counts by itself for calls of `rows` tokens, on the way to results
+ * (nodes that have the mark INSERT_DATA), become the input position_ids [batch,rows], which is
+ * added when there are any (insert_positions.c). */
 gqac_status insert_positions(pass_context *context, const ir_dim *batch, const ir_dim *rows);
 
 /* The number of tokens in a call, and of the batch, is asked of the ids, not of the shape of these
@@ -36,6 +37,21 @@ gqac_status insert_kv_want_mask(const ir_graph *graph, const ir_value *mask, gqa
 /* Windows of Attention in the main graph become masks, for whom their attribute is too new
  * (insert_window.c). */
 gqac_status insert_windows(ir_graph *graph, gqac_diag *diag);
+
+/* Linear biases that the mask of an Attention says, with what it says besides. */
+typedef struct insert_slopes {
+    raise_mask seen;
+    int64_t heads;       /* 0: it has none */
+    const ir_value *old; /* the mask that said so; no longer there when it is put back */
+    ir_value *made;
+} insert_slopes;
+/* Takes such a mask away; causality and windows become attributes. steps: as those of `raise`. */
+gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
+                               insert_slopes *slopes);
+/* Gives it one for the rows of its past and its own. last: those that were put before, {0} first.
+ */
+gqac_status insert_slopes_put(pass_context *context, ir_node *node, const insert_slopes *slopes,
+                              insert_slopes *last);
 
 /* UNSUPPORTED unless the rows of keys and values that an attention op was taken apart into have a
  * known shape [B,H,S,D]. */

@@ -11,7 +11,6 @@
 
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
-#include "passes/raise.h"
 
 typedef struct counter {
     pass_context *context;
@@ -142,7 +141,8 @@ static gqac_status replace(counter *c, ir_node *node) {
 }
 
 static gqac_status visit(counter *c, ir_node *node) {
-    if ((is_count(c, node) || is_less_one(c->graph, node)) && want_input(c))
+    const bool data = node->mark & INSERT_DATA; /* what masks are made of has places of keys */
+    if (data && (is_count(c, node) || is_less_one(c->graph, node)) && want_input(c))
         return replace(c, node);
     if (is_beginning(node, c->rows))
         return pass_fail(node, c->diag, GQAC_UNSUPPORTED,

@@ -3,8 +3,8 @@
  * attention finds its rotary embeddings raised. What is left of a pattern is swept.
  *
  * A pattern is raised when it is proven that both say the same for every call that the exporter
- * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials. What
- * came near and was not raised is noted with the node that stopped it. */
+ * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials.
+ * What came near and was not raised is noted with the node that stopped it. */
 #include "passes/raise.h"
 
 #include <math.h>

@@ -104,6 +104,12 @@ typedef struct raise_mask {
  */
 bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type *q,
                      const ir_value *past, const ir_dim *keys, raise_mask *out);
+/* The same of the mask of an Attention (ONNX); *heads: how many, 0 when it is not known. */
+bool raise_read_own(raise *r, ir_node *attention, raise_mask *seen, int64_t *heads);
+/* The slopes of a bias as a constant [heads]. */
+ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads);
+/* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime wants a row for each query. */
+ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows);
 /* Has it, in every call, one row or one for each query? Added to scores, it may give a single query
  * many rows, which Attention does not. *narrow: it may have a single column for many keys, which is
  * that of all of them; to Attention it is the first one's. Columns that are a constant above 1 are

@@ -7,6 +7,7 @@
  * mask says besides (raise_mask.c) are its attributes. */
 #include "passes/raise_scores.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "ops/shared.h"
@@ -332,8 +333,7 @@ static bool read(raise *r, attention *a) {
            fits(r, a, a->scores.q->def ? a->scores.q->def : a->root) && read_masks(r, a);
 }
 
-/* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime wants a row for each query. */
-static ir_value *build_mask(raise *r, ir_value *padding, ir_value *rows) {
+ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows) {
     if (padding->type.dtype != GQAC_BOOL) {
         ir_node *cast = op_build(&r->b, "", "Cast", 1, &padding, 1);
         if (cast)
@@ -368,22 +368,36 @@ static ir_value *widen(raise *r, const operand *k, ir_value *mask) {
     return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){mask, keys});
 }
 
+/* Padding as numbers that are added to scores of queries q. */
+static ir_value *build_hidden(raise *r, ir_value *padding, ir_value *q) {
+    const gqac_dtype dtype = q->type.dtype;
+    ir_value *here = raise_padding(r, padding, raise_ask_dim(r, q, 2));
+    ir_value *in[] = {here, ir_build_f32(&r->b, 0),
+                      ir_build_f32(&r->b, dtype == GQAC_F16 ? -65504 : -FLT_MAX)};
+    for (int i = 1; i < 3 && dtype != GQAC_F32; i++)
+        in[i] = op_build_cast(&r->b, in[i], dtype);
+    return op_build1(&r->b, "", "Where", 3, in);
+}
+
 /* What attributes cannot say: padding, or every part that says something beside them. */
 static ir_value *build_all_of_mask(raise *r, const attention *a) {
     ir_value *rows = NULL, *sum = NULL;
     const raise_scores *s = &a->scores;
     if (!a->carries)
-        return a->seen.padding ? build_mask(r, a->seen.padding, raise_ask_dim(r, a->q, 2)) : NULL;
+        return a->seen.padding ? raise_padding(r, a->seen.padding, raise_ask_dim(r, a->q, 2))
+                               : NULL;
     bool wide = false; /* has it a row for each query? */
     for (int i = 0; i < s->n; i++) {
         const raise_part *part = &s->parts[i];
         if (!part->carried && !part->seen.padding)
             continue;
-        ir_value *one = build_part(r, part, s->n == 1);
-        if (part->narrow)
+        ir_value *one = part->carried ? build_part(r, part, s->n == 1)
+                                      : build_hidden(r, part->seen.padding, a->q);
+        if (part->carried && part->narrow)
             one = widen(r, &a->k, one);
         const int rank = part->of->type.rank;
-        wide = wide || (rank > 1 && part->of->type.dims[rank - 2] == a->q->type.dims[2]);
+        wide = wide || !part->carried ||
+               (rank > 1 && part->of->type.dims[rank - 2] == a->q->type.dims[2]);
         sum = sum ? op_build1(&r->b, "", "Add", 2, (ir_value *[]){sum, one}) : one;
     }
     if (wide || !r->portable)
@@ -509,58 +523,4 @@ ir_value *raise_cached(raise *r, ir_node *node) {
         !read_operand(r, ir_node_input(node, 2), &a.v) || !fits(r, &a, node) || !read_masks(r, &a))
         return NULL;
     return build(r, &a);
-}
-
-/* The bias of a sequence: `stateful` gives it the cache, whose rows it has a column for. */
-static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
-    gqac_tensor t = {.dtype = GQAC_F32, .rank = 1, .dims = {heads}};
-    float *slopes = GQAC_ARENA_ARRAY(r->context->module->arena, float, (size_t)heads);
-    for (int64_t h = 0; slopes && h < heads; h++)
-        slopes[h] = seen->slopes[h] * (float)seen->step;
-    t.data = slopes;
-    ir_value *of = slopes ? ir_graph_add_constant(r->b.graph, "slopes", &t) : NULL;
-    if (!of && r->b.status == GQAC_OK)
-        r->b.status = gqac_diag_oom(r->b.diag, "slopes");
-    return op_build1(&r->b, "gqac", "key_bias", 2, (ir_value *[]){of, past});
-}
-
-/* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
-ir_value *raise_masked(raise *r, ir_node *node) {
-    ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK), *in[NONPAD];
-    const int64_t left = ir_attr_int(node, "left_window_size");
-    raise_mask seen = {.left = -1};
-    if (!mask || ir_node_input(node, NONPAD) || q->type.rank < 3)
-        return NULL;
-    const ir_value *k = ir_node_input(node, 1), *past = ir_node_input(node, PAST_KEY);
-    const int rows = q->type.rank - 2;
-    const ir_dim *keys = k->type.rank == q->type.rank ? k->type.dims[rows] : NULL;
-    if (past && keys && past->type.rank == 4 && past->type.dims[2])
-        keys = ir_dim_add(r->context->module->dims, past->type.dims[2], keys);
-    const ir_dim *heads = ir_dim_const(r->context->module->dims, ir_attr_int(node, "q_num_heads"));
-    const ir_dim *dims[] = {q->type.dims[0], rows == 1 ? heads : q->type.dims[1],
-                            q->type.dims[rows], NULL};
-    const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
-    int64_t n_heads = 0;
-    if (!raise_read_mask(r, mask, false, &type, past, keys, &seen) ||
-        (seen.slopes && (!r->unpadded || seen.padding || !past ||
-                         !ir_dim_is_const(dims[1], &n_heads) || past->type.rank != 4)) ||
-        (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal")) &&
-         (!r->unpadded || seen.padding)) ||
-        (seen.left >= 0 && r->portable))
-        return NULL;
-    for (int i = 0; i < NONPAD; i++)
-        in[i] = ir_node_input(node, i);
-    in[MASK] = seen.padding  ? build_mask(r, seen.padding, raise_ask_dim(r, q, rows))
-               : seen.slopes ? build_slopes(r, &seen, n_heads, in[PAST_KEY])
-                             : NULL;
-    ir_node *by = op_build(&r->b, "", "Attention", NONPAD, in, node->n_outputs);
-    for (size_t i = 0; by && node->op->attrs[i].name; i++)
-        by->attrs[i] = node->attrs[i];
-    if (by && seen.left >= 0)
-        ir_attr_set_int(by, "left_window_size", left < 0 || seen.left < left ? seen.left : left);
-    if (by && seen.causal)
-        ir_attr_set_int(by, "is_causal", 1);
-    for (int i = 1; by && i < node->n_outputs; i++)
-        raise_also(r, node->outputs[i], by->outputs[i], false);
-    return ir_build_result(&r->b, by, 0);
 }

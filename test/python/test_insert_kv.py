@@ -105,6 +105,27 @@ def names(values):
     return [v.name for v in values]
 
 
+def with_slopes(model, table):
+    """A bias for each head and key, [1,H,1,64], of which a call takes the beginning (MPT)."""
+    graph = model.graph
+    make = helper.make_node
+    graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in {
+        "table": table.astype(np.float32), "zero1": np.array([0]), "one1": np.array([1]),
+        "axis1": np.array([3])}.items())
+    nodes = [make("Shape", ["input_ids"], ["keys"], start=1, end=2),
+             make("Slice", ["table", "zero1", "keys", "axis1"], ["biases"], name="cut"),
+             make("Concat", ["one1", "one1", "keys", "one1"], ["all"], axis=0),
+             make("Expand", ["biases", "all"], ["bias"])]
+    for i, node in enumerate(nodes):
+        graph.node.insert(i, node)
+    for node in graph.node:
+        if node.op_type == "Attention":
+            words = [*node.input, "", "", ""][:3] + ["bias"]
+            del node.input[:]
+            node.input.extend(words)
+    return model
+
+
 class Looped:
     """A rewritten file in ONNX Runtime, fed its own caches."""
 
@@ -372,6 +393,19 @@ class InsertKv(Case):
         self.check(harness.gqac("rewrite", self.bare, "-o", self.cached), 2, "--pass NAME")
         self.check(harness.gqac("rewrite", self.bare, "--pass", "raise", "--pass", "insert-kv",
                                 "-o", self.cached), 2, "--pass is given twice")
+
+    def test_slopes(self):
+        """Linear biases in a table for the keys of one call are written for cached ones, too. With
+        one number altered they are none, and the model is refused."""
+        table = 0.5 ** np.arange(1, decoders.HEADS + 1)[:, None] * (np.arange(64) - 63)
+        onnx.save(with_slopes(strip(Decoder("attention").model()), table[None, :, None]), self.bare)
+        self.rewrite()
+        self.in_ort("slopes")
+        self.in_gqac("slopes")
+        table[1, 3] += 0.5
+        onnx.save(with_slopes(strip(Decoder("attention").model()), table[None, :, None]), self.bare)
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
+                   "insert-kv")
 
     def test_positions(self):
         """Positions that the graph counts become an input; what does not count is refused."""

@@ -1,0 +1,73 @@
+/* An Attention whose mask says what its attributes can say. */
+#include "ops/shared.h"
+#include "passes/raise.h"
+
+enum { MASK = 3, PAST_KEY, PAST_VALUE, NONPAD };
+
+ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads) {
+    gqac_tensor t = {.dtype = GQAC_F32, .rank = 1, .dims = {heads}};
+    float *slopes = GQAC_ARENA_ARRAY(r->context->module->arena, float, (size_t)heads);
+    for (int64_t h = 0; slopes && h < heads; h++)
+        slopes[h] = seen->slopes[h] * (float)seen->step;
+    t.data = slopes;
+    ir_value *of = slopes ? ir_graph_add_constant(r->b.graph, "slopes", &t) : NULL;
+    if (!of && r->b.status == GQAC_OK)
+        r->b.status = gqac_diag_oom(r->b.diag, "slopes");
+    return of;
+}
+
+/* The bias of a sequence: `stateful` gives it the cache, whose rows it has a column for. */
+static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
+    ir_value *in[] = {raise_slopes(r, seen, heads), past};
+    return op_build1(&r->b, "gqac", "key_bias", 2, in);
+}
+
+bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
+    const ir_value *q = ir_node_input(node, 0), *k = ir_node_input(node, 1);
+    const ir_value *mask = ir_node_input(node, MASK), *past = ir_node_input(node, PAST_KEY);
+    *seen = (raise_mask){.left = -1};
+    if (!mask || !k || ir_node_input(node, NONPAD) || q->type.rank < 3)
+        return false;
+    const int rows = q->type.rank - 2;
+    const ir_dim *keys = k->type.rank == q->type.rank ? k->type.dims[rows] : NULL;
+    if (past && keys && past->type.rank == 4 && past->type.dims[2])
+        keys = ir_dim_add(r->context->module->dims, past->type.dims[2], keys);
+    const ir_dim *number = ir_dim_const(r->context->module->dims, ir_attr_int(node, "q_num_heads"));
+    const ir_dim *dims[] = {q->type.dims[0], rows == 1 ? number : q->type.dims[1],
+                            q->type.dims[rows], NULL};
+    const ir_type type = {.dtype = q->type.dtype, .rank = 4, .dims = dims};
+    if (!dims[1] || !ir_dim_is_const(dims[1], heads))
+        *heads = 0;
+    return raise_read_mask(r, mask, false, &type, past, keys, seen);
+}
+
+/* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
+ir_value *raise_masked(raise *r, ir_node *node) {
+    ir_value *q = ir_node_input(node, 0), *in[NONPAD];
+    const ir_value *past = ir_node_input(node, PAST_KEY);
+    const int64_t left = ir_attr_int(node, "left_window_size");
+    raise_mask seen;
+    int64_t n_heads;
+    if (!raise_read_own(r, node, &seen, &n_heads) ||
+        (seen.slopes &&
+         (!r->unpadded || seen.padding || !past || !n_heads || past->type.rank != 4)) ||
+        (seen.left < 0 && (!seen.causal || ir_attr_int(node, "is_causal")) &&
+         (!r->unpadded || seen.padding)) ||
+        (seen.left >= 0 && r->portable))
+        return NULL;
+    for (int i = 0; i < NONPAD; i++)
+        in[i] = ir_node_input(node, i);
+    in[MASK] = seen.padding  ? raise_padding(r, seen.padding, raise_ask_dim(r, q, q->type.rank - 2))
+               : seen.slopes ? build_slopes(r, &seen, n_heads, in[PAST_KEY])
+                             : NULL;
+    ir_node *by = op_build(&r->b, "", "Attention", NONPAD, in, node->n_outputs);
+    for (size_t i = 0; by && node->op->attrs[i].name; i++)
+        by->attrs[i] = node->attrs[i];
+    if (by && seen.left >= 0)
+        ir_attr_set_int(by, "left_window_size", left < 0 || seen.left < left ? seen.left : left);
+    if (by && seen.causal)
+        ir_attr_set_int(by, "is_causal", 1);
+    for (int i = 1; by && i < node->n_outputs; i++)
+        raise_also(r, node->outputs[i], by->outputs[i], false);
+    return ir_build_result(&r->b, by, 0);
+}

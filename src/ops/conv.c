@@ -137,8 +137,8 @@ typedef struct work {
     float *columns; /* [terms,CHUNK] */
     int64_t kept;   /* terms: those of lines outside of x are left out */
     int64_t *terms;
-    uint32_t *inside; /* [taps of the last axis,CHUNK] */
-    bool edges;       /* some place is outside for some tap */
+    uint32_t *inside;               /* [taps of the last axis,CHUNK] */
+    bool edges[CHUNK / GQAC_LANES]; /* of sixteen: some place is outside for some tap */
     float *line, *weights;
 } work;
 
@@ -224,13 +224,15 @@ static void make_columns(const conv *c, int64_t channel, int64_t line, int64_t f
     const int64_t outer = c->taps / a->taps, each = c->channels / c->group;
     const int64_t reach = (a->taps - 1) * a->dilation;
     int64_t low = first * a->stride - a->pad, high = low + (n - 1) * a->stride + reach + 1;
-    k->edges = low < 0 || high > a->in;
+    const bool edges = low < 0 || high > a->in;
+    memset(k->edges, 0, sizeof k->edges);
     low = low < 0 ? 0 : low < a->in ? low : a->in;
     high = high > a->in ? a->in : high > low ? high : low;
-    for (int64_t j = 0; j < a->taps && k->edges; j++)
+    for (int64_t j = 0; j < a->taps && edges; j++)
         for (int64_t o = 0; o < CHUNK; o++) {
             const int64_t at = (first + o) * a->stride + j * a->dilation - a->pad;
             k->inside[j * CHUNK + o] = at >= 0 && at < a->in;
+            k->edges[o / GQAC_LANES] |= o < n && (at < 0 || at >= a->in);
         }
     k->kept = 0;
     for (int64_t i = 0; i < each; i++)
@@ -272,7 +274,7 @@ static void block(const conv *c, const work *k, int64_t map, int64_t count, int6
         w[b] = b < count ? weights_of(c, k, map + b, k->weights + b * c->terms) : w[0];
     for (int64_t o = 0; o < n; o += GQAC_LANES) {
         const int64_t lanes = n - o < GQAC_LANES ? n - o : GQAC_LANES;
-        if (k->edges)
+        if (k->edges[o / GQAC_LANES])
             chains(k->columns + o, k->kept, w, k->inside + o, k->terms, last->taps, acc);
         else
             inner(k->columns + o, k->kept, w, acc);

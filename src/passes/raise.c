@@ -184,7 +184,7 @@ static bool all_same_types(const raise *r, const ir_node *node, const ir_value *
 }
 
 static void replace_all(const raise *r, const ir_node *node, ir_value *by) {
-    ir_node *ret = r->context->module->graph->ret;
+    ir_node *ret = node->graph->ret;
     ir_value_replace(node->outputs[0], by);
     for (int i = 0; i < r->n_also; i++) {
         if (!r->also[i].returned)

@@ -37,7 +37,7 @@ typedef struct raise {
     const ir_dim *rows, *queries; /* the old result's rows are those of the queries; may be NULL */
     struct {
         ir_value *old, *by;
-        bool returned;  /* only where the graph returns it */
+        bool returned;  /* only where its graph returns it */
     } also[RAISE_ALSO]; /* other results that are replaced */
     int n_also;
 } raise;

@@ -29,6 +29,11 @@ def merge(kind):
     for old, new in zip(model.graph.node, bare.graph.node, strict=True):
         results = [o for o in old.output if o.startswith("present")]
         new.output.extend(results)
+    return whole, join(model, bare)
+
+
+def join(model, bare):
+    """Two models of the same inputs and outputs in one."""
     outer = list(model.graph.initializer)
     branches = {}
     for word, m in (("then_branch", model), ("else_branch", bare)):
@@ -47,8 +52,7 @@ def merge(kind):
     inputs = [*model.graph.input,
               helper.make_tensor_value_info("use_cache_branch", TensorProto.BOOL, [1])]
     graph = helper.make_graph([choose, top], "merged", inputs, list(model.graph.output), outer)
-    merged = helper.make_model(graph, opset_imports=model.opset_import, ir_version=10)
-    return whole, merged
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=10)
 
 
 def local(model):
@@ -84,6 +88,17 @@ class Merged(Case):
             told = self.good("inspect", self.path, "--invariance", "--kv", "--format", "json")
             self.assertEqual(told.json()["mixing"], [])
             self.assertEqual(len(told.json()["kv_pairs"]), 2 * decoders.LAYERS)
+
+    def test_traced(self):
+        """Attention is raised in either branch, with its past and what the branch gives back."""
+        traced = onnx.load(harness.ROOT / "test" / "traced" / "gpt2" / "model.onnx")
+        onnx.save(join(traced, traced), self.path)
+        told = self.good("inspect", self.path, "--ops", "--invariance", "--format", "json").json()
+        self.assertEqual((told["raised"]["Attention"], told["not_raised"]), (4, []))
+        self.assertEqual(told["mixing"], [])
+        self.good("compile", self.path, "--stateless", "--stop-after", "raise", "--emit", "text",
+                  "-o", self.dir / "m.gq")
+        self.assertEqual((self.dir / "m.gq").read_text().count(" = Attention "), 4)
 
     def test_artefact(self):
         """An artefact for sequences has the branch chosen."""

@@ -70,11 +70,7 @@ static gqac_status eval(op_call *call) {
         step *= dim;
     }
     if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "a bias [%lld,%lld,%lld,%lld] does not fit scores [%lld,%lld,%lld,%lld]",
-                (long long)bias->dims[0], (long long)bias->dims[1], (long long)bias->dims[2],
-                (long long)bias->dims[3], (long long)s->dims[0], (long long)a.heads,
-                (long long)a.rows, (long long)a.keys);
+        return attention_misfit(call, "bias", bias, s->dims);
     GQAC_TRY(attention_ranges(call, 2, s->dims[0], a.rows, a.keys, &a.lo, &a.hi));
     GQAC_TRY(check_columns(call, &a, s->dims[0]));
     GQAC_TRY(op_output_like(call, 0, GQAC_F32, s));

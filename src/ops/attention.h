@@ -18,6 +18,9 @@ gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int6
 /* lo, hi of every row: i32 [B,S] with 0 <= lo <= hi <= keys. */
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi);
+/* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
+gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
+                             const int64_t *scores);
 /* Fails unless input `input` is a float tensor of that rank. */
 gqac_status attention_float(op_call *call, int input, int rank);
 /* INVALID_MODEL when the dtype of an input is known and another one. */

@@ -2,6 +2,8 @@
 #include "ops/attention.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "numerics/contract.h"
 
@@ -196,4 +198,19 @@ gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "scale %lld is %g: must be finite",
                     (long long)i, (double)(*scales)[i]);
     return GQAC_OK;
+}
+
+gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
+                             const int64_t *scores) {
+    char shape[GQAC_MAX_RANK * 24] = "";
+    for (int i = 0; i < mask->rank; i++) {
+        const size_t n = strlen(shape);
+        snprintf(shape + n, sizeof shape - n, "%s%lld", i ? "," : "", (long long)mask->dims[i]);
+    }
+    op_fail(call->node, call->diag, GQAC_INVALID_INPUT,
+            "a %s [%s] does not fit scores [%lld,%lld,%lld,%lld]", what, shape,
+            (long long)scores[0], (long long)scores[1], (long long)scores[2], (long long)scores[3]);
+    gqac_diag_rule(call->diag, "each dimension of it is 1 or that of the scores [B,H,S,T]");
+    gqac_diag_hint(call->diag, "give the batch, the new tokens and the keys that the model is fed");
+    return GQAC_INVALID_INPUT;
 }

@@ -84,10 +84,7 @@ static gqac_status eval(op_call *call) {
         step *= dim;
     }
     if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "a mask of rank %d with %lld columns does not fit scores [%lld,%lld,%lld,%lld]",
-                mask->rank, (long long)m.length, (long long)s->dims[0], (long long)m.heads,
-                (long long)m.rows, (long long)m.keys);
+        return attention_misfit(call, "mask", mask, s->dims);
     GQAC_TRY(op_output_like(call, 0, GQAC_F32, s));
     m.y = call->out[0].data;
     op_parallel(call, s->dims[0] * m.heads * m.rows, 1 + m.keys / 4, run, &m);

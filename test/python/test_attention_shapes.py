@@ -108,7 +108,7 @@ OPTIONAL = {
 class Shapes(Case):
     """One node a model."""
 
-    def run_node(self, made, feeds):
+    def run_node(self, made, feeds, target="cpu"):
         """The finished run of a model whose dimensions are all symbols."""
         folder = self.dir / "in"
         folder.mkdir(exist_ok=True)
@@ -125,7 +125,8 @@ class Shapes(Case):
         opsets = [helper.make_opsetid("", 24), helper.make_opsetid(MS, 1)]
         path = self.dir / "m.onnx"
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
-        return gqac("run", path, "--inputs", folder, "--output", self.dir / "out", "-q")
+        return gqac("run", path, "--inputs", folder, "--output", self.dir / "out", "-q",
+                    "--target", target)
 
     def table(self, label):
         """All shapes of one row."""
@@ -136,6 +137,14 @@ class Shapes(Case):
         for shape in bad:
             result = self.run_node(made, {**feeds, name: ones(*shape, dtype=dtype)})
             self.check(result, 4, "node 'it'")
+
+    def test_words(self):
+        """What does not fit is told with both shapes."""
+        for label in ("mask of Attention", "bias of MultiHeadAttention"):
+            made, feeds, name, _, _ = TABLE[label]
+            for target in ("cpu", "ref"):
+                result = self.run_node(made, {**feeds, name: ones(2, 1, 3, 5)}, target)
+                self.check(result, 4, "[2,1,3,5] does not fit scores [1,2,3,5]", "is 1", "batch")
 
     def test_optional_presents(self):
         """Presents that the file does not ask for are not made; the result is the same."""

@@ -155,21 +155,18 @@ static gqac_status check_shapes(op_call *call, const gqac_tensor *k, const gqac_
 static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mask) {
     if (!mask)
         return GQAC_OK;
-    const int64_t shape[3] = {a->batch, a->q_heads, a->queries};
+    const int64_t scores[4] = {a->batch, a->q_heads, a->queries, a->keys};
     bool fits = mask->rank >= 1 && mask->rank <= 4;
     a->mask_columns = fits ? mask->dims[mask->rank - 1] : 0;
     int64_t step = a->mask_columns;
     for (int axis = 2; axis >= 0 && fits; axis--) {
         const int64_t dim = axis + mask->rank >= 4 ? mask->dims[axis + mask->rank - 4] : 1;
-        fits = dim == 1 || dim == shape[axis];
+        fits = dim == 1 || dim == scores[axis];
         a->mask_step[axis] = dim == 1 ? 0 : step;
         step *= dim;
     }
     if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "a mask of rank %d with %lld columns does not fit scores [%lld,%lld,%lld,%lld]",
-                mask->rank, (long long)a->mask_columns, (long long)a->batch, (long long)a->q_heads,
-                (long long)a->queries, (long long)a->keys);
+        return attention_misfit(call, "mask", mask, scores);
     a->mask = mask->data ? mask->data : ""; /* of no columns: nothing is read */
     a->mask_dtype = mask->dtype;
     return GQAC_OK;

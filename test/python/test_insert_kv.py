@@ -407,6 +407,25 @@ class InsertKv(Case):
         self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
                    "insert-kv")
 
+    def test_sums_in_a_mask(self):
+        """Sums of the attention mask that a mask is made of are places of keys (BLOOM), which no
+        input of positions of the new tokens may stand for."""
+        model = with_slopes(strip(Decoder("attention").model()), np.ones((1, decoders.HEADS, 1, 1)))
+        nodes = [helper.make_node("CumSum", ["attention_mask", "one1"], ["sums"], name="sums"),
+                 helper.make_node("Sub", ["sums", "one1"], ["places"]),
+                 helper.make_node("Cast", ["places"], ["keys_at"], to=1),
+                 helper.make_node("Unsqueeze", ["keys_at", "axes12"], ["keys4"]),
+                 helper.make_node("Mul", ["table", "keys4"], ["biases"])]
+        model.graph.initializer.append(numpy_helper.from_array(np.array([1, 2]), "axes12"))
+        for i, node in enumerate(nodes):
+            model.graph.node.insert(i, node)
+        for node in [n for n in model.graph.node if n.name == "cut"]:
+            model.graph.node.remove(node)
+        onnx.save(model, self.bare)
+        self.check(harness.gqac("rewrite", self.bare, "--pass", "insert-kv", "-o", self.cached), 3,
+                   "sums", "insert-kv")
+        self.assertFalse(self.cached.exists())
+
     def test_positions(self):
         """Positions that the graph counts become an input; what does not count is refused."""
         for how in ("range", "slice", "flat range", "flat slice", "sums"):

@@ -34,6 +34,7 @@ EQUIV = {"cpu": ("--splits", "random:12", "--batch", "3", "--threads", "1,3"),
          "ref": ("--splits", "random:3", "--batch", "2")}
 TABLE = ROOT / "docs" / "families.md"
 TRACED = "## Traced and other exporters"  # where the part of check_traced.py begins
+TRANSLATORS = "## An encoder and a decoder"  # and that of check_translators.py
 
 
 def exact_experts(model):
@@ -179,8 +180,18 @@ def table(rows):
     lines += ["", f"Tolerances: {limits}.", ""]
     lines += ["## Exceptions", ""]
     lines += [f"- {pair}: {why}" for pair, why in families.EXCEPT.items()] or ["None."]
-    rest = TABLE.read_text().partition(TRACED) if TABLE.exists() else ("", "", "")
-    return "\n".join(lines) + "\n" + ("\n" + rest[1] + rest[2] if rest[1] else "")
+    return "\n".join(lines) + "\n"
+
+
+def write_part(heading, text):
+    """Replaces the part of docs/families.md that begins with this heading; "": the first part."""
+    parts, at = {"": ""}, ""
+    for line in TABLE.read_text().splitlines(keepends=True) if TABLE.exists() else ():
+        at = line.strip() if line.strip() in (TRACED, TRANSLATORS) else at
+        parts[at] = parts.get(at, "") + line
+    parts[heading] = text
+    TABLE.write_text("\n".join(parts[h].rstrip("\n") + "\n" for h in ("", TRACED, TRANSLATORS)
+                               if h in parts))
 
 
 HEAD = """# Families
@@ -214,27 +225,28 @@ What is compared with what:
 """
 
 
-def main():
-    """Command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+def command(doc, chosen, check_one, write, excepted=()):
+    """The command line of a table's tool: each pair that `chosen` finds, checked; the exit code."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", maxsplit=1)[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("pairs", nargs="*")
-    parser.add_argument("--table", action="store_true", help="write docs/families.md")
+    parser.add_argument("--table", action="store_true", help="write its part of docs/families.md")
     args = parser.parse_args()
     if args.table and args.pairs:
         sys.exit("--table needs all pairs")
     rows, wrong = [], 0
-    for name in families.chosen(args.pairs):
-        row = check(name, args.folder / name)
+    for name in chosen(args.pairs):
+        row = check_one(name, args.folder / name)
         rows.append(row)
-        bad = ("why" in row) != (name in families.EXCEPT)
+        bad = ("why" in row) != (name in excepted)
         wrong += bad
         print(json.dumps(row), "" if not bad else "  <-- WRONG", flush=True)
     if args.table and not wrong:
-        TABLE.write_text(table(rows))
+        write(rows)
     print(f"{len(rows)} pairs, {wrong} wrong")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command(__doc__, families.chosen, check, lambda rows: write_part("", table(rows)),
+                     families.EXCEPT))

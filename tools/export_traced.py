@@ -8,7 +8,7 @@ export_models.py.  Two environments, because Optimum wants an older transformers
 
     the one of export_models.py, and onnxscript       for how = script, dynamo, bare...
     the same, and mobius-onnx==0.1.0                  for how = mobius, mobius-static
-    optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum
+    optimum-onnx==0.1.0 transformers==4.57.6 and torch==2.15.0      for how = optimum, merge
     PYTHON tools/export_traced.py --out test/traced NAME ...
 
 The pairs EXPORTER-FAMILY of traced_families.py, for docs/families.md, are made by
@@ -151,7 +151,7 @@ def wrapped(model):
 
         def forward(self, input_ids, attention_mask, position_ids, *past):
             cache = DynamicCache()
-            for i in range(LAYERS):
+            for i in range(len(past) // 2):
                 cache.update(past[2 * i], past[2 * i + 1], i)
             out = self.model(input_ids=input_ids, attention_mask=attention_mask,
                              position_ids=position_ids, past_key_values=cache, use_cache=True)
@@ -178,19 +178,35 @@ def example(model):
             ["logits", *(f"present.{x}" for x in kv)])
 
 
-def by_script(entry, model, folder):
-    """torch.onnx's legacy tracer."""
+def by_script(entry, model, folder, past=True, name="model.onnx"):
+    """torch.onnx's legacy tracer: a decoder behind a past, or one that makes it."""
     import torch
 
     args, inputs, outputs = example(model)
-    total = {0: "batch_size", 1: "past_sequence_length + sequence_length"}
     rows = {0: "batch_size", 1: "sequence_length"}
+    total = {0: "batch_size", 1: "past_sequence_length + sequence_length"}
+    if not past:  # of one file with the other, whose past it does not know
+        total[1] = "attention_mask_sequence_length"
+        args, inputs = (args[0], args[1][:, :NEW], args[2] - PAST), inputs[:3]
     axes = {n: {0: "batch_size", 2: "past_sequence_length"} for n in inputs[3:]}
     axes |= {n: {0: "batch_size", 2: total[1]} for n in outputs[1:]}
     axes |= {"input_ids": rows, "position_ids": rows, "logits": rows, "attention_mask": total}
-    torch.onnx.export(wrapped(model), args, str(folder / "onnx" / "model.onnx"), dynamo=False,
+    torch.onnx.export(wrapped(model), args, str(folder / "onnx" / name), dynamo=False,
                       opset_version=entry.opset, dynamic_axes=axes, input_names=inputs,
                       output_names=outputs)
+
+
+def by_merge(entry, model, folder):
+    """Both, made one file by Optimum: an If on use_cache_branch."""
+    from optimum.exporters.onnx.model_patcher import eager_mask_without_vmap
+    from optimum.onnx import merge_decoders
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+
+    ALL_MASK_ATTENTION_FUNCTIONS.register("eager", eager_mask_without_vmap)  # the tracer's limits
+    two = folder / "onnx" / "first.onnx", folder / "onnx" / "later.onnx"
+    for path, past in zip(two, (False, True), strict=True):
+        by_script(entry, model, folder, past, path.name)
+    merge_decoders(*two, save_path=folder / "onnx" / "model.onnx")
 
 
 def by_dynamo(entry, model, folder):
@@ -248,7 +264,7 @@ def by_mobius(entry, _, folder):
             "cpu" if entry.how == "mobius-cpu" else "default", *static, str(folder / "onnx")])
 
 
-WAYS = {"mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius,
+WAYS = {"merge": by_merge, "mobius": by_mobius, "mobius-static": by_mobius, "mobius-cpu": by_mobius,
         "optimum": by_optimum, "script": by_script, "dynamo": by_dynamo, "bare": by_bare,
         "bare-dynamo": by_bare, "bare-dynamo-ids": by_bare, "bare-counted": by_bare}
 
@@ -337,7 +353,7 @@ def make_pair(name, out):
             (folder / "onnx").mkdir()
             if not exporter.how.startswith("mobius"):
                 model = traced_families.make_model(family, builder.make_ids(N_IDS, 0))
-                if exporter.how != "script":
+                if exporter.how not in ("script", "merge"):
                     sdpa(model)
             entry = Traced(family.name, "", family, exporter.how, opset=exporter.opset)
             WAYS[exporter.how](entry, model, folder)

@@ -90,6 +90,8 @@ class Exporter:
 
 EXPORTERS = [
     Exporter("optimum", "optimum", FAMILIES, 18, "Optimum: its tracer, opset 18"),
+    Exporter("merged", "merge", [f for f in FAMILIES if f.name in ("llama", "qwen2", "gpt2")], 17,
+             "torch's tracer twice, and Optimum's `merge_decoders` of both"),
     Exporter("dynamo", "dynamo", FAMILIES, 23, "`torch.onnx.export(dynamo=True)`, opset 23"),
     Exporter("mobius", "mobius", BUILT, says="mobius, its default: Attention of opset 24"),
     Exporter("mobius-cpu", "mobius-cpu", BUILT, says="mobius for cpu: GroupQueryAttention"),
@@ -103,7 +105,8 @@ REFUSED = {
     **{f"mobius-static-{n}": "mobius has no static cache for it"
        for n in ("phi2", "gemma", "gemma3", "smollm3", "granite", "olmo", "gpt-oss")},
 }
-# What gqac does not raise, or whose masks no sequence has: `gqac run` gives what ONNX Runtime gives, sequences are refused.
+# What gqac does not raise, or whose masks no sequence has: `gqac run` gives what ONNX Runtime gives,
+# sequences are refused.
 UNRAISED = {
     "dynamo-gpt-neo": "the rows that are cut out of its table are not known to be the queries'",
     "optimum-mpt": "its slopes are put together by Concat, a tensor of Attention",

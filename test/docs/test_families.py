@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""docs/families.md says what tools/families.py demands: every pair is there and passed, or it is
-excepted with its reason."""
+"""docs/families.md says what families.py, traced_families.py and export_translators.py of tools
+demand: every pair is there and passed, or it is excepted with its reason."""
 
 import sys
 import unittest
@@ -9,14 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "test" / "python")]
 
+import export_translators as translators  # noqa: E402
 import families  # noqa: E402
 import harness  # noqa: E402
+import traced_families as traced  # noqa: E402
 
 PAGE = ROOT / "docs" / "families.md"
+LIMIT = 2e-5
 
 
 def tables():
-    """The tables of the page, rows of cells: the builder's families, and those of other exporters."""
+    """The tables of the page, rows of cells: the builder's families, those of other exporters,
+    and encoders with decoders."""
     found, before = [], ""
     for line in PAGE.read_text().splitlines():
         if line.startswith("| "):
@@ -56,6 +60,28 @@ class Families(unittest.TestCase):
                 continue
             limit = families.PRECISIONS[families.pairs()[pair][1]].tolerance
             self.assertLessEqual(float(cell), limit, pair)
+
+    def test_traced(self):
+        """Each pair of an exporter; what is refused or not raised is so, with its reason."""
+        head, *rows = tables()[1]
+        found = {f"{e}-{row[0]}": cell for row in rows
+                 for e, cell in zip(head[1:], row[1:], strict=True) if cell}
+        self.assertEqual(set(found), set(traced.pairs()))
+        for pair, cell in found.items():
+            self.assertEqual(cell == "none", pair in traced.REFUSED, pair)
+            self.assertEqual(cell.endswith(" run"), pair in traced.UNRAISED, pair)
+            if cell != "none":
+                self.assertLessEqual(float(cell.split()[0]), LIMIT, pair)
+        for pair, why in (traced.REFUSED | traced.UNRAISED).items():
+            self.assertIn(f"- {pair}: {why}", PAGE.read_text())
+
+    def test_translators(self):
+        """Each pair of an encoder and a decoder."""
+        rows = tables()[2][1:]
+        self.assertEqual([row[0] for row in rows], [f.name for f in translators.FAMILIES])
+        for name, *numbers, bits in rows:
+            self.assertLessEqual(max(map(float, numbers)), LIMIT, name)
+            self.assertTrue(bits == "equal" or f"\n- {name}: " in PAGE.read_text(), name)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ class Runner:
         self.states = {n: inputs[n].shape[1:] for n in self.past_names if len(inputs[n].shape) == 3}
         self.output_names = [o.name for o in self.session.get_outputs()]
         self.wants_positions = "position_ids" in inputs
+        self.merged = "use_cache_branch" in inputs  # a decoder without a past and one with it
         self.first_cache = next(n for n in self.past_names if n not in self.states)
         first = inputs[self.first_cache]
         self.dtype = FLOAT[first.type]
@@ -68,12 +69,14 @@ class Runner:
 
     def feed(self, ids, past, mask=None):
         """Inputs of one call: ids [B,S]; mask defaults to ones over past rows and new tokens."""
+        rows = past[self.first_cache].shape[2]
         if mask is None:
-            rows = past[self.first_cache].shape[2]
             mask = np.ones((ids.shape[0], rows + ids.shape[1]), np.int64)
         feed = {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
         if self.wants_positions:
             feed["position_ids"] = np.maximum(mask.cumsum(1) - 1, 0)[:, -ids.shape[1]:]
+        if self.merged:
+            feed["use_cache_branch"] = np.array([rows > 0])
         return feed
 
     def run(self, feed):
@@ -100,6 +103,8 @@ class Runner:
 class StaticRunner:
     """A session whose cache is buffers of a fixed number of rows, which the graph writes: key_cache.N
     and value_cache.N [B,rows,H*D], write_indices and nonpad_kv_seqlen [B] (mobius)."""
+
+    merged = False
 
     def __init__(self, model):
         options = ort.SessionOptions()

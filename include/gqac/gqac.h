@@ -131,6 +131,7 @@ typedef struct gqac_kv_pair {
     const char *past, *present;
     int64_t heads, head_size;
     gqac_dtype dtype;
+    int64_t rows; /* 0: one a token. Else a state [heads, rows, head_size] of all tokens together */
 } gqac_kv_pair;
 typedef struct gqac_mixing { /* a node that makes rows of one call depend on each other */
     const char *op, *node;
@@ -208,7 +209,9 @@ GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
 GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
-/* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. */
+/* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. In a program with states (see
+ * gqac_kv_pair) it may be that the next step computes up to max(64, 2 d) tokens again, d those
+ * taken away; among imported tokens it can only be rewound to 0. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* A second sequence with the same rows; blocks are shared until one of them writes. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
@@ -217,12 +220,16 @@ GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequ
 /* Past tensors of a program, one for each past/present pair; of a stateless one too. A past that
  * holds keys and values in one tensor X is two pairs, X.key and X.value. */
 GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pair **pairs);
-/* Copies the rows of the past tensor `name` to `data`: [heads, length, head_size] in the pair's
- * dtype, row-major; `bytes` is the room there. */
+/* Rows a head of the past tensor of a sequence of `length` tokens: those of a state, or `length`.
+ */
+GQAC_API int64_t gqac_kv_pair_rows(const gqac_kv_pair *pair, int64_t length);
+/* Copies the past tensor `name` to `data`: [heads, rows, head_size] in the pair's dtype, row-major;
+ * `bytes` is the room there. */
 GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
                                           void *data, size_t bytes, gqac_diag *diag);
 /* Fills an empty sequence: tensors[i] is the past tensor names[i], [1, heads, T, head_size] with
- * the same T for all; all pairs must be given. Either everything is taken or nothing. */
+ * the same T for all but states; all pairs must be given, and one with a row for each token. Either
+ * everything is taken or nothing. */
 GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
                                           const gqac_tensor *tensors, gqac_diag *diag);
 
@@ -300,7 +307,9 @@ typedef struct gqac_memory {
     int64_t kv_block;        /* bytes of one, all layers */
     int64_t kv_blocks;       /* blocks for the tokens */
     int64_t prefill,
-        decode; /* activations of the largest piece, and of one token behind the rest */
+        decode;        /* activations of the largest piece, and of one token behind the rest */
+    int64_t kv_state;  /* bytes of one state of recurrent layers, all of them; 0: there are none */
+    int64_t kv_states; /* kept for the tokens: of all, of some earlier lengths, and the next */
 } gqac_memory;
 /* OUT_OF_RANGE unless 1 <= chunk <= tokens, when the model has fewer positions, or when a size
  * overflows; USAGE when the program was opened for stateless runs. */

@@ -184,8 +184,8 @@ gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **p
     if (!*pairs)
         return gqac_diag_oom(diag, "a list of KV pairs");
     for (int i = 0; i < *n; i++)
-        (*pairs)[i] = (gqac_kv_pair){(*slots)[i].past, (*slots)[i].present, (*slots)[i].heads,
-                                     (*slots)[i].head_size, (*slots)[i].dtype};
+        (*pairs)[i] = (gqac_kv_pair){(*slots)[i].past,      (*slots)[i].present, (*slots)[i].heads,
+                                     (*slots)[i].head_size, (*slots)[i].dtype,   (*slots)[i].rows};
     return GQAC_OK;
 }
 

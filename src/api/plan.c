@@ -197,8 +197,10 @@ static gqac_status fill_cache(plan *p, int64_t past, gqac_diag *diag) {
         const gqac_kv_pair *pair = &p->program->kv_pairs[i];
         size_t bytes = 0;
         names[i] = pair->past;
-        tensors[i] = (gqac_tensor){
-            .dtype = pair->dtype, .rank = 4, .dims = {1, pair->heads, past, pair->head_size}};
+        tensors[i] =
+            (gqac_tensor){.dtype = pair->dtype,
+                          .rank = 4,
+                          .dims = {1, pair->heads, gqac_kv_pair_rows(pair, past), pair->head_size}};
         GQAC_TRY(gqac_shape_bytes(pair->dtype, 4, tensors[i].dims, &bytes, diag));
         most = bytes > most ? bytes : most;
     }

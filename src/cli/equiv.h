@@ -53,6 +53,8 @@ gqac_status equiv_make_plans(equiv *e, const char *splits);
 gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
 /* Fills the reference bits of all rows: token by token, one thread, alone. */
 gqac_status equiv_reference(equiv *e);
+/* Of the past tensor of a pair after n tokens. */
+size_t equiv_pair_bytes(const gqac_kv_pair *p, int64_t n);
 /* Runs plan p with that many threads in that kind of cache, and compares. */
 gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv);
 void equiv_free(equiv *e);

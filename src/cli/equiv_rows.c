@@ -91,8 +91,9 @@ gqac_status equiv_make_plans(equiv *e, const char *splits) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static size_t pair_bytes(const gqac_kv_pair *p, int64_t n) {
-    return (size_t)(p->heads * n * p->head_size) * (size_t)gqac_dtype_bits(p->dtype) / 8;
+size_t equiv_pair_bytes(const gqac_kv_pair *p, int64_t n) {
+    return (size_t)(p->heads * gqac_kv_pair_rows(p, n) * p->head_size) *
+           (size_t)gqac_dtype_bits(p->dtype) / 8;
 }
 
 static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *ids,
@@ -104,7 +105,7 @@ static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *
     if (!row->ids || !row->logits || !row->kv)
         return no_memory(e);
     for (int k = 0; k < e->n_pairs; k++)
-        if (!(row->kv[k] = malloc(pair_bytes(&e->pairs[k], n) + 1)))
+        if (!(row->kv[k] = malloc(equiv_pair_bytes(&e->pairs[k], n) + 1)))
             return no_memory(e);
     for (int64_t i = 0; i < n; i++)
         row->ids[i] = ids ? ids[i] : (int64_t)(tokens_random(&seed) % (uint64_t)e->vocabulary);
@@ -140,8 +141,9 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
         memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
     }
     for (int k = 0; k < e->n_pairs; k++) {
-        gqac_status status = gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
-                                                  pair_bytes(&e->pairs[k], row->n), &e->c->diag);
+        gqac_status status =
+            gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
+                                 equiv_pair_bytes(&e->pairs[k], row->n), &e->c->diag);
         if (status != GQAC_OK)
             return status;
     }

@@ -77,7 +77,7 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
 static void compare_pair(attempt *a, int b, int k, const char *actual, const char *expected) {
     const gqac_kv_pair *p = &a->e->pairs[k];
     const size_t width = (size_t)gqac_dtype_bits(p->dtype) / 8;
-    const int64_t n = a->e->rows[b].n, count = p->heads * n * p->head_size;
+    const int64_t n = gqac_kv_pair_rows(p, a->e->rows[b].n), count = p->heads * n * p->head_size;
     gqac_tensor x = {
         .dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)actual};
     gqac_tensor y = {
@@ -89,8 +89,8 @@ static void compare_pair(attempt *a, int b, int k, const char *actual, const cha
     for (int64_t i = 0; i < count; i++)
         if (memcmp(actual + (size_t)i * width, expected + (size_t)i * width, width)) {
             a->e->differing++;
-            note(a, i / p->head_size % n, equiv_layer(a->e, k), p->past, i, gqac_tensor_get(&x, i),
-                 gqac_tensor_get(&y, i));
+            note(a, p->rows ? a->e->rows[b].n - 1 : i / p->head_size % n, equiv_layer(a->e, k),
+                 p->past, i, gqac_tensor_get(&x, i), gqac_tensor_get(&y, i));
         }
 }
 
@@ -98,8 +98,7 @@ static gqac_status compare_kv(attempt *a, int b) {
     equiv *e = a->e;
     for (int k = 0; k < e->n_pairs; k++) {
         const gqac_kv_pair *p = &e->pairs[k];
-        const size_t bytes = (size_t)(p->heads * e->rows[b].n * p->head_size) *
-                             (size_t)gqac_dtype_bits(p->dtype) / 8;
+        const size_t bytes = equiv_pair_bytes(p, e->rows[b].n);
         char *actual = malloc(bytes + 1);
         if (!actual)
             return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
@@ -161,8 +160,10 @@ static gqac_status reopen(attempt *a, int b, const char *kv) {
     for (int k = 0; status == GQAC_OK && k < e->n_pairs; k++) {
         const gqac_kv_pair *p = &e->pairs[k];
         names[k] = p->past;
-        tensors[k] = (gqac_tensor){
-            .dtype = p->dtype, .rank = 4, .dims = {1, p->heads, length, p->head_size}};
+        tensors[k] =
+            (gqac_tensor){.dtype = p->dtype,
+                          .rank = 4,
+                          .dims = {1, p->heads, gqac_kv_pair_rows(p, length), p->head_size}};
         tensors[k].data = malloc(gqac_tensor_bytes(&tensors[k]) + 1);
         status = tensors[k].data ? gqac_sequence_export(a->sequences[b], p->past, tensors[k].data,
                                                         gqac_tensor_bytes(&tensors[k]), &e->c->diag)

@@ -88,6 +88,7 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
     } numbers[] = {{"tokens", x->tokens},
                    {"weights", m->weights},
                    {"kv", m->kv_blocks * m->kv_block},
+                   {"states", m->kv_states * m->kv_state},
                    {"kv_blocks", m->kv_blocks},
                    {"kv_block_tokens", m->kv_block_tokens},
                    {"prefill", m->prefill},
@@ -130,17 +131,20 @@ static double mib(int64_t bytes) {
 
 static void print_memory(const inspect_costs *x) {
     const gqac_memory *m = &x->memory;
-    const int64_t kv = m->kv_blocks * m->kv_block;
+    const int64_t kv = m->kv_blocks * m->kv_block, states = m->kv_states * m->kv_state;
     const int64_t most = m->prefill > m->decode ? m->prefill : m->decode;
     printf("memory for %lld tokens\n", (long long)x->tokens);
     printf("  weights               %12.2f MiB\n", mib(m->weights));
     printf("  keys and values       %12.2f MiB  %lld blocks of %lld tokens\n", mib(kv),
            (long long)m->kv_blocks, (long long)m->kv_block_tokens);
+    if (states)
+        printf("  recurrent states      %12.2f MiB  %lld of %.2f MiB\n", mib(states),
+               (long long)m->kv_states, mib(m->kv_state));
     printf("  activations, prompt   %12.2f MiB  in pieces of at most %d tokens\n", mib(m->prefill),
            PROMPT_CHUNK);
     printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
     printf("  together              %12.2f MiB  besides what kernels take for themselves\n",
-           mib(m->weights + kv + most));
+           mib(m->weights + kv + states + most));
 }
 
 void inspect_costs_print(const inspect_costs *x) {

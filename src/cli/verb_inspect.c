@@ -29,10 +29,12 @@ static json_t *kv_json(const gqac_info *x) {
     json_t *all = json_array();
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
-        json_array_append_new(all, json_pack("{s:s, s:s, s:I, s:I, s:s}", "past", p->past,
-                                             "present", p->present, "heads", (json_int_t)p->heads,
-                                             "head_size", (json_int_t)p->head_size, "dtype",
-                                             gqac_dtype_name(p->dtype)));
+        json_t *pair = json_pack("{s:s, s:s, s:I, s:I, s:s}", "past", p->past, "present",
+                                 p->present, "heads", (json_int_t)p->heads, "head_size",
+                                 (json_int_t)p->head_size, "dtype", gqac_dtype_name(p->dtype));
+        if (pair && p->rows)
+            json_object_set_new(pair, "rows", json_integer((json_int_t)p->rows));
+        json_array_append_new(all, pair);
     }
     return all;
 }
@@ -116,8 +118,12 @@ static void print_kv(const gqac_info *x) {
     printf("past/present pairs: %d\n", x->n_kv_pairs);
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
-        printf("  %-32s %-24s %s[%lld,%lld]\n", cli_shown(p->past).s, cli_shown(p->present).s,
-               gqac_dtype_name(p->dtype), (long long)p->heads, (long long)p->head_size);
+        printf("  %-32s %-24s %s[%lld,", cli_shown(p->past).s, cli_shown(p->present).s,
+               gqac_dtype_name(p->dtype), (long long)p->heads);
+        if (p->rows)
+            printf("%lld,%lld] state\n", (long long)p->rows, (long long)p->head_size);
+        else
+            printf("%lld]\n", (long long)p->head_size);
     }
 }
 

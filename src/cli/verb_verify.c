@@ -195,8 +195,9 @@ static gqac_status run_step(verify *v, const int64_t *ids, int64_t n) {
 }
 
 static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair, int64_t length) {
-    gqac_tensor x = {
-        .dtype = pair->dtype, .rank = 3, .dims = {pair->heads, length, pair->head_size}};
+    gqac_tensor x = {.dtype = pair->dtype,
+                     .rank = 3,
+                     .dims = {pair->heads, gqac_kv_pair_rows(pair, length), pair->head_size}};
     gqac_tensor y = x;
     const size_t bytes = gqac_tensor_bytes(&x);
     x.data = malloc(bytes + 1);

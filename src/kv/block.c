@@ -15,26 +15,27 @@ enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
-    size_t *offsets; /* of each slot in a block; [n_slots] is the size of a block */
-    atomic_size_t blocks;
+    size_t *offsets; /* of each slot in a block, of a state in a state; [n_slots]: of the block */
+    size_t state_bytes;
+    atomic_size_t blocks, states;
 };
 
 static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
     size_t at = 0;
     for (int i = 0; i < pool->n_slots; i++) {
         const kv_slot *s = &pool->slots[i];
-        const int64_t dims[3] = {s->heads, GQAC_KV_BLOCK, s->head_size};
-        size_t bytes = 0;
-        if (s->heads < 1 || s->head_size < 1 || gqac_dtype_bits(s->dtype) % 8 ||
+        const int64_t dims[3] = {s->heads, s->rows ? s->rows : GQAC_KV_BLOCK, s->head_size};
+        size_t bytes = 0, *end = s->rows ? &pool->state_bytes : &at;
+        if (s->heads < 1 || s->head_size < 1 || s->rows < 0 || gqac_dtype_bits(s->dtype) % 8 ||
             !gqac_dtype_bits(s->dtype))
             GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
                       s->past, (long long)s->heads, (long long)s->head_size,
                       gqac_dtype_name(s->dtype));
         GQAC_TRY(gqac_shape_bytes(s->dtype, 3, dims, &bytes, diag));
-        pool->offsets[i] = at;
-        if (!gqac_add_size(at, bytes + ALIGNMENT - 1, &at) || at > PTRDIFF_MAX / 2)
+        pool->offsets[i] = *end;
+        if (!gqac_add_size(*end, bytes + ALIGNMENT - 1, end) || *end > PTRDIFF_MAX / 2)
             GQAC_FAIL(diag, GQAC_LIMIT, "a KV block of %d slots is too large", pool->n_slots);
-        at = at / ALIGNMENT * ALIGNMENT;
+        *end = *end / ALIGNMENT * ALIGNMENT;
     }
     pool->offsets[pool->n_slots] = at;
     return GQAC_OK;
@@ -96,15 +97,37 @@ size_t kv_slot_row_bytes(const kv_pool *pool, int slot) {
     return (size_t)s->head_size * (size_t)gqac_dtype_bits(s->dtype) / 8;
 }
 
-kv_block *kv_block_create(kv_pool *pool) {
-    const size_t bytes = kv_pool_block_bytes(pool);
+size_t kv_pool_state_bytes(const kv_pool *pool) {
+    return pool->state_bytes;
+}
+
+size_t kv_pool_states_in_use(const kv_pool *pool) {
+    return atomic_load(&pool->states);
+}
+
+static kv_block *create(size_t bytes, atomic_size_t *counter) {
     kv_block *block = gqac_aligned_alloc(ALIGNMENT, sizeof *block + bytes);
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
-    atomic_fetch_add(&pool->blocks, 1);
+    atomic_fetch_add(counter, 1);
     memset(block->data, UNWRITTEN, bytes);
     return block;
+}
+
+static void release(kv_block *block, atomic_size_t *counter) {
+    if (atomic_fetch_sub(&block->references, 1) != 1)
+        return;
+    atomic_fetch_sub(counter, 1);
+    gqac_free(block);
+}
+
+kv_block *kv_block_create(kv_pool *pool) {
+    return create(kv_pool_block_bytes(pool), &pool->blocks);
+}
+
+kv_block *kv_state_create(kv_pool *pool) {
+    return create(pool->state_bytes, &pool->states);
 }
 
 size_t kv_slot_width(const kv_pool *pool, int slot) {
@@ -112,7 +135,7 @@ size_t kv_slot_width(const kv_pool *pool, int slot) {
 }
 
 /* The rows [first, end) of every head of a slot lie in runs of equal length: one a head, or one a
- * column. */
+ * column. A state has none. */
 typedef struct runs {
     size_t at, count, step, bytes; /* of the first, how many, from one to the next, of each */
 } runs;
@@ -122,7 +145,7 @@ static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {
     const size_t element = kv_slot_width(pool, slot), n = (size_t)(end - first);
     const size_t unit = s->columns ? element : (size_t)s->head_size * element;
     return (runs){.at = pool->offsets[slot] + (size_t)first * unit,
-                  .count = (size_t)s->heads * (s->columns ? (size_t)s->head_size : 1),
+                  .count = s->rows ? 0 : (size_t)s->heads * (s->columns ? (size_t)s->head_size : 1),
                   .step = GQAC_KV_BLOCK * unit,
                   .bytes = n * unit};
 }
@@ -151,8 +174,9 @@ kv_block *kv_block_share(kv_block *block) {
 }
 
 void kv_block_release(kv_pool *pool, kv_block *block) {
-    if (atomic_fetch_sub(&block->references, 1) != 1)
-        return;
-    atomic_fetch_sub(&pool->blocks, 1);
-    gqac_free(block);
+    release(block, &pool->blocks);
+}
+
+void kv_state_release(kv_pool *pool, kv_block *state) {
+    release(state, &pool->states);
 }

@@ -7,7 +7,10 @@
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
  * rows in [length, length + new), and publishes the new length after all layers ran, so that a
- * failed step leaves the sequence as it was. */
+ * failed step leaves the sequence as it was.
+ *
+ * A slot may be a state and not rows: what all tokens so far left behind, as recurrent layers keep
+ * it. See the last section. */
 #ifndef GQAC_KV_KV_H
 #define GQAC_KV_KV_H
 
@@ -27,6 +30,7 @@ typedef struct kv_slot {
     /* How the target wants a block of a head to lie: [head_size][GQAC_KV_BLOCK], not
      * [GQAC_KV_BLOCK][head_size]. Rows at this interface are canonical either way. */
     bool columns;
+    int64_t rows; /* 0: one a token. Else the slot is a state [heads][rows][head_size] */
 } kv_slot;
 
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
@@ -55,8 +59,8 @@ int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0
 gqac_status kv_sequence_reserve(kv_sequence *sequence, int64_t total, gqac_diag *diag);
 /* Publishes a length that is reserved and fully written. */
 void kv_sequence_publish(kv_sequence *sequence, int64_t length);
-/* Shortens to `length` tokens; OUT_OF_RANGE when that is negative or more than there are. Blocks
- * wholly beyond it are given back. */
+/* Shortens to `length` tokens; OUT_OF_RANGE when that is negative, more than there are, or a length
+ * that it has no state for. Blocks wholly beyond it are given back. */
 gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
 /* A second sequence with the same published rows; blocks are shared until one of them writes. */
 gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
@@ -76,5 +80,23 @@ void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t p
 /* The block that holds a reserved position, as it lies in memory: [heads] times what the slot's
  * `columns` says. Valid until the sequence reserves, rewinds or ends. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
+
+/* States. A sequence has one for its published length (of none, and of zeros, while that is 0) and
+ * some for earlier lengths, all multiples of GQAC_KV_BLOCK: what is d tokens back is had by going
+ * back to one of them and computing at most max(64, 2 d) tokens again. A state never changes: a
+ * step reads the last one and writes others, which replace it when it publishes. */
+size_t kv_pool_state_bytes(const kv_pool *pool);   /* one state, all such slots; 0: none is one */
+size_t kv_pool_states_in_use(const kv_pool *pool); /* shared ones count once */
+int64_t kv_states_most(int64_t length);            /* how many a sequence of that length keeps */
+/* The largest length up to `length` that the sequence can be rewound to. */
+int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
+/* The state of a slot at the published length; NULL when that is 0. */
+const void *kv_state_last(const kv_sequence *sequence, int slot);
+/* After reserve: how many states the step writes, all of them wholly, ... */
+int kv_states_due(const kv_sequence *sequence);
+/* ... where, and after which token, counted from the first; i ascending, the last is after all. */
+void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *position);
+/* After reserve: only the last of them will be written. */
+void kv_states_forgo(kv_sequence *sequence);
 
 #endif

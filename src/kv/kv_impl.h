@@ -21,10 +21,37 @@ kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows);
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
 kv_block *kv_block_share(kv_block *block);
 void kv_block_release(kv_pool *pool, kv_block *block);
+/* The same for a state: one reference, its bytes NaN. */
+kv_block *kv_state_create(kv_pool *pool);
+void kv_state_release(kv_pool *pool, kv_block *state);
 /* Offset of a slot within data, and bytes of one row of one head. */
 size_t kv_slot_offset(const kv_pool *pool, int slot);
 size_t kv_slot_row_bytes(const kv_pool *pool, int slot);
 /* Bytes of one element. */
 size_t kv_slot_width(const kv_pool *pool, int slot);
+
+enum { KV_MARKS = 64 }; /* more than states of any length: see kv_states_most */
+
+/* The state after `position` tokens. */
+typedef struct kv_mark {
+    int64_t position;
+    kv_block *state;
+} kv_mark;
+
+typedef struct kv_states {
+    int n, n_due;
+    kv_mark marks[KV_MARKS]; /* ascending; the last is that of the published length, unless 0 */
+    kv_mark due[KV_MARKS];   /* of the reserved step, ascending */
+    kv_block *spare;         /* decoding changes between two */
+} kv_states;
+
+/* In sequence.c's functions of the same names; nothing to do in pools without states. */
+gqac_status kv_states_reserve(kv_pool *pool, kv_states *states, int64_t length, int64_t total,
+                              gqac_diag *diag);
+void kv_states_publish(kv_pool *pool, kv_states *states, int64_t length);
+/* `length` is 0 or one of the marks. */
+void kv_states_rewind(kv_pool *pool, kv_states *states, int64_t length);
+void kv_states_fork(const kv_states *states, kv_states *fork);
+int64_t kv_states_reach(const kv_states *states, int64_t length);
 
 #endif

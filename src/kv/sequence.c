@@ -19,6 +19,7 @@ struct kv_sequence {
     int64_t capacity, length;
     size_t n_blocks, room; /* blocks in the table; entries allocated */
     kv_block **table;
+    kv_states states;
 };
 
 static gqac_status find_kind(const char *name, const char **kind, gqac_diag *diag) {
@@ -60,6 +61,7 @@ void kv_sequence_free(kv_sequence *sequence) {
     if (!sequence)
         return;
     shrink(sequence, 0);
+    kv_states_rewind(sequence->pool, &sequence->states, 0);
     gqac_free(sequence->table);
     gqac_free(sequence);
 }
@@ -133,6 +135,8 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);
+    if (status == GQAC_OK)
+        status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
     if (status != GQAC_OK)
         shrink(s, before);
     return status;
@@ -140,14 +144,24 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
 
 void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
     assert(length >= sequence->length && blocks_for(length) <= sequence->n_blocks);
+    kv_states_publish(sequence->pool, &sequence->states, length);
     sequence->length = length;
+}
+
+int64_t kv_sequence_reach(const kv_sequence *s, int64_t length) {
+    const int64_t most = length < s->length ? length : s->length;
+    return kv_pool_state_bytes(s->pool) ? kv_states_reach(&s->states, most) : most;
 }
 
 gqac_status kv_sequence_rewind(kv_sequence *s, int64_t length, gqac_diag *diag) {
     if (length < 0 || length > s->length)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld",
                   (long long)s->length, (long long)length);
+    if (kv_sequence_reach(s, length) != length)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the state after %lld tokens is not kept",
+                  (long long)length);
     shrink(s, blocks_for(length));
+    kv_states_rewind(s->pool, &s->states, length);
     s->length = length;
 #ifdef GQAC_POISON
     const int64_t row = length % GQAC_KV_BLOCK;
@@ -169,8 +183,37 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
     for (size_t i = 0; i < n; i++)
         copy->table[copy->n_blocks++] = kv_block_share(s->table[i]);
     copy->length = s->length;
+    kv_states_fork(&s->states, &copy->states);
     *fork = copy;
     return GQAC_OK;
+}
+
+/* ---- states -------------------------------------------------------------- */
+
+const void *kv_state_last(const kv_sequence *s, int slot) {
+    const kv_states *all = &s->states;
+    assert(kv_pool_slot(s->pool, slot)->rows && (s->length == 0) == (all->n == 0));
+    return all->n ? all->marks[all->n - 1].state->data + kv_slot_offset(s->pool, slot) : NULL;
+}
+
+int kv_states_due(const kv_sequence *s) {
+    return s->states.n_due;
+}
+
+void *kv_state_due(const kv_sequence *s, int slot, int i, int64_t *position) {
+    const kv_mark *due = &s->states.due[i];
+    assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n_due);
+    *position = due->position;
+    return due->state->data + kv_slot_offset(s->pool, slot);
+}
+
+void kv_states_forgo(kv_sequence *s) {
+    kv_states *all = &s->states;
+    for (int i = 0; i + 1 < all->n_due; i++)
+        kv_state_release(s->pool, all->due[i].state);
+    if (all->n_due)
+        all->due[0] = all->due[all->n_due - 1];
+    all->n_due = all->n_due > 0;
 }
 
 /* ---- rows ---------------------------------------------------------------- */
@@ -246,7 +289,7 @@ void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int
                    const void *rows) {
     const kv_slot *kind = kv_pool_slot(s->pool, slot);
     const size_t bytes = kv_slot_row_bytes(s->pool, slot), width = kv_slot_width(s->pool, slot);
-    assert(position >= s->length); /* published rows never change */
+    assert(position >= s->length && !kind->rows); /* published rows never change */
     for (int64_t i = 0, n; i < count; i += n) {
         n = run_length(position + i, count - i);
         /* a fork after reserve shares blocks again: reserve once more before writing */

@@ -149,9 +149,10 @@ static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_
     const int64_t length = gqac_sequence_length(sequence);
     for (int i = 0; i < n; i++) {
         names[i] = pairs[i].past;
-        tensors[i] = (gqac_tensor){.dtype = pairs[i].dtype,
-                                   .rank = 4,
-                                   .dims = {1, pairs[i].heads, length, pairs[i].head_size}};
+        tensors[i] = (gqac_tensor){
+            .dtype = pairs[i].dtype,
+            .rank = 4,
+            .dims = {1, pairs[i].heads, gqac_kv_pair_rows(&pairs[i], length), pairs[i].head_size}};
         const size_t bytes = gqac_tensor_bytes(&tensors[i]);
         tensors[i].data = gqac_alloc(bytes);
         if (!tensors[i].data)

@@ -8,13 +8,16 @@ static const ir_attr_spec attrs[] = {
     {"present", IR_ATTR_STRING, .required = true, .doc = "graph output of the exported model"},
     {"heads", IR_ATTR_INT, .required = true, .doc = "key/value heads"},
     {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head"},
+    {"rows", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "of a state; 0: one for each token"},
     {"dtype", IR_ATTR_DTYPE, .required = true, .doc = "element type of the rows"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "slot") < 0 || ir_attr_int(node, "heads") < 1 ||
-        ir_attr_int(node, "head_size") < 1 || !OP_IN(OP_ANY, ir_attr_get(node, "dtype")->dtype))
+        ir_attr_int(node, "head_size") < 1 || ir_attr_int(node, "rows") < 0 ||
+        !OP_IN(OP_ANY, ir_attr_get(node, "dtype")->dtype))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
     return GQAC_OK;
 }

@@ -85,10 +85,11 @@ static const ir_dim *divided(const ir_node *node, int input, int64_t by) {
 gqac_status linear_attention_infer(ir_node *node, gqac_diag *diag) {
     const int64_t q = ir_attr_int(node, "q_num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     for (int i = Q; i <= BETA; i++) {
+        if (i == PAST)
+            continue;
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
-        if (i != PAST)
-            GQAC_TRY(op_check_same(node, Q, i, diag));
-        if (i != PAST && op_in_type(node, i).rank >= 0 && op_in_type(node, i).rank != 3)
+        GQAC_TRY(op_check_same(node, Q, i, diag));
+        if (op_in_type(node, i).rank >= 0 && op_in_type(node, i).rank != 3)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input %d of rank %d, expected 3", i,
                     op_in_type(node, i).rank);
     }
@@ -97,119 +98,180 @@ gqac_status linear_attention_infer(ir_node *node, gqac_diag *diag) {
     if (dv)
         y[2] = ir_dim_mul(op_dims(node), dv, ir_dim_const(op_dims(node), q > kv ? q : kv));
     GQAC_TRY(op_set_type(node, 0, dtype, 3, y, diag));
+    if (op_in_type(node, PAST).dtype == GQAC_TOKEN)
+        return op_set_type(node, 1, GQAC_TOKEN, 0, NULL, diag);
+    GQAC_TRY(op_check_dtype(node, PAST, OP_FLOATS, diag));
     const ir_dim *state[4] = {y[0], ir_dim_const(op_dims(node), kv), divided(node, Q, q), dv};
     return op_set_type(node, 1, ir_node_input(node, PAST) ? op_in_type(node, PAST).dtype : dtype, 4,
                        state, diag);
 }
 
+enum { TILE = 32 }; /* columns of a state that are computed together */
+
 typedef struct recurrence {
-    const gqac_tensor *q, *k, *v, *past, *decay, *beta;
-    gqac_tensor *y, *present; /* present: NULL when not wanted */
-    int64_t tokens, q_heads, kv_heads, dk, dv;
+    op_call *call;
+    const linear_attention_states *states;
+    const gqac_tensor *q, *k, *v, *decay, *beta;
+    gqac_tensor *y;
+    int64_t tokens, q_heads, k_heads, kv_heads, dk, dv;
     int64_t decays, betas; /* of one token: decays kv_heads * dk or kv_heads */
-    gqac_dtype state;
     float scale;
     int rule;
     op_scratch scratch;
 } recurrence;
 
-typedef struct token {
-    float *m, *k, *q, *v, *u; /* m [dk][dv] */
-    float *gate;              /* exp(decay), [dk] */
-    float beta;
-} token;
+/* Columns [from, from + width) of the state of one head, with what one token brings. */
+typedef struct part {
+    float *m;     /* [dk][TILE] */
+    float *k, *q; /* [dk] */
+    float *gate;  /* exp(decay), [dk] */
+    float v[TILE], beta;
+    int64_t batch, head, from, width;
+} part;
 
-/* y += M^T x */
-OP_BODY void add_product(float *restrict y, const float *m, const float *x, int64_t dk,
-                         int64_t dv) {
-    for (int64_t i = 0; i < dk; i++)
-        op_axpy(y, x[i], m + i * dv, dv);
-}
-
-OP_BODY void update_body(const recurrence *r, const token *t) {
-    const int64_t dk = r->dk, dv = r->dv;
-    if (r->rule & RULE_GATED)
-        for (int64_t i = 0; i < dk; i++)
-            for (int64_t j = 0; j < dv; j++)
-                t->m[i * dv + j] *= t->gate[i];
-    memcpy(t->u, t->v, (size_t)dv * sizeof(float));
-    if (r->rule & RULE_DELTA) {
-        memset(t->u, 0, (size_t)dv * sizeof(float));
-        add_product(t->u, t->m, t->k, dk, dv);
-        for (int64_t j = 0; j < dv; j++)
-            t->u[j] = t->beta * (t->v[j] - t->u[j]);
+/* m = gate * m, and sum[j] = the sum over i of k[i] * m[i][j]. */
+OP_BODY void decay_body(const recurrence *r, const part *t, float *restrict sum) {
+    const bool gated = r->rule & RULE_GATED;
+    float all[TILE] = {0};
+    for (int64_t i = 0; i < r->dk; i++) {
+        float *restrict m = t->m + i * TILE;
+        for (int j = 0; gated && j < TILE; j++)
+            m[j] *= t->gate[i];
+        for (int j = 0; j < TILE; j++)
+            all[j] = gqn_fma(t->k[i], m[j], all[j]);
     }
-    for (int64_t i = 0; i < dk; i++)
-        op_axpy(t->m + i * dv, t->k[i], t->u, dv);
+    memcpy(sum, all, sizeof all);
 }
-OP_KERNEL(update, (const recurrence *r, const token *t), (r, t))
+OP_KERNEL(decay, (const recurrence *r, const part *t, float *sum), (r, t, sum))
 
-OP_BODY void result_body(const recurrence *r, const token *t, float *restrict y) {
-    memset(y, 0, (size_t)r->dv * sizeof *y);
-    add_product(y, t->m, t->q, r->dk, r->dv);
-    for (int64_t j = 0; j < r->dv; j++)
-        y[j] = op_one_nan(y[j] * r->scale);
+OP_BODY void update_body(const recurrence *r, const part *t, const float *restrict u) {
+    float all[TILE];
+    memcpy(all, u, sizeof all);
+    for (int64_t i = 0; i < r->dk; i++) {
+        float *restrict m = t->m + i * TILE;
+        for (int j = 0; j < TILE; j++)
+            m[j] = gqn_fma(t->k[i], all[j], m[j]);
+    }
 }
-OP_KERNEL(result, (const recurrence *r, const token *t, float *y), (r, t, y))
+OP_KERNEL(update, (const recurrence *r, const part *t, const float *u), (r, t, u))
+
+OP_BODY void result_body(const recurrence *r, const part *t, float *restrict y) {
+    float all[TILE] = {0};
+    for (int64_t i = 0; i < r->dk; i++) {
+        const float *restrict m = t->m + i * TILE;
+        for (int j = 0; j < TILE; j++)
+            all[j] = gqn_fma(t->q[i], m[j], all[j]);
+    }
+    for (int j = 0; j < TILE; j++)
+        y[j] = op_one_nan(all[j] * r->scale);
+}
+OP_KERNEL(result, (const recurrence *r, const part *t, float *y), (r, t, y))
 
 /* As it would be read back. */
 static void round_state(const recurrence *r, float *m) {
-    gqac_tensor one = {.dtype = r->state};
+    gqac_tensor one = {.dtype = r->states->dtype};
     uint16_t half;
     one.data = &half;
-    for (int64_t i = 0; r->state != GQAC_F32 && i < r->dk * r->dv; i++) {
+    for (int64_t i = 0; one.dtype != GQAC_F32 && i < r->dk * TILE; i++) {
         op_put_f32(&one, 0, m[i]);
         m[i] = op_get_f32(&one, 0);
     }
 }
 
-static void load(const recurrence *r, int64_t row, int64_t head, token *t) {
-    op_get_f32s(r->k, (row * r->kv_heads + head) * r->dk, r->dk, t->k);
-    op_get_f32s(r->v, (row * r->kv_heads + head) * r->dv, r->dv, t->v);
-    if (r->rule & RULE_DELTA)
-        t->beta = op_get_f32(r->beta, row * r->betas + (r->betas > 1 ? head : 0));
-    for (int64_t i = 0; r->rule & RULE_GATED && i < r->dk; i++) {
-        const bool each = r->decays != r->kv_heads;
-        t->gate[i] =
-            gqn_expf(op_get_f32(r->decay, row * r->decays + (each ? head * r->dk + i : head)));
+/* Where a row of the part begins in a state [Hkv,dk,dv]. */
+static int64_t place(const recurrence *r, const part *t, int64_t i) {
+    return (t->head * r->dk + i) * r->dv + t->from;
+}
+
+static void begin_part(const recurrence *r, part *t) {
+    const void *before = r->states->before(r->call, t->batch);
+    const gqac_tensor state = {.dtype = r->states->dtype, .data = (void *)(uintptr_t)before};
+    memset(t->m, 0, (size_t)(r->dk * TILE) * sizeof *t->m);
+    for (int64_t i = 0; before && i < r->dk; i++)
+        op_get_f32s(&state, place(r, t, i), t->width, t->m + i * TILE);
+}
+
+static void store_part(const recurrence *r, const part *t, void *to) {
+    gqac_tensor state = {.dtype = r->states->dtype, .data = to};
+    float row[TILE];
+    for (int64_t i = 0; i < r->dk; i++) {
+        for (int64_t j = 0; j < TILE; j++)
+            row[j] = op_one_nan(t->m[i * TILE + j]);
+        op_put_f32s(&state, place(r, t, i), t->width, row);
     }
+}
+
+static void load(const recurrence *r, int64_t row, part *t) {
+    const int64_t k_head = t->head / (r->kv_heads / r->k_heads);
+    op_get_f32s(r->k, (row * r->k_heads + k_head) * r->dk, r->dk, t->k);
+    memset(t->v, 0, sizeof t->v);
+    op_get_f32s(r->v, (row * r->kv_heads + t->head) * r->dv + t->from, t->width, t->v);
+    if (r->rule & RULE_DELTA)
+        t->beta = op_get_f32(r->beta, row * r->betas + (r->betas > 1 ? t->head : 0));
+    if (!(r->rule & RULE_GATED))
+        return;
+    const bool each = r->decays != r->kv_heads;
+    const int64_t first = row * r->decays + (each ? t->head * r->dk : t->head);
+    for (int64_t i = 0; i < r->dk; i++)
+        t->gate[i] = each || !i ? gqn_expf(op_get_f32(r->decay, first + i)) : t->gate[0];
+}
+
+static void take_token(const recurrence *r, part *t) {
+    float u[TILE];
+    if (r->rule)
+        decay(r, t, u);
+    for (int j = 0; j < TILE; j++)
+        u[j] = r->rule & RULE_DELTA ? t->beta * (t->v[j] - u[j]) : t->v[j];
+    update(r, t, u);
+    round_state(r, t->m);
 }
 
 /* Query heads of a head of k and v: several, or one that several of those share. */
-static void write_results(const recurrence *r, int64_t row, int64_t head, token *t, float *y) {
+static void write_results(const recurrence *r, int64_t row, bool real, part *t) {
     const int64_t out_heads = r->q_heads > r->kv_heads ? r->q_heads : r->kv_heads;
     const int64_t each = out_heads / r->kv_heads, shared = out_heads / r->q_heads;
-    for (int64_t h = head * each; h < (head + 1) * each; h++) {
+    float y[TILE] = {0};
+    for (int64_t h = t->head * each; h < (t->head + 1) * each; h++) {
         op_get_f32s(r->q, (row * r->q_heads + h / shared) * r->dk, r->dk, t->q);
-        result(r, t, y);
-        op_put_f32s(r->y, (row * out_heads + h) * r->dv, r->dv, y);
+        if (real)
+            result(r, t, y);
+        op_put_f32s(r->y, (row * out_heads + h) * r->dv + t->from, t->width, y);
     }
 }
 
+static void run_part(const recurrence *r, part *t) {
+    const int64_t tokens = r->states->tokens(r->call, t->batch);
+    int n = 0;
+    int64_t after = 0;
+    void *to = r->states->after(r->call, t->batch, n++, &after);
+    begin_part(r, t);
+    for (int64_t s = 0; s <= tokens; s++) {
+        for (; to && s == after; to = r->states->after(r->call, t->batch, n++, &after))
+            store_part(r, t, to);
+        if (s == tokens)
+            break;
+        load(r, t->batch * r->tokens + s, t);
+        take_token(r, t);
+        write_results(r, t->batch * r->tokens + s, true, t);
+    }
+    for (int64_t s = tokens; s < r->tokens; s++)
+        write_results(r, t->batch * r->tokens + s, false, t);
+}
+
+/* Columns of a state do not meet: an item is a tile of those of one head, with all tokens. */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const recurrence *r = arg;
-    const int64_t size = r->dk * r->dv;
-    float *room = (float *)(void *)(r->scratch.base + (size_t)worker * r->scratch.stride);
-    token t = {.m = room, .k = room + size};
+    const int64_t tiles = (r->dv + TILE - 1) / TILE;
+    part t = {.m = (float *)(void *)(r->scratch.base + (size_t)worker * r->scratch.stride)};
+    t.k = t.m + r->dk * TILE;
     t.q = t.k + r->dk;
     t.gate = t.q + r->dk;
-    t.v = t.gate + r->dk;
-    t.u = t.v + r->dv;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        const int64_t batch = item / r->kv_heads, head = item % r->kv_heads;
-        memset(t.m, 0, (size_t)size * sizeof(float));
-        if (r->past)
-            op_get_f32s(r->past, item * size, size, t.m);
-        for (int64_t s = 0; s < r->tokens; s++) {
-            load(r, batch * r->tokens + s, head, &t);
-            update(r, &t);
-            round_state(r, t.m);
-            write_results(r, batch * r->tokens + s, head, &t, t.u + r->dv);
-        }
-        for (int64_t i = 0; r->present && i < size; i++)
-            t.m[i] = op_one_nan(t.m[i]);
-        if (r->present)
-            op_put_f32s(r->present, item * size, size, t.m);
+        t.from = item % tiles * TILE;
+        t.head = item / tiles % r->kv_heads;
+        t.batch = item / tiles / r->kv_heads;
+        t.width = r->dv - t.from < TILE ? r->dv - t.from : TILE;
+        run_part(r, &t);
     }
 }
 
@@ -225,37 +287,21 @@ static gqac_status want_rows(op_call *call, int input, int64_t heads, const gqac
     return GQAC_OK;
 }
 
-static gqac_status want_past(op_call *call, recurrence *r) {
-    GQAC_TRY(op_want_set(call, PAST, OP_FLOATS));
-    r->past = call->in[PAST];
-    const int64_t wanted[] = {r->q->dims[0], r->kv_heads, r->dk, r->dv};
-    bool fits = r->past->rank == 4;
-    for (int i = 0; fits && i < 4; i++)
-        fits = r->past->dims[i] == wanted[i];
-    if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "past_state is not [%lld,%lld,%lld,%lld]", (long long)wanted[0],
-                (long long)wanted[1], (long long)wanted[2], (long long)wanted[3]);
-    r->state = r->past->dtype;
-    return GQAC_OK;
-}
-
 static gqac_status read_inputs(op_call *call, recurrence *r) {
     const ir_node *node = call->node;
     GQAC_TRY(op_want_set(call, Q, OP_FLOATS));
     GQAC_TRY(want_rows(call, Q, r->q_heads, &r->q));
-    GQAC_TRY(want_rows(call, K, r->kv_heads, &r->k));
+    GQAC_TRY(want_rows(call, K, 1, &r->k));
     GQAC_TRY(want_rows(call, V, r->kv_heads, &r->v));
     r->tokens = r->q->dims[1];
     r->dk = r->q->dims[2] / r->q_heads;
     r->dv = r->v->dims[2] / r->kv_heads;
-    r->state = r->q->dtype;
-    if (r->k->dims[2] / r->kv_heads != r->dk)
+    r->k_heads = r->k->dims[2] / r->dk;
+    if (r->k->dims[2] % r->dk != 0 || r->kv_heads % r->k_heads != 0)
         OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                "heads of query have %lld elements, of key %lld", (long long)r->dk,
-                (long long)(r->k->dims[2] / r->kv_heads));
-    if (ir_node_input(node, PAST))
-        GQAC_TRY(want_past(call, r));
+                "heads of query have %lld elements: key of %lld is not a head for each of the %lld "
+                "of value, nor one for several",
+                (long long)r->dk, (long long)r->k->dims[2], (long long)r->kv_heads);
     if (r->rule & RULE_GATED) {
         GQAC_TRY(want_rows(call, DECAY, r->kv_heads, &r->decay));
         r->decays = r->decay->dims[2];
@@ -273,9 +319,11 @@ static gqac_status read_inputs(op_call *call, recurrence *r) {
     return GQAC_OK;
 }
 
-gqac_status linear_attention_eval(op_call *call) {
+gqac_status linear_attention_run(op_call *call, const linear_attention_states *states) {
     GQAC_TRY(linear_attention_verify(call->node, call->diag));
-    recurrence r = {.q_heads = ir_attr_int(call->node, "q_num_heads"),
+    recurrence r = {.call = call,
+                    .states = states,
+                    .q_heads = ir_attr_int(call->node, "q_num_heads"),
                     .kv_heads = ir_attr_int(call->node, "kv_num_heads"),
                     .scale = ir_attr_float(call->node, "scale"),
                     .rule = rule_of(call->node)};
@@ -283,19 +331,63 @@ gqac_status linear_attention_eval(op_call *call) {
     if (r.scale == 0)
         r.scale = gqn_div(1.0f, gqn_sqrt((float)r.dk));
     const int64_t heads = r.q_heads > r.kv_heads ? r.q_heads : r.kv_heads;
-    int64_t room;
-    if (!gqac_mul_i64(r.dk, r.dv, &room) || room > INT32_MAX)
+    int64_t size;
+    if (!gqac_mul_i64(r.dk, r.dv, &size) || size > INT32_MAX || r.dk > INT32_MAX / (2 * TILE))
         OP_FAIL(call->node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements",
                 (long long)r.dk, (long long)r.dv);
+    GQAC_TRY(states->open(call, (int64_t[]){r.q->dims[0], r.kv_heads, r.dk, r.dv}));
     GQAC_TRY(op_output(call, 0, r.q->dtype, 3, (int64_t[]){r.q->dims[0], r.tokens, heads * r.dv}));
     r.y = &call->out[0];
-    if (ir_node_output(call->node, 1)) {
-        GQAC_TRY(op_output(call, 1, r.state, 4, (int64_t[]){r.q->dims[0], r.kv_heads, r.dk, r.dv}));
-        r.present = &call->out[1];
-    }
-    GQAC_TRY(
-        op_scratch_open(call, (size_t)(room + 3 * r.dk + 3 * r.dv), sizeof(float), &r.scratch));
-    op_parallel(call, r.q->dims[0] * r.kv_heads, 10 + r.tokens * room, run, &r);
+    GQAC_TRY(op_scratch_open(call, (size_t)(r.dk * (TILE + 3)), sizeof(float), &r.scratch));
+    op_parallel(call, r.q->dims[0] * r.kv_heads * ((r.dv + TILE - 1) / TILE),
+                10 + r.tokens * r.dk * TILE / 8, run, &r);
     op_scratch_close(&r.scratch);
     return GQAC_OK;
+}
+
+/* ---- past and present as tensors ----------------------------------------- */
+
+static gqac_status open_tensors(op_call *call, const int64_t dims[4]) {
+    const gqac_tensor *past = ir_node_input(call->node, PAST) ? call->in[PAST] : NULL;
+    if (past)
+        GQAC_TRY(op_want_set(call, PAST, OP_FLOATS));
+    bool fits = !past || past->rank == 4;
+    for (int i = 0; past && fits && i < 4; i++)
+        fits = past->dims[i] == dims[i];
+    if (!fits)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "past_state is not [%lld,%lld,%lld,%lld]", (long long)dims[0], (long long)dims[1],
+                (long long)dims[2], (long long)dims[3]);
+    if (!ir_node_output(call->node, 1))
+        return GQAC_OK;
+    return op_output(call, 1, past ? past->dtype : call->in[Q]->dtype, 4, dims);
+}
+
+static int64_t all_tokens(const op_call *call, int64_t b) {
+    (void)b;
+    return call->in[Q]->dims[1];
+}
+
+static void *of_batch(const gqac_tensor *state, int64_t b) {
+    const size_t bytes = state->dims[0] ? gqac_tensor_bytes(state) / (size_t)state->dims[0] : 0;
+    return (char *)state->data + (size_t)b * bytes;
+}
+
+static const void *past_of(const op_call *call, int64_t b) {
+    return ir_node_input(call->node, PAST) ? of_batch(call->in[PAST], b) : NULL;
+}
+
+static void *present_of(const op_call *call, int64_t b, int i, int64_t *after) {
+    *after = call->in[Q]->dims[1];
+    return i || !ir_node_output(call->node, 1) ? NULL : of_batch(&call->out[1], b);
+}
+
+gqac_status linear_attention_eval(op_call *call) {
+    const bool past = ir_node_input(call->node, PAST) && call->in[PAST];
+    const linear_attention_states states = {.dtype = call->in[past ? PAST : Q]->dtype,
+                                            .open = open_tensors,
+                                            .tokens = all_tokens,
+                                            .before = past_of,
+                                            .after = present_of};
+    return linear_attention_run(call, &states);
 }

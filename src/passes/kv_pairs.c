@@ -35,11 +35,24 @@ static int result_of(const ir_graph *graph, const ir_value *value) {
     return least;
 }
 
+/* The schema's name of the operand `use`. */
+static void operand_name(const ir_use *use, char *name, size_t size) {
+    ir_schema_name(use->node->op->inputs, (int)(use - use->node->inputs), name, size);
+}
+
+/* Is it what all tokens left behind, and not a row for each? */
+static bool is_state(const ir_value *input) {
+    char name[64] = "";
+    if (input->uses)
+        operand_name(input->uses, name, sizeof name);
+    return strcmp(name, "past_state") == 0;
+}
+
 /* The output of use->node that goes with the operand `use`: "present" + what follows "past". */
 static const ir_value *present_of(const ir_use *use) {
     const ir_node *node = use->node;
     char past[64], name[64], present[80];
-    ir_schema_name(node->op->inputs, (int)(use - node->inputs), past, sizeof past);
+    operand_name(use, past, sizeof past);
     if (strncmp(past, "past", 4) != 0)
         return NULL;
     snprintf(present, sizeof present, "present%s", past + 4);
@@ -138,7 +151,8 @@ gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_sl
                               .present = f.graph->result_names[at],
                               .heads = dim_of(past, present, 3),
                               .head_size = dim_of(past, present, 1),
-                              .dtype = past->type.dtype};
+                              .dtype = past->type.dtype,
+                              .rows = is_state(past) ? dim_of(past, present, 2) : 0};
         if (past->type.rank != 5) {
             (*slots)[(*n)++] = slot;
             continue;

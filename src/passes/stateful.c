@@ -1,11 +1,11 @@
 /* stateful: past/present pairs become sequence state.
  *
  * A pair is a graph input that concat_past_present takes as its past, and that node's output as a
- * graph result; the caches of stateful_family.c and the convolutions of stateful_conv.c are pairs
- * too. Slot i of the state is the i-th such input. The concat becomes kv_state (the token
- * of the slot) and kv_append (writes the new rows, gives all rows); input and result go, and the
- * last token becomes the result "state.i", so that appends are never dead. Lengths are the run
- * time's own: see stateful_lengths.c. */
+ * graph result; the caches of stateful_family.c, the convolutions of stateful_conv.c and the
+ * recurrences of stateful_recurrent.c are pairs too. Slot i of the state is the i-th such input.
+ * The concat becomes kv_state (the token of the slot) and kv_append (writes the new rows, gives all
+ * rows); input and result go, and the last token becomes the result "state.i", so that appends are
+ * never dead. Lengths are the run time's own: see stateful_lengths.c. */
 #include "passes/stateful.h"
 
 #include <string.h>
@@ -31,15 +31,21 @@ static ir_node *concat_of(const ir_graph *graph, const ir_value *past) {
         if (node->graph == graph && (own || stateful_is_cache(node, past)) &&
             result_name(graph, node->outputs[0]))
             return node;
-        if (node->graph == graph && stateful_is_conv(node, past))
+        if (node->graph == graph &&
+            (stateful_is_conv(node, past) || stateful_is_recurrent(node, past)))
             return node;
     }
     return NULL;
 }
 
 static struct stateful_pair pair_of(const ir_graph *graph, ir_value *past, ir_node *node) {
-    const bool conv = stateful_is_conv(node, past);
-    return (struct stateful_pair){past, node, conv, result_name(graph, node->outputs[conv])};
+    struct stateful_pair pair = {.past = past, .concat = node};
+    if (stateful_is_conv(node, past))
+        pair.kind = STATEFUL_CONV;
+    else if (stateful_is_recurrent(node, past))
+        pair.kind = STATEFUL_RECURRENT;
+    pair.present = result_name(graph, node->outputs[pair.kind != STATEFUL_ROWS]);
+    return pair;
 }
 
 static gqac_status find_pairs(stateful *s) {
@@ -56,30 +62,14 @@ static gqac_status find_pairs(stateful *s) {
     return GQAC_OK;
 }
 
-/* Does an op of a recurrence read the input? Its state is one matrix a head and not rows that a
- * sequence keeps. */
-static bool is_recurrent(const ir_graph *graph, const char *past) {
-    for (int i = 0; i < graph->n_inputs; i++)
-        for (const ir_use *use = graph->inputs[i]->uses; use; use = use->next)
-            if (!strcmp(graph->inputs[i]->name, past) &&
-                !strcmp(use->node->op->name, "LinearAttention"))
-                return true;
-    return false;
-}
-
 static gqac_status no_pairs(const stateful *s) {
     gqac_diag *diag = s->context->diag;
     kv_slot *slots;
     int named = 0;
     if (pass_find_kv_pairs(s->context->module, s->scratch, &slots, &named) != GQAC_OK)
         return gqac_diag_oom(diag, "past/present pairs");
-    const bool recurrent = named && is_recurrent(s->graph, slots[0].past);
     if (!named)
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no KV cache");
-    else if (recurrent)
-        gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "'%s' is the state of LinearAttention, which a sequence does not keep yet",
-                      slots[0].past);
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
                       "the KV cache of the model ('%s', one of %d) is not read by an attention op",
@@ -87,10 +77,8 @@ static gqac_status no_pairs(const stateful *s) {
     gqac_diag_rule(diag, "a sequence needs past/present pairs of GroupQueryAttention or its kin");
     gqac_diag_hint(diag, !named ? "`gqac rewrite MODEL --pass insert-kv` adds one, or names the "
                                   "node that forbids it; score and generate do without by --kv off"
-                         : recurrent
-                             ? "`gqac run`, which carries the state through tensors"
-                             : "`gqac inspect MODEL --ops` names what keeps attention in simple "
-                               "ops from being raised; `gqac run` runs the graph as exported");
+                                : "`gqac inspect MODEL --ops` names what keeps attention in simple "
+                                  "ops from being raised; `gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
 
@@ -124,27 +112,47 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[axis], dim))
         return GQAC_OK;
     return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
-                     "the %s of input '%s' is not constant", axis == 1 ? "heads" : "head size",
+                     "the %s of input '%s' is not constant",
+                     axis == 1   ? "heads"
+                     : axis == 2 ? "rows"
+                                 : "head size",
                      pair->past->name);
 }
 
 static gqac_status describe(const stateful *s, int slot, const ir_value *fresh, ir_node *state) {
     const struct stateful_pair *pair = &s->pairs[slot];
-    int64_t heads, size, rows;
-    if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
+    const bool recurrent = pair->kind == STATEFUL_RECURRENT;
+    int64_t heads, size, rows = 0;
+    if (!recurrent && fresh && fresh->type.rank == 4 &&
+        ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
         return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
                          "keys and values of zero length (a layer that shares the cache of "
                          "another one)");
     GQAC_TRY(read_shape(s, pair, fresh, 1, &heads));
     GQAC_TRY(read_shape(s, pair, fresh, 3, &size));
+    if (recurrent)
+        GQAC_TRY(read_shape(s, pair, fresh, 2, &rows));
     ir_attr_set_int(state, "slot", slot);
     ir_attr_set_int(state, "heads", heads);
     ir_attr_set_int(state, "head_size", size);
+    ir_attr_set_int(state, "rows", recurrent ? rows : 0);
     ir_attr_set_dtype(state, "dtype", pair->past->type.dtype);
     if (!ir_attr_set_string(state, "past", pair->past->name) ||
         !ir_attr_set_string(state, "present", pair->present))
         return gqac_diag_oom(s->context->diag, "KV state");
     return GQAC_OK;
+}
+
+/* A recurrence changes its state in place: no rows, no lengths. */
+static gqac_status make_recurrent(stateful *s, int slot, ir_builder *b, ir_value **token) {
+    ir_node *node = s->pairs[slot].concat, *state = op_build(b, "gqac", "kv_state", 0, NULL, 1);
+    if (b->status != GQAC_OK)
+        return b->status;
+    GQAC_TRY(describe(s, slot, node->outputs[1], state));
+    state->name = node->name;
+    GQAC_TRY(op_infer(state, b->diag));
+    s->context->changed++;
+    return stateful_recurrent_join(b, node, state->outputs[0], token);
 }
 
 /* Gives the last token of the slot. */
@@ -153,7 +161,9 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     gqac_diag *diag = s->context->diag;
     ir_builder b = {.graph = s->graph, .before = pair->concat, .diag = diag};
     ir_value *fresh;
-    if (pair->conv)
+    if (pair->kind == STATEFUL_RECURRENT)
+        return make_recurrent(s, slot, &b, token);
+    if (pair->kind == STATEFUL_CONV)
         GQAC_TRY(stateful_conv_rows(&b, pair->concat, &fresh));
     else
         fresh = stateful_fresh(pair->concat);
@@ -169,7 +179,7 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
     GQAC_TRY(op_infer(append, diag));
     s->context->changed++;
     *token = append->outputs[0];
-    if (pair->conv)
+    if (pair->kind == STATEFUL_CONV)
         return stateful_conv_join(&b, pair->concat, append->outputs[1], s->past_len);
     ir_value_replace(pair->concat->outputs[0], append->outputs[1]);
     ir_node_remove(pair->concat);
@@ -186,7 +196,8 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     bool ok = values && names;
     for (int i = 0; ok && i < ret->n_inputs; i++) {
         ir_value *value = ret->inputs[i].value;
-        if (value->def && op_is(value->def, "gqac", "kv_append"))
+        if (value->def && (op_is(value->def, "gqac", "kv_append") ||
+                           op_is(value->def, "gqac", "recurrent_attention")))
             continue;
         values[n] = value;
         names[n++] = s->graph->result_names[i];

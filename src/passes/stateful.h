@@ -1,7 +1,8 @@
 /* The parts of stateful: pairs become state (stateful.c), lengths come from the run time
  * (stateful_lengths.c), and what differs for attention ops beside GroupQueryAttention: caches and
  * ranges (stateful_family.c), heads of caches (stateful_flat.c), masks (stateful_masks.c),
- * convolutions (stateful_conv.c), shapes of pasts (stateful_shapes.c). */
+ * convolutions (stateful_conv.c), recurrences (stateful_recurrent.c), shapes of pasts
+ * (stateful_shapes.c). */
 #ifndef GQAC_PASSES_STATEFUL_H
 #define GQAC_PASSES_STATEFUL_H
 
@@ -17,8 +18,8 @@ typedef struct stateful {
     int n_pairs;
     struct stateful_pair {
         ir_value *past;
-        ir_node *concat; /* appends to the cache, or the convolution */
-        bool conv;
+        ir_node *concat; /* appends to the cache, or the convolution or recurrence */
+        enum { STATEFUL_ROWS, STATEFUL_CONV, STATEFUL_RECURRENT } kind;
         const char *present; /* name of the result */
     } * pairs;
     ir_value *past_len, *new_len; /* graph inputs of the run time */
@@ -41,6 +42,10 @@ bool stateful_is_conv(const ir_node *node, const ir_value *past);
 gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows);
 /* The convolution takes its state from the cached rows; its own goes. */
 gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len);
+/* Is `past` the state of that recurrence, which gives it back as a result? */
+bool stateful_is_recurrent(const ir_node *node, const ir_value *past);
+/* The same recurrence on the state that `token` stands for, which it takes the place of. */
+gqac_status stateful_recurrent_join(ir_builder *b, ir_node *node, ir_value *token, ir_value **last);
 /* Graph inputs past_len and new_len take the place of every seqlens_to_past. UNSUPPORTED when what
  * that reads, or the lengths of the family, depend on more than length inputs (the attention mask).
  * Marks the nodes of pairs. */

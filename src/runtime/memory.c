@@ -187,9 +187,14 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
     *memory = (gqac_memory){.weights = gqac_program_weight_bytes(p),
                             .kv_block_tokens = GQAC_KV_BLOCK,
                             .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
-                            .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1};
-    int64_t kv;
-    bool ok = gqac_mul_i64(memory->kv_blocks, memory->kv_block, &kv);
+                            .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
+                            .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
+    if (memory->kv_state) /* and the one that the next step writes */
+        memory->kv_states = kv_states_most(tokens) + 1;
+    int64_t kv, states;
+    bool ok = gqac_mul_i64(memory->kv_blocks, memory->kv_block, &kv) &&
+              gqac_mul_i64(memory->kv_states, memory->kv_state, &states) &&
+              gqac_add_i64(kv, states, &kv);
     GQAC_TRY(activations(p, chunk, tokens, &ok, &memory->prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory->decode, diag));
     if (!ok)

@@ -126,7 +126,7 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
         if (i == r->input_ids)
             fits = io->rank == 2 && (io->dtype == GQAC_I64 || io->dtype == GQAC_I32);
         else if (i == r->position_ids)
-            fits = io->rank == 2 && io->dtype == GQAC_I64;
+            fits = io->dtype == GQAC_I64 && (io->rank == 2 || r->position_planes);
         else if (i == r->past_len || i == r->new_len)
             fits = io->rank == 1 && io->dtype == GQAC_I32;
         else if (i == r->total_len)
@@ -138,6 +138,16 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
                       gqac_dtype_name(io->dtype), io->shape);
     }
     return GQAC_OK;
+}
+
+/* Positions [n,B,S] of text, image, ...: a sequence has text alone, so that all planes are alike.
+ */
+static void count_planes(gqac_program *p) {
+    const int i = p->roles.position_ids;
+    const ir_type *type = i >= 0 ? &p->module->graph->inputs[i]->type : NULL;
+    int64_t n;
+    if (type && type->rank == 3 && ir_dim_is_const(type->dims[0], &n) && n >= 1 && n <= 8)
+        p->roles.position_planes = (int)n;
 }
 
 static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
@@ -154,6 +164,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
                 *table[k].role = i;
     }
     p->roles.logits = find_logits(p);
+    count_planes(p);
     if (p->stateless)
         return GQAC_OK;
     /* Models that call their token ids otherwise: the one input that has no other part. */
@@ -178,16 +189,19 @@ static bool names_slot(const ir_node *node) {
     return op_is(node, "gqac", "kv_state");
 }
 
-/* Every kv_append continues the state of its own slot. */
+/* Every kv_append continues the rows of its own slot, every recurrence a state. */
 static gqac_status check_appends(const gqac_program *p, gqac_diag *diag) {
+    enum { APPEND_TOKEN = 0, RECURRENCE_TOKEN = 3 };
     for (const ir_node *n = p->module->graph->first; n; n = n->next) {
-        if (!op_is(n, "gqac", "kv_append"))
+        const bool append = op_is(n, "gqac", "kv_append");
+        if (!append && !op_is(n, "gqac", "recurrent_attention"))
             continue;
-        const ir_value *token = ir_node_input(n, 0);
+        const ir_value *token = ir_node_input(n, append ? APPEND_TOKEN : RECURRENCE_TOKEN);
         if (!token || !token->def || !names_slot(token->def) ||
-            ir_attr_int(token->def, "slot") != ir_attr_int(n, "slot"))
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "kv_append: slot %lld is not that of its token",
-                      (long long)ir_attr_int(n, "slot"));
+            (append && ir_attr_int(token->def, "slot") != ir_attr_int(n, "slot")) ||
+            append != (ir_attr_int(token->def, "rows") == 0))
+            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s: its token is not that of its slot",
+                      n->op->name);
     }
     return GQAC_OK;
 }
@@ -212,12 +226,14 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .heads = ir_attr_int(n, "heads"),
                              .head_size = ir_attr_int(n, "head_size"),
                              .dtype = ir_attr_get(n, "dtype")->dtype,
+                             .rows = ir_attr_int(n, "rows"),
                              .columns = p->target->columns && p->target->columns(n)};
         p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past,
                                         .present = p->kv[i].present,
                                         .heads = p->kv[i].heads,
                                         .head_size = p->kv[i].head_size,
-                                        .dtype = p->kv[i].dtype};
+                                        .dtype = p->kv[i].dtype,
+                                        .rows = p->kv[i].rows};
     }
     GQAC_TRY(check_appends(p, diag));
     if (p->n_kv)

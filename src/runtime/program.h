@@ -1,10 +1,10 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
  * What a sequence program is fed besides the model's own token ids: gqac.past_len and gqac.new_len
- * (i32 [B]), position_ids (i64 [B,S]) if the graph has it, gqac.total_len (i64), the length
- * that picks a LongRoPE table, and gqac.logit_rows (i64), which rows of logits are wanted. An `If`
- * whose condition depends on gqac.total_len alone is a *guard*: all rows of a call, and all calls
- * of a sequence, must agree on it. */
+ * (i32 [B]), position_ids (i64 [B,S], or several alike) if the graph has it, gqac.total_len (i64),
+ * the length that picks a LongRoPE table, and gqac.logit_rows (i64), which rows of logits are
+ * wanted. An `If` whose condition depends on gqac.total_len alone is a *guard*: all rows of a call,
+ * and all calls of a sequence, must agree on it. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 
@@ -19,7 +19,8 @@ enum { PROGRAM_MAX_GUARDS = 32 };
 /* Which graph input plays which part; -1: absent. */
 typedef struct program_roles {
     int input_ids, position_ids, past_len, new_len, total_len, logit_rows;
-    int logits; /* result index; -1: none */
+    int position_planes; /* of position_ids [planes,B,S]; 0: they are [B,S] */
+    int logits;          /* result index; -1: none */
 } program_roles;
 
 struct gqac_program {

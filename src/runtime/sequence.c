@@ -1,6 +1,7 @@
 /* Sequences: creation, rewind, fork, and past tensors in and out. */
 #include "runtime/sequence.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -43,22 +44,58 @@ void gqac_sequence_free(gqac_sequence *sequence) {
     if (!sequence)
         return;
     kv_sequence_free(sequence->kv);
+    gqac_free(sequence->ids);
     gqac_free(sequence);
 }
 
 int64_t gqac_sequence_length(const gqac_sequence *sequence) {
-    return kv_sequence_length(sequence->kv);
+    return kv_sequence_length(sequence->kv) + sequence->behind;
+}
+
+gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
+    const int64_t need = length - s->given;
+    if (!kv_pool_state_bytes(s->program->pool) || need <= s->room)
+        return GQAC_OK;
+    const int64_t room = need > 2 * s->room ? need : 2 * s->room;
+    int64_t *ids = gqac_realloc(s->ids, (size_t)room * sizeof *ids);
+    if (!ids)
+        return gqac_diag_oom(diag, "the ids of a sequence");
+    s->ids = ids;
+    s->room = room;
+    return GQAC_OK;
 }
 
 const char *gqac_sequence_kind(const gqac_sequence *sequence) {
     return kv_sequence_kind(sequence->kv);
 }
 
+/* The length whose rows and states a rewind leaves. */
+static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *reach,
+                              gqac_diag *diag) {
+    const int64_t now = gqac_sequence_length(s);
+    if (length < 0 || length > now)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot rewind %lld tokens to %lld", (long long)now,
+                  (long long)length);
+    *reach = kv_sequence_reach(s->kv, length);
+    if (*reach == length || *reach >= s->given)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
+                  "cannot rewind to %lld of %lld imported tokens: the model has a recurrent state, "
+                  "which is known after all of them only",
+                  (long long)length, (long long)s->given);
+    gqac_diag_hint(diag, "rewind to 0 and feed the tokens again");
+    return GQAC_OUT_OF_RANGE;
+}
+
 gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag) {
-    GQAC_TRY(kv_sequence_rewind(sequence->kv, length, diag));
+    int64_t reach = 0;
+    GQAC_TRY(find_reach(sequence, length, &reach, diag));
+    GQAC_TRY(kv_sequence_rewind(sequence->kv, reach, diag));
+    sequence->behind = length - reach;
     if (length == 0) { /* nothing cached depends on a rope table any more */
         sequence->pinned = 0;
         sequence->imported = false;
+        sequence->given = 0;
     }
     return GQAC_OK;
 }
@@ -70,7 +107,14 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
         return gqac_diag_oom(diag, "a sequence");
     *s = *sequence;
     s->kv = NULL;
-    gqac_status status = kv_sequence_fork(sequence->kv, &s->kv, diag);
+    s->ids = NULL;
+    s->room = 0;
+    const int64_t known = gqac_sequence_length(sequence) - s->given;
+    gqac_status status = sequence_reserve_ids(s, s->given + known, diag);
+    if (status == GQAC_OK && s->ids && known)
+        memcpy(s->ids, sequence->ids, (size_t)known * sizeof *s->ids);
+    if (status == GQAC_OK)
+        status = kv_sequence_fork(sequence->kv, &s->kv, diag);
     if (status != GQAC_OK) {
         gqac_sequence_free(s);
         return status;
@@ -88,8 +132,14 @@ static int find_slot(const gqac_program *program, const char *name) {
     return -1;
 }
 
-static size_t row_bytes(const kv_slot *slot) {
-    return (size_t)slot->head_size * (size_t)gqac_dtype_bits(slot->dtype) / 8;
+int64_t gqac_kv_pair_rows(const gqac_kv_pair *pair, int64_t length) {
+    return pair->rows ? pair->rows : length;
+}
+
+static size_t past_bytes(const gqac_program *p, int slot, int64_t length) {
+    const kv_slot *s = &p->kv[slot];
+    const int64_t rows = gqac_kv_pair_rows(&p->kv_pairs[slot], length);
+    return (size_t)(s->heads * rows * s->head_size) * (size_t)gqac_dtype_bits(s->dtype) / 8;
 }
 
 gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name, void *data,
@@ -99,12 +149,26 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     if (slot < 0)
         GQAC_FAIL(diag, GQAC_USAGE, "the model has no past tensor '%s'", name);
     const int64_t length = kv_sequence_length(sequence->kv);
-    const size_t need = (size_t)(p->kv[slot].heads * length) * row_bytes(&p->kv[slot]);
+    const size_t need = past_bytes(p, slot, length);
     if (bytes < need)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' needs %zu bytes, the buffer has %zu", name, need,
                   bytes);
-    if (length)
+    if (sequence->behind) {
+        gqac_diag_set(diag, GQAC_USAGE,
+                      "the sequence was rewound: %lld of its %lld tokens are not computed yet",
+                      (long long)sequence->behind, (long long)gqac_sequence_length(sequence));
+        gqac_diag_hint(diag, "a step does that; export before the rewind, or after a step");
+        return GQAC_USAGE;
+    }
+    if (p->kv[slot].rows) {
+        const void *state = kv_state_last(sequence->kv, slot);
+        if (state)
+            memcpy(data, state, need);
+        else
+            memset(data, 0, need);
+    } else if (length) {
         kv_read_rows(sequence->kv, slot, 0, length, data, length);
+    }
     return GQAC_OK;
 }
 
@@ -115,14 +179,28 @@ static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' is %s, expected %s", slot->past,
                   gqac_dtype_name(t->dtype), gqac_dtype_name(slot->dtype));
     if (t->rank != 4 || t->dims[0] != 1 || t->dims[1] != slot->heads ||
-        t->dims[3] != slot->head_size)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' must have shape [1,%lld,T,%lld]", slot->past,
-                  (long long)slot->heads, (long long)slot->head_size);
+        t->dims[3] != slot->head_size || (slot->rows && t->dims[2] != slot->rows)) {
+        char rows[32] = "T";
+        if (slot->rows)
+            snprintf(rows, sizeof rows, "%lld", (long long)slot->rows);
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' must have shape [1,%lld,%s,%lld]", slot->past,
+                  (long long)slot->heads, rows, (long long)slot->head_size);
+    }
+    if (slot->rows)
+        return GQAC_OK;
     if (*length >= 0 && t->dims[2] != *length)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' has %lld rows, the others have %lld", slot->past,
                   (long long)t->dims[2], (long long)*length);
     *length = t->dims[2];
     return GQAC_OK;
+}
+
+static void take_past(gqac_sequence *s, int slot, int64_t length, const gqac_tensor *t) {
+    int64_t after = 0;
+    if (s->program->kv[slot].rows)
+        memcpy(kv_state_due(s->kv, slot, 0, &after), t->data, past_bytes(s->program, slot, length));
+    else
+        kv_write_rows(s->kv, slot, 0, length, t->data, length);
 }
 
 gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
@@ -142,10 +220,16 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
     }
     if (n != p->n_kv)
         GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, %d are given", p->n_kv, n);
+    if (length < 0)
+        GQAC_FAIL(
+            diag, GQAC_UNSUPPORTED,
+            "no past tensor has a row for each token: how many tokens there are is not known");
     GQAC_TRY(kv_sequence_reserve(sequence->kv, length, diag));
+    kv_states_forgo(sequence->kv);
     for (int i = 0; i < n && length; i++)
-        kv_write_rows(sequence->kv, find_slot(p, names[i]), 0, length, tensors[i].data, length);
+        take_past(sequence, find_slot(p, names[i]), length, &tensors[i]);
     kv_sequence_publish(sequence->kv, length);
+    sequence->given = length;
     /* which rope table rotated the rows is what their length, or the declared one, tells */
     sequence->pinned = sequence->final_length ? sequence->final_length : length;
     sequence->imported = length > 0;

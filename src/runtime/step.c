@@ -20,6 +20,7 @@ typedef struct step {
     int64_t *first;   /* index of the first token of each sequence */
     int64_t *pinned;  /* gqac.total_len for each sequence */
     unsigned *guards; /* guard bits for each sequence */
+    bool again;       /* tokens that were computed before: their tables are chosen */
     int64_t kept;     /* rows of logits so far, in the order of groups */
     int64_t rows;     /* of logits in the whole step, at most */
     gqac_diag *diag;
@@ -171,6 +172,11 @@ static gqac_status choose_tables(step *s, int i) {
     const gqac_sequence *q = s->sequences[i];
     const int64_t total = gqac_sequence_length(q) + s->counts[i];
     const bool declared = q->final_length > 0;
+    if (s->again) {
+        s->pinned[i] = q->pinned;
+        s->guards[i] = q->guards;
+        return GQAC_OK;
+    }
     if (declared && total > q->final_length) {
         gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
                       "sequence %d would reach %lld tokens but was opened for %lld", i,
@@ -217,7 +223,9 @@ static gqac_status fill_inputs(step *s, const int *members, int rows, int64_t wi
     const gqac_program *p = c->program;
     const size_t cells = (size_t)rows * (size_t)width;
     GQAC_TRY(room(&c->scratch[IDS], cells, sizeof(int64_t), s->diag));
-    GQAC_TRY(room(&c->scratch[POSITIONS], cells, sizeof(int64_t), s->diag));
+    const int64_t planes = p->roles.position_planes;
+    GQAC_TRY(room(&c->scratch[POSITIONS], cells, (planes ? (size_t)planes : 1) * sizeof(int64_t),
+                  s->diag));
     GQAC_TRY(room(&c->scratch[PAST], (size_t)rows, sizeof(int32_t), s->diag));
     GQAC_TRY(room(&c->scratch[NEW], (size_t)rows, sizeof(int32_t), s->diag));
     const gqac_dtype dtype = p->inputs[p->roles.input_ids].dtype;
@@ -235,6 +243,9 @@ static gqac_status fill_inputs(step *s, const int *members, int rows, int64_t wi
             ((int64_t *)c->scratch[POSITIONS].data)[b * width + j] = past + row;
         }
     }
+    for (int64_t k = 1; k < planes; k++)
+        memcpy((int64_t *)c->scratch[POSITIONS].data + k * (int64_t)cells,
+               c->scratch[POSITIONS].data, cells * sizeof(int64_t));
     const struct {
         int role, rank;
         gqac_dtype dtype;
@@ -248,7 +259,13 @@ static gqac_status fill_inputs(step *s, const int *members, int rows, int64_t wi
                                .rank = table[k].rank,
                                .dims = {rows, table[k].rank == 2 ? width : 0},
                                .data = table[k].data};
-        if (table[k].role >= 0)
+        if (planes && table[k].role == p->roles.position_ids && table[k].role >= 0)
+            exec_set_input(&c->exec, table[k].role,
+                           &(gqac_tensor){.dtype = GQAC_I64,
+                                          .rank = 3,
+                                          .dims = {planes, rows, width},
+                                          .data = table[k].data});
+        else if (table[k].role >= 0)
             exec_set_input(&c->exec, table[k].role, &t);
     }
     return GQAC_OK;
@@ -365,9 +382,11 @@ static gqac_status run_all(step *s, int *members, bool *done) {
     if (!vocabulary || !gqac_mul_size((size_t)s->rows, (size_t)vocabulary, &cells))
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
     GQAC_TRY(room(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
-    for (int i = 0; i < s->n; i++)
-        GQAC_TRY(kv_sequence_reserve(
-            s->sequences[i]->kv, gqac_sequence_length(s->sequences[i]) + s->counts[i], s->diag));
+    for (int i = 0; i < s->n; i++) {
+        const int64_t length = gqac_sequence_length(s->sequences[i]) + s->counts[i];
+        GQAC_TRY(kv_sequence_reserve(s->sequences[i]->kv, length, s->diag));
+        GQAC_TRY(sequence_reserve_ids(s->sequences[i], length, s->diag));
+    }
     for (int i = 0; i < s->n; i++) {
         int n = 0;
         for (int j = i; j < s->n; j++)
@@ -381,6 +400,65 @@ static gqac_status run_all(step *s, int *members, bool *done) {
     return GQAC_OK;
 }
 
+/* All went well: the new lengths hold. */
+static void publish(const step *s) {
+    for (int i = 0; i < s->n; i++) {
+        gqac_sequence *q = s->sequences[i];
+        const int64_t length = gqac_sequence_length(q);
+        if (q->ids)
+            memmove(q->ids + (length - q->given), s->tokens + s->first[i],
+                    (size_t)s->counts[i] * sizeof *q->ids);
+        kv_sequence_publish(q->kv, length + s->counts[i]);
+        q->pinned = s->pinned[i];
+        q->guards = s->guards[i];
+        q->imported = false;
+    }
+}
+
+static gqac_status run_step(step *s, const int64_t *positions) {
+    gqac_context *context = s->context;
+    context->n_logits = 0;
+    const size_t rows = s->n > 0 ? (size_t)s->n : 1;
+    GQAC_TRY(room(&context->scratch[GROUPS], rows, 4 * sizeof(int64_t), s->diag));
+    s->first = context->scratch[GROUPS].data;
+    s->pinned = s->first + rows;
+    s->guards = (unsigned *)(s->pinned + rows);
+    int *members = (int *)(s->guards + rows);
+    bool *done = (bool *)(members + rows);
+    memset(done, 0, rows);
+    GQAC_TRY(check_all(s, positions));
+    for (int i = 0; i < s->n; i++)
+        GQAC_TRY(choose_tables(s, i));
+    GQAC_TRY(run_all(s, members, done));
+    publish(s);
+    context->n_logits = s->n;
+    return GQAC_OK;
+}
+
+enum { PIECE = 512 }; /* tokens that are computed again in one call */
+
+/* Computes what a rewind left out. The bits are those of the first time, wherever calls end. */
+static gqac_status catch_up(gqac_context *context, gqac_sequence *sequence, gqac_diag *diag) {
+    const gqac_logits wanted = gqac_context_set_logits(context, GQAC_LOGITS_LAST);
+    gqac_status status = GQAC_OK;
+    while (status == GQAC_OK && sequence->behind) {
+        const int64_t behind = sequence->behind, count = behind < PIECE ? behind : PIECE;
+        sequence->behind = 0; /* for the length at which the call begins */
+        const int64_t *ids = sequence->ids + (gqac_sequence_length(sequence) - sequence->given);
+        step s = {.context = context,
+                  .n = 1,
+                  .sequences = &sequence,
+                  .tokens = ids,
+                  .counts = &count,
+                  .again = true,
+                  .diag = diag};
+        status = run_step(&s, NULL);
+        sequence->behind = status == GQAC_OK ? behind - count : behind;
+    }
+    gqac_context_set_logits(context, wanted);
+    return status;
+}
+
 gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                       const int64_t *tokens, const int64_t *counts, const int64_t *positions,
                       gqac_diag *diag) {
@@ -392,28 +470,10 @@ gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequen
               .diag = diag};
     if (context->program->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
-    context->n_logits = 0;
-    const size_t rows = n > 0 ? (size_t)n : 1;
-    GQAC_TRY(room(&context->scratch[GROUPS], rows, 4 * sizeof(int64_t), diag));
-    s.first = context->scratch[GROUPS].data;
-    s.pinned = s.first + rows;
-    s.guards = (unsigned *)(s.pinned + rows);
-    int *members = (int *)(s.guards + rows);
-    bool *done = (bool *)(members + rows);
-    memset(done, 0, rows);
-    GQAC_TRY(check_all(&s, positions));
     for (int i = 0; i < n; i++)
-        GQAC_TRY(choose_tables(&s, i));
-    GQAC_TRY(run_all(&s, members, done));
-    for (int i = 0; i < n; i++) {
-        gqac_sequence *q = sequences[i];
-        kv_sequence_publish(q->kv, gqac_sequence_length(q) + counts[i]);
-        q->pinned = s.pinned[i];
-        q->guards = s.guards[i];
-        q->imported = false;
-    }
-    context->n_logits = n;
-    return GQAC_OK;
+        if (sequences[i] && sequences[i]->behind && sequences[i]->program == context->program)
+            GQAC_TRY(catch_up(context, sequences[i], diag));
+    return run_step(&s, positions);
 }
 
 const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,

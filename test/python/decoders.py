@@ -246,6 +246,31 @@ class Decoder:
                       activation="silu", dilation=1 + layer)
         return self.node("Transpose", y, perm=[0, 2, 1])
 
+    def recurrent(self, layer, x, domain="com.microsoft"):
+        """A recurrence whose state is carried, before attention or behind it."""
+        names = [f"{n}.{layer}.recurrent" for n in ("past", "present")]
+        heads, dk, dv = 2 - layer, 6, 5 + 32 * layer
+        for name, values in zip(names, (self.inputs, self.outputs)):
+            values.append(self.info(name, F, ["B", heads, dk, dv]))
+        y = self.attention(layer, x) if layer else x
+        q, k = (self.node("LpNormalization", self.project(f"r{n}{layer}", y, WIDTH, h * dk),
+                          axis=-1, p=2) for n, h in (("q", 2), ("k", heads)))
+        v, a, b = (self.project(f"r{n}{layer}", y, WIDTH, w)
+                   for n, w in (("v", heads * dv), ("a", heads), ("b", heads)))
+        a = self.node("Neg", self.node("Softplus", a))
+        out = [f"recurrent{layer}", names[1]]
+        self.node("LinearAttention", q, k, v, names[0], a, self.node("Sigmoid", b), out=out,
+                  domain=domain, q_num_heads=2, kv_num_heads=heads, update_rule="gated_delta")
+        y = self.project(f"ro{layer}", out[0], 2 * dv, WIDTH)
+        return y if layer else self.attention(layer, y)
+
+    def recurrent_alone(self, layer, x):
+        """Of the standard domain, and no cache that has rows."""
+        self.attention, kept = lambda _, y: y, self.attention
+        y = self.recurrent(layer, x, domain="")
+        self.attention = kept
+        return y
+
     # ---- what a sequence must refuse -------------------------------------------------------------
 
     def mask_from_shapes(self, layer, x):
@@ -339,7 +364,7 @@ class Decoder:
     def model(self):
         """The finished model."""
         graph = helper.make_graph(self.nodes, self.kind, self.inputs, self.outputs, self.weights)
-        opsets = [helper.make_opsetid("", 24), helper.make_opsetid("com.microsoft", 1)]
+        opsets = [helper.make_opsetid("", 27 if self.kind == "recurrent_alone" else 24), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def save(self, path):
@@ -361,4 +386,4 @@ class Decoder:
 KINDS = ["attention", "attention_capped", "attention_bool", "attention_window", "attention_4d",
          "attention_static", "multi_head", "multi_head_padded", "multi_head_lengths",
          "multi_head_biased", "multi_head_buffer", "masked_decoder", "masked_decoder_buffer",
-         "packed", "packed_padded", "conv"]
+         "packed", "packed_padded", "conv", "recurrent", "recurrent_alone"]

@@ -41,10 +41,12 @@ class Runner:
         self.session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         inputs = {i.name: i for i in self.session.get_inputs()}
         self.past_names = [n for n in inputs if n.startswith("past")]
-        self.states = {n: inputs[n].shape[1:] for n in self.past_names if len(inputs[n].shape) == 3}
+        self.states = {n: inputs[n].shape[1:] for n in self.past_names
+                       if all(isinstance(d, int) for d in inputs[n].shape[1:])}
         self.output_names = [o.name for o in self.session.get_outputs()]
         self.wants_positions = "position_ids" in inputs
         self.merged = "use_cache_branch" in inputs  # a decoder without a past and one with it
+        self.planes = inputs["position_ids"].shape[:-2] if self.wants_positions else []
         self.first_cache = next(n for n in self.past_names if n not in self.states)
         first = inputs[self.first_cache]
         self.dtype = FLOAT[first.type]
@@ -74,7 +76,8 @@ class Runner:
             mask = np.ones((ids.shape[0], rows + ids.shape[1]), np.int64)
         feed = {"input_ids": ids.astype(np.int64), "attention_mask": mask, **past}
         if self.wants_positions:
-            feed["position_ids"] = np.maximum(mask.cumsum(1) - 1, 0)[:, -ids.shape[1]:]
+            places = np.maximum(mask.cumsum(1) - 1, 0)[:, -ids.shape[1]:]
+            feed["position_ids"] = np.broadcast_to(places, (*self.planes, *places.shape)).copy()
         if self.merged:
             feed["use_cache_branch"] = np.array([rows > 0])
         return feed

@@ -98,19 +98,31 @@ class RecurrentState(Case):
                 with self.subTest(f"{rule} {dtype.__name__}"):
                     self.check_splits(node, feeds, 1, kind)
 
-    def test_sequence(self):
-        """A sequence keeps no state of LinearAttention, and says so."""
-        past, present = "past_key_values.0.recurrent_state", "present.0.recurrent_state"
-        node = helper.make_node("LinearAttention", ["x", "x", "x", past], ["y", present],
-                                q_num_heads=2, kv_num_heads=2, update_rule="linear")
-        dims = {"x": ["B", "S", 16], "y": ["B", "S", 16], past: ["B", 2, 8, 8],
-                present: ["B", 2, 8, 8]}
-        info = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in dims.items()}
-        graph = helper.make_graph([node], "g", [info["x"], info[past]], [info["y"], info[present]])
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 27)], ir_version=10)
-        onnx.save(made, self.dir / "model.onnx")
-        self.check(gqac("compile", self.dir / "model.onnx", "-o", self.dir / "m.gqac"), 3,
-                   f"'{past}' is the state of LinearAttention", "gqac run")
+    def test_shared_keys(self):
+        """Keys that several heads of values share are those keys repeated."""
+        rng = np.random.default_rng(SEED + 2)
+        feeds = {"q": rng.standard_normal((BATCH, TOKENS, 2 * 8)),
+                 "k": rng.standard_normal((BATCH, TOKENS, 2 * 8)) / 4,
+                 "v": rng.standard_normal((BATCH, TOKENS, 6 * 37))}
+        node = helper.make_node("LinearAttention", list(feeds), ["y", "present"], q_num_heads=2,
+                                kv_num_heads=6, update_rule="linear")
+        feeds = {n: v.astype(np.float32) for n, v in feeds.items()}
+        shared = self.outputs(self.save(node, feeds, TensorProto.FLOAT), feeds, "cpu")
+        repeated = np.repeat(feeds["k"].reshape(BATCH, TOKENS, 2, 8), 3, 2)
+        feeds["k"] = repeated.reshape(BATCH, TOKENS, -1)
+        whole = self.outputs(self.save(node, feeds, TensorProto.FLOAT), feeds, "cpu")
+        for name in ("y", "present"):
+            self.assertEqual(shared[name].tobytes(), whole[name].tobytes(), name)
+        feeds["k"] = feeds["k"][..., :24]
+        self.save(node, feeds, TensorProto.FLOAT)
+        inputs = []
+        for name, value in feeds.items():
+            np.save(self.dir / f"{name}.npy", value)
+            inputs += ["--input", f"{name}={self.dir / name}.npy"]
+        self.good("run", self.dir / "model.onnx", *inputs, "-o", self.dir / "out")
+        np.save(self.dir / "k.npy", np.tile(feeds["k"], 2)[..., :32])
+        self.check(gqac("run", self.dir / "model.onnx", *inputs, "-o", self.dir / "out"), 4,
+                   "key of 32", "LinearAttention")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
     {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
+    {.name = "recurrent_attention",
+     .domain = "gqac",
+     .op = "recurrent_attention",
+     .run = target_recurrent_attention},
     {.name = NULL},
 };
 

@@ -1,0 +1,99 @@
+/* States of a sequence: which lengths it keeps one for.
+ *
+ * A state is written once and then only read, so that forks share it and a step that fails leaves
+ * nothing to mend. That after q blocks is kept while it is at most 2 a blocks old, a the largest
+ * power of two that divides q: two at every distance. Whatever is d tokens back has one that is at
+ * most max(64, 2 d) before it, and of n tokens about 2 log2(n / 64) are kept. */
+#include <assert.h>
+
+#include "kv/kv_impl.h"
+
+/* Is the state after `position` tokens kept when there are `length`? Once not, never again. */
+static bool is_kept(int64_t position, int64_t length) {
+    const int64_t q = position / GQAC_KV_BLOCK;
+    return position == length || (q > 0 && position % GQAC_KV_BLOCK == 0 &&
+                                  length - position <= 2 * GQAC_KV_BLOCK * (q & -q));
+}
+
+int64_t kv_states_most(int64_t length) {
+    int64_t n = length > 0;
+    for (int64_t at = GQAC_KV_BLOCK; at < length; at += GQAC_KV_BLOCK)
+        n += is_kept(at, length);
+    return n;
+}
+
+static void drop(kv_pool *pool, kv_states *s, kv_block *state) {
+    if (!s->spare && atomic_load(&state->references) == 1)
+        s->spare = state;
+    else
+        kv_state_release(pool, state);
+}
+
+static void drop_due(kv_pool *pool, kv_states *s) {
+    while (s->n_due)
+        drop(pool, s, s->due[--s->n_due].state);
+}
+
+gqac_status kv_states_reserve(kv_pool *pool, kv_states *s, int64_t length, int64_t total,
+                              gqac_diag *diag) {
+    if (!kv_pool_state_bytes(pool))
+        return GQAC_OK;
+    drop_due(pool, s); /* of a step that failed */
+    for (int64_t at = (length / GQAC_KV_BLOCK + 1) * GQAC_KV_BLOCK; total > length;) {
+        const int64_t position = at < total ? at : total;
+        if (is_kept(position, total)) {
+            kv_block *state = s->spare ? s->spare : kv_state_create(pool);
+            s->spare = NULL;
+            if (!state) {
+                drop_due(pool, s);
+                return gqac_diag_oom(diag, "the state of a sequence");
+            }
+            assert(s->n_due < KV_MARKS);
+            s->due[s->n_due++] = (kv_mark){position, state};
+        }
+        if (position == total)
+            break;
+        at += GQAC_KV_BLOCK;
+    }
+    return GQAC_OK;
+}
+
+void kv_states_publish(kv_pool *pool, kv_states *s, int64_t length) {
+    int n = 0;
+    if (!s->n_due)
+        return; /* no states, or nothing new */
+    assert(s->due[s->n_due - 1].position == length);
+    for (int i = 0; i < s->n; i++)
+        if (is_kept(s->marks[i].position, length))
+            s->marks[n++] = s->marks[i];
+        else
+            drop(pool, s, s->marks[i].state);
+    assert(n + s->n_due <= KV_MARKS);
+    for (int i = 0; i < s->n_due; i++)
+        s->marks[n++] = s->due[i];
+    s->n = n;
+    s->n_due = 0;
+}
+
+int64_t kv_states_reach(const kv_states *s, int64_t length) {
+    int64_t reach = 0;
+    for (int i = 0; i < s->n && s->marks[i].position <= length; i++)
+        reach = s->marks[i].position;
+    return reach;
+}
+
+void kv_states_rewind(kv_pool *pool, kv_states *s, int64_t length) {
+    drop_due(pool, s);
+    while (s->n && s->marks[s->n - 1].position > length)
+        drop(pool, s, s->marks[--s->n].state);
+    if (length == 0 && s->spare)
+        kv_state_release(pool, s->spare);
+    if (length == 0)
+        s->spare = NULL;
+}
+
+void kv_states_fork(const kv_states *s, kv_states *fork) {
+    fork->n = s->n;
+    for (int i = 0; i < s->n; i++)
+        fork->marks[i] = (kv_mark){s->marks[i].position, kv_block_share(s->marks[i].state)};
+}

@@ -90,6 +90,15 @@ LFM2 = dict(
     conv_L_cache=3, tie_word_embeddings=True, rope_parameters=ROPE,
     layer_types=["conv", "full_attention", "conv", "full_attention"],
 )
+QWEN35 = dict(
+    hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2,
+    head_dim=32, max_position_embeddings=320, num_hidden_layers=4, tie_word_embeddings=True,
+    linear_conv_kernel_dim=4, linear_key_head_dim=16, linear_value_head_dim=40,
+    linear_num_key_heads=2, linear_num_value_heads=4,
+    layer_types=["linear_attention"] * 3 + ["full_attention"],
+    rope_parameters=dict(ROPE, partial_rotary_factor=0.25, mrope_section=[2, 1, 1],
+                         mrope_interleaved=True),
+)
 EXACT_INT4 = {"block_size": 32, "accuracy_level": 1}
 ALL_RUNS = ("prefill", "hybrid", "decode", "batch", "static")
 
@@ -143,6 +152,8 @@ MODELS = [
     # no padded batch: the state of a convolution would hold what lies on the padding
     Model("lfm2", "Lfm2", LFM2, precision="int4", runs=("prefill", "hybrid", "decode"),
           options=EXACT_INT4),
+    Model("qwen3.5", "Qwen3_5", QWEN35, config_class="Qwen3_5TextConfig", precision="int4",
+          runs=("hybrid", "decode"), options=EXACT_INT4),
 ]
 
 
@@ -197,8 +208,9 @@ def random_parameter(entry, name, p, generator):
 
     noise = torch.randn(p.shape, generator=generator)
     if "norm" in name:
-        # Gemma and Nemotron add one themselves
+        # Gemma, Nemotron and Qwen 3.5 add one themselves
         offset = entry.family.startswith(("Gemma", "Nemotron")) and "post_" not in name
+        offset |= entry.family == "Qwen3_5" and "linear_attn" not in name
         return (0.0 if offset else 1.0) + 0.4 * noise
     if name.endswith("bias"):
         return 0.5 * noise
@@ -266,7 +278,8 @@ def calibrate(model, ids, probe):
     model.set_attn_implementation("probe")
     probe.spread.clear()
     head = model.lm_head.weight
-    one = 1.0 if type(model).__name__.startswith("Gemma3") else 0.0  # its norms multiply by 1 + p
+    # norms that multiply by 1 + p
+    one = 1.0 if type(model).__name__.startswith(("Gemma3", "Qwen3_5")) else 0.0
     softcap = getattr(model.config, "final_logit_softcapping", None)
     with torch.no_grad():
         model(ids)
@@ -291,7 +304,7 @@ def save_hf(entry, folder, probe):
     packed = model_builder.pack_experts(model)
     found = calibrate(model, make_ids(N_IDS, 0), probe)
     model.set_attn_implementation("eager")
-    model.save_pretrained(folder)
+    model_builder.as_published(model).save_pretrained(folder)
     model_builder.add_tensors(folder, packed)
     make_tokenizer(folder)
     return found

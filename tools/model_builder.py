@@ -65,6 +65,23 @@ def add_tensors(folder, tensors):
               metadata={"format": "pt"})
 
 
+def as_published(model):
+    """Qwen 3.5 is published with an encoder of images, and the builder asks for that form."""
+    from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
+
+    if type(model).__name__ != "Qwen3_5ForCausalLM":
+        return model
+    text = model.config
+    names = ("tie_word_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
+    whole = Qwen3_5ForConditionalGeneration(Qwen3_5Config(
+        text_config=text.to_dict(), **{n: getattr(text, n) for n in names}, vision_config={
+            "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2,
+            "out_hidden_size": text.hidden_size, "num_position_embeddings": 16}))
+    whole.model.language_model.load_state_dict(model.model.state_dict())
+    whole.lm_head.load_state_dict(model.lm_head.state_dict())
+    return whole.float().eval()
+
+
 # ---- the builder ---------------------------------------------------------------------------------
 
 

@@ -185,6 +185,8 @@ def head_size(model):
     """D, from the width of o_proj's input: rows of its weight over num_heads."""
     gqa = gqa_nodes(model)[0]
     user = next(n for n in model.graph.node if gqa.output[0] in n.input)
+    while user.op_type == "Mul":  # a gate
+        user = next(n for n in model.graph.node if user.output[0] in n.input)
     width = attribute(user, "K")
     if width is None:
         made = {o: n for n in model.graph.node for o in n.output}

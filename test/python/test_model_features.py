@@ -417,6 +417,18 @@ def lfm2_features():
     return taps | norms | {"weights high half first": partial(swap_nibbles, position=1)}
 
 
+def qwen35_features():
+    """Every tap of the convolutions, the gates of the recurrences, norms of q and k."""
+    layer = "model.layers.{}.linear_attn."
+    taps = {f"layer {i}: no tap {t}": partial(
+        zero_of, name=layer.format(i) + "conv1d.weight", part=np.s_[:, :, t])
+        for i in range(3) for t in range(4)}
+    gates = {f"layer {i}: no {part}": partial(zero_of, name=layer.format(i) + part, part=np.s_[:])
+             for i in range(3) for part in ("dt_bias", "neg_exp_A")}
+    norms = {f"no {part} norm": partial(no_head_norm, layer=3, part=part) for part in "qk"}
+    return taps | gates | norms | {"weights high half first": partial(swap_nibbles, position=1)}
+
+
 FEATURES = {
     "llama": attention_features() | norm_features(),
     "llama-fp16": attention_features() | norm_features(),
@@ -438,6 +450,7 @@ FEATURES = {
         "weights high half first": partial(high_half_first, op="DequantizeLinear", position=0)},
     "gpt-oss": gpt_oss_features(),
     "lfm2": lfm2_features(),
+    "qwen3.5": qwen35_features(),
 }
 
 
@@ -520,8 +533,7 @@ class Reference(unittest.TestCase):
 
     def check_case(self, runner, rows, limit):
         """One stored call: valid rows of every output."""
-        feed = {n: np.load(rows.parent / "inputs" / f"{n}.npy")
-                for n in ("input_ids", "attention_mask", *runner.past_names)}
+        feed = {f.stem: np.load(f) for f in (rows.parent / "inputs").glob("*.npy")}
         result = runner.run(feed)
         lengths = [list(map(int, line.split())) for line in rows.read_text().splitlines()]
         for name, value in result.items():

@@ -381,6 +381,10 @@ GQAC_API gqac_status gqac_npy_write(const char *path, const gqac_tensor *tensor,
  * NULL. */
 GQAC_API gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *name, size_t size,
                                   gqac_diag *diag);
+/* Memory for the elements that dtype, rank and dims of a tensor say, with no content: aligned to 64
+ * bytes, on huge pages where there are many, for inputs and caches that runs read. data is to be
+ * freed with gqac_tensor_free. NO_MEMORY; INVALID_INPUT when the size overflows. */
+GQAC_API gqac_status gqac_tensor_alloc(gqac_tensor *tensor, gqac_diag *diag);
 GQAC_API void gqac_tensor_free(gqac_tensor *tensor);
 /* Element i as double (every numeric type). */
 GQAC_API double gqac_tensor_get(const gqac_tensor *tensor, int64_t i);

@@ -207,7 +207,7 @@ static gqac_status read_data(const char *path, const gqac_map *map, npy *n, gqac
     if (map->size - n->offset != stored)
         return bad(path, diag, "the length of its data does not fit its shape");
     t->dtype = dtype;
-    t->data = gqac_aligned_alloc(64, bytes ? bytes : 1);
+    t->data = gqac_data_alloc(bytes);
     if (!t->data)
         return gqac_diag_oom(diag, "a tensor");
     const unsigned char *from = map->data + n->offset;
@@ -305,18 +305,22 @@ gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *name, size
         return gqac_diag_oom(diag, "a tensor");
     gqac_status status = onnx_read_tensor(path, arena, &t, &its_name, diag);
     if (status == GQAC_OK) {
-        const size_t bytes = gqac_tensor_bytes(&t);
         *tensor = t;
-        tensor->data = gqac_aligned_alloc(64, bytes ? bytes : 1);
-        if (!tensor->data)
-            status = gqac_diag_oom(diag, "a tensor");
-        else if (bytes)
-            memcpy(tensor->data, t.data, bytes);
+        status = gqac_tensor_alloc(tensor, diag);
+        if (status == GQAC_OK && t.data)
+            memcpy(tensor->data, t.data, gqac_tensor_bytes(&t));
         if (name && size)
             snprintf(name, size, "%s", its_name);
     }
     gqac_arena_free(arena);
     return status;
+}
+
+gqac_status gqac_tensor_alloc(gqac_tensor *tensor, gqac_diag *diag) {
+    size_t bytes = 0;
+    GQAC_TRY(gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, &bytes, diag));
+    tensor->data = gqac_data_alloc(bytes);
+    return tensor->data ? GQAC_OK : gqac_diag_oom(diag, "a tensor");
 }
 
 void gqac_tensor_free(gqac_tensor *tensor) {

@@ -3,8 +3,10 @@
 #include "base/alloc.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 
@@ -85,6 +87,18 @@ void *gqac_aligned_alloc(size_t alignment, size_t bytes) {
     if (refuse() || posix_memalign(&memory, alignment, bytes ? bytes : 1) != 0)
         return NULL;
     return born(memory);
+}
+
+enum { DATA_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
+
+void *gqac_data_alloc(size_t bytes) {
+    if (bytes < 2 * (size_t)HUGE_PAGE || bytes > SIZE_MAX / 2)
+        return gqac_aligned_alloc(DATA_ALIGNMENT, bytes);
+    bytes = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
+    void *memory = gqac_aligned_alloc(HUGE_PAGE, bytes);
+    if (memory)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* a wish */
+    return memory;
 }
 
 void gqac_free(void *memory) {

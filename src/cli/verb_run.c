@@ -28,9 +28,9 @@ static const cli_flag flags[] = {
 
 /* A past tensor among the inputs that are given. */
 typedef struct past {
-    int output;    /* the present that goes with it */
-    int at;        /* index in session.tensors */
-    void **copies; /* [rotate], the first is the tensor's own data */
+    int output;          /* the present that goes with it */
+    int at;              /* index in session.tensors */
+    gqac_tensor *copies; /* [rotate], the first is the tensor itself */
 } past;
 
 typedef struct session {
@@ -149,8 +149,9 @@ static gqac_status fill_input(session *s, const char *spec) {
     if (ones > gqac_tensor_count(tensor))
         return cli_usage(s->c, "--fill '%s': there are %lld elements", spec,
                          (long long)gqac_tensor_count(tensor));
-    if (!(tensor->data = calloc(bytes + 1, 1)))
+    if (gqac_tensor_alloc(tensor, &s->c->diag) != GQAC_OK)
         return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory for --fill '%s'", spec);
+    memset(tensor->data, 0, bytes);
     const size_t size = bytes && ones ? bytes / (size_t)gqac_tensor_count(tensor) : 0;
     for (long long i = 0; i < ones; i++)
         memcpy((unsigned char *)tensor->data + (size_t)i * size, one, size);
@@ -266,17 +267,16 @@ static gqac_status make_copies(session *s) {
         return status;
     for (int k = 0; k < s->n_pasts; k++) {
         const gqac_tensor *t = &s->tensors[s->pasts[k].at];
-        const size_t bytes = gqac_tensor_bytes(t);
-        void **copies = calloc((size_t)s->rotate, sizeof *copies);
+        gqac_tensor *copies = calloc((size_t)s->rotate, sizeof *copies);
         if (!copies)
             return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
         s->pasts[k].copies = copies;
-        copies[0] = t->data;
-        for (long long r = 1; r < s->rotate; r++) {
-            if (!(copies[r] = aligned_alloc(64, bytes / 64 * 64 + 64)))
+        for (long long r = 0; r < s->rotate; r++) {
+            copies[r] = *t;
+            if (r > 0 && gqac_tensor_alloc(&copies[r], &s->c->diag) != GQAC_OK)
                 return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory for --rotate %lld", s->rotate);
-            if (bytes)
-                memcpy(copies[r], t->data, bytes);
+            if (r > 0 && t->data)
+                memcpy(copies[r].data, t->data, gqac_tensor_bytes(t));
         }
     }
     return GQAC_OK;
@@ -285,8 +285,8 @@ static gqac_status make_copies(session *s) {
 static void free_copies(session *s) {
     for (int k = 0; s->pasts && k < s->n_pasts; k++) {
         for (long long r = 1; s->pasts[k].copies && r < s->rotate; r++)
-            free(s->pasts[k].copies[r]);
-        free((void *)s->pasts[k].copies);
+            gqac_tensor_free(&s->pasts[k].copies[r]);
+        free(s->pasts[k].copies);
     }
     free(s->pasts);
 }
@@ -393,7 +393,7 @@ static gqac_status choose_copies(session *s, long long i) {
     gqac_status status = GQAC_OK;
     for (int k = 0; status == GQAC_OK && k < s->n_pasts; k++) {
         gqac_tensor *t = &s->now[s->pasts[k].at];
-        t->data = s->pasts[k].copies[i % s->rotate];
+        t->data = s->pasts[k].copies[i % s->rotate].data;
         if (s->in_place && s->pasts[k].output >= 0)
             status = gqac_context_bind_output(s->context, s->out[s->pasts[k].output].name, t->data,
                                               gqac_tensor_bytes(t), &s->c->diag);

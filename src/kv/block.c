@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "kv/kv_impl.h"
+#include "kv/slabs.h"
 
 enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
 
@@ -17,7 +18,7 @@ struct kv_pool {
     kv_slot *slots;
     size_t *offsets; /* of each slot in a block, of a state in a state; [n_slots]: of the block */
     size_t state_bytes;
-    atomic_size_t blocks, states;
+    kv_slabs blocks, states;
 };
 
 static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
@@ -38,6 +39,8 @@ static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
         *end = *end / ALIGNMENT * ALIGNMENT;
     }
     pool->offsets[pool->n_slots] = at;
+    pool->blocks.bytes = sizeof(kv_block) + at;
+    pool->states.bytes = sizeof(kv_block) + pool->state_bytes;
     return GQAC_OK;
 }
 
@@ -46,6 +49,8 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     if (!pool)
         return gqac_diag_oom(diag, "a KV pool");
     pool->n_slots = n_slots;
+    kv_slabs_open(&pool->blocks, 0);
+    kv_slabs_open(&pool->states, 0);
     pool->slots = gqac_calloc((size_t)n_slots, sizeof *pool->slots);
     pool->offsets = gqac_calloc((size_t)n_slots + 1, sizeof *pool->offsets);
     gqac_status status = GQAC_OK;
@@ -67,6 +72,8 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
 void kv_pool_free(kv_pool *pool) {
     if (!pool)
         return;
+    kv_slabs_close(&pool->blocks);
+    kv_slabs_close(&pool->states);
     gqac_free(pool->slots);
     gqac_free(pool->offsets);
     gqac_free(pool);
@@ -84,8 +91,8 @@ size_t kv_pool_block_bytes(const kv_pool *pool) {
     return pool->offsets[pool->n_slots];
 }
 
-size_t kv_pool_blocks_in_use(const kv_pool *pool) {
-    return atomic_load(&pool->blocks);
+size_t kv_pool_blocks_in_use(kv_pool *pool) {
+    return kv_slabs_taken(&pool->blocks);
 }
 
 size_t kv_slot_offset(const kv_pool *pool, int slot) {
@@ -101,33 +108,30 @@ size_t kv_pool_state_bytes(const kv_pool *pool) {
     return pool->state_bytes;
 }
 
-size_t kv_pool_states_in_use(const kv_pool *pool) {
-    return atomic_load(&pool->states);
+size_t kv_pool_states_in_use(kv_pool *pool) {
+    return kv_slabs_taken(&pool->states);
 }
 
-static kv_block *create(size_t bytes, atomic_size_t *counter) {
-    kv_block *block = gqac_aligned_alloc(ALIGNMENT, sizeof *block + bytes);
+static kv_block *create(kv_slabs *slabs) {
+    kv_block *block = kv_slabs_take(slabs);
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
-    atomic_fetch_add(counter, 1);
-    memset(block->data, UNWRITTEN, bytes);
+    memset(block->data, UNWRITTEN, slabs->bytes - sizeof *block);
     return block;
 }
 
-static void release(kv_block *block, atomic_size_t *counter) {
-    if (atomic_fetch_sub(&block->references, 1) != 1)
-        return;
-    atomic_fetch_sub(counter, 1);
-    gqac_free(block);
+static void release(kv_slabs *slabs, kv_block *block) {
+    if (atomic_fetch_sub(&block->references, 1) == 1)
+        kv_slabs_give(slabs, block);
 }
 
 kv_block *kv_block_create(kv_pool *pool) {
-    return create(kv_pool_block_bytes(pool), &pool->blocks);
+    return create(&pool->blocks);
 }
 
 kv_block *kv_state_create(kv_pool *pool) {
-    return create(pool->state_bytes, &pool->states);
+    return create(&pool->states);
 }
 
 size_t kv_slot_width(const kv_pool *pool, int slot) {
@@ -174,9 +178,9 @@ kv_block *kv_block_share(kv_block *block) {
 }
 
 void kv_block_release(kv_pool *pool, kv_block *block) {
-    release(block, &pool->blocks);
+    release(&pool->blocks, block);
 }
 
 void kv_state_release(kv_pool *pool, kv_block *state) {
-    release(state, &pool->states);
+    release(&pool->states, state);
 }

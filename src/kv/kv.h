@@ -42,7 +42,7 @@ void kv_pool_free(kv_pool *pool); /* after all its sequences */
 int kv_pool_slots(const kv_pool *pool);
 const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
 size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
-size_t kv_pool_blocks_in_use(const kv_pool *pool);
+size_t kv_pool_blocks_in_use(kv_pool *pool);
 
 /* kind: "contiguous" (alias "basic"); others are a USAGE error that lists the known ones.
  * capacity: most tokens the sequence may hold; 0 means no bound but memory. */
@@ -85,9 +85,9 @@ const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int6
  * some for earlier lengths, all multiples of GQAC_KV_BLOCK: what is d tokens back is had by going
  * back to one of them and computing at most max(64, 2 d) tokens again. A state never changes: a
  * step reads the last one and writes others, which replace it when it publishes. */
-size_t kv_pool_state_bytes(const kv_pool *pool);   /* one state, all such slots; 0: none is one */
-size_t kv_pool_states_in_use(const kv_pool *pool); /* shared ones count once */
-int64_t kv_states_most(int64_t length);            /* how many a sequence of that length keeps */
+size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: none is one */
+size_t kv_pool_states_in_use(kv_pool *pool);     /* shared ones count once */
+int64_t kv_states_most(int64_t length);          /* how many a sequence of that length keeps */
 /* The largest length up to `length` that the sequence can be rewound to. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
 /* The state of a slot at the published length; NULL when that is 0. */

@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -66,7 +65,7 @@ void exec_destroy(exec *e) {
 
 /* ---- memory -------------------------------------------------------------- */
 
-enum { HUGE_PAGE = 2 << 20, ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 };
 
 gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag) {
     if (buffer->data && bytes <= buffer->capacity)
@@ -74,16 +73,11 @@ gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_
     size_t want = bytes;
     if (want < buffer->capacity + buffer->capacity / 2) /* rows of a cache come one by one */
         want = buffer->capacity + buffer->capacity / 2;
-    const bool large = want >= 2 * (size_t)HUGE_PAGE && want <= SIZE_MAX / 2;
-    if (large)
-        want = (want + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
     gqac_free(buffer->data);
     buffer->capacity = 0;
-    buffer->data = gqac_aligned_alloc(large ? HUGE_PAGE : ALIGNMENT, want ? want : 1);
+    buffer->data = gqac_data_alloc(want);
     if (!buffer->data)
         return gqac_diag_oom(diag, what);
-    if (large)
-        (void)madvise(buffer->data, want, MADV_HUGEPAGE); /* a wish */
     buffer->capacity = want;
     return GQAC_OK;
 }
@@ -119,7 +113,7 @@ static gqac_status place_in_arena(exec *e, const ir_value *value, size_t bytes, 
     if (!piece)
         return gqac_diag_oom(diag, "an intermediate tensor");
     if (!over && piece->at + piece->bytes > e->arena.capacity) {
-        piece->apart = gqac_aligned_alloc(ALIGNMENT, piece->bytes);
+        piece->apart = gqac_data_alloc(piece->bytes);
         if (!piece->apart) {
             piece->last = NULL; /* no node: it stays until the next run */
             return gqac_diag_oom(diag, "an intermediate tensor");

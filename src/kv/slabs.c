@@ -1,0 +1,100 @@
+/* Slabs grow with what is in use, so that a short sequence takes no more than its blocks: a new one
+ * has room for as many pieces as are taken, up to SLAB bytes. */
+#include "kv/slabs.h"
+
+#include <stdint.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+enum { ALIGNMENT = 64, SLAB = 8 << 20 };
+
+/* Lies before the pieces; pieces that were given back lead to each other. */
+struct kv_slab {
+    kv_slab *next;
+    size_t pieces, taken, fresh; /* of fresh on, none was ever taken */
+    void *given;
+};
+
+_Static_assert(sizeof(kv_slab) <= ALIGNMENT, "pieces begin behind the head");
+
+static unsigned char *piece_at(const kv_slabs *s, kv_slab *slab, size_t i) {
+    return (unsigned char *)slab + ALIGNMENT + i * s->bytes;
+}
+
+static bool has(const kv_slabs *s, kv_slab *slab, const void *piece) {
+    const uintptr_t at = (uintptr_t)piece, begin = (uintptr_t)piece_at(s, slab, 0);
+    return at >= begin && at - begin < slab->pieces * s->bytes;
+}
+
+void kv_slabs_open(kv_slabs *s, size_t bytes) {
+    *s = (kv_slabs){.bytes = bytes};
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void kv_slabs_close(kv_slabs *s) {
+    for (kv_slab *slab = s->first, *next; slab; slab = next) {
+        next = slab->next;
+        gqac_free(slab);
+    }
+    pthread_mutex_destroy(&s->lock);
+    s->first = NULL;
+}
+
+static kv_slab *grow(kv_slabs *s) {
+    size_t bytes, pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
+    pieces = pieces < s->taken ? pieces : s->taken;
+    pieces = pieces ? pieces : 1;
+    if (!gqac_mul_size(pieces, s->bytes, &bytes) || !gqac_add_size(bytes, ALIGNMENT, &bytes))
+        return NULL;
+    kv_slab *slab = gqac_data_alloc(bytes);
+    if (!slab)
+        return NULL;
+    *slab = (kv_slab){.next = s->first, .pieces = pieces};
+    return s->first = slab;
+}
+
+static void *take(kv_slabs *s) {
+    kv_slab *slab = s->first;
+    while (slab && slab->taken == slab->pieces)
+        slab = slab->next;
+    if (!slab && !(slab = grow(s)))
+        return NULL;
+    void *piece = slab->given;
+    if (piece)
+        slab->given = *(void **)piece;
+    else
+        piece = piece_at(s, slab, slab->fresh++);
+    slab->taken++;
+    s->taken++;
+    return piece;
+}
+
+void *kv_slabs_take(kv_slabs *s) {
+    pthread_mutex_lock(&s->lock);
+    void *piece = take(s);
+    pthread_mutex_unlock(&s->lock);
+    return piece;
+}
+
+void kv_slabs_give(kv_slabs *s, void *piece) {
+    pthread_mutex_lock(&s->lock);
+    kv_slab **at = &s->first, *slab;
+    while (!has(s, slab = *at, piece))
+        at = &slab->next;
+    *(void **)piece = slab->given;
+    slab->given = piece;
+    s->taken--;
+    if (--slab->taken == 0) {
+        *at = slab->next;
+        gqac_free(slab);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+size_t kv_slabs_taken(kv_slabs *s) {
+    pthread_mutex_lock(&s->lock);
+    const size_t taken = s->taken;
+    pthread_mutex_unlock(&s->lock);
+    return taken;
+}

@@ -1,0 +1,28 @@
+/* Pieces of one size, cut from slabs of some MiB on huge pages: attention reads every cached row
+ * for every token, and small pages would cost it more in walks of page tables than in reading. */
+#ifndef GQAC_KV_SLABS_H
+#define GQAC_KV_SLABS_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+typedef struct kv_slab kv_slab;
+
+/* Thread-safe. */
+typedef struct kv_slabs {
+    size_t bytes; /* of a piece, a multiple of 64 */
+    pthread_mutex_t lock;
+    kv_slab *first;
+    size_t taken; /* pieces of all slabs */
+} kv_slabs;
+
+void kv_slabs_open(kv_slabs *slabs, size_t bytes);
+/* Frees all that is left of it. */
+void kv_slabs_close(kv_slabs *slabs);
+/* A piece, aligned to 64; what is in it is not said. NULL when memory is short. */
+void *kv_slabs_take(kv_slabs *slabs);
+/* Gives it back; a slab that nobody has a piece of is freed. */
+void kv_slabs_give(kv_slabs *slabs, void *piece);
+size_t kv_slabs_taken(kv_slabs *slabs);
+
+#endif

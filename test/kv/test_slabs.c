@@ -1,0 +1,133 @@
+/* Pieces of slabs: none overlaps another, all are aligned, and what was given back is used again.
+ */
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "kv/slabs.h"
+#include "unit.h"
+
+enum { MOST = 96, ROUNDS = 4000 };
+
+typedef struct holder {
+    kv_slabs *slabs;
+    unsigned seed;
+    unsigned char *pieces[MOST];
+    bool wrong;
+} holder;
+
+static unsigned any(holder *h, unsigned n) {
+    h->seed = h->seed * 1664525u + 1013904223u;
+    return (h->seed >> 8) % n;
+}
+
+/* The first and the last bytes of a piece say whose it is. */
+static void mark(const holder *h, unsigned i) {
+    unsigned char *piece = h->pieces[i];
+    memset(piece, (int)(h->seed & 0x7f), 64);
+    memcpy(piece, &h, sizeof(void *));
+    memcpy(piece + 8, &i, sizeof i);
+    memcpy(piece + h->slabs->bytes - 16, piece, 16);
+}
+
+static bool is_marked(const holder *h, unsigned i) {
+    const unsigned char *piece = h->pieces[i];
+    return !memcmp(piece, &h, sizeof(void *)) && !memcmp(piece + 8, &i, sizeof i) &&
+           !memcmp(piece + h->slabs->bytes - 16, piece, 16);
+}
+
+static void change(holder *h, unsigned i) {
+    if (h->pieces[i]) {
+        h->wrong |= !is_marked(h, i);
+        kv_slabs_give(h->slabs, h->pieces[i]);
+        h->pieces[i] = NULL;
+        return;
+    }
+    h->pieces[i] = kv_slabs_take(h->slabs);
+    h->wrong |= !h->pieces[i] || (uintptr_t)h->pieces[i] % 64 != 0;
+    mark(h, i);
+}
+
+static void *work(void *arg) {
+    holder *h = arg;
+    for (int round = 0; round < ROUNDS; round++)
+        change(h, any(h, MOST));
+    for (unsigned i = 0; i < MOST; i++)
+        if (h->pieces[i])
+            change(h, i);
+    return NULL;
+}
+
+static void pieces_are_apart(void) {
+    static const size_t sizes[] = {64, 192, 70016};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        kv_slabs slabs;
+        kv_slabs_open(&slabs, sizes[i]);
+        holder h[4];
+        pthread_t threads[4];
+        for (unsigned t = 0; t < 4; t++) {
+            h[t] = (holder){.slabs = &slabs, .seed = t};
+            CU_ASSERT_EQUAL(pthread_create(&threads[t], NULL, work, &h[t]), 0);
+        }
+        for (unsigned t = 0; t < 4; t++) {
+            pthread_join(threads[t], NULL);
+            CU_ASSERT(!h[t].wrong);
+        }
+        CU_ASSERT_EQUAL(kv_slabs_taken(&slabs), 0);
+        CU_ASSERT_PTR_NULL(slabs.first); /* slabs that nobody uses are given back */
+        kv_slabs_close(&slabs);
+    }
+}
+
+/* A piece that is larger than a slab has one of its own; a slab has as many as are in use. */
+static void slabs_grow_with_use(void) {
+    kv_slabs slabs;
+    kv_slabs_open(&slabs, (size_t)20 << 20);
+    void *a = kv_slabs_take(&slabs), *b = kv_slabs_take(&slabs);
+    CU_ASSERT(a && b && a != b);
+    kv_slabs_give(&slabs, a);
+    CU_ASSERT_EQUAL(kv_slabs_taken(&slabs), 1);
+    CU_ASSERT_PTR_NOT_NULL(kv_slabs_take(&slabs));
+    kv_slabs_close(&slabs); /* with pieces in use */
+    kv_slabs_open(&slabs, 128);
+    unsigned char *pieces[64];
+    for (int i = 0; i < 64; i++)
+        pieces[i] = kv_slabs_take(&slabs);
+    CU_ASSERT_EQUAL(pieces[3] - pieces[2], 128); /* 1 piece, 1, 2, 4, ... */
+    CU_ASSERT_EQUAL(pieces[63] - pieces[32], 31 * 128);
+    kv_slabs_give(&slabs, pieces[40]);
+    kv_slabs_give(&slabs, pieces[41]);
+    CU_ASSERT_PTR_EQUAL(kv_slabs_take(&slabs), pieces[41]);
+    CU_ASSERT_PTR_EQUAL(kv_slabs_take(&slabs), pieces[40]);
+    kv_slabs_close(&slabs);
+}
+
+#ifdef GQAC_TEST_ALLOC
+static void short_memory(void) {
+    const size_t live = gqac_alloc_live();
+    kv_slabs slabs;
+    kv_slabs_open(&slabs, 64);
+    void *first = kv_slabs_take(&slabs);
+    gqac_alloc_fail_at(1, 1);
+    CU_ASSERT_PTR_NULL(kv_slabs_take(&slabs));
+    CU_ASSERT_EQUAL(kv_slabs_taken(&slabs), 1);
+    gqac_alloc_fail_at(0, 0);
+    kv_slabs_give(&slabs, first);
+    CU_ASSERT_EQUAL(gqac_alloc_live(), live);
+    kv_slabs_close(&slabs);
+}
+#endif
+
+static const unit_case cases[] = {
+    {"pieces are apart", pieces_are_apart},
+    {"slabs grow with use", slabs_grow_with_use},
+#ifdef GQAC_TEST_ALLOC
+    {"short memory", short_memory},
+#endif
+};
+
+int main(int argc, char **argv) {
+    return unit_run("kv/slabs", cases, sizeof cases / sizeof cases[0], argc, argv);
+}

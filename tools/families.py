@@ -20,7 +20,8 @@ from pathlib import Path
 
 import export_models
 import model_builder
-from export_models import EXACT_INT4, GPT_OSS, LFM2, LLAMA, ROPE, SMOLLM3, THETA, Model
+from export_models import (EXACT_INT4, GPT_OSS, LFM2, LLAMA, QWEN35, ROPE, SMOLLM3, THETA,
+                           Model)
 
 LONG = dict(
     hidden_size=128, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2,
@@ -99,6 +100,7 @@ FAMILIES = [
         rope_parameters=dict(ROPE, partial_rotary_factor=2 / 3))),
     Model("gpt-oss", "GptOss", GPT_OSS, options={"windowed_kv_cache": "false"}),
     Model("lfm2", "Lfm2", LFM2),
+    Model("qwen3.5", "Qwen3_5", QWEN35, config_class="Qwen3_5TextConfig"),
 ]
 
 
@@ -129,10 +131,13 @@ PRECISIONS = {
         "block_size": 32, "use_qdq": "true", "shared_embeddings": "false"}),
 }
 # Pairs that need not pass, and why; check_families.py fails when one of them does.
-EXCEPT = {}
+EXCEPT = {
+    "qwen3.5-fp16": "its states round at every token; ONNX Runtime differs from itself by 9e-3",
+}
 # Other token ids than those of salt 0, where with these two experts come so near to a tie that the
-# last bit of fp16 decides (ONNX Runtime then differs from itself, token by token, as much).
-PROMPT = {"gpt-oss-fp16": 2}
+# last bit of fp16 decides (ONNX Runtime then differs from itself, token by token, as much), or a
+# recurrence carries a rounding to 8 bits on that a last bit tipped.
+PROMPT = {"gpt-oss-fp16": 2, "qwen3.5-int8": 1}
 
 
 def pairs():

@@ -383,7 +383,8 @@ GQAC_API gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *n
                                   gqac_diag *diag);
 /* Memory for the elements that dtype, rank and dims of a tensor say, with no content: aligned to 64
  * bytes, on huge pages where there are many, for inputs and caches that runs read. data is to be
- * freed with gqac_tensor_free. NO_MEMORY; INVALID_INPUT when the size overflows. */
+ * freed with gqac_tensor_free; after an error it is NULL. NO_MEMORY; LIMIT when the dimensions are
+ * none or their product overflows. */
 GQAC_API gqac_status gqac_tensor_alloc(gqac_tensor *tensor, gqac_diag *diag);
 GQAC_API void gqac_tensor_free(gqac_tensor *tensor);
 /* Element i as double (every numeric type). */

@@ -265,7 +265,7 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
     if (kind == GQAC_EMIT_ONNX && !stop)
         stop = "tidy";
     else if (kind == GQAC_EMIT_ONNX && !strcmp(stop, "import"))
-        stop = "infer"; /* a file states its types; infer adds nothing else */
+        stop = "infer";         /* a file states its types; infer adds nothing else */
     if (kind != GQAC_EMIT_ONNX) /* they keep their own names */
         GQAC_TRY(load_rename(m, o, diag));
     GQAC_TRY(run_passes(&context, o, stop));

@@ -318,6 +318,7 @@ gqac_status gqac_pb_read(const char *path, gqac_tensor *tensor, char *name, size
 
 gqac_status gqac_tensor_alloc(gqac_tensor *tensor, gqac_diag *diag) {
     size_t bytes = 0;
+    tensor->data = NULL;
     GQAC_TRY(gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, &bytes, diag));
     tensor->data = gqac_data_alloc(bytes);
     return tensor->data ? GQAC_OK : gqac_diag_oom(diag, "a tensor");

@@ -92,12 +92,11 @@ void *gqac_aligned_alloc(size_t alignment, size_t bytes) {
 enum { DATA_ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
 void *gqac_data_alloc(size_t bytes) {
-    if (bytes < 2 * (size_t)HUGE_PAGE || bytes > SIZE_MAX / 2)
+    if (bytes < 2 * (size_t)HUGE_PAGE)
         return gqac_aligned_alloc(DATA_ALIGNMENT, bytes);
-    bytes = (bytes + HUGE_PAGE - 1) & ~(size_t)(HUGE_PAGE - 1);
     void *memory = gqac_aligned_alloc(HUGE_PAGE, bytes);
-    if (memory)
-        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* a wish */
+    if (memory) /* a wish, and none for the end, of which a huge page would be mostly unused */
+        (void)madvise(memory, bytes & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
     return memory;
 }
 

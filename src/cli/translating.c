@@ -152,12 +152,14 @@ static bool read_shape(const gqac_io *io, gqac_tensor *t) {
     return io->rank == 4;
 }
 
-/* A merged decoder may say that caches of the encoder's rows have those in every call; what its
- * first call is given there is not read. */
+/* A merged decoder may say that caches of the encoder's rows have those in every call. What it is
+ * given there in the first is not read, since `use_cache_branch` tells; any other decoder would. */
 static gqac_status size_caches(translation *t) {
     const side *s = t->with;
-    const int states = sides_find(s->inputs, s->n_inputs, "encoder_hidden_states");
+    int states = sides_find(s->inputs, s->n_inputs, "encoder_hidden_states");
     size_t length, other;
+    if (sides_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
+        states = -1;
     for (int i = 0; states >= 0 && s == &t->decoder && i < s->n_inputs; i++) {
         const char *rows = sides_dimension(&s->inputs[states], 1, &length);
         const char *own = t->first[i] < 0 ? NULL : sides_dimension(&s->inputs[i], 2, &other);

@@ -16,7 +16,7 @@ import onnx
 import decoders
 import harness
 from decoders import F, HEADS, I64, WIDTH, Decoder
-from harness import Case, write_ids
+from harness import Case, gqac, write_ids
 from test_cross_cache import Translator
 from test_insert_kv import names, session
 
@@ -164,6 +164,21 @@ class Translate(Case):
         self.assertIn("4 attention nodes", run.out)
         done = self.generate(*flags)
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
+
+    def test_no_branch(self):
+        """A decoder without use_cache_branch tells by empty caches that nothing was projected yet;
+        where their dimension bears the name of the encoder's rows, it has no first call."""
+        flags = self.make(cached=True)
+        path = self.folder / "decoder.onnx"
+        decoder = onnx.load(path)
+        for value in decoder.graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param == "cached_encoder_length":
+                    dim.dim_param = "L"
+        self.assertEqual(str(decoder).count('dim_param: "L"'), 9)  # four layers, and the states
+        onnx.save(decoder, path)
+        self.check(gqac("generate", self.folder, *flags, "-n", NEW), 4,
+                   "dimension 'L' is 0 in input 'cache_k_in_")
 
     def test_traced_t5(self):
         """Position biases that the graph computes, gated layers, and a decoder with a past beside

@@ -419,8 +419,74 @@ static gqac_status drop_inputs(splitter *s) {
     return GQAC_OK;
 }
 
+/* Places counted behind a past, which are told to a graph of one token: a Range that begins where
+ * the past ends, or a sum over the attention mask, which is of ones there. */
+static bool counts_behind(const splitter *s, const ir_node *node, bool *inputs) {
+    bool past = false, other = false, any = false;
+    insert_kv_origins(s->graph, node->outputs[0], inputs);
+    for (int i = 0; i < s->graph->n_inputs; i++) {
+        const ir_value *input = s->graph->inputs[i];
+        const bool is_past = pass_names_past(input);
+        any = any || is_past;
+        past = past || (inputs[i] && is_past);
+        other = other || (inputs[i] && !is_past && strcmp(input->name, "attention_mask") != 0);
+    }
+    return (op_is(node, "", "Range") && past) || (any && !other);
+}
+
+/* The first of the nodes that a result is computed from; marks count them from 1. Masks are looked
+ * at by themselves (check_masks). */
+static const ir_node *reaching(const ir_graph *graph, ir_node *const *nodes, int n) {
+    for (int i = 0; i < n; i++)
+        nodes[i]->mark = (unsigned)i + 1;
+    for (ir_node *node = graph->first; node; node = node->next)
+        for (int i = 0; i < node->n_inputs && !node->mark; i++) {
+            const ir_value *value = node->inputs[i].value;
+            if (value && value->def && !insert_kv_is_length(node, i))
+                node->mark = value->def->mark;
+        }
+    for (int i = 0; i < graph->ret->n_inputs; i++) {
+        const ir_node *def = graph->ret->inputs[i].value->def;
+        if (def && def->mark)
+            return nodes[def->mark - 1];
+    }
+    return NULL;
+}
+
+/* What meets other tokens of its call but by the cache of an attention has none of them in a graph
+ * of one token. (A scale for a whole tensor is that of whatever a call holds.) */
+static gqac_status check_rows(const splitter *s) {
+    const ir_node **mixing = NULL;
+    int n = 0, kept = 0;
+    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)s->graph->n_inputs + 1);
+    if (!inputs || pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+        return short_of_memory(s);
+    ir_node **nodes = GQAC_ARENA_ARRAY(s->scratch, ir_node *, (size_t)n + 1);
+    if (!nodes)
+        return short_of_memory(s);
+    for (int i = 0; i < n; i++)
+        if (mixing[i]->op->rows != IR_ROWS_MIXES && !op_of(mixing[i])->take_apart &&
+            !counts_behind(s, mixing[i], inputs))
+            nodes[kept++] = mixing[i]->outputs[0]->def;
+    pass_clear_marks(s->graph);
+    const ir_node *node = reaching(s->graph, nodes, kept);
+    pass_clear_marks(s->graph);
+    if (!node)
+        return GQAC_OK;
+    gqac_diag *diag = s->context->diag;
+    pass_fail(node, diag, GQAC_UNSUPPORTED,
+              "this depends on the number or the place of the tokens in a call, or on other tokens "
+              "of it");
+    gqac_diag_rule(diag, "a graph of one token knows the others by the caches of its attention "
+                         "alone, and its place as an input");
+    gqac_diag_hint(diag, "export the model with position_ids; `gqac rewrite MODEL --pass "
+                         "insert-kv`, before this, makes counted positions such an input");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status split(splitter *s) {
     GQAC_TRY(find_ids(s));
+    GQAC_TRY(check_rows(s));
     s->b = (ir_builder){.graph = s->graph, .before = s->graph->first, .diag = s->context->diag};
     int most = 1;
     for (const ir_node *node = s->graph->first; node; node = node->next)

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 import decoders
 import harness
 from decoders import Decoder
-from harness import Case
+from harness import Case, gqac
 from ortref import Runner
 from test_insert_kv import names, session
 
@@ -171,6 +171,26 @@ class TwoGraph(Case):
             ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
             expected = Runner(path).score(ids)[PROMPT - 1:]
             self.close(self.run_both(ids), expected, 2e-5, name)
+
+    def test_counted(self):
+        """Positions that a graph without a cache counts stand still in a graph of one token: they
+        are refused, and after insert-kv they are an input."""
+        for name in ("dynamo-llama-ids-alone", "opt-no-cache"):
+            path = harness.ROOT / "test" / "traced" / name / "model.onnx"
+            run = gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
+            self.check(run, 3, "number or the place of the tokens", "insert-kv")
+            self.assertFalse(list(self.dir.glob("two*")))
+            cached = self.dir / "cached.onnx"
+            self.good("rewrite", path, "--pass", "insert-kv", "-o", cached)
+            self.rewrite(cached)
+            ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
+            feeds = {"input_ids": ids[None], "attention_mask": np.ones((1, TOKENS), np.int64)}
+            whole = session(path)
+            names = [i.name for i in whole.get_inputs()]
+            expected = whole.run(["logits"], {k: v for k, v in feeds.items() if k in names})[0][0]
+            self.close(self.run_both(ids), expected[PROMPT - 1:], 2e-5, name)
+            for old in self.dir.glob("two*"):
+                old.unlink()
 
     def test_refused(self):
         """What has no such form is named, and no file is written."""

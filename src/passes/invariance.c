@@ -51,7 +51,7 @@ static void mark_showing(const ir_graph *graph) {
     }
 }
 
-static bool mixes(const ir_node *node) {
+bool pass_mixes_rows(const ir_node *node) {
     if (node->op->rows == IR_ROWS_MIXES)
         return true;
     const bool asks = node->op->rows == IR_ROWS_SHAPE || node->op->rows == IR_ROWS_STATE;
@@ -65,7 +65,7 @@ typedef struct list {
 
 static gqac_status collect(void *arg, ir_node *node) {
     list *l = arg;
-    if (node->mark != (VARIES | SHOWS) || !mixes(node))
+    if (node->mark != (VARIES | SHOWS) || !pass_mixes_rows(node))
         return GQAC_OK;
     if (l->nodes)
         l->nodes[l->n] = node;

@@ -75,6 +75,8 @@ gqac_status pass_standardise(pass_context *context);
  * [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size are 0 when the types do
  * not tell. The list and new names live in `arena`, other names in the module. */
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
+/* Does an output row of the node depend on other input rows of the call, but through KV state? */
+bool pass_mixes_rows(const ir_node *node);
 /* The nodes that make rows of one call depend on each other, in order: empty proves that results do
  * not depend on how tokens are split into calls. Asks of the tidied graph, before `lower`: there,
  * an attention op stands for all that reaches other rows through KV state. */

@@ -163,6 +163,7 @@ typedef struct walk {
     bool stale; /* something raised tells lengths that were not known */
     int steps;
     raise_unread unread[2];
+    raise_rows rows_together;
 } walk;
 
 /* May the one stand where the other stood? Lengths that are not known are no contradiction. */
@@ -200,6 +201,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
     raise r = {.context = context,
                .steps = &w->steps,
                .unread = w->unread,
+               .rows_together = &w->rows_together,
                .portable = w->portable,
                .unpadded = w->unpadded,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};

@@ -21,15 +21,21 @@ typedef struct raise_unread {
     const char *why;
 } raise_unread;
 
+/* What takes rows together, by the marks of nodes, which nothing else in `raise` sets. */
+typedef struct raise_rows {
+    const ir_node **found; /* NULL: nobody has asked yet */
+} raise_rows;
+
 typedef struct raise {
     pass_context *context;
     int *steps;           /* what is left of RAISE_STEPS elements of masks, in the whole module */
     raise_unread *unread; /* two: by `unpadded` */
-    bool portable;        /* to what other run times know: up to opset 24 */
-    bool unpadded;        /* the attention mask is ones */
-    ir_builder b;         /* before the last node of the pattern */
-    const char *what;     /* candidate for ("attention"); NULL: the node is none */
-    const ir_node *stop;  /* the node that stopped it, and why: the first one stays */
+    raise_rows *rows_together;
+    bool portable;       /* to what other run times know: up to opset 24 */
+    bool unpadded;       /* the attention mask is ones */
+    ir_builder b;        /* before the last node of the pattern */
+    const char *what;    /* candidate for ("attention"); NULL: the node is none */
+    const ir_node *stop; /* the node that stopped it, and why: the first one stays */
     const char *why;
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
@@ -57,9 +63,8 @@ ir_value *raise_unscaled(ir_value *value, double *factor);
 /* A dim that is a constant; 0 when it is not known. */
 int64_t raise_dim(const ir_value *value, int axis);
 bool raise_is_perm(const ir_node *transpose, int n, const int64_t *perm);
-/* A node that depends on `from` and takes the rows of a call together (ir_schema.rows); NULL: none
- * does. */
-const ir_node *raise_find_mixing(const raise *r, const ir_node *from);
+/* A node that depends on `from` and takes the rows of a call together; NULL: none does. */
+const ir_node *raise_find_mixing(raise *r, const ir_node *from);
 /* Names the node that stopped a candidate; false and NULL for the caller to return. */
 bool raise_stopped(raise *r, const ir_node *node, const char *why);
 

@@ -583,8 +583,7 @@ bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term 
         return false;
     e->depth++;
     bool good = read_element(e, value, index, out);
-    if (good && out->kind == TERM_BIAS) /* key_bias knows no other rounding */
-        good = value->type.dtype == GQAC_F32;
+    good = good && term_fits(out, value->type.dtype);
     e->depth--;
     if (!good && value->def)
         raise_stopped(e->r, value->def, "what the mask says cannot be told through it");

@@ -9,6 +9,16 @@ bool term_hides(gqac_dtype dtype, double x) {
     return x <= (dtype == GQAC_F16 ? -65504 : -1e9);
 }
 
+bool term_fits(const term *a, gqac_dtype dtype) {
+    const int64_t most = dtype == GQAC_F16 ? 1 << 11 : 1 << 8; /* f16 makes 2048 of 2049 */
+    int64_t n;
+    if (a->kind == TERM_BIAS)
+        return dtype == GQAC_F32;
+    if (a->kind != TERM_INT || !OP_IN(OP_BIT(F16) | OP_BIT(BF16), dtype))
+        return true;
+    return ir_dim_is_const(a->number, &n) && n >= -most && n <= most;
+}
+
 term term_number(double x) {
     return (term){.kind = TERM_CHOICE, .yes = x, .no = x};
 }

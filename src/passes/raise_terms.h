@@ -63,6 +63,9 @@ bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys
 bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
                       const ir_dim *column, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
+/* Is it what a value of that type holds? Slopes are rounded as f32, the only way that key_bias
+ * knows; whole numbers are exact, in f32 further than there are tokens, in 16 bits not. */
+bool term_fits(const term *a, gqac_dtype dtype);
 /* Nothing is left of a score of that type that x is added to, or put in the place of: in f32 the
  * softmax of -1e9 is exactly 0 beside any score above -9.9e8, which no model computes; -1e4 is not
  * low enough for that to be sure. */

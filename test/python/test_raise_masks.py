@@ -191,6 +191,103 @@ class Masks(Case):
         self.assertIn("for node 'rounds'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
+    def behind(self, more, inputs=(), **consts):
+        """An attention with padding on the left, and `more` behind its y [2,2,5,4], which gives z;
+        what was raised, and the first note. The numbers of z are those without `raise`."""
+        self.attention(
+            [node("Cast", ["attention_mask"], ["flat"], to=TensorProto.BOOL),
+             node("Unsqueeze", ["flat", "middle"], ["here"]),
+             node("Where", ["here", "none", "low"], ["mask"])],
+            {"middle": [1, 2], "none": np.float32(0), "low": LOW, **consts})
+        path = self.dir / "m.onnx"
+        model = onnx.load(path)
+        model.graph.node.extend(more)
+        model.graph.input.extend(onnx.helper.make_tensor_value_info(n, 1, v.shape)
+                                 for n, v in inputs)
+        model.graph.output[0].name = "z"
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+        onnx.save(model, path)
+        folder = self.dir / "in"
+        folder.mkdir(exist_ok=True)
+        mask = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]])
+        for name, value in {**self.feed(5, 5), "attention_mask": mask, **dict(inputs)}.items():
+            np.save(folder / f"{name}.npy", value)
+        z = []
+        for raised in (["--disable", "raise"], []):
+            self.good("compile", path, "--stateless", *raised, "-o", self.dir / "m.gqac")
+            self.good("run", self.dir / "m.gqac", "--inputs", folder, "-o", self.dir / "z", "-q")
+            z.append(np.load(self.dir / "z" / "z.npy"))
+        raised, told = self.told()
+        if not raised.get("Attention"):
+            self.close(z[1], z[0], LIMIT, "z")
+        return raised, told
+
+    def test_rows_behind(self):
+        """A row that sees nothing stays what it is where other rows are made of it."""
+        flat = [node("Transpose", ["y"], ["turned"], perm=[0, 1, 3, 2]),
+                node("Reshape", ["turned", "channels"], ["x"]),
+                node("Conv", ["x", "w"], ["z"], group=8, pads=[3, 0], kernel_shape=[4],
+                     name="takes")]
+        rows = [node("Transpose", ["y"], ["turned"], perm=[0, 2, 1, 3]),
+                node("Reshape", ["turned", "features"], ["x"])]
+        turned = [node("Transpose", ["x"], ["xt"], perm=[0, 2, 1])]
+        w = np.random.default_rng(5).standard_normal((8, 1, 4)).astype(np.float32)
+        state = [("past_state.0", np.zeros((2, 2, 4, 4), np.float32))]
+        conv = [("past_conv.0", np.zeros((2, 8, 3), np.float32))]
+        for more, inputs, consts in (
+                ([node("ReduceMax", ["y", "rows"], ["z"], keepdims=1, name="takes")], [],
+                 {"rows": [2]}),
+                (flat, [], {"w": w, "channels": [0, 8, -1]}),
+                ([*rows, node("LinearAttention", ["x", "x", "x", state[0][0]],
+                              ["z", "present_state.0"], domain="com.microsoft", q_num_heads=2,
+                              kv_num_heads=2, update_rule="linear", name="takes")],
+                 state, {"features": [0, 0, 8]}),
+                ([*rows, *turned, node("CausalConvWithState", ["xt", "w", "", conv[0][0]],
+                                       ["z", "present_conv.0"], domain="com.microsoft",
+                                       name="takes")],
+                 conv, {"w": w, "features": [0, 0, 8]})):
+            raised, told = self.behind(more, inputs, **consts)
+            self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]), more[-1].op_type)
+            self.assertIn("all rows together", told[0][1])
+            self.assertIn("for node 'takes'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
+
+    def test_rows_apart(self):
+        """Another attention behind hides the row by its own mask, lengths do not depend on it, and
+        what lies before takes nothing from it."""
+        second = [node("MatMul", ["y", "kt"], ["scores2"]),
+                  node("Add", ["scores2", "mask"], ["masked2"]),
+                  node("Softmax", ["masked2"], ["weights2"], axis=-1),
+                  node("MatMul", ["weights2", "v"], ["z"], name="root2")]
+        self.assertEqual(self.behind(second), ({"Attention": 2}, []))
+        count = [node("Shape", ["y"], ["length"], start=2, end=3),
+                 node("ReduceMax", ["length", "first"], ["most"], keepdims=1),
+                 node("Cast", ["most"], ["number"], to=1), node("Mul", ["y", "number"], ["z"])]
+        self.assertEqual(self.behind(count, first=[0])[0], {"Attention": 1})
+        second[0].input[0] = "most"
+        raised, told = self.behind([node("ReduceMax", ["y", "rows"], ["most0"], keepdims=1),
+                                    node("Add", ["most0", "q"], ["most"]), *second], rows=[2])
+        self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, ["Attention"]))
+
+    def test_places_of_16_bits(self):
+        """Places that a float type does not hold are what it rounds them to."""
+        for dtype, note in ((TensorProto.FLOAT, []), (TensorProto.FLOAT16, [MASK]),
+                            (TensorProto.BFLOAT16, [MASK])):
+            self.attention(
+                [node("Shape", ["q"], ["rows"], start=2, end=3), node("Squeeze", ["rows"], ["n"]),
+                 node("Range", ["zero", "n", "one"], ["whole"]),
+                 node("Cast", ["whole"], ["row"], to=dtype),
+                 node("Unsqueeze", ["row", "last"], ["row2"]),
+                 node("LessOrEqual", ["row", "row2"], ["here"]),
+                 node("Where", ["here", "none", "low"], ["mask"])],
+                {"zero": 0, "one": 1, "last": [1], "none": np.float32(0), "low": LOW})
+            at = np.arange(300).astype(np.float32)
+            if dtype == TensorProto.BFLOAT16:  # to even
+                bits = at.view(np.uint32)
+                at = ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+            self.gives(self.feed(300, 300), np.where(at <= at[:, None], 0, LOW).astype(np.float64))
+            raised, told = self.told()
+            self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, note))
+
     def packed(self, front, behind):
         """Causal within each run of places that go on by 1; the notes. The places are `front` and
         what counts from 0 behind it, or in turn; the first is the one before all."""

@@ -211,7 +211,8 @@ GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
 /* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. In a program with states (see
  * gqac_kv_pair) it may be that the next step computes up to max(64, 2 d) tokens again, d those
- * taken away; among imported tokens it can only be rewound to 0. */
+ * between the greatest length so far and this one; among imported tokens it can only be rewound to
+ * 0 or to all of them. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 /* A second sequence with the same rows; blocks are shared until one of them writes. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
@@ -224,12 +225,15 @@ GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pa
  */
 GQAC_API int64_t gqac_kv_pair_rows(const gqac_kv_pair *pair, int64_t length);
 /* Copies the past tensor `name` to `data`: [heads, rows, head_size] in the pair's dtype, row-major;
- * `bytes` is the room there. */
+ * `bytes` is the room there. USAGE: no such tensor, or the sequence was rewound and has tokens that
+ * are not computed again yet (a step comes first); INVALID_INPUT: too little room. */
 GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
                                           void *data, size_t bytes, gqac_diag *diag);
 /* Fills an empty sequence: tensors[i] is the past tensor names[i], [1, heads, T, head_size] with
  * the same T for all but states; all pairs must be given, and one with a row for each token. Either
- * everything is taken or nothing. */
+ * everything is taken or nothing. USAGE: the sequence has tokens, a name is unknown, given twice or
+ * missing; INVALID_INPUT: type or shape, or T is 0 and a state has a bit that is not 0;
+ * UNSUPPORTED: all pairs are states; CAPACITY. */
 GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
                                           const gqac_tensor *tensors, gqac_diag *diag);
 
@@ -309,7 +313,8 @@ typedef struct gqac_memory {
     int64_t prefill,
         decode;        /* activations of the largest piece, and of one token behind the rest */
     int64_t kv_state;  /* bytes of one state of recurrent layers, all of them; 0: there are none */
-    int64_t kv_states; /* kept for the tokens: of all, of some earlier lengths, and the next */
+    int64_t kv_states; /* kept for the tokens: of all, of some earlier lengths, and the next;
+                          besides those that a piece in hand writes, and one of imported tokens */
 } gqac_memory;
 /* OUT_OF_RANGE unless 1 <= chunk <= tokens, when the model has fewer positions, or when a size
  * overflows; USAGE when the program was opened for stateless runs. */

@@ -82,8 +82,9 @@ void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t p
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
 
 /* States. A sequence has one for its published length (of none, and of zeros, while that is 0) and
- * some for earlier lengths, all multiples of GQAC_KV_BLOCK: what is d tokens back is had by going
- * back to one of them and computing at most max(64, 2 d) tokens again. A state never changes: a
+ * some for earlier lengths, all multiples of GQAC_KV_BLOCK: what is d tokens back from the greatest
+ * length so far is had by going back to one of them and computing at most max(64, 2 d) tokens
+ * again. A state never changes: a
  * step reads the last one and writes others, which replace it when it publishes. */
 size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: none is one */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared ones count once */
@@ -96,7 +97,7 @@ const void *kv_state_last(const kv_sequence *sequence, int slot);
 int kv_states_due(const kv_sequence *sequence);
 /* ... where, and after which token, counted from the first; i ascending, the last is after all. */
 void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *position);
-/* After reserve: only the last of them will be written. */
+/* After reserve: only the last of them will be written, and is kept until a rewind before it. */
 void kv_states_forgo(kv_sequence *sequence);
 
 #endif

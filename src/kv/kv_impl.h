@@ -40,6 +40,7 @@ typedef struct kv_mark {
 
 typedef struct kv_states {
     int n, n_due;
+    int64_t base; /* the mark that stays until a rewind before it: of an import; 0: none */
     kv_mark marks[KV_MARKS]; /* ascending; the last is that of the published length, unless 0 */
     kv_mark due[KV_MARKS];   /* of the reserved step, ascending */
     kv_block *spare;         /* decoding changes between two */

@@ -209,11 +209,13 @@ void *kv_state_due(const kv_sequence *s, int slot, int i, int64_t *position) {
 
 void kv_states_forgo(kv_sequence *s) {
     kv_states *all = &s->states;
+    if (!all->n_due)
+        return;
     for (int i = 0; i + 1 < all->n_due; i++)
         kv_state_release(s->pool, all->due[i].state);
-    if (all->n_due)
-        all->due[0] = all->due[all->n_due - 1];
-    all->n_due = all->n_due > 0;
+    all->due[0] = all->due[all->n_due - 1];
+    all->n_due = 1;
+    all->base = all->due[0].position;
 }
 
 /* ---- rows ---------------------------------------------------------------- */

@@ -2,8 +2,9 @@
  *
  * A state is written once and then only read, so that forks share it and a step that fails leaves
  * nothing to mend. That after q blocks is kept while it is at most 2 a blocks old, a the largest
- * power of two that divides q: two at every distance. Whatever is d tokens back has one that is at
- * most max(64, 2 d) before it, and of n tokens about 2 log2(n / 64) are kept. */
+ * power of two that divides q: one or two of each a. Whatever is d tokens back has one that is at
+ * most max(64, 2 d) before it, and of n tokens about log2(n / 64) are kept. What was imported is
+ * the base: its state is kept for good, for none before it is known. */
 #include <assert.h>
 
 #include "kv/kv_impl.h"
@@ -12,13 +13,16 @@
 static bool is_kept(int64_t position, int64_t length) {
     const int64_t q = position / GQAC_KV_BLOCK;
     return position == length || (q > 0 && position % GQAC_KV_BLOCK == 0 &&
-                                  length - position <= 2 * GQAC_KV_BLOCK * (q & -q));
+                                  (length - position - 1) / (2 * GQAC_KV_BLOCK) < (q & -q));
 }
 
 int64_t kv_states_most(int64_t length) {
+    const int64_t blocks = length > 0 ? (length - 1) / GQAC_KV_BLOCK : 0;
     int64_t n = length > 0;
-    for (int64_t at = GQAC_KV_BLOCK; at < length; at += GQAC_KV_BLOCK)
-        n += is_kept(at, length);
+    for (int64_t a = 1; a <= blocks; a *= 2) /* odd multiples of a, as long as they are kept */
+        for (int64_t q = ((blocks / a - 1) | 1) * a; q > 0 && is_kept(q * GQAC_KV_BLOCK, length);
+             q -= 2 * a)
+            n++;
     return n;
 }
 
@@ -64,7 +68,7 @@ void kv_states_publish(kv_pool *pool, kv_states *s, int64_t length) {
         return; /* no states, or nothing new */
     assert(s->due[s->n_due - 1].position == length);
     for (int i = 0; i < s->n; i++)
-        if (is_kept(s->marks[i].position, length))
+        if (s->marks[i].position == s->base || is_kept(s->marks[i].position, length))
             s->marks[n++] = s->marks[i];
         else
             drop(pool, s, s->marks[i].state);
@@ -86,6 +90,8 @@ void kv_states_rewind(kv_pool *pool, kv_states *s, int64_t length) {
     drop_due(pool, s);
     while (s->n && s->marks[s->n - 1].position > length)
         drop(pool, s, s->marks[--s->n].state);
+    if (length < s->base)
+        s->base = 0;
     if (length == 0 && s->spare)
         kv_state_release(pool, s->spare);
     if (length == 0)
@@ -94,6 +100,7 @@ void kv_states_rewind(kv_pool *pool, kv_states *s, int64_t length) {
 
 void kv_states_fork(const kv_states *s, kv_states *fork) {
     fork->n = s->n;
+    fork->base = s->base;
     for (int i = 0; i < s->n; i++)
         fork->marks[i] = (kv_mark){s->marks[i].position, kv_block_share(s->marks[i].state)};
 }

@@ -189,21 +189,38 @@ static bool names_slot(const ir_node *node) {
     return op_is(node, "gqac", "kv_state");
 }
 
+static gqac_status refuse_effect(const ir_node *n, const char *what, gqac_diag *diag) {
+    const char *name = n->name ? n->name : n->n_outputs && n->outputs[0] ? n->outputs[0]->name : "";
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s", what);
+    gqac_diag_where(diag, "node '%s' (%s)", name, n->op->name);
+    return GQAC_INVALID_MODEL;
+}
+
 /* Every kv_append continues the rows of its own slot, every recurrence a state. */
-static gqac_status check_appends(const gqac_program *p, gqac_diag *diag) {
+static gqac_status check_effect(void *arg, ir_node *n) {
     enum { APPEND_TOKEN = 0, RECURRENCE_TOKEN = 3 };
-    for (const ir_node *n = p->module->graph->first; n; n = n->next) {
-        const bool append = op_is(n, "gqac", "kv_append");
-        if (!append && !op_is(n, "gqac", "recurrent_attention"))
-            continue;
-        const ir_value *token = ir_node_input(n, append ? APPEND_TOKEN : RECURRENCE_TOKEN);
-        if (!token || !token->def || !names_slot(token->def) ||
-            (append && ir_attr_int(token->def, "slot") != ir_attr_int(n, "slot")) ||
-            append != (ir_attr_int(token->def, "rows") == 0))
-            GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s: its token is not that of its slot",
-                      n->op->name);
+    gqac_diag *diag = arg;
+    if (!(n->op->flags & IR_OP_EFFECT))
+        return GQAC_OK;
+    if (n->graph->parent) {
+        refuse_effect(n, "it changes the cache, and is in a nested graph", diag);
+        gqac_diag_rule(diag, "%s is allowed in the main graph only", n->op->name);
+        gqac_diag_hint(diag, "take it out of the branch or body of %s", n->graph->parent->op->name);
+        return GQAC_INVALID_MODEL;
     }
-    return GQAC_OK;
+    if (names_slot(n))
+        return GQAC_OK;
+    const bool append = op_is(n, "gqac", "kv_append");
+    const ir_value *token = ir_node_input(n, append ? APPEND_TOKEN : RECURRENCE_TOKEN);
+    if (token && token->def && names_slot(token->def) &&
+        append == (ir_attr_int(token->def, "rows") == 0) &&
+        (!append || ir_attr_int(token->def, "slot") == ir_attr_int(n, "slot")))
+        return GQAC_OK;
+    refuse_effect(n, "its token is not that of its slot", diag);
+    gqac_diag_rule(diag, "the token of %s is the result of a kv_state %s", n->op->name,
+                   append ? "with rows = 0 and the same slot" : "with rows > 0");
+    gqac_diag_hint(diag, "give it the result of that kv_state itself");
+    return GQAC_INVALID_MODEL;
 }
 
 static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
@@ -235,7 +252,7 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                                         .dtype = p->kv[i].dtype,
                                         .rows = p->kv[i].rows};
     }
-    GQAC_TRY(check_appends(p, diag));
+    GQAC_TRY(ir_graph_walk(p->module->graph, check_effect, diag));
     if (p->n_kv)
         return kv_pool_create(p->n_kv, p->kv, &p->pool, diag);
     return GQAC_OK;

@@ -195,6 +195,22 @@ static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t
     return GQAC_OK;
 }
 
+/* Of no tokens the state is zeros. */
+static gqac_status check_start(const gqac_kv_pair *pair, const gqac_tensor *t, gqac_diag *diag) {
+    const unsigned char *bytes = t->data;
+    const size_t n = pair->rows ? gqac_tensor_bytes(t) : 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!bytes[i])
+            continue;
+        gqac_diag_set(diag, GQAC_INVALID_INPUT, "the state '%s' of no tokens is not zero",
+                      pair->past);
+        gqac_diag_rule(diag, "states are zeros when the other past tensors have no rows");
+        gqac_diag_hint(diag, "give the rows of all tokens that the state has seen");
+        return GQAC_INVALID_INPUT;
+    }
+    return GQAC_OK;
+}
+
 static void take_past(gqac_sequence *s, int slot, int64_t length, const gqac_tensor *t) {
     int64_t after = 0;
     if (s->program->kv[slot].rows)
@@ -207,7 +223,7 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
                                  const gqac_tensor *tensors, gqac_diag *diag) {
     const gqac_program *p = sequence->program;
     int64_t length = -1;
-    if (kv_sequence_length(sequence->kv) != 0)
+    if (gqac_sequence_length(sequence) != 0)
         GQAC_FAIL(diag, GQAC_USAGE, "past tensors can only be imported into an empty sequence");
     for (int i = 0; i < n; i++) {
         const int slot = find_slot(p, names[i]);
@@ -224,6 +240,8 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
         GQAC_FAIL(
             diag, GQAC_UNSUPPORTED,
             "no past tensor has a row for each token: how many tokens there are is not known");
+    for (int i = 0; i < n && !length; i++)
+        GQAC_TRY(check_start(&p->kv_pairs[find_slot(p, names[i])], &tensors[i], diag));
     GQAC_TRY(kv_sequence_reserve(sequence->kv, length, diag));
     kv_states_forgo(sequence->kv);
     for (int i = 0; i < n && length; i++)

@@ -505,6 +505,19 @@ static void states_follow_the_length(void) {
     }
 }
 
+/* How many there are is counted without a look at each. */
+static void states_are_counted(void) {
+    for (int64_t n = 0; n < 9000; n += n < 700 ? 1 : 61) {
+        int64_t kept = n > 0;
+        for (int64_t q = 1; q * 64 < n; q++)
+            kept += n - q * 64 <= 128 * (q & -q);
+        if (kv_states_most(n) != kept)
+            CU_FAIL_FATAL("another number of states");
+    }
+    CU_ASSERT_EQUAL(kv_states_most((int64_t)1 << 40), 35);
+    CU_ASSERT_EQUAL(kv_states_most(INT64_MAX), 58);
+}
+
 /* An import knows the last state alone. */
 static void states_may_be_forgone(void) {
     kv_pool *pool = NULL;
@@ -522,6 +535,19 @@ static void states_may_be_forgone(void) {
     CU_ASSERT_TRUE(holds_states(s));
     CU_ASSERT_EQUAL(kv_sequence_reach(s, 199), 0);
     CU_ASSERT_EQUAL(kv_pool_states_in_use(pool), 1);
+    /* it stays, and forks have it, until a rewind before it */
+    kv_sequence *fork = NULL;
+    CU_ASSERT_EQUAL(append_states(s, 3000, true), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_reach(s, 250), 200);
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(append_states(fork, 3000, true), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(fork, 200, NULL), GQAC_OK);
+    CU_ASSERT_TRUE(holds_states(fork));
+    kv_sequence_free(fork);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 0, NULL), GQAC_OK);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(append_states(s, i ? 1000 : 200, true), GQAC_OK);
+    CU_ASSERT(kv_sequence_reach(s, 250) < 200);
     kv_sequence_free(s);
     kv_pool_free(pool);
 }
@@ -644,6 +670,7 @@ static const unit_case cases[] = {
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"forks are independent", forks_are_independent},
     {"states follow the length", states_follow_the_length},
+    {"states are counted", states_are_counted},
     {"states may be forgone", states_may_be_forgone},
     {"threads share a pool", threads_share_a_pool},
 #ifdef GQAC_TEST_ALLOC

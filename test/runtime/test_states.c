@@ -3,8 +3,10 @@
 #include "unit.h"
 
 #include <gqac/gqac.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 300, MOST_PAIRS = 16 };
 
@@ -124,45 +126,215 @@ static void failed_steps_change_nothing(void) {
     close_all();
 }
 
-static void imports_go_on(void) {
-    open_all();
-    gqac_sequence *source = new_sequence(0), *target = new_sequence(0);
-    const gqac_kv_pair *pairs = NULL;
-    const int n = gqac_program_kv_pairs(program, &pairs);
+typedef struct past_tensors {
+    int n, states;
     const char *names[MOST_PAIRS];
     gqac_tensor tensors[MOST_PAIRS];
-    int states = 0;
-    CU_ASSERT_FATAL(n <= MOST_PAIRS);
-    CU_ASSERT_TRUE(feed(source, 100));
-    for (int i = 0; i < n; i++) {
-        names[i] = pairs[i].past;
-        states += pairs[i].rows > 0;
-        tensors[i] = (gqac_tensor){
+} past_tensors;
+
+/* The past tensors of a new sequence that was fed `length` tokens. */
+static void export_past(int64_t length, past_tensors *past) {
+    gqac_sequence *source = new_sequence(0);
+    const gqac_kv_pair *pairs = NULL;
+    *past = (past_tensors){.n = gqac_program_kv_pairs(program, &pairs)};
+    CU_ASSERT_FATAL(past->n <= MOST_PAIRS);
+    CU_ASSERT_TRUE(length == 0 || feed(source, length));
+    for (int i = 0; i < past->n; i++) {
+        gqac_tensor *t = &past->tensors[i];
+        past->names[i] = pairs[i].past;
+        past->states += pairs[i].rows > 0;
+        *t = (gqac_tensor){
             .dtype = pairs[i].dtype,
             .rank = 4,
-            .dims = {1, pairs[i].heads, gqac_kv_pair_rows(&pairs[i], 100), pairs[i].head_size}};
-        const size_t bytes = gqac_tensor_bytes(&tensors[i]);
-        tensors[i].data = malloc(bytes);
-        CU_ASSERT_FATAL(tensors[i].data != NULL);
-        CU_ASSERT_EQUAL(gqac_sequence_export(source, names[i], tensors[i].data, bytes, &diag),
+            .dims = {1, pairs[i].heads, gqac_kv_pair_rows(&pairs[i], length), pairs[i].head_size}};
+        const size_t bytes = gqac_tensor_bytes(t);
+        t->data = malloc(bytes + 1);
+        CU_ASSERT_FATAL(t->data != NULL);
+        CU_ASSERT_EQUAL(gqac_sequence_export(source, pairs[i].past, t->data, bytes, &diag),
                         GQAC_OK);
     }
-    CU_ASSERT_EQUAL(states, 3);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_import(target, n, names, tensors, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(past->states, 3);
+    gqac_sequence_free(source);
+}
+
+static gqac_status import_past(gqac_sequence *sequence, const past_tensors *past) {
+    return gqac_sequence_import(sequence, past->n, past->names, past->tensors, &diag);
+}
+
+static void free_past(past_tensors *past) {
+    for (int i = 0; i < past->n; i++)
+        free(past->tensors[i].data);
+}
+
+static void imports_go_on(void) {
+    open_all();
+    gqac_sequence *target = new_sequence(0);
+    past_tensors past;
+    export_past(100, &past);
+    CU_ASSERT_EQUAL_FATAL(import_past(target, &past), GQAC_OK);
     CU_ASSERT_TRUE(feed(target, 200));
     CU_ASSERT_EQUAL(gqac_sequence_rewind(target, 99, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT(strstr(diag.what, "imported") && strstr(diag.hint, "rewind to 0"));
     CU_ASSERT_EQUAL(gqac_sequence_rewind(target, 150, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_sequence_export(target, names[0], tensors[0].data, (size_t)1 << 30, &diag),
-                    GQAC_USAGE);
+    CU_ASSERT_EQUAL(
+        gqac_sequence_export(target, past.names[0], past.tensors[0].data, (size_t)1 << 30, &diag),
+        GQAC_USAGE);
     CU_ASSERT_TRUE(feed(target, 170));
     CU_ASSERT_EQUAL(gqac_sequence_rewind(target, 0, &diag), GQAC_OK);
     CU_ASSERT_TRUE(feed(target, 80));
-    for (int i = 0; i < n; i++)
-        free(tensors[i].data);
-    gqac_sequence_free(source);
+    free_past(&past);
     gqac_sequence_free(target);
     close_all();
+}
+
+/* The state of what was imported stays, however many tokens follow. */
+static void imports_can_be_returned_to(void) {
+    open_all();
+    gqac_sequence *target = new_sequence(0), *fork = NULL;
+    past_tensors past;
+    export_past(100, &past);
+    CU_ASSERT_EQUAL_FATAL(import_past(target, &past), GQAC_OK);
+    CU_ASSERT(feed(target, 101) && feed(target, 102) && feed(target, 103));
+    static const int64_t to[] = {102, 101, 100, 110, 101, 127, 128, 100, 290, 129, 100};
+    for (size_t i = 0; i < sizeof to / sizeof *to; i++) {
+        if (to[i] > gqac_sequence_length(target))
+            CU_ASSERT_TRUE(feed(target, 300));
+        CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(target, to[i], &diag), GQAC_OK);
+        CU_ASSERT_TRUE(feed(target, to[i] + 2));
+    }
+    CU_ASSERT_TRUE(feed(target, 200));
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(target, &fork, &diag), GQAC_OK);
+    CU_ASSERT_TRUE(feed(fork, 300));
+    CU_ASSERT_EQUAL(gqac_sequence_rewind(fork, 101, &diag), GQAC_OK);
+    CU_ASSERT_TRUE(feed(fork, 105));
+    gqac_sequence_free(fork);
+    free_past(&past);
+    gqac_sequence_free(target);
+    close_all();
+}
+
+/* Only a sequence of no tokens takes an import, also when a rewind left nothing computed; and a
+ * state of no tokens is zeros. */
+static void imports_are_checked(void) {
+    open_all();
+    gqac_sequence *target = new_sequence(0);
+    past_tensors past, none;
+    export_past(100, &past);
+    export_past(0, &none);
+    CU_ASSERT_TRUE(feed(target, 50));
+    CU_ASSERT_EQUAL(gqac_sequence_rewind(target, 30, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(import_past(target, &past), GQAC_USAGE);
+    CU_ASSERT_TRUE(feed(target, 40));
+    CU_ASSERT_EQUAL(gqac_sequence_rewind(target, 0, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(import_past(target, &none), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_length(target), 0);
+    int state = 0;
+    while (none.tensors[state].dims[2] == 0)
+        state++;
+    unsigned char *bytes = none.tensors[state].data;
+    bytes[gqac_tensor_bytes(&none.tensors[state]) - 1] = 0x3f;
+    CU_ASSERT_EQUAL(import_past(target, &none), GQAC_INVALID_INPUT);
+    CU_ASSERT(strstr(diag.what, none.names[state]) && *diag.rule && *diag.hint);
+    CU_ASSERT_EQUAL(import_past(target, &past), GQAC_OK);
+    CU_ASSERT_TRUE(feed(target, 140));
+    free_past(&past);
+    free_past(&none);
+    gqac_sequence_free(target);
+    close_all();
+}
+
+/* ---- programs that are refused -------------------------------------------- */
+
+/* A layer of rows in .gq text, whose append takes `token`; `where` gives %y and `also` names more
+ * results. */
+static gqac_status open_text(const char *token, const char *where, const char *also) {
+    char path[] = "/tmp/gqac-states-XXXXXX.gq";
+    const int fd = mkstemps(path, 3);
+    CU_ASSERT_FATAL(fd >= 0);
+    FILE *file = fdopen(fd, "w");
+    CU_ASSERT_FATAL(file != NULL);
+    fprintf(file,
+            "graph @m(%%input_ids: i64[B,S], %%gqac.past_len: i32[B], %%gqac.new_len: i32[B]) {\n"
+            "  const %%table: f32[2,4] = [1,2,3,4,5,6,7,8]\n"
+            "  const %%big: i64[] = 100\n"
+            "  const %%one: i64[1] = [1]\n"
+            "  const %%w: f32[1,1,4,4] = [0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]\n"
+            "  %%x = Gather %%table, %%input_ids : f32[B,S,4]\n"
+            "  %%most = ReduceMax %%input_ids {keepdims=0} : i64[]\n"
+            "  %%c = Less %%most, %%big : bool[]\n"
+            "  %%rows = kv_state {slot=0, past=\"p\", present=\"q\", heads=1, head_size=4, "
+            "dtype=f32} : token\n"
+            "  %%x4 = Unsqueeze %%x, %%one : f32[B,1,S,4]\n"
+            "%s  %%t1, %%all = kv_append %s, %%x4, %%gqac.past_len, %%gqac.new_len {slot=0} : "
+            "token, f32[B,1,T,4]\n"
+            "  return %%y as \"logits\", %%t1 as \"state.0\"%s\n}\n",
+            where, token, also);
+    CU_ASSERT_EQUAL(fclose(file), 0);
+    gqac_options options;
+    gqac_options_init(&options);
+    program = NULL;
+    const gqac_status status = gqac_program_open(path, &options, &program, &diag);
+    unlink(path);
+    return status;
+}
+
+#define STATE(rows)                                                                                \
+    "  %state = kv_state {slot=1, past=\"s\", present=\"t\", heads=1, head_size=4, " rows          \
+    "dtype=f32} : token\n"
+#define RECURRENCE(token, type)                                                                    \
+    "recurrent_attention %x, %x, %x, " token                                                       \
+    " {q_num_heads=1, kv_num_heads=1, update_rule=\"linear\"} : f32[B,S,4], " type "\n"
+#define BRANCHES(then)                                                                             \
+    "  %y = If %c {then_branch=graph @then() {\n" then                                             \
+    "  }, else_branch=graph @else() {\n    return %x\n  }} : f32[B,S,4]\n"
+#define GOOD STATE("rows=4, ") "  %y, %t2 = " RECURRENCE("%state", "token")
+#define ALSO ", %t2 as \"state.1\""
+
+static bool is_refused(const char *node, const char *what) {
+    const bool good =
+        strstr(diag.where, node) && strstr(diag.what, what) && *diag.rule && *diag.hint;
+    if (!good)
+        printf("%s | %s | %s | %s\n", diag.where, diag.what, diag.rule, diag.hint);
+    return good;
+}
+
+static void tokens_are_checked(void) {
+    CU_ASSERT_EQUAL(open_text("%rows", GOOD, ALSO), GQAC_OK);
+    gqac_program_free(program);
+    /* no token at all; that of rows; each the other's */
+    CU_ASSERT_EQUAL(open_text("%rows", "  %y, %t2 = " RECURRENCE("%w", "f32[B,1,4,4]"), ""),
+                    GQAC_INVALID_MODEL);
+    CU_ASSERT_TRUE(is_refused("'y' (recurrent_attention)", "token"));
+    CU_ASSERT_EQUAL(
+        open_text("%rows", STATE("") "  %y, %t2 = " RECURRENCE("%state", "token"), ALSO),
+        GQAC_INVALID_MODEL);
+    CU_ASSERT_TRUE(is_refused("'y' (recurrent_attention)", "token"));
+    CU_ASSERT_EQUAL(
+        open_text("%state", STATE("rows=4, ") "  %y, %t2 = " RECURRENCE("%rows", "token"), ALSO),
+        GQAC_INVALID_MODEL);
+    CU_ASSERT_TRUE(is_refused("'y' (recurrent_attention)", "token"));
+}
+
+static void nested_graphs_change_no_cache(void) {
+    static const char *const texts[] = {
+        BRANCHES("    %r, %t2 = " RECURRENCE("%w", "f32[B,1,4,4]") "    return %r\n"),
+        STATE("rows=4, ")
+            BRANCHES("    %r, %t2 = " RECURRENCE("%state", "token") "    return %r\n"),
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        CU_ASSERT_EQUAL(open_text("%rows", texts[i], ""), GQAC_INVALID_MODEL);
+        CU_ASSERT_TRUE(is_refused("'r' (recurrent_attention)", "nested graph"));
+    }
+}
+
+/* Lengths that nothing bounds: too much memory is told at once. */
+static void huge_lengths_are_counted(void) {
+    gqac_memory memory;
+    CU_ASSERT_EQUAL_FATAL(open_text("%rows", GOOD, ALSO), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_program_memory(program, INT64_MAX, 1, &memory, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(gqac_program_memory(program, (int64_t)1 << 40, 1, &memory, &diag), GQAC_OK);
+    CU_ASSERT(memory.kv_state >= 64 && memory.kv_states > 30 && memory.kv_states < 40);
+    gqac_program_free(program);
 }
 
 static const unit_case cases[] = {
@@ -170,6 +342,11 @@ static const unit_case cases[] = {
     {"forks go their ways", forks_go_their_ways},
     {"failed steps change nothing", failed_steps_change_nothing},
     {"imports go on", imports_go_on},
+    {"imports can be returned to", imports_can_be_returned_to},
+    {"imports are checked", imports_are_checked},
+    {"tokens are checked", tokens_are_checked},
+    {"nested graphs change no cache", nested_graphs_change_no_cache},
+    {"huge lengths are counted", huge_lengths_are_counted},
 };
 
 int main(int argc, char **argv) {

@@ -249,7 +249,8 @@ class Masks(Case):
             raised, told = self.behind(more, inputs, **consts)
             self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]), more[-1].op_type)
             self.assertIn("all rows together", told[0][1])
-            self.assertIn("for node 'takes'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
+            self.assertIn("for node 'takes'",
+                          self.good("inspect", self.dir / "m.onnx", "--ops").out)
 
     def test_rows_apart(self):
         """Another attention behind hides the row by its own mask, lengths do not depend on it, and

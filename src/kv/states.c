@@ -2,7 +2,7 @@
  *
  * A state is written once and then only read, so that forks share it and a step that fails leaves
  * nothing to mend. That after q blocks is kept while it is at most 2 a blocks old, a the largest
- * power of two that divides q: one or two of each a. Whatever is d tokens back has one that is at
+ * power of two that divides q: one of each a. Whatever is d tokens back has one that is at
  * most max(64, 2 d) before it, and of n tokens about log2(n / 64) are kept. What was imported is
  * the base: its state is kept for good, for none before it is known. */
 #include <assert.h>
@@ -16,13 +16,11 @@ static bool is_kept(int64_t position, int64_t length) {
                                   (length - position - 1) / (2 * GQAC_KV_BLOCK) < (q & -q));
 }
 
+/* Of each power of two the last odd multiple below the length is kept, and none before it. */
 int64_t kv_states_most(int64_t length) {
-    const int64_t blocks = length > 0 ? (length - 1) / GQAC_KV_BLOCK : 0;
     int64_t n = length > 0;
-    for (int64_t a = 1; a <= blocks; a *= 2) /* odd multiples of a, as long as they are kept */
-        for (int64_t q = ((blocks / a - 1) | 1) * a; q > 0 && is_kept(q * GQAC_KV_BLOCK, length);
-             q -= 2 * a)
-            n++;
+    for (int64_t q = n ? (length - 1) / GQAC_KV_BLOCK : 0; q; q /= 2)
+        n++;
     return n;
 }
 

@@ -67,21 +67,24 @@ static void test_persistent(void) {
 }
 
 /* Every n of one step of a sequence that already has tokens. */
-static void test_sequence_unchanged(void) {
+static void fail_each_of_step(const char *model) {
     gqac_options options;
     gqac_program *program = NULL;
     gqac_diag diag;
     const gqac_kv_pair *pairs = NULL;
     const int64_t past = 5, more = 4;
+    int at = 0;
     gqac_options_init(&options);
-    CU_ASSERT_EQUAL_FATAL(
-        gqac_program_open(unit_path("test/models/qwen3/model.onnx"), &options, &program, &diag),
-        GQAC_OK);
-    gqac_program_kv_pairs(program, &pairs);
-    const size_t bytes = (size_t)(pairs[0].heads * past * pairs[0].head_size) * 4;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
+    const int n = gqac_program_kv_pairs(program, &pairs);
+    while (at + 1 < n && !pairs[at].rows) /* a state, else the last of the rows */
+        at++;
+    const gqac_kv_pair *pair = &pairs[at];
+    const size_t bytes =
+        (size_t)(pair->heads * gqac_kv_pair_rows(pair, past) * pair->head_size) * 4;
     void *before = malloc(bytes), *after = malloc(bytes);
     size_t failures = 0;
-    for (size_t n = 1;; n++) {
+    for (size_t i = 1;; i++) {
         gqac_context *context = NULL;
         gqac_sequence *sequence = NULL;
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
@@ -89,8 +92,8 @@ static void test_sequence_unchanged(void) {
         CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &past, NULL, &diag), GQAC_OK);
         gqac_context_free(context); /* a fresh one has no buffers to reuse */
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-        gqac_sequence_export(sequence, pairs[0].past, before, bytes, &diag);
-        gqac_alloc_fail_at(n, 0);
+        gqac_sequence_export(sequence, pair->past, before, bytes, &diag);
+        gqac_alloc_fail_at(i, 0);
         const gqac_status status = gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag);
         const size_t calls = gqac_alloc_calls();
         gqac_alloc_fail_at(0, 0);
@@ -98,14 +101,14 @@ static void test_sequence_unchanged(void) {
             failures++;
             CU_ASSERT_EQUAL(status, GQAC_NO_MEMORY);
             CU_ASSERT_EQUAL(gqac_sequence_length(sequence), past);
-            gqac_sequence_export(sequence, pairs[0].past, after, bytes, &diag);
+            gqac_sequence_export(sequence, pair->past, after, bytes, &diag);
             CU_ASSERT(!memcmp(before, after, bytes));
             CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag), GQAC_OK);
         }
         gqac_sequence_free(sequence);
         gqac_context_free(context);
         if (status == GQAC_OK) {
-            CU_ASSERT(n > calls);
+            CU_ASSERT(i > calls);
             break;
         }
     }
@@ -114,6 +117,11 @@ static void test_sequence_unchanged(void) {
     free(before);
     free(after);
     gqac_program_free(program);
+}
+
+static void test_sequence_unchanged(void) {
+    fail_each_of_step("test/models/qwen3/model.onnx");
+    fail_each_of_step("test/models/qwen3.5/model.onnx");
 }
 
 /* ---- the other calls ----------------------------------------------------- */
@@ -307,12 +315,12 @@ static void source_unchanged(void) {
     CU_ASSERT_EQUAL(gqac_sequence_length(source), HELD);
 }
 
-static void test_sequences(void) {
+static void fail_each_of_sequences(const char *model) {
     const gqac_kv_pair *pairs = NULL;
     gqac_context *context = NULL;
     gqac_diag diag;
     const int64_t count = HELD;
-    open_program(unit_path("test/models/qwen3/model.onnx"), false);
+    open_program(unit_path(model), false);
     n_pairs = gqac_program_kv_pairs(program, &pairs);
     CU_ASSERT_FATAL(n_pairs > 0 && n_pairs <= MOST_PAIRS);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
@@ -320,9 +328,10 @@ static void test_sequences(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &source, ids, &count, NULL, &diag), GQAC_OK);
     for (int i = 0; i < n_pairs; i++) {
         names[i] = pairs[i].past;
-        rows[i] = (gqac_tensor){.dtype = pairs[i].dtype,
-                                .rank = 4,
-                                .dims = {1, pairs[i].heads, HELD, pairs[i].head_size}};
+        rows[i] = (gqac_tensor){
+            .dtype = pairs[i].dtype,
+            .rank = 4,
+            .dims = {1, pairs[i].heads, gqac_kv_pair_rows(&pairs[i], HELD), pairs[i].head_size}};
         rows[i].data = malloc(gqac_tensor_bytes(&rows[i]));
     }
     each_failure(export_rows, source_unchanged, 0);
@@ -333,6 +342,11 @@ static void test_sequences(void) {
     gqac_sequence_free(source);
     gqac_context_free(context);
     gqac_program_free(program);
+}
+
+static void test_sequences(void) {
+    fail_each_of_sequences("test/models/qwen3/model.onnx");
+    fail_each_of_sequences("test/models/qwen3.5/model.onnx");
 }
 
 static const unit_case cases[] = {

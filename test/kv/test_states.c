@@ -1,0 +1,169 @@
+/* The states that a sequence keeps: random operations, how many there are, and imports. */
+#include <string.h>
+
+#include "kv/kv.h"
+#include "unit.h"
+
+static unsigned seed;
+static unsigned any(unsigned n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+static kv_sequence *new_sequence(kv_pool *pool) {
+    kv_sequence *s = NULL;
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_create(pool, "contiguous", 0, &s, NULL), GQAC_OK);
+    return s;
+}
+
+static const kv_slot mixed[] = {
+    {"past.0.key", "present.0.key", 2, 3, GQAC_F32, .columns = false},
+    {"past.0.state", "present.0.state", 2, 3, GQAC_F32, .rows = 5},
+    {"past.1.state", "present.1.state", 1, 4, GQAC_F16, .rows = 7},
+};
+enum { STATE = 1, OTHER = 2 };
+
+static const size_t state_bytes[] = {0, 2 * 5 * 3 * 4, 7 * 4 * 2};
+
+/* Every state that is due gets bytes that its position makes. */
+static gqac_status append_states(kv_sequence *s, int64_t count, bool publish) {
+    const int64_t total = kv_sequence_length(s) + count;
+    GQAC_TRY(kv_sequence_reserve(s, total, NULL));
+    int64_t last = kv_sequence_length(s);
+    for (int i = 0; i < kv_states_due(s); i++)
+        for (int slot = STATE; slot <= OTHER; slot++) {
+            int64_t position = 0;
+            void *to = kv_state_due(s, slot, i, &position);
+            CU_ASSERT(position > last || (slot == OTHER && position == last));
+            memset(to, (int)(position * 7 + slot) & 0xFF, state_bytes[slot]);
+            last = position;
+        }
+    CU_ASSERT_EQUAL(last, total);
+    if (publish)
+        kv_sequence_publish(s, total);
+    return GQAC_OK;
+}
+
+static bool holds_states(const kv_sequence *s) {
+    bool good = true;
+    for (int slot = STATE; slot <= OTHER; slot++) {
+        const unsigned char *state = kv_state_last(s, slot);
+        const int64_t length = kv_sequence_length(s);
+        good = good && (state != NULL) == (length > 0);
+        for (size_t i = 0; state && i < state_bytes[slot]; i++)
+            good = good && state[i] == ((length * 7 + slot) & 0xFF);
+    }
+    return good;
+}
+
+/* Random appends, steps that fail, rewinds and forks: the state is always that of the length, every
+ * distance has one within reach, and none is left over. */
+static void run_states(unsigned start) {
+    kv_pool *pool = NULL;
+    seed = start;
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, mixed, &pool, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_pool_state_bytes(pool), 128 + 64);
+    kv_sequence *s = new_sequence(pool), *fork = NULL;
+    int64_t most = 0; /* length since the last rewind */
+    for (int i = 0; i < 60; i++) {
+        CU_ASSERT_EQUAL_FATAL(append_states(s, any(3) ? 1 + any(4) : 1 + any(900), false), GQAC_OK);
+        CU_ASSERT_TRUE(holds_states(s)); /* the step failed */
+        const int64_t count = any(3) ? 1 + any(4) : 1 + any(900);
+        CU_ASSERT_EQUAL_FATAL(append_states(s, count, true), GQAC_OK);
+        CU_ASSERT_TRUE(holds_states(s));
+        const int64_t length = kv_sequence_length(s);
+        most = length > most ? length : most;
+        if (most == length)
+            for (int64_t d = 0; d <= length; d++) {
+                const int64_t reach = kv_sequence_reach(s, length - d);
+                const int64_t again = length - d - reach, bound = 2 * d > 64 ? 2 * d : 64;
+                if (reach > length - d || again > bound)
+                    CU_FAIL_FATAL("a state is out of reach");
+            }
+        const size_t before = kv_pool_states_in_use(pool);
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
+        CU_ASSERT_EQUAL(kv_pool_states_in_use(pool), before);
+        if (any(4) == 0) {
+            const int64_t reach = kv_sequence_reach(s, any((unsigned)length + 1));
+            if (reach + 1 < length && kv_sequence_reach(s, reach + 1) == reach) {
+                CU_ASSERT_EQUAL(kv_sequence_rewind(s, reach + 1, NULL), GQAC_OUT_OF_RANGE);
+            }
+            CU_ASSERT_EQUAL(kv_sequence_rewind(s, reach, NULL), GQAC_OK);
+            CU_ASSERT_TRUE(holds_states(s));
+        }
+        CU_ASSERT_EQUAL(append_states(fork, 70, true), GQAC_OK);
+        CU_ASSERT(holds_states(fork) && holds_states(s));
+        kv_sequence_free(fork);
+    }
+    kv_sequence_free(s);
+    CU_ASSERT_EQUAL(kv_pool_states_in_use(pool), 0);
+    kv_pool_free(pool);
+}
+
+static void states_follow_the_length(void) {
+    for (unsigned run = 0; run < (unit_full() ? 200u : 6u); run++)
+        run_states(run * 31u + 5u);
+    for (int64_t n = 1; n < 100000; n = n * 3 + 1) { /* few are kept */
+        int scales = 2;
+        for (int64_t m = n; m > 64; m /= 2)
+            scales += 2;
+        CU_ASSERT(kv_states_most(n) >= 1 && kv_states_most(n) <= scales);
+    }
+}
+
+/* How many there are is counted without a look at each. */
+static void states_are_counted(void) {
+    for (int64_t n = 0; n < 9000; n += n < 700 ? 1 : 61) {
+        int64_t kept = n > 0;
+        for (int64_t q = 1; q * 64 < n; q++)
+            kept += n - q * 64 <= 128 * (q & -q);
+        if (kv_states_most(n) != kept)
+            CU_FAIL_FATAL("another number of states");
+    }
+    CU_ASSERT_EQUAL(kv_states_most((int64_t)1 << 40), 35);
+    CU_ASSERT_EQUAL(kv_states_most(INT64_MAX), 58);
+}
+
+/* An import knows the last state alone. */
+static void states_may_be_forgone(void) {
+    kv_pool *pool = NULL;
+    int64_t position = 0;
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, mixed, &pool, NULL), GQAC_OK);
+    kv_sequence *s = new_sequence(pool);
+    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 200, NULL), GQAC_OK);
+    CU_ASSERT(kv_states_due(s) > 1);
+    kv_states_forgo(s);
+    CU_ASSERT_EQUAL_FATAL(kv_states_due(s), 1);
+    memset(kv_state_due(s, STATE, 0, &position), (200 * 7 + STATE) & 0xFF, state_bytes[STATE]);
+    memset(kv_state_due(s, OTHER, 0, &position), (200 * 7 + OTHER) & 0xFF, state_bytes[OTHER]);
+    CU_ASSERT_EQUAL(position, 200);
+    kv_sequence_publish(s, 200);
+    CU_ASSERT_TRUE(holds_states(s));
+    CU_ASSERT_EQUAL(kv_sequence_reach(s, 199), 0);
+    CU_ASSERT_EQUAL(kv_pool_states_in_use(pool), 1);
+    /* it stays, and forks have it, until a rewind before it */
+    kv_sequence *fork = NULL;
+    CU_ASSERT_EQUAL(append_states(s, 3000, true), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_reach(s, 250), 200);
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(append_states(fork, 3000, true), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(fork, 200, NULL), GQAC_OK);
+    CU_ASSERT_TRUE(holds_states(fork));
+    kv_sequence_free(fork);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 0, NULL), GQAC_OK);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT_EQUAL(append_states(s, i ? 1000 : 200, true), GQAC_OK);
+    CU_ASSERT(kv_sequence_reach(s, 250) < 200);
+    kv_sequence_free(s);
+    kv_pool_free(pool);
+}
+
+static const unit_case cases[] = {
+    {"states follow the length", states_follow_the_length},
+    {"states are counted", states_are_counted},
+    {"states may be forgone", states_may_be_forgone},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("kv/states", cases, sizeof cases / sizeof cases[0], argc, argv);
+}

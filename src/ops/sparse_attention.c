@@ -1,0 +1,161 @@
+/* com.microsoft.SparseAttention: GroupQueryAttention in which a layout of blocks says which keys a
+ * query sees. Past and present are buffers [B,Hkv,M,D], key_total_sequence_lengths the lengths
+ * after this call. Lowered to GroupQueryAttention with the bias that block_bias makes of the
+ * layout. */
+#include "ops/attention.h"
+
+#include <math.h>
+
+enum {
+    QUERY,
+    KEY,
+    VALUE,
+    PAST_KEY,
+    PAST_VALUE,
+    BLOCK_ROWS,
+    BLOCK_COLS,
+    TOTAL,
+    LENGTHS,
+    COS,
+    SIN,
+    N_INPUTS
+};
+
+static const ir_attr_spec attrs[] = {
+    {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
+    {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv; divides Hq"},
+    {"sparse_block_size", IR_ATTR_INT, .required = true, .doc = "tokens of a block"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
+     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: rotary embedding of queries and keys"},
+    {"rotary_interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
+     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    {.name = NULL},
+};
+
+static bool has(const ir_node *node, int input) {
+    return ir_node_input(node, input) != NULL;
+}
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
+    int64_t block = ir_attr_int(node, "sparse_block_size");
+    int64_t rotary = ir_attr_int(node, "do_rotary");
+    int64_t interleaved = ir_attr_int(node, "rotary_interleaved");
+    if (q < 1 || q > INT32_MAX || kv < 1 || q % kv != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attributes num_heads = %lld, kv_num_heads = %lld: must be positive, and the "
+                "second divide the first",
+                (long long)q, (long long)kv);
+    if (block < 1 || block > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute sparse_block_size = %lld must be positive", (long long)block);
+    if (rotary < 0 || rotary > 1 || interleaved < 0 || interleaved > 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attributes do_rotary = %lld, rotary_interleaved = %lld: 0 or 1", (long long)rotary,
+                (long long)interleaved);
+    if (!isfinite(ir_attr_float(node, "scale")))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale must be finite");
+    if (has(node, KEY) != has(node, VALUE) || has(node, COS) != has(node, SIN))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "inputs key and value, and cos_cache and sin_cache, must be both present or both "
+                "absent");
+    if (rotary == 1 && !has(node, COS))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
+    if ((ir_node_output(node, 1) != NULL) != (ir_node_output(node, 2) != NULL))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "present_key and present_value must be both wanted or both omitted");
+    return GQAC_OK;
+}
+
+/* What GroupQueryAttention has no words for; it checks the rest when it stands in. */
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    ir_dims *dims = op_dims(node);
+    gqac_dtype dtype = op_in_type(node, QUERY).dtype;
+    GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
+    GQAC_TRY(attention_want_rank(node, QUERY, 3, diag));
+    for (int i = PAST_KEY; i <= PAST_VALUE; i++) {
+        GQAC_TRY(attention_want_rank(node, i, 4, diag));
+        GQAC_TRY(op_check_same(node, i, QUERY, diag));
+        const ir_dim *past[4];
+        for (int axis = 0; axis < 4; axis++)
+            past[axis] = op_in_dim(node, i, axis);
+        GQAC_TRY(op_set_type(node, i - PAST_KEY + 1, dtype, 4, past, diag));
+    }
+    const ir_dim *heads = ir_dim_const(dims, ir_attr_int(node, "num_heads"));
+    const ir_dim *out[3] = {op_in_dim(node, QUERY, 0), op_in_dim(node, QUERY, 1),
+                            ir_dim_mul(dims, heads, op_in_dim(node, PAST_KEY, 3))};
+    return op_set_type(node, 0, dtype, 3, out, diag);
+}
+
+static ir_value *bias_of(ir_builder *b, ir_node *node, ir_value *const *in, ir_value *last) {
+    ir_node *lengths = op_build(b, "gqac", "seqlens_to_past", 4,
+                                (ir_value *[]){last, in[TOTAL], in[QUERY], in[PAST_KEY]}, 2);
+    ir_node *bias =
+        op_build(b, "gqac", "block_bias", 7,
+                 (ir_value *[]){in[BLOCK_ROWS], in[BLOCK_COLS], ir_build_result(b, lengths, 0),
+                                ir_build_result(b, lengths, 1), in[QUERY], in[PAST_KEY], in[TOTAL]},
+                 1);
+    if (bias) {
+        ir_attr_set_int(bias, "heads", ir_attr_int(node, "num_heads"));
+        ir_attr_set_int(bias, "block", ir_attr_int(node, "sparse_block_size"));
+    }
+    return ir_build_result(b, bias, 0);
+}
+
+static bool is_possible(ir_builder *b, const ir_node *node, const op_options *options) {
+    if (options->for_sequences) {
+        attention_refuse(b, node, "a layout of blocks in a sequence is not supported");
+        gqac_diag_rule(b->diag, "the mask of a sequence is causal, a window or padding");
+        gqac_diag_hint(b->diag, "`gqac run` runs the graph as exported");
+    } else if (options->cached_lengths) {
+        attention_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
+        gqac_diag_rule(b->diag, "they count all tokens, those of the call too");
+        gqac_diag_hint(b->diag, "leave --seqlens-k out");
+    }
+    return b->status == GQAC_OK;
+}
+
+static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
+    static const char *const ints[] = {"num_heads", "kv_num_heads", "do_rotary",
+                                       "rotary_interleaved"};
+    ir_value *in[N_INPUTS];
+    for (int i = 0; i < N_INPUTS; i++)
+        in[i] = ir_node_input(node, i);
+    if (!is_possible(b, node, options))
+        return;
+    ir_node *cast = op_build(b, "", "Cast", 1, (ir_value *[]){ir_build_i64(b, 1)}, 1);
+    if (cast)
+        ir_attr_set_dtype(cast, "to", GQAC_I32);
+    ir_value *last =
+        op_build1(b, "", "Sub", 2, (ir_value *[]){in[LENGTHS], ir_build_result(b, cast, 0)});
+    ir_node *attention =
+        op_build(b, "com.microsoft", "GroupQueryAttention", 11,
+                 (ir_value *[]){in[QUERY], in[KEY], in[VALUE], in[PAST_KEY], in[PAST_VALUE], last,
+                                in[TOTAL], in[COS], in[SIN], NULL, bias_of(b, node, in, last)},
+                 3);
+    for (size_t i = 0; attention && i < sizeof ints / sizeof *ints; i++)
+        ir_attr_set_int(attention, ints[i], ir_attr_int(node, ints[i]));
+    if (attention)
+        ir_attr_set_float(attention, "scale", ir_attr_float(node, "scale"));
+    for (int i = 0; i < 3 && i < node->n_outputs; i++)
+        results[i] = ir_build_result(b, attention, i);
+}
+
+const gqac_op gqac_op_sparse_attention = {
+    .schema = {.name = "SparseAttention",
+               .domain = "com.microsoft",
+               .since = 1,
+               .inputs = "query key? value? past_key past_value block_row_indices "
+                         "block_col_indices total_sequence_length key_total_sequence_lengths "
+                         "cos_cache? sin_cache?",
+               .outputs = "output present_key? present_value?",
+               .attrs = attrs,
+               .flags = IR_OP_LOWER,
+               .rows = IR_ROWS_STATE,
+               .doc = "GroupQueryAttention over blocks of keys that a layout names"},
+    .infer = infer,
+    .verify = verify,
+    .expand = expand,
+};

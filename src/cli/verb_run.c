@@ -210,6 +210,8 @@ static bool is_past(const session *s, const char *name, int *output) {
             (past[length] && strcmp(past + length, ".key") != 0))
             continue;
         *output = find_output(s, present, strlen(present) - (past[length] ? strlen(".key") : 0));
+        if (pairs[i].rows) /* a state: another run begins with what this one was given */
+            *output = -1;
         return true;
     }
     return false;

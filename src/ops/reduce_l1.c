@@ -22,7 +22,7 @@ static int64_t u64(const int64_t *row, int64_t n) {
     return sum;
 }
 
-static const op_reduce kernel = {.f32 = f32, .i64 = i64, .u64 = u64};
+static const op_reduce kernel = {.f32 = f32, .i64 = i64, .u64 = u64, .composite = true};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_reduce_infer(node, &kernel, diag);

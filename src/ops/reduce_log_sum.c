@@ -8,7 +8,7 @@ static float f32(const float *row, int64_t n) {
     return gqn_logf(gqn_lane_sum(row, (size_t)n));
 }
 
-static const op_reduce kernel = {.f32 = f32};
+static const op_reduce kernel = {.f32 = f32, .composite = true};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_reduce_infer(node, &kernel, diag);

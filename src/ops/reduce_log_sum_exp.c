@@ -6,8 +6,13 @@
 
 static float f32(const float *row, int64_t n) {
     const float most = op_lane_max(row, n);
-    if (n == 0 || !(gqn_abs(most) <= 3.4028235e38f)) /* an infinity, or NaN */
-        return n == 0 ? -gqn_as_f32(GQN_INF_BITS) : most;
+    if (n == 0)
+        return -gqn_as_f32(GQN_INF_BITS);
+    for (int64_t i = 0; i < n && gqn_abs(most) > 3.4028235e38f; i++)
+        if (row[i] != row[i])
+            return row[i];
+    if (!(gqn_abs(most) <= 3.4028235e38f)) /* an infinity, or NaN */
+        return most;
     return most + gqn_logf(op_lane_sum_exp(row, n, most));
 }
 

@@ -106,8 +106,10 @@ gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *d
             dims[rank++] = ir_dim_const(op_dims(node), 1);
     }
     GQAC_TRY(op_set_type(node, 0, type.dtype, rank, dims, diag));
-    if (set == 0)
+    if (set == 0 && !kernel->composite)
         return op_pass_elements(node, 0, 0, diag);
+    if (set == 0)
+        return GQAC_OK;
     return infer_elements(node, kernel, diag);
 }
 
@@ -287,7 +289,7 @@ gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel) {
     const gqac_tensor *in = call->in[0];
     GQAC_TRY(op_axes_eval(call, 1, in->rank, &set, &given));
     set = effective(node, set, in->rank);
-    if (set == 0)
+    if (set == 0 && !kernel->composite)
         return op_copy_as(call, in->rank, in->dims);
     for (int i = 0; i < in->rank; i++) {
         if (!(set >> i & 1))

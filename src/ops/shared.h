@@ -288,6 +288,7 @@ typedef struct op_reduce {
     int64_t (*u64)(const int64_t *row, int64_t n); /* NULL: as i64 */
     bool bools;                                    /* bool is taken too, through i64 */
     bool nonempty;                                 /* an empty row has no value: INVALID_INPUT */
+    bool composite; /* a single element does not stand for itself (its square does) */
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* folds elements */
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);

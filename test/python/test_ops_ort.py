@@ -591,6 +591,19 @@ class Ops(Nodes):
             path.write_bytes(made.SerializeToString())
             self.check(harness.gqac("inspect", path), 3, word)
 
+    def test_reduce_of_nothing(self):
+        """Without an axis to reduce an element is a row of its own, squared or made positive all
+        the same; NaN beside infinities stays."""
+        for op in ("L1", "L2", "SumSquare", "LogSum", "LogSumExp", "Sum", "Mean", "Max"):
+            for x in ([1, -2, 3], -3, [np.nan, np.inf, 1], [np.inf, -np.inf]):
+                for noop in (0, 1):
+                    node = Node(f"Reduce{op}", "", {"x": np.array(x, np.float32)}, ["y"],
+                                noop_with_empty_axes=noop)
+                    wanted = node.peer()[0]
+                    with np.errstate(all="ignore"):
+                        np.testing.assert_allclose(self.ours(node)[0], wanted, 1e-6, 0,
+                                                   err_msg=f"{op} {x} {noop}")
+
     def test_conv(self):
         """Strides, pads, dilations, groups."""
         self.compare(conv, 0.9, count=COUNT)

@@ -10,6 +10,7 @@ import re
 import sys
 
 import numpy as np
+from onnx import TensorProto, helper
 
 import harness
 from harness import Case, MODELS, gqac, model
@@ -121,6 +122,35 @@ class Timing(Case):
                     self.assertEqual(len(results[k]), 3)
                     self.assertEqual(results[k], results[0], (target, past, flags))
                 (self.dir / f"72.{past}.{new}").rename(self.dir / f"{target}.{past}")
+
+    def test_states_stay(self):
+        """A state is no cache with room: every run begins with the one that was given."""
+        rng, sizes = np.random.default_rng(5), {"q": 16, "k": 16, "v": 16, "decay": 2, "beta": 2}
+        shapes = {n: [1, 3, width] for n, width in sizes.items()} | {"past.0.recurrent": [1, 2, 8, 8]}
+        feeds = {n: -np.abs(rng.standard_normal(shape).astype(np.float32))
+                 for n, shape in shapes.items()}
+        node = helper.make_node("LinearAttention", ["q", "k", "v", "past.0.recurrent", "decay",
+                                                    "beta"], ["y", "present.0.recurrent"],
+                                domain="com.microsoft", q_num_heads=2, kv_num_heads=2, scale=1.0,
+                                update_rule="gated_delta")
+        floats = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in
+                  (shapes | {"y": [1, 3, 16], "present.0.recurrent": [1, 2, 8, 8]}).items()]
+        made = helper.make_model(helper.make_graph([node], "g", floats[:6], floats[6:]),
+                                 ir_version=10, opset_imports=[
+                                     helper.make_opsetid("", 21),
+                                     helper.make_opsetid("com.microsoft", 1)])
+        path = self.dir / "state.onnx"
+        path.write_bytes(made.SerializeToString())
+        for name, value in feeds.items():
+            np.save(self.dir / f"{name}.npy", value)
+        results = []
+        for k, flags in enumerate(((), ("--in-place",), ("--in-place", "--repeat", 3),
+                                   ("--in-place", "--warmup", 2, "--rotate", 2))):
+            out = self.dir / f"state{k}"
+            self.good("run", path, "--inputs", self.dir, *flags, "-o", out)
+            results.append({p.name: p.read_bytes() for p in out.iterdir()})
+            self.assertEqual(len(results[k]), 2)
+            self.assertEqual(results[k], results[0], flags)
 
     def test_in_place_refused(self):
         """No room for the new rows; nothing to share."""

@@ -251,6 +251,9 @@ static float sizes_of(const float *x, int64_t n) {
 }
 static float log_sum_exp_of(const float *x, int64_t n) {
     const float most = lane_max(x, n);
+    for (int64_t i = 0; i < n; i++) /* NaN stays beside infinities, too */
+        if (x[i] != x[i])
+            return x[i];
     return gqn_abs(most) <= 0x1.fffffep127f ? most + gqn_logf(lane_sum_exp(x, n, most)) : most;
 }
 static float greatest_of(const float *x, int64_t n) {

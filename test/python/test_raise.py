@@ -134,6 +134,7 @@ class Traced(Case):
                                 self.dir / "m.gqac", "--dump", "stateful"), 3, "past_key_values")
 
 
+    # Reason of the skip: its quantiser makes the model; ./dev deps installs it.
     @unittest.skipUnless(quantize_dynamic, "onnxruntime.quantization is not installed")
     def test_rounded(self):
         """Activations that are rounded by a scale for all rows: for sequences alone."""

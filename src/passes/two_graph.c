@@ -419,11 +419,19 @@ static gqac_status drop_inputs(splitter *s) {
     return GQAC_OK;
 }
 
+/* A result of the node that is there: optional ones may be left out, the first of TopK too. */
+static ir_value *some_result(const ir_node *node) {
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i])
+            return node->outputs[i];
+    return NULL;
+}
+
 /* Places counted behind a past, which are told to a graph of one token: a Range that begins where
  * the past ends, or a sum over the attention mask, which is of ones there. */
-static bool counts_behind(const splitter *s, const ir_node *node, bool *inputs) {
+static bool counts_behind(const splitter *s, ir_value *result, bool *inputs) {
     bool past = false, other = false, any = false;
-    insert_kv_origins(s->graph, node->outputs[0], inputs);
+    insert_kv_origins(s->graph, result, inputs);
     for (int i = 0; i < s->graph->n_inputs; i++) {
         const ir_value *input = s->graph->inputs[i];
         const bool is_past = pass_names_past(input);
@@ -431,7 +439,7 @@ static bool counts_behind(const splitter *s, const ir_node *node, bool *inputs) 
         past = past || (inputs[i] && is_past);
         other = other || (inputs[i] && !is_past && strcmp(input->name, "attention_mask") != 0);
     }
-    return (op_is(node, "", "Range") && past) || (any && !other);
+    return (op_is(result->def, "", "Range") && past) || (any && !other);
 }
 
 /* The first of the nodes that a result is computed from; marks count them from 1. Masks are looked
@@ -464,10 +472,12 @@ static gqac_status check_rows(const splitter *s) {
     ir_node **nodes = GQAC_ARENA_ARRAY(s->scratch, ir_node *, (size_t)n + 1);
     if (!nodes)
         return short_of_memory(s);
-    for (int i = 0; i < n; i++)
-        if (mixing[i]->op->rows != IR_ROWS_MIXES && !op_of(mixing[i])->take_apart &&
-            !counts_behind(s, mixing[i], inputs))
-            nodes[kept++] = mixing[i]->outputs[0]->def;
+    for (int i = 0; i < n; i++) {
+        ir_value *result = some_result(mixing[i]);
+        if (result && mixing[i]->op->rows != IR_ROWS_MIXES && !op_of(mixing[i])->take_apart &&
+            !counts_behind(s, result, inputs))
+            nodes[kept++] = result->def;
+    }
     pass_clear_marks(s->graph);
     const ir_node *node = reaching(s->graph, nodes, kept);
     pass_clear_marks(s->graph);

@@ -24,6 +24,9 @@ except ImportError:
 
 CALLS = ("prefill", "hybrid", "decode", "batch", "static")
 SEED = 20261
+# On ids that are drawn. A recurrence carries last bits on: ONNX Runtime in one call differs from
+# itself token by token by 4e-5 here.
+LIVE = dict(TOLERANCE, **{"qwen3.5": 1e-4})
 VOCABULARY = 256  # real ids; bos and eos come after them
 
 
@@ -116,7 +119,7 @@ class Live(Case):
         path = write_ids(self.dir / "ids.txt", ids)
         out = self.dir / "logits.npy"
         self.good("score", model(name), "--ids", path, "--logits", out, "--splits", cut)
-        self.close(np.load(out), want, TOLERANCE[name], f"{name}: {ids}")
+        self.close(np.load(out), want, LIVE[name], f"{name}: {ids}")
 
     def batch(self, name, draw):
         """run with a ragged, right-padded batch against ONNX Runtime."""

@@ -192,6 +192,24 @@ class TwoGraph(Case):
             for old in self.dir.glob("two*"):
                 old.unlink()
 
+    def test_left_out(self):
+        """A node that takes tokens together and whose first result is left out is refused, too."""
+        path = self.dir / "model.onnx"
+        decoder = onnx.load(harness.ROOT / "test" / "traced" / "llama-no-cache" / "model.onnx")
+        graph = decoder.graph
+        ids, logits = "input_ids", graph.output[0].name
+        for node in graph.node:
+            node.output[:] = ["before" if name == logits else name for name in node.output]
+        graph.initializer.append(numpy_helper.from_array(np.array([1], np.int64), "one"))
+        graph.node.extend([
+            onnx.helper.make_node("TopK", [ids, "one"], ["", "place"], axis=1),
+            onnx.helper.make_node("Cast", ["place"], ["moved"], to=onnx.TensorProto.FLOAT),
+            onnx.helper.make_node("Unsqueeze", ["moved", "one"], ["wide"]),
+            onnx.helper.make_node("Add", ["before", "wide"], [logits])])
+        onnx.save(decoder, path)
+        run = gqac("rewrite", path, "--pass", "two-graph", "-o", self.out)
+        self.check(run, 3, "TopK", "number or the place of the tokens")
+
     def test_refused(self):
         """What has no such form is named, and no file is written."""
         for kind, words in (("masked_decoder", ("DecoderMasked", "no form")),

@@ -1,5 +1,5 @@
-/* Slabs grow with what is in use, so that a short sequence takes no more than its blocks: a new one
- * has room for as many pieces as are taken, up to SLAB bytes. */
+/* Slabs grow with what is in use, so that a short sequence takes little more than its blocks: a
+ * new one has room for as many pieces as are taken, up to SLAB bytes. */
 #include "kv/slabs.h"
 
 #include <stdint.h>

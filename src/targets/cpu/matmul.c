@@ -29,8 +29,8 @@ typedef struct plan {
     int64_t panels, group; /* of a matrix, of a unit */
     int64_t groups;
     int64_t run, runs; /* rows of a unit, a multiple of row_block; runs of a matrix */
-    size_t width, line,
-        copy; /* bytes of an element, of a row of a panel, of all panels of a unit */
+    size_t width;      /* bytes of an element */
+    size_t line, copy; /* bytes of a row of a panel, of all panels of a unit */
     op_scratch scratch;
 } plan;
 

@@ -94,7 +94,7 @@ static bool take(worker *w, char *word) {
 
 static gqac_status step(worker *w, gqac_sequence *s, int64_t n) {
     const int64_t *ids = w->ids + gqac_sequence_length(s);
-    return gqac_step(w->context, 1, &s, ids, &n, NULL, &w->diag);
+    return gqac_sequence_append(w->context, s, ids, n, GQAC_LOGITS_ALL, &w->diag);
 }
 
 static gqac_status make_sequence(worker *w, gqac_sequence **s) {

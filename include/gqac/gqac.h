@@ -7,7 +7,7 @@
  *   gqac_program_open("model.onnx", &options, &program, &diag);
  *   gqac_context_create(program, 1, &context, &diag);
  *   gqac_sequence_create(program, NULL, &sequence, &diag);
- *   gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
+ *   gqac_sequence_append(context, sequence, ids, count, 1, &diag);
  *   const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
  *
  * Handles are opaque. Every pointer that a create/open call returns is owned by the caller and

@@ -73,6 +73,11 @@ typedef struct gqac_memory {
 GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                          gqac_memory *memory, gqac_diag *diag);
 
+/* Does the model give logits of the last token of a call alone, whatever is asked for? */
+GQAC_API bool gqac_program_last_logits(const gqac_program *program);
+/* Do steps of the program pad the rows of all sequences to the longest, because they cannot be
+ * packed? *why is the node that forbids it; op NULL where no single node does. */
+GQAC_API bool gqac_program_padding(const gqac_program *program, gqac_mixing *why);
 /* "gqac-n1/ref/model/...": equal profiles give equal bits. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
 /* How far the values of a tensor may differ between two targets, relative to the largest of them:

@@ -22,6 +22,7 @@ GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
                                           gqac_sequence **sequence, gqac_diag *diag);
 GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
+GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
 /* Keeps the first `length` tokens. OUT_OF_RANGE when there are fewer. In a program with states (see
@@ -46,24 +47,35 @@ GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const c
 GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
                                           const gqac_tensor *tensors, gqac_diag *diag);
 
-/* Which logits the steps of a context compute: those behind every new token (as a context starts),
- * or behind the last new token of each sequence. The last rows have the same bits either way. Gives
- * what held before. */
-typedef enum gqac_logits { GQAC_LOGITS_ALL, GQAC_LOGITS_LAST } gqac_logits;
-GQAC_API gqac_logits gqac_context_set_logits(gqac_context *context, gqac_logits logits);
+/* New tokens of one sequence in a step, and which rows of logits are wanted. */
+typedef struct gqac_step_item {
+    size_t size; /* sizeof(gqac_step_item), the same in all items of a call */
+    gqac_sequence *sequence;
+    const int64_t *tokens;   /* count ids */
+    int64_t count;           /* at least 1 */
+    int64_t n_logits;        /* rows of logits: behind the last n_logits of the tokens; 0: none;
+                                GQAC_LOGITS_ALL: behind each of them */
+    const int64_t *position; /* NULL, or the length that the sequence must have */
+} gqac_step_item;
+enum { GQAC_LOGITS_ALL = -1 };
 
-/* Appends tokens to n different sequences in one call: counts[i] >= 1 ids of sequence i, all rows
- * of `tokens` one after another. Any mixture of lengths and pasts is allowed (one sequence a step
- * when the model gives the last row of logits only). positions may be NULL; else positions[i] must
- * equal the length of sequence i. New lengths become visible only when the whole step succeeded: a
- * failed step leaves every sequence as it was. OUT_OF_RANGE (ids, positions, rope table), CAPACITY,
- * RECOMPUTE (LongRoPE threshold). */
-GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
-                               const int64_t *tokens, const int64_t *counts,
-                               const int64_t *positions, gqac_diag *diag);
-/* Logits of row i of the last step: [*rows, *vocabulary] fp32, row j is what follows its token j.
- * With GQAC_LOGITS_LAST, and for models that give only the last row, *rows is 1. Owned by the
- * context, valid until its next call; NULL before the first step. */
+/* Appends tokens to n different sequences in one call. Any mixture of lengths and pasts is allowed,
+ * and the rows of all are computed together, without padding (but see gqac_program_padding). New
+ * lengths become visible only when the whole step succeeded: a failed step leaves every sequence as
+ * it was. Everything that can be told from items and sequences is checked before anything runs;
+ * diag->index is the item at fault, so that the others can be stepped without it, or -1.
+ * USAGE (the size or sequence of an item, a sequence given twice, n < 1); OUT_OF_RANGE (ids,
+ * positions, rows of logits, tables of positions); CAPACITY; RECOMPUTE (LongRoPE threshold);
+ * UNSUPPORTED (more than the last row of a model that gives no other: gqac_program_last_logits). */
+GQAC_API gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
+                               gqac_diag *diag);
+/* A step of one sequence: n_logits as in gqac_step_item. */
+GQAC_API gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *sequence,
+                                          const int64_t *tokens, int64_t count, int64_t n_logits,
+                                          gqac_diag *diag);
+/* Logits of item i of the last step: [*rows, *vocabulary] fp32, the last row is what follows its
+ * last token. Owned by the context, valid until its next call; NULL where none were asked for, and
+ * before the first step. */
 GQAC_API const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
                                           int64_t *vocabulary);
 

@@ -106,7 +106,7 @@ static gqac_status choose_rows(bench *b) {
 
 static gqac_status feed(bench *b, int64_t n) {
     const int64_t *ids = b->ids + gqac_sequence_length(b->sequence);
-    return gqac_step(b->context, 1, &b->sequence, ids, &n, NULL, &b->c->diag);
+    return gqac_sequence_append(b->context, b->sequence, ids, n, 1, &b->c->diag);
 }
 
 static gqac_status run_once(bench *b, const row *r, double *seconds) {
@@ -246,8 +246,6 @@ static gqac_status measure_all(bench *b) {
         status = gqac_program_open(path, &options, &b->program, &b->c->diag);
     if (status == GQAC_OK)
         status = gqac_context_create(b->program, threads, &b->context, &b->c->diag);
-    if (status == GQAC_OK)
-        gqac_context_set_logits(b->context, GQAC_LOGITS_LAST); /* as generation asks for them */
     if (status == GQAC_OK)
         status = make_ids(b);
     for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)

@@ -20,10 +20,10 @@ int64_t target_kv_total_rows(const kv_batch *kv) {
 gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t index) {
     const kv_batch *kv = call->kv;
     const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
-    bool fits = slot && rows->dims[1] == slot->heads && rows->dims[3] == slot->head_size &&
-                rows->dtype == slot->dtype;
+    bool fits = slot && rows->dims[0] == (kv->packed ? 1 : kv->n) && rows->dims[1] == slot->heads &&
+                rows->dims[3] == slot->head_size && rows->dtype == slot->dtype;
     for (int b = 0; b < kv->n; b++)
-        fits = fits && kv->count[b] <= rows->dims[2];
+        fits = fits && kv->begin[b] + kv->count[b] <= rows->dims[2];
     if (!fits)
         GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
                   "kv_append: %s[%lld,%lld,%lld,%lld] does not fit slot %lld",
@@ -32,15 +32,15 @@ gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, i
     return GQAC_OK;
 }
 
-/* token, new [B,H,S,D], past_len [B], new_len [B] -> token, rows [B,H,T,D], T = max(past + new).
- * Row b gets its new_len[b] first new rows at past_len[b]; then its past + new rows are gathered.
+/* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D], T = max(past + new).
+ * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past + new rows are gathered.
  * Rows of the result at or beyond past + new keep what the output memory holds: nobody reads them.
  */
 gqac_status target_kv_append(op_call *call) {
     const gqac_tensor *rows = call->in[1];
     const kv_batch *kv = call->kv;
     const int64_t slot = ir_attr_int(call->node, "slot");
-    if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
+    if (!kv || rows->rank != 4)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     GQAC_TRY(target_kv_check_rows(call, rows, slot));
     const int64_t heads = rows->dims[1], new_rows = rows->dims[2], width = rows->dims[3];
@@ -52,7 +52,8 @@ gqac_status target_kv_append(op_call *call) {
     const size_t out_bytes = (size_t)(heads * total) * row_bytes;
     for (int b = 0; b < kv->n; b++) {
         kv_sequence *sequence = kv->sequences[b];
-        const char *from = (const char *)rows->data + (size_t)b * in_bytes;
+        const char *from = (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes +
+                           (size_t)kv->begin[b] * row_bytes;
         char *to = (char *)call->out[1].data + (size_t)b * out_bytes;
         kv_write_rows(sequence, (int)slot, kv->past[b], kv->count[b], from, new_rows);
         kv_read_rows(sequence, (int)slot, 0, kv->past[b] + kv->count[b], to, total);

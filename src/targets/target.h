@@ -6,14 +6,22 @@
 #include "kv/kv.h"
 #include "ops/op.h"
 
-/* The sequences of one step, for kernels that touch KV state: row b of the batch is sequences[b],
- * which has past[b] published tokens and gets count[b] new ones. */
+/* The sequences of one step, for kernels that touch KV state: sequences[b] has past[b] published
+ * tokens and gets count[b] new ones. Packed, tensors of new rows are [1,..,N,..] and those of
+ * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. */
 typedef struct kv_batch {
     int n;
+    bool packed;
     kv_sequence *const *sequences;
     const int64_t *past;
     const int64_t *count;
+    const int64_t *begin;
 } kv_batch;
+
+/* Row b of the batch in a tensor of new rows. */
+static inline int64_t kv_batch_row(const kv_batch *kv, int64_t b) {
+    return kv->packed ? 0 : b;
+}
 
 enum {
     TARGET_MAX_FUSED = 16, /* nodes besides the root that one kernel computes */
@@ -69,7 +77,8 @@ gqac_status target_kv_state(op_call *call);
 gqac_status target_kv_append(op_call *call);
 /* Kernel of recurrent_attention. */
 gqac_status target_recurrent_attention(op_call *call);
-/* For every kv_append: its rows must be those of the slot, and as many as the step says. */
+/* For every kv_append: its rows [B,H,S,D] must be those of the slot, and as many as the step says.
+ */
 gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t slot);
 /* The widest past + new of the batch: rows of a gathered tensor. */
 int64_t target_kv_total_rows(const kv_batch *kv);

@@ -265,12 +265,19 @@ const ir_value *cpu_lies_in(const ir_value *value) {
 
 /* ---- operands ------------------------------------------------------------ */
 
+/* Rows [from, to) of one sequence, or of one row of the batch. */
+typedef struct run {
+    int64_t b, from, to;
+} run;
+
 typedef struct job {
     pattern p;
     const struct cpu_row_kernels *kernels;
     const kv_batch *kv;
-    int64_t batch, rows, blocks; /* B, S, runs of rows */
-    int64_t heads, most;         /* of all streams that move; the largest head */
+    int64_t batch, rows; /* B, S of the new rows */
+    int64_t heads, most; /* of all streams that move; the largest head */
+    int64_t n_runs;      /* at most ROWS rows each */
+    run *runs;
     op_scratch scratch;
 } job;
 
@@ -296,7 +303,7 @@ static gqac_status open_rotary(op_call *call, const ir_node *node, const int64_t
 static gqac_status open_append(op_call *call, job *j, stream *s, const gqac_tensor *fresh) {
     const ir_node *node = s->append;
     gqac_tensor *token, *rows;
-    if (!j->kv || fresh->dims[0] != j->kv->n)
+    if (!j->kv)
         OP_FAIL(node, call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     s->slot = (int)ir_attr_int(node, "slot");
     GQAC_TRY(target_kv_check_rows(call, fresh, s->slot));
@@ -306,6 +313,7 @@ static gqac_status open_append(op_call *call, job *j, stream *s, const gqac_tens
         return GQAC_OK;
     GQAC_TRY(op_give(call, node->outputs[NEW], GQAC_TOKEN, 0, NULL, &rows));
     *rows = *fresh;
+    rows->dims[0] = j->kv->n;
     rows->dims[2] = target_kv_total_rows(j->kv);
     return GQAC_OK;
 }
@@ -380,7 +388,33 @@ static gqac_status open_job(op_call *call, job *j) {
     for (int i = 0; i < STREAMS; i++)
         if (j->p.streams[i].used)
             GQAC_TRY(open_stream(call, j, &j->p.streams[i]));
-    j->blocks = j->rows > ROWS ? (j->rows + ROWS - 1) / ROWS : 1;
+    return GQAC_OK;
+}
+
+/* Sequences whose rows lie one behind another in one row of the batch. */
+static const kv_batch *packed_of(const job *j) {
+    return j->kv && j->kv->packed ? j->kv : NULL;
+}
+
+/* Runs of rows, none of two sequences; one at least for each row of the batch, whose past may have
+ * to be kept. */
+static gqac_status cut_rows(op_call *call, job *j, op_scratch *scratch) {
+    const kv_batch *kv = packed_of(j);
+    const int64_t n = kv ? kv->n : j->batch;
+    int64_t most = 0;
+    for (int64_t b = 0; b < n; b++)
+        most += ((kv ? kv->count[b] : j->rows) + ROWS - 1) / ROWS + 1;
+    GQAC_TRY(op_scratch_open_one(call, (size_t)most, sizeof *j->runs, scratch));
+    j->runs = (run *)(void *)scratch->base;
+    for (int64_t b = 0; b < n; b++) {
+        const int64_t begin = kv ? kv->begin[b] : 0, end = begin + (kv ? kv->count[b] : j->rows);
+        int64_t from = begin;
+        do {
+            const int64_t to = from + ROWS < end ? from + ROWS : end;
+            j->runs[j->n_runs++] = (run){.b = b, .from = from, .to = to};
+            from = to;
+        } while (from < end);
+    }
     return GQAC_OK;
 }
 
@@ -417,27 +451,38 @@ static void make_rows(const job *j, const stream *s, int64_t b, int64_t head, in
     }
 }
 
+/* Rows [from, to) of a head go behind those of the past that are kept with them. */
+static void put_present(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
+                        int64_t to) {
+    const int64_t count = s->present.new_len[b];
+    if (from == 0)
+        present_keep(&s->present, b, head);
+    to = to < count ? to : count;
+    if (from < to)
+        make_rows(j, s, b, head, from, to, present_row(&s->present, b, head, from));
+}
+
 /* Rows [from, to) of a head go where they are kept; room is for ROWS of them. */
 static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
                      int64_t to, unsigned char *room) {
+    const int64_t batch_row = packed_of(j) ? 0 : b;
     if (!s->append) {
-        const int64_t row = (b * s->heads + head) * s->rows + from;
-        make_rows(j, s, b, head, from, to, s->y + (size_t)(row * s->size) * op_width(s->p.type));
+        const int64_t row = (batch_row * s->heads + head) * s->rows + from;
+        make_rows(j, s, batch_row, head, from, to,
+                  s->y + (size_t)(row * s->size) * op_width(s->p.type));
         return;
     }
-    const bool concat = is_concat(s->append);
-    const int64_t count = concat ? s->present.new_len[b] : j->kv->count[b];
-    if (concat && from == 0)
-        present_keep(&s->present, b, head);
-    to = to < count ? to : count;
+    if (is_concat(s->append)) {
+        put_present(j, s, b, head, from, to);
+        return;
+    }
+    const int64_t begin = j->kv->begin[b], end = begin + j->kv->count[b];
+    to = to < end ? to : end;
     if (from >= to)
         return;
-    if (concat) {
-        make_rows(j, s, b, head, from, to, present_row(&s->present, b, head, from));
-        return;
-    }
-    make_rows(j, s, b, head, from, to, room);
-    kv_write_head(j->kv->sequences[b], s->slot, head, j->kv->past[b] + from, to - from, room);
+    make_rows(j, s, batch_row, head, from, to, room);
+    kv_write_head(j->kv->sequences[b], s->slot, head, j->kv->past[b] + from - begin, to - from,
+                  room);
 }
 
 /* Items are runs of rows of one head. */
@@ -445,14 +490,14 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
     const job *j = arg;
     unsigned char *room = j->scratch.base + (size_t)worker * j->scratch.stride;
     for (size_t item = begin; item < end; item++) {
-        const int64_t from = (int64_t)item % j->blocks * ROWS, at = (int64_t)item / j->blocks;
-        int64_t head = at % j->heads;
+        const run *r = &j->runs[(int64_t)item / j->heads];
+        int64_t head = (int64_t)item % j->heads;
         const stream *s = j->p.streams;
         for (; !s->moves || head >= s->heads; s++)
             head -= s->moves ? s->heads : 0;
-        const int64_t to = from + ROWS < s->rows ? from + ROWS : s->rows;
-        if (from < to || from == 0)
-            put_rows(j, s, at / j->heads, head, from, to, room);
+        const int64_t to = r->to < s->rows ? r->to : s->rows;
+        if (r->from < to || r->from == 0)
+            put_rows(j, s, r->b, head, r->from, to, room);
     }
 }
 
@@ -462,9 +507,14 @@ gqac_status cpu_run_append(op_call *call) {
     if (!find(&j.p))
         OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "heads to append are not where they were");
     GQAC_TRY(open_job(call, &j));
-    GQAC_TRY(op_scratch_open(call, (size_t)(ROWS * j.most), sizeof(float), &j.scratch));
-    const int64_t run = j.rows < ROWS ? j.rows : ROWS;
-    op_parallel(call, j.batch * j.heads * j.blocks, 20 + run * (10 + j.most / 4), run_items, &j);
-    op_scratch_close(&j.scratch);
-    return GQAC_OK;
+    op_scratch runs;
+    GQAC_TRY(cut_rows(call, &j, &runs));
+    gqac_status status = op_scratch_open(call, (size_t)(ROWS * j.most), sizeof(float), &j.scratch);
+    if (status == GQAC_OK) {
+        const int64_t rows = j.rows < ROWS ? j.rows : ROWS;
+        op_parallel(call, j.n_runs * j.heads, 20 + rows * (10 + j.most / 4), run_items, &j);
+        op_scratch_close(&j.scratch);
+    }
+    op_scratch_close(&runs);
+    return status;
 }

@@ -62,7 +62,7 @@ typedef struct appending {
     char *gathered; /* NULL: not wanted */
 } appending;
 
-/* Items are (batch row, head). */
+/* Items are (sequence, head). */
 static void append(void *arg, size_t begin, size_t end, int worker) {
     const appending *a = arg;
     const int64_t heads = a->rows->dims[1], new_rows = a->rows->dims[2];
@@ -70,7 +70,8 @@ static void append(void *arg, size_t begin, size_t end, int worker) {
     for (size_t item = begin; item < end; item++) {
         const int64_t b = (int64_t)item / heads, h = (int64_t)item % heads;
         kv_sequence *sequence = a->kv->sequences[b];
-        const char *from = (const char *)a->rows->data + item * (size_t)new_rows * a->row_bytes;
+        const int64_t row = (kv_batch_row(a->kv, b) * heads + h) * new_rows + a->kv->begin[b];
+        const char *from = (const char *)a->rows->data + (size_t)row * a->row_bytes;
         kv_write_head(sequence, a->slot, h, a->kv->past[b], a->kv->count[b], from);
         if (a->gathered)
             kv_read_head(sequence, a->slot, h, 0, a->kv->past[b] + a->kv->count[b],
@@ -78,11 +79,11 @@ static void append(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* token, new [B,H,S,D], past_len [B], new_len [B] -> token, rows [B,H,T,D], T = max(past + new). */
+/* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D], T = max(past + new). */
 gqac_status cpu_kv_append(op_call *call) {
     const gqac_tensor *rows = call->in[1];
     const kv_batch *kv = call->kv;
-    if (!kv || rows->rank != 4 || rows->dims[0] != kv->n)
+    if (!kv || rows->rank != 4)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
     appending a = {.kv = kv, .rows = rows, .slot = (int)ir_attr_int(call->node, "slot")};
     GQAC_TRY(target_kv_check_rows(call, rows, a.slot));

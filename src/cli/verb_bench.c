@@ -29,7 +29,8 @@ static const cli_flag flags[] = {
     {"new-tokens", "N,...", "decode steps behind each prompt (-n; 64)"},
     {"batch", "N,...", "sequences that decode together (1)"},
     {"prefix", "P:S,...", "S tokens behind P cached ones"},
-    {"mix", "S+NxM@P,...", "S tokens of one sequence and M of each of N others, all behind P"},
+    {"mix", "S+NxM@P,...",
+     "S tokens of one sequence and M of each of N others, P cached; and apart"},
     {"repeat", "R", "measured runs of each row (5)"},
     {NULL, NULL, NULL},
 };
@@ -462,7 +463,7 @@ const gqac_cli_verb gqac_cli_verb_bench = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "times prompts, decode, prefixes, and batches of them",
+    .summary = "times prompts, decode, prompts behind a prefix, and batches",
     .flags = flags,
     .formats = "table json md csv",
     .run = run};

@@ -98,7 +98,8 @@ static gqac_status step(worker *w, gqac_sequence *s, int64_t n) {
 }
 
 static gqac_status make_sequence(worker *w, gqac_sequence **s) {
-    const gqac_sequence_options options = {.final_length = w->past + w->calls * w->tokens};
+    const gqac_sequence_options options = {.size = sizeof options,
+                                           .final_length = w->past + w->calls * w->tokens};
     gqac_status status = gqac_sequence_create(w->program, &options, s, &w->diag);
     if (status == GQAC_OK && w->past && w->n_files)
         status = gqac_sequence_import(*s, w->n_files, (const char *const *)w->names, w->tensors,

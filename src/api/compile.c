@@ -42,8 +42,10 @@ void gqac_release(void *memory) {
 static void tell(void *arg, const char *pass, const ir_module *module, double seconds) {
     const gqac_options *o = arg;
     if (o->after)
-        o->after(o->after_arg,
-                 &(gqac_pass_event){.pass = pass, .seconds = seconds, .module = module});
+        o->after(o->after_arg, &(gqac_pass_event){.size = sizeof(gqac_pass_event),
+                                                  .pass = pass,
+                                                  .seconds = seconds,
+                                                  .module = module});
 }
 
 static gqac_status run_passes(pass_context *context, const gqac_options *o, const char *stop) {
@@ -140,8 +142,10 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
 gqac_status gqac_program_open(const char *model, const gqac_options *options,
                               gqac_program **program, gqac_diag *diag) {
     loaded m;
-    GQAC_TRY(load_model(model, options, false, &m, diag));
-    gqac_status status = make_program(&m, options, program, diag);
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(load_model(model, &own, false, &m, diag));
+    gqac_status status = make_program(&m, &own, program, diag);
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "%s", model);
         load_free(&m);
@@ -207,7 +211,9 @@ void gqac_digest(const void *data, size_t bytes, char hex[65]) {
 gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
                               gqac_diag *diag) {
     loaded m;
-    GQAC_TRY(load_model(model, options, false, &m, diag));
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(load_model(model, &own, false, &m, diag));
     gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
     return status;
@@ -279,8 +285,10 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
 gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
                          const char *path, gqac_diag *diag) {
     loaded m;
-    GQAC_TRY(load_model(model, options, false, &m, diag));
-    gqac_status status = emit(&m, options, kind, model, path, diag);
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(load_model(model, &own, false, &m, diag));
+    gqac_status status = emit(&m, &own, kind, model, path, diag);
     if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);

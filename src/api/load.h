@@ -19,6 +19,9 @@ typedef struct loaded {
     artefact_meta meta;
 } loaded;
 
+/* The caller's options as this library knows them; what is not given has its default. */
+gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag *diag);
+
 /* Loads the file; on failure nothing is left behind, but for an UNSUPPORTED ONNX model `report` (in
  * the arena, which then stays) when keep_report is set. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,

@@ -155,7 +155,8 @@ gqac_status equiv_reference(equiv *e) {
     gqac_status status = gqac_context_create(e->reference, 1, &context, &e->c->diag);
     for (int b = 0; status == GQAC_OK && b < e->batch; b++) {
         gqac_sequence *sequence = NULL;
-        const gqac_sequence_options options = {.final_length = e->rows[b].n};
+        const gqac_sequence_options options = {.size = sizeof options,
+                                               .final_length = e->rows[b].n};
         status = gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag);
         if (status == GQAC_OK)
             status = reference_row(e, &e->rows[b], context, sequence);

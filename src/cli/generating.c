@@ -12,7 +12,7 @@
 gqac_status generating_sampling(generating *g) {
     cli *c = g->c;
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
-    gqac_sampling *s = &g->request.sampling;
+    gqac_sampling *s = &g->sampling;
     long long top_k = 0, seed = 0;
     static const char *const flags[] = {"temperature", "top-k", "top-p", "min-p", "seed"};
     s->sample = x->do_sample;
@@ -57,6 +57,8 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     const char *kv = cli_value(c, "kv");
     long long most = 128, context = 0;
     gqac_generate_request_init(&g->request, g->text, NULL, NULL, 0);
+    gqac_sampling_init(&g->sampling);
+    g->request.sampling = &g->sampling;
     gqac_status status = cli_number(c, "new-tokens", 0, INT32_MAX, most, &most);
     if (status == GQAC_OK)
         status = cli_number(c, "context", 1, INT64_MAX, x->context_length, &context);
@@ -88,7 +90,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
 }
 
 gqac_status generating_open(generating *g, unsigned parts) {
-    gqac_session_options session = {0};
+    gqac_session_options session = {.size = sizeof session};
     gqac_status status = gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag);
     if (status == GQAC_OK)
         status = choose(g, &session);

@@ -145,7 +145,8 @@ static double bytes_of(const bench *b, const row *r) {
 }
 
 static gqac_status measure(bench *b, row *r) {
-    const gqac_sequence_options options = {.final_length = r->past + r->calls * r->tokens};
+    const gqac_sequence_options options = {.size = sizeof options,
+                                           .final_length = r->past + r->calls * r->tokens};
     struct rusage usage = {0};
     double warm = 0;
     gqac_sequence_free(b->sequence);

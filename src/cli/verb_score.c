@@ -41,7 +41,8 @@ typedef struct scoring {
 
 static gqac_status make_sequence(scoring *s) {
     const char *kv = cli_value(s->c, "kv");
-    const gqac_sequence_options options = {.kv = kv && *kv && !cli_kv_off(s->c) ? kv : NULL,
+    const gqac_sequence_options options = {.size = sizeof options,
+                                           .kv = kv && *kv && !cli_kv_off(s->c) ? kv : NULL,
                                            .final_length = s->n};
     if (gqac_program_is_stateless(s->program))
         return GQAC_OK;

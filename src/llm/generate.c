@@ -11,7 +11,7 @@
 
 /* Logits that the pieces of one step may have together, unless the caller says how long they are.
  */
-enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256, NEW_IDS = 128 };
+enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
 
 typedef struct run {
     gqac_context *context;
@@ -27,22 +27,6 @@ typedef struct run {
     size_t room;
     gqac_diag *diag;
 } run;
-
-void gqac_generate_request_init(gqac_generate_request *request, const gqac_text *text,
-                                gqac_session *session, const int64_t *prompt, size_t n_prompt) {
-    *request = (gqac_generate_request){
-        .session = session,
-        .prompt = prompt,
-        .n_prompt = n_prompt,
-        .max_new = NEW_IDS,
-        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1}};
-    if (text) {
-        const gqac_text_settings *settings = gqac_text_get_settings(text);
-        request->min_length = settings->min_length;
-        request->n_eos = settings->n_eos;
-        request->eos = settings->eos;
-    }
-}
 
 /* ---- one step ------------------------------------------------------------ */
 
@@ -241,10 +225,14 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
     r->sequences = gqac_calloc(n, sizeof *r->sequences);
     if (!r->answers || !r->members || !r->counts || !r->sequences)
         return gqac_diag_oom(r->diag, "generation");
-    for (int i = 0; i < r->n; i++)
-        GQAC_TRY(answer_open(&r->answers[i], &requests[i], text, i, r->diag));
+    for (int i = 0; i < r->n; i++) {
+        const char *request = (const char *)requests + (size_t)i * requests->size;
+        GQAC_TRY(answer_open(&r->answers[i], (const void *)request, text, i, r->diag));
+        if (((const gqac_generate_request *)(const void *)request)->size != requests->size)
+            GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has another size than the first", i);
+    }
     GQAC_TRY(check_sessions(r));
-    const int64_t vocabulary = gqac_program_vocabulary(requests[0].session->program);
+    const int64_t vocabulary = gqac_program_vocabulary(r->answers[0].session->program);
     GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
     const int64_t fit = MOST_LOGITS / vocabulary / r->n;
     r->chunk = fit < 1 ? 1 : fit > MOST_CHUNK ? MOST_CHUNK : fit;

@@ -79,7 +79,8 @@ bool program_describe(gqac_arena *arena, const ir_value *value, const char *name
         ir_dim_print(&text, value->type.dims[i]);
     }
     gqac_str_append(&text, value->type.rank < 0 ? "*]" : "]");
-    *io = (gqac_io){.name = name, .dtype = value->type.dtype, .rank = value->type.rank};
+    *io = (gqac_io){
+        .size = sizeof *io, .name = name, .dtype = value->type.dtype, .rank = value->type.rank};
     io->shape = text.failed ? NULL : gqac_arena_strdup(arena, text.text);
     gqac_str_free(&text);
     return io->shape != NULL;
@@ -245,7 +246,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .dtype = ir_attr_get(n, "dtype")->dtype,
                              .rows = ir_attr_int(n, "rows"),
                              .columns = p->target->columns && p->target->columns(n)};
-        p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past,
+        p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
+                                        .past = p->kv[i].past,
                                         .present = p->kv[i].present,
                                         .heads = p->kv[i].heads,
                                         .head_size = p->kv[i].head_size,

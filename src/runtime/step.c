@@ -61,7 +61,8 @@ static void tell_node(const gqac_context *c, const exec *e, const ir_node *node)
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
             c->observer(c->observer_arg,
-                        &(gqac_observed){.value = node->outputs[i]->origin,
+                        &(gqac_observed){.size = sizeof(gqac_observed),
+                                         .value = node->outputs[i]->origin,
                                          .node = node->name ? node->name : "",
                                          .op = node->op->name,
                                          .kernel = node->kernel ? node->kernel : "",

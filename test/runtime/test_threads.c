@@ -41,7 +41,7 @@ static void keep(job *j, const gqac_context *context, int which, int sequence, i
 static void converse(job *j, gqac_context *context) {
     gqac_diag diag;
     gqac_sequence *pair[2] = {NULL, NULL};
-    const gqac_sequence_options options = {.final_length = LENGTH};
+    const gqac_sequence_options options = {.size = sizeof options, .final_length = LENGTH};
     int64_t ids[LENGTH];
     const int64_t prompt = PROMPT, ones[] = {1, 1};
     for (int i = 0; i < LENGTH; i++)

@@ -2,6 +2,7 @@
 #ifndef GQAC_CONTEXT_H
 #define GQAC_CONTEXT_H
 
+#include <gqac/monitor.h>
 #include <gqac/program.h>
 
 #ifdef __cplusplus
@@ -13,6 +14,11 @@ typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
 GQAC_API void gqac_context_free(gqac_context *context);
+/* Who watches the later steps and runs of the context and may end them; monitor NULL: nobody. What
+ * held before goes to *before, whose size is set, and which may be NULL or `monitor` itself;
+ * without functions if that was nobody. USAGE: a size that cannot be. */
+GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
+                                              gqac_monitor *before, gqac_diag *diag);
 
 #ifdef __cplusplus
 }

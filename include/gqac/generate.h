@@ -189,8 +189,9 @@ typedef struct gqac_generation {
  * The answer of a request is the same alone and in any company. text may be NULL: ids only. A
  * LongRoPE threshold that is crossed is recomputed here. An id that the tokenizer does not have
  * gives no text. With max_new 0 the model is not run. The context keeps the logits of the last
- * step. On failure no result is returned; sessions keep what was cached. USAGE, OUT_OF_RANGE,
- * CAPACITY (the prompt does not fit), INVALID_INPUT (no logit is a number), UNSUPPORTED. */
+ * step. Its monitor hears of the tokens of all prompts, less those that sessions hold, as one. On
+ * failure no result is returned; sessions keep what was cached. USAGE, OUT_OF_RANGE, CAPACITY (the
+ * prompt does not fit), INVALID_INPUT (no logit is a number), UNSUPPORTED, ABORTED. */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

@@ -3,6 +3,7 @@
 #ifndef GQAC_OPTIONS_H
 #define GQAC_OPTIONS_H
 
+#include <gqac/monitor.h>
 #include <gqac/tensor.h>
 #include <string.h>
 
@@ -68,6 +69,8 @@ typedef struct gqac_options {
     const gqac_io_name *io_names;
     int n_attachments; /* for gqac_compile to an artefact */
     const gqac_attachment *attachments;
+    const gqac_monitor *monitor; /* watches gqac_program_open and gqac_compile, which it may end
+                                    with ABORTED; NULL: nobody. It is not kept */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

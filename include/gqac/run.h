@@ -12,7 +12,8 @@ extern "C" {
  * views, valid until the context's next call and as long as the inputs (an output may be an input);
  * names NULL: all outputs in graph order. Inputs that are parameters of the context may be left
  * out.
- * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values). */
+ * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values), ABORTED
+ * (by the monitor of the context). */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,
                               const char *const *output_names, gqac_tensor *outputs,

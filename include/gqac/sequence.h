@@ -62,7 +62,7 @@ GQAC_API gqac_logits gqac_context_set_logits(gqac_context *context, gqac_logits 
  * when the model gives the last row of logits only). positions may be NULL; else positions[i] must
  * equal the length of sequence i. New lengths become visible only when the whole step succeeded: a
  * failed step leaves every sequence as it was. OUT_OF_RANGE (ids, positions, rope table), CAPACITY,
- * RECOMPUTE (LongRoPE threshold). */
+ * RECOMPUTE (LongRoPE threshold), ABORTED (by the monitor of the context). */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                                const int64_t *tokens, const int64_t *counts,
                                const int64_t *positions, gqac_diag *diag);

@@ -225,6 +225,7 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
     memset(context, 0, sizeof *context);
     context->module = model->module;
     context->diag = diag;
+    context->poll = model->poll;
     context->options.bf16 = !strcmp(options->math, "bf16");
     context->options.exact = !strcmp(options->math, "exact");
     if (!context->options.bf16 && !context->options.exact && strcmp(options->math, "model") != 0) {

@@ -22,7 +22,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -31,7 +30,13 @@
 
 #include "base/alloc.h"
 
-enum { STACK = 1024 * 1024, LINE = 64, LOOKS = 32 /* between two looks at the clock */ };
+enum {
+    STACK = 1024 * 1024,
+    LINE = 64,
+    LOOKS = 32,         /* between two looks at the clock */
+    PIECE_GRAINS = 16,  /* a range as short as this is never cut */
+    PIECE_NS = 2000000, /* pieces grow until one takes as long */
+};
 
 typedef struct worker {
     _Alignas(LINE) atomic_uint job; /* number of the job in the mailbox; a futex */
@@ -52,7 +57,8 @@ struct gqac_pool {
     worker *workers; /* that of index i is workers[i - 1] */
     void (*run)(void *arg, size_t begin, size_t end, int worker);
     void *arg;
-    size_t items, ranges, regions;
+    size_t items, grain, ranges, regions;
+    gqac_poll *poll;
     _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
     atomic_uint waiting;                /* 1: the caller waits on it in the kernel */
 };
@@ -124,11 +130,28 @@ static void wait_done(gqac_pool *pool) {
 
 /* ---- workers ------------------------------------------------------------- */
 
+/* Items [begin, end) in pieces, so that the call can be stopped between them. */
+static void run_pieces(const gqac_pool *pool, size_t begin, size_t end, int worker) {
+    size_t piece = pool->grain < end / PIECE_GRAINS ? pool->grain * PIECE_GRAINS : end;
+    if (end - begin <= piece || !gqac_poll_asks(pool->poll)) {
+        pool->run(pool->arg, begin, end, worker);
+        return;
+    }
+    while (begin < end && !gqac_poll_between(pool->poll)) {
+        const int64_t start = now_ns();
+        const size_t n = end - begin < piece ? end - begin : piece;
+        pool->run(pool->arg, begin, begin + n, worker);
+        begin += n;
+        if (now_ns() - start < PIECE_NS && piece < end)
+            piece *= 2;
+    }
+}
+
 static void run_range(const gqac_pool *pool, int index) {
     size_t i = (size_t)index;
     size_t share = pool->items / pool->ranges, rest = pool->items % pool->ranges;
     size_t begin = i * share + (i < rest ? i : rest);
-    pool->run(pool->arg, begin, begin + share + (i < rest), index);
+    run_pieces(pool, begin, begin + share + (i < rest), index);
 }
 
 static void *work(void *arg) {
@@ -266,16 +289,24 @@ int gqac_pool_threads(const gqac_pool *pool) {
     return pool ? pool->threads : 1;
 }
 
+void gqac_pool_watch(gqac_pool *pool, gqac_poll *poll) {
+    pool->poll = poll;
+}
+
+bool gqac_pool_stopped(const gqac_pool *pool) {
+    return pool && gqac_poll_stopped(pool->poll);
+}
+
 size_t gqac_pool_regions(const gqac_pool *pool) {
     return pool ? pool->regions : 0;
 }
 
 void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
                    void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
-    if (items == 0)
+    if (items == 0 || gqac_pool_stopped(pool))
         return;
     size_t ranges = items / (grain ? grain : 1);
-    if (!pool || pool->threads == 1 || ranges < 2) {
+    if (!pool) {
         run(arg, 0, items, 0);
         return;
     }
@@ -283,6 +314,11 @@ void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
     pool->run = run;
     pool->arg = arg;
     pool->items = items;
+    pool->grain = grain ? grain : 1;
+    if (pool->threads == 1 || ranges < 2) {
+        run_pieces(pool, 0, items, 0);
+        return;
+    }
     pool->regions++;
     pool->ranges = ranges < (size_t)pool->threads ? ranges : (size_t)pool->threads;
     const int others = (int)pool->ranges - 1;
@@ -303,6 +339,7 @@ typedef struct queue {
     void (*run)(void *arg, size_t item, int worker);
     void *arg;
     size_t items;
+    gqac_poll *poll;
     atomic_size_t next;
 } queue;
 
@@ -310,13 +347,16 @@ static void take_items(void *arg, size_t begin, size_t end, int worker) {
     queue *q = arg;
     (void)begin;
     (void)end;
-    for (size_t item; (item = atomic_fetch_add(&q->next, 1)) < q->items;)
+    for (size_t item; !gqac_poll_between(q->poll);) {
+        if ((item = atomic_fetch_add(&q->next, 1)) >= q->items)
+            return;
         q->run(q->arg, item, worker);
+    }
 }
 
 void gqac_pool_queue(gqac_pool *pool, size_t items, void (*run)(void *arg, size_t item, int worker),
                      void *arg) {
-    queue q = {.run = run, .arg = arg, .items = items};
+    queue q = {.run = run, .arg = arg, .items = items, .poll = pool ? pool->poll : NULL};
     const size_t threads = (size_t)gqac_pool_threads(pool);
     if (items)
         gqac_pool_run(pool, threads < items ? threads : items, 1, take_items, &q);

@@ -54,7 +54,11 @@ int cli_finish(cli *c, gqac_status status) {
     if (status == GQAC_OK)
         return 0;
     const gqac_diag *d = &c->diag;
-    fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
+    cli_clear_progress(c);
+    if (status == GQAC_ABORTED)
+        fprintf(stderr, "gqac: interrupted\n");
+    else
+        fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
     if (*d->where)
         fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
     if (*d->rule)
@@ -268,6 +272,7 @@ static void tell_pass(void *arg, const gqac_pass_event *event) {
 
 gqac_status cli_options(cli *c, gqac_options *options) {
     gqac_options_init(options);
+    options->monitor = cli_watch_model(c);
     const struct {
         const char *flag, **field;
     } texts[] = {{"target", &options->target},

@@ -82,7 +82,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
         status = cli_open(g->c, &g->program);
     interrupt_hold(true);
     if (status == GQAC_OK)
-        status = gqac_context_create(g->program, threads, &g->context, &g->c->diag);
+        status = cli_context(g->c, g->program, threads, "prompt", &g->context);
     interrupt_hold(false);
     if (status == GQAC_OK)
         status = gqac_session_create(g->program, session, &g->session, &g->c->diag);
@@ -131,6 +131,7 @@ static void log_step(const gqac_generate_event *e) {
 bool generating_hear(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
+    g->c->steps.finishing = true; /* the answer ends behind a token */
     if (g->log)
         log_step(e);
     if (!g->json && g->ids_only)
@@ -162,6 +163,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     }
     g->printed = 0;
     g->steps = 0;
+    g->c->steps.finishing = false;
     *said = NULL;
     gqac_status status = gqac_generate(g->context, g->text, 1, &request, said, &g->c->diag);
     if (!g->json)

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
@@ -246,7 +247,7 @@ static gqac_status measure_all(bench *b) {
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &b->program, &b->c->diag);
     if (status == GQAC_OK)
-        status = gqac_context_create(b->program, threads, &b->context, &b->c->diag);
+        status = cli_context(b->c, b->program, threads, NULL, &b->context);
     if (status == GQAC_OK)
         gqac_context_set_logits(b->context, GQAC_LOGITS_LAST); /* as generation asks for them */
     if (status == GQAC_OK)
@@ -262,6 +263,7 @@ static gqac_status measure_all(bench *b) {
 
 static int run(cli *c) {
     bench b = {.c = c};
+    interrupt_listen();
     gqac_status status = measure_all(&b);
     for (int i = 0; i < b.n_rows; i++)
         free(b.rows[i].seconds);

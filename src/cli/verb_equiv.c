@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/certificate.h"
+#include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
@@ -159,7 +160,7 @@ static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv
     gqac_context *context = NULL;
     const int ran = e->ran;
     const long long compared = e->compared, differing = e->differing;
-    gqac_status status = gqac_context_create(e->program, threads, &context, &e->c->diag);
+    gqac_status status = cli_context(e->c, e->program, threads, NULL, &context);
     for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(e, s); p++) {
         status = equiv_run_plan(e, p, context, kv);
         progress(e, s);
@@ -296,6 +297,7 @@ static gqac_status prove(equiv *e, settings *s) {
 
 static int run(cli *c) {
     equiv e = {.c = c};
+    interrupt_listen();
     settings s = {.certificate = {.first = -1}};
     gqac_status status = prove(&e, &s);
     if (status == GQAC_OK && s.json)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
@@ -67,7 +68,7 @@ static gqac_status prepare(scoring *s) {
     if (status == GQAC_OK)
         status = cli_open(s->c, &s->program);
     if (status == GQAC_OK)
-        status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
+        status = cli_context(s->c, s->program, threads, "score", &s->context);
     if (status == GQAC_OK)
         status = make_sequence(s);
     if (status != GQAC_OK)
@@ -168,6 +169,7 @@ static gqac_status report(scoring *s) {
 
 static int run(cli *c) {
     scoring s = {.c = c};
+    interrupt_listen();
     gqac_status status = prepare(&s);
     if (status == GQAC_OK)
         status = feed(&s);

@@ -25,8 +25,46 @@ typedef struct run {
     gqac_sequence **sequences;
     int64_t *tokens;
     size_t room;
+    gqac_monitor caller; /* that of the context; it is told of the prompts as one */
+    int64_t told, all;
     gqac_diag *diag;
 } run;
+
+/* ---- progress ------------------------------------------------------------ */
+
+static int64_t computed(const run *r) {
+    int64_t sum = 0;
+    for (int i = 0; i < r->n; i++)
+        sum += r->answers[i].computed;
+    return sum;
+}
+
+static void tell(void *arg, int64_t done, int64_t total) {
+    run *r = arg;
+    const int64_t now = computed(r) + done;
+    (void)total;
+    if (r->told >= r->all || now <= r->told)
+        return;
+    r->told = now < r->all ? now : r->all;
+    r->caller.progress(r->caller.arg, r->told, r->all);
+}
+
+static bool is_aborted(void *arg) {
+    const run *r = arg;
+    return r->caller.abort && r->caller.abort(r->caller.arg);
+}
+
+/* From now on the caller hears of tokens of prompts, not of steps. */
+static gqac_status watch(run *r) {
+    gqac_monitor own = {.size = sizeof own, .abort = is_aborted, .arg = r};
+    r->caller.size = sizeof r->caller;
+    GQAC_TRY(gqac_context_set_monitor(r->context, NULL, &r->caller, r->diag));
+    if (r->caller.progress)
+        own.progress = tell;
+    if (r->caller.abort || r->caller.progress)
+        GQAC_TRY(gqac_context_set_monitor(r->context, &own, NULL, r->diag));
+    return GQAC_OK;
+}
 
 /* ---- one step ------------------------------------------------------------ */
 
@@ -186,6 +224,8 @@ static gqac_status answer_all(run *r, gqac_generation **results) {
     for (int i = 0; i < r->n; i++)
         if (!r->answers[i].done)
             GQAC_TRY(answer_begin(&r->answers[i], r->diag));
+    for (int i = 0; i < r->n; i++)
+        r->all += r->answers[i].done ? 0 : (int64_t)answer_pending(&r->answers[i]);
     for (int n = choose(r); n; n = choose(r))
         GQAC_TRY(step(r, n));
     for (int i = 0; i < r->n; i++)
@@ -264,8 +304,12 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     const gqac_logits before = gqac_context_set_logits(context, GQAC_LOGITS_LAST);
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
+        status = watch(&r);
+    if (status == GQAC_OK)
         status = answer_all(&r, results);
     gqac_context_set_logits(context, before);
+    if (r.caller.abort || r.caller.progress)
+        (void)gqac_context_set_monitor(context, &r.caller, NULL, NULL);
     if (status != GQAC_OK && diag)
         *diag = inner;
     for (int i = 0; status != GQAC_OK && i < n; i++) {

@@ -29,13 +29,14 @@ gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_
         exec_destroy(e);
         return gqac_diag_oom(diag, "a context");
     }
-    if (threads > 1) {
-        gqac_status status = gqac_pool_create(threads, &e->pool, diag);
-        if (status != GQAC_OK) {
-            exec_destroy(e);
-            return status;
-        }
+    for (const ir_node *node = program->module->graph->first; node; node = node->next)
+        e->n_nodes += !node->fused_into;
+    gqac_status status = gqac_pool_create(threads, &e->pool, diag);
+    if (status != GQAC_OK) {
+        exec_destroy(e);
+        return status;
     }
+    gqac_pool_watch(e->pool, &e->poll);
     return GQAC_OK;
 }
 
@@ -378,11 +379,25 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     return status;
 }
 
-/* mark: 0 all nodes, else only those that have it. */
+void exec_share(exec *e, int64_t share) {
+    e->share = share;
+}
+
+/* mark: 0 all nodes, else only those that have it. A node whose call was stopped may have failed on
+ * what regions left out: that the call was stopped is what counts. */
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag) {
-    for (const ir_node *n = graph->first; n; n = n->next)
-        if (!n->fused_into && (!mark || (n->mark & mark)))
-            GQAC_TRY(run_node(e, n, diag));
+    const bool whole = !mark && !graph->parent;
+    const int64_t before = e->poll.done;
+    int64_t ran = 0;
+    for (const ir_node *n = graph->first; n; n = n->next) {
+        if (n->fused_into || (mark && !(n->mark & mark)))
+            continue;
+        const gqac_status status = run_node(e, n, diag);
+        if (status != GQAC_OK && !gqac_poll_stopped(&e->poll))
+            return status;
+        const double part = whole ? (double)++ran / (double)e->n_nodes : 0;
+        GQAC_TRY(gqac_poll_barrier(&e->poll, before + (int64_t)(part * (double)e->share), diag));
+    }
     return GQAC_OK;
 }
 
@@ -391,7 +406,9 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     e->nested = 0;
-    gqac_status status = begin_run(e, diag);
+    gqac_status status = gqac_poll_barrier(&e->poll, 0, diag);
+    if (status == GQAC_OK)
+        status = begin_run(e, diag);
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);

@@ -42,6 +42,9 @@ typedef struct exec {
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
     exec_scratch scratch;
     exec_bound *bound; /* by result; NULL: no result is bound */
+    gqac_poll poll;    /* of the context's calls */
+    int64_t n_nodes;   /* that a run of the main graph goes through */
+    int64_t share;     /* of poll.total that the next run is; see exec_share */
     int nested;        /* runs of nested graphs in this run of the whole graph */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
@@ -54,7 +57,10 @@ void exec_destroy(exec *e);
 /* What the next run is going to be like: the arena gets its size before it begins, not after. Does
  * nothing when runs as large were expected already. */
 void exec_expect(exec *e, const memory_lengths *lengths);
-/* Runs the whole main graph; its inputs must have been put with exec_set_input. */
+/* How much of what the call does the next run is: its nodes have equal parts in it. */
+void exec_share(exec *e, int64_t share);
+/* Runs the whole main graph; its inputs must have been put with exec_set_input. ABORTED when the
+ * monitor of the context ends it. */
 gqac_status exec_run(exec *e, gqac_diag *diag);
 /* Computes the condition of a guard from gqac.total_len alone. */
 gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag);

@@ -85,6 +85,11 @@ void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *
     context->exec.observe_arg = context;
 }
 
+gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
+                                     gqac_monitor *before, gqac_diag *diag) {
+    return gqac_poll_set(&context->exec.poll, monitor, before, diag);
+}
+
 gqac_logits gqac_context_set_logits(gqac_context *context, gqac_logits logits) {
     const gqac_logits before = context->wanted;
     context->wanted = logits;
@@ -339,7 +344,7 @@ static gqac_status keep_logits(step *s, const int *members, int rows, int64_t wi
 static gqac_status run_group(step *s, const int *members, int rows) {
     gqac_context *c = s->context;
     const gqac_program *p = c->program;
-    int64_t width = 0, longest = 0, total = s->pinned[members[0]];
+    int64_t width = 0, longest = 0, tokens = 0, total = s->pinned[members[0]];
     GQAC_TRY(room(&c->scratch[BATCH], (size_t)rows, 2 * sizeof(int64_t) + sizeof(void *), s->diag));
     int64_t *past = c->scratch[BATCH].data, *count = past + rows;
     kv_sequence **kv = (kv_sequence **)(void *)(count + rows);
@@ -348,6 +353,7 @@ static gqac_status run_group(step *s, const int *members, int rows) {
         kv[b] = s->sequences[i]->kv;
         past[b] = gqac_sequence_length(s->sequences[i]);
         count[b] = s->counts[i];
+        tokens += count[b];
         width = count[b] > width ? count[b] : width;
         longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
     }
@@ -365,6 +371,7 @@ static gqac_status run_group(step *s, const int *members, int rows) {
                                             .chunk = width,
                                             .tokens = longest,
                                             .logit_rows = which ? 1 : width});
+    exec_share(&c->exec, tokens);
     kv_batch batch = {.n = rows, .sequences = kv, .past = past, .count = count};
     c->exec.kv = &batch;
     gqac_status status = exec_run(&c->exec, s->diag);
@@ -460,6 +467,17 @@ static gqac_status catch_up(gqac_context *context, gqac_sequence *sequence, gqac
     return status;
 }
 
+/* All tokens that the call computes; nothing of it is checked yet. */
+static void begin_poll(step *s) {
+    int64_t total = 0;
+    for (int i = 0; i < s->n; i++) {
+        const int64_t behind = s->sequences[i] ? s->sequences[i]->behind : 0;
+        if (s->counts[i] > 0 && s->counts[i] <= INT32_MAX)
+            total += s->counts[i] + behind;
+    }
+    gqac_poll_begin(&s->context->exec.poll, total);
+}
+
 gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequences,
                       const int64_t *tokens, const int64_t *counts, const int64_t *positions,
                       gqac_diag *diag) {
@@ -471,6 +489,7 @@ gqac_status gqac_step(gqac_context *context, int n, gqac_sequence *const *sequen
               .diag = diag};
     if (context->program->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    begin_poll(&s);
     for (int i = 0; i < n; i++)
         if (sequences[i] && sequences[i]->behind && sequences[i]->program == context->program)
             GQAC_TRY(catch_up(context, sequences[i], diag));

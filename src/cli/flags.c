@@ -11,7 +11,7 @@
 
 const cli_flag cli_common_flags[] = {
     {"target", "NAME", "cpu, or ref: the definition, slow (cpu)"},
-    {"threads", "N", "threads of the run (1)"},
+    {"threads", "N", "threads of the run (the cores that may be used)"},
     {"math", "KIND",
      "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors"},
     {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
@@ -332,7 +332,7 @@ gqac_status cli_open(cli *c, gqac_program **program) {
 
 gqac_status cli_threads(cli *c, int *threads) {
     long long n = 1;
-    gqac_status status = cli_number(c, "threads", 1, 1024, 1, &n);
+    gqac_status status = cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n);
     *threads = (int)n;
     return status;
 }

@@ -12,7 +12,7 @@ static const cli_flag flags[] = {
     {"splits", "KIND",
      "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
     {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
-    {"threads", "N,N,...", "thread counts to try (1)"},
+    {"threads", "N,N,...", "thread counts to try (the cores that may be used)"},
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
     {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
     {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
@@ -64,6 +64,8 @@ static gqac_status parse_budget(equiv *e, settings *s) {
 static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids, int64_t *n) {
     long long tokens = 64;
     const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
+    char cores[16];
+    snprintf(cores, sizeof cores, "%d", gqac_threads_default());
     const char *file = cli_value(e->c, "ids");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
         return cli_usage(e->c, "--certificate and --against exclude each other");
@@ -79,7 +81,7 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     if (status == GQAC_OK)
         status = cli_number(e->c, "tokens", 1, 1000000, 64, &tokens);
     if (status == GQAC_OK)
-        status = cli_numbers(e->c, "threads", threads ? threads : "1", 1, 1024, &s->threads,
+        status = cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &s->threads,
                              &s->n_threads);
     *n = tokens;
     if (status == GQAC_OK && file)

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/threads.h"
 
-gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag) {
+gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
+                        gqac_diag *diag) {
     memset(e, 0, sizeof *e);
     e->program = program;
     const size_t n = (size_t)program->n_values, pieces = (size_t)program->n_slots;
@@ -31,7 +33,9 @@ gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_
     }
     for (const ir_node *node = program->module->graph->first; node; node = node->next)
         e->n_nodes += !node->fused_into;
-    gqac_status status = gqac_pool_create(threads, &e->pool, diag);
+    gqac_status status =
+        shared ? gqac_pool_create_on(shared, &e->pool, diag)
+               : gqac_pool_create(threads ? threads : gqac_threads_default(), &e->pool, diag);
     if (status != GQAC_OK) {
         exec_destroy(e);
         return status;

@@ -51,7 +51,9 @@ typedef struct exec {
     void *observe_arg;
 } exec;
 
-gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag);
+/* shared: see gqac_context_create_on; NULL: `threads` of its own. */
+gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
+                        gqac_diag *diag);
 void exec_destroy(exec *e);
 
 /* What the next run is going to be like: the arena gets its size before it begins, not after. Does

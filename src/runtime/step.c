@@ -26,21 +26,31 @@ typedef struct step {
     gqac_diag *diag;
 } step;
 
-gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
-                                gqac_diag *diag) {
-    if (threads < 1 || threads > GQAC_POOL_MAX)
-        GQAC_FAIL(diag, GQAC_USAGE, "threads must be 1 to %d, got %d", GQAC_POOL_MAX, threads);
+static gqac_status create(const gqac_program *program, int threads, gqac_threads *shared,
+                          gqac_context **context, gqac_diag *diag) {
     gqac_context *c = gqac_calloc(1, sizeof *c);
     if (!c)
         return gqac_diag_oom(diag, "a context");
     c->program = program;
-    gqac_status status = exec_create(program, threads, &c->exec, diag);
+    gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
     if (status != GQAC_OK) {
         gqac_free(c);
         return status;
     }
     *context = c;
     return GQAC_OK;
+}
+
+gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
+                                gqac_diag *diag) {
+    return create(program, threads, NULL, context, diag);
+}
+
+gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
+                                   gqac_context **context, gqac_diag *diag) {
+    if (!threads)
+        GQAC_FAIL(diag, GQAC_USAGE, "a context on no threads");
+    return create(program, 0, threads, context, diag);
 }
 
 void gqac_context_free(gqac_context *context) {

@@ -69,6 +69,11 @@ typedef struct gqac_options {
     const gqac_io_name *io_names;
     int n_attachments; /* for gqac_compile to an artefact */
     const gqac_attachment *attachments;
+    int64_t memory_budget; /* bytes that contexts and sequences of a program may take together: KV
+                              blocks and states, intermediate tensors, scratch, logits, parameters.
+                              A call that needs more is CAPACITY, and everything is as before it.
+                              Not counted: weights, threads, ids, what is as large as the graph.
+                              0: no bound. See gqac_program_memory_used */
     const gqac_monitor *monitor; /* watches gqac_program_open and gqac_compile, which it may end
                                     with ABORTED; NULL: nobody. It is not kept */
 } gqac_options;

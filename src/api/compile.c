@@ -105,6 +105,8 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
+    if (o->memory_budget < 0)
+        GQAC_FAIL(diag, GQAC_USAGE, "a memory budget of %lld bytes", (long long)o->memory_budget);
     GQAC_TRY(load_rename(m, o, diag));
     /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
@@ -122,6 +124,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
+    p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
     p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;

@@ -2,6 +2,7 @@
 #ifndef GQAC_RUNTIME_EXEC_H
 #define GQAC_RUNTIME_EXEC_H
 
+#include "base/budget.h"
 #include "base/pool.h"
 #include "runtime/layout.h"
 #include "runtime/memory.h"
@@ -10,11 +11,14 @@
 typedef struct exec_buffer {
     void *data;
     size_t capacity;
+    gqac_budget *budget; /* of the program */
 } exec_buffer;
 
 /* Room for `bytes`; earlier contents are lost when it grows. It grows by half at least, and large
  * buffers ask for huge pages. */
 gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag);
+
+void exec_drop(exec_buffer *buffer);
 
 /* Scratch of the nodes that run now, one behind another. What does not fit is taken from the
  * system until its node ends; then the buffer grows. */
@@ -45,6 +49,7 @@ typedef struct exec {
     gqac_poll poll;    /* of the context's calls */
     int64_t n_nodes;   /* that a run of the main graph goes through */
     int64_t share;     /* of poll.total that the next run is; see exec_share */
+    size_t refused;    /* bytes that the budget had no room for in this run; 0: none */
     int nested;        /* runs of nested graphs in this run of the whole graph */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/life.h"
+#include "kv/budget.h"
 #include "numerics/contract.h"
 
 /* ---- numbering ----------------------------------------------------------- */
@@ -255,8 +256,10 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                                         .rows = p->kv[i].rows};
     }
     GQAC_TRY(ir_graph_walk(p->module->graph, check_effect, diag));
-    if (p->n_kv)
-        return kv_pool_create(p->n_kv, p->kv, &p->pool, diag);
+    if (!p->n_kv)
+        return GQAC_OK;
+    GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
+    kv_pool_set_budget(p->pool, p->budget);
     return GQAC_OK;
 }
 
@@ -325,6 +328,9 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->module = module;
     p->target = target;
     p->stateless = stateless;
+    p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
+    if (!p->budget)
+        return gqac_diag_oom(diag, "a program");
     if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
@@ -386,6 +392,10 @@ int64_t gqac_program_weight_bytes(const gqac_program *program) {
     for (int i = 0; i < g->n_constants; i++)
         bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
     return bytes;
+}
+
+int64_t gqac_program_memory_used(const gqac_program *program) {
+    return (int64_t)atomic_load(&program->budget->used);
 }
 
 bool gqac_program_is_stateless(const gqac_program *program) {

@@ -32,6 +32,9 @@ static gqac_status create(const gqac_program *program, int threads, gqac_threads
     if (!c)
         return gqac_diag_oom(diag, "a context");
     c->program = program;
+    c->logits.budget = c->logit_rows.budget = program->budget;
+    for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
+        c->scratch[i].budget = program->budget;
     gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
     if (status != GQAC_OK) {
         gqac_free(c);
@@ -59,9 +62,9 @@ void gqac_context_free(gqac_context *context) {
     context_free_parameters(context);
     exec_destroy(&context->exec);
     for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
-        gqac_free(context->scratch[i].data);
-    gqac_free(context->logits.data);
-    gqac_free(context->logit_rows.data);
+        exec_drop(&context->scratch[i]);
+    exec_drop(&context->logits);
+    exec_drop(&context->logit_rows);
     gqac_free(context);
 }
 
@@ -447,7 +450,13 @@ static gqac_status run_step(step *s, const int64_t *positions) {
     GQAC_TRY(check_all(s, positions));
     for (int i = 0; i < s->n; i++)
         GQAC_TRY(choose_tables(s, i));
-    GQAC_TRY(run_all(s, members, done));
+    const gqac_status status = run_all(s, members, done);
+    if (status != GQAC_OK) {
+        for (int i = 0; i < s->n; i++) /* what was reserved; a rewind to where it is cannot fail */
+            (void)kv_sequence_rewind(s->sequences[i]->kv, kv_sequence_length(s->sequences[i]->kv),
+                                     NULL);
+        return status;
+    }
     publish(s);
     context->n_logits = s->n;
     return GQAC_OK;

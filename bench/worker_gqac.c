@@ -172,7 +172,8 @@ static gqac_status open_group(worker *w, gqac_sequence **group) {
     const int64_t past = w->past;
     gqac_status status = GQAC_OK;
     for (long i = 0; status == GQAC_OK && i < w->batch; i++) {
-        const gqac_sequence_options options = {.final_length = past + w->calls * w->counts[i]};
+        const gqac_sequence_options options = {.size = sizeof options,
+                                               .final_length = past + w->calls * w->counts[i]};
         status = gqac_sequence_create(w->program, &options, &group[i], &w->diag);
         if (status == GQAC_OK && past && w->n_files)
             status = import_rows(w, group[i]);

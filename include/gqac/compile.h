@@ -19,6 +19,7 @@ GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options
 /* Name and one-line summary of rewrite `index` (from 0); false when there are no more. */
 GQAC_API bool gqac_rewrite_at(int index, const char **name, const char **summary);
 typedef struct gqac_rewritten {
+    size_t size;
     int64_t changes;     /* 0: the graph is as it was */
     const char *counted; /* what they are: "attention nodes have a cache now" */
     int n_files;         /* that were written */

@@ -47,6 +47,7 @@ GQAC_API gqac_status gqac_decode(gqac_context *context, gqac_sequence *sequence,
  * mates, splits or threads. A logit that is NaN is never chosen; INVALID_INPUT when all are. The
  * penalty counts for the likeliest id too. */
 typedef struct gqac_sampling {
+    size_t size;
     bool sample;               /* false: the likeliest id */
     double temperature;        /* >= 0; 0: the likeliest id */
     int64_t top_k;             /* >= 0; 0: all */
@@ -55,6 +56,12 @@ typedef struct gqac_sampling {
     double repetition_penalty; /* > 0; 1: none */
     uint64_t seed, request;
 } gqac_sampling;
+/* The likeliest id; with `sample`, by the model's own probabilities. */
+static inline void gqac_sampling_init(gqac_sampling *sampling) {
+    memset(sampling, 0, sizeof *sampling);
+    sampling->size = sizeof *sampling;
+    sampling->temperature = sampling->top_p = sampling->repetition_penalty = 1;
+}
 
 /* One choice as gqac_generate makes it, for loops of one's own: the id behind `history` by a row of
  * logits [vocabulary]. The place of the draw is n_history. *probability, which may be NULL, is that
@@ -70,9 +77,14 @@ GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logi
  * what a fresh session, and kind "off", would give. */
 typedef struct gqac_session gqac_session;
 typedef struct gqac_session_options {
+    size_t size;
     const char *kv; /* cache kind; NULL: "contiguous"; "off": a forward over all tokens each time */
     int64_t context; /* most tokens of prompt and answer; 0: no bound but the model's */
 } gqac_session_options;
+static inline void gqac_session_options_init(gqac_session_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
 /* The program outlives the session. USAGE for an unknown kind, with the known ones. Kind "off"
  * takes a stateless program too, when gqac_forward_whole does. */
 GQAC_API gqac_status gqac_session_create(const gqac_program *program,
@@ -86,6 +98,7 @@ GQAC_API const int64_t *gqac_session_ids(const gqac_session *session, size_t *n)
 
 /* Told after each new id. */
 typedef struct gqac_generate_event {
+    size_t size;
     int request;  /* index in the call */
     int64_t step; /* from 1 */
     int64_t id;
@@ -103,13 +116,14 @@ typedef struct gqac_generate_event {
 typedef bool gqac_generate_callback(void *arg, const gqac_generate_event *event);
 
 typedef struct gqac_generate_request {
+    size_t size;
     gqac_session *session; /* a different one for each request of a call */
     const int64_t *prompt; /* all ids of the conversation so far, n_prompt >= 1 */
     size_t n_prompt;
-    int64_t max_new;    /* >= 0 new ids at most */
-    int64_t min_length; /* no end-of-text id before so many ids in all; 0: none */
-    gqac_sampling sampling;
-    int n_eos; /* ids that end the text */
+    int64_t max_new;               /* >= 0 new ids at most */
+    int64_t min_length;            /* no end-of-text id before so many ids in all; 0: none */
+    const gqac_sampling *sampling; /* NULL: the likeliest id */
+    int n_eos;                     /* ids that end the text */
     const int64_t *eos;
     int n_stop; /* texts that end the text and are not part of it; need a tokenizer. The first one
                    is the one complete first, and of those that end together the longest */
@@ -123,9 +137,22 @@ typedef struct gqac_generate_request {
 } gqac_generate_request;
 /* Greedy, 128 new ids, and end-of-text ids and min_length of the model's settings; text may be
  * NULL. */
-GQAC_API void gqac_generate_request_init(gqac_generate_request *request, const gqac_text *text,
-                                         gqac_session *session, const int64_t *prompt,
-                                         size_t n_prompt);
+static inline void gqac_generate_request_init(gqac_generate_request *request, const gqac_text *text,
+                                              gqac_session *session, const int64_t *prompt,
+                                              size_t n_prompt) {
+    memset(request, 0, sizeof *request);
+    request->size = sizeof *request;
+    request->session = session;
+    request->prompt = prompt;
+    request->n_prompt = n_prompt;
+    request->max_new = 128;
+    if (text) {
+        const gqac_text_settings *settings = gqac_text_get_settings(text);
+        request->min_length = settings->min_length;
+        request->n_eos = settings->n_eos;
+        request->eos = settings->eos;
+    }
+}
 
 typedef enum gqac_finish {
     GQAC_FINISH_EOS,    /* an end-of-text id */
@@ -135,6 +162,7 @@ typedef enum gqac_finish {
 GQAC_API const char *gqac_finish_name(gqac_finish finish); /* "eos", "length", "stop" */
 
 typedef struct gqac_generate_metrics {
+    size_t size;
     /* The clock is read once at the call; before the first step and after the last step of each
      * forward; and once more when the first id is chosen. Requests of one call share steps, so
      * each counts the whole of those it takes part in. */
@@ -148,6 +176,7 @@ typedef struct gqac_generate_metrics {
 } gqac_generate_metrics;
 
 typedef struct gqac_generation {
+    size_t size;
     size_t n_ids;
     const int64_t *ids; /* the new ids, an end-of-text id included */
     const char *text;   /* NUL-terminated; "" without a tokenizer, or with one that was refused */
@@ -156,12 +185,13 @@ typedef struct gqac_generation {
     gqac_generate_metrics metrics;
 } gqac_generation;
 
-/* Generates for n requests at once; results[i] is freed with gqac_generation_free. The answer of a
- * request is the same alone and in any company. text may be NULL: ids only. A LongRoPE threshold
- * that is crossed is recomputed here. An id that the tokenizer does not have gives no text. With
- * max_new 0 the model is not run. The context keeps the logits of the last step. On failure no
- * result is returned; sessions keep what was cached. USAGE, OUT_OF_RANGE, CAPACITY (the prompt does
- * not fit), INVALID_INPUT (no logit is a number), UNSUPPORTED. */
+/* Generates for n requests of the same size at once; results[i] is freed with gqac_generation_free.
+ * The answer of a request is the same alone and in any company. text may be NULL: ids only. A
+ * LongRoPE threshold that is crossed is recomputed here. An id that the tokenizer does not have
+ * gives no text. With max_new 0 the model is not run. The context keeps the logits of the last
+ * step. Its monitor hears of the tokens of all prompts, less those that sessions hold, as one. On
+ * failure no result is returned; sessions keep what was cached. USAGE, OUT_OF_RANGE, CAPACITY (the
+ * prompt does not fit), INVALID_INPUT (no logit is a number), UNSUPPORTED, ABORTED. */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

@@ -13,20 +13,23 @@ typedef struct gqac_op_use {
     int count;
 } gqac_op_use;
 typedef struct gqac_unsupported {
+    size_t size;
     const char *op, *reason;
     int count;         /* nodes */
     const char *first; /* name of the first one */
 } gqac_unsupported;
 
 typedef struct gqac_raised { /* a pattern of simple ops that says what one op does, or nearly */
-    const char *what;        /* that op: "Attention" */
-    const char *node;        /* the last node of the pattern */
-    const char *stop, *op;   /* the node that it was not raised for, its op, */
-    const char *why;         /* and why; NULL: it was raised */
+    size_t size;
+    const char *what;      /* that op: "Attention" */
+    const char *node;      /* the last node of the pattern */
+    const char *stop, *op; /* the node that it was not raised for, its op, */
+    const char *why;       /* and why; NULL: it was raised */
 } gqac_raised;
 
 /* What inspect tells. Owned by the info; unsupported things do not make gqac_info_open fail. */
 typedef struct gqac_info {
+    size_t size;
     const char *format;   /* "onnx", "gqac" or "gq" */
     const char *producer; /* may be "" */
     int64_t ir_version, opset;
@@ -51,6 +54,7 @@ GQAC_API void gqac_info_free(gqac_info *info);
 
 /* One output of a node that has just run. Everything is valid during the call only. */
 typedef struct gqac_observed {
+    size_t size;
     const char *value; /* the value of the model's own graph that it is; NULL: it is none of them */
     const char *node, *op, *kernel; /* name in the file, "MatMul", "ref.generic" */
     const gqac_tensor *tensor;
@@ -67,6 +71,7 @@ GQAC_API void gqac_context_observe(gqac_context *context, gqac_observer *observe
  * has to read and write at least, each operand once: of embeddings and rotary tables the rows that
  * the token names, of the KV cache the rows that it sees and writes. */
 typedef struct gqac_plan_step {
+    size_t size;
     const char *node, *op, *kernel; /* name in the file, "MatMul", "cpu.linear" */
     int n_fused;                    /* further nodes that the kernel computes: names of their ops */
     const char *const *fused;
@@ -76,6 +81,7 @@ typedef struct gqac_plan_step {
     int barriers; /* regions that two threads share, at the end of which they wait for each other */
 } gqac_plan_step;
 typedef struct gqac_plan {
+    size_t size;
     int64_t past;
     int n_steps;
     const gqac_plan_step *steps; /* in order; texts belong to the program and the plan */

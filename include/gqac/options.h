@@ -3,11 +3,22 @@
 #ifndef GQAC_OPTIONS_H
 #define GQAC_OPTIONS_H
 
+#include <gqac/monitor.h>
 #include <gqac/tensor.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Structs that may grow begin with `size`, their size as the caller compiled them, and grow at the
+ * end only. So a program goes on working with a newer library: what an older caller's struct lacks
+ * has its default, and what it has no room for is not written. *_init sets `size`, and so does
+ * `gqac_options options = {.size = sizeof options, ...}`; a call is USAGE for a size that cannot be
+ * (0: it was forgotten) and for a field set that only a newer library knows. Structs that the
+ * library makes begin with their size too. Of lists of them, `list[i]` is right as long as the
+ * library is the one that the caller was compiled with, and GQAC_AT(list, i) always. */
+#define GQAC_AT(list, i) ((const void *)((const char *)(list) + (size_t)(i) * (size_t)(list)->size))
 
 /* Frees memory that a call returned for the caller to free; NULL is fine. */
 GQAC_API void gqac_release(void *memory);
@@ -15,6 +26,7 @@ GQAC_API void gqac_release(void *memory);
 /* Told after each pass that ran, "import" first. `text` prints the graph then; see
  * gqac_pass_text.*/
 typedef struct gqac_pass_event {
+    size_t size;
     const char *pass;
     double seconds;
     const void *module; /* for gqac_pass_text; valid during the call only */
@@ -37,10 +49,13 @@ typedef struct gqac_attachment {
     size_t bytes;
 } gqac_attachment;
 
+/* What is 0 or NULL has its default; a pointer to options that is NULL: all have. */
 typedef struct gqac_options {
+    size_t size;
     const char *target;     /* "cpu" (default) or "ref" */
-    const char *math;       /* "model", "exact" or "bf16" */
-    const char *seqlens_k;  /* "total-1" (ONNX Runtime) or "cached" (MIGraphX prefix caching) */
+    const char *math;       /* "model" (default), "exact" or "bf16" */
+    const char *seqlens_k;  /* "total-1" (default: ONNX Runtime) or "cached" (MIGraphX prefix
+                               caching) */
     bool legacy_window;     /* local_window_size W shows W+1 keys (ONNX Runtime before 2025-09) */
     bool per_row_quant;     /* DynamicQuantizeLinear by row: approximate, but split-safe */
     bool stateless;         /* past and present stay explicit, for gqac_run; else sequences */
@@ -54,8 +69,21 @@ typedef struct gqac_options {
     const gqac_io_name *io_names;
     int n_attachments; /* for gqac_compile to an artefact */
     const gqac_attachment *attachments;
+    int64_t memory_budget; /* bytes that contexts and sequences of a program may take together: KV
+                              blocks and states, intermediate tensors, scratch, logits, parameters.
+                              A call that needs more is CAPACITY, and everything is as before it.
+                              Not counted: weights, threads, ids, what is as large as the graph.
+                              0: no bound. See gqac_program_memory_used */
+    const gqac_monitor *monitor; /* watches gqac_program_open and gqac_compile, which it may end
+                                    with ABORTED; NULL: nobody. It is not kept */
 } gqac_options;
-GQAC_API void gqac_options_init(gqac_options *options);
+static inline void gqac_options_init(gqac_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+    options->target = "cpu";
+    options->math = "model";
+    options->seqlens_k = "total-1";
+}
 
 /* Name and one-line summary of pass `index` (from 0, in order); false when there are no more. */
 GQAC_API bool gqac_pass_at(int index, const char **name, const char **summary);

@@ -17,6 +17,7 @@ GQAC_API gqac_status gqac_program_open(const char *model, const gqac_options *op
 GQAC_API void gqac_program_free(gqac_program *program);
 
 typedef struct gqac_io {
+    size_t size;
     const char *name;
     gqac_dtype dtype;
     int rank;          /* -1: not known */
@@ -29,6 +30,7 @@ GQAC_API int gqac_program_inputs(const gqac_program *program, const gqac_io **in
 GQAC_API int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs);
 
 typedef struct gqac_kv_pair {
+    size_t size;
     const char *past, *present;
     int64_t heads, head_size;
     gqac_dtype dtype;
@@ -42,6 +44,7 @@ GQAC_API int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pa
 GQAC_API int64_t gqac_kv_pair_rows(const gqac_kv_pair *pair, int64_t length);
 
 typedef struct gqac_mixing { /* a node that makes rows of one call depend on each other */
+    size_t size;
     const char *op, *node;
 } gqac_mixing;
 /* Nodes that mix rows; 0: split-safe. */
@@ -51,6 +54,10 @@ GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing 
 GQAC_API bool gqac_program_is_stateless(const gqac_program *program);
 /* Size of the vocabulary (last dimension of the logits), 0 when it is not constant. */
 GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
+/* Bytes that count against gqac_options.memory_budget now. Contexts keep what their largest call
+ * needed, sequences whole KV blocks; what a sequence gives back other sequences can take, and it
+ * comes off here when a slab of blocks (8 MiB at most) is empty. */
+GQAC_API int64_t gqac_program_memory_used(const gqac_program *program);
 /* Bytes of all constants: what a call that uses every weight reads of them. */
 GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
 
@@ -58,6 +65,7 @@ GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
  * fed in pieces of at most `chunk` tokens. Activations are the buffers of the plan, without what
  * kernels take for themselves. Lengths that only a run knows are taken to be `tokens`. */
 typedef struct gqac_memory {
+    size_t size;             /* set by the caller */
     int64_t weights;         /* all constants */
     int64_t kv_block_tokens; /* tokens a block of the KV cache */
     int64_t kv_block;        /* bytes of one, all layers */
@@ -68,8 +76,9 @@ typedef struct gqac_memory {
     int64_t kv_states; /* kept for the tokens: of all, of some earlier lengths, and the next;
                           besides those that a piece in hand writes, and one of imported tokens */
 } gqac_memory;
-/* OUT_OF_RANGE unless 1 <= chunk <= tokens, when the model has fewer positions, or when a size
- * overflows; USAGE when the program was opened for stateless runs. */
+/* *memory is filled, but for its size, which the caller sets: gqac_memory memory = {.size = sizeof
+ * memory}. OUT_OF_RANGE unless 1 <= chunk <= tokens, when the model has fewer positions, or when a
+ * size overflows; USAGE when the program was opened for stateless runs. */
 GQAC_API gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                          gqac_memory *memory, gqac_diag *diag);
 

@@ -12,11 +12,26 @@ extern "C" {
  * views, valid until the context's next call and as long as the inputs (an output may be an input);
  * names NULL: all outputs in graph order. Inputs that are parameters of the context may be left
  * out.
- * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values). */
+ * USAGE (unknown or missing name), INVALID_INPUT (dtype or shape), OUT_OF_RANGE (values), ABORTED
+ * (by the monitor of the context). */
 GQAC_API gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *input_names,
                               const gqac_tensor *inputs, int n_outputs,
                               const char *const *output_names, gqac_tensor *outputs,
                               gqac_diag *diag);
+/* What gqac_run would give for these inputs, without running it: outputs[i] gets dtype, rank and
+ * dims, and data NULL, so that the caller can make room and bind it (gqac_context_bind_output).
+ * Inputs as for gqac_run, but data may be NULL: then only type and shape count. Where shapes depend
+ * on values (total_sequence_length, seqlens_k, axes, ...), these are read from tensors of integers
+ * and bools of at most 64 KiB, and from others of at most 512 bytes. A dimension is -1 when it
+ * depends on what only a run computes (NonZero, a Loop's trip count) or on an input whose values
+ * are not there; rank is -1 and dtype GQAC_NONE when not even those are known. What is told is what
+ * a run gives, whatever the file declares. Takes memory of its own for the time it runs: a copy of
+ * the graph without weights. USAGE and INVALID_INPUT as gqac_run, the latter also where a run would
+ * find out later. */
+GQAC_API gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
+                                     const char *const *input_names, const gqac_tensor *inputs,
+                                     int n_outputs, const char *const *output_names,
+                                     gqac_tensor *outputs, gqac_diag *diag);
 /* From now on the output `name` of gqac_run is written to `data`, which holds `bytes` bytes; data
  * NULL: to memory of the context again. The memory must outlive the binding. It may be that of an
  * input: a present_key in the memory of its past_key, with room for all tokens, gets new rows only,

@@ -12,11 +12,16 @@ extern "C" {
 /* One conversation: its KV rows and position. */
 typedef struct gqac_sequence gqac_sequence;
 typedef struct gqac_sequence_options {
+    size_t size;
     const char *kv;       /* kind: "contiguous" (alias "basic"); NULL: contiguous */
     int64_t capacity;     /* most tokens; 0: no bound but memory */
     int64_t final_length; /* length the sequence will reach: picks the LongRoPE table; 0: not known,
                              the first step picks and crossing the threshold is RECOMPUTE */
 } gqac_sequence_options;
+static inline void gqac_sequence_options_init(gqac_sequence_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
 /* The program must have been opened for sequences and outlives them. */
 GQAC_API gqac_status gqac_sequence_create(const gqac_program *program,
                                           const gqac_sequence_options *options,
@@ -66,7 +71,8 @@ enum { GQAC_LOGITS_ALL = -1 };
  * diag->index is the item at fault, so that the others can be stepped without it, or -1.
  * USAGE (the size or sequence of an item, a sequence given twice, n < 1); OUT_OF_RANGE (ids,
  * positions, rows of logits, tables of positions); CAPACITY; RECOMPUTE (LongRoPE threshold);
- * UNSUPPORTED (more than the last row of a model that gives no other: gqac_program_last_logits). */
+ * UNSUPPORTED (more than the last row of a model that gives no other: gqac_program_last_logits);
+ * ABORTED (by the monitor of the context). */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
                                gqac_diag *diag);
 /* A step of one sequence: n_logits as in gqac_step_item. */

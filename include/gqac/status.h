@@ -39,7 +39,7 @@ typedef struct gqac_diag {
 GQAC_API const char *gqac_status_name(gqac_status status);
 /* One line of meaning, e.g. "a comparison failed". Never NULL. */
 GQAC_API const char *gqac_status_meaning(gqac_status status);
-/* Exit code of the command line for a status: 0, 1, 2, 3, 4, 5 or 77. */
+/* Exit code of the command line for a status: 0, 1, 2, 3, 4, 5, 77 or 130. */
 GQAC_API int gqac_status_exit_code(gqac_status status);
 
 #ifdef __cplusplus

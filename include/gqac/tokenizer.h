@@ -37,6 +37,7 @@ GQAC_API void gqac_text_free(gqac_text *text);
 
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Owned by the text. */
 typedef struct gqac_text_settings {
+    size_t size;
     bool has_config, has_tokenizer, has_template; /* of the parts that were asked for */
     /* A tokenizer or template that is there and has something that gqac does not have, by name: the
        UNSUPPORTED that whatever needs the part fails with; NULL: none. has_... is false then, and

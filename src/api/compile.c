@@ -42,8 +42,10 @@ void gqac_release(void *memory) {
 static void tell(void *arg, const char *pass, const ir_module *module, double seconds) {
     const gqac_options *o = arg;
     if (o->after)
-        o->after(o->after_arg,
-                 &(gqac_pass_event){.pass = pass, .seconds = seconds, .module = module});
+        o->after(o->after_arg, &(gqac_pass_event){.size = sizeof(gqac_pass_event),
+                                                  .pass = pass,
+                                                  .seconds = seconds,
+                                                  .module = module});
 }
 
 static gqac_status run_passes(pass_context *context, const gqac_options *o, const char *stop) {
@@ -103,6 +105,8 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(load_context(m, o, &context, diag));
     if (o->stop_after)
         GQAC_FAIL(diag, GQAC_USAGE, "a program needs all passes; --stop-after is for compile");
+    if (o->memory_budget < 0)
+        GQAC_FAIL(diag, GQAC_USAGE, "a memory budget of %lld bytes", (long long)o->memory_budget);
     GQAC_TRY(load_rename(m, o, diag));
     /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
@@ -120,6 +124,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
+    p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
     if (context.padded_by)
@@ -141,16 +146,40 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     return GQAC_OK;
 }
 
-gqac_status gqac_program_open(const char *model, const gqac_options *options,
-                              gqac_program **program, gqac_diag *diag) {
+/* Bytes of constants of the main graph. */
+static int64_t weight_bytes(const loaded *m) {
+    const ir_graph *g = m->module->graph;
+    int64_t bytes = 0;
+    for (int i = 0; i < g->n_constants; i++)
+        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
+    return bytes;
+}
+
+/* `more`: bytes that the call goes through after the program is there. */
+static gqac_status open_program(const char *model, const gqac_options *options, gqac_poll *poll,
+                                int64_t more, gqac_program **program, gqac_diag *diag) {
     loaded m;
     GQAC_TRY(load_model(model, options, false, &m, diag));
+    m.poll = poll;
+    gqac_poll_expect(poll, poll->done + weight_bytes(&m) + more);
     gqac_status status = make_program(&m, options, program, diag);
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "%s", model);
         load_free(&m);
     }
     return status;
+}
+
+gqac_status gqac_program_open(const char *model, const gqac_options *options,
+                              gqac_program **program, gqac_diag *diag) {
+    gqac_poll poll = {0};
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
+    gqac_poll_begin(&poll, 0);
+    GQAC_TRY(open_program(model, &own, &poll, 0, program, diag));
+    gqac_poll_finish(&poll); /* not all weights need packing */
+    return GQAC_OK;
 }
 
 /* ---- emitting ------------------------------------------------------------ */
@@ -180,12 +209,12 @@ static void print_digest(const unsigned char digest[32], char hex[65]) {
 static gqac_status digest_text(const loaded *m, const char *model, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
-        GQAC_TRY(artefact_verify(model, diag));
+        GQAC_TRY(artefact_verify(model, m->poll, diag));
         snprintf(hex, 65, "%s", m->meta.source_digest);
         return GQAC_OK;
     }
     if (m->files) {
-        GQAC_TRY(onnx_digest(m->files, digest, diag));
+        GQAC_TRY(onnx_digest(m->files, m->poll, digest, diag));
     } else {
         gqac_map map;
         gqac_sha256 state;
@@ -211,10 +240,17 @@ void gqac_digest(const void *data, size_t bytes, char hex[65]) {
 gqac_status gqac_model_digest(const char *model, const gqac_options *options, char hex[65],
                               gqac_diag *diag) {
     loaded m;
-    GQAC_TRY(load_model(model, options, false, &m, diag));
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(load_model(model, &own, false, &m, diag));
     gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
     return status;
+}
+
+/* Bytes that the digest of the source is made of. */
+static int64_t source_bytes(const loaded *m) {
+    return m->map.data ? (int64_t)m->map.size : m->files ? onnx_files_bytes(m->files) : 0;
 }
 
 /* The artefact holds the tidied graph with packed weights; that the rest of the pipeline takes it
@@ -225,10 +261,12 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     gqac_options quiet = *o;
     gqac_program *program = NULL;
     quiet.after = NULL; /* passes are told of once, all of them: by the program */
-    gqac_status status = gqac_program_open(model, o, &program, diag);
+    const int64_t weights = weight_bytes(m), source = source_bytes(m);
+    gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
     GQAC_TRY(run_passes(context, &quiet, "pack"));
+    gqac_poll_expect(m->poll, m->poll->done + source + 2 * weight_bytes(m));
     GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     const char *disabled = "";
@@ -250,7 +288,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
                             .files = o->attachments};
     if (m->map.data && !o->n_attachments) /* of an artefact: it keeps its own */
         GQAC_TRY(artefact_files(model, m->arena, &m->map, &parts.files, &parts.n_files, diag));
-    return artefact_write(path, &parts, diag);
+    return artefact_write(path, &parts, m->poll, diag);
 }
 
 static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, const char *model,
@@ -282,12 +320,21 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
 
 gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
                          const char *path, gqac_diag *diag) {
+    gqac_poll poll = {0};
     loaded m;
-    GQAC_TRY(load_model(model, options, false, &m, diag));
-    gqac_status status = emit(&m, options, kind, model, path, diag);
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
+    GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
+    gqac_poll_begin(&poll, 0);
+    GQAC_TRY(load_model(model, &own, false, &m, diag));
+    m.poll = &poll;
+    gqac_poll_expect(&poll, weight_bytes(&m));
+    gqac_status status = emit(&m, &own, kind, model, path, diag);
     if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);
+    if (status == GQAC_OK)
+        gqac_poll_finish(&poll);
     return status;
 }
 
@@ -304,7 +351,7 @@ static gqac_status need_artefact(const char *path, gqac_diag *diag) {
 
 gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
     GQAC_TRY(need_artefact(path, diag));
-    return artefact_verify(path, diag);
+    return artefact_verify(path, NULL, diag);
 }
 
 gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,

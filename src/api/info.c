@@ -78,7 +78,7 @@ static gqac_status fill_unsupported(info *x, gqac_diag *diag) {
     if (!list)
         return gqac_diag_oom(diag, "a list of ops");
     for (int i = 0; i < r->n_unsupported; i++)
-        list[i] = (gqac_unsupported){r->unsupported[i].op, r->unsupported[i].reason,
+        list[i] = (gqac_unsupported){sizeof *list, r->unsupported[i].op, r->unsupported[i].reason,
                                      r->unsupported[i].count, r->unsupported[i].first};
     x->public.unsupported = list;
     x->public.n_unsupported = r->n_unsupported;
@@ -91,7 +91,8 @@ static gqac_status fill_declared(info *x, const onnx_io *from, int n, const gqac
     if (!all)
         return gqac_diag_oom(diag, "a list of inputs");
     for (int i = 0; i < n; i++)
-        all[i] = (gqac_io){.name = from[i].name,
+        all[i] = (gqac_io){.size = sizeof *all,
+                           .name = from[i].name,
                            .dtype = from[i].dtype,
                            .rank = from[i].rank,
                            .shape = from[i].shape};
@@ -145,7 +146,8 @@ static gqac_status fill_raised(info *x, const pass_note *notes, gqac_diag *diag)
     x->public.raised = list;
     x->public.n_raised = n;
     for (; notes; notes = notes->next)
-        *list++ = (gqac_raised){notes->what, notes->node, notes->stop, notes->op, notes->why};
+        *list++ = (gqac_raised){sizeof *list, notes->what, notes->node,
+                                notes->stop,  notes->op,   notes->why};
     return GQAC_OK;
 }
 
@@ -179,6 +181,7 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
 
 static void fill_meta(info *x) {
     const loaded *m = &x->model;
+    x->public.size = sizeof x->public;
     x->public.format = m->format;
     x->public.producer = m->report.producer ? m->report.producer : "";
     x->public.ir_version = m->report.ir_version;
@@ -191,16 +194,18 @@ static void fill_meta(info *x) {
 
 gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_info **result,
                            gqac_diag *diag) {
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
     info *x = gqac_calloc(1, sizeof *x);
     if (!x)
         return gqac_diag_oom(diag, "an info");
-    gqac_status status = load_model(model, options, true, &x->model, diag);
+    gqac_status status = load_model(model, &own, true, &x->model, diag);
     const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
     if (status == GQAC_OK || partial) {
         fill_meta(x);
         status = fill_ops(x, diag);
         if (status == GQAC_OK)
-            status = partial ? fill_partial(x, diag) : fill_graph(x, options, diag);
+            status = partial ? fill_partial(x, diag) : fill_graph(x, &own, diag);
         if (status != GQAC_OK)
             gqac_diag_where(diag, "%s", model);
     }

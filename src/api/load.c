@@ -5,10 +5,17 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "numerics/contract.h"
 
-void gqac_options_init(gqac_options *options) {
-    *options = (gqac_options){.target = "cpu", .math = "model", .seqlens_k = "total-1"};
+gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag *diag) {
+    gqac_options_init(own);
+    const gqac_options defaults = *own;
+    GQAC_TRY(gqac_sized_take(own, sizeof *own, given, "gqac_options", diag));
+    own->target = own->target ? own->target : defaults.target;
+    own->math = own->math ? own->math : defaults.math;
+    own->seqlens_k = own->seqlens_k ? own->seqlens_k : defaults.seqlens_k;
+    return GQAC_OK;
 }
 
 static bool ends_with(const char *text, const char *end) {
@@ -171,8 +178,9 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
     if (!list)
         return gqac_diag_oom(diag, "a list of nodes");
     for (int i = 0; i < *n; i++)
-        list[i] =
-            (gqac_mixing){.op = nodes[i]->op->name, .node = nodes[i]->name ? nodes[i]->name : ""};
+        list[i] = (gqac_mixing){.size = sizeof *list,
+                                .op = nodes[i]->op->name,
+                                .node = nodes[i]->name ? nodes[i]->name : ""};
     *mixing = list;
     return GQAC_OK;
 }
@@ -184,8 +192,9 @@ gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **p
     if (!*pairs)
         return gqac_diag_oom(diag, "a list of KV pairs");
     for (int i = 0; i < *n; i++)
-        (*pairs)[i] = (gqac_kv_pair){(*slots)[i].past,      (*slots)[i].present, (*slots)[i].heads,
-                                     (*slots)[i].head_size, (*slots)[i].dtype,   (*slots)[i].rows};
+        (*pairs)[i] = (gqac_kv_pair){sizeof **pairs,    (*slots)[i].past,      (*slots)[i].present,
+                                     (*slots)[i].heads, (*slots)[i].head_size, (*slots)[i].dtype,
+                                     (*slots)[i].rows};
     return GQAC_OK;
 }
 
@@ -216,6 +225,7 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
     memset(context, 0, sizeof *context);
     context->module = model->module;
     context->diag = diag;
+    context->poll = model->poll;
     context->options.bf16 = !strcmp(options->math, "bf16");
     context->options.exact = !strcmp(options->math, "exact");
     if (!context->options.bf16 && !context->options.exact && strcmp(options->math, "model") != 0) {

@@ -5,6 +5,7 @@
 #include <gqac/gqac.h>
 
 #include "base/file.h"
+#include "base/poll.h"
 #include "onnx/onnx.h"
 #include "passes/pass.h"
 #include "runtime/artefact.h"
@@ -17,7 +18,11 @@ typedef struct loaded {
     onnx_report report;
     gqac_map map; /* of an artefact */
     artefact_meta meta;
+    gqac_poll *poll; /* of the call that the model is loaded for; NULL: nobody watches */
 } loaded;
+
+/* The caller's options as this library knows them; what is not given has its default. */
+gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag *diag);
 
 /* Loads the file; on failure nothing is left behind, but for an UNSUPPORTED ONNX model `report` (in
  * the arena, which then stays) when keep_report is set. */

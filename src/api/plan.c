@@ -215,7 +215,7 @@ static gqac_status fill_cache(plan *p, int64_t past, gqac_diag *diag) {
 }
 
 static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
-    const gqac_sequence_options options = {.final_length = past + 1};
+    const gqac_sequence_options options = {.size = sizeof options, .final_length = past + 1};
     const int64_t id = 0;
     for (const ir_node *node = p->program->module->graph->first; node; node = node->next)
         p->most_steps++;
@@ -239,6 +239,7 @@ static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {
     GQAC_TRY(run_token(p, past, diag));
     for (int i = 0; i < p->n_steps; i++) {
         gqac_plan_step *s = &p->steps[i];
+        s->size = sizeof *s;
         GQAC_TRY(describe(p, s, p->nodes[i], diag));
         out->total.weight_bytes += s->weight_bytes;
         out->total.cache_bytes += s->cache_bytes;
@@ -247,6 +248,8 @@ static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {
         out->total.barriers += s->barriers;
         out->total.n_fused += s->n_fused;
     }
+    out->size = sizeof *out;
+    out->total.size = sizeof out->total;
     out->past = past;
     out->n_steps = p->n_steps;
     out->steps = p->steps;

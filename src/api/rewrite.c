@@ -148,11 +148,14 @@ static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *pa
 gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options *options,
                          const char *path, gqac_rewritten **done, gqac_diag *diag) {
     const pass_rewrite *rewrite = NULL;
+    gqac_options own;
+    GQAC_TRY(load_options(options, &own, diag));
     GQAC_TRY(find(name, &rewrite, diag));
-    job j = {.model = model, .options = options, .diag = diag};
+    job j = {.model = model, .options = &own, .diag = diag};
     j.done = gqac_calloc(1, sizeof *j.done);
     if (!j.done)
         return gqac_diag_oom(diag, "a rewrite");
+    j.done->shown.size = sizeof j.done->shown;
     j.done->shown.counted = rewrite->counted;
     j.done->shown.files = j.done->files;
     gqac_status status = make_all(&j, rewrite);

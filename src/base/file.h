@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/diag.h"
+#include "base/poll.h"
 
 /* A mapped regular file. data is NULL when the file is empty. */
 typedef struct gqac_map {
@@ -40,6 +40,9 @@ typedef struct gqac_sha256 {
 } gqac_sha256;
 void gqac_sha256_init(gqac_sha256 *state);
 void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes);
+/* The same for many bytes: the poll is told of them piece by piece, and may end it. */
+gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t bytes,
+                                    gqac_poll *poll, gqac_diag *diag);
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "base/diag.h"
+#include "base/poll.h"
 
 typedef struct gqac_pool gqac_pool;
 
@@ -22,13 +22,24 @@ typedef struct gqac_pool gqac_pool;
 gqac_status gqac_pool_create(int threads, gqac_pool **pool, gqac_diag *diag);
 void gqac_pool_free(gqac_pool *pool);
 int gqac_pool_threads(const gqac_pool *pool);
+/* Whose calls the pool works for: once that was stopped, items are left out, see below. NULL:
+ * nobody's.
+ */
+void gqac_pool_watch(gqac_pool *pool, gqac_poll *poll);
+/* Was the call stopped whose regions the pool runs? */
+bool gqac_pool_stopped(const gqac_pool *pool);
 /* How many calls so far were shared among threads. */
 size_t gqac_pool_regions(const gqac_pool *pool);
 /* Calls run(arg, begin, end, worker) over disjoint ranges that cover [0, items); returns when all
  * are done. pool may be NULL: then the caller does it all. `grain`: least items a call. `worker` is
  * in [0, threads) and differs between calls that run at once (it does not name a thread). One
  * caller at a time, and `run` must not call back into the same pool. Workers have the default
- * floating-point environment. */
+ * floating-point environment.
+ *
+ * A range that takes long is cut into several calls of its worker when somebody watches. When the
+ * call is stopped between them, the items that are left are not run: what they would have written
+ * is unspecified. A caller that goes on to use such results as indices or addresses must ask
+ * gqac_pool_stopped first; results of a stopped call are thrown away. */
 void gqac_pool_run(gqac_pool *pool, size_t items, size_t grain,
                    void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 

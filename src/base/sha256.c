@@ -16,6 +16,16 @@ void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes) {
         SHA256Update((SHA2_CTX *)(void *)state->opaque, data, bytes);
 }
 
+gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t bytes,
+                                    gqac_poll *poll, gqac_diag *diag) {
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < GQAC_POLL_BYTES ? bytes - at : GQAC_POLL_BYTES;
+        gqac_sha256_update(state, (const unsigned char *)data + at, n);
+        GQAC_TRY(gqac_poll_add(poll, (int64_t)n, diag));
+    }
+    return GQAC_OK;
+}
+
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]) {
     SHA256Final(digest, (SHA2_CTX *)(void *)state->opaque);
 }

@@ -27,6 +27,17 @@ typedef struct gqac_cli_verb {
     int (*run)(cli *c);    /* exit code */
 } gqac_cli_verb;
 
+/* Of a kind of calls that are watched: see progress.c. */
+typedef struct cli_progress {
+    gqac_monitor monitor;
+    const char *what; /* NULL: nothing is told */
+    int64_t unit;     /* of done, in what is shown; 1: tokens */
+    bool terminal, shown;
+    bool finishing; /* Ctrl-C ends it in another way */
+    double began, told;
+    int64_t done;
+} cli_progress;
+
 extern const gqac_cli_verb *const gqac_cli_verbs[]; /* made by CMake; ends with NULL */
 
 struct cli {
@@ -39,6 +50,7 @@ struct cli {
     } * given;
     gqac_text *config; /* what cli_model found beside the graph */
     gqac_diag diag;
+    cli_progress model, steps;
 };
 
 /* Last value of a flag, else of the environment GQAC_<FLAG>, else NULL. A switch gives "1", a value
@@ -81,6 +93,13 @@ gqac_status cli_threads(cli *c, int *threads);
  * stateless, for gqac_forward_whole. */
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
 bool cli_kv_off(const cli *c);
+/* What watches a model that is opened or compiled: of gqac_options. */
+const gqac_monitor *cli_watch_model(cli *c);
+/* A context whose steps Ctrl-C ends, and tells of those that take long as `what` (NULL: never). */
+gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
+                        gqac_context **context);
+/* Before anything else is written to stderr. */
+void cli_clear_progress(cli *c);
 
 /* The bytes of a file, a NUL behind them; malloc'd. */
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length);

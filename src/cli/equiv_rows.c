@@ -152,10 +152,11 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
 
 gqac_status equiv_reference(equiv *e) {
     gqac_context *context = NULL;
-    gqac_status status = gqac_context_create(e->reference, 1, &context, &e->c->diag);
+    gqac_status status = cli_context(e->c, e->reference, 1, NULL, &context);
     for (int b = 0; status == GQAC_OK && b < e->batch; b++) {
         gqac_sequence *sequence = NULL;
-        const gqac_sequence_options options = {.final_length = e->rows[b].n};
+        const gqac_sequence_options options = {.size = sizeof options,
+                                               .final_length = e->rows[b].n};
         status = gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag);
         if (status == GQAC_OK)
             status = reference_row(e, &e->rows[b], context, sequence);

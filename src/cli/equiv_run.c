@@ -183,7 +183,8 @@ static gqac_status feed(attempt *a, bool *more) {
 /* --via prefix: what the first call computed goes out as past tensors and into fresh sequences. */
 static gqac_status reopen(attempt *a, int b, const char *kv) {
     equiv *e = a->e;
-    const gqac_sequence_options options = {.kv = kv, .final_length = e->rows[b].n};
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
     const int64_t length = gqac_sequence_length(a->sequences[b]);
     gqac_sequence *fresh = NULL;
     gqac_tensor *tensors = calloc((size_t)e->n_pairs + 1, sizeof *tensors);
@@ -252,7 +253,8 @@ static gqac_status set_up(attempt *a, const char *kv) {
     if (!a->sequences || !a->state || !a->done || !a->calls || !a->turns || !a->items || !a->row_of)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     for (int b = 0; b < e->batch; b++) {
-        const gqac_sequence_options options = {.kv = kv, .final_length = e->rows[b].n};
+        const gqac_sequence_options options = {
+            .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
         gqac_status status =
             gqac_sequence_create(e->program, &options, &a->sequences[b], &e->c->diag);
         if (status != GQAC_OK)

@@ -11,7 +11,7 @@
 
 const cli_flag cli_common_flags[] = {
     {"target", "NAME", "cpu, or ref: the definition, slow (cpu)"},
-    {"threads", "N", "threads of the run (1)"},
+    {"threads", "N", "threads of the run (the cores that may be used)"},
     {"math", "KIND",
      "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors"},
     {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
@@ -54,7 +54,11 @@ int cli_finish(cli *c, gqac_status status) {
     if (status == GQAC_OK)
         return 0;
     const gqac_diag *d = &c->diag;
-    fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
+    cli_clear_progress(c);
+    if (status == GQAC_ABORTED)
+        fprintf(stderr, "gqac: interrupted\n");
+    else
+        fprintf(stderr, "gqac: %s: %s\n", gqac_status_meaning(status), cli_shown(d->what).s);
     if (*d->where)
         fprintf(stderr, "  where: %s\n", cli_shown(d->where).s);
     if (*d->rule)
@@ -268,6 +272,7 @@ static void tell_pass(void *arg, const gqac_pass_event *event) {
 
 gqac_status cli_options(cli *c, gqac_options *options) {
     gqac_options_init(options);
+    options->monitor = cli_watch_model(c);
     const struct {
         const char *flag, **field;
     } texts[] = {{"target", &options->target},
@@ -327,7 +332,7 @@ gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
 
 gqac_status cli_threads(cli *c, int *threads) {
     long long n = 1;
-    gqac_status status = cli_number(c, "threads", 1, 1024, 1, &n);
+    gqac_status status = cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n);
     *threads = (int)n;
     return status;
 }

@@ -12,7 +12,7 @@
 gqac_status generating_sampling(generating *g) {
     cli *c = g->c;
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
-    gqac_sampling *s = &g->request.sampling;
+    gqac_sampling *s = &g->sampling;
     long long top_k = 0, seed = 0;
     static const char *const flags[] = {"temperature", "top-k", "top-p", "min-p", "seed"};
     s->sample = x->do_sample;
@@ -57,6 +57,8 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     const char *kv = cli_value(c, "kv");
     long long most = 128, context = 0;
     gqac_generate_request_init(&g->request, g->text, NULL, NULL, 0);
+    gqac_sampling_init(&g->sampling);
+    g->request.sampling = &g->sampling;
     gqac_status status = cli_number(c, "new-tokens", 0, INT32_MAX, most, &most);
     if (status == GQAC_OK)
         status = cli_number(c, "context", 1, INT64_MAX, x->context_length, &context);
@@ -80,7 +82,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
         status = cli_open(g->c, cli_kv_off(g->c), &g->program);
     interrupt_hold(true);
     if (status == GQAC_OK)
-        status = gqac_context_create(g->program, threads, &g->context, &g->c->diag);
+        status = cli_context(g->c, g->program, threads, "prompt", &g->context);
     interrupt_hold(false);
     if (status == GQAC_OK)
         status = gqac_session_create(g->program, session, &g->session, &g->c->diag);
@@ -88,7 +90,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
 }
 
 gqac_status generating_open(generating *g, unsigned parts) {
-    gqac_session_options session = {0};
+    gqac_session_options session = {.size = sizeof session};
     gqac_status status = gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag);
     if (status == GQAC_OK)
         status = choose(g, &session);
@@ -129,6 +131,7 @@ static void log_step(const gqac_generate_event *e) {
 bool generating_hear(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
+    g->c->steps.finishing = true; /* the answer ends behind a token */
     if (g->log)
         log_step(e);
     if (!g->json && g->ids_only)
@@ -160,6 +163,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     }
     g->printed = 0;
     g->steps = 0;
+    g->c->steps.finishing = false;
     *said = NULL;
     gqac_status status = gqac_generate(g->context, g->text, 1, &request, said, &g->c->diag);
     if (!g->json)

@@ -28,6 +28,7 @@ typedef struct generating {
     gqac_program *program;
     gqac_context *context;
     gqac_session *session;
+    gqac_sampling sampling;
     gqac_generate_request request; /* all but the prompt */
     const char **stops;            /* of the request */
     bool json, log, ids_only;      /* ids_only: no tokenizer, so that ids are printed */

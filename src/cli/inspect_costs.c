@@ -23,7 +23,8 @@ static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x)
 gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) {
     long long tokens = 0;
     const bool plan = cli_switch(c, "plan");
-    *x = (inspect_costs){.has_memory = cli_value(c, "memory") != NULL};
+    *x = (inspect_costs){.has_memory = cli_value(c, "memory") != NULL,
+                         .memory = {.size = sizeof x->memory}};
     gqac_status status = cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens);
     x->tokens = tokens;
     if (status != GQAC_OK || (!plan && !x->has_memory))

@@ -23,7 +23,7 @@ static int print_verb_help(const gqac_cli_verb *verb) {
     printf("\ncommon flags:\n");
     print_flags(cli_common_flags);
     printf("\nexit: 0 ok, 1 comparison failed, 2 usage, 3 model invalid or unsupported,\n"
-           "      4 runtime failure, 5 I/O, 77 skipped\n");
+           "      4 runtime failure, 5 I/O, 77 skipped, 130 interrupted\n");
     return 0;
 }
 

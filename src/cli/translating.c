@@ -372,7 +372,7 @@ static gqac_status choose(translation *t, const gqac_tensor *logits, gqac_genera
     for (int64_t i = 0; i < columns; i++)
         row[i] = (float)gqac_tensor_get(logits, first + i);
     const gqac_status status =
-        gqac_sample(&t->g->request.sampling, row, columns, t->ids, (size_t)t->n, &event->id,
+        gqac_sample(t->g->request.sampling, row, columns, t->ids, (size_t)t->n, &event->id,
                     &event->probability, &t->c->diag);
     free(row);
     return status;
@@ -442,7 +442,8 @@ static gqac_status generate(translation *t, gqac_generation *said) {
     said->finish = GQAC_FINISH_LENGTH;
     t->ids[0] = t->start;
     for (t->n = 1; status == GQAC_OK && !done;) {
-        gqac_generate_event event = {.step = t->n, .phase = t->n == 1 ? "prefill" : "decode"};
+        gqac_generate_event event = {
+            .size = sizeof event, .step = t->n, .phase = t->n == 1 ? "prefill" : "decode"};
         const double before = cli_seconds();
         status = step(t, t->cached ? t->n - 1 : 0, &event);
         if (status != GQAC_OK)
@@ -468,6 +469,7 @@ static void measure(const translation *t, gqac_generation *said) {
     }
     const double rest = n > 1 ? all - t->forward_ms[0] : 0;
     *m = (gqac_generate_metrics){
+        .size = sizeof *m,
         .time_to_first_token_ms = n ? (t->first_at - t->begun) * 1e3 : 0,
         .decode_tokens_per_second = rest > 0 ? (double)(n - 1) * 1e3 / rest : 0,
         .n_forwards = n,
@@ -482,7 +484,7 @@ static void measure(const translation *t, gqac_generation *said) {
 }
 
 static gqac_status answer(translation *t) {
-    gqac_generation said = {0};
+    gqac_generation said = {.size = sizeof said};
     const gqac_generate_request *request = &t->g->request;
     const int64_t rows = t->states.dims[1] > t->n_source ? t->states.dims[1] : t->n_source;
     t->ids = calloc((size_t)t->most + 2, sizeof *t->ids);

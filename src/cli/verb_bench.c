@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
@@ -271,8 +272,8 @@ static gqac_status make_pasts(bench *b, const row *r) {
     const int n = r->others + 1;
     gqac_status status = GQAC_OK;
     for (int i = 0; status == GQAC_OK && i < n; i++) {
-        const gqac_sequence_options options = {.final_length =
-                                                   r->past + r->calls * tokens_of(r, i)};
+        const gqac_sequence_options options = {
+            .size = sizeof options, .final_length = r->past + r->calls * tokens_of(r, i)};
         status = gqac_sequence_create(b->program, &options, &b->pasts[i], &b->c->diag);
     }
     const int fed = has_rows(b) ? 1 : n; /* the others get a copy */
@@ -430,7 +431,7 @@ static gqac_status measure_all(bench *b) {
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &b->program, &b->c->diag);
     if (status == GQAC_OK)
-        status = gqac_context_create(b->program, threads, &b->context, &b->c->diag);
+        status = cli_context(b->c, b->program, threads, NULL, &b->context);
     if (status == GQAC_OK)
         status = make_room(b);
     for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)
@@ -444,6 +445,7 @@ static gqac_status measure_all(bench *b) {
 
 static int run(cli *c) {
     bench b = {.c = c};
+    interrupt_listen();
     gqac_status status = measure_all(&b);
     for (int i = 0; i < b.n_rows; i++)
         free(b.rows[i].seconds);

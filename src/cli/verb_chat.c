@@ -119,6 +119,12 @@ static gqac_status take_turn(generating *g, json_t *messages, const char *line, 
     if (status == GQAC_OK)
         status = generating_answer(g, ids, n, &said);
     gqac_release(ids);
+    if (status == GQAC_ABORTED) { /* in the prompt: the turn never was */
+        json_array_remove(messages, json_array_size(messages) - 1);
+        cli_clear_progress(g->c);
+        fprintf(stderr, "gqac: interrupted; the conversation is as before this turn\n");
+        return GQAC_OK;
+    }
     if (status == GQAC_OK && g->json)
         status = cli_print_json_line(g->c, generating_json(said));
     if (status == GQAC_OK)

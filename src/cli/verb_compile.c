@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
     {"output", "FILE", "what to write (-o)"},
@@ -138,6 +139,7 @@ static int run(cli *c) {
         return list_passes();
     if (c->n_operands < 1)
         return cli_finish(c, cli_usage(c, "MODEL is missing"));
+    interrupt_listen();
     return cli_finish(c, compile(c));
 }
 

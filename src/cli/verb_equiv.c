@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/certificate.h"
+#include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
@@ -11,7 +12,7 @@ static const cli_flag flags[] = {
     {"splits", "KIND",
      "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
     {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
-    {"threads", "N,N,...", "thread counts to try (1)"},
+    {"threads", "N,N,...", "thread counts to try (the cores that may be used)"},
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
     {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
     {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
@@ -63,6 +64,8 @@ static gqac_status parse_budget(equiv *e, settings *s) {
 static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids, int64_t *n) {
     long long tokens = 64;
     const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
+    char cores[16];
+    snprintf(cores, sizeof cores, "%d", gqac_threads_default());
     const char *file = cli_value(e->c, "ids");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
         return cli_usage(e->c, "--certificate and --against exclude each other");
@@ -78,7 +81,7 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     if (status == GQAC_OK)
         status = cli_number(e->c, "tokens", 1, 1000000, 64, &tokens);
     if (status == GQAC_OK)
-        status = cli_numbers(e->c, "threads", threads ? threads : "1", 1, 1024, &s->threads,
+        status = cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &s->threads,
                              &s->n_threads);
     *n = tokens;
     if (status == GQAC_OK && file)
@@ -159,7 +162,7 @@ static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv
     gqac_context *context = NULL;
     const int ran = e->ran;
     const long long compared = e->compared, differing = e->differing;
-    gqac_status status = gqac_context_create(e->program, threads, &context, &e->c->diag);
+    gqac_status status = cli_context(e->c, e->program, threads, NULL, &context);
     for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(e, s); p++) {
         status = equiv_run_plan(e, p, context, kv);
         progress(e, s);
@@ -296,6 +299,7 @@ static gqac_status prove(equiv *e, settings *s) {
 
 static int run(cli *c) {
     equiv e = {.c = c};
+    interrupt_listen();
     settings s = {.certificate = {.first = -1}};
     gqac_status status = prove(&e, &s);
     if (status == GQAC_OK && s.json)

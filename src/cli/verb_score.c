@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
@@ -41,7 +42,8 @@ typedef struct scoring {
 
 static gqac_status make_sequence(scoring *s) {
     const char *kv = cli_value(s->c, "kv");
-    const gqac_sequence_options options = {.kv = kv && *kv && !cli_kv_off(s->c) ? kv : NULL,
+    const gqac_sequence_options options = {.size = sizeof options,
+                                           .kv = kv && *kv && !cli_kv_off(s->c) ? kv : NULL,
                                            .final_length = s->n};
     if (gqac_program_is_stateless(s->program))
         return GQAC_OK;
@@ -66,7 +68,7 @@ static gqac_status prepare(scoring *s) {
     if (status == GQAC_OK)
         status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
     if (status == GQAC_OK)
-        status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
+        status = cli_context(s->c, s->program, threads, "score", &s->context);
     if (status == GQAC_OK)
         status = make_sequence(s);
     if (status != GQAC_OK)
@@ -174,6 +176,7 @@ static gqac_status report(scoring *s) {
 
 static int run(cli *c) {
     scoring s = {.c = c};
+    interrupt_listen();
     gqac_status status = prepare(&s);
     if (status == GQAC_OK)
         status = feed(&s);

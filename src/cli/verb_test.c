@@ -64,13 +64,22 @@ static void free_set(data_set *d) {
     }
 }
 
+/* What was told before the run against what it gave: a dimension may be unknown, not another. */
+static bool was_told(const gqac_tensor *told, const gqac_tensor *result) {
+    bool same = (told->dtype == GQAC_NONE || told->dtype == result->dtype) &&
+                (told->rank < 0 || told->rank == result->rank);
+    for (int i = 0; same && i < told->rank; i++)
+        same = told->dims[i] < 0 || told->dims[i] == result->dims[i];
+    return same;
+}
+
 /* Runs one data set; `reason` says why it failed, empty when it passed. UNSUPPORTED where that
  * shows only in the data. */
 static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *context,
                            const data_set *d, char *reason, size_t size) {
     const gqac_io *in, *out;
     const char *names[MOST_IO];
-    gqac_tensor results[MOST_IO];
+    gqac_tensor told[MOST_IO], results[MOST_IO];
     const int n_in = gqac_program_inputs(program, &in);
     const int n_out = gqac_program_outputs(program, &out);
     if (d->n_in > n_in || d->n_out > n_out || n_in > MOST_IO || n_out > MOST_IO) {
@@ -80,7 +89,10 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
     }
     for (int i = 0; i < d->n_in; i++)
         names[i] = in[i].name;
-    gqac_status status = gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
+    gqac_status status =
+        gqac_run_shapes(context, d->n_in, names, d->in, n_out, NULL, told, &c->diag);
+    if (status == GQAC_OK)
+        status = gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
     if (status != GQAC_OK) {
         snprintf(reason, size, "%s", c->diag.what);
         return status;
@@ -88,6 +100,10 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
     for (int i = 0; i < d->n_out; i++) {
         int64_t first = -1;
         const int64_t differing = cli_compare(&results[i], &d->out[i], &first);
+        if (!was_told(&told[i], &results[i])) {
+            snprintf(reason, size, "output '%s': gqac_run_shapes tells another type", out[i].name);
+            break;
+        }
         if (differing && first < 0)
             snprintf(reason, size, "output '%s' has another shape or dtype", out[i].name);
         else if (differing)

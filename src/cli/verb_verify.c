@@ -221,7 +221,7 @@ static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair, int64_t len
 }
 
 static gqac_status run_steps(verify *v, const int64_t *ids, int64_t n) {
-    const gqac_sequence_options options = {.final_length = n};
+    const gqac_sequence_options options = {.size = sizeof options, .final_length = n};
     const gqac_kv_pair *pairs = NULL;
     const int n_pairs = gqac_program_kv_pairs(v->program, &pairs);
     const int64_t prompt = n > SINGLE_TOKENS ? n - SINGLE_TOKENS : 1;

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "kv/budget.h"
 #include "kv/kv_impl.h"
 #include "kv/slabs.h"
 
@@ -67,6 +68,10 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     }
     *result = pool;
     return GQAC_OK;
+}
+
+void kv_pool_set_budget(kv_pool *pool, gqac_budget *budget) {
+    pool->blocks.budget = pool->states.budget = budget;
 }
 
 void kv_pool_free(kv_pool *pool) {
@@ -132,6 +137,16 @@ kv_block *kv_block_create(kv_pool *pool) {
 
 kv_block *kv_state_create(kv_pool *pool) {
     return create(&pool->states);
+}
+
+gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag) {
+    return gqac_budget_fail(pool->blocks.budget, pool->blocks.bytes + ALIGNMENT, "a KV block",
+                            diag);
+}
+
+gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag) {
+    return gqac_budget_fail(pool->states.budget, pool->states.bytes + ALIGNMENT,
+                            "the state of a sequence", diag);
 }
 
 size_t kv_slot_width(const kv_pool *pool, int slot) {

@@ -24,6 +24,9 @@ void kv_block_release(kv_pool *pool, kv_block *block);
 /* The same for a state: one reference, its bytes NaN. */
 kv_block *kv_state_create(kv_pool *pool);
 void kv_state_release(kv_pool *pool, kv_block *state);
+/* Why there is no block, or no state. */
+gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag);
+gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
 /* Offset of a slot within data, and bytes of one row of one head. */
 size_t kv_slot_offset(const kv_pool *pool, int slot);
 size_t kv_slot_row_bytes(const kv_pool *pool, int slot);

@@ -107,7 +107,7 @@ static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
         return GQAC_OK;
     kv_block *own = kv_block_copy(s->pool, s->table[last], s->length % GQAC_KV_BLOCK);
     if (!own)
-        return gqac_diag_oom(diag, "a KV block");
+        return kv_block_fail(s->pool, diag);
     kv_block_release(s->pool, s->table[last]);
     s->table[last] = own;
     return GQAC_OK;
@@ -131,7 +131,7 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
         if (block)
             s->table[s->n_blocks++] = block;
         else
-            status = gqac_diag_oom(diag, "a KV block");
+            status = kv_block_fail(s->pool, diag);
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);

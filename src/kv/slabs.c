@@ -32,24 +32,40 @@ void kv_slabs_open(kv_slabs *s, size_t bytes) {
     pthread_mutex_init(&s->lock, NULL);
 }
 
+static size_t slab_bytes(const kv_slabs *s, size_t pieces) {
+    size_t bytes;
+    const bool fits =
+        gqac_mul_size(pieces, s->bytes, &bytes) && gqac_add_size(bytes, ALIGNMENT, &bytes);
+    return fits ? bytes : SIZE_MAX;
+}
+
+static void free_slab(kv_slabs *s, kv_slab *slab) {
+    gqac_budget_give(s->budget, slab_bytes(s, slab->pieces));
+    gqac_free(slab);
+}
+
 void kv_slabs_close(kv_slabs *s) {
     for (kv_slab *slab = s->first, *next; slab; slab = next) {
         next = slab->next;
-        gqac_free(slab);
+        free_slab(s, slab);
     }
     pthread_mutex_destroy(&s->lock);
     s->first = NULL;
 }
 
+/* What is left of a budget may be enough for a smaller one. */
 static kv_slab *grow(kv_slabs *s) {
-    size_t bytes, pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
+    size_t pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
     pieces = pieces < s->taken ? pieces : s->taken;
     pieces = pieces ? pieces : 1;
-    if (!gqac_mul_size(pieces, s->bytes, &bytes) || !gqac_add_size(bytes, ALIGNMENT, &bytes))
+    while (!gqac_budget_take(s->budget, slab_bytes(s, pieces)))
+        if ((pieces /= 2) == 0)
+            return NULL;
+    kv_slab *slab = gqac_data_alloc(slab_bytes(s, pieces));
+    if (!slab) {
+        gqac_budget_give(s->budget, slab_bytes(s, pieces));
         return NULL;
-    kv_slab *slab = gqac_data_alloc(bytes);
-    if (!slab)
-        return NULL;
+    }
     *slab = (kv_slab){.next = s->first, .pieces = pieces};
     return s->first = slab;
 }
@@ -87,7 +103,7 @@ void kv_slabs_give(kv_slabs *s, void *piece) {
     s->taken--;
     if (--slab->taken == 0) {
         *at = slab->next;
-        gqac_free(slab);
+        free_slab(s, slab);
     }
     pthread_mutex_unlock(&s->lock);
 }

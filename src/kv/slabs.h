@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "base/budget.h"
+
 typedef struct kv_slab kv_slab;
 
 /* Thread-safe. */
@@ -13,7 +15,8 @@ typedef struct kv_slabs {
     size_t bytes; /* of a piece, a multiple of 64 */
     pthread_mutex_t lock;
     kv_slab *first;
-    size_t taken; /* pieces of all slabs */
+    size_t taken;        /* pieces of all slabs */
+    gqac_budget *budget; /* that slabs are taken from; NULL: none */
 } kv_slabs;
 
 void kv_slabs_open(kv_slabs *slabs, size_t bytes);

@@ -48,7 +48,7 @@ gqac_status kv_states_reserve(kv_pool *pool, kv_states *s, int64_t length, int64
             s->spare = NULL;
             if (!state) {
                 drop_due(pool, s);
-                return gqac_diag_oom(diag, "the state of a sequence");
+                return kv_state_fail(pool, diag);
             }
             assert(s->n_due < KV_MARKS);
             s->due[s->n_due++] = (kv_mark){position, state};

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 
 /* ---- before -------------------------------------------------------------- */
 
@@ -35,7 +36,18 @@ static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
             gqac_diag_hint(diag, "the ids are those of the model's own tokenizer");
             return GQAC_OUT_OF_RANGE;
         }
-    return sampler_check(&q->sampling, diag);
+    return GQAC_OK;
+}
+
+/* The caller's request into the answer; and what the answer is to read of it is checked. */
+static gqac_status take(answer *a, const gqac_generate_request *request, gqac_diag *diag) {
+    a->request = &a->own;
+    gqac_sampling_init(&a->sampling);
+    GQAC_TRY(gqac_sized_take(&a->own, sizeof a->own, request, "gqac_generate_request", diag));
+    GQAC_TRY(
+        gqac_sized_take(&a->sampling, sizeof a->sampling, a->own.sampling, "gqac_sampling", diag));
+    GQAC_TRY(check(&a->own, diag));
+    return sampler_check(&a->sampling, diag);
 }
 
 /* The most tokens of prompt and answer together; 0: no bound. */
@@ -86,10 +98,10 @@ static double read_clock(const gqac_generate_request *q) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-gqac_status answer_open(answer *a, const gqac_generate_request *request, const gqac_text *text,
+gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqac_text *text,
                         int index, gqac_diag *diag) {
-    a->request = request;
-    gqac_status status = check(request, diag);
+    gqac_status status = take(a, given, diag);
+    const gqac_generate_request *request = a->request;
     a->session = request->session;
     if (status == GQAC_OK)
         status = set_limit(a, text, diag);
@@ -170,7 +182,8 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
 static void tell(answer *a, double probability, bool eos, int index) {
     const gqac_generate_request *q = a->request;
     const size_t step = answer_new(a);
-    gqac_generate_event event = {.request = index,
+    gqac_generate_event event = {.size = sizeof event,
+                                 .request = index,
                                  .step = (int64_t)step,
                                  .id = a->list[a->n - 1],
                                  .probability = probability,
@@ -188,7 +201,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *logits, int index, g
     int64_t id = 0;
     GQAC_TRY(grow((void **)&a->list, a->n, &a->room, sizeof *a->list, diag));
     GQAC_TRY(grow((void **)&a->forward, a->n_forward, &a->forward_room, sizeof *a->forward, diag));
-    GQAC_TRY(sampler_pick(s, &q->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
+    GQAC_TRY(sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
                           a->n, &id, q->on_token ? &probability : NULL, diag));
     a->forward[a->n_forward++] = a->end - a->begin;
     a->running = false;
@@ -207,6 +220,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *logits, int index, g
 static void measure(const answer *a, gqac_generate_metrics *m) {
     double sum = 0;
     double *ms = a->forward;
+    m->size = sizeof *m;
     m->n_forwards = a->n_forward;
     m->reused_tokens = a->reused;
     m->computed_tokens = a->computed;
@@ -237,6 +251,7 @@ gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {
         gqac_free(g);
         return gqac_diag_oom(diag, "an answer");
     }
+    g->size = sizeof *g;
     g->n_ids = answer_new(a);
     memmove(a->list, a->list + a->request->n_prompt, g->n_ids * sizeof *a->list);
     g->ids = a->list;

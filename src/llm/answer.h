@@ -7,7 +7,9 @@
 #include "llm/session.h"
 
 typedef struct answer {
-    const gqac_generate_request *request;
+    gqac_generate_request own; /* what the caller asked for, as this library knows it */
+    gqac_sampling sampling;
+    const gqac_generate_request *request; /* own */
     gqac_session *session;
     int64_t *list; /* prompt and answer */
     size_t n, room;

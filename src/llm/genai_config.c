@@ -12,8 +12,12 @@
 enum { MOST_LAYERS = 4096, MOST_EOS = 1024, MOST_NAME = 1000, DEFAULT_TOP_K = 50 };
 static const int64_t most_tokens = (int64_t)1 << 40, most_ids = INT32_MAX;
 
-const gqac_text_settings genai_config_defaults = {
-    .bos = -1, .pad = -1, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
+const gqac_text_settings genai_config_defaults = {.size = sizeof(gqac_text_settings),
+                                                  .bos = -1,
+                                                  .pad = -1,
+                                                  .temperature = 1,
+                                                  .top_p = 1,
+                                                  .repetition_penalty = 1};
 
 typedef struct reader {
     gqac_arena *arena;

@@ -11,7 +11,7 @@
 
 /* Logits that the pieces of one step may have together, unless the caller says how long they are.
  */
-enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256, NEW_IDS = 128 };
+enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
 
 typedef struct run {
     gqac_context *context;
@@ -22,23 +22,45 @@ typedef struct run {
     bool padded;   /* steps pad all rows to the longest */
     int *members;  /* answers of the next step */
     gqac_step_item *items;
+    gqac_monitor caller; /* that of the context; it is told of the prompts as one */
+    int64_t told, all;
     gqac_diag *diag;
 } run;
 
-void gqac_generate_request_init(gqac_generate_request *request, const gqac_text *text,
-                                gqac_session *session, const int64_t *prompt, size_t n_prompt) {
-    *request = (gqac_generate_request){
-        .session = session,
-        .prompt = prompt,
-        .n_prompt = n_prompt,
-        .max_new = NEW_IDS,
-        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1}};
-    if (text) {
-        const gqac_text_settings *settings = gqac_text_get_settings(text);
-        request->min_length = settings->min_length;
-        request->n_eos = settings->n_eos;
-        request->eos = settings->eos;
-    }
+/* ---- progress ------------------------------------------------------------ */
+
+static int64_t computed(const run *r) {
+    int64_t sum = 0;
+    for (int i = 0; i < r->n; i++)
+        sum += r->answers[i].computed;
+    return sum;
+}
+
+static void tell(void *arg, int64_t done, int64_t total) {
+    run *r = arg;
+    const int64_t now = computed(r) + done;
+    (void)total;
+    if (r->told >= r->all || now <= r->told)
+        return;
+    r->told = now < r->all ? now : r->all;
+    r->caller.progress(r->caller.arg, r->told, r->all);
+}
+
+static bool is_aborted(void *arg) {
+    const run *r = arg;
+    return r->caller.abort && r->caller.abort(r->caller.arg);
+}
+
+/* From now on the caller hears of tokens of prompts, not of steps. */
+static gqac_status watch(run *r) {
+    gqac_monitor own = {.size = sizeof own, .abort = is_aborted, .arg = r};
+    r->caller.size = sizeof r->caller;
+    GQAC_TRY(gqac_context_set_monitor(r->context, NULL, &r->caller, r->diag));
+    if (r->caller.progress)
+        own.progress = tell;
+    if (r->caller.abort || r->caller.progress)
+        GQAC_TRY(gqac_context_set_monitor(r->context, &own, NULL, r->diag));
+    return GQAC_OK;
 }
 
 /* ---- one step ------------------------------------------------------------ */
@@ -56,7 +78,8 @@ static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id when the whole list was fed; `row` is the answer's place in the last step. */
+/* Chooses the next id when the whole list was fed; `row` is the answer's place in the last
+ * step. */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];
     int64_t rows = 0, vocabulary = 0;
@@ -166,7 +189,8 @@ static gqac_status step(run *r, int n) {
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* Who takes part in the next step: all, but prompts before single ids that would be padded to them.
+/* Who takes part in the next step: all, but prompts before single ids that would be padded to
+ * them.
  */
 static int choose(run *r) {
     bool prompts = false;
@@ -183,6 +207,8 @@ static gqac_status answer_all(run *r, gqac_generation **results) {
     for (int i = 0; i < r->n; i++)
         if (!r->answers[i].done)
             GQAC_TRY(answer_begin(&r->answers[i], r->diag));
+    for (int i = 0; i < r->n; i++)
+        r->all += r->answers[i].done ? 0 : (int64_t)answer_pending(&r->answers[i]);
     for (int n = choose(r); n; n = choose(r))
         GQAC_TRY(step(r, n));
     for (int i = 0; i < r->n; i++)
@@ -221,12 +247,16 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
     r->items = gqac_calloc(n, sizeof *r->items);
     if (!r->answers || !r->members || !r->items)
         return gqac_diag_oom(r->diag, "generation");
-    for (int i = 0; i < r->n; i++)
-        GQAC_TRY(answer_open(&r->answers[i], &requests[i], text, i, r->diag));
+    for (int i = 0; i < r->n; i++) {
+        const char *request = (const char *)requests + (size_t)i * requests->size;
+        GQAC_TRY(answer_open(&r->answers[i], (const void *)request, text, i, r->diag));
+        if (((const gqac_generate_request *)(const void *)request)->size != requests->size)
+            GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has another size than the first", i);
+    }
     GQAC_TRY(check_sessions(r));
     gqac_mixing why;
-    r->padded = gqac_program_padding(requests[0].session->program, &why);
-    const int64_t vocabulary = gqac_program_vocabulary(requests[0].session->program);
+    r->padded = gqac_program_padding(r->answers[0].session->program, &why);
+    const int64_t vocabulary = gqac_program_vocabulary(r->answers[0].session->program);
     GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
     const int64_t fit = MOST_LOGITS / vocabulary / r->n;
     r->chunk = fit < 1 ? 1 : fit > MOST_CHUNK ? MOST_CHUNK : fit;
@@ -255,7 +285,11 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     GQAC_TRY(check_settings(text, diag));
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
+        status = watch(&r);
+    if (status == GQAC_OK)
         status = answer_all(&r, results);
+    if (r.caller.abort || r.caller.progress)
+        (void)gqac_context_set_monitor(context, &r.caller, NULL, NULL);
     if (status != GQAC_OK && diag)
         *diag = inner;
     for (int i = 0; status != GQAC_OK && i < n; i++) {

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 
 struct sampler {
     int64_t vocabulary;
@@ -298,10 +299,14 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     return GQAC_OK;
 }
 
-gqac_status gqac_sample(const gqac_sampling *options, const float *logits, int64_t vocabulary,
+gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t vocabulary,
                         const int64_t *history, size_t n_history, int64_t *id, double *probability,
                         gqac_diag *diag) {
     sampler *s = NULL;
+    gqac_sampling own;
+    const gqac_sampling *const options = &own;
+    gqac_sampling_init(&own);
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, given, "gqac_sampling", diag));
     GQAC_TRY(sampler_check(options, diag));
     GQAC_TRY(sampler_create(vocabulary, &s, diag));
     const gqac_status status = sampler_pick(s, options, logits, history, n_history, NULL, 0,

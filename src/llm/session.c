@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 
 static bool has_tables(const gqac_program *program) {
     const gqac_io *inputs = NULL;
@@ -32,8 +33,9 @@ static gqac_status open_whole(gqac_session *s, gqac_diag *diag) {
 
 gqac_status gqac_session_create(const gqac_program *program, const gqac_session_options *options,
                                 gqac_session **session, gqac_diag *diag) {
-    static const gqac_session_options defaults = {0};
-    const gqac_session_options *o = options ? options : &defaults;
+    gqac_session_options own = {0};
+    const gqac_session_options *const o = &own;
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_session_options", diag));
     if (o->context < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "a context of %lld tokens", (long long)o->context);
     gqac_session *s = gqac_calloc(1, sizeof *s);
@@ -43,7 +45,8 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     s->context = o->context;
     s->off = o->kv && !strcmp(o->kv, "off");
     s->tables = has_tables(program);
-    const gqac_sequence_options inner = {.kv = s->off ? NULL : o->kv, .capacity = o->context};
+    const gqac_sequence_options inner = {
+        .size = sizeof inner, .kv = s->off ? NULL : o->kv, .capacity = o->context};
     const bool whole = s->off && gqac_program_is_stateless(program);
     const gqac_status status =
         whole ? open_whole(s, diag) : gqac_sequence_create(program, &inner, &s->sequence, diag);
@@ -96,7 +99,8 @@ gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag)
     session_end(session);
     if (session->logits)
         return GQAC_OK;
-    const gqac_sequence_options options = {.capacity = session->context, .final_length = total};
+    const gqac_sequence_options options = {
+        .size = sizeof options, .capacity = session->context, .final_length = total};
     return gqac_sequence_create(session->program, &options, &session->sequence, diag);
 }
 
@@ -190,8 +194,8 @@ static gqac_status move_rows(gqac_session *session, gqac_sequence **from, gqac_d
 
 gqac_status session_recompute(gqac_session *session, gqac_context *context, const int64_t *ids,
                               size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
-    const gqac_sequence_options options = {.kv = gqac_session_kind(session),
-                                           .final_length = (int64_t)n};
+    const gqac_sequence_options options = {
+        .size = sizeof options, .kv = gqac_session_kind(session), .final_length = (int64_t)n};
     gqac_sequence *whole = NULL;
     if (n > session->n)
         GQAC_TRY(session_reserve(session, n - session->n, diag));

@@ -116,16 +116,27 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
     return GQAC_OK;
 }
 
-gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_diag *diag) {
+static const gqac_map *map_of(const onnx_files *files, int i) {
+    return i < 0 ? &files->model : &files->order[i]->map;
+}
+
+int64_t onnx_files_bytes(const onnx_files *files) {
+    int64_t bytes = 0;
+    for (int i = -1; i < files->n; i++)
+        bytes += (int64_t)map_of(files, i)->size;
+    return bytes;
+}
+
+gqac_status onnx_digest(const onnx_files *files, gqac_poll *poll, unsigned char digest[32],
+                        gqac_diag *diag) {
     enum { PIECE = 16 << 20 };
     gqac_sha256 state;
-    (void)diag;
     gqac_sha256_init(&state);
     for (int i = -1; i < files->n; i++) {
-        const gqac_map *map = i < 0 ? &files->model : &files->order[i]->map;
+        const gqac_map *map = map_of(files, i);
         for (size_t at = 0; at < map->size; at += PIECE) {
             size_t bytes = map->size - at < PIECE ? map->size - at : PIECE;
-            gqac_sha256_update(&state, map->data + at, bytes);
+            GQAC_TRY(gqac_sha256_update_long(&state, map->data + at, bytes, poll, diag));
             gqac_map_release(map, at, bytes);
         }
     }

@@ -55,7 +55,10 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
                         ir_module **module, onnx_files **files, onnx_report *report,
                         gqac_diag *diag);
 /* SHA-256 over the model file and the external data it uses, in order of first use. */
-gqac_status onnx_digest(const onnx_files *files, unsigned char digest[32], gqac_diag *diag);
+gqac_status onnx_digest(const onnx_files *files, gqac_poll *poll, unsigned char digest[32],
+                        gqac_diag *diag);
+/* Bytes of those files. */
+int64_t onnx_files_bytes(const onnx_files *files);
 
 /* Reads a serialized TensorProto (the .pb files of ONNX node tests). Data and name are copied to
  * the arena; *name may be "". IO, INVALID_INPUT. */

@@ -113,7 +113,8 @@ gqac_status op_want_set(op_call *call, int input, unsigned set);
 gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqac_tensor *shape);
 /* Bytes of one element; 0 for i4 and u4. */
 size_t op_width(gqac_dtype dtype);
-/* Work in out[index] of about `cost` ns an item, split over the pool. */
+/* Work in out[index] of about `cost` ns an item, split over the pool. When the call is stopped,
+ * items are left out: whoever uses what they write as indices asks gqac_pool_stopped first. */
 void op_parallel(op_call *call, int64_t items, int64_t cost,
                  void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 /* Scratch for every worker of op_parallel: each has `bytes` at base + worker * stride. */

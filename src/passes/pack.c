@@ -7,7 +7,7 @@ static gqac_status run(pass_context *context) {
     if (!context->target || !context->target->pack)
         return GQAC_OK;
     return context->target->pack(context->module, &context->options, &context->changed,
-                                 context->diag);
+                                 context->poll, context->diag);
 }
 
 const gqac_pass pass_pack = {

@@ -24,6 +24,7 @@ typedef struct pass_context {
     op_options options;
     unsigned facts; /* PASS_* that hold now */
     gqac_diag *diag;
+    gqac_poll *poll; /* of who compiles; NULL: nobody watches */
     /* Set by the runner. */
     size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
     const char *const *disable; /* as in the request: tidy leaves out those parts */

@@ -183,6 +183,7 @@ static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
 
 static gqac_status run_pass(runner *r, const gqac_pass *pass) {
     pass_context *context = r->context;
+    GQAC_TRY(gqac_poll_add(context->poll, 0, context->diag));
     const double start = now();
     gqac_status status = run_checked(r, pass);
     if (status != GQAC_OK) {

@@ -130,6 +130,7 @@ typedef struct layout {
     gqac_sha256 digest;
     uint64_t hashed;
     gqac_writer *writer; /* second visit */
+    gqac_poll *poll;
 } layout;
 
 static const unsigned char zeros[PAGE];
@@ -150,10 +151,9 @@ static gqac_status measure(void *arg, ir_value *value, gqac_diag *diag) {
     const size_t bytes = gqac_tensor_bytes(value->constant);
     const uint64_t offset = align_up(l->bytes, LINE);
     gqac_sha256_update(&l->digest, zeros, offset - l->bytes);
-    gqac_sha256_update(&l->digest, value->constant->data, bytes);
     l->rows[l->count++] = (tensor_row){offset, bytes};
     l->bytes = offset + bytes;
-    return GQAC_OK;
+    return gqac_sha256_update_long(&l->digest, value->constant->data, bytes, l->poll, diag);
 }
 
 static gqac_status emit(void *arg, ir_value *value, gqac_diag *diag) {
@@ -161,7 +161,13 @@ static gqac_status emit(void *arg, ir_value *value, gqac_diag *diag) {
     const tensor_row *row = &l->rows[l->count++];
     GQAC_TRY(gqac_writer_write(l->writer, zeros, row->offset - l->bytes, diag));
     l->bytes = row->offset + row->bytes;
-    return gqac_writer_write(l->writer, value->constant->data, row->bytes, diag);
+    const unsigned char *data = value->constant->data;
+    for (uint64_t at = 0, n; at < row->bytes; at += n) {
+        n = row->bytes - at < GQAC_POLL_BYTES ? row->bytes - at : GQAC_POLL_BYTES;
+        GQAC_TRY(gqac_writer_write(l->writer, data + at, (size_t)n, diag));
+        GQAC_TRY(gqac_poll_add(l->poll, (int64_t)n, diag));
+    }
+    return GQAC_OK;
 }
 
 static gqac_status pad(gqac_writer *w, uint64_t offset, gqac_diag *diag) {
@@ -275,11 +281,13 @@ static gqac_status write_draft(const char *path, const artefact_parts *parts, dr
     return status;
 }
 
-gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_diag *diag) {
+gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_poll *poll,
+                           gqac_diag *diag) {
     GQAC_TRY(artefact_check_files(parts->n_files, parts->files, GQAC_USAGE, diag));
     draft *d = gqac_calloc(1, sizeof *d);
     if (!d)
         return gqac_diag_oom(diag, "an artefact");
+    d->layout.poll = poll;
     gqac_status status = write_draft(path, parts, d, diag);
     gqac_str_free(&d->meta);
     gqac_str_free(&d->graph);
@@ -362,10 +370,14 @@ static gqac_status check_head(const char *path, const gqac_map *map, const secti
 }
 
 static gqac_status check_section(const char *path, const gqac_map *map, const section *table, int s,
-                                 gqac_diag *diag) {
+                                 gqac_poll *poll, gqac_diag *diag) {
     unsigned char digest[32];
     char what[200];
-    sha256(map->data + table[s].offset, (size_t)table[s].length, digest);
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    GQAC_TRY(gqac_sha256_update_long(&state, map->data + table[s].offset, (size_t)table[s].length,
+                                     poll, diag));
+    gqac_sha256_final(&state, digest);
     if (!memcmp(digest, table[s].digest, sizeof digest))
         return GQAC_OK;
     snprintf(what, sizeof what, "the checksum of section '%s' is wrong", table[s].name);
@@ -424,7 +436,7 @@ static gqac_status open_mapped(const char *path, gqac_arena *arena, ir_module **
     const section *table = NULL;
     GQAC_TRY(check_head(path, map, &table, diag));
     for (int s = META; s < WEIGHTS; s++)
-        GQAC_TRY(check_section(path, map, table, s, diag));
+        GQAC_TRY(check_section(path, map, table, s, NULL, diag));
     GQAC_TRY(parse_meta(path, arena, map, &table[META], meta, diag));
     char *text = gqac_alloc((size_t)table[GRAPH].length + 1);
     if (!text)
@@ -458,13 +470,13 @@ static uint32_t count_sections(const gqac_map *map) {
     return ((const header *)(const void *)map->data)->sections;
 }
 
-gqac_status artefact_verify(const char *path, gqac_diag *diag) {
+gqac_status artefact_verify(const char *path, gqac_poll *poll, gqac_diag *diag) {
     gqac_map map;
     GQAC_TRY(gqac_map_file(path, &map, diag));
     const section *table = NULL;
     gqac_status status = check_head(path, &map, &table, diag);
     for (int s = META; status == GQAC_OK && s < (int)count_sections(&map); s++)
-        status = check_section(path, &map, table, s, diag);
+        status = check_section(path, &map, table, s, poll, diag);
     gqac_unmap(&map);
     return status;
 }
@@ -474,7 +486,7 @@ gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *
     const section *table = NULL;
     GQAC_TRY(check_head(path, map, &table, diag));
     for (int s = SECTIONS; s < (int)count_sections(map); s++)
-        GQAC_TRY(check_section(path, map, table, s, diag));
+        GQAC_TRY(check_section(path, map, table, s, NULL, diag));
     gqac_attachment *list = GQAC_ARENA_ARRAY(arena, gqac_attachment, ARTEFACT_MAX_FILES);
     if (!list)
         return gqac_diag_oom(diag, "attached files");

@@ -40,7 +40,8 @@ typedef struct artefact_parts {
 } artefact_parts;
 
 /* USAGE when the files break a limit: see artefact_check_files. */
-gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_diag *diag);
+gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_poll *poll,
+                           gqac_diag *diag);
 /* Number, sizes, names: plain (no separator, not "." or "..", UTF-8 without control characters) and
  * no two alike. Fails with the status given. */
 gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
@@ -55,7 +56,7 @@ gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *
 /* The same for a file that is not open: one piece of memory, freed with gqac_free. */
 gqac_status artefact_read_files(const char *path, gqac_attachment **files, int *n, gqac_diag *diag);
 /* Checks every byte. */
-gqac_status artefact_verify(const char *path, gqac_diag *diag);
+gqac_status artefact_verify(const char *path, gqac_poll *poll, gqac_diag *diag);
 bool artefact_is(const char *path); /* the file starts with the magic */
 
 #endif

@@ -23,6 +23,14 @@ struct gqac_context {
 /* May a tensor of that type and shape be the input? Its data are not looked at. */
 gqac_status context_check_input(const gqac_context *context, int index, const gqac_tensor *tensor,
                                 gqac_diag *diag);
+/* The inputs of a run, given or parameters, in the order of the graph: checked as gqac_run does;
+ * without `data` tensors may have none. */
+gqac_status context_take_inputs(const gqac_context *context, int n, const char *const *names,
+                                const gqac_tensor *tensors, bool data, gqac_tensor *taken,
+                                gqac_diag *diag);
+/* Place of the output `name`; of NULL: `index`. */
+gqac_status context_find_output(const gqac_context *context, const char *name, int index, int *at,
+                                gqac_diag *diag);
 /* An output of the last run, with the memory that is bound to it. */
 gqac_tensor context_output(const gqac_context *context, int index);
 void context_free_parameters(gqac_context *context);

@@ -14,8 +14,10 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/threads.h"
 
-gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag) {
+gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
+                        gqac_diag *diag) {
     memset(e, 0, sizeof *e);
     e->program = program;
     const size_t n = (size_t)program->n_values, pieces = (size_t)program->n_slots;
@@ -29,33 +31,47 @@ gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_
         exec_destroy(e);
         return gqac_diag_oom(diag, "a context");
     }
-    if (threads > 1) {
-        gqac_status status = gqac_pool_create(threads, &e->pool, diag);
-        if (status != GQAC_OK) {
-            exec_destroy(e);
-            return status;
-        }
+    e->arena.budget = e->scratch.buffer.budget = program->budget;
+    for (size_t i = 0; i <= n; i++)
+        e->owned[i].budget = program->budget;
+    for (size_t i = 0; i <= outputs; i++)
+        e->unwanted[i].budget = program->budget;
+    for (const ir_node *node = program->module->graph->first; node; node = node->next)
+        e->n_nodes += !node->fused_into;
+    gqac_status status =
+        shared ? gqac_pool_create_on(shared, &e->pool, diag)
+               : gqac_pool_create(threads ? threads : gqac_threads_default(), &e->pool, diag);
+    if (status != GQAC_OK) {
+        exec_destroy(e);
+        return status;
     }
+    gqac_pool_watch(e->pool, &e->poll);
     return GQAC_OK;
+}
+
+static void free_apart(const exec *e, const layout_piece *piece) {
+    if (piece->apart)
+        gqac_budget_give(e->program->budget, piece->bytes);
+    gqac_free(piece->apart);
 }
 
 /* Pieces in use, also of a run that ended early too. */
 static void drop_pieces(exec *e) {
     for (int i = 0; i < e->layout.n; i++)
-        gqac_free(e->layout.live[i].apart);
+        free_apart(e, &e->layout.live[i]);
     e->layout.n = 0;
 }
 
 void exec_destroy(exec *e) {
     gqac_pool_free(e->pool);
     for (int i = 0; e->owned && i < e->program->n_values; i++)
-        gqac_free(e->owned[i].data);
+        exec_drop(&e->owned[i]);
     for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
-        gqac_free(e->unwanted[i].data);
+        exec_drop(&e->unwanted[i]);
     drop_pieces(e);
     gqac_free(e->layout.live);
-    gqac_free(e->arena.data);
-    gqac_free(e->scratch.buffer.data);
+    exec_drop(&e->arena);
+    exec_drop(&e->scratch.buffer);
     gqac_free(e->bound);
     gqac_free(e->values);
     gqac_free(e->owned);
@@ -73,13 +89,26 @@ gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_
     size_t want = bytes;
     if (want < buffer->capacity + buffer->capacity / 2) /* rows of a cache come one by one */
         want = buffer->capacity + buffer->capacity / 2;
-    gqac_free(buffer->data);
-    buffer->capacity = 0;
+    exec_drop(buffer);
+    if (!gqac_budget_take(buffer->budget, want)) {
+        want = bytes ? bytes : 1;
+        if (!gqac_budget_take(buffer->budget, want))
+            return gqac_budget_fail(buffer->budget, want, what, diag);
+    }
     buffer->data = gqac_data_alloc(want);
-    if (!buffer->data)
+    if (!buffer->data) {
+        gqac_budget_give(buffer->budget, want);
         return gqac_diag_oom(diag, what);
+    }
     buffer->capacity = want;
     return GQAC_OK;
+}
+
+void exec_drop(exec_buffer *buffer) {
+    gqac_budget_give(buffer->budget, buffer->capacity);
+    gqac_free(buffer->data);
+    buffer->data = NULL;
+    buffer->capacity = 0;
 }
 
 /* NaN: what a kernel leaves unwritten, or is read behind its life, shows. */
@@ -113,10 +142,14 @@ static gqac_status place_in_arena(exec *e, const ir_value *value, size_t bytes, 
     if (!piece)
         return gqac_diag_oom(diag, "an intermediate tensor");
     if (!over && piece->at + piece->bytes > e->arena.capacity) {
-        piece->apart = gqac_data_alloc(piece->bytes);
+        const bool left = gqac_budget_take(e->program->budget, piece->bytes);
+        piece->apart = left ? gqac_data_alloc(piece->bytes) : NULL;
         if (!piece->apart) {
             piece->last = NULL; /* no node: it stays until the next run */
-            return gqac_diag_oom(diag, "an intermediate tensor");
+            if (left)
+                gqac_budget_give(e->program->budget, piece->bytes);
+            return gqac_budget_fail(e->program->budget, piece->bytes, "an intermediate tensor",
+                                    diag);
         }
     }
     *memory = piece_memory(e, piece);
@@ -129,7 +162,7 @@ static void end_pieces(exec *e, const ir_node *node) {
     layout_piece piece;
     while (layout_end(&e->layout, node, &piece)) {
         poison(piece_memory(e, &piece), piece.bytes);
-        gqac_free(piece.apart);
+        free_apart(e, &piece);
     }
 }
 
@@ -147,8 +180,11 @@ static gqac_status begin_run(exec *e, gqac_diag *diag) {
     drop_pieces(e);
     if (machine && e->layout.most > machine)
         e->layout.most = 0;
-    return e->layout.most ? exec_room(&e->arena, e->layout.most, "intermediate tensors", diag)
-                          : GQAC_OK;
+    e->refused = 0;
+    if (!e->layout.most)
+        return GQAC_OK;
+    const gqac_status status = exec_room(&e->arena, e->layout.most, "intermediate tensors", diag);
+    return status == GQAC_CAPACITY ? GQAC_OK : status; /* the pieces themselves may fit */
 }
 
 void exec_expect(exec *e, const memory_lengths *lengths) {
@@ -173,23 +209,35 @@ struct exec_extra {
 };
 
 static void *take_scratch(op_call *call, size_t bytes) {
-    exec_scratch *s = &((exec *)call->host)->scratch;
+    exec *e = call->host;
+    exec_scratch *s = &e->scratch;
     if (bytes > SIZE_MAX / 4)
         return NULL;
     bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     void *memory = NULL;
     if (s->used == 0 && !s->extra) {
         const size_t room = bytes > s->wanted ? bytes : s->wanted;
-        if (exec_room(&s->buffer, room, "scratch", NULL) != GQAC_OK)
+        gqac_status status = exec_room(&s->buffer, room, "scratch", NULL);
+        if (status == GQAC_CAPACITY && room > bytes)
+            status = exec_room(&s->buffer, bytes, "scratch", NULL);
+        if (status != GQAC_OK) {
+            e->refused = bytes;
             return NULL;
+        }
     }
     if (bytes <= s->buffer.capacity - s->used) {
         memory = (unsigned char *)s->buffer.data + s->used;
         s->used += bytes;
     } else {
-        struct exec_extra *extra = gqac_aligned_alloc(ALIGNMENT, sizeof *extra + bytes);
-        if (!extra)
+        gqac_budget *budget = e->program->budget;
+        const bool left = gqac_budget_take(budget, bytes);
+        struct exec_extra *extra =
+            left ? gqac_aligned_alloc(ALIGNMENT, sizeof *extra + bytes) : NULL;
+        if (!extra) {
+            gqac_budget_give(budget, left ? bytes : 0);
+            e->refused = bytes;
             return NULL;
+        }
         *extra = (struct exec_extra){.next = s->extra, .bytes = bytes};
         s->extra = extra;
         size_t all = s->buffer.capacity; /* whatever of it was too small for this one */
@@ -209,6 +257,7 @@ static void release_scratch(exec_scratch *s, size_t used, const struct exec_extr
     s->used = used;
     while (s->extra != extra) {
         struct exec_extra *next = s->extra->next;
+        gqac_budget_give(s->buffer.budget, s->extra->bytes);
         gqac_free(s->extra);
         s->extra = next;
     }
@@ -378,11 +427,27 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     return status;
 }
 
-/* mark: 0 all nodes, else only those that have it. */
+void exec_share(exec *e, int64_t share) {
+    e->share = share;
+}
+
+/* mark: 0 all nodes, else only those that have it. A node whose call was stopped may have failed on
+ * what regions left out: that the call was stopped is what counts. */
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag) {
-    for (const ir_node *n = graph->first; n; n = n->next)
-        if (!n->fused_into && (!mark || (n->mark & mark)))
-            GQAC_TRY(run_node(e, n, diag));
+    const bool whole = !mark && !graph->parent;
+    const int64_t before = e->poll.done;
+    int64_t ran = 0;
+    for (const ir_node *n = graph->first; n; n = n->next) {
+        if (n->fused_into || (mark && !(n->mark & mark)))
+            continue;
+        const gqac_status status = run_node(e, n, diag);
+        if (status == GQAC_NO_MEMORY && e->refused && !gqac_poll_stopped(&e->poll))
+            return gqac_budget_fail(e->program->budget, e->refused, "scratch", diag);
+        if (status != GQAC_OK && !gqac_poll_stopped(&e->poll))
+            return status;
+        const double part = whole ? (double)++ran / (double)e->n_nodes : 0;
+        GQAC_TRY(gqac_poll_barrier(&e->poll, before + (int64_t)(part * (double)e->share), diag));
+    }
     return GQAC_OK;
 }
 
@@ -391,7 +456,9 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
     e->nested = 0;
-    gqac_status status = begin_run(e, diag);
+    gqac_status status = gqac_poll_barrier(&e->poll, 0, diag);
+    if (status == GQAC_OK)
+        status = begin_run(e, diag);
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
     (void)fesetenv(&callers);

@@ -2,6 +2,7 @@
 #ifndef GQAC_RUNTIME_EXEC_H
 #define GQAC_RUNTIME_EXEC_H
 
+#include "base/budget.h"
 #include "base/pool.h"
 #include "runtime/layout.h"
 #include "runtime/memory.h"
@@ -10,11 +11,14 @@
 typedef struct exec_buffer {
     void *data;
     size_t capacity;
+    gqac_budget *budget; /* of the program */
 } exec_buffer;
 
 /* Room for `bytes`; earlier contents are lost when it grows. It grows by half at least, and large
  * buffers ask for huge pages. */
 gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag);
+
+void exec_drop(exec_buffer *buffer);
 
 /* Scratch of the nodes that run now, one behind another. What does not fit is taken from the
  * system until its node ends; then the buffer grows. */
@@ -42,19 +46,28 @@ typedef struct exec {
     exec_buffer *unwanted; /* by output index: outputs that nobody uses */
     exec_scratch scratch;
     exec_bound *bound; /* by result; NULL: no result is bound */
+    gqac_poll poll;    /* of the context's calls */
+    int64_t n_nodes;   /* that a run of the main graph goes through */
+    int64_t share;     /* of poll.total that the next run is; see exec_share */
+    size_t refused;    /* bytes that the budget had no room for in this run; 0: none */
     int nested;        /* runs of nested graphs in this run of the whole graph */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
     void *observe_arg;
 } exec;
 
-gqac_status exec_create(const gqac_program *program, int threads, exec *e, gqac_diag *diag);
+/* shared: see gqac_context_create_on; NULL: `threads` of its own. */
+gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
+                        gqac_diag *diag);
 void exec_destroy(exec *e);
 
 /* What the next run is going to be like: the arena gets its size before it begins, not after. Does
  * nothing when runs as large were expected already. */
 void exec_expect(exec *e, const memory_lengths *lengths);
-/* Runs the whole main graph; its inputs must have been put with exec_set_input. */
+/* How much of what the call does the next run is: its nodes have equal parts in it. */
+void exec_share(exec *e, int64_t share);
+/* Runs the whole main graph; its inputs must have been put with exec_set_input. ABORTED when the
+ * monitor of the context ends it. */
 gqac_status exec_run(exec *e, gqac_diag *diag);
 /* Computes the condition of a guard from gqac.total_len alone. */
 gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag);

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 #include "ops/rotary.h"
 
 typedef struct lengths {
@@ -175,7 +176,7 @@ static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tok
 }
 
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
-                                gqac_memory *memory, gqac_diag *diag) {
+                                gqac_memory *result, gqac_diag *diag) {
     const gqac_program *p = program;
     if (p->stateless || !p->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
@@ -186,21 +187,21 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens, the tables of positions have rows for %lld", (long long)tokens,
                   (long long)p->most_tokens);
-    *memory = (gqac_memory){.weights = gqac_program_weight_bytes(p),
-                            .kv_block_tokens = GQAC_KV_BLOCK,
-                            .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
-                            .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
-                            .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
-    if (memory->kv_state) /* and the one that the next step writes */
-        memory->kv_states = kv_states_most(tokens) + 1;
+    gqac_memory memory = {.weights = gqac_program_weight_bytes(p),
+                          .kv_block_tokens = GQAC_KV_BLOCK,
+                          .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
+                          .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
+                          .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
+    if (memory.kv_state) /* and the one that the next step writes */
+        memory.kv_states = kv_states_most(tokens) + 1;
     int64_t kv, states;
-    bool ok = gqac_mul_i64(memory->kv_blocks, memory->kv_block, &kv) &&
-              gqac_mul_i64(memory->kv_states, memory->kv_state, &states) &&
+    bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &kv) &&
+              gqac_mul_i64(memory.kv_states, memory.kv_state, &states) &&
               gqac_add_i64(kv, states, &kv);
-    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory->prefill, diag));
-    GQAC_TRY(activations(p, 1, tokens, &ok, &memory->decode, diag));
+    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, diag));
+    GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, diag));
     if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);
-    return GQAC_OK;
+    return gqac_sized_give(result, &memory, sizeof memory, "gqac_memory", diag);
 }

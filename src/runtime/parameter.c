@@ -22,9 +22,15 @@ static gqac_status find(gqac_context *c, const char *name, int *index, gqac_diag
     return c->parameters ? GQAC_OK : gqac_diag_oom(diag, "parameters");
 }
 
+static void free_data(gqac_context *c, gqac_tensor *kept) {
+    if (kept->data)
+        gqac_budget_give(c->program->budget, gqac_tensor_bytes(kept));
+    gqac_free(kept->data);
+}
+
 void context_free_parameters(gqac_context *c) {
     for (int i = 0; c->parameters && i < c->program->n_inputs; i++)
-        gqac_free(c->parameters[i].data);
+        free_data(c, &c->parameters[i]);
     gqac_free(c->parameters);
 }
 
@@ -35,7 +41,7 @@ static void drop(gqac_context *c, gqac_tensor *kept) {
     const size_t bytes = gqac_tensor_bytes(kept);
     exec_unbind(&c->exec, kept->data, bytes + !bytes);
     c->ran = false;
-    gqac_free(kept->data);
+    free_data(c, kept);
 }
 
 gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
@@ -53,9 +59,12 @@ gqac_status gqac_context_reserve(gqac_context *context, const char *name, int ra
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "parameter '%s' has an impossible shape", name);
     GQAC_TRY(context_check_input(context, at, &made, diag));
     const bool fits = kept->data && gqac_tensor_bytes(kept) == bytes;
-    made.data = fits ? kept->data : gqac_calloc(bytes + !bytes, 1);
-    if (!made.data)
-        return gqac_diag_oom(diag, "a parameter");
+    const bool left = fits || gqac_budget_take(context->program->budget, bytes);
+    made.data = fits ? kept->data : left ? gqac_calloc(bytes + !bytes, 1) : NULL;
+    if (!made.data) {
+        gqac_budget_give(context->program->budget, left ? bytes : 0);
+        return gqac_budget_fail(context->program->budget, bytes, "a parameter", diag);
+    }
     if (fits)
         memset(made.data, 0, bytes);
     else

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ir/life.h"
+#include "kv/budget.h"
 #include "numerics/contract.h"
 #include "ops/attention.h"
 #include "runtime/memory.h"
@@ -81,7 +82,8 @@ bool program_describe(gqac_arena *arena, const ir_value *value, const char *name
         ir_dim_print(&text, value->type.dims[i]);
     }
     gqac_str_append(&text, value->type.rank < 0 ? "*]" : "]");
-    *io = (gqac_io){.name = name, .dtype = value->type.dtype, .rank = value->type.rank};
+    *io = (gqac_io){
+        .size = sizeof *io, .name = name, .dtype = value->type.dtype, .rank = value->type.rank};
     io->shape = text.failed ? NULL : gqac_arena_strdup(arena, text.text);
     gqac_str_free(&text);
     return io->shape != NULL;
@@ -261,7 +263,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .dtype = ir_attr_get(n, "dtype")->dtype,
                              .rows = ir_attr_int(n, "rows"),
                              .columns = p->target->columns && p->target->columns(n)};
-        p->kv_pairs[i] = (gqac_kv_pair){.past = p->kv[i].past,
+        p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
+                                        .past = p->kv[i].past,
                                         .present = p->kv[i].present,
                                         .heads = p->kv[i].heads,
                                         .head_size = p->kv[i].head_size,
@@ -269,8 +272,10 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                                         .rows = p->kv[i].rows};
     }
     GQAC_TRY(ir_graph_walk(p->module->graph, check_effect, diag));
-    if (p->n_kv)
-        return kv_pool_create(p->n_kv, p->kv, &p->pool, diag);
+    if (!p->n_kv)
+        return GQAC_OK;
+    GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
+    kv_pool_set_budget(p->pool, p->budget);
     return GQAC_OK;
 }
 
@@ -339,6 +344,9 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->module = module;
     p->target = target;
     p->stateless = stateless;
+    p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
+    if (!p->budget)
+        return gqac_diag_oom(diag, "a program");
     if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
@@ -410,6 +418,10 @@ int64_t gqac_program_weight_bytes(const gqac_program *program) {
     for (int i = 0; i < g->n_constants; i++)
         bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
     return bytes;
+}
+
+int64_t gqac_program_memory_used(const gqac_program *program) {
+    return (int64_t)atomic_load(&program->budget->used);
 }
 
 bool gqac_program_is_stateless(const gqac_program *program) {

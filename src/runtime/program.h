@@ -11,6 +11,7 @@
 
 #include <gqac/gqac.h>
 
+#include "base/budget.h"
 #include "ir/ir.h"
 #include "kv/kv.h"
 #include "targets/target.h"
@@ -44,6 +45,7 @@ struct gqac_program {
     kv_slot *kv;
     gqac_kv_pair *kv_pairs;
     kv_pool *pool;
+    gqac_budget *budget; /* of what belongs to the program and grows; never NULL */
     int n_guards;
     ir_node *guards[PROGRAM_MAX_GUARDS];
     int n_inputs, n_outputs;

@@ -51,11 +51,11 @@ static gqac_status check_type(const ir_value *value, const gqac_tensor *t, bindi
     return GQAC_OK;
 }
 
-static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bindings *b,
+static gqac_status check_input(const ir_value *value, const gqac_tensor *t, bool data, bindings *b,
                                gqac_diag *diag) {
     size_t bytes = 0;
     if (gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, NULL) != GQAC_OK ||
-        (bytes && !t->data))
+        (bytes && data && !t->data))
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "input '%s' has an impossible shape or no data",
                   value->name);
     return check_type(value, t, b, diag);
@@ -74,9 +74,9 @@ static int find_io(const gqac_io *list, int n, const char *name) {
     return -1;
 }
 
-static gqac_status set_inputs(gqac_context *c, int n, const char *const *names,
-                              const gqac_tensor *tensors, bool *given, bindings *b,
-                              gqac_diag *diag) {
+static gqac_status take_inputs(const gqac_context *c, int n, const char *const *names,
+                               const gqac_tensor *tensors, bool data, bool *given, bindings *b,
+                               gqac_tensor *taken, gqac_diag *diag) {
     const gqac_program *p = c->program;
     for (int i = 0; i < n; i++) {
         const int at = find_io(p->inputs, p->n_inputs, names[i]);
@@ -85,8 +85,8 @@ static gqac_status set_inputs(gqac_context *c, int n, const char *const *names,
         if (given[at])
             GQAC_FAIL(diag, GQAC_USAGE, "input '%s' is given twice", names[i]);
         given[at] = true;
-        GQAC_TRY(check_input(p->module->graph->inputs[at], &tensors[i], b, diag));
-        exec_set_input(&c->exec, at, &tensors[i]);
+        GQAC_TRY(check_input(p->module->graph->inputs[at], &tensors[i], data, b, diag));
+        taken[at] = tensors[i];
     }
     for (int i = 0; i < p->n_inputs; i++) {
         if (given[i])
@@ -95,10 +95,28 @@ static gqac_status set_inputs(gqac_context *c, int n, const char *const *names,
         if (!kept || !kept->data)
             GQAC_FAIL(diag, GQAC_USAGE, "input '%s' %s%s is missing", p->inputs[i].name,
                       gqac_dtype_name(p->inputs[i].dtype), p->inputs[i].shape);
-        GQAC_TRY(check_input(p->module->graph->inputs[i], kept, b, diag));
-        exec_set_input(&c->exec, i, kept);
+        GQAC_TRY(check_input(p->module->graph->inputs[i], kept, data, b, diag));
+        taken[i] = *kept;
     }
     return GQAC_OK;
+}
+
+gqac_status context_take_inputs(const gqac_context *context, int n, const char *const *names,
+                                const gqac_tensor *tensors, bool data, gqac_tensor *taken,
+                                gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    if (!p->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
+    const size_t all = (size_t)p->n_inputs;
+    bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
+    bool *given = gqac_calloc(all + 1, sizeof *given);
+    b.list = gqac_calloc(all * GQAC_MAX_RANK + 1, sizeof *b.list);
+    gqac_status status = given && b.list ? GQAC_OK : gqac_diag_oom(diag, "a run");
+    if (status == GQAC_OK)
+        status = take_inputs(context, n, names, tensors, data, given, &b, taken, diag);
+    gqac_free(given);
+    gqac_free(b.list);
+    return status;
 }
 
 gqac_tensor context_output(const gqac_context *context, int index) {
@@ -108,13 +126,20 @@ gqac_tensor context_output(const gqac_context *context, int index) {
     return output;
 }
 
+gqac_status context_find_output(const gqac_context *context, const char *name, int index, int *at,
+                                gqac_diag *diag) {
+    const gqac_program *p = context->program;
+    *at = name ? find_io(p->outputs, p->n_outputs, name) : index;
+    if (*at < 0 || *at >= p->n_outputs)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", name ? name : "");
+    return GQAC_OK;
+}
+
 static gqac_status get_outputs(gqac_context *c, int n, const char *const *names,
                                gqac_tensor *outputs, gqac_diag *diag) {
-    const gqac_program *p = c->program;
     for (int i = 0; i < n; i++) {
-        const int at = names ? find_io(p->outputs, p->n_outputs, names[i]) : i;
-        if (at < 0 || at >= p->n_outputs)
-            GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", names ? names[i] : "");
+        int at;
+        GQAC_TRY(context_find_output(c, names ? names[i] : NULL, i, &at, diag));
         outputs[i] = context_output(c, at);
     }
     return GQAC_OK;
@@ -125,9 +150,8 @@ gqac_status gqac_context_bind_output(gqac_context *context, const char *name, vo
     const gqac_program *p = context->program;
     if (!p->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
-    const int at = find_io(p->outputs, p->n_outputs, name);
-    if (at < 0)
-        GQAC_FAIL(diag, GQAC_USAGE, "the model has no output '%s'", name);
+    int at;
+    GQAC_TRY(context_find_output(context, name, 0, &at, diag));
     return exec_bind(&context->exec, at, data, bytes, diag);
 }
 
@@ -135,21 +159,19 @@ gqac_status gqac_run(gqac_context *context, int n_inputs, const char *const *inp
                      const gqac_tensor *inputs, int n_outputs, const char *const *output_names,
                      gqac_tensor *outputs, gqac_diag *diag) {
     const gqac_program *p = context->program;
-    if (!p->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled for sequences");
     context->ran = false;
-    const size_t n = (size_t)p->n_inputs;
-    bindings b = {.capacity = p->n_inputs * GQAC_MAX_RANK};
-    bool *given = gqac_calloc(n + 1, sizeof *given);
-    b.list = gqac_calloc(n * GQAC_MAX_RANK + 1, sizeof *b.list);
-    gqac_status status = given && b.list ? GQAC_OK : gqac_diag_oom(diag, "a run");
+    gqac_poll_begin(&context->exec.poll, context->exec.n_nodes);
+    gqac_tensor *taken = gqac_calloc((size_t)p->n_inputs + 1, sizeof *taken);
+    gqac_status status = taken ? GQAC_OK : gqac_diag_oom(diag, "a run");
     if (status == GQAC_OK)
-        status = set_inputs(context, n_inputs, input_names, inputs, given, &b, diag);
-    gqac_free(given);
-    gqac_free(b.list);
+        status = context_take_inputs(context, n_inputs, input_names, inputs, true, taken, diag);
+    for (int i = 0; status == GQAC_OK && i < p->n_inputs; i++)
+        exec_set_input(&context->exec, i, &taken[i]);
+    gqac_free(taken);
     GQAC_TRY(status);
     if (context->exec.bound)
         GQAC_TRY(exec_bind_check(&context->exec, diag));
+    exec_share(&context->exec, context->exec.n_nodes);
     GQAC_TRY(exec_run(&context->exec, diag));
     if (context->exec.bound)
         GQAC_TRY(exec_bind_finish(&context->exec, diag));

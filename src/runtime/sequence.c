@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/sized.h"
 
 static gqac_status make(const gqac_program *program, const gqac_sequence_options *options,
                         gqac_sequence **sequence, gqac_diag *diag) {
@@ -20,8 +21,9 @@ static gqac_status make(const gqac_program *program, const gqac_sequence_options
 
 gqac_status gqac_sequence_create(const gqac_program *program, const gqac_sequence_options *options,
                                  gqac_sequence **sequence, gqac_diag *diag) {
-    static const gqac_sequence_options defaults = {0};
-    const gqac_sequence_options *o = options ? options : &defaults;
+    gqac_sequence_options own = {0};
+    const gqac_sequence_options *const o = &own;
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
     if (program->stateless || !program->pool)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (o->capacity < 0 || o->final_length < 0)

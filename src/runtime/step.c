@@ -12,15 +12,16 @@
 #include "base/check.h"
 #include "numerics/convert.h"
 
-gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
-                                gqac_diag *diag) {
-    if (threads < 1 || threads > GQAC_POOL_MAX)
-        GQAC_FAIL(diag, GQAC_USAGE, "threads must be 1 to %d, got %d", GQAC_POOL_MAX, threads);
+static gqac_status create(const gqac_program *program, int threads, gqac_threads *shared,
+                          gqac_context **context, gqac_diag *diag) {
     gqac_context *c = gqac_calloc(1, sizeof *c);
     if (!c)
         return gqac_diag_oom(diag, "a context");
     c->program = program;
-    gqac_status status = exec_create(program, threads, &c->exec, diag);
+    c->logits.budget = c->logit_rows.budget = program->budget;
+    for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
+        c->scratch[i].budget = program->budget;
+    gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
     if (status != GQAC_OK) {
         gqac_free(c);
         return status;
@@ -29,15 +30,27 @@ gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_c
     return GQAC_OK;
 }
 
+gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
+                                gqac_diag *diag) {
+    return create(program, threads, NULL, context, diag);
+}
+
+gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
+                                   gqac_context **context, gqac_diag *diag) {
+    if (!threads)
+        GQAC_FAIL(diag, GQAC_USAGE, "a context on no threads");
+    return create(program, 0, threads, context, diag);
+}
+
 void gqac_context_free(gqac_context *context) {
     if (!context)
         return;
     context_free_parameters(context);
     exec_destroy(&context->exec);
     for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
-        gqac_free(context->scratch[i].data);
-    gqac_free(context->logits.data);
-    gqac_free(context->logit_rows.data);
+        exec_drop(&context->scratch[i]);
+    exec_drop(&context->logits);
+    exec_drop(&context->logit_rows);
     gqac_free(context);
 }
 
@@ -47,7 +60,8 @@ static void tell_node(const gqac_context *c, const exec *e, const ir_node *node)
     for (int i = 0; i < node->n_outputs; i++)
         if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
             c->observer(c->observer_arg,
-                        &(gqac_observed){.value = node->outputs[i]->origin,
+                        &(gqac_observed){.size = sizeof(gqac_observed),
+                                         .value = node->outputs[i]->origin,
                                          .node = node->name ? node->name : "",
                                          .op = node->op->name,
                                          .kernel = node->kernel ? node->kernel : "",
@@ -68,6 +82,11 @@ void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *
     context->observer_arg = arg;
     context->exec.observe = observer ? tell_observer : NULL;
     context->exec.observe_arg = context;
+}
+
+gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
+                                     gqac_monitor *before, gqac_diag *diag) {
+    return gqac_poll_set(&context->exec.poll, monitor, before, diag);
 }
 
 /* Room for count * size bytes; earlier contents are lost. */
@@ -293,6 +312,7 @@ static gqac_status run_group(step *s) {
         longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
     }
     s->width = is_packed(s) ? rows : widest;
+    exec_share(&c->exec, rows);
     kv_batch kv = {.n = s->n_members,
                    .packed = is_packed(s),
                    .sequences = sequences,
@@ -342,6 +362,14 @@ static gqac_status run_all(step *s) {
     return GQAC_OK;
 }
 
+/* What was reserved; a rewind to where a sequence is cannot fail. */
+static void give_back(const step *s) {
+    for (int i = 0; i < s->n; i++) {
+        kv_sequence *kv = s->items[i].given.sequence->kv;
+        (void)kv_sequence_rewind(kv, kv_sequence_length(kv), NULL);
+    }
+}
+
 /* All went well: the new lengths hold. */
 static void publish(const step *s) {
     for (int i = 0; i < s->n; i++) {
@@ -385,7 +413,11 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
         GQAC_TRY(step_at_item(&s, i, read_item(items, i, &s.items[i].given, diag)));
     }
     GQAC_TRY(step_check(&s));
-    GQAC_TRY(run_all(&s));
+    const gqac_status status = run_all(&s);
+    if (status != GQAC_OK) {
+        give_back(&s);
+        return status;
+    }
     publish(&s);
     context->n_logits = n;
     return GQAC_OK;
@@ -410,15 +442,34 @@ static gqac_status catch_up(gqac_context *context, gqac_sequence *sequence, gqac
     return status;
 }
 
+/* All tokens that the call computes; nothing of it but the size of items is checked yet. */
+static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item *items,
+                              gqac_diag *diag) {
+    int64_t total = 0;
+    for (int i = 0; i < n; i++) {
+        gqac_step_item given;
+        const gqac_status status = read_item(items, i, &given, diag);
+        if (status != GQAC_OK && diag)
+            diag->index = i;
+        GQAC_TRY(status);
+        if (given.count > 0 && given.count <= INT32_MAX)
+            total += given.count + (given.sequence ? given.sequence->behind : 0);
+    }
+    gqac_poll_begin(&context->exec.poll, total);
+    return GQAC_OK;
+}
+
 gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {
     if (context->program->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "a step needs at least one sequence");
+    GQAC_TRY(begin_poll(context, n, items, diag));
     for (int i = 0; i < n; i++) {
         gqac_step_item given;
-        gqac_status status = read_item(items, i, &given, diag);
-        gqac_sequence *q = status == GQAC_OK ? given.sequence : NULL;
+        GQAC_TRY(read_item(items, i, &given, diag));
+        gqac_sequence *q = given.sequence;
+        gqac_status status = GQAC_OK;
         if (q && q->behind && q->program == context->program)
             status = catch_up(context, q, diag);
         if (status != GQAC_OK && diag)

@@ -55,10 +55,10 @@ typedef struct gqac_target {
     /* Name of the instruction set that such a state stands for; NULL: the target has only one. */
     const char *(*level)(const void *state);
     /* Puts constant weights into the form that its kernels read, as nodes of the graph (op
-     * `linear`), and counts what it replaced. After tidy, so that artefacts hold that form. NULL:
-     * nothing to do. */
+     * `linear`), and counts what it replaced. After tidy, so that artefacts hold that form. The
+     * poll is told the bytes of weights. NULL: nothing to do. */
     gqac_status (*pack)(ir_module *module, const op_options *options, size_t *changed,
-                        gqac_diag *diag);
+                        gqac_poll *poll, gqac_diag *diag);
     /* Are cached rows of this kv_state kept as columns (kv_slot.columns)? NULL: no. */
     bool (*columns)(const ir_node *kv_state);
     /* Are the rows of this kv_append read from blocks alone, so that its output has no data? NULL:

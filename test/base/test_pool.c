@@ -1,11 +1,12 @@
 /* The pool: every item once, workers told apart, float mode, many short jobs, processors, ranges of
- * threads that do not run, failed starts. */
+ * threads that do not run, failed starts; sharing, stopping, cores. */
 #include <fenv.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -13,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/pool.h"
+#include "base/threads.h"
 #include "unit.h"
 
 enum { MOST = 300 };
@@ -205,6 +207,181 @@ static void ranges_run_once(void) {
         CU_ASSERT_EQUAL(atomic_load(&runs[i]), JOBS);
 }
 
+/* ---- shared threads ------------------------------------------------------ */
+
+enum { HOSTS = 6, ROUNDS = 3000 };
+
+typedef struct host {
+    gqac_threads *threads;
+    pthread_t thread;
+    bool good;
+} host;
+
+static void *use(void *arg) {
+    host *h = arg;
+    gqac_pool *pool = NULL;
+    h->good = gqac_pool_create_on(h->threads, &pool, NULL) == GQAC_OK;
+    for (int i = 0; h->good && i < ROUNDS; i++) {
+        size_t sums[8 * 4] = {0};
+        gqac_pool_run(pool, 5, 1, add, sums);
+        h->good = sums[0] + sums[8] + sums[16] + sums[24] == 5;
+    }
+    gqac_pool_free(pool);
+    return NULL;
+}
+
+static bool use_from_many(gqac_threads *threads) {
+    host hosts[HOSTS];
+    bool good = true;
+    for (int i = 0; i < HOSTS; i++) {
+        hosts[i] = (host){.threads = threads};
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&hosts[i].thread, NULL, use, &hosts[i]), 0);
+    }
+    for (int i = 0; i < HOSTS; i++) {
+        pthread_join(hosts[i].thread, NULL);
+        good = good && hosts[i].good;
+    }
+    return good;
+}
+
+static void hosts_share_threads(void) {
+    for (int n = 1; n <= 4; n++) {
+        gqac_threads *threads = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_threads_create(n, &threads, NULL), GQAC_OK);
+        CU_ASSERT_EQUAL(gqac_threads_count(threads), n);
+        CU_ASSERT(use_from_many(threads));
+        gqac_threads_free(threads);
+    }
+    gqac_threads_free(NULL);
+}
+
+/* Tasks backwards, one after another. */
+static void backwards(void *arg, int n, gqac_task *task, void *task_arg) {
+    atomic_fetch_add((atomic_int *)arg, n);
+    while (n--)
+        task(task_arg, n);
+}
+
+static void callers_run_tasks(void) {
+    gqac_threads *threads = NULL;
+    gqac_pool *pool = NULL;
+    gqac_diag diag;
+    atomic_int tasks = 0;
+    CU_ASSERT_EQUAL(gqac_threads_wrap(4, NULL, NULL, &threads, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_threads_wrap(-1, backwards, NULL, &threads, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL_FATAL(gqac_threads_wrap(4, backwards, &tasks, &threads, NULL), GQAC_OK);
+    CU_ASSERT(use_from_many(threads));
+    CU_ASSERT_EQUAL(atomic_load(&tasks), 4 * HOSTS * ROUNDS);
+    CU_ASSERT_EQUAL_FATAL(gqac_pool_create_on(threads, &pool, NULL), GQAC_OK);
+    check_run(pool, 100, 7);
+    atomic_int wrong = 0;
+    fesetround(FE_UPWARD); /* of a thread of the caller */
+    gqac_pool_run(pool, 30, 1, look_at_rounding, &wrong);
+    CU_ASSERT_EQUAL(fegetround(), FE_UPWARD);
+    fesetround(FE_TONEAREST);
+    CU_ASSERT_EQUAL(atomic_load(&wrong), 0);
+    gqac_pool_free(pool);
+    gqac_threads_free(threads);
+}
+
+/* ---- stopping ------------------------------------------------------------ */
+
+static bool third(void *arg) {
+    return ++*(int *)arg == 3;
+}
+
+static void item(void *arg, size_t i, int worker) {
+    (void)i;
+    (void)worker;
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void range(void *arg, size_t begin, size_t end, int worker) {
+    (void)worker;
+    atomic_fetch_add((atomic_int *)arg, (int)(end - begin));
+}
+
+/* What is left when the call is stopped is not run, nor is any later region; the next call runs. */
+static void a_stopped_call_leaves_items_out(void) {
+    for (int threads = 1; threads <= 3; threads++) {
+        gqac_pool *pool = NULL;
+        gqac_poll poll = {0};
+        int asked = 0;
+        atomic_int ran = 0;
+        const gqac_monitor monitor = {.size = sizeof monitor, .abort = third, .arg = &asked};
+        CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
+        gqac_pool_watch(pool, &poll);
+        CU_ASSERT_EQUAL_FATAL(gqac_poll_set(&poll, &monitor, NULL, NULL), GQAC_OK);
+        gqac_poll_begin(&poll, 1);
+        gqac_pool_queue(pool, 1000000, item, &ran);
+        CU_ASSERT(gqac_pool_stopped(pool) && atomic_load(&ran) < 1000000);
+        atomic_store(&ran, 0);
+        gqac_pool_queue(pool, 100, item, &ran);
+        gqac_pool_run(pool, 100, 1, range, &ran);
+        CU_ASSERT_EQUAL(atomic_load(&ran), 0);
+        asked = 0;
+        gqac_poll_begin(&poll, 1);
+        gqac_pool_run(pool, 100000000, 1, range, &ran);
+        CU_ASSERT(gqac_pool_stopped(pool) && atomic_load(&ran) < 100000000);
+        atomic_store(&ran, 0);
+        asked = 3; /* it was the third question once: never again */
+        gqac_poll_begin(&poll, 1);
+        gqac_pool_run(pool, 1000, 1, range, &ran);
+        gqac_pool_queue(pool, 100, item, &ran);
+        CU_ASSERT_EQUAL(atomic_load(&ran), 1100);
+        CU_ASSERT(!gqac_pool_stopped(pool));
+        gqac_pool_free(pool);
+    }
+}
+
+/* ---- cores --------------------------------------------------------------- */
+
+static void write_siblings(const char *root, int processor, const char *list) {
+    char path[256];
+    snprintf(path, sizeof path, "mkdir -p %s/devices/system/cpu/cpu%d/topology", root, processor);
+    CU_ASSERT_EQUAL_FATAL(system(path), 0);
+    snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list", root,
+             processor);
+    FILE *file = fopen(path, "w");
+    CU_ASSERT_FATAL(file != NULL);
+    fprintf(file, "%s\n", list);
+    fclose(file);
+}
+
+static int cores_of(const char *root, const char *processors) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (; *processors; processors++)
+        CPU_SET((size_t)(*processors - '0'), &set);
+    return gqac_cores_of(&set, root);
+}
+
+static void siblings_are_one_core(void) {
+    char root[] = "/tmp/gqac-cores-XXXXXX", command[64];
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(root));
+    CU_ASSERT_EQUAL(cores_of(root, "0123"), 4); /* nothing is known */
+    static const char *const lists[] = {"0,4", "1,5", "2-3", "2-3", "0,4", "1,5"};
+    for (int i = 0; i < 6; i++)
+        write_siblings(root, i, lists[i]);
+    CU_ASSERT_EQUAL(cores_of(root, "012345"), 3);
+    CU_ASSERT_EQUAL(cores_of(root, "04"), 1);
+    CU_ASSERT_EQUAL(cores_of(root, "45"), 2); /* their siblings are not ours */
+    CU_ASSERT_EQUAL(cores_of(root, "0136"), 4);
+    CU_ASSERT_EQUAL(cores_of(root, ""), 1);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CU_ASSERT_EQUAL(system(command), 0);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota("max 100000\n"), 0);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota("200000 100000\n"), 2);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota("150000 100000\n"), 2);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota("1000 100000\n"), 1);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota(""), 0);
+    CU_ASSERT_EQUAL(gqac_cores_of_quota("9223372036854775807 1"), 0);
+    cpu_set_t own;
+    sched_getaffinity(0, sizeof own, &own);
+    const int n = gqac_threads_default();
+    CU_ASSERT(n >= 1 && n <= CPU_COUNT(&own));
+}
+
 static void thread_counts_are_checked(void) {
     static const int bad[] = {0, -1, GQAC_POOL_MAX + 1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -250,7 +427,7 @@ static void failed_start_cleans_up(void) {
 #ifdef GQAC_TEST_ALLOC
 static void short_memory_is_a_status(void) {
     const size_t live = gqac_alloc_live();
-    for (size_t n = 1; n <= 2; n++) {
+    for (size_t n = 1; n <= 3; n++) {
         gqac_pool *pool = NULL;
         gqac_diag diag = {0};
         gqac_alloc_fail_at(n, 0);
@@ -274,6 +451,10 @@ static const unit_case cases[] = {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     {"a failed start cleans up", failed_start_cleans_up},
 #endif
+    {"threads that hosts share", hosts_share_threads},
+    {"threads of the caller", callers_run_tasks},
+    {"a stopped call leaves items out", a_stopped_call_leaves_items_out},
+    {"siblings are one core", siblings_are_one_core},
 #ifdef GQAC_TEST_ALLOC
     {"short memory is a status", short_memory_is_a_status},
 #endif

@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LINES = 600
 PUBLIC = 300
 FUNCTION = 60
-EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def"}
+EVERYWHERE = {"gqac/status.h", "gqac/status.def", "gqac/tensor.h", "gqac/dtype.def",
+              "gqac/monitor.h", "gqac/threads.h"}
 LIBRARIES = {  # first part of the header: the folders that wrap it
     "jansson.h": {"llm", "cli"},
     "utf8proc.h": {"llm"},

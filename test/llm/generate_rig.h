@@ -44,7 +44,7 @@ static inline void close_rig(rig *r) {
 }
 
 static inline gqac_session *open_session(const rig *r, const char *kv, int64_t context) {
-    const gqac_session_options options = {.kv = kv, .context = context};
+    const gqac_session_options options = {.size = sizeof options, .kv = kv, .context = context};
     gqac_session *session = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_session_create(r->program, &options, &session, &diag), GQAC_OK);
     return session;

@@ -126,7 +126,8 @@ static void test_paths(void) {
 /* ---- chunks, threads, company -------------------------------------------- */
 
 static gqac_sampling lively(uint64_t request) {
-    return (gqac_sampling){.sample = true,
+    return (gqac_sampling){.size = sizeof(gqac_sampling),
+                           .sample = true,
                            .temperature = 1.5,
                            .top_k = 60,
                            .top_p = 0.95,
@@ -142,8 +143,7 @@ static gqac_generation *answer(const rig *r, const char *kv, const int64_t *prom
     gqac_session *session = open_session(r, kv, 0);
     gqac_generate_request q = make_request(session, prompt, n, max_new);
     q.chunk = chunk;
-    if (sampling)
-        q.sampling = *sampling;
+    q.sampling = sampling;
     gqac_generation *g = generate(r, &q);
     gqac_session_free(session);
     return g;
@@ -208,12 +208,14 @@ static void expect_company(const char *model, const char *kv, const size_t *leng
     for (int o = 0; o < 2; o++) {
         gqac_session *sessions[3];
         gqac_generate_request q[3];
+        gqac_sampling sampling[3];
         company seen = {0};
         for (int k = 0; k < 3; k++) {
             const int i = order[o][k];
             sessions[k] = open_session(&r, kv, 0);
             q[k] = make_request(sessions[k], prompts[i], lengths[i], max_new[i]);
-            q[k].sampling = lively((uint64_t)i);
+            sampling[k] = lively((uint64_t)i);
+            q[k].sampling = &sampling[k];
             q[k].chunk = o ? chunks[k] : 0;
             q[k].on_token = count_events;
             q[k].arg = &seen;
@@ -270,11 +272,11 @@ static void expect_turns(const char *model, const char *kv, bool sampled) {
             kept++;
         CU_ASSERT(off || kept + 1 >= turns[t].shared);
         gqac_generate_request q = make_request(session, list, turns[t].n, (int64_t)turns[t].more);
-        if (sampled)
-            q.sampling = lively(t);
+        const gqac_sampling sampling = lively(t);
+        q.sampling = sampled ? &sampling : NULL;
         gqac_generation *g = generate(&r, &q);
         gqac_generation *fresh =
-            answer(&r, "off", list, turns[t].n, (int64_t)turns[t].more, 0, &q.sampling);
+            answer(&r, "off", list, turns[t].n, (int64_t)turns[t].more, 0, q.sampling);
         CU_ASSERT(same_ids(g, fresh));
         CU_ASSERT_EQUAL(g->metrics.reused_tokens, (int64_t)kept);
         if (!off)
@@ -343,10 +345,11 @@ static void test_longrope(void) {
     fill_ids(list, MOST, 4);
     for (size_t t = 0; t < sizeof turns / sizeof *turns; t++) {
         gqac_generate_request q = make_request(session, list, turns[t].n, turns[t].more);
-        q.sampling = lively(t);
+        const gqac_sampling sampling = lively(t);
+        q.sampling = &sampling;
         q.chunk = turns[t].chunk;
         gqac_generation *g = generate(&r, &q);
-        gqac_generation *fresh = answer(&r, "off", list, turns[t].n, turns[t].more, 0, &q.sampling);
+        gqac_generation *fresh = answer(&r, "off", list, turns[t].n, turns[t].more, 0, q.sampling);
         CU_ASSERT(same_ids(g, fresh));
         CU_ASSERT_EQUAL(g->metrics.reused_tokens, turns[t].reused);
         CU_ASSERT_EQUAL(g->metrics.computed_tokens, turns[t].computed);

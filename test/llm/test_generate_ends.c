@@ -9,7 +9,7 @@ static gqac_generate_request make_request(gqac_session *session, const int64_t *
                                           int64_t max_new) {
     gqac_generate_request q;
     gqac_generate_request_init(&q, NULL, session, prompt, n);
-    CU_ASSERT(q.max_new == 128 && !q.sampling.sample && !q.n_eos && !q.min_length);
+    CU_ASSERT(q.max_new == 128 && !q.sampling && !q.n_eos && !q.min_length);
     q.max_new = max_new;
     return q;
 }
@@ -295,7 +295,6 @@ static void test_refused(void) {
         {offsetof(gqac_generate_request, max_new), -1, GQAC_OUT_OF_RANGE, "-1"},
         {offsetof(gqac_generate_request, min_length), -2, GQAC_OUT_OF_RANGE, "-2"},
         {offsetof(gqac_generate_request, chunk), -3, GQAC_OUT_OF_RANGE, "-3"},
-        {offsetof(gqac_generate_request, sampling.top_k), -4, GQAC_USAGE, "top_k"},
         {offsetof(gqac_generate_request, n_eos), 1, GQAC_USAGE, "end-of-text"},
         {offsetof(gqac_generate_request, n_stop), 1, GQAC_USAGE, "stop texts"},
     };
@@ -322,6 +321,12 @@ static void test_refused(void) {
         q[0].stop = texts[i].stop;
         expect_refused(&r, 1, q, texts[i].status, texts[i].text);
     }
+    gqac_sampling sampling;
+    gqac_sampling_init(&sampling);
+    sampling.top_k = -4;
+    q[0] = fine;
+    q[0].sampling = &sampling;
+    expect_refused(&r, 1, q, GQAC_USAGE, "top_k");
     q[0] = fine;
     prompt[3] = 258;
     expect_refused(&r, 1, q, GQAC_OUT_OF_RANGE, "258 at index 3");
@@ -336,12 +341,12 @@ static void test_refused(void) {
 static void test_session_options(void) {
     rig r = open_model("llama", 1);
     gqac_session *session = NULL;
-    gqac_session_options options = {.kv = "nope"};
+    gqac_session_options options = {.size = sizeof options, .kv = "nope"};
     memset(&diag, 0, sizeof diag);
     CU_ASSERT_EQUAL(gqac_session_create(r.program, &options, &session, &diag), GQAC_USAGE);
     CU_ASSERT(strstr(diag.what, "nope") && strstr(diag.rule, "contiguous"));
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.hint, "off"));
-    options = (gqac_session_options){.context = -1};
+    options = (gqac_session_options){.size = sizeof(gqac_session_options), .context = -1};
     CU_ASSERT_EQUAL(gqac_session_create(r.program, &options, &session, &diag), GQAC_OUT_OF_RANGE);
     static const char *const kinds[][2] = {
         {NULL, "contiguous"}, {"basic", "contiguous"}, {"off", "off"}};
@@ -397,12 +402,15 @@ static rig open_last_row(void) {
 static void test_last_row(void) {
     static const int64_t prompt[] = {1, 5, 2, 0, 6, 3, 3, 4, 2, 1, 6}, eos[] = {7};
     rig r = open_last_row();
+    gqac_sampling sampling;
     gqac_generate_request q[2];
     gqac_generation *alone[2], *together[2];
+    gqac_sampling_init(&sampling);
+    sampling.sample = true;
     for (int i = 0; i < 2; i++) {
         q[i] = make_request(open_session(&r, i ? "off" : NULL, 0), prompt + i, 8, 9 - i);
         q[i].chunk = i ? 3 : 0;
-        q[i].sampling.sample = true;
+        q[i].sampling = &sampling;
         q[i].eos = eos;
         q[i].n_eos = 1;
         q[i].min_length = 100; /* never the id that gives NaN */
@@ -441,6 +449,9 @@ static gqac_status generate_two(const rig *r, gqac_session *session, gqac_sessio
     static const char *const stop[] = {"abc", "stopb"};
     const pieces p = {.text = table, .n = 5, .broken = -1};
     const gqac_text text = pieces_text(&p);
+    gqac_sampling sampling;
+    gqac_sampling_init(&sampling);
+    sampling.sample = true;
     gqac_generate_request q[2];
     q[0] = make_request(session, prompt, n, 6);
     q[1] = make_request(off, prompt, 5, 3);
@@ -448,7 +459,7 @@ static gqac_status generate_two(const rig *r, gqac_session *session, gqac_sessio
         q[i].chunk = 7;
         q[i].stop = stop;
         q[i].n_stop = 2;
-        q[i].sampling.sample = true;
+        q[i].sampling = &sampling;
     }
     return gqac_generate(r->context, &text, 2, q, results, &diag);
 }

@@ -12,8 +12,13 @@
 
 static gqac_diag diag;
 
-static const gqac_sampling plain = {
-    .sample = true, .temperature = 1, .top_p = 1, .repetition_penalty = 1, .seed = 7, .request = 3};
+static const gqac_sampling plain = {.size = sizeof(gqac_sampling),
+                                    .sample = true,
+                                    .temperature = 1,
+                                    .top_p = 1,
+                                    .repetition_penalty = 1,
+                                    .seed = 7,
+                                    .request = 3};
 
 /* A small generator for test data, of another kind than the one that is tested. */
 static uint64_t state = 88172645463325252ull;

@@ -54,10 +54,21 @@ class Result:
 
 
 def environment(extra=None):
-    """The tests' own environment without GQAC_ settings of the user."""
+    """The tests' own environment without GQAC_ settings of the user; one thread, where a test does not say."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GQAC")}
+    env["GQAC_THREADS"] = "1"
     env.update(extra or {})
     return env
+
+
+def await_work(child, hundredths):
+    """Wait until the child has computed for so many hundredths of a second more."""
+    def worked():
+        with open(f"/proc/{child.pid}/stat") as stat:
+            return sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:13]))
+    until = worked() + hundredths
+    while worked() < until and child.poll() is None:
+        time.sleep(0.001)
 
 
 def limits(memory):

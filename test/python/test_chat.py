@@ -171,6 +171,29 @@ class Chat(Case):
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(20), 0)
 
+    def test_interrupt_in_a_prompt(self):
+        """Ctrl-C in a prompt takes the turn back: what follows is as if it had never been."""
+        long = b"word " * 150 + b"\n"
+        self.model = harness.ROOT / "models" / "tiny-gqa"
+        args = ("-n", 4, "--format", "json", "--target", "ref", "--temperature", "0")
+        child = self.start(*args)
+        self.assertIn(b"kv cache", child.stderr.readline())
+        child.stdin.write(b"one\n")
+        first = json.loads(child.stdout.readline())
+        child.stdin.write(long)
+        harness.await_work(child, 3)
+        child.send_signal(signal.SIGINT)
+        self.assertIn(b"gqac: interrupted", child.stderr.readline())
+        child.stdin.write(b"two\n")
+        child.stdin.close()
+        second = json.loads(child.stdout.readline())
+        self.assertEqual(child.wait(60), 0)
+        child = self.start(*args)
+        child.stdin.write(b"one\ntwo\n")
+        child.stdin.close()
+        turns = [json.loads(line) for line in child.stdout.read().splitlines()]
+        self.assertEqual([turn["ids"] for turn in turns], [first["ids"], second["ids"]])
+
     def test_terminal(self):
         """A prompt on a terminal, and the answer when the line is typed."""
         leader, follower = pty.openpty()

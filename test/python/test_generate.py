@@ -544,14 +544,32 @@ class Streams(Generating):
             else:
                 self.assertEqual(out.decode(), want["text"] + "\n")
 
-    def test_second_interrupt(self):
-        """The second one kills."""
+    def test_interrupt_in_a_prompt(self):
+        """Ctrl-C in a prompt ends at once: exit 130, nothing on stdout; also of other verbs."""
         ids = write_ids(self.dir / "long", [1 + i % 200 for i in range(630)])
-        child = self.start("generate", self.model, "--ids", ids, "-n", "5")
-        self.assertIn(b"kv cache", child.stderr.readline())
+        tiny = harness.ROOT / "models" / "tiny-gqa"
+        for verb in (("generate", "-n", "5"), ("score",), ("equiv", "--splits", "all"), ("bench", "-p", "600")):
+            file = () if verb[0] == "bench" else ("--ids", ids)
+            child = self.start(verb[0], tiny, *verb[1:], *file, "--target", "ref", "--format", "json")
+            while not self.catches(child, signal.SIGINT):
+                time.sleep(0.001)
+            harness.await_work(child, 5)
+            child.send_signal(signal.SIGINT)
+            out, err = child.communicate(timeout=60)
+            self.assertEqual((child.returncode, out), (130, b""), (verb, err))
+            self.assertIn(b"gqac: interrupted\n", err)
+
+    def test_second_interrupt(self):
+        """The second one kills, where the first one is waited for: behind the current token."""
+        ids = write_ids(self.dir / "long", [1 + i % 200 for i in range(580)])
+        tiny = harness.ROOT / "models" / "tiny-gqa"
+        child = self.start("generate", tiny, "--ids", ids, "-n", "30", "--kv", "off", "--target", "ref", "--log-steps")
+        while b"step 1 " not in child.stderr.readline():
+            pass
+        harness.await_work(child, 3)  # for the next one
         child.send_signal(signal.SIGINT)
         while self.catches(child, signal.SIGINT):  # until the first one was taken
-            time.sleep(0.001)
+            pass
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=60)
         self.assertEqual(child.returncode, -signal.SIGINT)

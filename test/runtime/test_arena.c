@@ -154,10 +154,12 @@ static run open_run(const char *model, const char *target, int threads) {
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &r.program, &diag),
                           GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(r.program, threads, &r.context, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r.program,
-                                               &(gqac_sequence_options){.final_length = PROMPT + 9},
-                                               &r.sequence, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_create(r.program,
+                             &(gqac_sequence_options){.size = sizeof(gqac_sequence_options),
+                                                      .final_length = PROMPT + 9},
+                             &r.sequence, &diag),
+        GQAC_OK);
     for (const ir_node *n = r.program->module->graph->first; n; n = n->next)
         if (!n->fused_into) {
             CU_ASSERT_FATAL(r.watch->n < MOST_NODES);
@@ -225,7 +227,7 @@ static void test_models(void) {
 static void check_figure(const char *model) {
     run r = open_run(model, "cpu", 1);
     const exec *e = &r.context->exec;
-    gqac_memory m;
+    gqac_memory m = {.size = sizeof m};
     gqac_diag diag;
     size_t results = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(r.program, PROMPT, PROMPT, &m, &diag), GQAC_OK);
@@ -270,10 +272,12 @@ static float *logits_of(const char *model, bool apart, size_t guess, int64_t *co
     if (apart)
         take_apart(program);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program,
-                                               &(gqac_sequence_options){.final_length = PROMPT},
-                                               &sequence, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_create(
+            program,
+            &(gqac_sequence_options){.size = sizeof(gqac_sequence_options), .final_length = PROMPT},
+            &sequence, &diag),
+        GQAC_OK);
     if (guess) { /* as if that had been expected: no step expects more */
         context->exec.layout.most = guess;
         for (int i = 0; i < 3; i++)

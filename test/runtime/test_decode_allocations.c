@@ -26,10 +26,12 @@ static void decode(const char *model, const char *target, int threads) {
         ids[i] = (i * 37 + 11) % 250;
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(unit_path(model), &options, &program, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program,
-                                               &(gqac_sequence_options){.final_length = LAST},
-                                               &sequence, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_create(
+            program,
+            &(gqac_sequence_options){.size = sizeof(gqac_sequence_options), .final_length = LAST},
+            &sequence, &diag),
+        GQAC_OK);
     for (int i = gqac_program_kv_pairs(program, &pairs) - 1; i >= 0; i--)
         last |= pairs[i].rows > 0; /* a state that is kept is no longer there to be written */
     CU_ASSERT_EQUAL_FATAL(

@@ -36,7 +36,7 @@ static void close_all(void) {
 }
 
 static gqac_sequence *sequence_of(int64_t final_length) {
-    const gqac_sequence_options options = {.final_length = final_length};
+    const gqac_sequence_options options = {.size = sizeof options, .final_length = final_length};
     gqac_sequence *sequence = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
     return sequence;

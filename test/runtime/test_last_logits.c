@@ -33,7 +33,8 @@ static float *converse(const gqac_program *program, int64_t wanted, int threads,
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
     for (int i = 0; i < ROWS; i++) {
         /* on both sides of the threshold of models that have one: groups of their own */
-        const gqac_sequence_options options = {.final_length = i % 2 ? 200 : 104};
+        const gqac_sequence_options options = {.size = sizeof options,
+                                               .final_length = i % 2 ? 200 : 104};
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequences[i], &diag),
                               GQAC_OK);
     }

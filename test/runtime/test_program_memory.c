@@ -17,7 +17,7 @@ static gqac_program *open_model(bool stateless) {
 
 static void test_parts(void) {
     gqac_program *program = open_model(false);
-    gqac_memory one, m, n;
+    gqac_memory one = {.size = sizeof one}, m = one, n = one;
     gqac_diag diag;
     const gqac_kv_pair *pairs = NULL;
     int64_t row = 0;
@@ -45,7 +45,7 @@ static void test_parts(void) {
 
 static void test_errors(void) {
     gqac_program *program = open_model(false), *stateless = open_model(true);
-    gqac_memory m;
+    gqac_memory m = {.size = sizeof m};
     gqac_diag diag;
     CU_ASSERT_EQUAL(gqac_program_memory(program, 0, 1, &m, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, 5, 0, &m, &diag), GQAC_OUT_OF_RANGE);

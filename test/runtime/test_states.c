@@ -18,7 +18,7 @@ static int64_t ids[N], vocabulary;
 static float *expected; /* [N][vocabulary], token by token */
 
 static gqac_sequence *new_sequence(int64_t capacity) {
-    const gqac_sequence_options options = {.capacity = capacity};
+    const gqac_sequence_options options = {.size = sizeof options, .capacity = capacity};
     gqac_sequence *sequence = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
     return sequence;
@@ -332,7 +332,7 @@ static void nested_graphs_change_no_cache(void) {
 
 /* Lengths that nothing bounds: too much memory is told at once. */
 static void huge_lengths_are_counted(void) {
-    gqac_memory memory;
+    gqac_memory memory = {.size = sizeof memory};
     CU_ASSERT_EQUAL_FATAL(open_text("%rows", GOOD, ALSO), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_program_memory(program, INT64_MAX, 1, &memory, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_program_memory(program, (int64_t)1 << 40, 1, &memory, &diag), GQAC_OK);

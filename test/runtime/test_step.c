@@ -30,7 +30,8 @@ static gqac_context *open_context(const gqac_program *program, int threads) {
 }
 
 static gqac_sequence *open_sequence(const gqac_program *program, int64_t capacity, int64_t length) {
-    const gqac_sequence_options options = {.capacity = capacity, .final_length = length};
+    const gqac_sequence_options options = {
+        .size = sizeof options, .capacity = capacity, .final_length = length};
     gqac_sequence *sequence = NULL;
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OK);
     return sequence;

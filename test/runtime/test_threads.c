@@ -12,6 +12,7 @@ enum { WORKERS = 8, PROMPT = 30, STEPS = 6, LENGTH = PROMPT + STEPS, ROUNDS = 2 
 
 typedef struct job {
     const gqac_program *program;
+    gqac_threads *shared; /* NULL: `threads` of its own */
     int threads, salt;
     size_t values;
     float *logits;      /* of every position, of two sequences */
@@ -42,7 +43,7 @@ static void keep(job *j, const gqac_context *context, int which, int sequence, i
 static void converse(job *j, gqac_context *context) {
     gqac_diag diag;
     gqac_sequence *pair[2] = {NULL, NULL};
-    const gqac_sequence_options options = {.final_length = LENGTH};
+    const gqac_sequence_options options = {.size = sizeof options, .final_length = LENGTH};
     int64_t ids[LENGTH];
     const int64_t ones[] = {1, 1};
     for (int i = 0; i < LENGTH; i++)
@@ -72,7 +73,10 @@ static void *work(void *arg) {
     for (int round = 0; round < ROUNDS; round++) {
         gqac_context *context = NULL;
         memset(j->logits, 0xff, j->values * sizeof *j->logits);
-        if (!fails(j, gqac_context_create(j->program, j->threads, &context, &diag), "context"))
+        const gqac_status status =
+            j->shared ? gqac_context_create_on(j->program, j->shared, &context, &diag)
+                      : gqac_context_create(j->program, j->threads, &context, &diag);
+        if (!fails(j, status, "context"))
             converse(j, context);
         gqac_context_free(context);
     }
@@ -87,7 +91,8 @@ static job new_job(const gqac_program *program, int threads, int salt) {
     return j;
 }
 
-static void share(const char *path) {
+/* shared: whose threads all contexts compute with; NULL: each has its own. */
+static void share_on(const char *path, gqac_threads *shared) {
     gqac_options options;
     gqac_program *program = NULL;
     gqac_diag diag;
@@ -103,6 +108,7 @@ static void share(const char *path) {
     CU_ASSERT(memcmp(solo[0].logits, solo[1].logits, solo[0].values * sizeof(float)) != 0);
     for (int i = 0; i < WORKERS; i++) {
         jobs[i] = new_job(program, 1 + i / 2, i % 2);
+        jobs[i].shared = shared;
         CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, work, &jobs[i]), 0);
     }
     for (int i = 0; i < WORKERS; i++) {
@@ -113,6 +119,68 @@ static void share(const char *path) {
     }
     free(solo[0].logits);
     free(solo[1].logits);
+    gqac_program_free(program);
+}
+
+static void share(const char *path) {
+    share_on(path, NULL);
+}
+
+static void test_shared_threads(void) {
+    gqac_threads *threads = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_threads_create(3, &threads, NULL), GQAC_OK);
+    share_on("test/models/llama/model.onnx", threads);
+    gqac_threads_free(threads);
+}
+
+typedef struct task_of {
+    gqac_task *task;
+    void *arg;
+    int i;
+} task_of;
+
+static void *run_task(void *arg) {
+    const task_of *t = arg;
+    t->task(t->arg, t->i);
+    return NULL;
+}
+
+/* Each task on a thread that is made for it. */
+static void on_new_threads(void *arg, int n, gqac_task *task, void *task_arg) {
+    enum { MOST = 4 };
+    pthread_t threads[MOST];
+    task_of tasks[MOST];
+    (void)arg;
+    for (int i = 0; i < n; i++)
+        tasks[i] = (task_of){task, task_arg, i};
+    for (int i = 1; i < n; i++)
+        if (pthread_create(&threads[i], NULL, run_task, &tasks[i]) != 0)
+            abort();
+    run_task(&tasks[0]);
+    for (int i = 1; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void test_threads_of_the_caller(void) {
+    gqac_threads *threads = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_threads_wrap(4, on_new_threads, NULL, &threads, NULL), GQAC_OK);
+    share_on("test/models/llama-int4-acc4/model.onnx", threads);
+    gqac_threads_free(threads);
+}
+
+static void test_default(void) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_diag diag;
+    gqac_options_init(&options);
+    const char *path = unit_path("test/models/llama/model.onnx");
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(path, &options, &program, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_context_create(program, 0, &context, &diag), GQAC_OK);
+    gqac_context_free(context);
+    CU_ASSERT_EQUAL(gqac_context_create(program, -1, &context, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_context_create(program, 1025, &context, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_context_create_on(program, NULL, &context, &diag), GQAC_USAGE);
     gqac_program_free(program);
 }
 
@@ -132,6 +200,9 @@ static const unit_case cases[] = {
     {"llama in eight contexts at once", test_plain},
     {"int4 weights in eight contexts at once", test_int4},
     {"guards in eight contexts at once", test_guarded},
+    {"eight contexts on the same threads", test_shared_threads},
+    {"eight contexts on threads of the caller", test_threads_of_the_caller},
+    {"how many threads", test_default},
 };
 
 int main(int argc, char **argv) {

@@ -66,7 +66,7 @@ static void pack(product *p) {
     ir_value *y = op_build1(&b, "", "MatMulInteger", 4, in);
     op_build1(&b, "", "Abs", 1, &y);
     CU_ASSERT_EQUAL_FATAL(b.status, GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, NULL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(changed, 1);
     p->node = module->graph->last->inputs[0].value->def;
     CU_ASSERT_FATAL(op_is(p->node, "gqac", "linear_integer"));

@@ -108,7 +108,7 @@ static void make(rig *r, const kind *k, int64_t rows) {
     ir_value *y = ir_build_result(&r->b, r->node, 0);
     op_build1(&r->b, "", "Abs", 1, &y);
     CU_ASSERT_EQUAL_FATAL(r->b.status, GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, &r->diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, NULL, &r->diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(changed, 1);
     r->packed = r->graph->last->inputs[0].value->def;
     CU_ASSERT_FATAL(op_is(r->packed, "gqac", "moe"));
@@ -222,7 +222,7 @@ static void test_types(void) {
     ir_node *moe = op_build(&r.b, "com.microsoft", "MoE", 8, r.in, 1);
     ir_value *out = ir_build_result(&r.b, moe, 0);
     op_build1(&r.b, "", "Abs", 1, &out);
-    CU_ASSERT_EQUAL(cpu_pack(r.graph->module, &options, &changed, &r.diag), GQAC_OK);
+    CU_ASSERT_EQUAL(cpu_pack(r.graph->module, &options, &changed, NULL, &r.diag), GQAC_OK);
     CU_ASSERT_EQUAL(changed, 0);
     r.x = random_tensor(&r, GQAC_F16, 2, (int64_t[]){3, r.hidden});
     r.router = random_tensor(&r, GQAC_F16, 2, (int64_t[]){3, r.experts});

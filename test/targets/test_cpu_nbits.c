@@ -264,7 +264,7 @@ static void test_there_and_back(void) {
         ir_node *node = build_model(module->graph, i, &r);
         CU_ASSERT_FATAL(op_infer(node, &diag) == GQAC_OK);
         ir_graph_set_results(module->graph, 1, node->outputs, NULL);
-        CU_ASSERT(cpu_pack_nbits(node, &options, &packed, &diag) == GQAC_OK && packed);
+        CU_ASSERT(cpu_pack_nbits(node, &options, NULL, &packed, &diag) == GQAC_OK && packed);
         ir_node *linear = module->graph->ret->inputs[0].value->def;
         CU_ASSERT_FATAL(op_is(linear, "gqac", "linear_nbits"));
         CU_ASSERT(op_of(linear)->verify(linear, &diag) == GQAC_OK);
@@ -302,7 +302,7 @@ static void test_refused(void) {
         ir_node *node = build_model(module->graph, 3, &r);
         CU_ASSERT_FATAL(op_infer(node, &diag) == GQAC_OK);
         ir_graph_set_results(module->graph, 1, node->outputs, NULL);
-        CU_ASSERT_FATAL(cpu_pack_nbits(node, &options, &packed, &diag) == GQAC_OK && packed);
+        CU_ASSERT_FATAL(cpu_pack_nbits(node, &options, NULL, &packed, &diag) == GQAC_OK && packed);
         ir_node *linear = module->graph->ret->inputs[0].value->def;
         ir_attr_set_int(linear, cases[i].attr, cases[i].value);
         gqac_status status = op_of(linear)->verify(linear, &diag);

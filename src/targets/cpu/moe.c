@@ -248,6 +248,8 @@ static gqac_status run_rows(mixture *t) {
     GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));
     op_parallel(call, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
     op_scratch_close(&t->scratch);
+    if (gqac_pool_stopped(call->pool)) /* some rows have no experts */
+        return GQAC_OK;
     sort_pairs(t);
     GQAC_TRY(run_experts(t));
     GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));

@@ -69,23 +69,34 @@ static bool is_used(const ir_node *node) {
 typedef struct packing {
     const op_options *options;
     size_t *changed;
+    gqac_poll *poll;
     gqac_diag *diag;
 } packing;
 
+/* Bytes of the constants that a node reads. */
+static int64_t weight_bytes(const ir_node *node) {
+    int64_t bytes = 0;
+    for (int i = 0; i < node->n_inputs; i++)
+        if (cpu_pack_constant(node->inputs[i].value))
+            bytes += (int64_t)gqac_tensor_bytes(node->inputs[i].value->constant);
+    return bytes;
+}
+
 static gqac_status visit(void *arg, ir_node *node) {
     const packing *p = arg;
+    const int64_t bytes = weight_bytes(node);
     bool packed = false;
     for (const struct packer *row = packers; row->pack && !packed; row++) {
         if (!op_is(node, row->domain, row->op) || !is_used(node))
             continue;
-        GQAC_TRY(row->pack(node, p->options, &packed, p->diag));
+        GQAC_TRY(row->pack(node, p->options, p->poll, &packed, p->diag));
     }
     *p->changed += packed;
-    return GQAC_OK;
+    return gqac_poll_add(p->poll, packed ? bytes : 0, p->diag);
 }
 
-gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed,
+gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed, gqac_poll *poll,
                      gqac_diag *diag) {
-    packing p = {.options = options, .changed = changed, .diag = diag};
+    packing p = {.options = options, .changed = changed, .poll = poll, .diag = diag};
     return ir_graph_walk(module->graph, visit, &p);
 }

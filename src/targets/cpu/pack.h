@@ -9,9 +9,10 @@
 /* Replaces every use of the node's outputs by those of new nodes before it, and sets *packed; or
  * changes nothing. The node itself stays, unused: the sweep after the pass takes it, and weights
  * that nobody reads any more with it. It may replace other nodes likewise. Packed data belong to
- * the arena of the module and to the graph that holds the constant they were made from. */
-typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, bool *packed,
-                                  gqac_diag *diag);
+ * the arena of the module and to the graph that holds the constant they were made from. Between
+ * pieces of what takes long the poll is asked; it may be NULL. */
+typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, gqac_poll *poll,
+                                  bool *packed, gqac_diag *diag);
 
 cpu_pack_node cpu_pack_dequantised; /* MatMul by a DequantizeLinear -> MatMulNBits, linear_nbits */
 cpu_pack_node cpu_pack_linear;      /* MatMul, Gemm -> linear, linear_bf16 */
@@ -32,10 +33,10 @@ void cpu_pack_words(const struct nbits_shape *s, const unsigned char *from, int6
                     unsigned char *to);
 /* A weight [k,n], or [n,k] when transposed, as the constant of linear_bf16. */
 gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, int64_t k,
-                           ir_value **packed, gqac_diag *diag);
+                           gqac_poll *poll, ir_value **packed, gqac_diag *diag);
 
 /* target_cpu.pack */
-gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed,
+gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed, gqac_poll *poll,
                      gqac_diag *diag);
 
 #endif

@@ -15,11 +15,13 @@ static void put_line(uint16_t *to, const float *even, const float *odd, int64_t 
 }
 
 /* Two rows of a plain weight [k,n] at a time. */
-static void from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to) {
+static gqac_status from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to,
+                             gqac_poll *poll, gqac_diag *diag) {
     const float none[LINEAR_PANEL] = {0};
     float even[LINEAR_PANEL], odd[LINEAR_PANEL];
     for (int64_t column = 0; column < n; column += LINEAR_PANEL) {
         const int64_t count = n - column < LINEAR_PANEL ? n - column : LINEAR_PANEL;
+        GQAC_TRY(gqac_poll_pause(poll, diag));
         for (int64_t i = 0; i < k; i += 2, to += LINEAR_PAIRS) {
             op_get_f32s(w, i * n + column, count, even);
             if (i + 1 < k)
@@ -27,15 +29,19 @@ static void from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to) 
             put_line(to, even, i + 1 < k ? odd : none, count);
         }
     }
+    return GQAC_OK;
 }
 
 /* Runs of a row of a transposed weight [n,k]. */
-static void from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to) {
+static gqac_status from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to,
+                                gqac_poll *poll, gqac_diag *diag) {
     enum { RUN = 64 };
     float run[RUN];
     const int64_t panel = linear_pairs(k) * LINEAR_PAIRS;
     for (int64_t column = 0; column < n; column++) {
         uint16_t *at = to + column / LINEAR_PANEL * panel + column % LINEAR_PANEL * 2;
+        if (column % LINEAR_PANEL == 0)
+            GQAC_TRY(gqac_poll_pause(poll, diag));
         for (int64_t i = 0; i < k; i += RUN) {
             const int64_t count = k - i < RUN ? k - i : RUN;
             op_get_f32s(w, column * k + i, count, run);
@@ -43,10 +49,11 @@ static void from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *t
                 at[(i + j) / 2 * LINEAR_PAIRS + j % 2] = gqn_bf16_factor(run[j]);
         }
     }
+    return GQAC_OK;
 }
 
 gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, int64_t k,
-                           ir_value **packed, gqac_diag *diag) {
+                           gqac_poll *poll, ir_value **packed, gqac_diag *diag) {
     gqac_tensor t = {
         .dtype = GQAC_BF16, .rank = 3, .dims = {linear_panels(n), linear_pairs(k), LINEAR_PAIRS}};
     size_t bytes;
@@ -55,7 +62,8 @@ gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, i
     if (t.data && transposed)
         memset(t.data, 0, bytes); /* what lies behind n and k */
     if (t.data)
-        (transposed ? from_columns : from_rows)(weight->constant, k, n, t.data);
+        GQAC_TRY(
+            (transposed ? from_columns : from_rows)(weight->constant, k, n, t.data, poll, diag));
     *packed = t.data ? ir_graph_add_constant(weight->graph, weight->name, &t) : NULL;
     return *packed ? GQAC_OK : gqac_diag_oom(diag, "a packed weight");
 }

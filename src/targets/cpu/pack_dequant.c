@@ -155,8 +155,8 @@ static ir_value *make_zeros(ir_builder *b, const weight *w) {
     return value;
 }
 
-gqac_status cpu_pack_dequantised(ir_node *node, const op_options *options, bool *packed,
-                                 gqac_diag *diag) {
+gqac_status cpu_pack_dequantised(ir_node *node, const op_options *options, gqac_poll *poll,
+                                 bool *packed, gqac_diag *diag) {
     weight w;
     const ir_type a = op_in_type(node, 0);
     if (a.dtype != GQAC_F32 || a.rank < 1 || !read_weight(node, &w))
@@ -179,5 +179,5 @@ gqac_status cpu_pack_dequantised(ir_node *node, const op_options *options, bool 
     ir_value_replace(node->outputs[0], by->outputs[0]);
     *packed = true;
     bool again;
-    return cpu_pack_nbits(by, options, &again, diag);
+    return cpu_pack_nbits(by, options, poll, &again, diag);
 }

@@ -40,13 +40,14 @@ static bool can_pack(const ir_node *node) {
     return zero && zero->dtype == b->dtype && (n == 1 || n == b->dims[1]);
 }
 
-gqac_status cpu_pack_integer(ir_node *node, const op_options *options, bool *packed,
-                             gqac_diag *diag) {
+gqac_status cpu_pack_integer(ir_node *node, const op_options *options, gqac_poll *poll,
+                             bool *packed, gqac_diag *diag) {
     const ir_value *weight = ir_node_input(node, B);
     const gqac_tensor *b = cpu_pack_constant(weight);
     ir_value *in[4] = {ir_node_input(node, A), NULL, NULL, ir_node_input(node, A_ZERO)};
     void *codes, *terms;
     (void)options;
+    (void)poll;
     if (!can_pack(node))
         return GQAC_OK;
     const int64_t panels = integer_panels(b->dims[1]);

@@ -129,8 +129,10 @@ static bool read_product(ir_node *node, product *p) {
 TRANSPOSE(transpose_16, uint16_t)
 TRANSPOSE(transpose_32, uint32_t)
 
-static void copy_transposed(char *out, const char *in, const product *p, size_t size) {
+static gqac_status copy_transposed(char *out, const char *in, const product *p, size_t size,
+                                   gqac_poll *poll, gqac_diag *diag) {
     for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
+        GQAC_TRY(gqac_poll_pause(poll, diag));
         const int64_t left = p->n - column, count = left < LINEAR_PANEL ? left : LINEAR_PANEL;
         void *to = out + (size_t)(column * p->k) * size;
         const void *from = in + (size_t)(column * p->k) * size;
@@ -139,13 +141,16 @@ static void copy_transposed(char *out, const char *in, const product *p, size_t 
         else
             transpose_16(to, from, p->k, count);
     }
+    return GQAC_OK;
 }
 
 /* A block of k for all panels at a time: whole rows are read, and runs of some KiB are written. */
-static void copy_plain(char *out, const char *in, const product *p, size_t size) {
+static gqac_status copy_plain(char *out, const char *in, const product *p, size_t size,
+                              gqac_poll *poll, gqac_diag *diag) {
     const size_t line = LINEAR_PANEL * size;
     for (int64_t first = 0; first < p->k; first += BLOCK)
         for (int64_t column = 0; column < p->n; column += LINEAR_PANEL) {
+            GQAC_TRY(gqac_poll_pause(poll, diag));
             const int64_t left = p->n - column, last = first + BLOCK;
             const size_t bytes = left < LINEAR_PANEL ? (size_t)left * size : line;
             char *to = out + (size_t)(column * p->k) * size + (size_t)first * line;
@@ -155,11 +160,13 @@ static void copy_plain(char *out, const char *in, const product *p, size_t size)
                     memset(to + bytes, 0, line - bytes);
             }
         }
+    return GQAC_OK;
 }
 
-static gqac_status pack_weight(const product *p, bool pairs, ir_value **packed, gqac_diag *diag) {
+static gqac_status pack_weight(const product *p, bool pairs, gqac_poll *poll, ir_value **packed,
+                               gqac_diag *diag) {
     if (pairs)
-        return cpu_pack_pairs(p->weight, p->transposed, p->n, p->k, packed, diag);
+        return cpu_pack_pairs(p->weight, p->transposed, p->n, p->k, poll, packed, diag);
     const gqac_tensor *w = p->weight->constant;
     const size_t size = op_width(w->dtype);
     gqac_tensor t = {
@@ -170,10 +177,7 @@ static gqac_status pack_weight(const product *p, bool pairs, ir_value **packed, 
     char *data = cpu_pack_alloc(graph->module, bytes);
     if (!data)
         return gqac_diag_oom(diag, "a packed weight");
-    if (p->transposed)
-        copy_transposed(data, w->data, p, size);
-    else
-        copy_plain(data, w->data, p, size);
+    GQAC_TRY((p->transposed ? copy_transposed : copy_plain)(data, w->data, p, size, poll, diag));
     t.data = data;
     *packed = ir_graph_add_constant(graph, p->weight->name, &t);
     return *packed ? GQAC_OK : gqac_diag_oom(diag, "a packed weight");
@@ -221,13 +225,13 @@ static gqac_status try_user(ir_node *node, const product *first, ir_value *packe
     return replace(&p, packed, diag);
 }
 
-gqac_status cpu_pack_linear(ir_node *node, const op_options *options, bool *packed,
+gqac_status cpu_pack_linear(ir_node *node, const op_options *options, gqac_poll *poll, bool *packed,
                             gqac_diag *diag) {
     product p;
     ir_value *value;
     if (!read_product(node, &p))
         return GQAC_OK;
-    GQAC_TRY(pack_weight(&p, options->bf16, &value, diag));
+    GQAC_TRY(pack_weight(&p, options->bf16, poll, &value, diag));
     for (const ir_use *use = p.weight->uses; use; use = use->next) {
         GQAC_TRY(try_user(use->node, &p, value, diag));
         if (!op_is(use->node, "", "Transpose") || !use->node->outputs[0])

@@ -84,7 +84,7 @@ static int64_t place_of(const matrix *m, int64_t column, int64_t rows) {
     return panel * rows * LINEAR_PANEL + column % m->n % LINEAR_PANEL;
 }
 
-static gqac_status pack_floats(const matrix *m, ir_value **in, gqac_diag *diag) {
+static gqac_status pack_floats(const matrix *m, gqac_poll *poll, ir_value **in, gqac_diag *diag) {
     const gqac_tensor *w = constant_of(m, WEIGHT);
     const char *from = w->data;
     const size_t width = op_width(w->dtype);
@@ -93,13 +93,15 @@ static gqac_status pack_floats(const matrix *m, ir_value **in, gqac_diag *diag) 
                         in, &data, diag));
     for (int64_t column = 0; column < m->experts * m->n; column++) {
         char *to = (char *)data + (size_t)place_of(m, column, m->k) * width;
+        if (column % LINEAR_PANEL == 0)
+            GQAC_TRY(gqac_poll_pause(poll, diag));
         for (int64_t k = 0; k < m->k; k++, from += width)
             memcpy(to + (size_t)(k * LINEAR_PANEL) * width, from, width);
     }
     return GQAC_OK;
 }
 
-static gqac_status pack_codes(const matrix *m, ir_value **in, gqac_diag *diag) {
+static gqac_status pack_codes(const matrix *m, gqac_poll *poll, ir_value **in, gqac_diag *diag) {
     const nbits_shape *s = &m->s;
     const unsigned char *from = constant_of(m, WEIGHT)->data;
     const int64_t column_bytes = s->words * 4, panel_bytes = s->words * NBITS_WORD_BYTES;
@@ -109,6 +111,7 @@ static gqac_status pack_codes(const matrix *m, ir_value **in, gqac_diag *diag) {
     for (int64_t e = 0; e < m->experts; e++)
         for (int64_t p = 0; p < s->panels; p++) {
             const int64_t first = p * NBITS_COLUMNS, left = m->n - first;
+            GQAC_TRY(gqac_poll_pause(poll, diag));
             cpu_pack_words(s, from + (e * m->n + first) * column_bytes,
                            left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
                            (unsigned char *)data + (e * s->panels + p) * panel_bytes);
@@ -169,7 +172,8 @@ static void set_attrs(ir_node *by, const ir_node *node, const matrix *m) {
     ir_attr_set_int(by, "inner", m[1].k);
 }
 
-gqac_status cpu_pack_moe(ir_node *node, const op_options *options, bool *packed, gqac_diag *diag) {
+gqac_status cpu_pack_moe(ir_node *node, const op_options *options, gqac_poll *poll, bool *packed,
+                         gqac_diag *diag) {
     enum { INPUTS = MOE_ROUTER_WEIGHTS + 1 };
     const bool codes = op_is(node, "com.microsoft", "QMoE");
     ir_value *in[INPUTS] = {ir_node_input(node, 0), ir_node_input(node, 1)};
@@ -189,7 +193,7 @@ gqac_status cpu_pack_moe(ir_node *node, const op_options *options, bool *packed,
         const int *to = moe_code_inputs[i];
         if (m[i].n == 0)
             continue;
-        GQAC_TRY((m[i].bits ? pack_codes : pack_floats)(&m[i], &in[to[WEIGHT]], diag));
+        GQAC_TRY((m[i].bits ? pack_codes : pack_floats)(&m[i], poll, &in[to[WEIGHT]], diag));
         in[to[BIAS]] = value_of(&m[i], BIAS);
         if (m[i].bits)
             GQAC_TRY(pack_scales(&m[i], &in[to[SCALE]], diag));

@@ -39,14 +39,15 @@ void cpu_pack_words(const nbits_shape *s, const uint8_t *from, int64_t columns, 
     }
 }
 
-static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, ir_value **value,
-                              gqac_diag *diag) {
+static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, gqac_poll *poll,
+                              ir_value **value, gqac_diag *diag) {
     void *data;
     GQAC_TRY(cpu_pack_add(ir_node_input(node, B), "packed", GQAC_U8,
                           (int64_t[]){s->panels, s->words, NBITS_WORD_BYTES}, value, &data, diag));
     const uint8_t *from = constant_of(node, B)->data;
     for (int64_t p = 0; p < s->panels; p++) {
         const int64_t first = p * NBITS_COLUMNS, left = s->n - first;
+        GQAC_TRY(gqac_poll_pause(poll, diag));
         cpu_pack_words(s, from + first * s->words * 4, left < NBITS_COLUMNS ? left : NBITS_COLUMNS,
                        (uint8_t *)data + p * s->words * NBITS_WORD_BYTES);
     }
@@ -101,7 +102,7 @@ static bool can_pack(const ir_node *node, const nbits_shape *s) {
            has_size(zeros, OP_BIT(U8), s->n * ((s->blocks * s->bits + 7) / 8));
 }
 
-gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, bool *packed,
+gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, gqac_poll *poll, bool *packed,
                            gqac_diag *diag) {
     const nbits_shape s =
         nbits_shape_of(ir_attr_int(node, "K"), ir_attr_int(node, "N"),
@@ -109,7 +110,7 @@ gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, bool *packe
     ir_value *in[5] = {ir_node_input(node, A)};
     if (!can_pack(node, &s))
         return GQAC_OK;
-    GQAC_TRY(pack_codes(node, &s, &in[1], diag));
+    GQAC_TRY(pack_codes(node, &s, poll, &in[1], diag));
     GQAC_TRY(pack_rows(node, &s, SCALES, &in[2], diag));
     if (ir_node_input(node, ZERO_POINTS))
         GQAC_TRY(pack_rows(node, &s, ZERO_POINTS, &in[3], diag));

@@ -1,0 +1,338 @@
+/* Threads: one job of a few tasks at a time.
+ *
+ * Each worker has a mailbox: a number that grows by one when a job is in it. Only the workers that
+ * have a task are told. A task is taken by its worker or, when that has not begun by then, by the
+ * caller after its own: nobody waits for a thread that the system does not run. Kernels follow each
+ * other within microseconds, so where every thread has a processor, both sides look at their number
+ * for GQAC_POOL_SPIN_NS before they sleep on it (futex); who finds nobody asleep makes no system
+ * call. All fields of a job are written before the numbers and read after them. Callers that come
+ * while a job runs wait for their turn, in the order of coming.
+ *
+ * As many threads as the process has processors have one of their own each, so that none wakes
+ * beside another. The caller is never bound: where it stands on the processor of a worker that it
+ * wakes, it steps aside to the first one and is free again. */
+#include "base/threads.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fenv.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+
+enum {
+    STACK = 1024 * 1024,
+    LINE = 64,
+    LOOKS = 32, /* between two looks at the clock */
+};
+
+typedef struct worker {
+    _Alignas(LINE) atomic_uint job; /* number of the job in the mailbox; a futex */
+    atomic_uint taken;              /* number of the last job whose range somebody took */
+    atomic_uint asleep;             /* 1: waits on `job` in the kernel */
+    gqac_threads *pool;
+    pthread_t thread;
+    int index;
+    int processor; /* -1: any */
+} worker;
+
+struct gqac_threads {
+    int threads;
+    int started; /* workers besides the caller */
+    bool spins;
+    int home; /* a processor that no worker has; -1: workers have none of their own */
+    bool stop;
+    worker *workers;            /* that of index i is workers[i - 1] */
+    gqac_parallel_for *wrapped; /* threads of the caller; NULL: workers */
+    void *wrapped_arg;
+    gqac_task *task; /* of the job */
+    void *arg;
+    _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
+    atomic_uint waiting;                /* 1: the caller waits on it in the kernel */
+    /* who wants to run a job takes the next number, and runs it when that is served; a futex */
+    _Alignas(LINE) atomic_uint next, served;
+};
+
+/* ---- waiting ------------------------------------------------------------- */
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void sleep_on(atomic_uint *word, unsigned value) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void wake(atomic_uint *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Looks at the word for a moment; true when it is (`equal`) or is no longer (else) the value. */
+static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bool equal) {
+    if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
+        return true;
+    if (!pool->spins)
+        return false;
+    for (const int64_t end = now_ns() + GQAC_POOL_SPIN_NS; now_ns() < end;)
+        for (int i = 0; i < LOOKS; i++) {
+            if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
+                return true;
+            relax();
+        }
+    return false;
+}
+
+/* Waits until the mailbox holds another job than `seen`; returns its number. The flag is raised
+ * before the kernel looks at the number, and the caller changes the number before it looks at the
+ * flag (both sequentially consistent): one of them sees the other. */
+static unsigned next_job(worker *w, unsigned seen) {
+    if (!spin(w->pool, &w->job, seen, false)) {
+        atomic_store(&w->asleep, 1);
+        while (atomic_load(&w->job) == seen)
+            sleep_on(&w->job, seen);
+        atomic_store(&w->asleep, 0);
+    }
+    return atomic_load_explicit(&w->job, memory_order_acquire);
+}
+
+/* Is the range of that job for who asks? A worker that comes late finds a later number there. */
+static bool take(worker *w, unsigned job) {
+    unsigned before = job - 1;
+    return atomic_compare_exchange_strong(&w->taken, &before, job);
+}
+
+static void wait_done(gqac_threads *pool) {
+    if (spin(pool, &pool->running, 0, true))
+        return;
+    atomic_store(&pool->waiting, 1);
+    for (unsigned left; (left = atomic_load(&pool->running)) != 0;)
+        sleep_on(&pool->running, left);
+    atomic_store(&pool->waiting, 0);
+}
+
+/* ---- workers ------------------------------------------------------------- */
+
+static void *work(void *arg) {
+    worker *w = arg;
+    gqac_threads *pool = w->pool;
+    fesetenv(FE_DFL_ENV); /* whatever the thread that made us had: no flush to zero, nearest */
+    if (w->processor >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET((size_t)w->processor, &set);
+        (void)sched_setaffinity(0, sizeof set, &set); /* refused: it runs anywhere */
+    }
+    for (unsigned job = 0;;) {
+        job = next_job(w, job);
+        if (!take(w, job))
+            continue;
+        if (pool->stop)
+            return NULL;
+        pool->task(pool->arg, w->index);
+        if (atomic_fetch_sub(&pool->running, 1) == 1 && atomic_load(&pool->waiting))
+            wake(&pool->running);
+    }
+}
+
+/* Off the processor of a worker that is about to wake there. */
+static void step_aside(const gqac_threads *pool) {
+    cpu_set_t own, home;
+    const int here = pool->home >= 0 ? sched_getcpu() : -1;
+    if (here < 0 || here == pool->home || sched_getaffinity(0, sizeof own, &own) != 0 ||
+        !CPU_ISSET((size_t)pool->home, &own))
+        return;
+    CPU_ZERO(&home);
+    CPU_SET((size_t)pool->home, &home);
+    if (sched_setaffinity(0, sizeof home, &home) == 0)
+        (void)sched_setaffinity(0, sizeof own, &own);
+}
+
+/* Puts the job that was just written into the first n mailboxes. */
+static void announce(gqac_threads *pool, int n) {
+    bool sleepers = false;
+    for (int i = 0; i < n; i++) {
+        atomic_fetch_add(&pool->workers[i].job, 1);
+        sleepers |= atomic_load(&pool->workers[i].asleep) != 0;
+    }
+    if (!sleepers)
+        return;
+    step_aside(pool);
+    for (int i = 0; i < n; i++)
+        if (atomic_load(&pool->workers[i].asleep))
+            wake(&pool->workers[i].job);
+}
+
+/* Starts workers until all run or one cannot; signals of the program are not for them. */
+static int start_workers(gqac_threads *pool, const int *processors) {
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    pthread_attr_setstacksize(&attributes, STACK);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (!error && pool->started < pool->threads - 1) {
+        worker *w = &pool->workers[pool->started];
+        w->pool = pool;
+        w->index = pool->started + 1;
+        w->processor = processors ? processors[w->index] : -1;
+        error = pthread_create(&w->thread, &attributes, work, w);
+        if (!error)
+            pool->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+/* The first `most` processors of the process, in ascending order; returns how many it has. */
+static int list_processors(int most, int *list) {
+    cpu_set_t set;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof set, &set) != 0)
+        return 1;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET((size_t)i, &set)) {
+            if (n < most)
+                list[n] = i;
+            n++;
+        }
+    return n;
+}
+
+/* ---- all of them-------------------------------------------------------- */
+
+static gqac_status make(int threads, gqac_threads **made, gqac_diag *diag) {
+    if (threads < 0 || threads > GQAC_POOL_MAX)
+        GQAC_FAIL(diag, GQAC_USAGE, "%d threads; 1 to %d are possible", threads, GQAC_POOL_MAX);
+    gqac_threads *t = gqac_aligned_alloc(LINE, sizeof *t);
+    if (!t)
+        return gqac_diag_oom(diag, "threads");
+    memset(t, 0, sizeof *t);
+    t->threads = threads ? threads : gqac_threads_default();
+    *made = t;
+    return GQAC_OK;
+}
+
+gqac_status gqac_threads_create(int threads, gqac_threads **created, gqac_diag *diag) {
+    gqac_threads *t = NULL;
+    GQAC_TRY(make(threads, &t, diag));
+    const size_t bytes = (size_t)t->threads * sizeof *t->workers;
+    t->workers = gqac_aligned_alloc(LINE, bytes);
+    if (!t->workers) {
+        gqac_free(t);
+        return gqac_diag_oom(diag, "threads");
+    }
+    memset(t->workers, 0, bytes);
+    int list[GQAC_POOL_MAX];
+    const int processors = list_processors(GQAC_POOL_MAX, list);
+    t->spins = t->threads <= processors;
+    t->home = t->threads > 1 && t->threads == processors ? list[0] : -1;
+    int error = start_workers(t, t->home >= 0 ? list : NULL);
+    if (error) {
+        gqac_diag_set(diag, GQAC_NO_MEMORY, "cannot start thread %d of %d: %s", t->started + 2,
+                      t->threads, gqac_errno_text(error));
+        gqac_diag_hint(diag, "use fewer threads");
+        gqac_threads_free(t);
+        return GQAC_NO_MEMORY;
+    }
+    *created = t;
+    return GQAC_OK;
+}
+
+gqac_status gqac_threads_wrap(int threads, gqac_parallel_for *run, void *arg,
+                              gqac_threads **created, gqac_diag *diag) {
+    if (!run)
+        GQAC_FAIL(diag, GQAC_USAGE, "threads without a function that runs tasks");
+    GQAC_TRY(make(threads, created, diag));
+    (*created)->wrapped = run;
+    (*created)->wrapped_arg = arg;
+    return GQAC_OK;
+}
+
+int gqac_threads_count(const gqac_threads *threads) {
+    return threads->threads;
+}
+
+void gqac_threads_free(gqac_threads *threads) {
+    if (!threads)
+        return;
+    threads->stop = true;
+    announce(threads, threads->started);
+    for (int i = 0; i < threads->started; i++)
+        pthread_join(threads->workers[i].thread, NULL);
+    gqac_free(threads->workers);
+    gqac_free(threads);
+}
+
+/* ---- jobs ---------------------------------------------------------------- */
+
+typedef struct call {
+    gqac_task *task;
+    void *arg;
+} call;
+
+/* A task on a thread of the caller, whatever its floating-point mode. */
+static void run_wrapped(void *arg, int i) {
+    const call *c = arg;
+    fenv_t own;
+    fegetenv(&own);
+    fesetenv(FE_DFL_ENV);
+    c->task(c->arg, i);
+    fesetenv(&own);
+}
+
+static void wait_turn(gqac_threads *t) {
+    const unsigned number = atomic_fetch_add(&t->next, 1);
+    for (unsigned served; (served = atomic_load(&t->served)) != number;)
+        sleep_on(&t->served, served);
+}
+
+static void end_turn(gqac_threads *t) {
+    const unsigned next = atomic_fetch_add(&t->served, 1) + 1;
+    if (atomic_load(&t->next) != next)
+        wake(&t->served);
+}
+
+void gqac_threads_run(gqac_threads *threads, int n, gqac_task *task, void *arg) {
+    gqac_threads *t = threads;
+    if (t->wrapped) {
+        t->wrapped(t->wrapped_arg, n, run_wrapped, &(call){task, arg});
+        return;
+    }
+    wait_turn(t);
+    assert(atomic_load(&t->running) == 0);
+    t->task = task;
+    t->arg = arg;
+    atomic_store_explicit(&t->running, (unsigned)(n - 1), memory_order_relaxed);
+    announce(t, n - 1);
+    task(arg, 0);
+    for (int i = 0; i < n - 1; i++) {
+        worker *w = &t->workers[i];
+        if (take(w, atomic_load_explicit(&w->job, memory_order_relaxed))) {
+            task(arg, w->index);
+            atomic_fetch_sub(&t->running, 1);
+        }
+    }
+    wait_done(t);
+    end_turn(t);
+}

@@ -1,0 +1,255 @@
+/* Structs that begin with their size: a caller of an older gqac has shorter ones, one of a newer
+ * gqac longer ones, and one that forgot the size is told so. Shorter structs lie at the end of a
+ * page that nothing follows, so that reading a byte too many is a crash. */
+#include "unit.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <gqac/text.h>
+
+#define MODEL GQAC_SOURCE_DIR "/test/models/llama/model.onnx"
+
+static gqac_diag diag;
+
+/* `n` bytes right before memory that cannot be touched. */
+static void *at_end_of_page(const void *from, size_t n) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_FATAL(memory != MAP_FAILED);
+    CU_ASSERT_EQUAL_FATAL(mprotect(memory + page, page, PROT_NONE), 0);
+    memcpy(memory + page - n, from, n);
+    memcpy(memory + page - n, &n, sizeof n);
+    return memory + page - n;
+}
+
+static void release(void *memory) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    munmap((void *)((uintptr_t)memory & ~(page - 1)), 2 * page);
+}
+
+static gqac_program *open_model(void) {
+    gqac_program *program = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(MODEL, NULL, &program, &diag), GQAC_OK);
+    return program;
+}
+
+/* Each size that cannot be, by every call that takes options; and nothing else is looked at. */
+static void test_forgotten(void) {
+    static const size_t wrong[] = {0, 1, 7, 9, 4097, 4104, SIZE_MAX};
+    gqac_program *program = open_model(), *other = NULL;
+    gqac_sequence *sequence = NULL;
+    gqac_session *session = NULL;
+    gqac_info *info = NULL;
+    gqac_rewritten *done = NULL;
+    char hex[65];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        gqac_options options;
+        gqac_options_init(&options);
+        options.size = wrong[i];
+        const gqac_sequence_options of_sequence = {.size = wrong[i]};
+        const gqac_session_options of_session = {.size = wrong[i]};
+        const gqac_sampling sampling = {.size = wrong[i]};
+        const gqac_generate_request request = {.size = wrong[i]};
+        gqac_memory memory = {.size = wrong[i]};
+        gqac_generation *said = NULL;
+        gqac_context *context = NULL;
+        const float logits[2] = {0, 1};
+        int64_t id = 0;
+        CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+#define REFUSED(name, call)                                                                        \
+    do {                                                                                           \
+        memset(&diag, 0, sizeof diag);                                                             \
+        CU_ASSERT_EQUAL(call, GQAC_USAGE);                                                         \
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, name ".size"));                                   \
+        CU_ASSERT(*diag.rule &&*diag.hint);                                                        \
+    } while (0)
+        REFUSED("gqac_options", gqac_program_open(MODEL, &options, &other, &diag));
+        REFUSED("gqac_options", gqac_compile(MODEL, &options, GQAC_EMIT_NONE, NULL, &diag));
+        REFUSED("gqac_options", gqac_info_open(MODEL, &options, &info, &diag));
+        REFUSED("gqac_options", gqac_model_digest(MODEL, &options, hex, &diag));
+        REFUSED("gqac_options", gqac_rewrite(MODEL, "raise", &options, "/none", &done, &diag));
+        REFUSED("gqac_sequence_options",
+                gqac_sequence_create(program, &of_sequence, &sequence, &diag));
+        REFUSED("gqac_session_options", gqac_session_create(program, &of_session, &session, &diag));
+        REFUSED("gqac_sampling", gqac_sample(&sampling, logits, 2, NULL, 0, &id, NULL, &diag));
+        REFUSED("gqac_generate_request", gqac_generate(context, NULL, 1, &request, &said, &diag));
+        REFUSED("gqac_memory", gqac_program_memory(program, 4, 4, &memory, &diag));
+        CU_ASSERT(!other && !sequence && !session && !info && !said && !done);
+        gqac_context_free(context);
+    }
+    gqac_program_free(program);
+}
+
+/* Of every size that an older gqac may have had, options open the model: what is not there is the
+ * default. */
+static void test_older_options(void) {
+    gqac_options options;
+    gqac_options_init(&options);
+    options.target = "ref";
+    options.stateless = true;
+    for (size_t n = sizeof(size_t); n <= sizeof options; n += sizeof(size_t)) {
+        gqac_program *program = NULL;
+        void *older = at_end_of_page(&options, n);
+        CU_ASSERT_EQUAL_FATAL(gqac_program_open(MODEL, older, &program, &diag), GQAC_OK);
+        const bool has_target = n > offsetof(gqac_options, target);
+        CU_ASSERT_EQUAL(strstr(gqac_program_profile(program), "/ref/") != NULL, has_target);
+        CU_ASSERT_EQUAL(gqac_program_is_stateless(program), n > offsetof(gqac_options, stateless));
+        gqac_program_free(program);
+        release(older);
+    }
+    options.target = "nope";
+    gqac_program *program = NULL;
+    void *older = at_end_of_page(&options, 2 * sizeof(size_t));
+    CU_ASSERT_EQUAL(gqac_program_open(MODEL, older, &program, &diag), GQAC_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "nope"));
+    release(older);
+}
+
+/* Texts that are NULL are the defaults too. */
+static void test_unset_texts(void) {
+    const gqac_options options = {.size = sizeof options};
+    gqac_program *program = NULL, *plain = open_model();
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(MODEL, &options, &program, &diag), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(gqac_program_profile(program), gqac_program_profile(plain));
+    gqac_program_free(program);
+    gqac_program_free(plain);
+}
+
+static void test_older_others(void) {
+    gqac_program *program = open_model();
+    gqac_sequence *sequence = NULL;
+    const gqac_sequence_options options = {.size = sizeof options, .kv = "basic", .capacity = -1};
+    void *older = at_end_of_page(&options, offsetof(gqac_sequence_options, capacity));
+    CU_ASSERT_EQUAL(gqac_sequence_create(program, older, &sequence, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_create(program, &options, &sequence, &diag), GQAC_OUT_OF_RANGE);
+    gqac_sequence_free(sequence);
+    release(older);
+
+    /* as much as there is room for, and the rest is left alone */
+    gqac_memory whole = {.size = sizeof whole}, part;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 70, 70, &whole, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(whole.size, sizeof whole);
+    memset(&part, 0xa5, sizeof part);
+    const gqac_memory untouched = part;
+    part.size = offsetof(gqac_memory, prefill);
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 70, 70, &part, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(part.size, offsetof(gqac_memory, prefill));
+    CU_ASSERT_EQUAL(part.kv_blocks, whole.kv_blocks);
+    CU_ASSERT_EQUAL(part.weights, whole.weights);
+    CU_ASSERT(!memcmp(&part.prefill, &untouched.prefill, sizeof part - part.size));
+
+    /* the defaults of sampling are not all 0 */
+    gqac_sampling sampling = {.size = sizeof sampling};
+    const float logits[] = {1, 5, 3};
+    int64_t id = -1;
+    CU_ASSERT_EQUAL(gqac_sample(&sampling, logits, 3, NULL, 0, &id, NULL, &diag), GQAC_USAGE);
+    older = at_end_of_page(&sampling, offsetof(gqac_sampling, temperature));
+    CU_ASSERT_EQUAL(gqac_sample(older, logits, 3, NULL, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 1);
+    release(older);
+    gqac_program_free(program);
+}
+
+/* Longer structs: what lies behind ours must be 0, for nobody here knows what it asks for. */
+static void test_newer(void) {
+    struct {
+        gqac_options options;
+        int64_t more[3];
+    } newer = {.more = {0, 0, 0}};
+    gqac_program *program = NULL;
+    gqac_options_init(&newer.options);
+    newer.options.size = sizeof newer;
+    CU_ASSERT_EQUAL_FATAL(gqac_program_open(MODEL, &newer.options, &program, &diag), GQAC_OK);
+    gqac_program *other = NULL;
+    newer.more[2] = 1;
+    CU_ASSERT_EQUAL(gqac_program_open(MODEL, &newer.options, &other, &diag), GQAC_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.hint, "newer"));
+    CU_ASSERT_PTR_NULL(other);
+    struct {
+        gqac_memory memory;
+        int64_t more[2];
+    } memory = {.memory = {.size = sizeof memory}, .more = {7, 7}};
+    CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 4, 4, &memory.memory, &diag), GQAC_OK);
+    CU_ASSERT(memory.memory.weights > 0 && !memory.more[0] && !memory.more[1]);
+    gqac_program_free(program);
+}
+
+/* Requests of another size than ours, one behind another: each is read where the caller put it. */
+static void test_requests(void) {
+    typedef struct newer_request {
+        gqac_generate_request request;
+        int64_t more;
+    } newer_request;
+    const int64_t prompt[] = {72, 101, 108, 108, 111};
+    gqac_program *program = open_model();
+    gqac_context *context = NULL;
+    gqac_session *sessions[2] = {0};
+    gqac_generation *said[2] = {0}, *plain = NULL;
+    newer_request q[2];
+    memset(q, 0, sizeof q);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(gqac_session_create(program, NULL, &sessions[i], &diag), GQAC_OK);
+        gqac_generate_request_init(&q[i].request, NULL, sessions[i], prompt, (size_t)(3 + 2 * i));
+        q[i].request.max_new = 4 + i;
+    }
+    CU_ASSERT_EQUAL_FATAL(gqac_generate(context, NULL, 1, &q[1].request, &plain, &diag), GQAC_OK);
+    q[0].request.size = sizeof *q;
+    CU_ASSERT_EQUAL(gqac_generate(context, NULL, 2, &q->request, said, &diag), GQAC_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "size"));
+    q[1].request.size = sizeof *q;
+    CU_ASSERT_EQUAL_FATAL(gqac_generate(context, NULL, 2, &q->request, said, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(said[0]->n_ids, 4);
+    CU_ASSERT_EQUAL(said[1]->n_ids, 5);
+    CU_ASSERT(!memcmp(said[1]->ids, plain->ids, 5 * sizeof *plain->ids));
+    CU_ASSERT_EQUAL(said[0]->size, sizeof *said[0]);
+    CU_ASSERT_EQUAL(said[0]->metrics.size, sizeof said[0]->metrics);
+    for (int i = 0; i < 2; i++) {
+        gqac_generation_free(said[i]);
+        gqac_session_free(sessions[i]);
+    }
+    gqac_generation_free(plain);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+/* What the library makes says its size, and a list is walked by it. */
+static void test_lists(void) {
+    gqac_program *program = open_model();
+    const gqac_kv_pair *pairs = NULL;
+    const gqac_io *inputs = NULL;
+    gqac_info *info = NULL;
+    gqac_plan *plan = NULL;
+    const int n = gqac_program_kv_pairs(program, &pairs);
+    CU_ASSERT_FATAL(n >= 2 && gqac_program_inputs(program, &inputs) > 0);
+    const gqac_kv_pair *last = GQAC_AT(pairs, n - 1);
+    CU_ASSERT_PTR_EQUAL(last, &pairs[n - 1]);
+    CU_ASSERT(last->size == sizeof *last && inputs->size == sizeof *inputs);
+    CU_ASSERT_EQUAL_FATAL(gqac_info_open(MODEL, NULL, &info, &diag), GQAC_OK);
+    CU_ASSERT(info->size == sizeof *info && info->inputs->size == sizeof *info->inputs);
+    CU_ASSERT_EQUAL(info->kv_pairs->size, sizeof *info->kv_pairs);
+    CU_ASSERT_EQUAL_FATAL(gqac_plan_open(program, 0, &plan, &diag), GQAC_OK);
+    CU_ASSERT(plan->size == sizeof *plan && plan->steps->size == sizeof *plan->steps);
+    CU_ASSERT_EQUAL(plan->total.size, sizeof plan->total);
+    gqac_plan_free(plan);
+    gqac_info_free(info);
+    gqac_program_free(program);
+}
+
+static const unit_case cases[] = {
+    {"sizes that cannot be", test_forgotten},
+    {"options of every older size", test_older_options},
+    {"texts that are not set", test_unset_texts},
+    {"other older structs", test_older_others},
+    {"newer structs", test_newer},
+    {"requests one behind another", test_requests},
+    {"what the library makes", test_lists},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("sizes", cases, sizeof cases / sizeof *cases, argc, argv);
+}

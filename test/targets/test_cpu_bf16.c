@@ -184,7 +184,7 @@ static void test_codes(void) {
     static const gqac_dtype zeros[] = {GQAC_NONE, GQAC_U8, GQAC_F32, GQAC_F16};
     static const int ks[] = {16, 31, 64, 100, 512, 515, 1024, 1031};
     for (int i = 0; i < unit_count(72, 500); i++) {
-        problem p = make(dtypes[below(3)], 1 + below(9), ks[below(8)], 1 + below(140),
+        problem p = make(dtypes[below(3)], 1 + i % 17, ks[below(8)], 1 + below(140),
                          dtypes[below(4)], below(2));
         add_codes(&p, 2 << i % 3, 16 << below(6), dtypes[below(3)], zeros[i / 3 % 4]);
         check(&p, NULL);

@@ -48,7 +48,7 @@ typedef struct work {
     cpu_nbits_rows a; /* quantised by the scalar level */
     float *steps, *x;
     int64_t rows;
-    bool int8;
+    bool int8, bias;
 } work;
 
 static void *random_bytes(gqac_arena *arena, size_t n, unsigned most, test_random *r) {
@@ -66,16 +66,16 @@ static void *random_floats(gqac_arena *arena, gqac_dtype dtype, int64_t n, test_
     return t.data;
 }
 
-static work random_work(test_random *r) {
-    static const int64_t depths[] = {1, 16, 63, 300, 512, 513, 1040, 1536};
+static work make_work(test_random *r, int64_t depth, int bits, int64_t block, int64_t rows,
+                      bool int8) {
     static const gqac_dtype types[] = {GQAC_F32, GQAC_F16, GQAC_BF16};
-    const int bits = 2 << test_random_int(r, 0, 2);
-    const int64_t block = 16 << test_random_int(r, 0, 5);
-    work k = {.arena = gqac_arena_create(0), .rows = test_random_int(r, 1, 20)};
-    k.w.shape = nbits_shape_of(depths[test_random_int(r, 0, 7)], 128, bits, block);
+    work k = {.arena = gqac_arena_create(0),
+              .rows = rows,
+              .int8 = int8,
+              .bias = test_random_int(r, 0, 1)};
+    k.w.shape = nbits_shape_of(depth, 128, bits, block);
     const nbits_shape *s = &k.w.shape;
     const int64_t n = s->panels * s->blocks * NBITS_COLUMNS;
-    k.int8 = nbits_int8(4, bits, block, false) && test_random_int(r, 0, 1);
     k.w.codes = random_bytes(k.arena, (size_t)(s->panels * s->words * NBITS_WORD_BYTES), 255, r);
     k.w.scale_type = types[test_random_int(r, 0, 2)];
     k.w.scales = random_floats(k.arena, k.w.scale_type, n, r);
@@ -102,6 +102,15 @@ static work random_work(test_random *r) {
     return k;
 }
 
+static work random_work(test_random *r) {
+    static const int64_t depths[] = {1, 16, 63, 300, 512, 513, 1040, 1536};
+    const int bits = 2 << test_random_int(r, 0, 2);
+    const int64_t block = 16 << test_random_int(r, 0, 5);
+    const bool int8 = nbits_int8(4, bits, block, false) && test_random_int(r, 0, 1);
+    return make_work(r, depths[test_random_int(r, 0, 7)], bits, block, test_random_int(r, 1, 20),
+                     int8);
+}
+
 static cpu_nbits_rows quantised(const work *k, const cpu_nbits_kernels *kernels) {
     const nbits_shape *s = &k->w.shape;
     const size_t n = (size_t)(k->rows * s->blocks);
@@ -125,7 +134,7 @@ static void compute(const work *k, const cpu_nbits_kernels *kernels, int64_t fir
         kernels->int8(&k->w, k->w.shape.panels - 1, &k->a, first, count, room);
     else
         kernels->fp32(&k->w, k->w.shape.panels - 1, k->steps, k->rows, first, count, room);
-    kernels->finish(room->y, count, count % 2 ? bias : NULL);
+    kernels->finish(room->y, count, k->bias ? bias : NULL);
 }
 
 /* sum of blocks by hand, one element: what the scalar level itself is held against. */
@@ -166,9 +175,7 @@ static void check_level(const work *k, const cpu_nbits_kernels *kernels, const c
     CU_ASSERT(!memcmp(room->y, want->y, (size_t)k->rows * row));
     if (k->rows < 3)
         return;
-    const int64_t first = test_random_int(r, 0, (int)k->rows - 1);
-    int64_t count = k->rows - first;
-    count -= (count - k->rows) % 2 != 0; /* with a bias or without, as the whole */
+    const int64_t first = test_random_int(r, 0, (int)k->rows - 1), count = k->rows - first;
     compute(k, kernels, first, count, room);
     CU_ASSERT(!memcmp(room->y, want->y + first * NBITS_COLUMNS, (size_t)count * row));
 }
@@ -184,7 +191,7 @@ static void test_levels(void) {
         work k = random_work(&r);
         k.a = quantised(&k, scalar);
         compute(&k, scalar, 0, k.rows, want);
-        if (!k.int8 && k.rows % 2 == 0 && gqn_as_u32(k.x[0]) << 1 < GQN_INF_BITS << 1)
+        if (!k.int8 && !k.bias && gqn_as_u32(k.x[0]) << 1 < GQN_INF_BITS << 1)
             for (int column = 0; column < NBITS_COLUMNS; column += 9) {
                 const float y = element(&k, k.rows - 1, column);
                 CU_ASSERT(!memcmp(&want->y[(k.rows - 1) * NBITS_COLUMNS + column], &y, sizeof y));
@@ -193,6 +200,57 @@ static void test_levels(void) {
             check_level(&k, levels[l]->nbits, want, room, &r);
         gqac_arena_free(k.arena);
     }
+    free(want);
+    free(room);
+}
+
+/* Of each number of rows that may have tiles of its own: every level has the bits of the scalar
+ * one, and each row those that it has alone. */
+static void check_rows(const work *k, const cpu_level *level, const cpu_nbits_room *want,
+                       cpu_nbits_room *room) {
+    const size_t row = NBITS_COLUMNS * sizeof(float);
+    compute(k, level->nbits, 0, k->rows, room);
+    const bool same = !memcmp(room->y, want->y, (size_t)k->rows * row);
+    CU_ASSERT_TRUE(same);
+    if (!same)
+        printf("%s: %d bits, block %d, %d rows, int8 %d\n", level->name, k->w.shape.bits,
+               (int)k->w.shape.block, (int)k->rows, k->int8);
+    for (int64_t r = 0; r < k->rows; r++) {
+        work alone = *k;
+        alone.rows = 1;
+        alone.x += r * k->w.shape.blocks * k->w.shape.block;
+        alone.a = k->int8 ? quantised(&alone, level->nbits) : (cpu_nbits_rows){0};
+        alone.steps = GQAC_ARENA_ARRAY(k->arena, float, (size_t)k->w.shape.k + CPU_NBITS_STEP);
+        for (int64_t i = 0; i < k->w.shape.k; i += CPU_NBITS_STEP)
+            memcpy(alone.steps + i, k->steps + i * k->rows + r * CPU_NBITS_STEP,
+                   CPU_NBITS_STEP * sizeof(float));
+        compute(&alone, level->nbits, 0, 1, room);
+        CU_ASSERT(!memcmp(room->y, want->y + r * NBITS_COLUMNS, row));
+    }
+}
+
+static void test_rows(void) {
+    static const int counts[] = {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                 13, 15, 16, 17, 23, 24, 25, 31, 32, 33, 128};
+    static const int64_t blocks[] = {16, 32, 64, 256};
+    const cpu_level *levels[MAX_LEVELS];
+    const int n_levels = find_levels(levels);
+    cpu_nbits_room *want = malloc(sizeof *want), *room = malloc(sizeof *room);
+    CU_ASSERT_FATAL(want && room);
+    for (int form = 0; form < 6; form++) /* 2, 4 and 8 bits, int8 and fp32 */
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+            for (int b = 0; b < (counts[i] < 14 ? 4 : 2); b++) {
+                test_random r = {.state = 9000u + i};
+                const int bits = 2 << form / 2;
+                const int64_t block = blocks[b];
+                const bool int8 = form % 2 && nbits_int8(4, bits, block, false);
+                work k = make_work(&r, i % 2 ? 896 : 600, bits, block, counts[i], int8);
+                k.a = quantised(&k, levels[0]->nbits);
+                compute(&k, levels[0]->nbits, 0, k.rows, want);
+                for (int l = 0; l < n_levels; l++)
+                    check_rows(&k, levels[l], want, room);
+                gqac_arena_free(k.arena);
+            }
     free(want);
     free(room);
 }
@@ -317,6 +375,7 @@ static void test_refused(void) {
 int main(int argc, char **argv) {
     static const unit_case cases[] = {{"words", test_words},
                                       {"levels", test_levels},
+                                      {"rows", test_rows},
                                       {"there and back", test_there_and_back},
                                       {"refused", test_refused}};
     return unit_run("cpu_nbits", cases, sizeof cases / sizeof *cases, argc, argv);

@@ -8,10 +8,12 @@
  *
  * A unit goes over pieces of k, in a piece over its panels, in a panel over tiles: what a tile
  * reads again is a piece of x (copied to scratch where rows lie badly) and a piece of a panel (128
- * KiB), and the sums stay in scratch until they are whole. */
+ * KiB), and the sums stay in scratch until they are whole. Few rows, for which the weights come too
+ * slowly, go over panels and chunks of these as they lie. */
 #include "targets/cpu/linear.h"
 
 #include "ops/linear.h"
+#include "targets/cpu/level/ahead.h"
 #include "targets/cpu/level/level.h"
 #include "targets/cpu/level/widen.h"
 
@@ -22,10 +24,11 @@ enum {
     PANEL_GROUP = 8,
     FEW_SETS = 2048,            /* floats */
     X_STEP = GQAC_K_PIECE + 16, /* not a power of two: rows of a tile share no set of the cache */
-    WIDEN_ROWS = 2 * TILE_ROWS, /* from here a piece of a 16-bit panel is widened once */
-    FETCH_ROWS = 4, /* fewer rows only stream a panel, which the machine fetches by itself */
-    LINE = 64,
+    FEW = 2 * TILE_ROWS - 1,    /* rows that wait for the weights, not for the arithmetic */
+    WIDEN_ROWS = FEW + 1,       /* from here a piece of a 16-bit panel is widened once */
     AHEAD = 20 * LINE,
+    CHUNK = 64,          /* k of a panel that a few rows share while it is in the first cache */
+    CHUNK_AHEAD = 16384, /* bytes before their use, a panel is asked for then */
 };
 
 /* Scratch of a unit. */
@@ -45,16 +48,9 @@ typedef struct piece {
     bool first;
     float *sum; /* [rows][64], lds apart */
     int64_t lds;
-    uintptr_t next; /* what is read after this piece, to be fetched on the way */
-    int64_t next_bytes;
+    ahead next;      /* what is read after this piece */
+    const char *end; /* of the weights of the unit */
 } piece;
-
-/* What to fetch while a tile is computed, at an even pace: `lines` lines in `steps` steps of four
- * k. */
-typedef struct fetch {
-    uintptr_t at;
-    int64_t lines, steps, due;
-} fetch;
 
 /* A row by 16-bit weights: to widen them fills the window in which the machine looks ahead, and too
  * few reads are on their way. */
@@ -85,24 +81,12 @@ VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void 
     }
 }
 
-/* sum (+)= x w for `rows` rows from `row` and 16 * `vectors` columns from `column`. */
-VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, const int vectors,
-                 const gqac_dtype dtype) {
-    v16 acc[TILE_ROWS][4];
-    const int64_t ldx = p->ldx;
-    const float *x = p->x + row * ldx;
-    const void *w = p->w;
-    const int n_k = p->n_k;
-    int64_t at = column;
+/* acc = x w, goes on over n_k terms. */
+VEC_FN void chain(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
+                  int n_k, ahead *next, const int rows, const int vectors, const gqac_dtype dtype) {
     int k = 0;
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++)
-            acc[r][v] = v16_zero();
     for (; k + 4 <= n_k; k += 4) {
-        for (f.due += f.lines; f.due >= f.steps; f.due -= f.steps, f.at += LINE)
-            __builtin_prefetch((const void *)f.at, 0, 2);
+        ahead_step(next);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++, at += LINEAR_PANEL) {
             if (rows == 1)
@@ -112,6 +96,18 @@ VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, c
     }
     for (; k < n_k; k++, at += LINEAR_PANEL)
         step(acc, x + k, ldx, w, at, rows, vectors, dtype);
+}
+
+/* sum (+)= x w for `rows` rows from `row` and 16 * `vectors` columns from `column`. */
+VEC_FN void tile(const piece *p, int row, int column, ahead next, const int rows, const int vectors,
+                 const gqac_dtype dtype) {
+    v16 acc[TILE_ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            acc[r][v] = v16_zero();
+    chain(acc, p->x + row * p->ldx, p->ldx, p->w, column, p->n_k, &next, rows, vectors, dtype);
     float *sum = p->sum + row * p->lds + column;
 #pragma GCC unroll 6
     for (int r = 0; r < rows; r++)
@@ -122,15 +118,42 @@ VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, c
         }
 }
 
+/* The same chains for a few rows, over CHUNK terms at once: they wait in `acc` [rows][64]. */
+VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, const int rows,
+                     const int vectors, const gqac_dtype dtype) {
+    const int n_k = p->n_k - k < CHUNK ? p->n_k - k : CHUNK;
+    const float *x = p->x + row * p->ldx + k;
+    for (int column = 0; column < LINEAR_PANEL; column += 16 * vectors) {
+        v16 a[TILE_ROWS][4];
+        float *at = acc + row * LINEAR_PANEL + column;
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                a[r][v] = k ? v16_load(at + r * LINEAR_PANEL + 16 * v) : v16_zero();
+        chain(a, x, p->ldx, p->w, (int64_t)k * LINEAR_PANEL + column, n_k, &next, rows, vectors,
+              dtype);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                v16_store(at + r * LINEAR_PANEL + 16 * v, a[r][v]);
+    }
+}
+
 /* Enough chains to hide the latency of fma, as far as registers go. */
 #define VECTORS(rows) (WIDE || (rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
 
 #define TILE(r)                                                                                    \
     case r:                                                                                        \
-        tile(p, row, column, f, r, VECTORS(r), dtype);                                             \
+        tile(p, row, column, next, r, VECTORS(r), dtype);                                          \
+        break
+#define FEW_TILE(r)                                                                                \
+    case r:                                                                                        \
+        few_tile(p, acc, row, k, next, r, VECTORS(r), dtype);                                      \
         break
 #define TILES(name, dtype_)                                                                        \
-    static void name(const piece *p, int row, int rows, int column, fetch f) {                     \
+    static void name(const piece *p, int row, int rows, int column, ahead next) {                  \
         const gqac_dtype dtype = dtype_;                                                           \
         switch (rows) {                                                                            \
             TILE(1);                                                                               \
@@ -140,18 +163,28 @@ VEC_FN void tile(const piece *p, int row, int column, fetch f, const int rows, c
             TILE(5);                                                                               \
             TILE(6);                                                                               \
         }                                                                                          \
+    }                                                                                              \
+    static void few_##name(const piece *p, float *acc, int row, int rows, int k, ahead next) {     \
+        const gqac_dtype dtype = dtype_;                                                           \
+        switch (rows) {                                                                            \
+            FEW_TILE(2);                                                                           \
+            FEW_TILE(3);                                                                           \
+            FEW_TILE(4);                                                                           \
+            FEW_TILE(5);                                                                           \
+            FEW_TILE(6);                                                                           \
+        }                                                                                          \
     }
 TILES(tile_f32, GQAC_F32)
 TILES(tile_f16, GQAC_F16)
 TILES(tile_bf16, GQAC_BF16)
 
-static void run_tile(const piece *p, int row, int rows, int column, fetch f) {
+static void run_tile(const piece *p, int row, int rows, int column, ahead next) {
     if (p->dtype == GQAC_F32)
-        tile_f32(p, row, rows, column, f);
+        tile_f32(p, row, rows, column, next);
     else if (p->dtype == GQAC_F16)
-        tile_f16(p, row, rows, column, f);
+        tile_f16(p, row, rows, column, next);
     else
-        tile_bf16(p, row, rows, column, f);
+        tile_bf16(p, row, rows, column, next);
 }
 
 /* Rows are cut into tiles of nearly equal height: 7 rows are 4 + 3, for a tile of one row reads as
@@ -161,18 +194,49 @@ static void run_piece(const piece *p) {
     const int least = p->rows / groups, more = p->rows % groups;
     const int64_t tiles = (groups - more) * (LINEAR_PANEL / 16 / VECTORS(least)) +
                           more * (LINEAR_PANEL / 16 / VECTORS(least + 1));
-    const int64_t steps = p->n_k / 4 > 0 ? p->n_k / 4 : 1, lines = p->next_bytes / LINE;
+    const int64_t steps = p->n_k / 4 > 0 ? p->n_k / 4 : 1;
     int64_t done = 0;
     for (int g = 0, row = 0; g < groups; g++) {
         const int rows = least + (g < more);
-        for (int column = 0; column < LINEAR_PANEL; column += 16 * VECTORS(rows)) {
-            const fetch f = {.at = p->next + (uintptr_t)(lines * done++ / tiles * LINE),
-                             .lines = lines,
-                             .steps = tiles * steps};
-            run_tile(p, row, rows, column, f);
-        }
+        for (int column = 0; column < LINEAR_PANEL; column += 16 * VECTORS(rows))
+            run_tile(p, row, rows, column, ahead_part(p->next, done++, tiles, steps));
         row += rows;
     }
+}
+
+static void run_few_tile(const piece *p, float *acc, int row, int rows, int k, ahead next) {
+    if (p->dtype == GQAC_F32)
+        few_tile_f32(p, acc, row, rows, k, next);
+    else if (p->dtype == GQAC_F16)
+        few_tile_f16(p, acc, row, rows, k, next);
+    else
+        few_tile_bf16(p, acc, row, rows, k, next);
+}
+
+/* A few rows wait for the weights: each chunk of a panel is read once, by all of them. */
+static void run_few(const piece *p) {
+    float acc[FEW * LINEAR_PANEL];
+    const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int least = p->rows / groups, more = p->rows % groups;
+    const int64_t line = LINEAR_PANEL * (int64_t)width_of(p->dtype);
+    for (int k = 0; k < p->n_k; k += CHUNK) {
+        const char *at = (const char *)p->w + k * line;
+        const int64_t left = p->end - at - CHUNK_AHEAD, most = CHUNK * line;
+        const ahead next = ahead_of(at + CHUNK_AHEAD, left < 0 ? 0 : left < most ? left : most);
+        for (int g = 0, row = 0; g < groups; g++) {
+            const int rows = least + (g < more);
+            run_few_tile(
+                p, acc, row, rows, k,
+                ahead_part(next, g, groups, CHUNK / 4 * (LINEAR_PANEL / 16 / VECTORS(rows))));
+            row += rows;
+        }
+    }
+    for (int r = 0; r < p->rows; r++)
+        for (int c = 0; c < LINEAR_PANEL; c += 16) {
+            const v16 a = v16_load(acc + r * LINEAR_PANEL + c);
+            float *s = p->sum + r * p->lds + c;
+            v16_store(s, p->first ? a : v16_add(v16_load(s), a));
+        }
 }
 
 /* ---- what goes in and out ------------------------------------------------- */
@@ -247,6 +311,11 @@ static bool widens(const cpu_linear_job *job, int64_t rows) {
     return job->w_dtype != GQAC_F32 && rows >= WIDEN_ROWS;
 }
 
+/* They go through the panels one by one, as these lie. */
+static bool few(const cpu_linear_unit *unit) {
+    return unit->rows > 1 && unit->rows <= FEW;
+}
+
 static size_t room_bytes(const cpu_linear_job *job) {
     const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
     const size_t w = widens(job, job->rows) ? LINEAR_PANEL * GQAC_K_PIECE : 0;
@@ -259,36 +328,47 @@ static room room_of(const cpu_linear_job *job, void *memory) {
     return (room){sum, x, x + rows * X_STEP};
 }
 
-static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
-    const room room = room_of(job, memory);
-    const int64_t length = piece_length(job);
+/* Piece k of panel i of a unit, whose rows of x the piece has. */
+static void run_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, const room *room,
+                      int64_t k, int64_t i, piece *p) {
     const size_t line = LINEAR_PANEL * width_of(job->w_dtype); /* of a panel, for one k */
     const char *first =
         (const char *)job->w + (size_t)((unit->panel - job->w_panel) * job->k) * line;
-    piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
-    for (int64_t k = 0; k < job->k; k += length) {
-        p.n_k = (int)(job->k - k < length ? job->k - k : length);
-        p.first = k == 0;
-        take_rows(job, unit, k, &p, room.x);
-        for (int64_t i = 0; i < unit->panels; i++) {
-            const char *w = first + (size_t)(i * job->k + k) * line;
-            const size_t bytes = (size_t)p.n_k * line;
-            const bool last = i + 1 == unit->panels;
-            p.w = w;
-            p.dtype = job->w_dtype;
-            p.next = (uintptr_t)w + (last ? bytes : (size_t)job->k * line);
-            if (last && unit->panels > 1)
-                p.next = (uintptr_t)first + (size_t)(k + p.n_k) * line;
-            p.next_bytes = unit->rows < FETCH_ROWS ? 0 : (int64_t)bytes;
-            if (widens(job, unit->rows)) {
-                widen(job->w_dtype, w, 0, p.n_k * LINEAR_PANEL, room.w);
-                p.w = room.w;
-                p.dtype = GQAC_F32;
-            }
-            p.sum = room.sum + i * LINEAR_PANEL;
-            run_piece(&p);
-        }
+    const char *w = first + (size_t)(i * job->k + k) * line;
+    const size_t bytes = (size_t)p->n_k * line;
+    const bool last = i + 1 == unit->panels;
+    p->first = k == 0;
+    p->sum = room->sum + i * LINEAR_PANEL;
+    p->w = w;
+    p->dtype = job->w_dtype;
+    if (few(unit)) {
+        p->end = first + (size_t)(unit->panels * job->k) * line;
+        run_few(p);
+        return;
     }
+    const char *next = w + (last ? bytes : (size_t)job->k * line);
+    if (last && unit->panels > 1)
+        next = first + (size_t)(k + p->n_k) * line;
+    p->next = ahead_of(next, unit->rows == 1 ? 0 : (int64_t)bytes);
+    if (widens(job, unit->rows)) {
+        widen(job->w_dtype, w, 0, p->n_k * LINEAR_PANEL, room->w);
+        p->w = room->w;
+        p->dtype = GQAC_F32;
+    }
+    run_piece(p);
+}
+
+static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
+    const room room = room_of(job, memory);
+    const int64_t length = piece_length(job), at_once = few(unit) ? 1 : unit->panels;
+    piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
+    for (int64_t i = 0; i < unit->panels; i += at_once)
+        for (int64_t k = 0; k < job->k; k += length) {
+            p.n_k = (int)(job->k - k < length ? job->k - k : length);
+            take_rows(job, unit, k, &p, room.x);
+            for (int64_t j = i; j < i + at_once; j++)
+                run_panel(job, unit, &room, k, j, &p);
+        }
     store(job, unit, room.sum, p.lds);
 }
 

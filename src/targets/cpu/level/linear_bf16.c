@@ -11,6 +11,7 @@
 #include "targets/cpu/linear.h"
 
 #include "ops/linear.h"
+#include "targets/cpu/level/ahead.h"
 #include "targets/cpu/level/level.h"
 #include "targets/cpu/level/pairs.h"
 #include "targets/cpu/level/row_math.h"
@@ -19,12 +20,15 @@
 
 enum {
     NATIVE = V16P_NATIVE,
-    TILE_ROWS = NATIVE ? 6 : 4,
-    ROW_BLOCK = 96, /* whole tiles of 4 and of 6 */
+    TILE_ROWS = NATIVE ? 6 : 5,
+    ROW_BLOCK = 96, /* whole tiles of 6 */
     PANEL_GROUP = V16_REGISTERS >= 32 ? 8 : 4,
     WORDS = GQAC_K_PIECE / 2, /* of a piece */
-    SPLIT_ROWS = 12, /* from here, without the instruction, pairs become fp32 once for all tiles */
-    SPLIT_MOST = 6,  /* rows of such a tile */
+    FEW = 11,                 /* rows that wait for the weights, not for the arithmetic */
+    CHUNK = 64,               /* words of a panel that they share while it is in the first cache */
+    CHUNK_AHEAD = CHUNK,      /* words before their use, a panel is asked for then */
+    SPLIT_ROWS = FEW + 1, /* from here, without the instruction, pairs become fp32 once for all */
+    SPLIT_MOST = 6,       /* rows of such a tile */
 };
 _Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");
 
@@ -44,7 +48,8 @@ typedef struct room {
 typedef struct piece {
     const uint32_t *x;              /* [rows][WORDS] */
     const uint32_t *w;              /* [words][64] */
-    const float *split_x, *split_w; /* for run_split: the odd factor of a pair, then the even */
+    const float *split_x, *split_w; /* as fp32: the odd factor of a pair, then the even */
+    const uint32_t *next; /* what is read after w, for a few rows; NULL: nothing, or codes */
     int rows, words;
     bool first;
     float *sum; /* [rows][64], lds apart */
@@ -114,20 +119,106 @@ VEC_FN void tile(const piece *p, int row, int column, const int rows, const int 
         tile(p, row, column, r, VECTORS(r));                                                       \
     }
 TILE(1)
+#if V16P_NATIVE
 TILE(2)
 TILE(3)
 TILE(4)
-#if V16P_NATIVE
 TILE(5)
 TILE(6)
 #endif
 
-static void (*const tiles[TILE_ROWS + 1])(const piece *p, int row, int column) = {
-    NULL,   tile_1, tile_2, tile_3, tile_4,
+static void (*const tiles[])(const piece *p, int row, int column) = {
+    NULL,   tile_1,
 #if V16P_NATIVE
-    tile_5, tile_6,
+    tile_2, tile_3, tile_4, tile_5, tile_6,
 #endif
 };
+
+/* ---- a few rows ----------------------------------------------------------- */
+
+/* sum + the products of a word of a row with b. */
+VEC_FN v16 add_word(v16 sum, const piece *p, int row, int word, v16p b) {
+#if V16P_NATIVE
+    return v16p_dot(sum, v16p_spread(p->x + row * WORDS + word), b);
+#else
+    const float *x = p->split_x + row * GQAC_K_PIECE + 2 * word;
+    return v16_fma(v16_set1(x[1]), b.even, v16_fma(v16_set1(x[0]), b.odd, sum));
+#endif
+}
+
+/* The chains go on over CHUNK words from `word`; they wait in `acc` [rows][64]. */
+VEC_FN void few_tile(const piece *p, float *acc, int row, int word, ahead next, const int rows,
+                     const int vectors) {
+    const int end = p->words - word < CHUNK ? p->words : word + CHUNK;
+    for (int column = 0; column < LINEAR_PANEL; column += 16 * vectors) {
+        v16 a[TILE_ROWS][4];
+        float *at = acc + row * LINEAR_PANEL + column;
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                a[r][v] = word ? v16_load(at + r * LINEAR_PANEL + 16 * v) : v16_zero();
+        for (int i = word; i < end; i++) {
+            v16p b[4];
+            ahead_step(&next);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                b[v] = v16p_load(p->w + (int64_t)i * LINEAR_PANEL + column + 16 * v);
+#pragma GCC unroll 6
+            for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+                for (int v = 0; v < vectors; v++)
+                    a[r][v] = add_word(a[r][v], p, row + r, i, b[v]);
+        }
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                v16_store(at + r * LINEAR_PANEL + 16 * v, a[r][v]);
+    }
+}
+
+#define FEW_TILE(r)                                                                                \
+    case r:                                                                                        \
+        if (r <= TILE_ROWS)                                                                        \
+            few_tile(p, acc, row, word, next, r <= TILE_ROWS ? r : 1, VECTORS(r));                 \
+        break
+static void run_few_tile(const piece *p, float *acc, int row, int rows, int word, ahead next) {
+    switch (rows) {
+        FEW_TILE(2);
+        FEW_TILE(3);
+        FEW_TILE(4);
+        FEW_TILE(5);
+        FEW_TILE(6);
+    }
+}
+
+/* Each chunk of a panel is read once, by all rows. */
+static void run_few(const piece *p) {
+    enum { LINE_OF_WORDS = LINEAR_PANEL * (int)sizeof(uint32_t) };
+    float acc[FEW * LINEAR_PANEL];
+    const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int least = p->rows / groups, more = p->rows % groups;
+    for (int word = 0; word < p->words; word += CHUNK) {
+        const int64_t at = word + CHUNK_AHEAD, behind = at - p->words;
+        const uint32_t *from = behind < 0 ? p->w + at * LINEAR_PANEL
+                               : p->next  ? p->next + behind * LINEAR_PANEL
+                                          : NULL;
+        const ahead next = ahead_of(from, from ? CHUNK * LINE_OF_WORDS : 0);
+        for (int g = 0, row = 0; g < groups; g++) {
+            const int rows = least + (g < more);
+            run_few_tile(p, acc, row, rows, word,
+                         ahead_part(next, g, groups, CHUNK * LINEAR_PANEL / 16 / VECTORS(rows)));
+            row += rows;
+        }
+    }
+    for (int r = 0; r < p->rows; r++)
+        for (int c = 0; c < LINEAR_PANEL; c += 16) {
+            const v16 a = v16_load(acc + r * LINEAR_PANEL + c);
+            float *s = p->sum + r * p->lds + c;
+            v16_store(s, p->first ? a : v16_add(v16_load(s), a));
+        }
+}
 
 /* ---- without the instruction: the same chains over factors that are fp32 already ---------- */
 
@@ -198,6 +289,9 @@ static void split_panel(const uint32_t *pairs, int words, float *to) {
 
 static bool splits(int64_t rows) {
     return !NATIVE && rows >= SPLIT_ROWS;
+}
+static bool few(int64_t rows) {
+    return rows > 1 && rows <= FEW;
 }
 
 /* Rows are cut into tiles of nearly equal height. */
@@ -307,9 +401,30 @@ static room room_of(const cpu_linear_job *job, void *memory) {
 
 static size_t room_bytes(const cpu_linear_job *job) {
     const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
-    const size_t split = splits(job->rows) ? (rows + LINEAR_PANEL) * GQAC_K_PIECE : 0;
+    const size_t split = NATIVE || rows == 1 ? 0
+                         : splits(job->rows) ? (rows + LINEAR_PANEL) * GQAC_K_PIECE
+                                             : rows * GQAC_K_PIECE;
     return (rows * (PANEL_GROUP * LINEAR_PANEL + WORDS) + WORDS * LINEAR_PANEL + split) *
            sizeof(float);
+}
+
+/* Points the piece at its words of panel i. */
+static void take_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, int64_t i,
+                       const room *room, piece *p) {
+    const int64_t words = linear_pairs(job->k) * LINEAR_PANEL, panel = unit->panel + i;
+    p->next = NULL;
+    p->w = room->pairs;
+    if (job->codes) {
+        expand(job->codes, panel, k, (int)(job->k - k < GQAC_K_PIECE ? job->k - k : GQAC_K_PIECE),
+               room->pairs);
+        return;
+    }
+    const uint32_t *first = (const uint32_t *)job->w + unit->panel * words + k / 2 * LINEAR_PANEL;
+    p->w = first + i * words;
+    if (i + 1 < unit->panels)
+        p->next = p->w + words;
+    else if (k + GQAC_K_PIECE < job->k)
+        p->next = first + WORDS * LINEAR_PANEL;
 }
 
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
@@ -325,18 +440,14 @@ static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *me
         p.words = (int)linear_pairs(n_k);
         p.first = k == 0;
         round_rows(job, unit, k, n_k, room.x);
-        if (split)
+        if (!NATIVE && p.rows > 1)
             split_rows(&room, p.rows, p.words);
         for (int64_t i = 0; i < unit->panels; i++) {
-            const int64_t panel = unit->panel + i;
-            p.w = room.pairs;
-            if (job->codes)
-                expand(job->codes, panel, k, n_k, room.pairs);
-            else
-                p.w = (const uint32_t *)job->w +
-                      (panel * linear_pairs(job->k) + k / 2) * LINEAR_PANEL;
+            take_panel(job, unit, k, i, &room, &p);
             p.sum = room.sum + i * LINEAR_PANEL;
-            if (split) {
+            if (few(p.rows)) {
+                run_few(&p);
+            } else if (split) {
                 split_panel(p.w, p.words, room.split_w);
                 run_split(&p);
             } else {

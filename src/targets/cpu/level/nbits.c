@@ -9,11 +9,13 @@
  * sum of qa * code - zp * sum of qa, below 2^24. */
 #include "targets/cpu/level/nbits.h"
 
+#include "targets/cpu/level/ahead.h"
+
 enum {
     ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
     HALVES = ENDS ? 2 : 1,    /* as which codes of 8 bits are multiplied */
-    LINE = 64,
-    AHEAD = 4096, /* bytes before their use, codes are fetched for one row */
+    AHEAD = 4096,             /* bytes before their use, codes are fetched for one row */
+    UNPACK_ROWS = 24,         /* from here, words are cut once for all tiles */
 };
 
 /* ---- activations ----------------------------------------------------------- */
@@ -88,6 +90,7 @@ typedef struct int8_piece {
     int64_t length, rows, block, blocks;
     int32_t zero; /* zero points are negative, in each half */
     bool first;   /* of the pieces of y */
+    ahead next_codes, next_scales;
 } int8_piece;
 
 typedef v16i int8_sums[2][TILE_ROWS][GROUPS]; /* of low and of high nibbles */
@@ -114,6 +117,20 @@ VEC_FN v16i cut(v16i word, const int f, const int h, const int bits, const int c
     return width == 8 ? x : v16i_and(x, v16i_set1(0x01010101 * ((1 << width) - 1)));
 }
 
+/* sums += the products of u with four k of R rows. */
+VEC_FN void add_rows(int8_sums sums, v16i u[2][GROUPS], const int8_t *qa, int64_t length,
+                     const int cuts, const int R, const int C) {
+    UNROLL(8)
+    for (int r = 0; r < R; r++) {
+        const v16i s = spread4(qa + r * length);
+        UNROLL(2)
+        for (int h = 0; h < cuts; h++)
+            UNROLL(4)
+        for (int c = 0; c < C; c++)
+            sums[h][r][c] = add_products(sums[h][r][c], u[h][c], s);
+    }
+}
+
 /* sums += the products of one word of each column with one row. */
 VEC_FN void add_word(int8_sums sums, const uint8_t *codes, const int8_t *qa, const int bits,
                      const int cuts, const int C) {
@@ -133,7 +150,25 @@ VEC_FN void add_word(int8_sums sums, const uint8_t *codes, const int8_t *qa, con
     }
 }
 
-/* sums += the products of four k of each column with R rows. */
+/* The same with R rows. */
+VEC_FN void add_words(int8_sums sums, const uint8_t *codes, const int8_t *qa, int64_t length,
+                      const int bits, const int cuts, const int R, const int C) {
+    v16i word[GROUPS], u[2][GROUPS];
+    UNROLL(4)
+    for (int c = 0; c < C; c++)
+        word[c] = v16i_load(codes + c * 64);
+    UNROLL(4)
+    for (int f = 0; f < 8 / bits; f++) {
+        UNROLL(2)
+        for (int h = 0; h < cuts; h++)
+            UNROLL(4)
+        for (int c = 0; c < C; c++)
+            u[h][c] = cut(word[c], f, h, bits, cuts);
+        add_rows(sums, u, qa + f * 4, length, cuts, R, C);
+    }
+}
+
+/* sums += the products of the bytes of four k of each column. */
 VEC_FN void add_bytes(int8_sums sums, const uint8_t *bytes, const int8_t *qa, int64_t length,
                       const int cuts, const int R, const int C) {
     v16i u[2][GROUPS];
@@ -142,36 +177,44 @@ VEC_FN void add_bytes(int8_sums sums, const uint8_t *bytes, const int8_t *qa, in
         UNROLL(4)
     for (int c = 0; c < C; c++)
         u[h][c] = v16i_load(bytes + (h * C + c) * 64);
-    UNROLL(8)
-    for (int r = 0; r < R; r++) {
-        const v16i s = spread4(qa + r * length);
-        UNROLL(2)
-        for (int h = 0; h < cuts; h++)
-            UNROLL(4)
-        for (int c = 0; c < C; c++)
-            sums[h][r][c] = add_products(sums[h][r][c], u[h][c], s);
-    }
+    add_rows(sums, u, qa, length, cuts, R, C);
 }
 
-/* sums += the products of n k, behind which codes and qa are put. bits: of codes in words, for one
- * row; 0: bytes. */
+/* sums += the products of a word, or of four k where bits is 0: codes are bytes. */
+VEC_FN void add_step(int8_sums sums, const uint8_t *codes, const int8_t *qa, int64_t length,
+                     ahead *next, const int bits, const int cuts, const int R, const int C) {
+    if (!bits) {
+        add_bytes(sums, codes, qa, length, cuts, R, C);
+        return;
+    }
+    if (R == 1 && C == GROUPS) { /* a panel as it lies: what comes next is near */
+        UNROLL(4)
+        for (int c = 0; c < C; c++)
+            fetch(codes, AHEAD + c * LINE);
+        add_word(sums, codes, qa, bits, cuts, C);
+    } else {
+        ahead_step(next);
+        add_words(sums, codes, qa, length, bits, cuts, R, C);
+    }
+}
+/* sums += the products of n k, behind which codes and qa are put. `whole`: n is a constant, and no
+ * loop is left. */
 VEC_FN void add_products_of(int8_sums sums, const uint8_t **codes, const int8_t **qa, int64_t n,
-                            int64_t length, const int bits, const int cuts, const int R,
-                            const int C) {
+                            int64_t length, ahead *next, const bool whole, const int bits,
+                            const int cuts, const int R, const int C) {
+    const int step = bits ? 32 / bits : 4, bytes = bits ? NBITS_WORD_BYTES : cuts * C * 64;
     const uint8_t *at = *codes;
     const int8_t *q = *qa, *end = q + n;
-    UNROLL(1)
-    while (q < end) {
-        if (bits) {
-            UNROLL(4)
-            for (int c = 0; c < C; c++)
-                fetch(at, AHEAD + c * LINE);
-            add_word(sums, at, q, bits, cuts, C);
-        } else
-            add_bytes(sums, at, q, length, cuts, R, C);
-        at += bits ? NBITS_WORD_BYTES : cuts * C * 64;
-        q += bits ? 32 / bits : 4;
+    if (whole) {
+        UNROLL(8)
+        for (int i = 0; i < n / step; i++)
+            add_step(sums, at + i * bytes, q + i * step, length, next, bits, cuts, R, C);
+        at += n / step * bytes;
+        q = end;
     }
+    UNROLL(1)
+    for (; q < end; q += step, at += bytes)
+        add_step(sums, at, q, length, next, bits, cuts, R, C);
     *codes = at;
     *qa = q;
 }
@@ -193,9 +236,9 @@ VEC_FN void start_sums(const int8_piece *p, int64_t block, v16i sum[TILE_ROWS][G
 
 /* sum = the products of a block, where sums are ended after 32 k. */
 VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **codes,
-                           const int8_t **qa, v16i sum[TILE_ROWS][GROUPS], const int bits,
-                           const int cuts, const int R, const int C) {
-    const int64_t step = p->block < 32 ? p->block : 32;
+                           const int8_t **qa, ahead *next, v16i sum[TILE_ROWS][GROUPS],
+                           const int bits, const int cuts, const int R, const int C) {
+    const int64_t step = cuts == 2 && p->block < 32 ? p->block : 32; /* see form_of */
     start_sums(p, block, sum, false, R, C);
     for (int64_t k = 0; k < p->block; k += step) {
         int8_sums part;
@@ -206,7 +249,8 @@ VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **c
             UNROLL(4)
         for (int c = 0; c < C; c++)
             part[h][r][c] = v16i_zero();
-        add_products_of(part, codes, qa, step, p->length, bits, cuts, R, C);
+        add_products_of(part, codes, qa, step, p->length, next, cuts == 1 && R > 1, bits, cuts, R,
+                        C);
         UNROLL(8)
         for (int r = 0; r < R; r++)
             UNROLL(4)
@@ -218,13 +262,15 @@ VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **c
     }
 }
 
-/* R rows of 16 C columns. bits: of codes in words, for one row; 0: the codes are bytes. `small`:
- * blocks of 32 k at most, where halves of sums start from the zero points: those stay below 2^15,
- * for they are 16 products of qa with code - zp, or with -zp where the code is yet to come. */
-VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const bool small,
+/* R rows of 16 C columns. bits: of codes in words; 0: the codes are bytes. block: its length, 16 or
+ * 32, or 0 for that of p. Halves of sums of so few k start from the zero points, and stay below
+ * 2^15: they are 16 products of qa with code - zp, or with -zp where the code is yet to come. */
+VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const int block,
                       const int R, const int C) {
+    const bool small = ENDS && block;
     const uint8_t *codes = p->codes;
     const int8_t *qa = p->qa;
+    ahead next_codes = p->next_codes, next_scales = p->next_scales;
     v16 piece[TILE_ROWS][GROUPS];
     UNROLL(8)
     for (int r = 0; r < R; r++)
@@ -234,11 +280,14 @@ VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const
     for (int64_t b = 0; b < p->blocks; b++) {
         int8_sums sums;
         if (ENDS && !small)
-            block_in_steps(p, b, &codes, &qa, sums[0], bits, cuts, R, C);
+            block_in_steps(p, b, &codes, &qa, &next_codes, sums[0], bits, cuts, R, C);
         else {
             start_sums(p, b, sums[0], ENDS, R, C);
-            add_products_of(sums, &codes, &qa, p->block, p->length, bits, 1, R, C);
+            add_products_of(sums, &codes, &qa, block ? block : p->block, p->length, &next_codes,
+                            block && R > 1, bits, 1, R, C);
         }
+        if (bits && (R > 1 || C < GROUPS))
+            ahead_step(&next_scales);
         UNROLL(8)
         for (int r = 0; r < R; r++) {
             const v16 sa = v16_set1(p->scale[b * p->rows + r]);
@@ -259,32 +308,24 @@ VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const
     }
 }
 
-/* One row, from words. */
+/* One row, from words: it only streams a panel, as that lies. */
 VEC_FN void int8_row(const int8_piece *p, const int bits) {
-    const int cuts = ENDS && bits == 8 ? 2 : 1;
-    const int C = ENDS && cuts == 2 ? 2 : 4;
-    int8_piece part = *p;
-    for (int c = 0; c < GROUPS; c += C) {
-        part.codes = p->codes + c * 64;
-        part.scales = p->scales + c * 16;
-        part.zeros = p->zeros ? p->zeros + c * 16 : NULL;
-        part.y = p->y + c * 16;
-        if (ENDS && cuts == 1 && p->block <= 32)
-            int8_tile(&part, bits, cuts, true, 1, C);
-        else
-            int8_tile(&part, bits, cuts, false, 1, C);
-    }
+    if (p->block == 32)
+        int8_tile(p, bits, 1, 32, 1, GROUPS);
+    else if (p->block == 16 && bits < 8)
+        int8_tile(p, bits, 1, 16, 1, GROUPS);
+    else
+        int8_tile(p, bits, 1, 0, 1, GROUPS);
 }
 
 #define TILE(r)                                                                                    \
     case r:                                                                                        \
-        if (r <= TILE_ROWS)                                                                        \
-            int8_tile(p, 0, cuts, small, r <= TILE_ROWS ? r : 1, TILE_VECTORS);                    \
+        if (r <= most)                                                                             \
+            int8_tile(p, bits, cuts, block, r <= TILE_ROWS ? r : 1, TILE_VECTORS);                 \
         break
-#define TILES(name, cuts_, small_)                                                                 \
+#define TILES(name, bits_, cuts_, block_, most_)                                                   \
     static void name(const int8_piece *p, int rows) {                                              \
-        const int cuts = cuts_;                                                                    \
-        const bool small = small_;                                                                 \
+        const int bits = bits_, cuts = cuts_, block = block_, most = most_;                        \
         switch (rows) {                                                                            \
             TILE(1);                                                                               \
             TILE(2);                                                                               \
@@ -294,9 +335,17 @@ VEC_FN void int8_row(const int8_piece *p, const int bits) {
             TILE(6);                                                                               \
         }                                                                                          \
     }
-TILES(tile_bytes, 1, false)
-TILES(tile_small, 1, true)
-TILES(tile_halves, HALVES, false)
+/* Blocks of any length, of 16 and of 32. */
+TILES(tile_bytes, 0, 1, 0, TILE_ROWS)
+TILES(tile_bytes16, 0, 1, 16, TILE_ROWS)
+TILES(tile_bytes32, 0, 1, 32, TILE_ROWS)
+TILES(tile_halves, 0, HALVES, 0, TILE_ROWS / HALVES)
+TILES(tile_words2, 2, 1, 0, WORD_ROWS)
+TILES(tile_words2_32, 2, 1, 32, WORD_ROWS)
+TILES(tile_words4, 4, 1, 0, WORD_ROWS)
+TILES(tile_words4_16, 4, 1, 16, WORD_ROWS)
+TILES(tile_words4_32, 4, 1, 32, WORD_ROWS)
+TILES(tile_words8, 8, HALVES, 0, TILE_ROWS / HALVES)
 
 /* The codes of a piece, 16 C columns from the words of 64, as bytes [k / 4][cuts][16 C][4]. */
 VEC_FN void unpack(const uint8_t *codes, int64_t words, uint8_t *to, const int bits,
@@ -340,61 +389,70 @@ static void row8(const int8_piece *p) {
 /* What differs between numbers of bits. */
 enum { WORDS_ARE_BYTES = !ENDS && 16 * TILE_VECTORS - NBITS_COLUMNS == 0 }; /* of 8 bits */
 typedef struct int8_form {
-    void (*row)(const int8_piece *p);
+    void (*row)(const int8_piece *p); /* NULL: it is a tile, like others */
     void (*unpack)(const uint8_t *codes, int64_t words, uint8_t *to); /* NULL: need not be */
-    void (*tile)(const int8_piece *p, int rows);
-    int rows; /* of a tile at most */
+    void (*tile)(const int8_piece *p, int rows);                      /* of bytes */
+    void (*words)(const int8_piece *p, int rows);
+    int rows, word_rows; /* of such tiles at most */
 } int8_form;
 
 static int8_form form_of(int bits, int64_t block) {
     int8_form f = {.row = bits == 2   ? row2
                           : bits == 4 ? row4
+                          : ENDS      ? NULL
                                       : row8,
                    .unpack = bits == 2         ? unpack2
                              : bits == 4       ? unpack4
                              : WORDS_ARE_BYTES ? NULL
                                                : unpack8,
-                   .tile = tile_bytes,
-                   .rows = TILE_ROWS};
-    if (ENDS && bits == 8) {
+                   .tile = block == 32   ? tile_bytes32
+                           : block == 16 ? tile_bytes16
+                                         : tile_bytes,
+                   .rows = TILE_ROWS,
+                   .words = tile_words8,
+                   .word_rows = WORD_ROWS};
+    if (bits == 4)
+        f.words = block == 32 ? tile_words4_32 : block == 16 ? tile_words4_16 : tile_words4;
+    else if (bits == 2) /* there are no blocks of 16 */
+        f.words = block == 32 ? tile_words2_32 : tile_words2;
+    else if (ENDS) {
         f.tile = tile_halves;
-        f.rows = TILE_ROWS / 2;
-    } else if (ENDS && block <= 32)
-        f.tile = tile_small;
+        f.rows = f.word_rows = TILE_ROWS / 2;
+    }
     return f;
 }
 
-/* Tiles of nearly equal height: 7 rows are 4 + 3. */
-static void int8_columns(const int8_form *f, const int8_piece *columns, int64_t count) {
-    int8_piece p = *columns;
-    for (int64_t left = count; left > 0;) {
-        const int64_t tiles = (left + f->rows - 1) / f->rows, rows = (left + tiles - 1) / tiles;
-        f->tile(&p, (int)rows);
-        p.qa += rows * p.length;
-        p.scale += rows;
-        p.sum += rows;
-        p.y += rows * NBITS_COLUMNS;
-        left -= rows;
-    }
-}
-
+/* Tiles of nearly equal height: 7 rows are 4 + 3. A piece of the panel is asked for before it is
+ * needed, while the one before it is computed. */
 static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, int64_t count,
                        cpu_nbits_room *room) {
-    enum { WIDTH = 16 * TILE_VECTORS };
-    if (count == 1) {
+    enum { WIDTH = 16 * TILE_VECTORS, PARTS = NBITS_COLUMNS / WIDTH };
+    if (count == 1 && f->row) {
         f->row(p);
         return;
     }
-    for (int column = 0; column < NBITS_COLUMNS; column += WIDTH) {
+    const bool cuts = f->unpack && count < UNPACK_ROWS;
+    const int64_t most = cuts ? f->word_rows : f->rows, tiles = (count + most - 1) / most;
+    for (int i = 0; i < PARTS; i++) {
         int8_piece part = *p;
-        if (f->unpack) {
-            f->unpack(p->codes + column * 4, words, room->bytes);
+        part.codes += i * WIDTH * 4;
+        if (f->unpack && !cuts) {
+            f->unpack(part.codes, words, room->bytes);
             part.codes = room->bytes;
         }
-        part.scales += column;
-        part.zeros = p->zeros ? p->zeros + column : NULL;
-        part.y += column;
-        int8_columns(f, &part, count);
+        part.scales += i * WIDTH;
+        part.zeros = p->zeros ? p->zeros + i * WIDTH : NULL;
+        part.y += i * WIDTH;
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t rows = count / tiles + (t < count % tiles);
+            part.next_codes = ahead_part(p->next_codes, i * tiles + t, PARTS * tiles, words);
+            part.next_scales = ahead_part(p->next_scales, i * tiles + t, PARTS * tiles, p->blocks);
+            (cuts ? f->words : f->tile)(&part, (int)rows);
+            part.qa += rows * p->length;
+            part.scale += rows;
+            part.sum += rows;
+            part.y += rows * NBITS_COLUMNS;
+        }
     }
 }
 
@@ -425,6 +483,11 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
                         .zero = zero_pair(1 << (s->bits - 1)),
                         .first = k == 0};
         p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, room->scales);
+        p.next_codes = ahead_of(p.codes + GQAC_K_PIECE * s->bits / 32 * NBITS_WORD_BYTES,
+                                words * NBITS_WORD_BYTES);
+        if (w->scale_type == GQAC_F32)
+            p.next_scales = ahead_of(p.scales + GQAC_K_PIECE / s->block * NBITS_COLUMNS,
+                                     p.blocks * NBITS_COLUMNS * (int64_t)sizeof(float));
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
             room->zero_codes[i] =
                 zero_pair(((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1));

@@ -5,14 +5,14 @@
 #include "targets/cpu/level/widen.h"
 #include "targets/cpu/nbits.h"
 
-/* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level. Plain C has no
- * such registers, and is not unrolled. */
+/* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level; of WORD_ROWS where
+ * codes are cut out of words on the way. Plain C has no such registers, and is not unrolled. */
 #if defined(__AVX512F__)
-enum { TILE_ROWS = 6, TILE_VECTORS = 4 };
+enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 4 };
 #elif defined(__AVX2__)
-enum { TILE_ROWS = 6, TILE_VECTORS = 1 };
+enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 1 };
 #else
-enum { TILE_ROWS = 3, TILE_VECTORS = 4 };
+enum { TILE_ROWS = 3, WORD_ROWS = 3, TILE_VECTORS = 4 };
 #endif
 enum { GROUPS = NBITS_COLUMNS / 16 };
 

@@ -420,7 +420,7 @@ static ir_node *make_append(ir_builder *b, ir_value *rows, ir_value *const *leng
 }
 
 static void open_chat(chat *t, const sample *c) {
-    static const target_kernel claim = {.name = "attention", .run = cpu_attention_run};
+    static const target_kernel claim = {.name = "attention", .eval = cpu_attention_run};
     const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len};
     gqac_diag diag = {0};
     ir_value *in[5];

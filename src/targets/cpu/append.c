@@ -238,7 +238,7 @@ static bool stay_packed(const stream *q) {
         const ir_node *node = use->node;
         const target_kernel *kernel = node->claim;
         const bool reads = kernel && !node->fused_into && use == &node->inputs[Q] &&
-                           (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run);
+                           (kernel->eval == cpu_attention_run || kernel->eval == cpu_attend_run);
         if (!reads && !(op_is(node, "gqac", "key_range") && use == &node->inputs[Q]))
             return false;
     }
@@ -248,7 +248,7 @@ static bool stay_packed(const stream *q) {
 const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column) {
     const ir_node *root = queries && queries->def ? queries->def->fused_into : NULL;
     const target_kernel *kernel = root ? root->claim : NULL;
-    if (!kernel || kernel->run != cpu_run_append || !op_is(queries->def, "gqac", "split_heads"))
+    if (!kernel || kernel->eval != cpu_run_append || !op_is(queries->def, "gqac", "split_heads"))
         return NULL;
     pattern p = {.root = root};
     const stream *q = &p.streams[Q];

@@ -18,9 +18,9 @@ static bool reads_blocks(const ir_use *use, bool columns) {
         use = use == &use->node->inputs[0] ? use->node->outputs[0]->uses : use;
     const target_kernel *kernel = use->node->claim;
     const int64_t input = use - use->node->inputs;
-    if (kernel && kernel->run == cpu_kv_tail)
+    if (kernel && kernel->eval == cpu_kv_tail)
         return !columns && input == 0;
-    return kernel && (kernel->run == cpu_attention_run || kernel->run == cpu_attend_run) &&
+    return kernel && (kernel->eval == cpu_attention_run || kernel->eval == cpu_attend_run) &&
            !use->node->fused_into && input >= K && input <= (columns ? K : V);
 }
 

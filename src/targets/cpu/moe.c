@@ -21,13 +21,13 @@ typedef struct rooms {
     int used;
 } rooms;
 
-static void *take_again(op_call *call, size_t bytes) {
-    rooms *r = call->host;
+static void *take_again(void *host, size_t bytes) {
+    rooms *r = host;
     if (r->used == ROOMS)
-        return r->call->scratch(r->call, bytes);
+        return r->call->scratch(r->call->host, bytes);
     const int i = r->used++;
     if (bytes > r->bytes[i] || !r->memory[i]) {
-        r->memory[i] = r->call->scratch(r->call, bytes);
+        r->memory[i] = r->call->scratch(r->call->host, bytes);
         r->bytes[i] = r->memory[i] ? bytes : 0;
     }
     return r->memory[i];

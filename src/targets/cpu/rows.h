@@ -141,17 +141,17 @@ gqac_status cpu_run_chain(op_call *call);
     {.name = "linear_chain",                                                                       \
      .domain = of,                                                                                 \
      .op = what,                                                                                   \
-     .run = cpu_run_chain,                                                                         \
+     .eval = cpu_run_chain,                                                                        \
      .fuse = cpu_fuse_product_chain,                                                               \
      .over = cpu_chain_over},                                                                      \
         {.name = "chain",                                                                          \
          .domain = of,                                                                             \
          .op = what,                                                                               \
-         .run = cpu_run_chain,                                                                     \
+         .eval = cpu_run_chain,                                                                    \
          .fuse = cpu_fuse_chain,                                                                   \
          .over = cpu_chain_over},                                                                  \
     {                                                                                              \
-        .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain,   \
+        .name = "map", .domain = of, .op = what, .eval = cpu_run_chain, .match = cpu_match_chain,  \
         .over = cpu_chain_over                                                                     \
     }
 
@@ -159,11 +159,11 @@ gqac_status cpu_run_chain(op_call *call);
     {.name = "add_norm",                                                                           \
      .domain = "",                                                                                 \
      .op = what,                                                                                   \
-     .run = how,                                                                                   \
+     .eval = how,                                                                                  \
      .fuse = cpu_fuse_norm,                                                                        \
      .over = cpu_norm_over},                                                                       \
     {                                                                                              \
-        .name = "norm", .domain = "", .op = what, .run = how, .over = cpu_norm_over                \
+        .name = "norm", .domain = "", .op = what, .eval = how, .over = cpu_norm_over               \
     }
 
 /* For the table of cpu.c. */
@@ -174,22 +174,22 @@ gqac_status cpu_run_chain(op_call *call);
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipSimplifiedLayerNormalization",                                                 \
-         .run = cpu_run_skip_rms,                                                                  \
+         .eval = cpu_run_skip_rms,                                                                 \
          .over = cpu_norm_over},                                                                   \
         {.name = "norm",                                                                           \
          .domain = "com.microsoft",                                                                \
          .op = "SkipLayerNormalization",                                                           \
-         .run = cpu_run_skip_layer,                                                                \
+         .eval = cpu_run_skip_layer,                                                               \
          .over = cpu_norm_over},                                                                   \
         {.name = "heads",                                                                          \
          .domain = "gqac",                                                                         \
          .op = "rotary",                                                                           \
-         .run = cpu_run_heads,                                                                     \
+         .eval = cpu_run_heads,                                                                    \
          .fuse = cpu_fuse_heads},                                                                  \
         {.name = "rotary",                                                                         \
          .domain = "gqac",                                                                         \
          .op = "rotary",                                                                           \
-         .run = cpu_run_heads,                                                                     \
+         .eval = cpu_run_heads,                                                                    \
          .match = cpu_match_heads},                                                                \
         CPU_CHAIN_ROWS("", "Add"), CPU_CHAIN_ROWS("", "Sub"), CPU_CHAIN_ROWS("", "Mul"),           \
         CPU_CHAIN_ROWS("", "Div"), CPU_CHAIN_ROWS("", "Neg"), CPU_CHAIN_ROWS("", "Sqrt"),          \

@@ -3,12 +3,12 @@
 #include "targets/target.h"
 
 static const target_kernel kernels[] = {
-    {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
-    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
+    {.name = "kv_state", .domain = "gqac", .op = "kv_state", .eval = target_kv_state},
+    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .eval = target_kv_append},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
-     .run = target_recurrent_attention},
+     .eval = target_recurrent_attention},
     {.name = NULL},
 };
 

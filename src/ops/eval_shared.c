@@ -267,20 +267,28 @@ gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqa
     return op_output(call, index, dtype, shape->rank, shape->dims);
 }
 
-gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
-                         int64_t *dims) {
+gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
+                              int *rank, int64_t *dims) {
     int r = a->rank > b->rank ? a->rank : b->rank;
     for (int i = 1; i <= r; i++) {
         int64_t x = i <= a->rank ? a->dims[a->rank - i] : 1;
         int64_t y = i <= b->rank ? b->dims[b->rank - i] : 1;
         if (x != y && x != 1 && y != 1)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            OP_STOP(work, GQAC_INVALID_INPUT,
                     "dimensions %lld and %lld at axis -%d cannot be broadcast", (long long)x,
                     (long long)y, i);
         dims[r - i] = x == 1 ? y : x;
     }
     *rank = r;
     return GQAC_OK;
+}
+
+gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
+                         int64_t *dims) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return op_work_broadcast(&work, a, b, rank, dims);
 }
 
 int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {

@@ -72,7 +72,7 @@ gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *r
 
 /* ---- eval ---------------------------------------------------------------- */
 
-/* NumPy broadcasting of concrete shapes. */
+/* op_work_broadcast, for an eval. */
 gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
                          int64_t *dims);
 /* An i32 or i64 tensor of at most max elements as int64. */
@@ -84,6 +84,8 @@ gqac_status op_want(op_call *call, int input, gqac_dtype dtype);
 gqac_status op_want_set(op_call *call, int input, unsigned set);
 /* out[index] gets that dtype and the shape of a tensor. */
 gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqac_tensor *shape);
+/* The node, for messages of code that sees none. */
+op_origin op_origin_of(const ir_node *node);
 /* Work in out[index], and scratch for it: as in ops/work.h. */
 static inline op_work op_work_of(const op_call *call) {
     return (op_work){

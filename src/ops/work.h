@@ -77,6 +77,10 @@ gqac_status op_work_scratch_one(const op_work *work, size_t count, size_t size,
                                 op_scratch *scratch);
 void op_scratch_close(op_scratch *scratch);
 
+/* NumPy broadcasting of concrete shapes. */
+gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
+                              int *rank, int64_t *dims);
+
 /* Fails with "node 'x' (Op)" as the place. */
 #define OP_STOP(work, status, ...) return op_stop((work), (status), __VA_ARGS__), (status)
 gqac_status op_stop(const op_work *work, gqac_status status, const char *fmt, ...)

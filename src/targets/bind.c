@@ -22,11 +22,6 @@ int bind_leaving(const ir_value *value) {
     return value && ir_value_leaves(value) ? value->id : -1;
 }
 
-op_origin bind_origin(const ir_node *node) {
-    return (op_origin){
-        .name = node->name ? node->name : "", .domain = node->op->domain, .op = node->op->name};
-}
-
 gqac_status bind_alloc(const target_binding *b, size_t size, void *record) {
     void *memory = gqac_arena_alloc(b->arena, size);
     if (!memory)

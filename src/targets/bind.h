@@ -4,6 +4,7 @@
 #define GQAC_TARGETS_BIND_H
 
 #include "base/arena.h"
+#include "ops/shared.h"
 #include "targets/target.h"
 
 /* The number of a value, as target_call.values has it; -1 for NULL. */
@@ -16,8 +17,6 @@ int bind_input(const ir_node *node, const char *name);
 int bind_output(const ir_node *node, const char *name);
 /* A result of a node of a group when other kernels read it, else -1. */
 int bind_leaving(const ir_value *value);
-/* The node of a message. */
-op_origin bind_origin(const ir_node *node);
 /* Zeroed memory for a record; *record becomes it. NO_MEMORY. */
 gqac_status bind_alloc(const target_binding *b, size_t size, void *record);
 

@@ -15,8 +15,8 @@
 #include "ops/present.h"
 #include "ops/rotary.h"
 #include "targets/cpu/fuse_heads.h"
+#include "targets/cpu/heads.h"
 #include "targets/cpu/kv.h"
-#include "targets/cpu/rows.h"
 
 enum {
     Q, /* streams, and inputs of attention: queries, keys, values */
@@ -457,8 +457,10 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
 }
 
 gqac_status cpu_run_append(op_call *call) {
-    job j = {
-        .batch = -1, .p = {.root = call->node}, .kernels = cpu_level_of(call)->row, .kv = call->kv};
+    job j = {.batch = -1,
+             .p = {.root = call->node},
+             .kernels = ((const cpu_level *)call->state)->row,
+             .kv = call->kv};
     if (!find(&j.p))
         OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "heads to append are not where they were");
     GQAC_TRY(open_job(call, &j));

@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "numerics/convert.h"
+#include "targets/cpu/heads.h"
 #include "targets/cpu/kv.h"
-#include "targets/cpu/rows.h"
 
 enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 enum { LO = 3, HI, MASK };          /* of attend */
@@ -438,7 +438,7 @@ static gqac_status prepare(op_call *call, attending *t) {
         GQAC_TRY(open_stored(call, K + i, &rows[i], &t->stored[i]));
     const gqac_tensor *q = call->in[Q], *k = &t->stored[0].rows, *v = &t->stored[1].rows;
     GQAC_TRY(check_shapes(call, k, v));
-    t->kernels = cpu_level_of(call)->attend;
+    t->kernels = ((const cpu_level *)call->state)->attend;
     t->threads = call->pool ? gqac_pool_threads(call->pool) : 1;
     t->a = (cpu_attend){.batch = q->dims[0],
                         .q_heads = q->dims[1],

@@ -12,6 +12,7 @@
 #include "kv/kv.h"
 #include "ops/attention.h"
 #include "targets/cpu/cpu.h"
+#include "targets/target.h"
 
 enum {
     CPU_ATTEND_KEYS = GQAC_KV_BLOCK,

@@ -1,6 +1,8 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/graph.h"
+#include "targets/cpu/heads.h"
 #include "targets/cpu/integer.h"
 #include "targets/cpu/kv.h"
 #include "targets/cpu/matmul.h"
@@ -9,41 +11,71 @@
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
 
+#define LINEAR(what)                                                                               \
+    {.name = what "_group",                                                                        \
+     .domain = "gqac",                                                                             \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_products,                                                                    \
+     .bind = cpu_bind_products,                                                                    \
+     .run = cpu_products_run},                                                                     \
+    {                                                                                              \
+        .name = what, .domain = "gqac", .op = what, .match = cpu_is_product,                       \
+        .bind = cpu_bind_products, .run = cpu_products_run                                         \
+    }
+
+#define CHAIN(of, what)                                                                            \
+    {.name = "linear_chain",                                                                       \
+     .domain = of,                                                                                 \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_product_chain,                                                               \
+     .over = cpu_chain_over,                                                                       \
+     .bind = cpu_bind_chain,                                                                       \
+     .run = cpu_chain_run},                                                                        \
+        {.name = "chain",                                                                          \
+         .domain = of,                                                                             \
+         .op = what,                                                                               \
+         .fuse = cpu_fuse_chain,                                                                   \
+         .over = cpu_chain_over,                                                                   \
+         .bind = cpu_bind_chain,                                                                   \
+         .run = cpu_chain_run},                                                                    \
+    {                                                                                              \
+        .name = "map", .domain = of, .op = what, .match = cpu_match_chain, .over = cpu_chain_over, \
+        .bind = cpu_bind_chain, .run = cpu_chain_run                                               \
+    }
+
+#define NORM(of, what)                                                                             \
+    {                                                                                              \
+        .name = "norm", .domain = of, .op = what, .over = cpu_norm_over, .bind = cpu_bind_norm,    \
+        .run = cpu_norm_run                                                                        \
+    }
+
+#define ADD_NORM(what)                                                                             \
+    {.name = "add_norm",                                                                           \
+     .domain = "",                                                                                 \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_norm,                                                                        \
+     .over = cpu_norm_over,                                                                        \
+     .bind = cpu_bind_norm,                                                                        \
+     .run = cpu_norm_run},                                                                         \
+        NORM("", what)
+
 static const target_kernel kernels[] = {
     {.name = "kv_state", .domain = "gqac", .op = "kv_state", .eval = target_kv_state},
-    {.name = "linear_group",
+    LINEAR("linear"),
+    LINEAR("linear_bf16"),
+    LINEAR("linear_nbits"),
+    {.name = "linear_integer",
      .domain = "gqac",
-     .op = "linear",
-     .fuse = cpu_fuse_products,
-     .eval = cpu_run_products},
-    {.name = "linear",
-     .domain = "gqac",
-     .op = "linear",
-     .match = cpu_is_product,
-     .eval = cpu_run_product},
-    {.name = "linear_bf16_group",
-     .domain = "gqac",
-     .op = "linear_bf16",
-     .fuse = cpu_fuse_products,
-     .eval = cpu_run_products},
-    {.name = "linear_bf16",
-     .domain = "gqac",
-     .op = "linear_bf16",
-     .match = cpu_is_product,
-     .eval = cpu_run_product},
-    {.name = "linear_nbits_group",
-     .domain = "gqac",
-     .op = "linear_nbits",
-     .fuse = cpu_fuse_products,
-     .eval = cpu_run_products},
-    {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .eval = cpu_run_product},
-    {.name = "linear_integer", .domain = "gqac", .op = "linear_integer", .eval = cpu_run_integer},
+     .op = "linear_integer",
+     .bind = cpu_bind_integer,
+     .run = cpu_integer_run},
     {.name = "matmul",
      .domain = "",
      .op = "MatMul",
-     .match = cpu_matmul_match,
-     .eval = cpu_run_matmul},
-    {.name = "moe", .domain = "gqac", .op = "moe", .eval = cpu_run_moe},
+     .match = cpu_match_matmul,
+     .bind = cpu_bind_matmul,
+     .run = cpu_matmul_run},
+    {.name = "moe", .domain = "gqac", .op = "moe", .bind = cpu_bind_moe, .run = cpu_moe_run},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "kv_append",
@@ -77,7 +109,35 @@ static const target_kernel kernels[] = {
      .op = "attend",
      .match = cpu_attention_match,
      .eval = cpu_attend_run},
-    CPU_ROW_KERNELS,
+    ADD_NORM("RMSNormalization"),
+    ADD_NORM("SimplifiedLayerNormalization"),
+    ADD_NORM("LayerNormalization"),
+    NORM("com.microsoft", "SkipSimplifiedLayerNormalization"),
+    NORM("com.microsoft", "SkipLayerNormalization"),
+    {.name = "heads",
+     .domain = "gqac",
+     .op = "rotary",
+     .eval = cpu_run_heads,
+     .fuse = cpu_fuse_heads},
+    {.name = "rotary",
+     .domain = "gqac",
+     .op = "rotary",
+     .eval = cpu_run_heads,
+     .match = cpu_match_heads},
+    CHAIN("", "Add"),
+    CHAIN("", "Sub"),
+    CHAIN("", "Mul"),
+    CHAIN("", "Div"),
+    CHAIN("", "Neg"),
+    CHAIN("", "Sqrt"),
+    CHAIN("", "Sigmoid"),
+    CHAIN("", "Tanh"),
+    CHAIN("", "Erf"),
+    CHAIN("", "Swish"),
+    CHAIN("", "Gelu"),
+    CHAIN("", "Cast"),
+    CHAIN("com.microsoft", "QuickGelu"),
+    CHAIN("com.microsoft", "FastGelu"),
     {.name = NULL},
 };
 

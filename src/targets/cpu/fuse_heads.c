@@ -7,7 +7,7 @@
 #include "targets/cpu/fuse_heads.h"
 
 #include "ops/shared.h"
-#include "targets/cpu/rows.h"
+#include "targets/cpu/heads.h"
 
 ir_node *cpu_head_maker(const ir_value *value, const ir_node *root, bool asked,
                         const ir_value *result) {

@@ -11,7 +11,7 @@
  * KiB), and the sums stay in scratch until they are whole. */
 #include "targets/cpu/linear.h"
 
-#include "ops/linear.h"
+#include "ops/panels.h"
 #include "targets/cpu/level/level.h"
 #include "targets/cpu/level/widen.h"
 

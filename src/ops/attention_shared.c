@@ -6,22 +6,45 @@
 #include <string.h>
 
 #include "numerics/contract.h"
+#include "ops/lengths.h"
 
-gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
-    GQAC_TRY(op_want(call, input, GQAC_I32));
-    const gqac_tensor *tensor = call->in[input];
-    char name[64];
-    ir_schema_name(call->node->op->inputs, input, name, sizeof name);
+gqac_status op_lengths(const op_work *work, const gqac_tensor *tensor, const char *name,
+                       int64_t batch, const int32_t **lengths) {
+    if (!tensor)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
+    if (tensor->dtype != GQAC_I32)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+                gqac_dtype_name(tensor->dtype));
     if (tensor->rank != 1 || tensor->dims[0] != batch)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%s must have the shape [%lld]", name,
-                (long long)batch);
+        OP_STOP(work, GQAC_INVALID_INPUT, "%s must have the shape [%lld]", name, (long long)batch);
     const int32_t *values = tensor->data;
     for (int64_t b = 0; b < batch; b++)
         if (values[b] < 0)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "%s[%lld] = %d is negative", name,
-                    (long long)b, values[b]);
+            OP_STOP(work, GQAC_OUT_OF_RANGE, "%s[%lld] = %d is negative", name, (long long)b,
+                    values[b]);
     *lengths = values;
     return GQAC_OK;
+}
+
+gqac_status op_floats(const op_work *work, const gqac_tensor *tensor, const char *name, int rank) {
+    if (!tensor)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
+    if (!OP_IN(OP_FLOATS, tensor->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+                gqac_dtype_name(tensor->dtype));
+    if (tensor->rank != rank)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' must have rank %d", name, rank);
+    return GQAC_OK;
+}
+
+gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    char name[64];
+    work.origin = &origin;
+    ir_schema_name(call->node->op->inputs, input, name, sizeof name);
+    return op_lengths(&work, input < call->node->n_inputs ? call->in[input] : NULL, name, batch,
+                      lengths);
 }
 
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,

@@ -339,13 +339,14 @@ static gqac_status run_group(step *s, const int *members, int rows) {
     gqac_context *c = s->context;
     const gqac_program *p = c->program;
     int64_t width = 0, longest = 0, total = s->pinned[members[0]];
-    GQAC_TRY(room(&c->scratch[BATCH], (size_t)rows, 2 * sizeof(int64_t) + sizeof(void *), s->diag));
-    int64_t *past = c->scratch[BATCH].data, *count = past + rows;
-    kv_sequence **kv = (kv_sequence **)(void *)(count + rows);
+    GQAC_TRY(room(&c->scratch[BATCH], (size_t)rows, 3 * sizeof(int64_t) + sizeof(void *), s->diag));
+    int64_t *past = c->scratch[BATCH].data, *count = past + rows, *begin = count + rows;
+    kv_sequence **kv = (kv_sequence **)(void *)(begin + rows);
     for (int b = 0; b < rows; b++) {
         const int i = members[b];
         kv[b] = s->sequences[i]->kv;
         past[b] = gqac_sequence_length(s->sequences[i]);
+        begin[b] = 0;
         count[b] = s->counts[i];
         width = count[b] > width ? count[b] : width;
         longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
@@ -364,7 +365,7 @@ static gqac_status run_group(step *s, const int *members, int rows) {
                                             .chunk = width,
                                             .tokens = longest,
                                             .logit_rows = which ? 1 : width});
-    kv_batch batch = {.n = rows, .sequences = kv, .past = past, .count = count};
+    kv_batch batch = {.n = rows, .sequences = kv, .past = past, .count = count, .begin = begin};
     c->exec.kv = &batch;
     gqac_status status = exec_run(&c->exec, s->diag);
     c->exec.kv = NULL;

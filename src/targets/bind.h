@@ -17,7 +17,11 @@ int bind_input(const ir_node *node, const char *name);
 int bind_output(const ir_node *node, const char *name);
 /* A result of a node of a group when other kernels read it, else -1. */
 int bind_leaving(const ir_value *value);
-/* Zeroed memory for a record; *record becomes it. NO_MEMORY. */
-gqac_status bind_alloc(const target_binding *b, size_t size, void *record);
+/* Zeroed memory for a record; NULL with the diag set when there is none: NO_MEMORY. */
+void *bind_new(const target_binding *b, size_t size);
+
+/* Binds of targets/kv_rows.h. */
+gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record);
+gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 
 #endif

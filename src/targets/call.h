@@ -7,14 +7,22 @@
 #include "kv/kv.h"
 #include "ops/work.h"
 
-/* The sequences of one step, for kernels that touch KV state: row b of the batch is sequences[b],
- * which has past[b] published tokens and gets count[b] new ones. */
+/* The sequences of one step, for kernels that touch KV state: sequences[b] has past[b] published
+ * tokens and gets count[b] new ones. Packed, tensors of new rows are [1,..,N,..] and those of
+ * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. */
 typedef struct kv_batch {
     int n;
+    bool packed;
     kv_sequence *const *sequences;
     const int64_t *past;
     const int64_t *count;
+    const int64_t *begin;
 } kv_batch;
+
+/* Row b of the batch in a tensor of new rows. */
+static inline int64_t kv_batch_row(const kv_batch *kv, int64_t b) {
+    return kv->packed ? 0 : b;
+}
 
 typedef struct target_call {
     op_work work;        /* its origin is the root of the group */

@@ -68,15 +68,8 @@ typedef struct gqac_target {
     const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 
-/* Kernels of kv_state and kv_append that gather plain rows. */
-gqac_status target_kv_state(op_call *call);
-gqac_status target_kv_append(op_call *call);
 /* Kernel of recurrent_attention. */
 gqac_status target_recurrent_attention(op_call *call);
-/* For every kv_append: its rows must be those of the slot, and as many as the step says. */
-gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t slot);
-/* The widest past + new of the batch: rows of a gathered tensor. */
-int64_t target_kv_total_rows(const kv_batch *kv);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;

@@ -19,17 +19,17 @@ static inline gqac_status kernel_give(target_call *call, int value, gqac_tensor 
     return GQAC_OK;
 }
 
-/* in[i] NULL where operand i is absent; results, in `out`, lie in the arena. */
+/* in[i] NULL where operand i is absent or a token; results, in `out`, lie in the arena. */
 static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, kernel_bind *bind,
                                      kernel_run *run, const gqac_tensor *const *in,
                                      gqac_tensor *out, const void *state, gqac_pool *pool,
-                                     gqac_diag *diag) {
+                                     const kv_batch *kv, gqac_diag *diag) {
     gqac_tensor values[KERNEL_VALUES] = {{.rank = 0}};
     const void *record;
     int n = 0;
     for (int i = 0; i < node->n_inputs; i++)
         if (node->inputs[i].value) {
-            values[n] = *in[i];
+            values[n] = in[i] ? *in[i] : (gqac_tensor){.dtype = GQAC_TOKEN};
             node->inputs[i].value->id = n++;
         }
     for (int i = 0; i < node->n_outputs; i++)
@@ -39,6 +39,7 @@ static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, ker
     target_call call = {.work = {.pool = pool, .diag = diag, .host = arena, .origin = &origin},
                         .values = values,
                         .state = state,
+                        .kv = kv,
                         .give = kernel_give};
     const gqac_status status = run(&call, record);
     memcpy(out, values + n, (size_t)node->n_outputs * sizeof *out);

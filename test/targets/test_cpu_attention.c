@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernel.h"
 #include "levels.h"
 #include "numerics/convert.h"
 #include "targets/cpu/attention.h"
+#include "targets/cpu/graph.h"
 #include "targets/cpu/kv.h"
 #include "unit.h"
 
@@ -476,7 +478,8 @@ static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
     const sample *c = t->c;
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(t->sequence, past + count, &diag), GQAC_OK);
-    kv_batch batch = {.n = 1, .sequences = &t->sequence, .past = &past, .count = &count};
+    kv_batch batch = {
+        .n = 1, .sequences = &t->sequence, .past = &past, .count = &count, .begin = (int64_t[]){0}};
     gqac_tensor q = rows_of(t->arena, &c->q, past, count);
     gqac_tensor fresh[2] = {rows_of(t->arena, &c->k, past, count),
                             rows_of(t->arena, &c->v, past, count)};
@@ -494,9 +497,10 @@ static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
                     .state = t->level};
     for (int i = 0; i < 2; i++) {
         const gqac_tensor *in[] = {NULL, &fresh[i], &lengths[0], &lengths[1]};
-        call.node = t->append[i];
-        call.in = in;
-        CU_ASSERT_EQUAL_FATAL(cpu_kv_append(&call), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(kernel_try(t->arena, t->append[i], cpu_bind_kv_append,
+                                         cpu_kv_append_run, in, out, t->level, t->threads, &batch,
+                                         &diag),
+                              GQAC_OK);
         rows[i] = out[1];
         CU_ASSERT_PTR_NULL(rows[i].data); /* read from the blocks */
     }

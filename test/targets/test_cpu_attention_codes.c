@@ -6,7 +6,7 @@
 
 #include "levels.h"
 #include "targets/cpu/attention.h"
-#include "targets/cpu/kv.h"
+#include "targets/cpu/graph.h"
 #include "unit.h"
 
 static uint64_t seed;

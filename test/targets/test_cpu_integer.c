@@ -126,13 +126,9 @@ static gqac_status run(const product *p, const cpu_level *level, gqac_tensor *ou
     host h = {p->arena};
     if (level)
         return kernel_try(p->arena, p->node, cpu_bind_integer, cpu_integer_run, in, out, level,
-                          NULL, diag);
-    op_call call = {.node = p->node,
-                    .in = in,
-                    .out = out,
-                    .diag = diag,
-                    .host = &h,
-                    .alloc = give_output};
+                          NULL, NULL, diag);
+    op_call call = {
+        .node = p->node, .in = in, .out = out, .diag = diag, .host = &h, .alloc = give_output};
     return op_of(p->node)->eval(&call);
 }
 

@@ -143,7 +143,7 @@ static gqac_status try(rig *r, const ir_node *node, const cpu_level *level, gqac
         in[i] = !v ? NULL : v->constant ? v->constant : i < 2 ? &x[i] : &x[2];
     }
     if (level)
-        return kernel_try(r->arena, node, cpu_bind_moe, cpu_moe_run, in, out, level, pool,
+        return kernel_try(r->arena, node, cpu_bind_moe, cpu_moe_run, in, out, level, pool, NULL,
                           &r->diag);
     op_call call = {.node = node,
                     .in = in,

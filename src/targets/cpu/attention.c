@@ -13,8 +13,7 @@
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "numerics/convert.h"
-#include "targets/cpu/heads.h"
-#include "targets/cpu/kv.h"
+#include "targets/cpu/graph.h"
 
 enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 enum { LO = 3, HI, MASK };          /* of attend */
@@ -90,6 +89,11 @@ int cpu_attention_fuse(const ir_node *root, ir_node **nodes) {
 
 /* ---- operands ------------------------------------------------------------ */
 
+/* Must these rows be read from the blocks of call->kv? */
+static bool kv_in_blocks(const op_call *call, const ir_value *value, const gqac_tensor *rows) {
+    return call->kv && !rows->data && cpu_bind_slot(value) >= 0;
+}
+
 /* Codes that the fused node `decoder` would turn into rows. */
 static gqac_status open_codes(op_call *call, const ir_node *decoder, cpu_attend_rows *rows,
                               stored *s) {
@@ -111,7 +115,7 @@ static gqac_status open_codes(op_call *call, const ir_node *decoder, cpu_attend_
     s->rows.dims[3] = size;
     s->value = decoder->inputs[0].value;
     s->data = codes->data;
-    s->in_blocks = cpu_kv_in_blocks(call, s->value, codes);
+    s->in_blocks = kv_in_blocks(call, s->value, codes);
     return GQAC_OK;
 }
 
@@ -123,7 +127,7 @@ static gqac_status open_stored(op_call *call, int input, cpu_attend_rows *rows, 
     s->rows = *call->in[input];
     s->value = call->node->inputs[input].value;
     s->data = s->rows.data;
-    s->in_blocks = cpu_kv_in_blocks(call, s->value, &s->rows);
+    s->in_blocks = kv_in_blocks(call, s->value, &s->rows);
     rows->dtype = s->rows.dtype;
     rows->size = (int)s->rows.dims[3];
     return GQAC_OK;
@@ -504,4 +508,8 @@ gqac_status cpu_attend_run(op_call *call) {
     gqac_status status = finish(call, &t);
     op_scratch_close(&scratch);
     return status;
+}
+
+bool cpu_reads_blocks(const target_kernel *kernel) {
+    return kernel->eval == cpu_attention_run || kernel->eval == cpu_attend_run;
 }

@@ -10,6 +10,7 @@
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
+#include "targets/kv_rows.h"
 
 #define LINEAR(what)                                                                               \
     {.name = what "_group",                                                                        \
@@ -60,7 +61,11 @@
         NORM("", what)
 
 static const target_kernel kernels[] = {
-    {.name = "kv_state", .domain = "gqac", .op = "kv_state", .eval = target_kv_state},
+    {.name = "kv_state",
+     .domain = "gqac",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
     LINEAR("linear"),
     LINEAR("linear_bf16"),
     LINEAR("linear_nbits"),
@@ -80,15 +85,25 @@ static const target_kernel kernels[] = {
      .domain = "gqac",
      .op = "kv_append",
      .fuse = cpu_fuse_append,
-     .eval = cpu_run_append},
+     .bind = cpu_bind_append,
+     .run = cpu_append_run},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "concat_past_present",
      .fuse = cpu_fuse_append,
-     .eval = cpu_run_append,
+     .bind = cpu_bind_append,
+     .run = cpu_append_run,
      .over = cpu_append_over},
-    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .eval = cpu_kv_append},
-    {.name = "kv_tail", .domain = "gqac", .op = "kv_tail", .eval = cpu_kv_tail},
+    {.name = "kv_append",
+     .domain = "gqac",
+     .op = "kv_append",
+     .bind = cpu_bind_kv_append,
+     .run = cpu_kv_append_run},
+    {.name = "kv_tail",
+     .domain = "gqac",
+     .op = "kv_tail",
+     .bind = cpu_bind_kv_tail,
+     .run = cpu_kv_tail_run},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
@@ -117,12 +132,14 @@ static const target_kernel kernels[] = {
     {.name = "heads",
      .domain = "gqac",
      .op = "rotary",
-     .eval = cpu_run_heads,
+     .bind = cpu_bind_rotary,
+     .run = cpu_heads_kernel,
      .fuse = cpu_fuse_heads},
     {.name = "rotary",
      .domain = "gqac",
      .op = "rotary",
-     .eval = cpu_run_heads,
+     .bind = cpu_bind_rotary,
+     .run = cpu_heads_kernel,
      .match = cpu_match_heads},
     CHAIN("", "Add"),
     CHAIN("", "Sub"),

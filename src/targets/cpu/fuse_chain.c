@@ -303,7 +303,9 @@ static gqac_status add_node(compiler *c, const ir_node *node) {
 
 gqac_status cpu_bind_chain(const target_binding *b, const ir_node *root, const void **record) {
     compiler c = {.root = root, .diag = b->diag};
-    GQAC_TRY(bind_alloc(b, sizeof *c.r, &c.r));
+    c.r = bind_new(b, sizeof *c.r);
+    if (!c.r)
+        return GQAC_NO_MEMORY;
     c.r->type = root->outputs[0]->type.dtype;
     c.r->y = bind_value(root->outputs[0]);
     c.r->shape = -1;

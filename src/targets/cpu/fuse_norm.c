@@ -75,7 +75,9 @@ gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const vo
     while (!op_is(root, norms[at].domain, norms[at].op))
         at++;
     const norm *kind = norms[at].kind;
-    GQAC_TRY(bind_alloc(b, sizeof *r, &r));
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
     *r = (cpu_norm_record){.form = norm_form_of(root, kind),
                            .x = bind_input(root, norms[at].x),
                            .skip = named(root, norms[at].skip),

@@ -103,7 +103,9 @@ void cpu_bind_product(const ir_node *node, cpu_products *p) {
 /* The nodes of the group lie before the root (ir_node.fused_into). */
 gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, const void **record) {
     cpu_products *p;
-    GQAC_TRY(bind_alloc(b, sizeof *p, &p));
+    p = bind_new(b, sizeof *p);
+    if (!p)
+        return GQAC_NO_MEMORY;
     for (const ir_node *node = root; node && ir_node_root(node) == root; node = node->prev) {
         cpu_bind_product(node, p);
         p->of[p->n - 1].y = bind_output(node, "y");
@@ -114,7 +116,9 @@ gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, cons
 
 gqac_status cpu_bind_integer(const target_binding *b, const ir_node *root, const void **record) {
     cpu_integer_record *r;
-    GQAC_TRY(bind_alloc(b, sizeof *r, &r));
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
     *r = (cpu_integer_record){.k = ir_attr_int(root, "k"),
                               .n = ir_attr_int(root, "n"),
                               .a = bind_input(root, "A"),
@@ -135,7 +139,9 @@ bool cpu_match_matmul(const ir_node *node) {
 
 gqac_status cpu_bind_matmul(const target_binding *b, const ir_node *root, const void **record) {
     cpu_matmul_record *r;
-    GQAC_TRY(bind_alloc(b, sizeof *r, &r));
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
     *r = (cpu_matmul_record){
         .a = bind_input(root, "A"), .b = bind_input(root, "B"), .y = bind_output(root, "Y")};
     *record = r;
@@ -144,7 +150,9 @@ gqac_status cpu_bind_matmul(const target_binding *b, const ir_node *root, const 
 
 gqac_status cpu_bind_moe(const target_binding *b, const ir_node *root, const void **record) {
     cpu_moe_record *r;
-    GQAC_TRY(bind_alloc(b, sizeof *r, &r));
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
     r->form = moe_packed_form(root);
     for (int i = 0; i < MOE_INPUTS; i++)
         r->in[i] = bind_value(ir_node_input(root, i));

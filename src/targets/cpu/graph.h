@@ -38,6 +38,43 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
+/* ---- heads (fuse_heads.c, fuse_append.c) ------------------------------------ */
+
+/* rotary, alone or with the norm and the split_heads or reshapes before it. */
+bool cpu_match_heads(const ir_node *node);
+int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
+gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
+/* Heads of a packed projection, normalised and rotated, into blocks or behind those of the past. */
+int cpu_fuse_append(const ir_node *root, ir_node **nodes);
+gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record);
+/* target_kernel.over: a present over its past. */
+bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand);
+/* The packed value [B,S,W] that attention reads these queries in, from `column` on, because nothing
+ * is done to them on the way; NULL: they have memory of their own. */
+const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
+const ir_value *cpu_lies_in(const ir_value *value);
+
+/* ---- cached rows (fuse_kv.c) ------------------------------------------------- */
+
+/* gqac_target.in_blocks: do only kernels that read blocks read the appended rows? */
+bool cpu_kv_only_blocks(const ir_node *kv_append);
+/* gqac_target.columns: do only attention kernels read the appended rows, as keys? */
+bool cpu_kv_columns(const ir_node *kv_state);
+/* The slot of rows that a kv_append makes; -1: of none. */
+int cpu_bind_slot(const ir_value *rows);
+gqac_status cpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
+gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const void **record);
+
+/* ---- attention: inputs 1 (keys) and 2 (values) ------------------------------- */
+
+bool cpu_attention_match(const ir_node *node);
+/* Takes the nodes that dequantise keys and values, and reads the codes. */
+int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
+gqac_status cpu_attention_run(op_call *call);
+gqac_status cpu_attend_run(op_call *call);
+/* Is it one of those kernels? */
+bool cpu_reads_blocks(const target_kernel *kernel);
+
 /* Are both known, and provably the same? */
 static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
     bool same = a->rank >= 0 && a->rank == b->rank;

@@ -1,103 +1,131 @@
-/* Rotary embeddings on the cpu target: operands are read and checked as by the op's own eval, rows
- * are cut into items. x is [B,H,S,D], or a packed row [B,S,H*D] when its split_heads is fused; see
- * fuse_heads.c for what comes with it. */
+/* Heads and rotary embeddings on the cpu target: operands are checked as by the ops' own evals,
+ * rows are cut into items. No head is copied on the way. */
 #include "targets/cpu/heads.h"
 
 #include <string.h>
 
-#include "ops/norm.h"
-#include "ops/rotary.h"
-#include "targets/cpu/fuse_heads.h"
+/* ---- operands ------------------------------------------------------------ */
+
+static gqac_status open_x(const target_call *call, cpu_heads_run *r) {
+    const cpu_heads *of = r->of;
+    const gqac_tensor *x = target_value(call, of->x);
+    const op_work work = target_work(call, &of->origin);
+    const bool packed = of->width > 0;
+    if (!x || !OP_IN(OP_FLOATS, x->dtype) || x->rank != (packed ? 3 : 4) ||
+        (packed ? x->dims[2] != of->width
+                : (of->heads && x->dims[1] != of->heads) || x->dims[3] != of->size))
+        OP_STOP(&work, GQAC_INVALID_INPUT,
+                "%lld heads of %lld channels must come as [B,S,%lld] or [B,H,S,D]",
+                (long long)of->heads, (long long)of->size, (long long)of->width);
+    r->batch = x->dims[0];
+    r->rows = x->dims[packed ? 1 : 2];
+    r->heads = packed ? of->heads : x->dims[1];
+    r->step_h = packed ? of->size : r->rows * of->size;
+    r->step_s = packed ? of->width : of->size;
+    r->step_b = r->rows * (packed ? of->width : r->heads * of->size);
+    r->x = x->data;
+    r->p = (cpu_head){.size = of->size, .x_type = x->dtype, .type = x->dtype};
+    return GQAC_OK;
+}
+
+static gqac_status open_norm(const target_call *call, cpu_heads_run *r) {
+    const cpu_heads *of = r->of;
+    const gqac_tensor *weight = target_value(call, of->weight);
+    const op_work work = target_work(call, &of->norm);
+    cpu_head *p = &r->p;
+    if (!weight || !OP_IN(OP_FLOATS, weight->dtype) || gqac_tensor_count(weight) != p->size)
+        OP_STOP(&work, GQAC_INVALID_INPUT, "the weight must have %lld floats", (long long)p->size);
+    p->weight = weight->data;
+    p->weight_type = weight->dtype;
+    p->epsilon = of->epsilon;
+    p->round_before = of->round_before && p->x_type != GQAC_F32;
+    if (of->round_before)
+        p->type = weight->dtype;
+    return GQAC_OK;
+}
+
+static gqac_status open_rotary(const target_call *call, cpu_heads_run *r) {
+    const cpu_heads *of = r->of;
+    const op_work work = target_work(call, &of->rotary);
+    const int64_t dims[4] = {r->batch, r->heads, r->rows, of->size};
+    const rotary_operands operands = {.cos = target_value(call, of->cos),
+                                      .sin = target_value(call, of->sin),
+                                      .past_len = target_value(call, of->past_len),
+                                      .new_len = target_value(call, of->new_len),
+                                      .position_ids = target_value(call, of->position_ids),
+                                      .interleaved = of->interleaved};
+    GQAC_TRY(rotary_fit(&work, &operands, dims, &r->r));
+    if (r->r.sin->dtype != r->r.cos->dtype)
+        OP_STOP(&work, GQAC_INVALID_INPUT, "cos and sin must have one type");
+    r->p.half = r->r.half;
+    r->p.interleaved = r->r.interleaved;
+    r->p.table_type = r->r.cos->dtype;
+    return GQAC_OK;
+}
+
+gqac_status cpu_heads_open(const target_call *call, const cpu_heads *of, cpu_heads_run *r) {
+    *r = (cpu_heads_run){.of = of, .kernels = cpu_level_of(call)->row};
+    GQAC_TRY(open_x(call, r));
+    if (of->norms)
+        GQAC_TRY(open_norm(call, r));
+    return of->rotates ? open_rotary(call, r) : GQAC_OK;
+}
+
+/* ---- running ------------------------------------------------------------- */
+
+void cpu_heads_make(const cpu_heads_run *run, int64_t b, int64_t head, int64_t from, int64_t to,
+                    unsigned char *y) {
+    const cpu_heads *of = run->of;
+    const rotation *r = &run->r;
+    const size_t row = (size_t)of->size * op_width(run->p.type), x_width = op_width(run->p.x_type);
+    const size_t table = (size_t)r->half * op_width(run->p.table_type);
+    for (int64_t i = from; i < to; i++, y += row) {
+        const int64_t at = b * run->step_b + i * run->step_s + head * run->step_h + of->column;
+        const unsigned char *x = run->x + (size_t)at * x_width;
+        if (!of->rotates && !of->norms) {
+            memcpy(y, x, row);
+        } else if (!of->rotates) {
+            run->kernels->head(&run->p, x, NULL, NULL, y);
+        } else if (rotary_is_pad(r, b, i)) {
+            memset(y, 0, row);
+        } else {
+            const size_t line = (size_t)rotary_position(r, b, i) * table;
+            run->kernels->head(&run->p, x, (const unsigned char *)r->cos->data + line,
+                               (const unsigned char *)r->sin->data + line, y);
+        }
+    }
+}
 
 typedef struct head_job {
-    cpu_head p;
-    rotation r;
-    const unsigned char *x;
+    cpu_heads_run heads;
     unsigned char *y;
-    int64_t stride_b, stride_h, stride_s; /* of x, in elements */
-    const struct cpu_row_kernels *kernels;
 } head_job;
 
 /* Items are rows (b, s), all heads of them. */
 static void head_items(void *arg, size_t begin, size_t end, int worker) {
     (void)worker;
     const head_job *job = arg;
-    const rotation *r = &job->r;
-    const size_t width = op_width(job->p.type), x_width = op_width(job->p.x_type);
-    const size_t table = (size_t)r->half * op_width(job->p.table_type);
+    const cpu_heads_run *r = &job->heads;
+    const size_t width = op_width(r->p.type);
     for (size_t item = begin; item < end; item++) {
         const int64_t b = (int64_t)item / r->rows, s = (int64_t)item % r->rows;
-        const bool pad = rotary_is_pad(r, b, s);
-        const size_t at = pad ? 0 : (size_t)rotary_position(r, b, s) * table;
         for (int64_t h = 0; h < r->heads; h++) {
-            const int64_t from = b * job->stride_b + h * job->stride_h + s * job->stride_s;
-            const int64_t to = ((b * r->heads + h) * r->rows + s) * r->size;
-            unsigned char *y = job->y + (size_t)to * width;
-            if (pad)
-                memset(y, 0, (size_t)r->size * width);
-            else
-                job->kernels->head(&job->p, job->x + (size_t)from * x_width,
-                                   (const unsigned char *)r->cos->data + at,
-                                   (const unsigned char *)r->sin->data + at, y);
+            const int64_t to = ((b * r->heads + h) * r->rows + s) * r->p.size;
+            cpu_heads_make(r, b, h, s, s + 1, job->y + (size_t)to * width);
         }
     }
 }
 
-static gqac_status find_x(op_call *call, const fused_heads *f, head_job *job, int64_t dims[4]) {
-    const gqac_tensor *x = op_value(call, f->x);
-    const bool floats = x && OP_IN(OP_FLOATS, x->dtype);
-    const bool packed = f->split && ir_attr_int(f->split, "kv") == 0;
-    const int64_t heads = packed ? ir_attr_int(f->split, "q") : 0;
-    if (!floats || x->rank != (packed ? 3 : 4) || (packed && x->dims[2] % heads != 0))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "x must be floats of the shape [B,H,S,D], or [B,S,H*D] with %lld heads",
-                (long long)heads);
-    dims[0] = x->dims[0];
-    dims[1] = packed ? heads : x->dims[1];
-    dims[2] = packed ? x->dims[1] : x->dims[2];
-    dims[3] = packed ? x->dims[2] / heads : x->dims[3];
-    if (dims[3] > CPU_HEAD_SIZE)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "heads of %lld channels, at most %d",
-                (long long)dims[3], CPU_HEAD_SIZE);
-    job->stride_h = packed ? dims[3] : dims[2] * dims[3];
-    job->stride_s = packed ? dims[1] * dims[3] : dims[3];
-    job->stride_b = dims[1] * dims[2] * dims[3];
-    job->x = x->data;
-    job->p.x_type = job->p.type = x->dtype;
-    return GQAC_OK;
-}
-
-gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const norm *kind, cpu_head *p) {
-    const gqac_tensor *weight = op_value(call, ir_node_input(node, 1));
-    if (!weight || !OP_IN(OP_FLOATS, weight->dtype) || gqac_tensor_count(weight) != p->size)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the weight must have %lld floats",
-                (long long)p->size);
-    p->weight = weight->data;
-    p->weight_type = weight->dtype;
-    p->epsilon = ir_attr_float(node, "epsilon");
-    p->round_before = kind->round_before && p->x_type != GQAC_F32;
-    if (kind->round_before)
-        p->type = weight->dtype;
-    return GQAC_OK;
-}
-
-gqac_status cpu_run_heads(op_call *call) {
-    fused_heads f = {.x = NULL};
-    int64_t dims[4];
-    head_job job = {.kernels = ((const cpu_level *)call->state)->row};
-    cpu_find_heads(ir_node_input(call->node, 0), call->node, NULL, &f);
-    GQAC_TRY(find_x(call, &f, &job, dims));
-    job.p.size = dims[3];
-    if (f.norm)
-        GQAC_TRY(cpu_open_head_norm(call, f.norm, f.kind, &job.p));
-    GQAC_TRY(rotary_open(call, dims, &job.r));
-    if (job.r.sin->dtype != job.r.cos->dtype)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "cos and sin must have one type");
-    job.p.half = job.r.half;
-    job.p.interleaved = job.r.interleaved;
-    job.p.table_type = job.r.cos->dtype;
-    GQAC_TRY(op_output(call, 0, job.p.type, 4, dims));
-    job.y = call->out[0].data;
-    op_parallel(call, dims[0] * dims[2], 20 + dims[1] * (10 + dims[3] / 4), head_items, &job);
+gqac_status cpu_heads_kernel(target_call *call, const void *record) {
+    const cpu_heads_record *of = record;
+    head_job job;
+    GQAC_TRY(cpu_heads_open(call, &of->heads, &job.heads));
+    const cpu_heads_run *r = &job.heads;
+    gqac_tensor y = {
+        .dtype = r->p.type, .rank = 4, .dims = {r->batch, r->heads, r->rows, r->p.size}};
+    GQAC_TRY(target_give(call, of->y, &y));
+    job.y = y.data;
+    op_work_parallel(&call->work, r->batch * r->rows, 20 + r->heads * (10 + r->p.size / 4),
+                     head_items, &job);
     return GQAC_OK;
 }

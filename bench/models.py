@@ -5,8 +5,9 @@ sequence model looks rows of packed q, k, v up by input_ids and gives them to on
 GroupQueryAttention whose output is called logits, so that an engine of sequences and one with
 explicit past and present run the same file. A whole model has the nodes, names and shapes of a
 Qwen2.5 export of ONNX Runtime's model builder; its last row alone goes through the LM head, as in
-generation. Weights are random, scaled so that every layer keeps its variance. Equal names are equal
-files: the generator is seeded by the name.
+generation, and there are forms of the same weights that do otherwise. Weights are random, scaled so
+that every layer keeps its variance. Equal names are equal files: the generator is seeded by the
+name.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 from onnx import TensorProto, helper
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -214,8 +216,46 @@ def weights(size):
     return c["layers"] * layer + c["hidden"] * c["vocab"]
 
 
-def qwen(size, form):
-    """A Qwen2.5 of this size with random weights, form "f32" or "int4" (the embedding is fp32)."""
+def qwen(size, form, head="slice"):
+    """A Qwen2.5 of this size with random weights, form "f32" or "int4" (the embedding is fp32).
+
+    head: the rows that go through the LM head. "slice" is the last one by Slice; "all" is every
+    one, as most exports have it; "pruned" the last one by Gather and Unsqueeze, as the model
+    builder's prune_lm_head makes it.
+    """
+    base = qwen_of_last_row(size, form)
+    if head == "slice":
+        return base
+    path = base.with_name(f"{head}.onnx")  # beside it: the weights are the same file
+    if not path.exists():
+        model = onnx.load(base, load_external_data=False)
+        take_rows_otherwise(model.graph, head)
+        onnx.save(model, path.with_suffix(".part"), format="protobuf")
+        path.with_suffix(".part").rename(path)
+    return path
+
+
+def take_rows_otherwise(graph, head):
+    """Puts what `head` says in the place of the Slice before the LM head."""
+    at = next(i for i, n in enumerate(graph.node) if n.op_type == "Slice")
+    cut = graph.node[at]
+    del graph.node[at]
+    if head == "all":
+        for node in graph.node:
+            node.input[:] = [cut.input[0] if x == cut.output[0] else x for x in node.input]
+        logits = next(o for o in graph.output if o.name == "logits")
+        logits.type.tensor_type.shape.dim[1].dim_param = "sequence_length"
+        return
+    last = onnx.numpy_helper.from_array(np.array(-1, np.int64), "last_row")
+    graph.initializer.append(last)
+    graph.node.insert(at, helper.make_node("Gather", [cut.input[0], last.name], ["last_hidden"],
+                                           name="lm_head/Gather", axis=1))
+    graph.node.insert(at + 1, helper.make_node("Unsqueeze", ["last_hidden", "axis_one"],
+                                               [cut.output[0]], name="lm_head/Unsqueeze"))
+
+
+def qwen_of_last_row(size, form):
+    """The file that the weights belong to."""
     c = QWEN[size]
 
     def layer(f, noise, i, hidden, residual, rope):

@@ -1,8 +1,9 @@
 """What is measured: one Row for each line of the comparison, and what each engine is told to run.
 
-Shapes in the field's words: B = 1, S new tokens, P past, T = P + S, D head size. A floor is a ratio
-(time of the peer / time of gqac) that was set for a machine with AVX-512; "best" is the fastest peer
-that ran. A row that reads memory at MEMORY_SHARE of the rate seen around it meets its floors, too.
+Shapes in the field's words: B sequences (1 but for whole models), S new tokens of each, P past,
+T = P + S, D head size. A floor is a ratio (time of the peer / time of gqac) that was set for a machine
+with AVX-512; "best" is the fastest peer that ran. A row that reads memory at MEMORY_SHARE of the rate
+seen around it meets its floors, too.
 """
 
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,10 @@ ORT, OV, LLAMA, TORCH = "onnxruntime", "openvino", "llama.cpp", "torch"
 OWN = "unconstrained"
 TENSORS = "row-major"  # gqac itself, with keys and values as tensors [B,Hkv,T,D]
 FP32 = "fp32-cache"  # gqac itself, with keys and values in fp32
-SELF = ("gqac", TENSORS, FP32)
+PARTS = "parts"  # gqac itself: the chunk in one call, then the other sequences in another
+BEFORE = "before"  # gqac itself, of another build
+SELF = ("gqac", TENSORS, FP32, PARTS, BEFORE)
+SAME = (ORT, TENSORS, PARTS, BEFORE)  # peers whose results are compared with gqac's
 BITS = {"f32": 32, "f16": 16, "int8": 8, "int4": 4}  # of a cached value
 
 
@@ -34,9 +38,17 @@ class Row:
     short: bool = False  # part of the default run
     in_cache: bool = False  # a decode row whose keys and values may stay in the last-level cache
     tolerance: float = 1e-4  # max|difference| / max|value| against ONNX Runtime, or gqac itself
-    extra: dict = field(default_factory=dict)  # softcap, window, sink, form, layers, size
+    extra: dict = field(default_factory=dict)  # softcap, window, sink; see model()
 
     # -- how much work one call is
+
+    def batch(self):
+        return self.extra.get("batch", 1)
+
+    def tokens(self):
+        """New tokens of all sequences of a call."""
+        s = self.shapes["S"]
+        return self.extra.get("chunk", s) + (self.batch() - 1) * s
 
     def visible(self):
         """Pairs of query and key that are not masked."""
@@ -63,14 +75,14 @@ class Row:
 
     def bytes_read(self):
         """What one call has to read from memory, where that bounds it: one row of tokens."""
-        if self.shapes.get("M", self.shapes.get("S")) != 1:
+        if self.shapes.get("M", self.shapes.get("S")) != 1 or self.batch() > 1:
             return None
         return self.kv_bytes() if self.kind == "sequence" else self.weight_bytes()
 
     def rate(self, ms):
         """(value, unit) that this row is read in."""
         if self.kind == "model":
-            return 1e3 * self.shapes["S"] / ms, "tok/s"
+            return 1e3 * self.tokens() / ms, "tok/s"
         if self.bytes_read():
             return 1e-6 * self.bytes_read() / ms, "GB/s"
         return 1e-6 * self.flops() / ms, "GF/s"
@@ -91,7 +103,7 @@ class Row:
             return models.sequence(x["Hq"], x["Hkv"], x["D"], self.dtype)
         if self.kind == "matmul":
             return models.matmuls(x["K"], x["layers"], "int4" if self.dtype == "int4" else "f32")
-        return models.qwen(self.extra["size"], self.extra["form"])
+        return models.qwen(self.extra["size"], self.extra["form"], self.extra.get("head", "slice"))
 
     def words(self, engine):
         """The arguments of an engine's worker, but for threads; None: it has no form of this row."""
@@ -112,14 +124,21 @@ class Row:
             return words + ["kind=run", f"input=qkv:{qkv}",
                             f"input=seqlens_k:{models.number(x['S'] - 1, [1])}",
                             f"input=total:{models.number(x['S'], [])}"]
-        words += [f"kind={'rows' if engine == TENSORS else 'sequence'}", f"past={x['P']}", f"tokens={x['S']}",
-                  f"calls={self.extra.get('calls', 1)}", f"rotate={self.rotate()}",
-                  f"vocab={self.vocabulary()}"]
+        kind = {TENSORS: "rows", PARTS: "parts"}.get(engine, "sequence")
+        words += [f"kind={kind}", *self.steps(), f"rotate={self.rotate()}"]
         if self.kind == "sequence" and x["P"]:
             shape = [1, x["Hkv"], x["P"], x["D"] * min(BITS[self.dtype], 8) // 8]
             words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"
                       for part in ("key", "value")]
         return words
+
+    def steps(self):
+        """What sequences are fed."""
+        x = self.shapes
+        words = [f"past={x['P']}", f"tokens={x['S']}", f"calls={self.extra.get('calls', 1)}",
+                 f"vocab={self.vocabulary()}"]
+        return words + [f"{key}={self.extra[key]}" for key in ("batch", "chunk")
+                        if key in self.extra]
 
     def vocabulary(self):
         if self.kind == "model":
@@ -135,8 +154,7 @@ class Row:
         x = self.shapes
         if self.kind == "model":
             return ["kind=model", f"model={models.gguf(self.extra['size'], self.extra['form'])}",
-                    f"past={x['P']}", f"tokens={x['S']}", f"calls={self.extra.get('calls', 1)}",
-                    f"vocab={self.vocabulary()}"]
+                    *self.steps()]
         if self.kind == "matmul":
             return ["kind=matmul", f"k={x['K']}", f"layers={x['layers']}", f"tokens={x['M']}",
                     f"dtype={'q4_0' if self.dtype == 'int4' else 'f32'}"]
@@ -158,9 +176,24 @@ def matmul(name, m, form, layers, **more):
                **more)
 
 
-def model(name, size, form, p, s, calls=1, **more):
+def model(name, size, form, p, s, calls=1, extra=None, **more):
+    """extra: batch, the sequences of a call; chunk, tokens of the first of them; head."""
     return Row(name, "model", dict(P=p, S=s, **models.QWEN[size]), dtype=form,
-               extra=dict(size=size, form=form, calls=calls), **more)
+               extra=dict(size=size, form=form, calls=calls, **(extra or {})), **more)
+
+
+def together(size, form, batch, **more):
+    """A decode step of several sequences. That of one is decode@512."""
+    return model(f"{size}-{form}-decode-x{batch}@512", size, form, 512, 1, 16 if batch < 8 else 4,
+                 extra=dict(batch=batch), peers=(ORT, LLAMA), floor=((ORT, 1.0), (LLAMA, 1.0)),
+                 tolerance=1e-3 if form == "f32" else 0.2, **more)
+
+
+def mix(form, head="all"):
+    """A chunk beside seven sequences that decode, in one call, against two calls."""
+    name = f"0.5b-{form}-mix-128+7x1@256" + (f"-{head}" if head != "all" else "")
+    return model(name, "0.5b", form, 256, 1, extra=dict(batch=8, chunk=128, head=head),
+                 peers=(PARTS, LLAMA), floor=((PARTS, 1 / 1.1),), tolerance=0)
 
 
 def layout(s, heads=(32, 8, 128), dtype="f32"):
@@ -176,6 +209,8 @@ def codes(t, dtype):
 
 
 SMALL = (14, 2, 64)
+MODELS = (("0.5b", "int4"), ("1.5b", "int4"), ("0.5b", "f32"))  # that are measured in batches
+BATCHES = (2, 4, 8, 16, 32)
 BF16 = dict(math="bf16", peers=(ORT,), tolerance=3e-2)
 ROWS = [
     attention("prefill-512", 512, floor=((ORT, 1.6),), short=True),
@@ -210,6 +245,9 @@ ROWS = [
     model("1.5b-int4-decode@512", "1.5b", "int4", 512, 1, 16, tolerance=0.2, floor=((ORT, 1.2),)),
     model("1.5b-int4-hybrid-128@2048", "1.5b", "int4", 2048, 128, tolerance=0.2,
           floor=((ORT, 1.4),)),
+    model("0.5b-int4-decode@512", "0.5b", "int4", 512, 1, 16, tolerance=0.2, floor=((ORT, 1.0),)),
+    *(together(size, form, batch) for size, form in MODELS for batch in BATCHES),
+    *(mix(form) for form in ("int4", "f32")), mix("int4", "pruned"),
     attention("same-bits-prefill-512", 512, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
     attention("same-bits-prefill-2048", 2048, peers=(OWN,), floor=((OWN, 1 / 1.1),)),
     attention("same-bits-prefill-4096", 4096, peers=(OWN,), floor=((OWN, 1 / 1.1),)),

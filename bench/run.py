@@ -11,6 +11,8 @@ own where that is the peer.
     ./dev bench [--accept] [--only ROW,...] [--pairs N] [--threads 1|2] [--against PEER,...]
                 [--out FILE] [--once] [--list]
     ./dev bench --peers             fetches the peers that the default run does not (llama.cpp)
+    ./dev bench --before FILE [...] beside the worker_gqac of another build, and no other peer
+    ./dev bench overhead [...]      what a step costs besides its kernels: see overhead.py
     ./dev bench kv_cache [...]      what a KV cache changes: see kv_cache.py
     ./dev bench artefact [...]      how a compiled model opens and is shared: see artefact.py
 
@@ -33,6 +35,7 @@ import numpy as np
 import artefact
 import engines
 import kv_cache
+import overhead
 import records
 import rows
 
@@ -93,7 +96,7 @@ def pairs_with(peer, gqac, row, args, record):
     try:
         record["versions"][peer] = other.process.facts["version"]
         record["open_ms"][peer] = other.process.facts["open_ms"]
-        if peer in (rows.ORT, rows.TENSORS):
+        if peer in rows.SAME:
             record["difference"] = difference(row, gqac, other)
             record["difference_from"] = peer
         for i in range(args.pairs):
@@ -133,7 +136,7 @@ def measure(row, args):
         record["versions"]["gqac"] = gqac.process.facts["version"]
         record.update({key: gqac.process.facts[key] for key in ("profile", "level")})
         record["open_ms"] = {"gqac": gqac.process.facts["open_ms"]}
-        for peer in row.peers:
+        for peer in [rows.BEFORE] if args.before else row.peers:
             if peer not in args.peers:
                 continue
             try:
@@ -152,7 +155,8 @@ def measure(row, args):
 def provenance(row, args):
     return {
         **records.made_here(args.threads), "owner": "gqac bench driver",
-        "dtype": row.dtype, "math": row.math, "shapes": {"B": 1, **row.shapes, **row.extra},
+        "dtype": row.dtype, "math": row.math,
+        "shapes": {"B": row.batch(), **row.shapes, **row.extra},
         "method": f"{args.pairs} ABBA pairs a peer, each sample the median of its calls, "
                   f"{WARMUPS} warm-up calls, pinned, the other engine stopped, wall time of one "
                   f"call, rotation over {row.rotate()}",
@@ -160,7 +164,8 @@ def provenance(row, args):
 
 
 def best_peer(record):
-    peers = {e: r["ratio"] for e, r in record["results"].items() if "ratio" in r}
+    peers = {e: r["ratio"] for e, r in record["results"].items()
+             if "ratio" in r and e not in rows.SELF}
     return min(peers, key=peers.get) if peers else None
 
 
@@ -203,8 +208,9 @@ def run_row(row, args):
             records.append(args.out, record)
         else:
             print(f"  not recorded: records have at least {records.LEAST_PAIRS} pairs")
-    if record.get("difference", 0) > row.tolerance:
-        print(f"  WRONG: it differs by more than {row.tolerance:g}", flush=True)
+    tolerance = 0 if args.before else row.tolerance
+    if record.get("difference", 0) > tolerance:
+        print(f"  WRONG: it differs by more than {tolerance:g}", flush=True)
         return False
     return True
 
@@ -222,14 +228,17 @@ def arguments():
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--threads", type=int, choices=(1, 2), default=2)
     parser.add_argument("--against", help="peers: of " + ", ".join(engines.COMMANDS))
+    parser.add_argument("--before", type=Path, help="worker_gqac of another build: the only peer")
     parser.add_argument("--out", type=Path, help="JSON-lines file that records are appended to")
     parser.add_argument("--once", action="store_true", help="no second measurement of moved rows")
     parser.add_argument("--list", action="store_true", help="names the rows and ends")
     args = parser.parse_args()
+    if args.before:
+        engines.COMMANDS[rows.BEFORE] = [args.before.resolve()]
     args.peers = args.against.split(",") if args.against else list(engines.COMMANDS)
     if set(args.peers) - set(engines.COMMANDS) or args.pairs < 1:
         parser.error("--against or --pairs is not possible")
-    if args.accept and not args.out:
+    if args.accept and not args.out and not args.before:
         args.out = engines.ROOT / "bench" / "results" / "cpu.jsonl"
     args.rows = chosen(args.only.split(",")) if args.only \
         else [r for r in rows.ROWS if args.accept or r.short]
@@ -239,7 +248,7 @@ def arguments():
 
 
 def main():
-    for other in (artefact, kv_cache):
+    for other in (artefact, kv_cache, overhead):
         if sys.argv[1:2] == [other.__name__]:
             return other.main(sys.argv[2:])
     args = arguments()

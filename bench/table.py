@@ -83,7 +83,7 @@ def comparison(found, threads):
              "bound by |", "|---|---|---|---|---|---|---|---|---|"]
     for row in rows.ROWS:
         record = found.get((row.name, threads))
-        if not record or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32}:
+        if not record or row.batch() > 1 or set(row.peers) & {rows.OWN, rows.TENSORS, rows.FP32}:
             continue
         own = record["results"]["gqac"]
         mark = " †" if record["moved"] else ""
@@ -137,6 +137,44 @@ def caches(found):
     return lines if len(lines) > 2 else []
 
 
+def batches(found, threads):
+    """Decode of several sequences beside that of one, and beside the peers."""
+    lines = ["| model | sequences | gqac ms | by one | tok/s | ONNX Runtime | llama.cpp | ahead of both |",
+             "|---|---|---|---|---|---|---|---|"]
+    for size, form in rows.MODELS:
+        model = f"{size}-{form}-decode"
+        names = {1: f"{model}@512", **{b: f"{model}-x{b}@512" for b in rows.BATCHES}}
+        records = {b: found[name, threads] for b, name in names.items()
+                   if (name, threads) in found}
+        one = records.get(1)
+        for batch, record in records.items() if set(records) - {1} else ():
+            own = record["results"]["gqac"]
+            ratios = [record["results"][p]["ratio"] for p in (rows.ORT, rows.LLAMA)
+                      if p in record["results"]]
+            by_one = f"{own['ms'] / one['results']['gqac']['ms']:.2f}×" if one else "–"
+            mark = " †" if record["moved"] else ""
+            ahead = "yes" if len(ratios) == 2 and min(ratios) > 1 else "no"
+            lines.append(f"| {size} {form}{mark} | {batch} | {own['ms']:.3g} | {by_one} | "
+                         f"{own['rate']:.3g} | {cell(record, rows.ORT)} | "
+                         f"{cell(record, rows.LLAMA)} | {ahead} |")
+    return lines if len(lines) > 2 else []
+
+
+def mixtures(found):
+    """A chunk beside sequences that decode, in one call, by the same in two."""
+    lines = ["| row | threads | together, ms | apart, ms | together by apart | llama.cpp | bound |",
+             "|---|---|---|---|---|---|---|"]
+    for (name, threads), record in sorted(found.items()):
+        if rows.PARTS not in record["results"]:
+            continue
+        own, parts = record["results"]["gqac"], record["results"][rows.PARTS]
+        most = 1 / rows.BY_NAME[name].floor[0][1]
+        mark = " †" if record["moved"] else ""
+        lines.append(f"| {name}{mark} | {threads} | {own['ms']:.3g} | {parts['ms']:.3g} | "
+                     f"{1 / parts['ratio']:.2f} | {cell(record, rows.LLAMA)} | ≤ {most:.2f} |")
+    return lines if len(lines) > 2 else []
+
+
 def unmeasured(found):
     return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
 
@@ -162,7 +200,11 @@ def text(path):
         table = comparison(found, threads)
         if table:
             lines += ["", f"### {threads} thread{'s' * (threads > 1)}", "", *table]
-    for title, table in (("What equal bits cost", cost(found)),
+    for title, table in (*((f"Sequences that decode together, {threads} "
+                            f"thread{'s' * (threads > 1)}", batches(found, threads))
+                           for threads in sorted({t for _, t in found}, reverse=True)),
+                         ("A chunk beside sequences that decode", mixtures(found)),
+                         ("What equal bits cost", cost(found)),
                          ("Keys as columns or as rows", layouts(found)),
                          ("Codes in the cache", caches(found))):
         if table:

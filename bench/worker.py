@@ -16,14 +16,16 @@ class Engine:
     def __init__(self, arguments):
         self.a = arguments
 
-    def ids(self, past, tokens):
-        return (np.arange(past, past + tokens, dtype=np.int64) * 7919 + 13) % self.a.vocab
+    def ids(self, past, tokens, sequence=0):
+        """Tokens past .. past + tokens - 1 of a sequence."""
+        first = past + sequence
+        return (np.arange(first, first + tokens, dtype=np.int64) * 7919 + 13) % self.a.vocab
 
 
 def parse(words):
     """key=value words; input and row repeat and name .npy files."""
     a = SimpleNamespace(kind="run", threads=1, past=0, tokens=1, calls=1, vocab=1, rotate=1,
-                        math="model", heads=0, kv_heads=0, head=0, files={})
+                        batch=1, math="model", heads=0, kv_heads=0, head=0, files={})
     for word in words:
         key, _, value = word.partition("=")
         if key in ("input", "row"):

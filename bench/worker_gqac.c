@@ -3,12 +3,13 @@
  *
  *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
- *     sequence: past=P tokens=S calls=C vocab=V rotate=R [row=NAME:FILE.npy ...]
- *               C calls of S tokens behind P cached ones; sample i takes sequence i mod R. The rows
- *               of the past come from the files, or from a prompt of P tokens.
- *     rows:     past=P tokens=S vocab=V rotate=R row=NAME:FILE.npy ...
- *               the same call of the graph as exported, on tensors: pasts of P + S rows, in whose
- *               memory the presents lie; files in the order of the presents
+ *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [row=NAME:FILE.npy
+ * ...] C calls of S tokens behind P cached ones, of B sequences together; S1 of the first of them.
+ * Sample i takes the sequences of group i mod R. The rows of the past come from the files, or from
+ * a prompt of P tokens, and lie in memory of each sequence. parts:    the same, but the first
+ * sequence in one call and the others in another rows:     past=P tokens=S vocab=V rotate=R
+ * row=NAME:FILE.npy ... the same call of the graph as exported, on tensors: pasts of P + S rows, in
+ * whose memory the presents lie; files in the order of the presents
  *
  * Prints "ready {json}" or "failed TEXT", then answers each line of stdin: "run N" with "times" and
  * N times of one call in ms, "output FILE" by writing the last logits or y as fp32 and "done". */
@@ -20,22 +21,26 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_INPUTS = 16, MOST_ROTATE = 64 };
+enum { MOST_INPUTS = 16, MOST_ROTATE = 64, MOST_SEQUENCES = 64 };
 
 typedef struct worker {
     const char *model, *target, *math, *kind;
-    long threads, past, tokens, calls, vocab, rotate;
+    long threads, past, tokens, calls, vocab, rotate, batch, chunk;
     int n_files;
     char *names[MOST_INPUTS];
     gqac_tensor tensors[MOST_INPUTS];
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence *sequences[MOST_ROTATE];
-    gqac_tensor *pasts[MOST_ROTATE]; /* of rows: one for each file */
+    gqac_sequence *sequences[MOST_SEQUENCES]; /* of one group behind another */
+    gqac_tensor *pasts[MOST_ROTATE];          /* of rows: one for each file */
     gqac_tensor mask;
-    int64_t *ids;
-    long sample; /* next of the rotation */
-    gqac_tensor output;
+    int64_t *ids;                   /* token t of sequence i of a group is ids[t + i] */
+    gqac_step_item *items;          /* of a call */
+    int64_t counts[MOST_SEQUENCES]; /* of a call, of each sequence of a group */
+    long sample;                    /* next of the rotation */
+    gqac_tensor output;             /* of a run; steps leave theirs in the context, */
+    float *kept;                    /* but for these of the first part */
+    int64_t n_kept;
     gqac_diag diag;
 } worker;
 
@@ -49,6 +54,11 @@ static int failed(const worker *w) {
     printf("failed %s: %s %s\n", gqac_status_name(w->diag.status), w->diag.what, w->diag.where);
     fflush(stdout);
     return 1;
+}
+
+/* Bytes of n elements. */
+static size_t bytes_of(const gqac_tensor *tensor, int64_t n) {
+    return (size_t)n * (size_t)gqac_dtype_bits(tensor->dtype) / 8;
 }
 
 /* ---- arguments ----------------------------------------------------------- */
@@ -67,11 +77,11 @@ static bool take(worker *w, char *word) {
         const char *key;
         const char **text;
         long *number;
-    } known[] = {{"model", &w->model, NULL},     {"target", &w->target, NULL},
-                 {"math", &w->math, NULL},       {"kind", &w->kind, NULL},
-                 {"threads", NULL, &w->threads}, {"past", NULL, &w->past},
-                 {"tokens", NULL, &w->tokens},   {"calls", NULL, &w->calls},
-                 {"vocab", NULL, &w->vocab},     {"rotate", NULL, &w->rotate}};
+    } known[] = {
+        {"model", &w->model, NULL},   {"target", &w->target, NULL},   {"math", &w->math, NULL},
+        {"kind", &w->kind, NULL},     {"threads", NULL, &w->threads}, {"past", NULL, &w->past},
+        {"tokens", NULL, &w->tokens}, {"calls", NULL, &w->calls},     {"vocab", NULL, &w->vocab},
+        {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},     {"chunk", NULL, &w->chunk}};
     char *value = strchr(word, '=');
     if (!value)
         return false;
@@ -90,56 +100,147 @@ static bool take(worker *w, char *word) {
     return false;
 }
 
-/* ---- the two kinds ------------------------------------------------------- */
+/* ---- sequences ----------------------------------------------------------- */
 
-static gqac_status step(worker *w, gqac_sequence *s, int64_t n) {
-    const int64_t *ids = w->ids + gqac_sequence_length(s);
-    return gqac_step(w->context, 1, &s, ids, &n, NULL, &w->diag);
-}
-
-static gqac_status make_sequence(worker *w, gqac_sequence **s) {
-    const gqac_sequence_options options = {.final_length = w->past + w->calls * w->tokens};
-    gqac_status status = gqac_sequence_create(w->program, &options, s, &w->diag);
-    if (status == GQAC_OK && w->past && w->n_files)
-        status = gqac_sequence_import(*s, w->n_files, (const char *const *)w->names, w->tensors,
-                                      &w->diag);
-    else if (status == GQAC_OK && w->past)
-        status = step(w, *s, w->past);
-    return status;
+/* Appends counts[i] tokens to the sequences first .. first + n - 1 of a group, in one call. Several
+ * ask for the last row of logits each, as who serves them does. */
+static gqac_status append(worker *w, gqac_sequence **group, long first, long n,
+                          const int64_t *counts) {
+    for (long i = first; i < first + n; i++)
+        w->items[i] = (gqac_step_item){.size = sizeof *w->items,
+                                       .sequence = group[i],
+                                       .tokens = w->ids + gqac_sequence_length(group[i]) + i,
+                                       .count = counts[i],
+                                       .n_logits = w->batch > 1 ? 1 : GQAC_LOGITS_ALL};
+    return gqac_step(w->context, (int)n, w->items + first, &w->diag);
 }
 
 static gqac_status open_ids(worker *w) {
-    const long length = w->past + w->calls * w->tokens;
+    const long first = w->chunk ? w->chunk : w->tokens;
+    const long most = first > w->tokens ? first : w->tokens;
+    const long length = w->past + w->calls * most + w->batch;
     w->ids = calloc((size_t)length, sizeof *w->ids);
+    w->items = calloc((size_t)w->batch, sizeof *w->items);
     for (long i = 0; w->ids && i < length; i++)
         w->ids[i] = (i * 7919 + 13) % w->vocab;
-    return w->ids ? GQAC_OK : GQAC_NO_MEMORY;
+    for (long i = 0; i < w->batch; i++)
+        w->counts[i] = i == 0 ? first : w->tokens;
+    return w->ids && w->items ? GQAC_OK : GQAC_NO_MEMORY;
+}
+
+static gqac_status import_rows(worker *w, gqac_sequence *s) {
+    return gqac_sequence_import(s, w->n_files, (const char *const *)w->names, w->tensors, &w->diag);
+}
+
+/* The rows of a past as tensors with names, as if they had come from files. */
+static gqac_status read_rows(worker *w, const gqac_sequence *s, int n, const gqac_kv_pair *pairs,
+                             const char **names, gqac_tensor *rows) {
+    gqac_status status = GQAC_OK;
+    for (int i = 0; status == GQAC_OK && i < n; i++) {
+        const int64_t length = gqac_kv_pair_rows(&pairs[i], w->past);
+        names[i] = pairs[i].past;
+        rows[i] = (gqac_tensor){.dtype = pairs[i].dtype,
+                                .rank = 4,
+                                .dims = {1, pairs[i].heads, length, pairs[i].head_size}};
+        status = gqac_tensor_alloc(&rows[i], &w->diag);
+        if (status == GQAC_OK)
+            status =
+                gqac_sequence_export(s, names[i], rows[i].data,
+                                     bytes_of(&rows[i], gqac_tensor_count(&rows[i])), &w->diag);
+    }
+    return status;
+}
+
+/* Fills the other sequences of a group: copies, because forks would share the rows. */
+static gqac_status copy_past(worker *w, gqac_sequence **group) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n = gqac_program_kv_pairs(w->program, &pairs);
+    const char **names = calloc((size_t)n + 1, sizeof *names);
+    gqac_tensor *rows = calloc((size_t)n + 1, sizeof *rows);
+    gqac_status status =
+        names && rows ? read_rows(w, group[0], n, pairs, names, rows) : GQAC_NO_MEMORY;
+    for (long i = 1; status == GQAC_OK && i < w->batch; i++)
+        status = gqac_sequence_import(group[i], n, names, rows, &w->diag);
+    for (int i = 0; rows && i < n; i++)
+        gqac_tensor_free(&rows[i]);
+    free(rows);
+    free((void *)names);
+    return status;
+}
+
+static gqac_status open_group(worker *w, gqac_sequence **group) {
+    const int64_t past = w->past;
+    gqac_status status = GQAC_OK;
+    for (long i = 0; status == GQAC_OK && i < w->batch; i++) {
+        const gqac_sequence_options options = {.final_length = past + w->calls * w->counts[i]};
+        status = gqac_sequence_create(w->program, &options, &group[i], &w->diag);
+        if (status == GQAC_OK && past && w->n_files)
+            status = import_rows(w, group[i]);
+    }
+    if (status != GQAC_OK || !past || w->n_files)
+        return status;
+    status = append(w, group, 0, 1, &past);
+    return status == GQAC_OK && w->batch > 1 ? copy_past(w, group) : status;
 }
 
 static gqac_status open_sequences(worker *w) {
     gqac_status status = open_ids(w);
     for (long r = 0; status == GQAC_OK && r < w->rotate; r++)
-        status = make_sequence(w, &w->sequences[r]);
+        status = open_group(w, w->sequences + r * w->batch);
     for (int i = 0; i < w->n_files; i++)
         gqac_tensor_free(&w->tensors[i]);
     return status;
 }
 
-static gqac_status run_sequence(worker *w, double *ms) {
-    gqac_sequence *s = w->sequences[w->sample++ % w->rotate];
-    gqac_status status = gqac_sequence_rewind(s, w->past, &w->diag);
-    const double began = now_ms();
-    for (long c = 0; status == GQAC_OK && c < w->calls; c++)
-        status = step(w, s, w->tokens);
-    *ms = (now_ms() - began) / (double)w->calls;
-    int64_t rows = 0, vocabulary = 0;
-    const float *logits = gqac_context_logits(w->context, 0, &rows, &vocabulary);
-    w->output = (gqac_tensor){.dtype = GQAC_F32,
-                              .rank = 2,
-                              .dims = {rows, vocabulary},
-                              .data = (void *)(uintptr_t)logits};
+/* The group whose turn it is, with its past alone. */
+static gqac_status next_group(worker *w, gqac_sequence ***group) {
+    *group = w->sequences + w->sample++ % w->rotate * w->batch;
+    gqac_status status = GQAC_OK;
+    for (long i = 0; status == GQAC_OK && i < w->batch; i++)
+        status = gqac_sequence_rewind((*group)[i], w->past, &w->diag);
     return status;
 }
+
+static gqac_status run_sequence(worker *w, double *ms) {
+    gqac_sequence **group = NULL;
+    gqac_status status = next_group(w, &group);
+    const double began = now_ms();
+    for (long c = 0; status == GQAC_OK && c < w->calls; c++)
+        status = append(w, group, 0, w->batch, w->counts);
+    *ms = (now_ms() - began) / (double)w->calls;
+    return status;
+}
+
+static gqac_status keep_logits(worker *w) {
+    int64_t rows = 0, vocabulary = 0;
+    const float *logits = gqac_context_logits(w->context, 0, &rows, &vocabulary);
+    const size_t n = (size_t)(rows * vocabulary);
+    free(w->kept);
+    w->kept = malloc(n * sizeof *w->kept + 1);
+    if (!w->kept || !logits)
+        return GQAC_NO_MEMORY;
+    memcpy(w->kept, logits, n * sizeof *w->kept);
+    w->n_kept = (int64_t)n;
+    return GQAC_OK;
+}
+
+static gqac_status run_parts(worker *w, double *ms) {
+    gqac_sequence **group = NULL;
+    gqac_status status = next_group(w, &group);
+    double began = now_ms();
+    if (status == GQAC_OK)
+        status = append(w, group, 0, 1, w->counts);
+    *ms = now_ms() - began;
+    if (status == GQAC_OK)
+        status = keep_logits(w);
+    began = now_ms();
+    if (status == GQAC_OK)
+        status = append(w, group, 1, w->batch - 1, w->counts);
+    *ms += now_ms() - began;
+    return status;
+}
+
+/* ---- graphs as exported -------------------------------------------------- */
 
 static bool is_present(const gqac_io *io) {
     return !strncmp(io->name, "present.", strlen("present."));
@@ -164,11 +265,6 @@ static gqac_status time_run(worker *w, int n, const char *const *names, const gq
 
 static gqac_status run_graph(worker *w, double *ms) {
     return time_run(w, w->n_files, (const char *const *)w->names, w->tensors, ms);
-}
-
-/* Bytes of n elements. */
-static size_t bytes_of(const gqac_tensor *tensor, int64_t n) {
-    return (size_t)n * (size_t)gqac_dtype_bits(tensor->dtype) / 8;
 }
 
 /* A past [1,Hkv,P+S,D] with the P rows of a file. */
@@ -233,7 +329,8 @@ static const struct kind {
     run_function *run;
 } kinds[] = {{"run", true, NULL, run_graph},
              {"rows", true, open_rows, run_rows},
-             {"sequence", false, open_sequences, run_sequence}};
+             {"sequence", false, open_sequences, run_sequence},
+             {"parts", false, open_sequences, run_parts}};
 
 static const struct kind *kind_of(const worker *w) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -242,15 +339,24 @@ static const struct kind *kind_of(const worker *w) {
     return NULL;
 }
 
+static void write_floats(FILE *f, const float *values, int64_t n) {
+    fwrite(values, sizeof *values, (size_t)n, f);
+}
+
 static bool write_output(const worker *w, const char *path) {
     FILE *f = fopen(path, "wb");
-    const int64_t n = f ? gqac_tensor_count(&w->output) : 0;
-    for (int64_t i = 0; i < n; i++) {
-        const float x = (float)gqac_tensor_get(&w->output, i);
-        if (fwrite(&x, sizeof x, 1, f) != 1)
-            break;
-    }
-    return f && !fclose(f);
+    if (!f)
+        return false;
+    for (int64_t i = 0; w->output.data && i < gqac_tensor_count(&w->output); i++)
+        write_floats(f, &(float){(float)gqac_tensor_get(&w->output, i)}, 1);
+    if (w->kept)
+        write_floats(f, w->kept, w->n_kept);
+    int64_t rows = 0, vocabulary = 0;
+    const float *logits;
+    for (int i = 0; (logits = gqac_context_logits(w->context, i, &rows, &vocabulary)); i++)
+        write_floats(f, logits, rows * vocabulary);
+    const bool written = !ferror(f);
+    return !fclose(f) && written;
 }
 
 static int serve(worker *w, run_function *run) {
@@ -284,7 +390,8 @@ int main(int argc, char **argv) {
                        .tokens = 1,
                        .calls = 1,
                        .vocab = 1,
-                       .rotate = 1};
+                       .rotate = 1,
+                       .batch = 1};
     for (int i = 1; i < argc; i++) {
         if (take(&w, argv[i]))
             continue;
@@ -293,7 +400,8 @@ int main(int argc, char **argv) {
     }
     const struct kind *kind = kind_of(&w);
     if (!kind || w.tokens < 1 || w.calls < 1 || w.vocab < 1 || w.rotate < 1 ||
-        w.rotate > MOST_ROTATE)
+        w.rotate > MOST_ROTATE || w.batch < 1 || w.rotate * w.batch > MOST_SEQUENCES ||
+        (w.batch < 2 && kind->run == run_parts))
         return 2;
     gqac_options options;
     gqac_options_init(&options);

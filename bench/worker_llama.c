@@ -3,7 +3,8 @@
  *   worker_llama threads=N kind=attention heads= kv_heads= head= past=P tokens=S dtype=f32|f16
  *                          softcap= rotate=R     ggml_flash_attn_ext, causal mask made beforehand
  *   worker_llama threads=N kind=matmul k= layers= tokens=M dtype=f32|q4_0     square ggml_mul_mat's
- *   worker_llama threads=N kind=model model=FILE.gguf past=P tokens=S calls=C vocab=V
+ *   worker_llama threads=N kind=model model=FILE.gguf past=P tokens=S calls=C vocab=V batch=B
+ *                          chunk=S1      B sequences, each in a stream of the cache of its own
  *
  * Values are normal ones. Weights lie where llama.cpp would put them: q4_0 in the repacking buffer.
  * A model keeps fp32 rows in its cache, as the ONNX file does, and uses flash attention. */
@@ -24,6 +25,7 @@ enum { MOST_ROTATE = 64, CONTEXT_BYTES = 64 << 20 };
 typedef struct worker {
     const char *kind, *model, *dtype;
     long threads, heads, kv_heads, head, past, tokens, softcap, rotate, k, layers, calls, vocab;
+    long batch, chunk;
     uint64_t random;
     long sample;
     /* operators */
@@ -32,7 +34,7 @@ typedef struct worker {
     struct ggml_tensor *last;
     /* models */
     struct llama_context *llama;
-    llama_token *ids;
+    struct llama_batch tokens_of_call;
 } worker;
 
 static double now_ms(void) {
@@ -167,34 +169,66 @@ static bool open_matmul(worker *w) {
 
 /* ---- models -------------------------------------------------------------- */
 
+/* Puts tokens from .. from + count - 1 of a sequence behind those of the call so far. */
+static void put_tokens(worker *w, long sequence, long from, long count) {
+    struct llama_batch *b = &w->tokens_of_call;
+    for (long i = from; i < from + count; i++) {
+        const int32_t at = b->n_tokens++;
+        b->token[at] = (llama_token)(((i + sequence) * 7919 + 13) % w->vocab);
+        b->pos[at] = (llama_pos)i;
+        b->n_seq_id[at] = 1;
+        b->seq_id[at][0] = (llama_seq_id)sequence;
+        b->logits[at] = i == from + count - 1;
+    }
+}
+
+static bool decode(worker *w) {
+    const bool done = !llama_decode(w->llama, w->tokens_of_call);
+    llama_synchronize(w->llama);
+    w->tokens_of_call.n_tokens = 0;
+    return done;
+}
+
 static bool open_model(worker *w) {
-    const long length = w->past + w->tokens * w->calls;
+    const long first = w->chunk ? w->chunk : w->tokens;
+    const long length = w->past + (first > w->tokens ? first : w->tokens) * w->calls;
+    const long call = first + (w->batch - 1) * w->tokens;
     struct llama_model_params of_model = llama_model_default_params();
     of_model.n_gpu_layers = 0;
     struct llama_model *model = llama_model_load_from_file(w->model, of_model);
     struct llama_context_params p = llama_context_default_params();
-    p.n_ctx = p.n_batch = (uint32_t)(length + 255) & ~255u;
+    p.n_ctx = ((uint32_t)(length + 255) & ~255u) * (uint32_t)w->batch;
+    p.n_batch = (uint32_t)(w->past > call ? w->past : call);
     p.n_ubatch = 512;
+    p.n_seq_max = (uint32_t)w->batch;
     p.n_threads = p.n_threads_batch = (int32_t)w->threads;
     p.type_k = p.type_v = GGML_TYPE_F32;
     p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
     w->llama = model ? llama_init_from_model(model, p) : NULL;
-    w->ids = calloc((size_t)length, sizeof *w->ids);
-    if (!w->llama || !w->ids)
+    if (!w->llama)
         return false;
-    for (long i = 0; i < length; i++)
-        w->ids[i] = (llama_token)((i * 7919 + 13) % w->vocab);
-    return !w->past || !llama_decode(w->llama, llama_batch_get_one(w->ids, (int32_t)w->past));
+    w->tokens_of_call = llama_batch_init((int32_t)p.n_batch, 0, 1);
+    if (!w->past)
+        return true;
+    put_tokens(w, 0, 0, w->past);
+    if (!decode(w))
+        return false;
+    for (long i = 1; i < w->batch; i++) /* copies, because streams share no memory */
+        llama_memory_seq_cp(llama_get_memory(w->llama), 0, (llama_seq_id)i, -1, -1);
+    return true;
 }
 
 static bool run_model(worker *w, double *ms) {
-    llama_memory_seq_rm(llama_get_memory(w->llama), 0, (llama_pos)w->past, -1);
+    for (long i = 0; i < w->batch; i++)
+        llama_memory_seq_rm(llama_get_memory(w->llama), (llama_seq_id)i, (llama_pos)w->past, -1);
     const double began = now_ms();
     for (long c = 0; c < w->calls; c++) {
-        llama_token *ids = w->ids + w->past + c * w->tokens;
-        if (llama_decode(w->llama, llama_batch_get_one(ids, (int32_t)w->tokens)))
+        for (long i = 0; i < w->batch; i++) {
+            const long count = i == 0 && w->chunk ? w->chunk : w->tokens;
+            put_tokens(w, i, w->past + c * count, count);
+        }
+        if (!decode(w))
             return false;
-        llama_synchronize(w->llama);
     }
     *ms = (now_ms() - began) / (double)w->calls;
     return isfinite(llama_get_logits_ith(w->llama, -1)[0]);
@@ -243,7 +277,8 @@ static bool take(worker *w, char *word) {
                  {"tokens", NULL, &w->tokens}, {"softcap", NULL, &w->softcap},
                  {"rotate", NULL, &w->rotate}, {"k", NULL, &w->k},
                  {"layers", NULL, &w->layers}, {"calls", NULL, &w->calls},
-                 {"vocab", NULL, &w->vocab}};
+                 {"vocab", NULL, &w->vocab},   {"batch", NULL, &w->batch},
+                 {"chunk", NULL, &w->chunk}};
     char *value = strchr(word, '=');
     for (size_t i = 0; value && i < sizeof known / sizeof *known; i++) {
         if (strlen(known[i].key) != (size_t)(value - word) ||
@@ -267,6 +302,7 @@ int main(int argc, char **argv) {
                        .layers = 1,
                        .calls = 1,
                        .vocab = 1,
+                       .batch = 1,
                        .random = 1};
     for (int i = 1; i < argc; i++)
         if (!take(&w, argv[i]))

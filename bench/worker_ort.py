@@ -72,21 +72,29 @@ class Engine(worker.Engine):
             for name in self.pairs:
                 shape, kind = shapes[name]
                 dtype = np.float16 if "float16" in kind else np.float32
-                buffer = np.zeros([1, shape[1], capacity, shape[3]], dtype)
+                buffers[name] = np.zeros([a.batch, shape[1], capacity, shape[3]], dtype)
                 if rows:
-                    buffer[:, :, :a.past] = rows[name]
-                buffers[name] = self.value(buffer)
+                    buffers[name][:, :, :a.past] = rows[name]
             if a.past and not rows:
-                self.session.run_with_iobinding(self.bind(buffers, 0, a.past))
-            self.sequences.append([self.bind(buffers, a.past + c * a.tokens, a.tokens)
+                self.prompt(buffers)
+            values = {name: self.value(buffer) for name, buffer in buffers.items()}
+            self.sequences.append([self.bind(values, a.past + c * a.tokens, a.tokens, a.batch)
                                    for c in range(a.calls)])
         self.sample = 0
 
-    def bind(self, buffers, past, tokens):
+    def prompt(self, buffers):
+        """The past of one sequence, in the memory of each."""
+        first = {name: ort.OrtValue.ortvalue_from_numpy(buffer[:1].copy())
+                 for name, buffer in buffers.items()}
+        self.session.run_with_iobinding(self.bind(first, 0, self.a.past, 1))
+        for name, buffer in buffers.items():
+            buffer[:] = first[name].numpy()
+
+    def bind(self, buffers, past, tokens, batch):
         binding = self.session.io_binding()
-        ids = self.ids(past, tokens)[None]
+        ids = np.stack([self.ids(past, tokens, i) for i in range(batch)])
         binding.bind_ortvalue_input("input_ids", self.value(ids))
-        mask = np.ones([1, past + tokens], np.int64)
+        mask = np.ones([batch, past + tokens], np.int64)
         binding.bind_ortvalue_input("attention_mask", self.value(mask))
         for name, value in buffers.items():
             binding.bind_ortvalue_input(name, value)
@@ -95,7 +103,7 @@ class Engine(worker.Engine):
         shape = self.outputs["logits"].shape
         rows = shape[1] if isinstance(shape[1], int) else tokens
         dtype = np.float16 if "float16" in self.outputs["logits"].type else np.float32
-        logits = self.value(np.zeros([1, rows, shape[2]], dtype))
+        logits = self.value(np.zeros([batch, rows, shape[2]], dtype))
         binding.bind_ortvalue_output("logits", logits)
         self.kept.append(binding)
         binding.logits = logits

@@ -28,6 +28,7 @@ typedef enum gqac_status {
 /* What went wrong. Every text is NUL-terminated UTF-8 and may be empty but for `what`. */
 typedef struct gqac_diag {
     gqac_status status;
+    int index;       /* of the item of gqac_step at fault, from 0; -1: of none alone */
     char what[768];  /* what went wrong, with the offending value */
     char where[512]; /* file, node, op: outermost first, separated by ", " */
     char rule[256];  /* the rule that was broken */

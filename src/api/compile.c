@@ -122,6 +122,10 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
     p->mixing = mixing;
     p->n_mixing = n_mixing;
+    if (context.padded_by)
+        p->padded_by =
+            (gqac_mixing){.op = context.padded_by->op->name,
+                          .node = context.padded_by->name ? context.padded_by->name : ""};
     p->tolerance = context.options.bf16 ? 1e-1 : rounds ? 2e-2 : 1e-4;
     if (o->stateless) {
         p->kv = slots;

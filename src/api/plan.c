@@ -216,7 +216,7 @@ static gqac_status fill_cache(plan *p, int64_t past, gqac_diag *diag) {
 
 static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
     const gqac_sequence_options options = {.final_length = past + 1};
-    const int64_t id = 0, one = 1;
+    const int64_t id = 0;
     for (const ir_node *node = p->program->module->graph->first; node; node = node->next)
         p->most_steps++;
     const size_t n = (size_t)p->most_steps;
@@ -231,7 +231,7 @@ static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
         GQAC_TRY(fill_cache(p, past, diag));
     p->context->exec.observe = note;
     p->context->exec.observe_arg = p;
-    return gqac_step(p->context, 1, &p->sequence, &id, &one, NULL, diag);
+    return gqac_sequence_append(p->context, p->sequence, &id, 1, 1, diag);
 }
 
 static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {

@@ -43,6 +43,7 @@ gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, 
     if (!diag)
         return status;
     diag->status = status;
+    diag->index = -1;
     diag->where[0] = diag->rule[0] = diag->hint[0] = '\0';
     va_list args;
     va_start(args, fmt);

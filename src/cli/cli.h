@@ -77,9 +77,9 @@ gqac_status cli_options(cli *c, gqac_options *options);
  * the graph is taken with the names of the file. */
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size);
 gqac_status cli_threads(cli *c, int *threads);
-/* Opens the model of operand 0 by the common flags. With --kv off, one that has no cache is opened
+/* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
  * stateless, for gqac_forward_whole. */
-gqac_status cli_open(cli *c, gqac_program **program);
+gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
 bool cli_kv_off(const cli *c);
 
 /* The bytes of a file, a NUL behind them; malloc'd. */

@@ -131,10 +131,10 @@ gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n) 
 
 static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context,
                                  gqac_sequence *sequence) {
-    const int64_t one = 1;
     for (int64_t i = 0; i < row->n; i++) {
         int64_t rows = 0, vocabulary = 0;
-        gqac_status status = gqac_step(context, 1, &sequence, row->ids + i, &one, &i, &e->c->diag);
+        gqac_status status =
+            gqac_sequence_append(context, sequence, row->ids + i, 1, 1, &e->c->diag);
         if (status != GQAC_OK)
             return status;
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);

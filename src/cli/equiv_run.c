@@ -12,14 +12,13 @@ typedef struct attempt {
     int plan;
     gqac_context *context;
     gqac_sequence **sequences; /* by row */
-    int64_t **chunks;          /* by row */
-    int *n_chunks;
-    int64_t *done; /* tokens fed, by row */
-    int *next;     /* next chunk, by row */
+    uint64_t *state;           /* of random numbers, by row */
+    int64_t *done;             /* tokens fed, by row */
+    int *calls;                /* in which the row took part, by row */
+    int *turns;                /* rewinds and forks, by row */
     /* one call */
-    gqac_sequence **active;
+    gqac_step_item *items;
     int *row_of;
-    int64_t *counts, *positions, *tokens;
     equiv_first best;
     bool has_best;
 } attempt;
@@ -115,35 +114,69 @@ static gqac_status compare_kv(attempt *a, int b) {
 
 /* ---- feeding ------------------------------------------------------------- */
 
+/* Row 0 follows the plan; mates cut their tokens at random, differently in every plan. Via decode
+ * keeps the first chunk and feeds the rest one by one. */
+static int64_t next_chunk(attempt *a, int b) {
+    const equiv_plan *plan = &a->e->plans[a->plan];
+    const int64_t left = a->e->rows[b].n - a->done[b];
+    const int call = a->calls[b]++;
+    if (call > 0 && a->e->via == EQUIV_DECODE)
+        return 1;
+    return b == 0 ? plan->chunks[call]
+                  : 1 + (int64_t)(tokens_random(&a->state[b]) % (uint64_t)left);
+}
+
+enum { TURNS = 3 }; /* of a mate, at most: rewinds make its run longer */
+
+/* Between calls a mate may go on in a fork of itself, or be rewound and fed again. */
+static gqac_status turn(attempt *a, int b) {
+    gqac_sequence *fork = NULL;
+    const uint64_t drawn = tokens_random(&a->state[b]) % 4;
+    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 || a->turns[b] == TURNS || !a->done[b])
+        return GQAC_OK;
+    a->turns[b]++;
+    if (drawn == 0) {
+        gqac_status status = gqac_sequence_fork(a->sequences[b], &fork, &a->e->c->diag);
+        if (status != GQAC_OK)
+            return status;
+        gqac_sequence_free(a->sequences[b]);
+        a->sequences[b] = fork;
+        return GQAC_OK;
+    }
+    a->done[b] = (int64_t)(tokens_random(&a->state[b]) % (uint64_t)a->done[b]);
+    return gqac_sequence_rewind(a->sequences[b], a->done[b], &a->e->c->diag);
+}
+
 /* One call with the next chunk of every row that has one; false when all are done. */
 static gqac_status feed(attempt *a, bool *more) {
     equiv *e = a->e;
+    const int64_t n_logits = gqac_program_last_logits(e->program) ? 1 : GQAC_LOGITS_ALL;
     int n = 0;
-    int64_t total = 0;
     for (int b = 0; b < e->batch; b++) {
-        if (a->next[b] == a->n_chunks[b])
+        if (a->done[b] == e->rows[b].n)
             continue;
-        const int64_t count = a->chunks[b][a->next[b]++];
-        a->active[n] = a->sequences[b];
         a->row_of[n] = b;
-        a->positions[n] = a->done[b];
-        a->counts[n++] = count;
-        memcpy(a->tokens + total, e->rows[b].ids + a->done[b], (size_t)count * sizeof *a->tokens);
-        total += count;
+        a->items[n++] = (gqac_step_item){.size = sizeof *a->items,
+                                         .sequence = a->sequences[b],
+                                         .tokens = e->rows[b].ids + a->done[b],
+                                         .count = next_chunk(a, b),
+                                         .n_logits = n_logits,
+                                         .position = &a->done[b]};
     }
     *more = n > 0;
     if (!n)
         return GQAC_OK;
-    gqac_status status =
-        gqac_step(a->context, n, a->active, a->tokens, a->counts, a->positions, &e->c->diag);
+    gqac_status status = gqac_step(a->context, n, a->items, &e->c->diag);
     for (int i = 0; status == GQAC_OK && i < n; i++) {
         const int b = a->row_of[i];
         int64_t rows = 0, vocabulary = 0;
         const float *logits = gqac_context_logits(a->context, i, &rows, &vocabulary);
-        a->done[b] += a->counts[i];
+        a->done[b] += a->items[i].count;
         for (int64_t j = 0; j < rows; j++)
             compare_logits(a, b, a->done[b] - rows + j, logits + j * vocabulary);
     }
+    for (int i = 0; status == GQAC_OK && i < n; i++)
+        status = turn(a, a->row_of[i]);
     return status;
 }
 
@@ -206,75 +239,34 @@ static gqac_status feed_all(attempt *a, const char *kv) {
 
 /* ---- setting up ---------------------------------------------------------- */
 
-/* Row 0 follows the plan; mates cut their tokens at random, differently in every plan. Via decode
- * keeps the first chunk and feeds the rest one by one. */
-static gqac_status make_chunks(attempt *a, int b) {
-    const equiv *e = a->e;
-    const equiv_plan *plan = &e->plans[a->plan];
-    const int64_t n = e->rows[b].n;
-    int64_t *chunks = calloc((size_t)n, sizeof *chunks);
-    uint64_t state = (uint64_t)a->plan * 1000 + (uint64_t)b;
-    if (!chunks)
-        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    a->chunks[b] = chunks;
-    int count = 0;
-    if (b == 0) {
-        memcpy(chunks, plan->chunks, (size_t)plan->n * sizeof *chunks);
-        count = plan->n;
-    } else {
-        for (int64_t left = n; left > 0; left -= chunks[count++])
-            chunks[count] = 1 + (int64_t)(tokens_random(&state) % (uint64_t)left);
-    }
-    if (e->via == EQUIV_DECODE) {
-        int64_t left = n - chunks[0];
-        for (count = 1; left > 0; left--)
-            chunks[count++] = 1;
-    }
-    a->n_chunks[b] = count;
-    return GQAC_OK;
-}
-
 static gqac_status set_up(attempt *a, const char *kv) {
     equiv *e = a->e;
     const size_t n = (size_t)e->batch;
-    int64_t total = 0;
-    for (int b = 0; b < e->batch; b++)
-        total += e->rows[b].n;
     a->sequences = calloc(n, sizeof *a->sequences);
-    a->chunks = calloc(n, sizeof *a->chunks);
-    a->n_chunks = calloc(n, sizeof *a->n_chunks);
+    a->state = calloc(n, sizeof *a->state);
     a->done = calloc(n, sizeof *a->done);
-    a->next = calloc(n, sizeof *a->next);
-    a->active = calloc(n, sizeof *a->active);
+    a->calls = calloc(n, sizeof *a->calls);
+    a->turns = calloc(n, sizeof *a->turns);
+    a->items = calloc(n, sizeof *a->items);
     a->row_of = calloc(n, sizeof *a->row_of);
-    a->counts = calloc(n, sizeof *a->counts);
-    a->positions = calloc(n, sizeof *a->positions);
-    a->tokens = calloc((size_t)total, sizeof *a->tokens);
-    if (!a->sequences || !a->chunks || !a->n_chunks || !a->done || !a->next || !a->active ||
-        !a->row_of || !a->counts || !a->positions || !a->tokens)
+    if (!a->sequences || !a->state || !a->done || !a->calls || !a->turns || !a->items || !a->row_of)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     for (int b = 0; b < e->batch; b++) {
         const gqac_sequence_options options = {.kv = kv, .final_length = e->rows[b].n};
         gqac_status status =
             gqac_sequence_create(e->program, &options, &a->sequences[b], &e->c->diag);
-        if (status == GQAC_OK)
-            status = make_chunks(a, b);
         if (status != GQAC_OK)
             return status;
+        a->state[b] = (uint64_t)a->plan * 1000 + (uint64_t)b;
     }
     return GQAC_OK;
 }
 
 static void tear_down(attempt *a) {
-    for (int b = 0; b < a->e->batch; b++) {
-        if (a->sequences)
-            gqac_sequence_free(a->sequences[b]);
-        if (a->chunks)
-            free(a->chunks[b]);
-    }
+    for (int b = 0; a->sequences && b < a->e->batch; b++)
+        gqac_sequence_free(a->sequences[b]);
     void *const arrays[] = {
-        (void *)a->sequences, (void *)a->chunks, a->n_chunks, a->done,      a->next,
-        (void *)a->active,    a->row_of,         a->counts,   a->positions, a->tokens};
+        (void *)a->sequences, a->state, a->done, a->calls, a->turns, a->items, a->row_of};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

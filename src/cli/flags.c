@@ -303,7 +303,7 @@ bool cli_kv_off(const cli *c) {
     return kv && !strcmp(kv, "off");
 }
 
-gqac_status cli_open(cli *c, gqac_program **program) {
+gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
     char path[4096];
     gqac_options options;
     gqac_status status = cli_options(c, &options);
@@ -311,7 +311,7 @@ gqac_status cli_open(cli *c, gqac_program **program) {
         status = cli_model(c, &options, path, sizeof path);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, program, &c->diag);
-    if (status != GQAC_UNSUPPORTED || !cli_kv_off(c))
+    if (status != GQAC_UNSUPPORTED || !cacheless)
         return status;
     const gqac_diag why = c->diag;
     const gqac_kv_pair *pairs = NULL;

@@ -77,7 +77,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     int threads = 1;
     gqac_status status = cli_threads(g->c, &threads);
     if (status == GQAC_OK)
-        status = cli_open(g->c, &g->program);
+        status = cli_open(g->c, cli_kv_off(g->c), &g->program);
     interrupt_hold(true);
     if (status == GQAC_OK)
         status = gqac_context_create(g->program, threads, &g->context, &g->c->diag);

@@ -1,12 +1,22 @@
-/* gqac bench MODEL: how long prompts, decode steps and prompts behind a cached prefix take.
+/* gqac bench MODEL: how long prompts, decode steps, prompts behind a cached prefix and calls of
+ * several sequences take.
  *
- *   ppN     N tokens in one call, nothing cached
- *   tgN@P   N calls of one token behind P cached ones
- *   hpS@P   S tokens in one call behind P cached ones
+ *   ppN           N tokens in one call, nothing cached
+ *   tgN@P         N calls of one token behind P cached ones
+ *   tgNxB@P       the same of B sequences together, P tokens cached of each
+ *   hpS@P         S tokens in one call behind P cached ones
+ *   mixS+NxM@P    S tokens of one sequence and M of each of N others in one call, P cached of each;
+ *                 behind it its parts, ppS@P and tg1xN@P (M > 1: ppMxN@P)
  *
- * Random token ids, one call to warm up, then --repeat calls, of which the median counts. Bytes are
- * those of all weights and of the keys and values that a call sees, once a call: what a machine
- * has to read at least, but for the rows of an embedding that no token names. */
+ * Random token ids, one call to warm up, then --repeat calls, of which the median counts. The
+ * sequences of a row have equal pasts, but no memory in common, so that each past is read for
+ * itself, and other tokens behind it. A call appends to forks of them: where P is no multiple of
+ * the tokens of a KV block, the first append copies the block that is begun. Tokens and bytes are
+ * those of all sequences. Bytes are those of all weights, once a call, and of the keys and values
+ * that it sees: what a machine has to read at least, but for the rows of an embedding that no token
+ * names. */
+#include <ctype.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -17,17 +27,24 @@
 static const cli_flag flags[] = {
     {"prompt-tokens", "N,...", "prompts of so many tokens (-p; 512)"},
     {"new-tokens", "N,...", "decode steps behind each prompt (-n; 64)"},
+    {"batch", "N,...", "sequences that decode together (1)"},
     {"prefix", "P:S,...", "S tokens behind P cached ones"},
+    {"mix", "S+NxM@P,...",
+     "S tokens of one sequence and M of each of N others, P cached; and apart"},
     {"repeat", "R", "measured runs of each row (5)"},
     {NULL, NULL, NULL},
 };
 
-enum { MOST_TOKENS = 1 << 24, MOST_REPEATS = 10000 };
+enum { MOST_TOKENS = 1 << 24, MOST_SEQUENCES = 1024, MOST_REPEATS = 10000 };
 
+/* A row of `others` + 1 sequences. */
 typedef struct row {
     char name[64];
-    int64_t past, calls, tokens; /* cached before; calls; tokens a call */
-    double *seconds;             /* of each repeat, ascending */
+    int64_t past, calls; /* cached before, of each sequence; calls of a repeat */
+    int64_t tokens;      /* a call, of the first sequence */
+    int others;
+    int64_t each;    /* tokens a call, of each other sequence */
+    double *seconds; /* of each repeat, ascending */
     double median;
     double bytes; /* of all calls of a repeat */
     int64_t peak; /* resident bytes of the process, so far */
@@ -38,88 +55,247 @@ typedef struct bench {
     int n_rows;
     row *rows;
     int repeats;
-    int64_t *ids; /* [the longest row] */
+    int64_t *ids; /* token t of sequence i is ids[t + i] */
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence *sequence;
+    gqac_sequence **pasts, **sequences; /* [most sequences of a row]; sequences: forks of the pasts,
+                                           while they are measured */
+    gqac_step_item *items;              /* of a call */
+    int64_t *counts;                    /* likewise */
 } bench;
+
+/* Tokens a call of sequence i. */
+static int64_t tokens_of(const row *r, int i) {
+    return i == 0 ? r->tokens : r->each;
+}
+
+/* Tokens a call of all sequences. */
+static int64_t tokens_together(const row *r) {
+    return r->tokens + r->others * r->each;
+}
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static gqac_status add_row(bench *b, const char *kind, int64_t past, int64_t calls,
-                           int64_t tokens) {
+/* Adds a row by the name that the format tells, and @PAST. */
+static GQAC_PRINTF(3, 4) gqac_status add_row(bench *b, row r, const char *fmt, ...) {
     row *rows = realloc(b->rows, ((size_t)b->n_rows + 1) * sizeof *rows);
     if (!rows)
         return cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
     b->rows = rows;
-    row *r = &rows[b->n_rows++];
-    *r = (row){.past = past, .calls = calls, .tokens = tokens};
-    const int n = snprintf(r->name, sizeof r->name, "%s%lld", kind, (long long)(calls * tokens));
-    if (past)
-        snprintf(r->name + n, sizeof r->name - (size_t)n, "@%lld", (long long)past);
-    r->seconds = calloc((size_t)b->repeats, sizeof *r->seconds);
-    return r->seconds ? GQAC_OK : cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(r.name, sizeof r.name, fmt, args);
+    va_end(args);
+    if (r.past)
+        snprintf(r.name + n, sizeof r.name - (size_t)n, "@%lld", (long long)r.past);
+    r.seconds = calloc((size_t)b->repeats, sizeof *r.seconds);
+    rows[b->n_rows++] = r;
+    return r.seconds ? GQAC_OK : cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+/* `calls` calls of `tokens` of each of n sequences: KIND<count>[xN]. */
+static gqac_status add_alike(bench *b, const char *kind, int64_t past, int64_t calls,
+                             int64_t tokens, int64_t n) {
+    const row r = {
+        .past = past, .calls = calls, .tokens = tokens, .others = (int)n - 1, .each = tokens};
+    const long long count = calls * tokens;
+    return n == 1 ? add_row(b, r, "%s%lld", kind, count)
+                  : add_row(b, r, "%s%lldx%lld", kind, count, (long long)n);
+}
+
+/* Reads a number from 1 to `most` that stands behind `mark`; 0: behind nothing. */
+static bool take_number(const char **at, char mark, int64_t most, int64_t *number) {
+    if (mark && *(*at)++ != mark)
+        return false;
+    char *end = NULL;
+    const long long n = isdigit((unsigned char)**at) ? strtoll(*at, &end, 10) : 0;
+    if (n < 1 || n > most)
+        return false;
+    *number = n;
+    *at = end;
+    return true;
+}
+
+/* Steps over the comma behind an element of a list; false when something else stands there. */
+static bool end_element(const char **at) {
+    const bool ends = !**at || (**at == ',' && (*at)[1]);
+    *at += **at == ',';
+    return ends;
 }
 
 static gqac_status add_prefixes(bench *b) {
-    const char *text = cli_value(b->c, "prefix");
-    for (const char *at = text; at && *at; at += strcspn(at, ","), at += *at == ',') {
-        char *end = NULL;
-        const long long past = strtoll(at, &end, 10);
-        const long long tokens = *end == ':' ? strtoll(end + 1, &end, 10) : 0;
-        if (past < 1 || tokens < 1 || past > MOST_TOKENS || tokens > MOST_TOKENS ||
-            (*end && *end != ','))
+    const char *text = cli_value(b->c, "prefix"), *at = text;
+    gqac_status status = GQAC_OK;
+    while (status == GQAC_OK && at && (at == text || *at)) {
+        int64_t past = 0, tokens = 0;
+        if (!take_number(&at, 0, MOST_TOKENS, &past) ||
+            !take_number(&at, ':', MOST_TOKENS, &tokens) || !end_element(&at))
             return cli_usage(b->c, "--prefix '%s' is not a list of P:S, each from 1 to %d", text,
                              MOST_TOKENS);
-        gqac_status status = add_row(b, "hp", past, 1, tokens);
-        if (status != GQAC_OK)
-            return status;
+        status = add_alike(b, "hp", past, 1, tokens, 1);
     }
-    return GQAC_OK;
+    return status;
+}
+
+/* Each mixture, then its parts: the chunk alone, and the other sequences alone. */
+static gqac_status add_mixes(bench *b) {
+    const char *text = cli_value(b->c, "mix"), *at = text;
+    gqac_status status = GQAC_OK;
+    while (status == GQAC_OK && at && (at == text || *at)) {
+        int64_t chunk = 0, others = 0, each = 0, past = 0;
+        if (!take_number(&at, 0, MOST_TOKENS, &chunk) ||
+            !take_number(&at, '+', MOST_SEQUENCES, &others) ||
+            !take_number(&at, 'x', MOST_TOKENS, &each) ||
+            !take_number(&at, '@', MOST_TOKENS, &past) || !end_element(&at))
+            return cli_usage(
+                b->c,
+                "--mix '%s' is not a list of S+NxM@P: S tokens of one sequence and M of "
+                "each of N others, P cached of each; S, M and P from 1 to %d, N to %d",
+                text, MOST_TOKENS, MOST_SEQUENCES);
+        const row r = {
+            .past = past, .calls = 1, .tokens = chunk, .others = (int)others, .each = each};
+        status = add_row(b, r, "mix%lld+%lldx%lld", (long long)chunk, (long long)others,
+                         (long long)each);
+        if (status == GQAC_OK)
+            status = add_alike(b, "pp", past, 1, chunk, 1);
+        if (status == GQAC_OK)
+            status = add_alike(b, each == 1 ? "tg" : "pp", past, 1, each, others);
+    }
+    return status;
+}
+
+/* Prompts, and decode behind each of them by each number of sequences. */
+static gqac_status add_prompts(bench *b, const char *p, const char *n, const char *batch) {
+    int64_t *prompts = NULL, *steps = NULL, *together = NULL;
+    int n_prompts = 0, n_steps = 0, n_together = 0;
+    gqac_status status =
+        cli_numbers(b->c, "prompt-tokens", p ? p : "512", 1, MOST_TOKENS, &prompts, &n_prompts);
+    if (status == GQAC_OK)
+        status = cli_numbers(b->c, "new-tokens", n ? n : "64", 1, MOST_TOKENS, &steps, &n_steps);
+    if (status == GQAC_OK)
+        status = cli_numbers(b->c, "batch", batch ? batch : "1", 1, MOST_SEQUENCES, &together,
+                             &n_together);
+    for (int i = 0; status == GQAC_OK && i < n_prompts; i++)
+        status = add_alike(b, "pp", 0, 1, prompts[i], 1);
+    for (int i = 0; status == GQAC_OK && i < n_prompts; i++)
+        for (int j = 0; status == GQAC_OK && j < n_steps; j++)
+            for (int k = 0; status == GQAC_OK && k < n_together; k++)
+                status = add_alike(b, "tg", prompts[i], steps[j], 1, together[k]);
+    free(prompts);
+    free(steps);
+    free(together);
+    return status;
 }
 
 static gqac_status choose_rows(bench *b) {
-    const char *p = cli_value(b->c, "prompt-tokens"), *n = cli_value(b->c, "new-tokens");
-    const bool only_prefix = cli_value(b->c, "prefix") && !p && !n;
-    int64_t *prompts = NULL, *steps = NULL;
-    int n_prompts = 0, n_steps = 0;
+    const char *p = cli_value(b->c, "prompt-tokens"), *n = cli_value(b->c, "new-tokens"),
+               *batch = cli_value(b->c, "batch");
+    const bool others = cli_value(b->c, "prefix") || cli_value(b->c, "mix");
     long long repeats = 0;
     gqac_status status = cli_number(b->c, "repeat", 1, MOST_REPEATS, 5, &repeats);
     b->repeats = (int)repeats;
-    if (status == GQAC_OK && !only_prefix)
-        status =
-            cli_numbers(b->c, "prompt-tokens", p ? p : "512", 1, MOST_TOKENS, &prompts, &n_prompts);
-    if (status == GQAC_OK && !only_prefix)
-        status = cli_numbers(b->c, "new-tokens", n ? n : "64", 1, MOST_TOKENS, &steps, &n_steps);
-    for (int i = 0; status == GQAC_OK && i < n_prompts; i++)
-        status = add_row(b, "pp", 0, 1, prompts[i]);
-    for (int i = 0; status == GQAC_OK && i < n_prompts * n_steps; i++)
-        status = add_row(b, "tg", prompts[i / n_steps], steps[i % n_steps], 1);
+    if (status == GQAC_OK && (p || n || batch || !others))
+        status = add_prompts(b, p, n, batch);
     if (status == GQAC_OK)
         status = add_prefixes(b);
-    free(prompts);
-    free(steps);
+    return status == GQAC_OK ? add_mixes(b) : status;
+}
+
+/* ---- sequences ----------------------------------------------------------- */
+
+/* Appends counts[i] tokens to each of n sequences in one call, and asks for the last row of logits
+ * of each, as generation does. */
+static gqac_status append(bench *b, int n, gqac_sequence *const *sequences, const int64_t *counts) {
+    for (int i = 0; i < n; i++)
+        b->items[i] = (gqac_step_item){.size = sizeof *b->items,
+                                       .sequence = sequences[i],
+                                       .tokens = b->ids + gqac_sequence_length(sequences[i]) + i,
+                                       .count = counts[i],
+                                       .n_logits = 1};
+    return gqac_step(b->context, n, b->items, &b->c->diag);
+}
+
+static void free_sequences(gqac_sequence **sequences, int n) {
+    for (int i = 0; sequences && i < n; i++) {
+        gqac_sequence_free(sequences[i]);
+        sequences[i] = NULL;
+    }
+}
+
+/* What a past tensor of the first sequence holds, as [1,heads,rows,head_size]. */
+static gqac_status read_past(bench *b, const gqac_kv_pair *pair, gqac_tensor *t) {
+    *t = (gqac_tensor){.dtype = pair->dtype, .rank = 4};
+    t->dims[0] = 1;
+    t->dims[1] = pair->heads;
+    t->dims[2] = gqac_kv_pair_rows(pair, gqac_sequence_length(b->pasts[0]));
+    t->dims[3] = pair->head_size;
+    gqac_status status = gqac_tensor_alloc(t, &b->c->diag);
+    if (status != GQAC_OK)
+        return status;
+    const size_t bytes = (size_t)gqac_tensor_count(t) * (size_t)gqac_dtype_bits(t->dtype) / 8;
+    return gqac_sequence_export(b->pasts[0], pair->past, t->data, bytes, &b->c->diag);
+}
+
+/* Fills the sequences 1 .. n-1 with the past of the first: copies, because forks would share it. */
+static gqac_status copy_past(bench *b, int n) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n_pairs = gqac_program_kv_pairs(b->program, &pairs);
+    const char **names = calloc((size_t)n_pairs + 1, sizeof *names);
+    gqac_tensor *tensors = calloc((size_t)n_pairs + 1, sizeof *tensors);
+    gqac_status status =
+        names && tensors ? GQAC_OK : cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
+    for (int i = 0; status == GQAC_OK && i < n_pairs; i++) {
+        names[i] = pairs[i].past;
+        status = read_past(b, &pairs[i], &tensors[i]);
+    }
+    for (int i = 1; status == GQAC_OK && i < n; i++)
+        status = gqac_sequence_import(b->pasts[i], n_pairs, names, tensors, &b->c->diag);
+    for (int i = 0; tensors && i < n_pairs; i++)
+        gqac_tensor_free(&tensors[i]);
+    free(tensors);
+    free((void *)names);
     return status;
+}
+
+/* Is there a row for each token somewhere? Else how many there are is not known from tensors. */
+static bool has_rows(const bench *b) {
+    const gqac_kv_pair *pairs = NULL;
+    const int n = gqac_program_kv_pairs(b->program, &pairs);
+    for (int i = 0; i < n; i++)
+        if (!pairs[i].rows)
+            return true;
+    return false;
+}
+
+static gqac_status make_pasts(bench *b, const row *r) {
+    const int n = r->others + 1;
+    gqac_status status = GQAC_OK;
+    for (int i = 0; status == GQAC_OK && i < n; i++) {
+        const gqac_sequence_options options = {.final_length =
+                                                   r->past + r->calls * tokens_of(r, i)};
+        status = gqac_sequence_create(b->program, &options, &b->pasts[i], &b->c->diag);
+    }
+    const int fed = has_rows(b) ? 1 : n; /* the others get a copy */
+    for (int i = 0; status == GQAC_OK && r->past && i < fed; i++)
+        status = append(b, 1, &b->pasts[i], &r->past);
+    return status == GQAC_OK && r->past && fed < n ? copy_past(b, n) : status;
 }
 
 /* ---- measuring ----------------------------------------------------------- */
 
-static gqac_status feed(bench *b, int64_t n) {
-    const int64_t *ids = b->ids + gqac_sequence_length(b->sequence);
-    return gqac_step(b->context, 1, &b->sequence, ids, &n, NULL, &b->c->diag);
-}
-
 static gqac_status run_once(bench *b, const row *r, double *seconds) {
-    gqac_sequence *past = b->sequence; /* a fork of it, because a rewind may leave work to do */
-    gqac_status status = gqac_sequence_fork(past, &b->sequence, &b->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    const int n = r->others + 1;
+    gqac_status status = GQAC_OK;
+    /* forks, because a rewind may leave work to do */
+    for (int i = 0; status == GQAC_OK && i < n; i++) {
+        b->counts[i] = tokens_of(r, i);
+        status = gqac_sequence_fork(b->pasts[i], &b->sequences[i], &b->c->diag);
+    }
     const double began = cli_seconds();
     for (int64_t i = 0; status == GQAC_OK && i < r->calls; i++)
-        status = feed(b, r->tokens);
+        status = append(b, n, b->sequences, b->counts);
     *seconds = cli_seconds() - began;
-    gqac_sequence_free(b->sequence);
-    b->sequence = past;
+    free_sequences(b->sequences, n);
     return status;
 }
 
@@ -138,25 +314,22 @@ static double bytes_of(const bench *b, const row *r) {
         row_bytes += pairs[i].rows ? 0 : bytes;
         state_bytes += (double)pairs[i].rows * bytes; /* read, and written elsewhere */
     }
+    const int64_t sequences = r->others + 1;
     for (int64_t i = 1; i <= r->calls; i++)
-        sum += (double)gqac_program_weight_bytes(b->program) + 2 * state_bytes +
-               row_bytes * (double)(r->past + i * r->tokens);
+        sum += (double)gqac_program_weight_bytes(b->program) + 2 * state_bytes * (double)sequences +
+               row_bytes * (double)(r->past * sequences + i * tokens_together(r));
     return sum;
 }
 
 static gqac_status measure(bench *b, row *r) {
-    const gqac_sequence_options options = {.final_length = r->past + r->calls * r->tokens};
     struct rusage usage = {0};
     double warm = 0;
-    gqac_sequence_free(b->sequence);
-    b->sequence = NULL;
-    gqac_status status = gqac_sequence_create(b->program, &options, &b->sequence, &b->c->diag);
-    if (status == GQAC_OK && r->past)
-        status = feed(b, r->past);
+    gqac_status status = make_pasts(b, r);
     if (status == GQAC_OK)
         status = run_once(b, r, &warm);
     for (int i = 0; status == GQAC_OK && i < b->repeats; i++)
         status = run_once(b, r, &r->seconds[i]);
+    free_sequences(b->pasts, r->others + 1);
     if (status != GQAC_OK)
         return status;
     const size_t n = (size_t)b->repeats;
@@ -168,16 +341,27 @@ static gqac_status measure(bench *b, row *r) {
     return GQAC_OK;
 }
 
-static gqac_status make_ids(bench *b) {
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* Random ids, and room for what the largest row needs. */
+static gqac_status make_room(bench *b) {
     const int64_t vocabulary = gqac_program_vocabulary(b->program);
     uint64_t random = 1;
-    int64_t longest = 0;
+    int64_t longest = 0, sequences = 0;
     for (int i = 0; i < b->n_rows; i++) {
-        const int64_t length = b->rows[i].past + b->rows[i].calls * b->rows[i].tokens;
-        longest = length > longest ? length : longest;
+        const row *r = &b->rows[i];
+        longest = larger(longest, r->past + r->calls * larger(r->tokens, r->each));
+        sequences = larger(sequences, r->others + 1);
     }
+    longest += sequences;
     b->ids = calloc((size_t)longest + 1, sizeof *b->ids);
-    if (!b->ids)
+    b->items = calloc((size_t)sequences + 1, sizeof *b->items);
+    b->counts = calloc((size_t)sequences + 1, sizeof *b->counts);
+    b->pasts = calloc((size_t)sequences + 1, sizeof *b->pasts);
+    b->sequences = calloc((size_t)sequences + 1, sizeof *b->sequences);
+    if (!b->ids || !b->items || !b->counts || !b->pasts || !b->sequences)
         return cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
     for (int64_t i = 0; i < longest && vocabulary > 0; i++)
         b->ids[i] = (int64_t)(tokens_random(&random) % (uint64_t)vocabulary);
@@ -187,7 +371,7 @@ static gqac_status make_ids(bench *b) {
 /* ---- report -------------------------------------------------------------- */
 
 static double rate(const row *r) {
-    return r->median > 0 ? (double)(r->calls * r->tokens) / r->median : 0;
+    return r->median > 0 ? (double)(r->calls * tokens_together(r)) / r->median : 0;
 }
 
 static double gigabytes(const row *r) {
@@ -202,11 +386,12 @@ static void print_json(const bench *b, const char *target, int threads) {
         for (int k = 0; k < b->repeats; k++)
             json_array_append_new(all, cli_real_json(1e3 * r->seconds[k]));
         json_array_append_new(
-            rows, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:I}", "name", r->name, "tokens",
-                            (json_int_t)(r->calls * r->tokens), "past", (json_int_t)r->past, "ms",
-                            cli_real_json(1e3 * r->median), "times_ms", all, "tokens_per_second",
-                            cli_real_json(rate(r)), "gigabytes_per_second",
-                            cli_real_json(gigabytes(r)), "peak_rss_bytes", (json_int_t)r->peak));
+            rows,
+            json_pack("{s:s, s:I, s:i, s:I, s:o, s:o, s:o, s:o, s:I}", "name", r->name, "tokens",
+                      (json_int_t)(r->calls * tokens_together(r)), "sequences", r->others + 1,
+                      "past", (json_int_t)r->past, "ms", cli_real_json(1e3 * r->median), "times_ms",
+                      all, "tokens_per_second", cli_real_json(rate(r)), "gigabytes_per_second",
+                      cli_real_json(gigabytes(r)), "peak_rss_bytes", (json_int_t)r->peak));
     }
     cli_print_json(json_pack(
         "{s:s, s:s, s:s, s:s, s:s?, s:i, s:i, s:o}", "version", gqac_version(), "model",
@@ -221,12 +406,12 @@ static void print_table(const bench *b, const char *format) {
     else if (md)
         printf("| row | ms | tok/s | GB/s | peak RSS MiB |\n|---|---:|---:|---:|---:|\n");
     else
-        printf("%-16s %12s %12s %10s %14s\n", "row", "ms", "tok/s", "GB/s", "peak RSS MiB");
+        printf("%-20s %12s %12s %10s %14s\n", "row", "ms", "tok/s", "GB/s", "peak RSS MiB");
     for (int i = 0; i < b->n_rows; i++) {
         const row *r = &b->rows[i];
         printf(csv  ? "%s,%.4f,%.2f,%.3f,%lld\n"
                : md ? "| %s | %.3f | %.1f | %.2f | %lld |\n"
-                    : "%-16s %12.3f %12.1f %10.2f %14lld\n",
+                    : "%-20s %12.3f %12.1f %10.2f %14lld\n",
                r->name, 1e3 * r->median, rate(r), gigabytes(r), (long long)(r->peak >> 20));
     }
 }
@@ -247,9 +432,7 @@ static gqac_status measure_all(bench *b) {
     if (status == GQAC_OK)
         status = gqac_context_create(b->program, threads, &b->context, &b->c->diag);
     if (status == GQAC_OK)
-        gqac_context_set_logits(b->context, GQAC_LOGITS_LAST); /* as generation asks for them */
-    if (status == GQAC_OK)
-        status = make_ids(b);
+        status = make_room(b);
     for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)
         status = measure(b, &b->rows[i]);
     if (status == GQAC_OK && cli_json(b->c))
@@ -266,19 +449,22 @@ static int run(cli *c) {
         free(b.rows[i].seconds);
     free(b.rows);
     free(b.ids);
-    gqac_sequence_free(b.sequence);
+    free(b.items);
+    free(b.counts);
+    free((void *)b.pasts);
+    free((void *)b.sequences);
     gqac_context_free(b.context);
     gqac_program_free(b.program);
     return cli_finish(c, status);
 }
 
 extern const gqac_cli_verb gqac_cli_verb_bench;
-const gqac_cli_verb gqac_cli_verb_bench = {.name = "bench",
-                                           .operands = "MODEL",
-                                           .least = 1,
-                                           .most = 1,
-                                           .summary =
-                                               "times prompts, decode and prompts behind a prefix",
-                                           .flags = flags,
-                                           .formats = "table json md csv",
-                                           .run = run};
+const gqac_cli_verb gqac_cli_verb_bench = {
+    .name = "bench",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "times prompts, decode, prompts behind a prefix, and batches",
+    .flags = flags,
+    .formats = "table json md csv",
+    .run = run};

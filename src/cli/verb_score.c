@@ -64,7 +64,7 @@ static gqac_status prepare(scoring *s) {
     if (status == GQAC_OK)
         status = tokens_chunks(s->c, splits, s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
-        status = cli_open(s->c, &s->program);
+        status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
     if (status == GQAC_OK)
         status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
     if (status == GQAC_OK)
@@ -76,10 +76,7 @@ static gqac_status prepare(scoring *s) {
     return s->logits ? GQAC_OK : cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-static gqac_status want_rows(scoring *s, int64_t rows, int64_t wanted, int64_t vocabulary) {
-    if (rows != wanted)
-        return cli_fail(s->c, GQAC_UNSUPPORTED,
-                        "the model gives logits of the last token only; it cannot be scored");
+static gqac_status want_width(scoring *s, int64_t vocabulary) {
     if (vocabulary != s->vocabulary)
         return cli_fail(s->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
     return GQAC_OK;
@@ -97,20 +94,26 @@ static void check_again(scoring *s, int64_t i, float value) {
                 (long long)(i / s->vocabulary));
 }
 
-/* Rows [at, at + n) of a stateless run over all tokens up to them. */
+/* Rows [at, at + n) of a stateless run over all tokens up to them, or row by row where the model
+ * gives only the last one. */
 static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
     gqac_tensor all;
     gqac_status status =
         gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag);
     if (status == GQAC_OK)
-        status = want_rows(s, all.dims[1], at + n, all.dims[2]);
-    for (int64_t i = 0; status == GQAC_OK && i < (at + n) * s->vocabulary; i++) {
-        const float value = (float)gqac_tensor_get(&all, i);
+        status = want_width(s, all.dims[2]);
+    if (status != GQAC_OK)
+        return status;
+    const int64_t skipped = at + n - all.dims[1];
+    for (int64_t i = skipped * s->vocabulary; i < (at + n) * s->vocabulary; i++) {
+        const float value = (float)gqac_tensor_get(&all, i - skipped * s->vocabulary);
         if (i < at * s->vocabulary)
             check_again(s, i, value);
         else
             s->logits[i] = value;
     }
+    for (int64_t i = at; status == GQAC_OK && i < skipped; i++)
+        status = feed_whole(s, i, 1);
     return status;
 }
 
@@ -122,16 +125,17 @@ static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
     if (skipped)
         status = gqac_sequence_rewind(s->sequence, 0, &s->c->diag);
     if (status == GQAC_OK)
-        status =
-            gqac_step(s->context, 1, &s->sequence, s->ids + at - skipped, &fed, NULL, &s->c->diag);
+        status = gqac_sequence_append(s->context, s->sequence, s->ids + at - skipped, fed,
+                                      gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
+                                      &s->c->diag);
     if (status != GQAC_OK)
         return status;
     const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
-    status = want_rows(s, rows, fed, vocabulary);
-    for (int64_t i = 0; status == GQAC_OK && i < skipped * vocabulary; i++)
+    status = want_width(s, vocabulary);
+    for (int64_t i = 0; status == GQAC_OK && i < (rows - n) * vocabulary; i++)
         check_again(s, i, logits[i]);
     if (status == GQAC_OK)
-        memcpy(s->logits + at * vocabulary, logits + skipped * vocabulary,
+        memcpy(s->logits + at * vocabulary, logits + (rows - n) * vocabulary,
                (size_t)(n * vocabulary) * sizeof *s->logits);
     return status;
 }
@@ -139,8 +143,11 @@ static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
 static gqac_status feed(scoring *s) {
     gqac_status status = GQAC_OK;
     const bool whole = gqac_program_is_stateless(s->program);
-    for (int64_t i = 0, at = 0; status == GQAC_OK && i < s->n_chunks; at += s->chunks[i++])
+    const bool one = !whole && gqac_program_last_logits(s->program);
+    for (int64_t i = 0, at = 0; status == GQAC_OK && !one && i < s->n_chunks; at += s->chunks[i++])
         status = whole ? feed_whole(s, at, s->chunks[i]) : feed_chunk(s, at, s->chunks[i]);
+    for (int64_t at = 0; status == GQAC_OK && one && at < s->n; at++)
+        status = feed_chunk(s, at, 1);
     return status;
 }
 

@@ -183,12 +183,13 @@ static void compare_seen(void *arg, const gqac_observed *seen) {
 /* ---- steps --------------------------------------------------------------- */
 
 static gqac_status run_step(verify *v, const int64_t *ids, int64_t n) {
+    const int64_t rows = gqac_program_last_logits(v->program) ? 1 : GQAC_LOGITS_ALL;
     free_kept(v);
-    gqac_status status =
-        gqac_step(v->reference_context, 1, &v->reference_sequence, ids, &n, NULL, &v->c->diag);
+    gqac_status status = gqac_sequence_append(v->reference_context, v->reference_sequence, ids, n,
+                                              rows, &v->c->diag);
     sort_kept(v);
     if (status == GQAC_OK)
-        status = gqac_step(v->context, 1, &v->sequence, ids, &n, NULL, &v->c->diag);
+        status = gqac_sequence_append(v->context, v->sequence, ids, n, rows, &v->c->diag);
     if (status == GQAC_OK && v->no_memory)
         return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
     return status;

@@ -1,4 +1,4 @@
-/* The three ways through a model, each one call of gqac_step: forward, prefill, decode. */
+/* The three ways through a model, each one step: forward, prefill, decode. */
 #include <gqac/text.h>
 
 #include "base/diag.h"
@@ -10,12 +10,18 @@ static gqac_status check_count(int64_t n, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* All rows of logits, or the one that the model gives. */
+static int64_t rows_of(const gqac_program *program) {
+    return gqac_program_last_logits(program) ? 1 : GQAC_LOGITS_ALL;
+}
+
 gqac_status gqac_forward(gqac_context *context, const gqac_program *program, const int64_t *ids,
                          int64_t n, gqac_diag *diag) {
     gqac_sequence *sequence = NULL;
     GQAC_TRY(check_count(n, diag));
     GQAC_TRY(gqac_sequence_create(program, NULL, &sequence, diag));
-    const gqac_status status = gqac_step(context, 1, &sequence, ids, &n, NULL, diag);
+    const gqac_status status =
+        gqac_sequence_append(context, sequence, ids, n, rows_of(program), diag);
     gqac_sequence_free(sequence);
     return status;
 }
@@ -24,11 +30,17 @@ gqac_status gqac_prefill(gqac_context *context, gqac_sequence *sequence, const i
                          int64_t n, gqac_diag *diag) {
     GQAC_TRY(check_count(n, diag));
     GQAC_TRY(gqac_sequence_rewind(sequence, 0, diag));
-    return gqac_step(context, 1, &sequence, ids, &n, NULL, diag);
+    return gqac_sequence_append(context, sequence, ids, n, rows_of(gqac_sequence_program(sequence)),
+                                diag);
 }
 
 gqac_status gqac_decode(gqac_context *context, gqac_sequence *sequence, int64_t id,
                         int64_t position, gqac_diag *diag) {
-    const int64_t one = 1;
-    return gqac_step(context, 1, &sequence, &id, &one, &position, diag);
+    const gqac_step_item item = {.size = sizeof item,
+                                 .sequence = sequence,
+                                 .tokens = &id,
+                                 .count = 1,
+                                 .n_logits = 1,
+                                 .position = &position};
+    return gqac_step(context, 1, &item, diag);
 }

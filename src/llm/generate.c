@@ -19,12 +19,9 @@ typedef struct run {
     answer *answers;
     sampler *sampler;
     int64_t chunk; /* gqac's choice */
-    bool alone;    /* the model gives the last row only: one sequence a step */
+    bool padded;   /* steps pad all rows to the longest */
     int *members;  /* answers of the next step */
-    int64_t *counts;
-    gqac_sequence **sequences;
-    int64_t *tokens;
-    size_t room;
+    gqac_step_item *items;
     gqac_diag *diag;
 } run;
 
@@ -93,6 +90,11 @@ static gqac_status no_room(run *r, int index, gqac_status status) {
     return GQAC_CAPACITY;
 }
 
+/* Rows of logits of a piece: one where the list ends with it. */
+static int64_t logits_of(const answer *a, int64_t count) {
+    return (size_t)count == answer_pending(a);
+}
+
 static gqac_status step_alone(run *r, int index) {
     answer *a = &r->answers[index];
     gqac_session *s = a->session;
@@ -100,8 +102,8 @@ static gqac_status step_alone(run *r, int index) {
     gqac_status status = GQAC_RECOMPUTE;
     if (!needs_tables(r, a)) {
         status = s->logits ? whole_step(s, r->context, a->list, a->n, r->diag)
-                           : gqac_step(r->context, 1, &s->sequence, a->list + s->n, &count, NULL,
-                                       r->diag);
+                           : gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
+                                                  logits_of(a, count), r->diag);
         if (status == GQAC_OK)
             answer_took(a, count);
     }
@@ -124,59 +126,37 @@ static gqac_status step_alone(run *r, int index) {
 
 /* Feeds the members' next pieces in one step. */
 static gqac_status step_together(run *r, int n) {
-    int64_t at = 0;
     for (int i = 0; i < n; i++) {
         const answer *a = &r->answers[r->members[i]];
-        const gqac_session *s = a->session;
-        r->counts[i] = piece(r, a);
-        r->sequences[i] = s->sequence;
-        memcpy(r->tokens + at, a->list + s->n, (size_t)r->counts[i] * sizeof *r->tokens);
-        at += r->counts[i];
+        r->items[i] = (gqac_step_item){.size = sizeof *r->items,
+                                       .sequence = a->session->sequence,
+                                       .tokens = a->list + a->session->n,
+                                       .count = piece(r, a)};
+        r->items[i].n_logits = logits_of(a, r->items[i].count);
     }
-    GQAC_TRY(gqac_step(r->context, n, r->sequences, r->tokens, r->counts, NULL, r->diag));
+    GQAC_TRY(gqac_step(r->context, n, r->items, r->diag));
     for (int i = 0; i < n; i++) /* all of them before any callback or failure */
-        answer_took(&r->answers[r->members[i]], r->counts[i]);
+        answer_took(&r->answers[r->members[i]], r->items[i].count);
     return GQAC_OK;
 }
 
 /* Whether a failure may concern some of the sequences only. */
 static bool is_partial(gqac_status status) {
-    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE ||
-           status == GQAC_UNSUPPORTED;
-}
-
-static gqac_status room_for_tokens(run *r, size_t n) {
-    size_t bytes = 0;
-    if (n <= r->room)
-        return GQAC_OK;
-    if (!gqac_mul_size(n, sizeof *r->tokens, &bytes))
-        return gqac_diag_oom(r->diag, "the tokens of a step");
-    int64_t *tokens = gqac_realloc(r->tokens, bytes);
-    if (!tokens)
-        return gqac_diag_oom(r->diag, "the tokens of a step");
-    r->tokens = tokens;
-    r->room = n;
-    return GQAC_OK;
+    return status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY || status == GQAC_RECOMPUTE;
 }
 
 static gqac_status step(run *r, int n) {
-    bool together = n > 1 && !r->alone;
-    size_t tokens = 0;
+    bool together = n > 1;
     for (int i = 0; i < n; i++) {
         answer *a = &r->answers[r->members[i]];
         GQAC_TRY(answer_step(a, r->diag));
-        const size_t count = (size_t)piece(r, a);
-        GQAC_TRY(session_reserve(a->session, count, r->diag));
-        if (!gqac_add_size(tokens, count, &tokens))
-            return gqac_diag_oom(r->diag, "the tokens of a step");
+        GQAC_TRY(session_reserve(a->session, (size_t)piece(r, a), r->diag));
         together = together && !needs_tables(r, a) && !a->session->logits;
     }
     if (together) {
-        GQAC_TRY(room_for_tokens(r, tokens));
         const gqac_status status = step_together(r, n);
         if (status != GQAC_OK && !is_partial(status))
             return status;
-        r->alone = status == GQAC_UNSUPPORTED;
         together = status == GQAC_OK;
     }
     for (int i = 0; i < n; i++)
@@ -186,12 +166,13 @@ static gqac_status step(run *r, int n) {
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* Who takes part in the next step: prompts before single ids, which would be padded to them. */
+/* Who takes part in the next step: all, but prompts before single ids that would be padded to them.
+ */
 static int choose(run *r) {
     bool prompts = false;
     int n = 0;
     for (int i = 0; i < r->n; i++)
-        prompts |= !r->answers[i].done && answer_pending(&r->answers[i]) > 1;
+        prompts |= r->padded && !r->answers[i].done && answer_pending(&r->answers[i]) > 1;
     for (int i = 0; i < r->n; i++)
         if (!r->answers[i].done && (!prompts || answer_pending(&r->answers[i]) > 1))
             r->members[n++] = i;
@@ -237,13 +218,14 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
     const size_t n = (size_t)r->n;
     r->answers = gqac_calloc(n, sizeof *r->answers);
     r->members = gqac_calloc(n, sizeof *r->members);
-    r->counts = gqac_calloc(n, sizeof *r->counts);
-    r->sequences = gqac_calloc(n, sizeof *r->sequences);
-    if (!r->answers || !r->members || !r->counts || !r->sequences)
+    r->items = gqac_calloc(n, sizeof *r->items);
+    if (!r->answers || !r->members || !r->items)
         return gqac_diag_oom(r->diag, "generation");
     for (int i = 0; i < r->n; i++)
         GQAC_TRY(answer_open(&r->answers[i], &requests[i], text, i, r->diag));
     GQAC_TRY(check_sessions(r));
+    gqac_mixing why;
+    r->padded = gqac_program_padding(requests[0].session->program, &why);
     const int64_t vocabulary = gqac_program_vocabulary(requests[0].session->program);
     GQAC_TRY(sampler_create(vocabulary, &r->sampler, r->diag));
     const int64_t fit = MOST_LOGITS / vocabulary / r->n;
@@ -257,9 +239,7 @@ static void close_run(run *r) {
     sampler_free(r->sampler);
     gqac_free(r->answers);
     gqac_free(r->members);
-    gqac_free(r->counts);
-    gqac_free(r->sequences);
-    gqac_free(r->tokens);
+    gqac_free(r->items);
 }
 
 gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
@@ -273,11 +253,9 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     for (int i = 0; i < n; i++)
         results[i] = NULL;
     GQAC_TRY(check_settings(text, diag));
-    const gqac_logits before = gqac_context_set_logits(context, GQAC_LOGITS_LAST);
     gqac_status status = open_run(&r, text, requests);
     if (status == GQAC_OK)
         status = answer_all(&r, results);
-    gqac_context_set_logits(context, before);
     if (status != GQAC_OK && diag)
         *diag = inner;
     for (int i = 0; status != GQAC_OK && i < n; i++) {

@@ -129,13 +129,14 @@ void session_end(gqac_session *session) {
 
 /* ---- other rope tables --------------------------------------------------- */
 
-/* Feeds all ids to `sequence` in pieces. */
+/* Feeds all ids to `sequence` in pieces; the last one leaves the logits behind them. */
 static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const int64_t *ids,
                         size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
     for (size_t at = 0; at < n;) {
         const size_t left = n - at;
         const int64_t count = left < (size_t)chunk ? (int64_t)left : chunk;
-        GQAC_TRY(gqac_step(context, 1, &sequence, ids + at, &count, NULL, diag));
+        const bool ends = (size_t)count == left;
+        GQAC_TRY(gqac_sequence_append(context, sequence, ids + at, count, ends, diag));
         at += (size_t)count;
         *computed += count;
     }

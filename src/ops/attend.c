@@ -3,13 +3,14 @@
  * reads key/value head h / G; query s sees the keys lo <= j < hi, others are never read. Order:
  * scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins maximum and
  * denominator). qk [B,Hq,S,T] fp32 shows one stage of it; the stages before the mask show every
- * key, visible or not.
+ * key, visible or not. new_len [n] tells whose rows packed queries are (attention.h): k and v have
+ * a batch row for each of those sequences then.
  * A composite: what no kernel claims becomes the chain of ops built below. */
 #include "ops/attention.h"
 
 #include <math.h>
 
-enum { Q, K, V, LO, HI, MASK, SINK, N_INPUTS };
+enum { Q, K, V, LO, HI, MASK, SINK, NEW_LEN, N_INPUTS };
 enum { RAW, CAPPED, MASKED, PROBABILITIES };
 
 static const ir_attr_spec attrs[] = {
@@ -65,10 +66,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
 }
 
-static ir_value *scores(ir_builder *b, const ir_node *node, ir_value *lo, ir_value *hi) {
-    ir_node *scores =
-        op_build(b, "gqac", "attention_scores", 4,
-                 (ir_value *[]){ir_node_input(node, Q), ir_node_input(node, K), lo, hi}, 1);
+static ir_value *scores(ir_builder *b, const ir_node *node, ir_value *q, ir_value *lo,
+                        ir_value *hi) {
+    ir_node *scores = op_build(b, "gqac", "attention_scores", 4,
+                               (ir_value *[]){q, ir_node_input(node, K), lo, hi}, 1);
     if (scores)
         ir_attr_set_float(scores, "scale", ir_attr_float(node, "scale"));
     return ir_build_result(b, scores, 0);
@@ -87,7 +88,8 @@ static ir_value *capped(ir_builder *b, const ir_node *node, ir_value *s) {
 static ir_value *unmasked(ir_builder *b, const ir_node *node) {
     ir_node *all = op_build(b, "gqac", "key_range", 2,
                             (ir_value *[]){ir_node_input(node, Q), ir_node_input(node, K)}, 2);
-    ir_value *s = scores(b, node, ir_build_result(b, all, 0), ir_build_result(b, all, 1));
+    ir_value *s = scores(b, node, ir_node_input(node, Q), ir_build_result(b, all, 0),
+                         ir_build_result(b, all, 1));
     return ir_attr_int(node, "qk_stage") == CAPPED ? capped(b, node, s) : s;
 }
 
@@ -101,7 +103,13 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *in[N_INPUTS], *masked;
     for (int i = 0; i < N_INPUTS; i++)
         in[i] = ir_node_input(node, i);
-    ir_value *s = capped(b, node, scores(b, node, in[LO], in[HI]));
+    ir_value *queries = in[Q];
+    in[Q] = attention_unpack(b, in[Q], in[NEW_LEN], 2);
+    in[LO] = attention_unpack(b, in[LO], in[NEW_LEN], 1);
+    in[HI] = attention_unpack(b, in[HI], in[NEW_LEN], 1);
+    if (in[MASK] && in[MASK]->type.rank == 4)
+        in[MASK] = attention_unpack(b, in[MASK], in[NEW_LEN], 2);
+    ir_value *s = capped(b, node, scores(b, node, in[Q], in[LO], in[HI]));
     if (in[MASK]) {
         ir_node *hide = op_build(b, "gqac", "mask_scores", 2, (ir_value *[]){s, in[MASK]}, 1);
         if (hide)
@@ -110,7 +118,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     }
     masked = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, in[LO], in[HI]});
     s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){masked, in[SINK]});
-    results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], in[LO], in[HI]});
+    ir_value *y = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], in[LO], in[HI]});
+    results[0] = attention_pack(b, y, in[NEW_LEN], queries);
     if (ir_node_output(node, 1))
         results[1] = stage == PROBABILITIES ? s : stage == MASKED ? masked : unmasked(b, node);
 }
@@ -119,7 +128,7 @@ const gqac_op gqac_op_attend = {
     .schema = {.name = "attend",
                .domain = "gqac",
                .since = 1,
-               .inputs = "q k v lo hi mask? sink?",
+               .inputs = "q k v lo hi mask? sink? new_len?",
                .outputs = "y qk?",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,

@@ -4,6 +4,7 @@
  * Query s of batch row b sees the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b + n_b;
  * lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b see nothing and give zeros.
  * qk [B,Hq,S,T] fp32 shows the scores before the softmax or the probabilities, 0 for other keys.
+ * Rows of q, y and the bias may be packed (attention.h); k and v have a batch row a sequence then.
  * A composite: what no kernel claims becomes the chain of ops built below. */
 #include "ops/attention.h"
 
@@ -93,6 +94,9 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *in[SINK + 1];
     for (int i = 0; i <= SINK; i++)
         in[i] = ir_node_input(node, i);
+    ir_value *queries = in[Q], *fresh = in[NEW_LEN];
+    in[Q] = attention_unpack(b, in[Q], fresh, 2);
+    in[BIAS] = attention_unpack(b, in[BIAS], fresh, 2);
     ir_node *range = op_build(b, "gqac", "visible_range", 3,
                               (ir_value *[]){in[PAST_LEN], in[NEW_LEN], in[Q]}, 2);
     set_int(range, "causal", ir_attr_int(node, "causal"));
@@ -114,7 +118,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *shown = s;
     s = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, lo, hi});
     s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){s, in[SINK]});
-    results[0] = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], lo, hi});
+    ir_value *y = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], lo, hi});
+    results[0] = attention_pack(b, y, fresh, queries);
     if (ir_node_output(node, 1))
         results[1] = ir_attr_int(node, "qk_stage") == 1 ? shown : s;
 }

@@ -8,7 +8,37 @@
 
 /* An i32 tensor [batch] of lengths >= 0 (past_len, new_len); INVALID_INPUT, OUT_OF_RANGE. */
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths);
-/* The keys lo <= j < hi that query s of each batch row sees, i32 [B,S], from past_len (input
+/* The new rows of n sequences in a tensor [B,..,S,..]: row b of the batch holds those of sequence
+ * b, and pads behind its new_len[b]; or they lie packed in one row of the batch, B = 1 and S the
+ * sum of new_len, as in a step of sequences. */
+typedef struct attention_rows {
+    int64_t n;
+    bool packed;
+    int64_t width; /* S */
+    const int32_t *past, *fresh;
+} attention_rows;
+
+/* From past_len (input past_input) and new_len (the next input), both [n]. INVALID_INPUT when they
+ * fit neither form; OUT_OF_RANGE: negative lengths, more new tokens than rows, or positions beyond
+ * i32. */
+gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
+                                attention_rows *rows);
+/* Rows of sequence b, pads included. */
+static inline int64_t attention_rows_of(const attention_rows *rows, int64_t b) {
+    return rows->packed ? rows->fresh[b] : rows->width;
+}
+/* Does this operand, the new_len of a node, go with packed rows? A fact of the graph: its length
+ * has the name ATTENTION_SEQUENCES. */
+#define ATTENTION_SEQUENCES "gqac.sequences"
+bool attention_is_packed(const ir_value *new_len);
+/* For expansions: x with its rows on `axis`, padded to a batch row for each sequence, where new_len
+ * goes with packed rows; else x. And y [n,S,..] packed again, with as many rows as `like`
+ * [1,H,N,D].
+ */
+ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis);
+ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like);
+
+/* The keys lo <= j < hi that query s of each sequence sees, i32 [B,S], from past_len (input
  * past_input), new_len (the next input) and the attributes causal and window of the node:
  *   hi = p_b + s + 1 when causal, else p_b + n_b
  *   lo = max(0, p_b + s + 1 - window) with a window, else 0

@@ -76,23 +76,64 @@ static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
     return end;
 }
 
+gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
+                                attention_rows *rows) {
+    const gqac_tensor *lengths = call->in[past_input + 1];
+    const bool packed = batch == 1 && lengths && lengths->rank == 1 && lengths->dims[0] > 1;
+    int64_t sum = 0;
+    *rows =
+        (attention_rows){.n = packed ? lengths->dims[0] : batch, .packed = packed, .width = width};
+    GQAC_TRY(attention_lengths(call, past_input, rows->n, &rows->past));
+    GQAC_TRY(attention_lengths(call, past_input + 1, rows->n, &rows->fresh));
+    for (int64_t b = 0; b < rows->n; b++) {
+        const int32_t past = rows->past[b], fresh = rows->fresh[b];
+        if (fresh > width || (int64_t)past + fresh > INT32_MAX)
+            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                    "sequence %lld: %d past and %d new tokens, the queries have %lld rows",
+                    (long long)b, past, fresh, (long long)width);
+        sum += fresh;
+    }
+    if (packed && sum != width)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "%lld packed rows for %lld new tokens of %lld sequences", (long long)width,
+                (long long)sum, (long long)rows->n);
+    return GQAC_OK;
+}
+
+bool attention_is_packed(const ir_value *new_len) {
+    const char *name;
+    return new_len && new_len->type.rank == 1 && new_len->type.dims[0] &&
+           ir_dim_is_symbol(new_len->type.dims[0], &name) && !strcmp(name, ATTENTION_SEQUENCES);
+}
+
+ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis) {
+    if (!x || !attention_is_packed(new_len))
+        return x;
+    ir_node *node = op_build(b, "gqac", "unpack_rows", 2, (ir_value *[]){x, new_len}, 1);
+    if (node)
+        ir_attr_set_int(node, "axis", axis);
+    return ir_build_result(b, node, 0);
+}
+
+ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like) {
+    if (!y || !attention_is_packed(new_len))
+        return y;
+    return op_build1(b, "gqac", "pack_rows", 3, (ir_value *[]){y, new_len, like});
+}
+
 gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
                               int32_t *lo, int32_t *hi) {
     bool causal = ir_attr_int(call->node, "causal") != 0;
     int64_t window = ir_attr_int(call->node, "window");
-    const int32_t *past, *fresh;
-    GQAC_TRY(attention_lengths(call, past_input, batch, &past));
-    GQAC_TRY(attention_lengths(call, past_input + 1, batch, &fresh));
-    for (int64_t b = 0; b < batch; b++) {
-        if (fresh[b] > rows || (int64_t)past[b] + fresh[b] > INT32_MAX)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "batch row %lld: %d past and %d new tokens, the queries have %lld rows",
-                    (long long)b, past[b], fresh[b], (long long)rows);
-        for (int64_t s = 0; s < rows; s++) {
-            bool pad = s >= fresh[b];
-            int64_t first = window > 0 ? past[b] + s + 1 - window : 0;
-            lo[b * rows + s] = pad || first < 0 ? 0 : (int32_t)first;
-            hi[b * rows + s] = pad ? 0 : (int32_t)end_of(past[b], fresh[b], s, causal);
+    attention_rows of;
+    GQAC_TRY(attention_rows_open(call, past_input, batch, rows, &of));
+    for (int64_t b = 0; b < of.n; b++) {
+        const int64_t past = of.past[b], fresh = of.fresh[b], n = attention_rows_of(&of, b);
+        for (int64_t s = 0; s < n; s++) {
+            bool pad = s >= fresh;
+            int64_t first = window > 0 ? past + s + 1 - window : 0;
+            *lo++ = pad || first < 0 ? 0 : (int32_t)first;
+            *hi++ = pad ? 0 : (int32_t)end_of(past, fresh, s, causal);
         }
     }
     return GQAC_OK;

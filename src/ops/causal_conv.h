@@ -17,6 +17,9 @@
 gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag);
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag);
 gqac_status causal_conv_eval(op_call *call, int64_t dilation);
+/* The same for rows that are packed: x [1,C,N] of n sequences with new_len [n] new tokens each, and
+ * past [n,C,L]. new_len NULL: x [B,C,S] and past [B,C,L]. */
+gqac_status causal_conv_run(op_call *call, int64_t dilation, const gqac_tensor *new_len);
 bool causal_conv_mixes(const ir_node *node); /* no state: a chunk cannot follow another */
 
 #endif

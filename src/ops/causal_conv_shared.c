@@ -1,4 +1,4 @@
-/* The causal depthwise convolution of CausalConvWithState. One channel of one batch row is one work
+/* The causal depthwise convolution of CausalConvWithState. One channel of one sequence is one work
  * item: its past and its new elements lie in one row of fp32. */
 #include "ops/causal_conv.h"
 
@@ -48,6 +48,8 @@ typedef struct conv {
     const gqac_tensor *x, *weight, *bias, *past;
     gqac_tensor *y, *present; /* present: NULL when not wanted */
     int64_t channels, length, k, dilation, state;
+    int64_t n;            /* sequences */
+    const int32_t *fresh; /* new elements of each, packed; NULL: `length` in a batch row of x */
     bool silu;
     op_scratch scratch;
 } conv;
@@ -63,26 +65,37 @@ OP_KERNEL(taps,
           (float *y, const float *w, const float *row, int64_t k, int64_t dilation, int64_t n),
           (y, w, row, k, dilation, n))
 
+/* Where the new elements of a channel of sequence i begin in x and y, and how many they are. */
+static int64_t place(const conv *c, int64_t i, int64_t channel, int64_t *count) {
+    int64_t at = (c->fresh ? channel : i * c->channels + channel) * c->length;
+    *count = c->fresh ? c->fresh[i] : c->length;
+    for (int64_t before = 0; c->fresh && before < i; before++)
+        at += c->fresh[before];
+    return at;
+}
+
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const conv *c = arg;
     float *row = (float *)(void *)(c->scratch.base + (size_t)worker * c->scratch.stride);
     float *y = row + c->state + c->length, *w = y + c->length;
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         const int64_t channel = item % c->channels;
+        int64_t count;
+        const int64_t at = place(c, item / c->channels, channel, &count);
         memset(row, 0, (size_t)c->state * sizeof *row);
         if (c->past)
             op_get_f32s(c->past, item * c->state, c->state, row);
-        op_get_f32s(c->x, item * c->length, c->length, row + c->state);
+        op_get_f32s(c->x, at, count, row + c->state);
         op_get_f32s(c->weight, channel * c->k, c->k, w);
-        taps(y, w, row, c->k, c->dilation, c->length);
+        taps(y, w, row, c->k, c->dilation, count);
         const float bias = c->bias ? op_get_f32(c->bias, channel) : 0;
-        for (int64_t t = 0; t < c->length; t++) {
+        for (int64_t t = 0; t < count; t++) {
             const float sum = c->bias ? y[t] + bias : y[t];
             y[t] = op_one_nan(c->silu ? sum * gqn_sigmoidf(sum) : sum);
         }
-        op_put_f32s(c->y, item * c->length, c->length, y);
+        op_put_f32s(c->y, at, count, y);
         if (c->present)
-            op_put_f32s(c->present, item * c->state, c->state, row + c->length);
+            op_put_f32s(c->present, item * c->state, c->state, row + count);
     }
 }
 
@@ -118,26 +131,54 @@ static gqac_status read_inputs(op_call *call, conv *c) {
     if (ir_node_input(node, PAST)) {
         GQAC_TRY(op_want(call, PAST, c->x->dtype));
         c->past = call->in[PAST];
-        if (!is_shape(c->past, c->x->dims[0], c->channels, c->state))
+        if (!is_shape(c->past, c->n, c->channels, c->state))
             OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "past_state is not [%lld,%lld,%lld]",
-                    (long long)c->x->dims[0], (long long)c->channels, (long long)c->state);
+                    (long long)c->n, (long long)c->channels, (long long)c->state);
     }
     return GQAC_OK;
 }
 
+/* Packed rows: one sequence after another in the one batch row of x. */
+static gqac_status read_lengths(op_call *call, const gqac_tensor *new_len, conv *c) {
+    int64_t sum = 0;
+    c->n = new_len ? new_len->dims[0] : call->in[X]->dims[0];
+    if (!new_len || c->n == call->in[X]->dims[0])
+        return GQAC_OK;
+    c->fresh = new_len->data;
+    bool fits = new_len->dtype == GQAC_I32 && new_len->rank == 1 && call->in[X]->dims[0] == 1;
+    for (int64_t i = 0; fits && i < c->n; i++) {
+        fits = c->fresh[i] >= 0;
+        sum += c->fresh[i];
+    }
+    if (!fits || sum != call->in[X]->dims[2])
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "the new tokens of %lld sequences are not the %lld elements of a channel",
+                (long long)c->n, (long long)call->in[X]->dims[2]);
+    return GQAC_OK;
+}
+
 gqac_status causal_conv_eval(op_call *call, int64_t dilation) {
+    return causal_conv_run(call, dilation, NULL);
+}
+
+gqac_status causal_conv_run(op_call *call, int64_t dilation, const gqac_tensor *new_len) {
     conv c = {.dilation = dilation, .silu = is_silu(call->node)};
+    GQAC_TRY(op_want_set(call, X, OP_FLOATS));
+    if (call->in[X]->rank != 3)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input has rank %d, not 3",
+                call->in[X]->rank);
+    GQAC_TRY(read_lengths(call, new_len, &c));
     GQAC_TRY(read_inputs(call, &c));
     GQAC_TRY(op_output_like(call, 0, c.x->dtype, c.x));
     c.y = &call->out[0];
     if (ir_node_output(call->node, 1)) {
-        const int64_t dims[3] = {c.x->dims[0], c.channels, c.state};
+        const int64_t dims[3] = {c.n, c.channels, c.state};
         GQAC_TRY(op_output(call, 1, c.x->dtype, 3, dims));
         c.present = &call->out[1];
     }
     const int64_t room = c.state + 2 * c.length + c.k;
     GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &c.scratch));
-    op_parallel(call, c.x->dims[0] * c.channels, 10 + c.length * (4 + c.k / 4), run, &c);
+    op_parallel(call, c.n * c.channels, 10 + c.length * (4 + c.k / 4), run, &c);
     op_scratch_close(&c.scratch);
     return GQAC_OK;
 }

@@ -4,7 +4,8 @@
  *   lo = max(0, at - left)                   left -1: 0
  * A query that sees nothing has lo = hi = 0. P is the number of rows of past (0 without). In a
  * sequence past_len and new_len take the place of past and valid: offset = past_len[b], no key from
- * past_len[b] + new_len[b] on is seen, and queries s >= new_len[b] (padding) see nothing. Causal
+ * past_len[b] + new_len[b] on is seen, and queries s >= new_len[b] (padding) see nothing; rows may
+ * be packed (attention.h). Causal
  * attention has right = 0. Differs from visible_range in that queries and keys may differ in
  * number: cross attention, and caches that are written by the model. */
 #include "ops/attention.h"
@@ -77,27 +78,27 @@ typedef struct ranges {
     int32_t *lo, *hi;
 } ranges;
 
-/* The range of query s of batch row b, which stands at `at`; keys from `end` on do not exist. */
-static void set(const ranges *r, int64_t b, int64_t s, int64_t at, int64_t end) {
+/* The range of a query, which stands at `at`; keys from `end` on do not exist. */
+static void set(const ranges *r, int64_t row, int64_t at, int64_t end) {
     int64_t first = r->left >= 0 && at > r->left ? at - r->left : 0;
     if (r->right >= 0 && at + r->right + 1 < end)
         end = at + r->right + 1;
-    r->lo[b * r->rows + s] = first < end ? (int32_t)first : 0;
-    r->hi[b * r->rows + s] = first < end ? (int32_t)end : 0;
+    r->lo[row] = first < end ? (int32_t)first : 0;
+    r->hi[row] = first < end ? (int32_t)end : 0;
 }
 
 static gqac_status of_sequence(op_call *call, const ranges *r) {
-    const int32_t *past, *fresh;
-    GQAC_TRY(attention_lengths(call, PAST_LEN, r->batch, &past));
-    GQAC_TRY(attention_lengths(call, NEW_LEN, r->batch, &fresh));
-    for (int64_t b = 0; b < r->batch; b++) {
-        int64_t end = (int64_t)past[b] + fresh[b];
-        if (fresh[b] > r->rows || end > r->keys)
+    attention_rows of;
+    int64_t row = 0;
+    GQAC_TRY(attention_rows_open(call, PAST_LEN, r->batch, r->rows, &of));
+    for (int64_t b = 0; b < of.n; b++) {
+        const int64_t past = of.past[b], end = past + of.fresh[b], n = attention_rows_of(&of, b);
+        if (end > r->keys)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "batch row %lld: %d past and %d new tokens of %lld queries and %lld keys",
-                    (long long)b, past[b], fresh[b], (long long)r->rows, (long long)r->keys);
-        for (int64_t s = 0; s < r->rows; s++)
-            set(r, b, s, past[b] + s, s < fresh[b] ? end : 0);
+                    "sequence %lld: %lld past and %d new tokens, but %lld keys", (long long)b,
+                    (long long)past, of.fresh[b], (long long)r->keys);
+        for (int64_t s = 0; s < n; s++)
+            set(r, row++, past + s, s < of.fresh[b] ? end : 0);
     }
     return GQAC_OK;
 }
@@ -110,7 +111,7 @@ static void of_call(const op_call *call, const ranges *r) {
         int64_t end = valid ? op_get_i64(valid, b) : r->keys;
         int64_t offset = align ? end - r->rows : past ? past->dims[2] : 0;
         for (int64_t s = 0; s < r->rows; s++)
-            set(r, b, s, offset + s, end);
+            set(r, b * r->rows + s, offset + s, end);
     }
 }
 

@@ -1,6 +1,7 @@
-/* token, new [B,H,S,D], past_len [B], new_len [B] -> token, rows [B,H,T,D]: rows
+/* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D]: rows
  * [p_b, p_b + n_b) of the state become the first n_b rows of new; the result shows the rows
- * [0, p_b + n_b) of the state, T = max over b. Rows at or beyond p_b + n_b are unspecified.
+ * [0, p_b + n_b) of the state, T = max over b. Rows at or beyond p_b + n_b are unspecified. n is B,
+ * or new rows are packed and B = 1 (attention.h).
  * No computation: targets have a kernel for it. */
 #include "ops/attention.h"
 
@@ -13,7 +14,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_dtype(node, 0, GQAC_TOKEN, diag));
     GQAC_TRY(attention_want_rank(node, 1, 4, diag));
     GQAC_TRY(op_set_type(node, 0, GQAC_TOKEN, 0, NULL, diag));
-    const ir_dim *dims[4] = {op_in_dim(node, 1, 0), op_in_dim(node, 1, 1),
+    const ir_dim *dims[4] = {op_in_dim(node, 2, 0), op_in_dim(node, 1, 1),
                              ir_dim_symbol(op_dims(node), "kv_len"), op_in_dim(node, 1, 3)};
     return op_set_type(node, 1, op_in_type(node, 1).dtype, 4, dims, diag);
 }
@@ -31,7 +32,7 @@ const gqac_op gqac_op_kv_append = {
                .attrs = attrs,
                .flags = IR_OP_EFFECT | IR_OP_NO_FOLD,
                .rows = IR_ROWS_STATE,
-               .doc = "writes new [B,H,S,D] behind the cached rows and gives all rows [B,H,T,D]"},
+               .doc = "writes new [B,H,S,D] behind the cached rows and gives all rows [n,H,T,D]"},
     .infer = infer,
     .eval = eval,
 };

@@ -12,12 +12,15 @@
 
 #include "ops/shared.h"
 
-/* Where the states of the rows of a batch lie, each [Hkv,dk,dv] of that type. */
+/* Where the states of `n` sequences lie, each [Hkv,dk,dv] of that type. Sequence b is row b of the
+ * batch, or all lie one behind another in [1,N,..]. */
 typedef struct linear_attention_states {
     gqac_dtype dtype;
-    gqac_status (*open)(op_call *call, const int64_t dims[4]); /* before the others; of the batch */
-    int64_t (*tokens)(const op_call *call, int64_t b);         /* of row b; the others give zeros */
-    const void *(*before)(const op_call *call, int64_t b);     /* NULL: zeros */
+    int64_t n;
+    gqac_status (*open)(op_call *call, const int64_t dims[4]); /* before the others; [n,..] */
+    /* Tokens of sequence b, and the row of the first among all B*S; others give zeros. */
+    int64_t (*tokens)(const op_call *call, int64_t b, int64_t *first);
+    const void *(*before)(const op_call *call, int64_t b); /* NULL: zeros */
     /* The i-th that is wanted and after how many tokens, ascending; NULL: no more are. */
     void *(*after)(const op_call *call, int64_t b, int i, int64_t *tokens);
 } linear_attention_states;

@@ -240,7 +240,8 @@ static void write_results(const recurrence *r, int64_t row, bool real, part *t) 
 }
 
 static void run_part(const recurrence *r, part *t) {
-    const int64_t tokens = r->states->tokens(r->call, t->batch);
+    int64_t first;
+    const int64_t tokens = r->states->tokens(r->call, t->batch, &first);
     int n = 0;
     int64_t after = 0;
     void *to = r->states->after(r->call, t->batch, n++, &after);
@@ -250,12 +251,13 @@ static void run_part(const recurrence *r, part *t) {
             store_part(r, t, to);
         if (s == tokens)
             break;
-        load(r, t->batch * r->tokens + s, t);
+        load(r, first + s, t);
         take_token(r, t);
-        write_results(r, t->batch * r->tokens + s, true, t);
+        write_results(r, first + s, true, t);
     }
-    for (int64_t s = tokens; s < r->tokens; s++)
-        write_results(r, t->batch * r->tokens + s, false, t);
+    const bool padded = r->q->dims[0] == r->states->n;
+    for (int64_t s = tokens; padded && s < r->tokens; s++)
+        write_results(r, first + s, false, t);
 }
 
 /* Columns of a state do not meet: an item is a tile of those of one head, with all tokens. */
@@ -335,11 +337,11 @@ gqac_status linear_attention_run(op_call *call, const linear_attention_states *s
     if (!gqac_mul_i64(r.dk, r.dv, &size) || size > INT32_MAX || r.dk > INT32_MAX / (2 * TILE))
         OP_FAIL(call->node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements",
                 (long long)r.dk, (long long)r.dv);
-    GQAC_TRY(states->open(call, (int64_t[]){r.q->dims[0], r.kv_heads, r.dk, r.dv}));
+    GQAC_TRY(states->open(call, (int64_t[]){states->n, r.kv_heads, r.dk, r.dv}));
     GQAC_TRY(op_output(call, 0, r.q->dtype, 3, (int64_t[]){r.q->dims[0], r.tokens, heads * r.dv}));
     r.y = &call->out[0];
     GQAC_TRY(op_scratch_open(call, (size_t)(r.dk * (TILE + 3)), sizeof(float), &r.scratch));
-    op_parallel(call, r.q->dims[0] * r.kv_heads * ((r.dv + TILE - 1) / TILE),
+    op_parallel(call, states->n * r.kv_heads * ((r.dv + TILE - 1) / TILE),
                 10 + r.tokens * r.dk * TILE / 8, run, &r);
     op_scratch_close(&r.scratch);
     return GQAC_OK;
@@ -363,8 +365,8 @@ static gqac_status open_tensors(op_call *call, const int64_t dims[4]) {
     return op_output(call, 1, past ? past->dtype : call->in[Q]->dtype, 4, dims);
 }
 
-static int64_t all_tokens(const op_call *call, int64_t b) {
-    (void)b;
+static int64_t all_tokens(const op_call *call, int64_t b, int64_t *first) {
+    *first = b * call->in[Q]->dims[1];
     return call->in[Q]->dims[1];
 }
 
@@ -385,6 +387,7 @@ static void *present_of(const op_call *call, int64_t b, int i, int64_t *after) {
 gqac_status linear_attention_eval(op_call *call) {
     const bool past = ir_node_input(call->node, PAST) && call->in[PAST];
     const linear_attention_states states = {.dtype = call->in[past ? PAST : Q]->dtype,
+                                            .n = call->in[Q]->dims[0],
                                             .open = open_tensors,
                                             .tokens = all_tokens,
                                             .before = past_of,

@@ -1,9 +1,12 @@
-/* last_rows: a step that wants only the logits behind the last new token of each row computes only
- * those. The result `logits` is followed back through nodes that compute each row by itself (the
- * matmul over the vocabulary, softcap, cast, a final norm): one operand [B,S,..] and otherwise
- * constants. Before the first of them goes take_rows, which keeps all rows or the last one as the
- * run time says by the input gqac.logit_rows. Bits do not depend on it, for those nodes do not mix
- * rows. Models whose logits are not made so are left as they are. */
+/* last_rows: a step computes those rows of logits that it is asked for, and no others. The result
+ * `logits` is followed back through nodes that compute each row by itself (the matmul over the
+ * vocabulary, softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. Before
+ * the first of them goes take_rows, which keeps the rows that the run time names by the input
+ * gqac.logit_rows. Where the exporter took the last row itself (prune_lm_head: Gather of index -1
+ * and Unsqueeze, or a Slice), take_rows stands in its place, so that such a model gives any row.
+ * Bits do not depend on it, for those nodes do not mix rows. Models whose logits are not made so
+ * are left as they are. */
+#include "ops/shared.h"
 #include "passes/rewrite.h"
 
 #include <string.h>
@@ -57,30 +60,25 @@ static int operand_of(const ir_value *value, const ir_type *logits) {
     return at >= 0 && is_rows(node->inputs[at].value, logits) ? at : -1;
 }
 
-static ir_value *find_input(const ir_graph *graph, const char *name) {
-    for (int i = 0; i < graph->n_inputs; i++)
-        if (!strcmp(graph->inputs[i]->name, name))
-            return graph->inputs[i];
-    return NULL;
+/* Are these the axes of token ids [B,S]? */
+static bool is_tokens(const ir_graph *graph, const ir_dim *batch, const ir_dim *length) {
+    int64_t n;
+    for (int i = 0; i < graph->n_inputs; i++) {
+        const ir_type *t = &graph->inputs[i]->type;
+        if (batch && length && t->rank == 2 && t->dims[0] == batch && t->dims[1] == length &&
+            !ir_dim_is_const(t->dims[1], &n))
+            return true;
+    }
+    return false;
 }
 
-/* The result with that name, when it is [B,S,V] for tokens [B,S] and new_len [B]. */
-static const ir_value *find_logits(const ir_graph *graph, const ir_value *new_len) {
-    const ir_value *logits = NULL;
+/* The result `logits`, when it is [B,_,V]. */
+static ir_value *find_logits(const ir_graph *graph) {
+    ir_value *logits = NULL;
     for (int i = 0; i < graph->ret->n_inputs; i++)
         if (graph->result_names[i] && !strcmp(graph->result_names[i], "logits"))
             logits = graph->ret->inputs[i].value;
-    if (!logits || logits->type.rank != 3 || !logits->type.dims[0] || !logits->type.dims[1] ||
-        new_len->type.rank != 1 || new_len->type.dims[0] != logits->type.dims[0])
-        return NULL;
-    for (int i = 0; i < graph->n_inputs; i++) {
-        const ir_type *t = &graph->inputs[i]->type;
-        int64_t length;
-        if (t->rank == 2 && t->dims[0] == logits->type.dims[0] &&
-            t->dims[1] == logits->type.dims[1] && !ir_dim_is_const(t->dims[1], &length))
-            return logits;
-    }
-    return NULL;
+    return logits && logits->type.rank == 3 ? logits : NULL;
 }
 
 static bool used_once(const ir_value *value) {
@@ -100,37 +98,88 @@ ir_use *pass_first_local(const ir_value *rows) {
     return first;
 }
 
+/* ---- the last row, as exporters take it ---------------------------------- */
+
+static bool is_int(const ir_value *value, int rank, int64_t wanted) {
+    const gqac_tensor *t = pass_constant(value);
+    return t && t->rank == rank && gqac_tensor_count(t) == 1 &&
+           (t->dtype == GQAC_I64 || t->dtype == GQAC_I32) && op_get_i64(t, 0) == wanted;
+}
+
+/* x where `node` is x[:, -1:, :], by Slice or by Gather of one index. */
+static ir_value *sliced(const ir_node *node) {
+    enum { DATA, STARTS, ENDS, AXES, STEPS };
+    if (op_is(node, "", "Gather"))
+        return ir_attr_int(node, "axis") == 1 && is_int(ir_node_input(node, 1), 1, -1)
+                   ? ir_node_input(node, DATA)
+                   : NULL;
+    if (!op_is(node, "", "Slice") || !is_int(ir_node_input(node, STARTS), 1, -1) ||
+        !is_int(ir_node_input(node, AXES), 1, 1) ||
+        (ir_node_input(node, STEPS) && !is_int(ir_node_input(node, STEPS), 1, 1)))
+        return NULL;
+    const gqac_tensor *end = pass_constant(ir_node_input(node, ENDS));
+    return end && gqac_tensor_count(end) == 1 && op_get_i64(end, 0) >= INT32_MAX
+               ? ir_node_input(node, DATA)
+               : NULL;
+}
+
+/* The same, or Unsqueeze(Gather(x, -1)): the rows [B,S,H] whose last one is `value` [B,1,H]. */
+static ir_value *last_of(const ir_graph *graph, const ir_value *value) {
+    const ir_node *node = value->def;
+    if (!node)
+        return NULL;
+    ir_value *x = sliced(node);
+    const ir_value *row = ir_node_input(node, 0);
+    if (op_is(node, "", "Unsqueeze") && is_int(ir_node_input(node, 1), 1, 1) && row->def &&
+        op_is(row->def, "", "Gather") && ir_attr_int(row->def, "axis") == 1 &&
+        is_int(ir_node_input(row->def, 1), 0, -1))
+        x = ir_node_input(row->def, 0);
+    return x && x->type.rank == 3 && is_tokens(graph, x->type.dims[0], x->type.dims[1]) ? x : NULL;
+}
+
+/* ---- take_rows ----------------------------------------------------------- */
+
+/* The operand that take_rows goes before, and what it takes rows of; NULL: nowhere. */
+static ir_use *find_place(const ir_graph *graph, ir_value **x) {
+    ir_value *logits = find_logits(graph);
+    ir_use *first = logits ? pass_first_local(logits) : NULL;
+    if (!first)
+        return NULL;
+    *x = first->value;
+    if (is_tokens(graph, logits->type.dims[0], logits->type.dims[1]))
+        return first;
+    *x = used_once(first->value) ? last_of(graph, first->value) : NULL;
+    return *x ? first : NULL;
+}
+
 static gqac_status run(pass_context *context) {
     ir_graph *graph = context->module->graph;
+    ir_value *x = NULL;
     if (!(context->facts & PASS_STATEFUL)) /* `stateful` was disabled */
         return GQAC_OK;
-    ir_value *new_len = find_input(graph, "gqac.new_len");
-    const ir_value *value = new_len ? find_logits(graph, new_len) : NULL;
-    if (!value || find_input(graph, "gqac.logit_rows"))
-        return GQAC_OK;                      /* not such a model, or it ran before */
-    ir_use *first = pass_first_local(value); /* take_rows goes before it */
+    if (!pass_input(graph, "gqac.new_len") || pass_input(graph, "gqac.logit_rows"))
+        return GQAC_OK; /* not such a model, or it ran before */
+    ir_use *first = find_place(graph, &x);
     if (!first)
         return GQAC_OK;
-    ir_type scalar = ir_type_make(context->module, GQAC_I64, 0, NULL);
-    ir_value *which = ir_graph_add_input(graph, "gqac.logit_rows", scalar);
-    if (!which)
+    const ir_dim *count = ir_dim_symbol(context->module->dims, "gqac.logit_rows");
+    ir_value *rows = ir_graph_add_input(graph, "gqac.logit_rows",
+                                        ir_type_make(context->module, GQAC_I64, 1, &count));
+    if (!rows)
         return gqac_diag_oom(context->diag, "an input");
     ir_builder b = {.graph = graph, .before = first->node, .diag = context->diag};
-    ir_node *take =
-        op_build(&b, "gqac", "take_rows", 3, (ir_value *[]){first->value, new_len, which}, 1);
+    ir_node *take = op_build(&b, "gqac", "take_rows", 2, (ir_value *[]){x, rows}, 1);
     if (b.status != GQAC_OK)
         return b.status;
     GQAC_TRY(op_infer(take, context->diag));
     ir_node_set_input(first->node, (int)(first - first->node->inputs), take->outputs[0]);
-    for (ir_node *node = take->next; node; node = node->next)
-        GQAC_TRY(pass_infer_node(node, context->diag));
     context->changed++;
-    return GQAC_OK;
+    return pass_infer_again(graph, context->diag);
 }
 
 const gqac_pass pass_last_rows = {
     .name = "last_rows",
-    .summary = "logits of the last row alone where a step wants no more",
+    .summary = "logits of the rows alone that a step asks for",
     .needs = PASS_TYPED,
     .breaks = PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .sequences = true,

@@ -30,6 +30,8 @@ typedef struct pass_context {
     /* What `raise` found, when it is asked for: in the order of the nodes, in the module's arena.*/
     bool wants_notes;
     struct pass_note *notes;
+    /* By `ragged`: the node for which steps pad their rows; NULL: rows are packed. */
+    const ir_node *padded_by;
 } pass_context;
 
 /* A pattern that was raised, or one that came near and was not. */
@@ -55,8 +57,8 @@ typedef struct gqac_pass {
 
 /* pass_<name>; infer, fold and simplify are the parts of tidy. */
 extern const gqac_pass pass_import, pass_infer, pass_fold, pass_simplify, pass_tidy, pass_defaults,
-    pass_raise, pass_pack, pass_unpad, pass_lower, pass_stateful, pass_last_rows, pass_claim,
-    pass_expand, pass_order, pass_plan;
+    pass_raise, pass_pack, pass_unpad, pass_lower, pass_stateful, pass_last_rows, pass_ragged,
+    pass_claim, pass_expand, pass_order, pass_plan;
 /* Those of rewrites. */
 extern const gqac_pass pass_dynamic_seq, pass_insert_kv, pass_static_cross_cache, pass_prefill,
     pass_decode, pass_raise_portable;

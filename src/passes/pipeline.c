@@ -10,7 +10,8 @@
  *   unpad               masks of attention, where nothing is padding (not for a stateless run)
  *   lower               attention ops of every domain -> our own few
  *   stateful            past/present pairs -> sequence state (not for a stateless run)
- *   last_rows           the logits of last rows can be had alone
+ *   last_rows           the logits of some rows can be had alone
+ *   ragged              the new rows of all sequences -> one list without padding
  *   claim, expand       kernels take nodes; what none took is expanded one level, offered again
  *   order, plan         the order of nodes, their buffers
  */
@@ -36,7 +37,7 @@ const gqac_pass pass_import = {
 };
 
 const gqac_pass *const gqac_pipeline[] = {
-    &pass_import, &pass_infer,  &pass_fold,  &pass_simplify, &pass_tidy,     &pass_defaults,
-    &pass_raise,  &pass_pack,   &pass_unpad, &pass_lower,    &pass_stateful, &pass_last_rows,
-    &pass_claim,  &pass_expand, &pass_order, &pass_plan,     NULL,
+    &pass_import, &pass_infer, &pass_fold,   &pass_simplify, &pass_tidy,     &pass_defaults,
+    &pass_raise,  &pass_pack,  &pass_unpad,  &pass_lower,    &pass_stateful, &pass_last_rows,
+    &pass_ragged, &pass_claim, &pass_expand, &pass_order,    &pass_plan,     NULL,
 };

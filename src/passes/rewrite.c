@@ -29,6 +29,13 @@ ir_value *pass_operand(const ir_node *node, const char *name) {
     return NULL;
 }
 
+ir_value *pass_input(const ir_graph *graph, const char *name) {
+    for (int i = 0; i < graph->n_inputs; i++)
+        if (!strcmp(graph->inputs[i]->name, name))
+            return graph->inputs[i];
+    return NULL;
+}
+
 bool pass_same_type(const ir_value *a, const ir_value *b) {
     if (a->type.dtype == GQAC_NONE || a->type.rank < 0 || !ir_type_equal(&a->type, &b->type))
         return false;

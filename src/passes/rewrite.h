@@ -10,6 +10,8 @@ bool pass_holds_graphs(const ir_node *node);
 /* The operand with that name in the schema; NULL when absent. Places are those of the schema, so a
  * variadic operand has none. */
 ir_value *pass_operand(const ir_node *node, const char *name);
+/* The graph input with that name; NULL: there is none. */
+ir_value *pass_input(const ir_graph *graph, const char *name);
 /* dtype, rank and every dim are known and the same. */
 bool pass_same_type(const ir_value *a, const ir_value *b);
 /* Does an input have the name of a past? Exporters call them past_key_values.0.key, past_conv.0. */

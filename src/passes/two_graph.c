@@ -43,17 +43,10 @@ static gqac_status add_result(splitter *s, ir_value *value, const char *name) {
 
 /* ---- what replaces inputs ------------------------------------------------ */
 
-static ir_value *find_input(const ir_graph *graph, const char *name) {
-    for (int i = 0; i < graph->n_inputs; i++)
-        if (!strcmp(graph->inputs[i]->name, name))
-            return graph->inputs[i];
-    return NULL;
-}
-
 static gqac_status find_ids(splitter *s) {
     static const char *const known[] = {"input_ids", "inputs_embeds", NULL};
     for (const char *const *name = known; *name && !s->ids; name++)
-        s->ids = find_input(s->graph, *name);
+        s->ids = pass_input(s->graph, *name);
     gqac_diag *diag = s->context->diag;
     if (s->ids && s->ids->type.rank >= 2)
         return GQAC_OK;
@@ -175,9 +168,9 @@ static gqac_status replace_inputs(splitter *s) {
     for (int i = 0; i < s->graph->n_inputs; i++)
         if (!strncmp(s->graph->inputs[i]->name, "past", 4))
             GQAC_TRY(replace_shapes(s, s->graph->inputs[i]));
-    ir_value *positions = find_input(s->graph, "position_ids");
+    ir_value *positions = pass_input(s->graph, "position_ids");
     if (s->ones)
-        ir_value_replace(find_input(s->graph, "attention_mask"), s->ones);
+        ir_value_replace(pass_input(s->graph, "attention_mask"), s->ones);
     if (positions && positions->type.rank == 2 && positions->type.dtype == GQAC_I64)
         ir_value_replace(positions, s->positions);
     return GQAC_OK;
@@ -507,7 +500,7 @@ static gqac_status split(splitter *s) {
         return short_of_memory(s);
     ir_node *old = s->graph->first;
     GQAC_TRY(make_positions(s));
-    const ir_value *mask = find_input(s->graph, "attention_mask");
+    const ir_value *mask = pass_input(s->graph, "attention_mask");
     if (mask)
         s->ones = make_mask(s, mask->type.dtype);
     if (s->b.status != GQAC_OK)

@@ -155,15 +155,15 @@ static gqac_status begin_run(exec *e, gqac_diag *diag) {
 }
 
 void exec_expect(exec *e, const memory_lengths *lengths) {
-    const int64_t rows = lengths->batch * lengths->chunk, keys = lengths->batch * lengths->tokens,
-                  logits = lengths->batch * lengths->logit_rows;
+    const int64_t rows = lengths->batch * lengths->chunk,
+                  keys = lengths->sequences * lengths->tokens, logits = lengths->logit_rows;
     if (rows <= e->expected[0] && keys <= e->expected[1] && logits <= e->expected[2])
         return;
     memory_lengths most = *lengths;
     most.tokens += most.tokens / 2; /* they come one by one */
     drop_pieces(e);
     (void)memory_lay_out(e->program, &most, &e->layout, NULL); /* a guess: the run itself tells */
-    const int64_t now[] = {rows, lengths->batch * most.tokens, logits};
+    const int64_t now[] = {rows, lengths->sequences * most.tokens, logits};
     for (int i = 0; i < 3; i++)
         e->expected[i] = now[i] > e->expected[i] ? now[i] : e->expected[i];
 }

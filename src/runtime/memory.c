@@ -24,6 +24,8 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
         *value = l->are.chunk;
     else if (!strcmp(symbol, "gqac.logit_rows"))
         *value = l->are.logit_rows;
+    else if (!strcmp(symbol, ATTENTION_SEQUENCES))
+        *value = l->are.sequences;
     return true;
 }
 
@@ -138,8 +140,7 @@ static bool is_place(const ir_value *index, const ir_value *places, int64_t *bef
     return *before >= 0;
 }
 
-/* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions. */
-static int64_t most_tokens(const gqac_program *p) {
+int64_t memory_most_tokens(const gqac_program *p) {
     const ir_graph *g = p->module->graph;
     const int at = p->roles.position_ids;
     int64_t most = INT64_MAX;
@@ -161,7 +162,8 @@ static int64_t most_tokens(const gqac_program *p) {
 /* The arena and the results of a call; *ok false when they cannot be counted. */
 static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
                                int64_t *bytes, gqac_diag *diag) {
-    const memory_lengths are = {.batch = 1, .chunk = chunk, .tokens = tokens, .logit_rows = 1};
+    const memory_lengths are = {
+        .sequences = 1, .batch = 1, .chunk = chunk, .tokens = tokens, .logit_rows = 1};
     layout l = {.capacity = p->n_slots};
     l.live = gqac_calloc((size_t)p->n_slots + 1, sizeof *l.live);
     if (!l.live)
@@ -180,10 +182,10 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
     if (tokens < 1 || chunk < 1 || chunk > tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens in pieces of %lld", (long long)tokens,
                   (long long)chunk);
-    if (tokens > most_tokens(p))
+    if (tokens > p->most_tokens)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "%lld tokens, the tables of positions have rows for %lld", (long long)tokens,
-                  (long long)most_tokens(p));
+                  (long long)p->most_tokens);
     *memory = (gqac_memory){.weights = gqac_program_weight_bytes(p),
                             .kv_block_tokens = GQAC_KV_BLOCK,
                             .kv_block = (int64_t)kv_pool_block_bytes(p->pool),

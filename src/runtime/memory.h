@@ -6,9 +6,9 @@
 #include "runtime/program.h"
 
 typedef struct memory_lengths {
-    int64_t batch, chunk; /* sequences, and new tokens of the longest */
-    int64_t tokens;       /* every length that is none of the others: that of the keys */
-    int64_t logit_rows;   /* of a sequence */
+    int64_t sequences, batch, chunk; /* batch rows, and new tokens of the longest; packed: 1, N */
+    int64_t tokens;                  /* every length that is none of the others: that of the keys */
+    int64_t logit_rows;              /* of all sequences */
 } memory_lengths;
 
 /* Puts the values of a run into `l`, which must be empty, so that l->most is what its arena needs.
@@ -17,5 +17,9 @@ typedef struct memory_lengths {
  * types that are not known, count as nothing. False when a size overflows. */
 bool memory_lay_out(const gqac_program *program, const memory_lengths *lengths, layout *l,
                     int64_t *apart);
+
+/* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions.
+ * INT64_MAX: there is no such table. */
+int64_t memory_most_tokens(const gqac_program *program);
 
 #endif

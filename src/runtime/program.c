@@ -5,6 +5,8 @@
 
 #include "ir/life.h"
 #include "numerics/contract.h"
+#include "ops/attention.h"
+#include "runtime/memory.h"
 
 /* ---- numbering ----------------------------------------------------------- */
 
@@ -144,6 +146,8 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
         bool fits = false;
         if (i == r->input_ids)
             fits = io->rank == 2 && (io->dtype == GQAC_I64 || io->dtype == GQAC_I32);
+        else if (i == r->positions)
+            fits = io->rank == 2 && io->dtype == GQAC_I64;
         else if (i == r->position_ids)
             fits = io->dtype == GQAC_I64 && (io->rank == 2 || r->position_planes);
         else if (i == r->past_len || i == r->new_len)
@@ -151,7 +155,7 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
         else if (i == r->total_len)
             fits = (io->rank == 0 || io->rank == 1) && io->dtype == GQAC_I64;
         else if (i == r->logit_rows)
-            fits = io->rank == 0 && io->dtype == GQAC_I64;
+            fits = io->rank == 1 && io->dtype == GQAC_I64;
         if (!fits)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED, "sequences cannot feed input '%s' %s%s", io->name,
                       gqac_dtype_name(io->dtype), io->shape);
@@ -173,9 +177,11 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     const struct {
         const char *name;
         int *role;
-    } table[] = {{"position_ids", &p->roles.position_ids},  {"gqac.past_len", &p->roles.past_len},
-                 {"gqac.new_len", &p->roles.new_len},       {"gqac.total_len", &p->roles.total_len},
-                 {"gqac.logit_rows", &p->roles.logit_rows}, {"input_ids", &p->roles.input_ids}};
+    } table[] = {
+        {"position_ids", &p->roles.position_ids}, {"gqac.positions", &p->roles.positions},
+        {"gqac.past_len", &p->roles.past_len},    {"gqac.new_len", &p->roles.new_len},
+        {"gqac.total_len", &p->roles.total_len},  {"gqac.logit_rows", &p->roles.logit_rows},
+        {"input_ids", &p->roles.input_ids}};
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
         *table[k].role = -1;
         for (int i = 0; i < p->n_inputs; i++)
@@ -199,6 +205,16 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     GQAC_TRY(check_roles(p, diag));
     if (p->roles.logits < 0)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the model has no output 'logits'");
+    const ir_type *logits = &p->module->graph->ret->inputs[p->roles.logits].value->type;
+    int64_t rows;
+    p->roles.packed =
+        p->roles.new_len >= 0 && attention_is_packed(p->module->graph->inputs[p->roles.new_len]);
+    p->roles.last_only = p->roles.logit_rows < 0 && logits->rank == 3 &&
+                         ir_dim_is_const(logits->dims[1], &rows) && rows == 1;
+    p->roles.every_row =
+        p->roles.logit_rows >= 0 ||
+        (logits->rank == 3 && logits->dims[1] &&
+         logits->dims[1] == p->module->graph->inputs[p->roles.input_ids]->type.dims[1]);
     return GQAC_OK;
 }
 
@@ -370,6 +386,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         kv_pool_free(p->pool);
         return status;
     }
+    p->most_tokens = stateless ? INT64_MAX : memory_most_tokens(p);
     *program = p;
     return GQAC_OK;
 }
@@ -401,6 +418,15 @@ int gqac_program_outputs(const gqac_program *program, const gqac_io **outputs) {
 int gqac_program_mixing(const gqac_program *program, const gqac_mixing **mixing) {
     *mixing = program->mixing;
     return program->n_mixing;
+}
+
+bool gqac_program_last_logits(const gqac_program *program) {
+    return program->roles.last_only;
+}
+
+bool gqac_program_padding(const gqac_program *program, gqac_mixing *why) {
+    *why = program->padded_by;
+    return !program->stateless && !program->roles.packed;
 }
 
 const char *gqac_program_profile(const gqac_program *program) {

@@ -1,10 +1,11 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
  * What a sequence program is fed besides the model's own token ids: gqac.past_len and gqac.new_len
- * (i32 [B]), position_ids (i64 [B,S], or several alike) if the graph has it, gqac.total_len (i64),
- * the length that picks a LongRoPE table, and gqac.logit_rows (i64), which rows of logits are
- * wanted. An `If` whose condition depends on gqac.total_len alone is a *guard*: all rows of a call,
- * and all calls of a sequence, must agree on it. */
+ * (i32, one for each sequence), position_ids and gqac.positions (i64 as the ids, or several alike)
+ * if the graph has them, gqac.total_len (i64), the length that picks a LongRoPE table, and
+ * gqac.logit_rows (i64 [K]), which of all rows of logits are wanted. Ids are [1,N] when rows are
+ * packed (pass `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len alone is a
+ * *guard*: all rows of a call, and all calls of a sequence, must agree on it. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 
@@ -18,9 +19,12 @@ enum { PROGRAM_MAX_GUARDS = 32 };
 
 /* Which graph input plays which part; -1: absent. */
 typedef struct program_roles {
-    int input_ids, position_ids, past_len, new_len, total_len, logit_rows;
+    int input_ids, position_ids, positions, past_len, new_len, total_len, logit_rows;
     int position_planes; /* of position_ids [planes,B,S]; 0: they are [B,S] */
     int logits;          /* result index; -1: none */
+    bool packed;         /* ids are [1,N] */
+    bool last_only;      /* logits are [B,1,V] whatever is asked for */
+    bool every_row;      /* they are known to have every row, or those that are asked for */
 } program_roles;
 
 struct gqac_program {
@@ -47,7 +51,9 @@ struct gqac_program {
     gqac_io *inputs, *outputs;
     int n_mixing;
     const gqac_mixing *mixing;
-    double tolerance; /* see gqac_program_tolerance */
+    gqac_mixing padded_by; /* why rows are not packed; op NULL: they are */
+    int64_t most_tokens;   /* that tables of positions have rows for; INT64_MAX: no such table */
+    double tolerance;      /* see gqac_program_tolerance */
     char profile[96];
 };
 

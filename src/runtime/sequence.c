@@ -48,6 +48,10 @@ void gqac_sequence_free(gqac_sequence *sequence) {
     gqac_free(sequence);
 }
 
+const gqac_program *gqac_sequence_program(const gqac_sequence *sequence) {
+    return sequence->program;
+}
+
 int64_t gqac_sequence_length(const gqac_sequence *sequence) {
     return kv_sequence_length(sequence->kv) + sequence->behind;
 }

@@ -12,10 +12,10 @@ static int slot_of(const op_call *call) {
 static gqac_status check(op_call *call, const int64_t dims[4]) {
     const kv_batch *kv = call->kv;
     const kv_slot *slot = kv_sequence_slot(kv->sequences[0], slot_of(call));
-    bool fits = slot && dims[0] == kv->n && dims[1] == slot->heads && dims[2] == slot->rows &&
-                dims[3] == slot->head_size;
+    bool fits = slot && call->in[0]->dims[0] == (kv->packed ? 1 : kv->n) &&
+                dims[1] == slot->heads && dims[2] == slot->rows && dims[3] == slot->head_size;
     for (int b = 0; b < kv->n; b++)
-        fits = fits && kv->count[b] <= call->in[0]->dims[1];
+        fits = fits && kv->begin[b] + kv->count[b] <= call->in[0]->dims[1];
     if (!fits)
         GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
                   "recurrent_attention: a state [%lld,%lld,%lld] does not fit slot %d",
@@ -23,7 +23,8 @@ static gqac_status check(op_call *call, const int64_t dims[4]) {
     return op_output(call, 1, GQAC_TOKEN, 0, NULL);
 }
 
-static int64_t tokens(const op_call *call, int64_t b) {
+static int64_t tokens(const op_call *call, int64_t b, int64_t *first) {
+    *first = kv_batch_row(call->kv, b) * call->in[0]->dims[1] + call->kv->begin[b];
     return call->kv->count[b];
 }
 
@@ -44,7 +45,11 @@ gqac_status target_recurrent_attention(op_call *call) {
     const kv_slot *slot = call->kv ? kv_sequence_slot(call->kv->sequences[0], slot_of(call)) : NULL;
     if (!slot)
         GQAC_FAIL(call->diag, GQAC_INTERNAL, "recurrent_attention outside of a step");
-    const linear_attention_states states = {
-        .dtype = slot->dtype, .open = check, .tokens = tokens, .before = before, .after = after};
+    const linear_attention_states states = {.dtype = slot->dtype,
+                                            .n = call->kv->n,
+                                            .open = check,
+                                            .tokens = tokens,
+                                            .before = before,
+                                            .after = after};
     return linear_attention_run(call, &states);
 }

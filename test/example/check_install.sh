@@ -29,6 +29,15 @@ for program in "$work/by_pkg_config" "$work/build/example"; do
     failed=$((failed + 1))
   fi
 done
+for header in "$work"/prefix/include/gqac/*.h; do
+  # every header stands alone, in C and in C++
+  if cc -std=c11 -Wall -Wextra -Werror -I"$work/prefix/include" -fsyntax-only -x c "$header" &&
+    c++ -Wall -Wextra -Werror -I"$work/prefix/include" -fsyntax-only -x c++ "$header"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+  fi
+done
 if "$work/prefix/bin/gqac" version | grep -q "^gqac [0-9]"; then
   passed=$((passed + 1))
 else

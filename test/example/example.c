@@ -33,12 +33,12 @@ int main(int argc, char **argv) {
         gqac_context_create(program, 1, &context, &diag) != GQAC_OK ||
         gqac_sequence_create(program, NULL, &sequence, &diag) != GQAC_OK)
         return fail(&diag);
-    if (gqac_step(context, 1, &sequence, prompt, &count, NULL, &diag) != GQAC_OK)
+    if (gqac_sequence_append(context, sequence, prompt, count, GQAC_LOGITS_ALL, &diag) != GQAC_OK)
         return fail(&diag);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
     const int64_t next = best(logits + (rows - 1) * vocabulary, vocabulary);
     count = 1;
-    if (gqac_step(context, 1, &sequence, &next, &count, NULL, &diag) != GQAC_OK)
+    if (gqac_sequence_append(context, sequence, &next, count, GQAC_LOGITS_ALL, &diag) != GQAC_OK)
         return fail(&diag);
     logits = gqac_context_logits(context, 0, &rows, &vocabulary);
     printf("gqac %s: prompt of 5, then %lld, then %lld; %lld tokens cached\n", gqac_version(),

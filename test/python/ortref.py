@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnxruntime as ort
 
 FLOAT = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -161,6 +162,29 @@ def loaded(model, weights=True):
     if isinstance(model, onnx.ModelProto):
         return model
     return onnx.load(model, load_external_data=weights)
+
+
+def pruned(model):
+    """The model with logits of the last row alone, as the model builder's prune_lm_head makes them:
+    Gather and Unsqueeze before the matmul over the vocabulary, logits [B,1,V]."""
+    made = onnx.ModelProto.FromString(loaded(model).SerializeToString())
+    graph = made.graph
+    by_result = {name: n for n in graph.node for name in n.output}
+    head = by_result["logits"]
+    while "MatMul" not in head.op_type:  # a softcap or a cast may follow it
+        head = by_result[head.input[0]]
+    names = ["lm_head.pruned.last", "lm_head.pruned.axis", "lm_head.pruned.row", "lm_head.pruned"]
+    for name, value in zip(names, (-1, [1])):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+    at = list(graph.node).index(head)
+    for n in (onnx.helper.make_node("Unsqueeze", names[2:0:-1], names[3:], name="/lm_head/Unsqueeze"),
+              onnx.helper.make_node("Gather", [head.input[0], names[0]], [names[2]],
+                                    name="/lm_head/Gather", axis=1)):
+        graph.node.insert(at, n)
+    graph.node[at + 2].input[0] = names[3]
+    dims = next(o for o in graph.output if o.name == "logits").type.tensor_type.shape.dim
+    dims[1].CopyFrom(type(dims[1])(dim_value=1))
+    return made
 
 
 def gqa_nodes(model):

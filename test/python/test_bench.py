@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import harness
+from decoders import Decoder
 from harness import Case, MODELS, gqac
 
 LLAMA = MODELS / "llama"
@@ -20,6 +21,22 @@ ROW_BYTES = 2 * 2 * 2 * 32 * 4  # keys and values of a token: layers, 2, heads, 
 
 class Bench(Case):
     """Rows and formats."""
+
+    def rows(self, model, *words):
+        """The rows of a run as JSON, by name and in order; their rates hold all tokens."""
+        result = self.good("bench", model, *words, "--format", "json").json()
+        for r in result["rows"]:
+            self.assertAlmostEqual(r["tokens_per_second"] * r["ms"] / 1e3, r["tokens"], places=4)
+        found = {r["name"]: r for r in result["rows"]}
+        self.assertEqual(len(found), len(result["rows"]))
+        return found
+
+    def check_bytes(self, rows, name, calls, cached):
+        """A row reads all weights in each call, and `cached` rows of keys and values in all."""
+        read = {n: rows[n]["gigabytes_per_second"] * rows[n]["ms"] * 1e6 for n in ("pp16", name)}
+        weights = read["pp16"] - 16 * ROW_BYTES
+        self.assertGreater(weights, 4 * 100_000)  # fp32 weights
+        self.assertAlmostEqual(read[name] / (calls * weights + cached * ROW_BYTES), 1, places=6)
 
     def test_json(self):
         """Median of the repeats, tokens a second, bytes of weights and cache."""
@@ -32,13 +49,61 @@ class Bench(Case):
             self.assertGreater(times[0], 0)
             self.assertAlmostEqual(r["tokens_per_second"] * r["ms"] / 1e3, r["tokens"], places=4)
             self.assertGreater(r["peak_rss_bytes"], 1 << 20)
+            self.assertEqual(r["sequences"], 1)
         by_name = {r["name"]: r for r in result["rows"]}
-        read = {n: r["gigabytes_per_second"] * r["ms"] * 1e6 for n, r in by_name.items()}
-        weights = read["pp16"] - 16 * ROW_BYTES
-        self.assertGreater(weights, 4 * 100_000)  # fp32 weights
-        for name, calls, rows in (("pp40", 1, 40), ("tg3@16", 3, 17 + 18 + 19),
-                                  ("hp7@40", 1, 47), ("hp1@8", 1, 9)):
-            self.assertAlmostEqual(read[name] / (calls * weights + rows * ROW_BYTES), 1, places=6)
+        for name, calls, cached in (("pp40", 1, 40), ("tg3@16", 3, 17 + 18 + 19),
+                                    ("hp7@40", 1, 47), ("hp1@8", 1, 9)):
+            self.check_bytes(by_name, name, calls, cached)
+
+    def test_batch(self):
+        """Decode of several sequences: all their tokens and all that they read, each call's weights
+        once; one sequence is the row without a batch."""
+        rows = self.rows(LLAMA, "-p", "16,40", "-n", "3,2", "--batch", "1,4", "--repeat", "2")
+        self.assertEqual(list(rows), ["pp16", "pp40", "tg3@16", "tg3x4@16", "tg2@16", "tg2x4@16",
+                                      "tg3@40", "tg3x4@40", "tg2@40", "tg2x4@40"])
+        for name, tokens, sequences, past, calls, cached in (
+                ("tg3@16", 3, 1, 16, 3, 17 + 18 + 19), ("tg2x4@40", 8, 4, 40, 2, 4 * (41 + 42)),
+                ("tg3x4@16", 12, 4, 16, 3, 4 * (17 + 18 + 19)), ("pp40", 40, 1, 0, 1, 40)):
+            r = rows[name]
+            self.assertEqual((r["tokens"], r["sequences"], r["past"]), (tokens, sequences, past))
+            self.check_bytes(rows, name, calls, cached)
+        alone = self.rows(LLAMA, "--batch", "3", "--repeat", "1")  # -p and -n as ever
+        self.assertEqual(list(alone), ["pp512", "tg64x3@512"])
+
+    def test_mix(self):
+        """A chunk beside other sequences, with its parts."""
+        rows = self.rows(LLAMA, "--mix", "16+3x1@64,5+2x4@7,3+1x1@9", "--repeat", "2", "-p", "16",
+                         "-n", "1")
+        self.assertEqual(list(rows), ["pp16", "tg1@16", "mix16+3x1@64", "pp16@64", "tg1x3@64",
+                                      "mix5+2x4@7", "pp5@7", "pp4x2@7", "mix3+1x1@9", "pp3@9",
+                                      "tg1@9"])
+        for name, tokens, sequences, past, cached in (
+                ("mix16+3x1@64", 19, 4, 64, 80 + 3 * 65), ("pp16@64", 16, 1, 64, 80),
+                ("tg1x3@64", 3, 3, 64, 3 * 65), ("mix5+2x4@7", 13, 3, 7, 12 + 2 * 11),
+                ("pp4x2@7", 8, 2, 7, 2 * 11), ("mix3+1x1@9", 4, 2, 9, 12 + 10),
+                ("tg1@9", 1, 1, 9, 10)):
+            r = rows[name]
+            self.assertEqual((r["tokens"], r["sequences"], r["past"]), (tokens, sequences, past))
+            self.check_bytes(rows, name, 1, cached)
+        both = self.rows(LLAMA, "--mix", "2+2x1@3", "--prefix", "4:2", "--repeat", "1")
+        self.assertEqual(list(both), ["hp2@4", "mix2+2x1@3", "pp2@3", "tg1x2@3"])
+
+    def test_memory_of_each(self):
+        """The sequences of a batch share no cached row."""
+        rows = self.rows(LLAMA, "-p", "512", "-n", "1", "--batch", "1,200", "--repeat", "1")
+        pasts = 200 * 512 * ROW_BYTES
+        if not harness.SANITIZED:
+            self.assertLess(rows["tg1@512"]["peak_rss_bytes"], pasts / 2)
+        self.assertGreater(rows["tg1x200@512"]["peak_rss_bytes"], pasts)
+
+    def test_states(self):
+        """Recurrent states are copied beside rows; where a model has states alone, each sequence is
+        fed its past."""
+        alone = Decoder("recurrent_alone").save(self.dir / "m.onnx")
+        for model in (MODELS / "qwen3.5", alone):
+            rows = self.rows(model, "-p", "6", "-n", "2", "--batch", "3", "--mix", "4+2x1@5",
+                             "--repeat", "1")
+            self.assertEqual([r["tokens"] for r in rows.values()], [6, 6, 6, 4, 2])
 
     def test_formats(self):
         """table, md and csv hold the same rows."""
@@ -50,6 +115,13 @@ class Bench(Case):
             self.good("bench", LLAMA, *CALLS, "--format", "csv").out)))
         self.assertEqual([r[0] for r in rows], ["row", *ROWS])
         self.assertEqual({len(r) for r in rows}, {5})
+        more = ("--batch", "1,8", "--mix", "16+7x1@32", "-p", "9", "-n", "2", "--repeat", "1")
+        named = ["pp9", "tg2@9", "tg2x8@9", "mix16+7x1@32", "pp16@32", "tg1x7@32"]
+        for form, cut, words in (("table", 1, 0), ("md", 2, 1)):
+            lines = self.good("bench", LLAMA, *more, "--format", form).out.splitlines()[cut:]
+            self.assertEqual([line.split()[words] for line in lines], named)
+        lines = self.good("bench", LLAMA, *more, "--format", "csv").out.splitlines()[1:]
+        self.assertEqual([line.split(",")[0] for line in lines], named)
 
     def test_chosen(self):
         """A prefix alone is all there is; an artefact does as well as its folder."""
@@ -62,8 +134,16 @@ class Bench(Case):
         """Wrong lists are usage; what the model has no room for is out of range."""
         for words in (("-p", "0"), ("-p", "a"), ("-n", ""), ("--prefix", "4"), ("--prefix", "4:"),
                       ("--prefix", "0:4"), ("--prefix", "4:4:4"), ("--prefix", "4:4x"),
-                      ("--repeat", "0"), ("--format", "xml")):
+                      ("--prefix", ""), ("--prefix", "4:4,"), ("--repeat", "0"),
+                      ("--format", "xml")):
             self.check(gqac("bench", LLAMA, *words), 2)
+        for words in ("0", "1025", "a", "", "2,", "1,,2"):
+            self.check(gqac("bench", LLAMA, "--batch", words), 2, "--batch", "from 1 to 1024")
+        for words in ("", "4", "4+2", "4+2x1", "4+2x1@", "4+2x1@0", "0+2x1@4", "4+0x1@4", "4+2x0@4",
+                      "4+1025x1@4", "4+-2x1@4", "+4+2x1@4", " 4+2x1@4", "4+2x1@4x", "4+2x1@4,",
+                      ",4+2x1@4", "4:2x1@4", "99999999999999999999+2x1@4"):
+            self.check(gqac("bench", LLAMA, "--mix", words), 2, "S+NxM@P", "N to 1024")
+        self.check(gqac("bench", LLAMA, "--mix", "2+2x1@640"), 4, "640")
         self.check(gqac("score", LLAMA, "--ids", "x", "--format", "md"), 2, "format")
         self.check(gqac("bench", LLAMA, "-p", "641", "-n", "1"), 4, "640")
 

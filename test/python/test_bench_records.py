@@ -13,6 +13,7 @@ import harness
 from harness import Case, ROOT
 
 sys.path.insert(0, str(ROOT / "bench"))
+import overhead  # noqa: E402
 import records  # noqa: E402
 import rows  # noqa: E402
 
@@ -143,6 +144,72 @@ class Records(Case):
             self.assertIn(f"### Codes in the cache\n\n| row | threads | ms | rate | fp32 in the cache, "
                           f"ms | faster |\n|---|---|---|---|---|---|\n| decode-4096-{dtype} | 2 | 2 | "
                           "10 GF/s | 5 | 2.50× |", run.stdout)
+
+    def table(self, *changed):
+        """What table.py makes of good records, each with (row, results, further changes)."""
+        path = self.dir / "r.jsonl"
+        lines = []
+        for row, results, more in changed:
+            record = broken(lambda r, row=row: put(r, "row", row))
+            record["results"] = {engine: dict(RESULT, **result)
+                                 for engine, result in results.items()}
+            rates = dict(RATES, dram_gbps_2=20.0)
+            record["calibration"] = {"before": rates, "after": rates}
+            lines.append(json.dumps({**record, **more}))
+        path.write_text("\n".join(lines))
+        run = subprocess.run([sys.executable, ROOT / "bench" / "table.py", path],
+                             capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return run.stdout
+
+    def test_batches(self):
+        """Sequences together, by the time of one and beside both peers, in a table of their own."""
+        def results(ms, ort, llama):
+            return {"gqac": {"ms": ms}, "onnxruntime": {"ms": ms * ort, "ratio": ort},
+                    "llama.cpp": {"ms": ms * llama, "ratio": llama}}
+        text = self.table(("0.5b-int4-decode@512", results(20.0, 1.5, 2.0), {}),
+                          ("0.5b-int4-decode-x2@512", results(23.0, 1.2, 0.9), {"moved": True}),
+                          ("0.5b-int4-decode-x4@512", results(30.0, 1.1, 1.2), {}),
+                          ("1.5b-int4-decode-x4@512", results(30.0, 1.1, 1.2), {"threads": 1}))
+        together = text.split("### Sequences that decode together, 2 threads")[1].split("###")[0]
+        lines = [line for line in together.splitlines() if line.startswith("| 0.5b")]
+        self.assertEqual(lines, [
+            "| 0.5b int4 | 1 | 20 | 1.00× | 10 | 30 (1.50×) | 40 (2.00×) | yes |",
+            "| 0.5b int4 † | 2 | 23 | 1.15× | 10 | 27.6 (1.20×) | 20.7 (0.90×) | no |",
+            "| 0.5b int4 | 4 | 30 | 1.50× | 10 | 33 (1.10×) | 36 (1.20×) | yes |"])
+        self.assertIn("together, 1 thread\n\n| model", text)
+        self.assertIn("| 1.5b int4 | 4 | 30 | – | 10 |", text)
+        self.assertNotIn("| 0.5b-int4-decode-x2@512", text)  # nor among the rows of one sequence
+
+    def test_mixtures(self):
+        """One call of all sequences by the two calls of its parts."""
+        text = self.table(("0.5b-int4-mix-128+7x1@256",
+                           {"gqac": {"ms": 42.0}, "parts": {"ms": 40.0, "ratio": 0.952381}}, {}))
+        self.assertIn("| 0.5b-int4-mix-128+7x1@256 | 2 | 42 | 40 | 1.05 | – | ≤ 1.10 |", text)
+
+    def test_work(self):
+        """Tokens of a row are those of all its sequences; the engines are told how many there are."""
+        for name, tokens, words in (
+                ("0.5b-f32-decode@512", 1, []), ("0.5b-f32-decode-x8@512", 8, ["batch=8"]),
+                ("0.5b-f32-mix-128+7x1@256", 135, ["batch=8", "chunk=128"])):
+            row = rows.BY_NAME[name]
+            self.assertEqual(row.rate(100), (10 * tokens, "tok/s"))
+            self.assertEqual([w for w in row.steps() if w.split("=")[0] in ("batch", "chunk")],
+                             words)
+
+    def test_overhead(self):
+        """Medians and least times of all processes, and a record of them that is complete."""
+        lines = [{"step_us": [9.0, 11.0], "empty_us": [2.0]},
+                 {"step_us": [10.0], "empty_us": [4.0, 3.0]}]
+        found = overhead.summary(lines)
+        self.assertEqual(found, {"step_us": 10.0, "empty_us": 3.0, "least_step_us": 9.0,
+                                 "least_empty_us": 2.0, "share": 0.3})
+        record = {k: GOOD[k] for k in records.COMMON} | {
+            "bench": "overhead", "version": "0.1.0", "level": "avx2", "results": found,
+            "samples": {"step_us": [[9.0]]}}
+        self.assertEqual(records.check(record), [])
+        for field in ("version", "level", "results", "samples"):
+            self.assertTrue(records.check({**record, field: None}), field)
 
     def test_good(self):
         """A complete record passes, several of them too, empty lines between."""

@@ -142,8 +142,10 @@ class WithoutCache(Generating):
     def test_refused(self):
         """What would help is said; what --kv off cannot do, too."""
         tail, model = ("--ids", self.file), self.model("opt-no-cache")
-        for verb in ("generate", "score"):
-            self.check(gqac(verb, model, *tail), 3, "no KV cache", "--kv off", "insert-kv")
+        whole = self.good("score", model, *tail, "--kv", "off").out
+        self.assertEqual(self.good("score", model, *tail).out, whole)  # it needs no cache
+        for verb, flags in (("generate", ()), ("score", ("--kv", "contiguous"))):
+            self.check(gqac(verb, model, *tail, *flags), 3, "no KV cache", "--kv off", "insert-kv")
             whisper = harness.ROOT / "test" / "traced" / "whisper" / "decoder_model.onnx"
             self.check(gqac(verb, whisper, *tail, "--kv", "off"), 3, "'encoder_hidden_states'")
         self.check(gqac("equiv", model), 3, "no KV cache", "nothing to prove")

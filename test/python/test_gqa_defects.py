@@ -89,15 +89,16 @@ DEFECTS = {
          "int64_t first = near ? i : 2 * i, second = near ? i + half : 2 * i + 1;", ORACLE,
          "random"),
     "cache: the last new row is stale":
-        ("concat_past_present", "c->new_rows * c->row, n * c->row);",
-         "c->new_rows * c->row, (n - 1) * c->row);", ORACLE, "random"),
+        ("concat_past_present", "(size_t)c->rows.new_len[b] * row);",
+         "(size_t)(c->rows.new_len[b] - 1) * row);", ORACLE, "random"),
     "cache: new rows one too far":
-        ("concat_past_present", "memcpy(out + p * c->row,",
-         "memcpy(out + (p + n < (size_t)c->capacity ? p + 1 : p) * c->row,", ORACLE, "random"),
+        ("concat_past_present", "memcpy(present_row(&c->rows, b, head, 0),",
+         "memcpy(present_row(&c->rows, b, head, c->rows.past_len[b] + c->rows.new_len[b] < "
+         "c->rows.capacity ? 1 : 0),", ORACLE, "random"),
     "cache: pad rows are written":
-        ("concat_past_present", "c->new_rows * c->row, n * c->row);",
-         "c->new_rows * c->row, (size_t)c->new_rows <= (size_t)c->capacity - p"
-         " ? (size_t)c->new_rows * c->row : n * c->row);", ORACLE, "random"),
+        ("concat_past_present", "(size_t)c->rows.new_len[b] * row);",
+         "(size_t)(c->rows.new_rows <= c->rows.capacity - c->rows.past_len[b]"
+         " ? c->rows.new_rows : c->rows.new_len[b]) * row);", ORACLE, "random"),
     "lengths: short rows of a first prompt":
         ("seqlens_to_past", "        *fresh = t;\n", "        *fresh = l->chunk;\n", ORACLE,
          "random"),

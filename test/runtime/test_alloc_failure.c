@@ -27,7 +27,7 @@ static gqac_status open_and_step(gqac_diag *diag) {
     if (status == GQAC_OK)
         status = gqac_sequence_create(program, NULL, &sequence, diag);
     if (status == GQAC_OK)
-        status = gqac_step(context, 1, &sequence, ids, &count, NULL, diag);
+        status = gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, diag);
     gqac_sequence_free(sequence);
     gqac_context_free(context);
     gqac_program_free(program);
@@ -89,12 +89,14 @@ static void fail_each_of_step(const char *model) {
         gqac_sequence *sequence = NULL;
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &sequence, &diag), GQAC_OK);
-        CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &past, NULL, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_sequence_append(context, sequence, ids, past, GQAC_LOGITS_ALL, &diag), GQAC_OK);
         gqac_context_free(context); /* a fresh one has no buffers to reuse */
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
         gqac_sequence_export(sequence, pair->past, before, bytes, &diag);
         gqac_alloc_fail_at(i, 0);
-        const gqac_status status = gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag);
+        const gqac_status status =
+            gqac_sequence_append(context, sequence, ids + 5, more, GQAC_LOGITS_ALL, &diag);
         const size_t calls = gqac_alloc_calls();
         gqac_alloc_fail_at(0, 0);
         if (status != GQAC_OK) {
@@ -103,7 +105,9 @@ static void fail_each_of_step(const char *model) {
             CU_ASSERT_EQUAL(gqac_sequence_length(sequence), past);
             gqac_sequence_export(sequence, pair->past, after, bytes, &diag);
             CU_ASSERT(!memcmp(before, after, bytes));
-            CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 5, &more, NULL, &diag), GQAC_OK);
+            CU_ASSERT_EQUAL(
+                gqac_sequence_append(context, sequence, ids + 5, more, GQAC_LOGITS_ALL, &diag),
+                GQAC_OK);
         }
         gqac_sequence_free(sequence);
         gqac_context_free(context);
@@ -293,7 +297,7 @@ static gqac_status fork_and_step(gqac_diag *diag) {
     if (status == GQAC_OK)
         status = gqac_context_create(program, 1, &context, diag);
     if (status == GQAC_OK)
-        status = gqac_step(context, 1, &fork, ids, &count, NULL, diag);
+        status = gqac_sequence_append(context, fork, ids, count, GQAC_LOGITS_ALL, diag);
     CU_ASSERT(!fork || gqac_sequence_length(fork) == HELD + (status == GQAC_OK ? count : 0));
     gqac_sequence_free(fork);
     gqac_context_free(context);
@@ -325,7 +329,8 @@ static void fail_each_of_sequences(const char *model) {
     CU_ASSERT_FATAL(n_pairs > 0 && n_pairs <= MOST_PAIRS);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &source, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &source, ids, &count, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, source, ids, count, GQAC_LOGITS_ALL, &diag),
+                          GQAC_OK);
     for (int i = 0; i < n_pairs; i++) {
         names[i] = pairs[i].past;
         rows[i] = (gqac_tensor){

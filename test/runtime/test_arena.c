@@ -182,8 +182,8 @@ static void step(run *r, int64_t count) {
         ids[i] = (i * 37 + 11) % 250;
     r->watch->at = -1;
     r->watch->n_kept = 0;
-    CU_ASSERT_EQUAL_FATAL(gqac_step(r->context, 1, &r->sequence, ids, &count, NULL, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(r->context, r->sequence, ids, count, GQAC_LOGITS_ALL, &diag), GQAC_OK);
 }
 
 /* Values that lie in the memory of another. */
@@ -229,7 +229,6 @@ static void check_figure(const char *model) {
     gqac_diag diag;
     size_t results = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(r.program, PROMPT, PROMPT, &m, &diag), GQAC_OK);
-    gqac_context_set_logits(r.context, GQAC_LOGITS_LAST);
     step(&r, PROMPT);
     for (int i = 0; i < r.program->n_values; i++)
         results += e->owned[i].capacity;
@@ -280,7 +279,8 @@ static float *logits_of(const char *model, bool apart, size_t guess, int64_t *co
         for (int i = 0; i < 3; i++)
             context->exec.expected[i] = INT64_MAX;
     }
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &n, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(context, sequence, ids, n, GQAC_LOGITS_ALL, &diag),
+                          GQAC_OK);
     CU_ASSERT(!guess || context->exec.layout.most < guess);
     const float *logits = gqac_context_logits(context, 0, count, &width);
     *count *= width;

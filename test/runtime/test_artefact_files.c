@@ -345,7 +345,8 @@ static void test_pages(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_program_open(again, &options, &program, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &sequence, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &count, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     const pages p = pages_of(again);
     CU_ASSERT(p.kib_read * 1024 > gqac_program_weight_bytes(program) / 2);
     CU_ASSERT_EQUAL(p.kib_dirty, 0);

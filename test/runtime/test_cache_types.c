@@ -121,7 +121,7 @@ static gqac_status feed(gqac_context *context, gqac_sequence *sequence, int64_t 
     int64_t ids[N];
     for (int64_t i = 0; i < count; i++)
         ids[i] = id_at(first + i);
-    return gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
+    return gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag);
 }
 
 static bool same_logits(const bench *t, int64_t first, int64_t count) {

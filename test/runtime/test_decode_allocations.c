@@ -32,13 +32,14 @@ static void decode(const char *model, const char *target, int threads) {
                           GQAC_OK);
     for (int i = gqac_program_kv_pairs(program, &pairs) - 1; i >= 0; i--)
         last |= pairs[i].rows > 0; /* a state that is kept is no longer there to be written */
-    gqac_context_set_logits(context, GQAC_LOGITS_LAST);
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &count, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     count = 1;
     for (int at = PROMPT; at < LAST; at++) {
         gqac_alloc_fail_at(0, 0);
-        CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids + at % 50, &count, NULL, &diag),
-                              GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_sequence_append(context, sequence, ids + at % 50, count, GQAC_LOGITS_ALL, &diag),
+            GQAC_OK);
         const size_t calls = gqac_alloc_calls();
         if (at % BLOCK <= last)
             blocks += calls;

@@ -43,7 +43,7 @@ static gqac_sequence *sequence_of(int64_t final_length) {
 }
 
 static gqac_status feed(gqac_sequence *sequence, int64_t first, int64_t count) {
-    return gqac_step(context, 1, &sequence, ids + first, &count, NULL, &diag);
+    return gqac_sequence_append(context, sequence, ids + first, count, GQAC_LOGITS_ALL, &diag);
 }
 
 static void export_rows(const gqac_sequence *sequence, rows *r) {

@@ -1,5 +1,6 @@
-/* Logits of last rows alone: the bits of those rows among all, for ragged rows in one call, behind
+/* Logits of some rows alone: the bits of those rows among all, for ragged rows in one call, behind
  * a past, over rope tables that split the call, and where the graph cannot leave rows out. */
+#include "runtime/steps.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -22,7 +23,7 @@ static gqac_program *open_model(const char *path, const char *target, const char
 }
 
 /* The last row of every sequence after every round; *all: rows that the steps gave. */
-static float *converse(const gqac_program *program, gqac_logits wanted, int threads, int64_t *all) {
+static float *converse(const gqac_program *program, int64_t wanted, int threads, int64_t *all) {
     const int64_t width = gqac_program_vocabulary(program);
     float *out = malloc((size_t)(ROUNDS * ROWS * width) * sizeof *out);
     gqac_context *context = NULL;
@@ -30,7 +31,6 @@ static float *converse(const gqac_program *program, gqac_logits wanted, int thre
     gqac_diag diag;
     *all = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, threads, &context, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_context_set_logits(context, wanted), GQAC_LOGITS_ALL);
     for (int i = 0; i < ROWS; i++) {
         /* on both sides of the threshold of models that have one: groups of their own */
         const gqac_sequence_options options = {.final_length = i % 2 ? 200 : 104};
@@ -42,19 +42,18 @@ static float *converse(const gqac_program *program, gqac_logits wanted, int thre
         for (int i = 0; i < ROWS; i++)
             for (int64_t j = 0; j < counts[round][i]; j++, n++)
                 ids[n] = (n * 37 + 11 * round + i) % 250;
-        CU_ASSERT_EQUAL_FATAL(gqac_step(context, ROWS, sequences, ids, counts[round], NULL, &diag),
-                              GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(
+            steps_run(context, ROWS, sequences, ids, counts[round], wanted, &diag), GQAC_OK);
         for (int i = 0; i < ROWS; i++) {
             int64_t rows = 0, vocabulary = 0;
             const float *logits = gqac_context_logits(context, i, &rows, &vocabulary);
             CU_ASSERT_EQUAL_FATAL(vocabulary, width);
-            CU_ASSERT_EQUAL(rows, wanted == GQAC_LOGITS_LAST ? 1 : counts[round][i]);
+            CU_ASSERT_EQUAL(rows, wanted == 1 ? 1 : counts[round][i]);
             memcpy(out + (round * ROWS + i) * width, logits + (rows - 1) * width,
                    (size_t)width * sizeof *out);
             *all += rows;
         }
     }
-    CU_ASSERT_EQUAL(gqac_context_set_logits(context, GQAC_LOGITS_ALL), wanted);
     for (int i = 0; i < ROWS; i++)
         gqac_sequence_free(sequences[i]);
     gqac_context_free(context);
@@ -68,7 +67,7 @@ static void compare(const char *path, const char *target, const char *const *dis
     float *all = converse(program, GQAC_LOGITS_ALL, 1, &rows);
     CU_ASSERT_EQUAL(rows, 5 + 1 + 70 + 33 + 4 + 64 + 2 + 3 + 31);
     for (int threads = 1; threads <= 3; threads += 2) {
-        float *last = converse(program, GQAC_LOGITS_LAST, threads, &rows);
+        float *last = converse(program, 1, threads, &rows);
         CU_ASSERT_EQUAL(rows, ROUNDS * ROWS);
         CU_ASSERT(!memcmp(all, last, bytes));
         free(last);

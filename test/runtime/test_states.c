@@ -1,5 +1,6 @@
 /* Sequences of a model with recurrent states (qwen3.5): rewinds, forks, failed steps and imports
  * give the logits of the sequence that was fed token by token, bit for bit. */
+#include "runtime/steps.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -27,7 +28,9 @@ static gqac_sequence *new_sequence(int64_t capacity) {
 static bool feed(gqac_sequence *sequence, int64_t end) {
     const int64_t length = gqac_sequence_length(sequence), count = end - length;
     int64_t rows = 0, width = 0;
-    if (gqac_step(context, 1, &sequence, ids + length, &count, &length, &diag) != GQAC_OK)
+    const gqac_step_item item = {sizeof item, sequence,        ids + length,
+                                 count,       GQAC_LOGITS_ALL, &length};
+    if (gqac_step(context, 1, &item, &diag) != GQAC_OK)
         return false;
     const float *logits = gqac_context_logits(context, 0, &rows, &width);
     return gqac_sequence_length(sequence) == end && rows == count &&
@@ -49,8 +52,8 @@ static void open_all(void) {
         const int64_t one = 1;
         int64_t rows, width;
         ids[i] = (i * 37 + i / 7 * 5 + 11) % 250;
-        CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids + i, &one, NULL, &diag),
-                              GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(
+            gqac_sequence_append(context, sequence, ids + i, one, GQAC_LOGITS_ALL, &diag), GQAC_OK);
         memcpy(expected + i * vocabulary, gqac_context_logits(context, 0, &rows, &width),
                (size_t)vocabulary * sizeof *expected);
     }
@@ -112,13 +115,13 @@ static void failed_steps_change_nothing(void) {
     memcpy(tokens, ids + 64, 70 * sizeof *ids);
     memcpy(tokens + 70, ids + 60, 11 * sizeof *ids);
     for (int i = 0; i < 2; i++)
-        CU_ASSERT_EQUAL(gqac_step(context, 2, pair, tokens, counts, NULL, &diag), GQAC_CAPACITY);
+        CU_ASSERT_EQUAL(steps_run(context, 2, pair, tokens, counts, 1, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(pair[0]) == 64 && gqac_sequence_length(pair[1]) == 60);
     CU_ASSERT(feed(pair[0], 66) && feed(pair[1], 70));
     /* a rewind that is not made good yet, and a token that is none */
-    const int64_t wrong = -7, one = 1;
+    const int64_t wrong = -7;
     CU_ASSERT_EQUAL(gqac_sequence_rewind(pair[0], 65, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(gqac_step(context, 1, pair, &wrong, &one, NULL, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, pair[0], &wrong, 1, 1, &diag), GQAC_OUT_OF_RANGE);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 65);
     CU_ASSERT_TRUE(feed(pair[0], 140));
     gqac_sequence_free(pair[0]);

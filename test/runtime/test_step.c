@@ -1,5 +1,6 @@
 /* Steps: the bits of splits and mixtures, and what a refused step leaves behind. The model is an
  * exported one (test/models/llama: Hq 6, Hkv 2, D 32), run through the public API. */
+#include "runtime/steps.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -42,7 +43,7 @@ static void fill_ids(int64_t *ids, int n) {
 
 static gqac_status feed(gqac_context *context, gqac_sequence *sequence, const int64_t *ids,
                         int64_t count) {
-    return gqac_step(context, 1, &sequence, ids, &count, NULL, &diag);
+    return gqac_sequence_append(context, sequence, ids, count, GQAC_LOGITS_ALL, &diag);
 }
 
 /* All past tensors of a sequence, one after another; malloc'd. */
@@ -102,7 +103,14 @@ static void expect_refused(gqac_program *program, gqac_context *context, gqac_se
     size_t before = 0, after = 0;
     const int64_t length = gqac_sequence_length(sequence);
     unsigned char *x = snapshot(program, sequence, &before);
-    const gqac_status status = gqac_step(context, 1, &sequence, ids, &count, position, &diag);
+    const gqac_step_item item = {.size = sizeof item,
+                                 .sequence = sequence,
+                                 .tokens = ids,
+                                 .count = count,
+                                 .n_logits = 1,
+                                 .position = position};
+    const gqac_status status = gqac_step(context, 1, &item, &diag);
+    CU_ASSERT_EQUAL(diag.index, 0);
     CU_ASSERT_EQUAL(status, expected);
     CU_ASSERT(*diag.what);
     CU_ASSERT_EQUAL(gqac_sequence_length(sequence), length);
@@ -125,8 +133,8 @@ static void test_refused_steps(void) {
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 1, &wrong);
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 0, NULL);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 7, NULL);
-    const int64_t count = 6;
-    CU_ASSERT_EQUAL(gqac_step(context, 1, &sequence, ids + 60, &count, &right, &diag), GQAC_OK);
+    const gqac_step_item fits = {sizeof fits, sequence, ids + 60, 6, GQAC_LOGITS_ALL, &right};
+    CU_ASSERT_EQUAL(gqac_step(context, 1, &fits, &diag), GQAC_OK);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 1, NULL);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
     CU_ASSERT_PTR_NULL(logits); /* the refused step has none */
@@ -138,7 +146,8 @@ static void test_refused_steps(void) {
     free(y);
     gqac_sequence *twice[] = {twin, twin};
     const int64_t ones[] = {1, 1};
-    CU_ASSERT_EQUAL(gqac_step(context, 2, twice, ids, ones, NULL, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(steps_run(context, 2, twice, ids, ones, 1, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(diag.index, 1);
     gqac_sequence_free(sequence);
     gqac_sequence_free(twin);
     gqac_context_free(context);
@@ -153,10 +162,11 @@ static void test_one_bad_row(void) {
     int64_t ids[N];
     const int64_t counts[] = {9, 5}, fits[] = {9, 4};
     fill_ids(ids, N);
-    CU_ASSERT_EQUAL(gqac_step(context, 2, pair, ids, counts, NULL, &diag), GQAC_CAPACITY);
+    CU_ASSERT_EQUAL(steps_run(context, 2, pair, ids, counts, 1, &diag), GQAC_CAPACITY);
+    CU_ASSERT_EQUAL(diag.index, 1); /* the one that a host leaves out */
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 0);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 0);
-    CU_ASSERT_EQUAL(gqac_step(context, 2, pair, ids, fits, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(steps_run(context, 2, pair, ids, fits, 1, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[0]), 9);
     CU_ASSERT_EQUAL(gqac_sequence_length(pair[1]), 4);
     gqac_sequence_free(pair[0]);
@@ -279,7 +289,8 @@ static void test_longrope(void) {
     memcpy(tokens, ids, 30 * sizeof *ids);
     memcpy(tokens + 30, ids, 40 * sizeof *ids);
     const int64_t counts[] = {30, 40};
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 2, both, tokens, counts, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(steps_run(context, 2, both, tokens, counts, GQAC_LOGITS_ALL, &diag),
+                          GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(feed(context, parts, ids + 30, 50), GQAC_OK);
     logits = gqac_context_logits(context, 0, &rows, &vocabulary);
     CU_ASSERT(rows == 50 && !memcmp(logits + 49 * vocabulary, last, bytes));

@@ -1,5 +1,6 @@
 /* One program shared by threads: each with a context and sequences of its own gets the bits of a
  * run that had the program for itself. */
+#include "runtime/steps.h"
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -43,18 +44,19 @@ static void converse(job *j, gqac_context *context) {
     gqac_sequence *pair[2] = {NULL, NULL};
     const gqac_sequence_options options = {.final_length = LENGTH};
     int64_t ids[LENGTH];
-    const int64_t prompt = PROMPT, ones[] = {1, 1};
+    const int64_t ones[] = {1, 1};
     for (int i = 0; i < LENGTH; i++)
         ids[i] = (i * 37 + 11 + j->salt) % 250;
     if (fails(j, gqac_sequence_create(j->program, &options, &pair[0], &diag), "create") ||
-        fails(j, gqac_step(context, 1, pair, ids, &prompt, NULL, &diag), "prompt") ||
+        fails(j, gqac_sequence_append(context, pair[0], ids, PROMPT, GQAC_LOGITS_ALL, &diag),
+              "prompt") ||
         fails(j, gqac_sequence_fork(pair[0], &pair[1], &diag), "fork"))
         goto done;
     keep(j, context, 0, 0, 0);
     keep(j, context, 0, 1, 0);
     for (int i = PROMPT; i < LENGTH; i++) {
         const int64_t next[] = {ids[i], (ids[i] + 1) % 250};
-        if (fails(j, gqac_step(context, 2, pair, next, ones, NULL, &diag), "step"))
+        if (fails(j, steps_run(context, 2, pair, next, ones, 1, &diag), "step"))
             goto done;
         keep(j, context, 0, 0, i);
         keep(j, context, 1, 1, i);

@@ -136,8 +136,9 @@ static const float *logits_of(const gqac_context *context, int64_t *size) {
 static void expect_step(rig *r, gqac_sequence *sequence, int64_t at, int64_t count,
                         const gqac_context *context) {
     int64_t rows = 0, vocabulary = 0, size = 0;
-    CU_ASSERT_EQUAL_FATAL(gqac_step(r->steps, 1, &sequence, r->ids + at, &count, NULL, &diag),
-                          GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(r->steps, sequence, r->ids + at, count, GQAC_LOGITS_ALL, &diag),
+        GQAC_OK);
     const float *logits = gqac_context_logits(r->steps, 0, &rows, &vocabulary);
     const float *got = logits_of(context, &size);
     CU_ASSERT_EQUAL_FATAL(size, vocabulary);

@@ -478,8 +478,9 @@ static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
     const sample *c = t->c;
     gqac_diag diag = {0};
     CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(t->sequence, past + count, &diag), GQAC_OK);
+    const int64_t begin = 0;
     kv_batch batch = {
-        .n = 1, .sequences = &t->sequence, .past = &past, .count = &count, .begin = (int64_t[]){0}};
+        .n = 1, .sequences = &t->sequence, .past = &past, .count = &count, .begin = &begin};
     gqac_tensor q = rows_of(t->arena, &c->q, past, count);
     gqac_tensor fresh[2] = {rows_of(t->arena, &c->k, past, count),
                             rows_of(t->arena, &c->v, past, count)};

@@ -7,18 +7,18 @@
  * turned into columns, for all units at once where more than one reads them. */
 #include "targets/cpu/attention.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "numerics/convert.h"
+#include "ops/attention.h"
 #include "targets/cpu/graph.h"
 
-enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
-enum { LO = 3, HI, MASK };          /* of attend */
-enum { UNITS_A_THREAD = 4 };        /* fewer: keys are cut */
-enum { ALONE_NS = 20000 };          /* less work than that stays on one thread */
+enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK, LO = 3, HI, MASK /* the latter three of attend */ };
+enum { UNITS_A_THREAD = 4 /* fewer: keys are cut */, ALONE_NS = 20000 /* less: one thread */ };
 #define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
 
 /* Keys or values: the operand as attention sees it, and what is stored. */
@@ -29,63 +29,29 @@ typedef struct stored {
     bool in_blocks;
 } stored;
 
+/* Rows of one sequence that see their keys together, for each key/value head. */
+typedef struct run {
+    int64_t b, row, rows;                    /* sequence; the first row; at most unit_rows */
+    int64_t pieces, piece, keys, first_unit; /* runs of keys, keys of one, of all */
+} run;
+
 typedef struct attending {
     cpu_attend a;
     stored stored[2]; /* keys, values */
     const struct cpu_attend_kernels *kernels;
+    const kv_batch *packed_kv; /* whose new rows the queries are, packed; NULL: [B,Hq,S,D] */
     int threads;
-    int64_t rows, blocks, unit_rows; /* of a head; runs of rows; rows of a run */
-    int64_t pieces, piece;           /* runs of keys, keys of one */
+    int64_t unit_rows, n_runs, n_units; /* rows of a run, but for the last; units of one head */
     int64_t key_blocks;
+    run *runs;   /* those that see the most come first */
+    int32_t *of; /* [n_units]: the run of a unit */
     int32_t *lo, *hi;
     const unsigned char **tables[2]; /* blocks of keys and values */
     float *packed;
-    atomic_int *left; /* units that are not done, for each run of rows */
+    atomic_int *left; /* [n_runs][Hkv]: units that are not done */
     unsigned char *units;
     size_t unit_bytes;
 } attending;
-
-/* ---- match --------------------------------------------------------------- */
-
-static bool floats_of(const ir_node *node, int input) {
-    const ir_type type = op_in_type(node, input);
-    int64_t size;
-    return type.rank == 4 && OP_IN(OP_FLOATS, type.dtype) && ir_dim_is_const(type.dims[3], &size) &&
-           size >= 1 && size <= CPU_ATTEND_SIZE;
-}
-
-/* `attention` numbers the stages from the one after the mask. */
-static cpu_attend_show shown_by(const ir_node *node) {
-    if (!ir_node_output(node, 1))
-        return CPU_SHOW_NONE;
-    const int64_t first = op_is(node, "gqac", "attention") ? CPU_SHOW_CAPPED : CPU_SHOW_SCORES;
-    return (cpu_attend_show)(first + ir_attr_int(node, "qk_stage"));
-}
-
-bool cpu_attention_match(const ir_node *node) {
-    /* Scores of every key are not to be had from the blocks of sequences, which differ in length */
-    const ir_value *keys = ir_node_input(node, K);
-    const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
-    const cpu_attend_show show = shown_by(node);
-    return floats_of(node, Q) && floats_of(node, K) && floats_of(node, V) &&
-           (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
-}
-
-static ir_node *decoder_of(const ir_node *root, int input) {
-    ir_node *def = root->inputs[input].value->def;
-    return def && op_is(def, "gqac", "kv_dequantise") && !def->outputs[0]->uses->next &&
-                   def->graph == root->graph
-               ? def
-               : NULL;
-}
-
-int cpu_attention_fuse(const ir_node *root, ir_node **nodes) {
-    int n = 0;
-    for (int input = K; input <= V; input++)
-        if (decoder_of(root, input))
-            nodes[n++] = decoder_of(root, input);
-    return n;
-}
 
 /* ---- operands ------------------------------------------------------------ */
 
@@ -137,13 +103,13 @@ static const gqac_tensor *optional(const op_call *call, int input) {
     return input < call->node->n_inputs ? call->in[input] : NULL;
 }
 
-static gqac_status check_shapes(op_call *call, const gqac_tensor *k, const gqac_tensor *v) {
+static gqac_status check_shapes(op_call *call, int64_t batch, const gqac_tensor *k,
+                                const gqac_tensor *v) {
     const gqac_tensor *q = call->in[Q];
-    const bool fits = k->dims[0] == q->dims[0] && v->dims[0] == q->dims[0] &&
-                      k->dims[1] == v->dims[1] && k->dims[2] == v->dims[2] &&
-                      k->dims[3] == q->dims[3] && k->dims[1] >= 1 && q->dims[1] % k->dims[1] == 0 &&
-                      q->dims[3] >= 1 && v->dims[3] >= 1 && q->dims[3] <= CPU_ATTEND_SIZE &&
-                      v->dims[3] <= CPU_ATTEND_SIZE;
+    const bool fits = k->dims[0] == batch && v->dims[0] == batch && k->dims[1] == v->dims[1] &&
+                      k->dims[2] == v->dims[2] && k->dims[3] == q->dims[3] && k->dims[1] >= 1 &&
+                      q->dims[1] % k->dims[1] == 0 && q->dims[3] >= 1 && v->dims[3] >= 1 &&
+                      q->dims[3] <= CPU_ATTEND_SIZE && v->dims[3] <= CPU_ATTEND_SIZE;
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
@@ -159,7 +125,7 @@ static gqac_status check_shapes(op_call *call, const gqac_tensor *k, const gqac_
 static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mask) {
     if (!mask)
         return GQAC_OK;
-    const int64_t scores[4] = {a->batch, a->q_heads, a->queries, a->keys};
+    const int64_t scores[4] = {call->in[Q]->dims[0], a->q_heads, a->queries, a->keys};
     bool fits = mask->rank >= 1 && mask->rank <= 4;
     a->mask_columns = fits ? mask->dims[mask->rank - 1] : 0;
     int64_t step = a->mask_columns;
@@ -189,25 +155,44 @@ static gqac_status set_sink(op_call *call, cpu_attend *a, int input) {
     return GQAC_OK;
 }
 
+/* ---- rows ---------------------------------------------------------------- */
+
+static int64_t queries_of(const attending *t, int64_t b) {
+    return t->packed_kv ? t->packed_kv->count[b] : t->a.queries;
+}
+
+static int64_t keys_of(const attending *t, int64_t b) {
+    return t->packed_kv ? t->packed_kv->past[b] + t->packed_kv->count[b] : t->a.keys;
+}
+
+/* Query 0 of a sequence among the rows of all. */
+static int64_t first_row(const attending *t, int64_t b) {
+    return t->packed_kv ? t->packed_kv->begin[b] : b * t->a.queries;
+}
+
+static int64_t runs_of(const attending *t, int64_t b) {
+    return t->unit_rows ? (t->a.group * queries_of(t, b) + t->unit_rows - 1) / t->unit_rows : 0;
+}
+
 /* Visible keys must have a column in a bias, and a row in a tensor or cache. */
 static gqac_status check_ranges(op_call *call, const attending *t, int64_t columns) {
     const cpu_attend *a = &t->a;
-    for (int64_t i = 0; i < a->batch * a->queries; i++) {
-        int64_t rows = a->keys;
-        if (t->lo[i] >= t->hi[i])
-            continue;
-        if (a->k.blocks || a->v.blocks) {
-            const int64_t b = i / a->queries, held = call->kv->past[b] + call->kv->count[b];
-            rows = held < rows ? held : rows;
+    const bool blocks = a->k.blocks || a->v.blocks;
+    for (int64_t b = 0; b < a->batch; b++) {
+        const int64_t held = blocks ? call->kv->past[b] + call->kv->count[b] : a->keys;
+        const int64_t rows = held < a->keys ? held : a->keys, first = first_row(t, b);
+        for (int64_t i = first; i < first + queries_of(t, b); i++) {
+            if (t->lo[i] >= t->hi[i])
+                continue;
+            if (t->lo[i] < 0 || t->hi[i] > rows)
+                OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                        "visible keys [%d,%d) of row %lld do not lie in the %lld keys", t->lo[i],
+                        t->hi[i], (long long)i, (long long)rows);
+            if (t->hi[i] > columns)
+                OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                        "the bias has %lld columns, sequence %lld sees the keys up to %d",
+                        (long long)columns, (long long)b, t->hi[i] - 1);
         }
-        if (t->lo[i] < 0 || t->hi[i] > rows)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "visible keys [%d,%d) of row %lld do not lie in the %lld keys", t->lo[i],
-                    t->hi[i], (long long)i, (long long)rows);
-        if (t->hi[i] > columns)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "the bias has %lld columns, batch row %lld sees the keys up to %d",
-                    (long long)columns, (long long)(i / a->queries), t->hi[i] - 1);
     }
     return GQAC_OK;
 }
@@ -262,7 +247,7 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
 static size_t packed_bytes(const attending *t, bool in_blocks) {
     const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
     size_t bytes;
-    if (in_blocks || t->blocks < 2 ||
+    if (in_blocks || runs_of(t, 0) < 2 ||
         !gqac_mul_size((size_t)(t->a.batch * t->a.kv_heads), (size_t)t->key_blocks, &bytes) ||
         !gqac_mul_size(bytes, block, &bytes) || bytes > PACK_MOST)
         return 0;
@@ -284,60 +269,103 @@ static void pack_keys(op_call *call, attending *t) {
 
 /* ---- units --------------------------------------------------------------- */
 
-/* How rows and keys are cut. Nothing of it reaches a result. */
+/* How many rows a unit has, and how many runs of them there are. Nothing of it reaches a result. */
 static void plan(attending *t) {
     cpu_attend *a = &t->a;
+    int64_t most = 0;
     t->key_blocks = (a->keys + CPU_ATTEND_KEYS - 1) / CPU_ATTEND_KEYS;
-    t->rows = a->group * a->queries;
-    t->unit_rows = t->rows < CPU_ATTEND_ROWS ? t->rows : CPU_ATTEND_ROWS;
-    t->blocks = t->unit_rows ? (t->rows + t->unit_rows - 1) / t->unit_rows : 0;
     a->split = GQAC_KEY_SPLIT;
 #ifdef GQAC_CONTROL_CPU_SPLIT_BY_THREADS /* negative control: splits follow the number of threads  \
                                           */
     a->split = CPU_ATTEND_KEYS * t->threads;
 #endif
     a->splits = (a->keys + a->split - 1) / a->split;
+    for (int64_t b = 0; b < a->batch; b++)
+        most = queries_of(t, b) > most ? queries_of(t, b) : most;
+    most *= a->group;
+    t->unit_rows = most < CPU_ATTEND_ROWS ? most : CPU_ATTEND_ROWS;
+    for (int64_t b = 0; b < a->batch; b++)
+        t->n_runs += runs_of(t, b);
+}
+
+/* Keys of a run are cut where there are too few runs for the threads, at multiples of a split. */
+static void cut_keys(attending *t, double work) {
+    const cpu_attend *a = &t->a;
     const int64_t step = a->split > CPU_ATTEND_KEYS ? a->split : CPU_ATTEND_KEYS;
-    const int64_t steps = (a->keys + step - 1) / step;
-    const int64_t units = a->batch * a->kv_heads * t->blocks;
-    const int64_t wanted = t->threads > 1 ? UNITS_A_THREAD * (int64_t)t->threads : 1;
-    t->pieces = units && units < wanted ? (wanted + units - 1) / units : 1;
-    t->pieces = t->pieces < steps ? t->pieces : steps > 0 ? steps : 1;
-    t->piece = steps > 0 ? (steps + t->pieces - 1) / t->pieces * step : step;
-    t->pieces = steps > 0 ? (steps * step + t->piece - 1) / t->piece : 1;
+    const double wanted = t->threads > 1 ? UNITS_A_THREAD * (double)t->threads : 1;
+    for (int64_t i = 0; i < t->n_runs; i++) {
+        run *r = &t->runs[i];
+        const int64_t steps = (r->keys + step - 1) / step;
+        const double share = (double)(r->rows * r->keys) * wanted;
+        r->pieces = work > 0 ? (int64_t)ceil(share / work) : 1;
+        r->pieces = r->pieces > steps ? steps : r->pieces;
+        r->pieces = r->pieces < 1 ? 1 : r->pieces;
+        r->piece = steps > 0 ? (steps + r->pieces - 1) / r->pieces * step : step;
+        r->pieces = steps > 0 ? (steps * step + r->piece - 1) / r->piece : 1;
+        r->first_unit = t->n_units;
+        t->n_units += r->pieces;
+    }
+}
+
+/* The last rows of a sequence see the most keys when it is causal: they come first. */
+static void make_runs(attending *t) {
+    const cpu_attend *a = &t->a;
+    double work = 0;
+    int64_t n = 0;
+    for (int64_t back = 1; n < t->n_runs; back++)
+        for (int64_t b = 0; b < a->batch; b++) {
+            const int64_t row = (runs_of(t, b) - back) * t->unit_rows;
+            const int64_t left = a->group * queries_of(t, b) - row;
+            if (row < 0)
+                continue;
+            t->runs[n] = (run){.b = b,
+                               .row = row,
+                               .rows = left < t->unit_rows ? left : t->unit_rows,
+                               .keys = keys_of(t, b)};
+            work += (double)(t->runs[n].rows * t->runs[n].keys) * (double)a->kv_heads;
+            n++;
+        }
+    cut_keys(t, work);
 }
 
 static void run_unit(void *arg, size_t item, int worker) {
     attending *t = arg;
     const cpu_attend *a = &t->a;
     float *scratch = (float *)(void *)(t->units + (size_t)worker * t->unit_bytes);
-    const int64_t heads = a->batch * a->kv_heads, at = (int64_t)item / heads;
-    const int64_t head = (int64_t)item % heads, piece = at % t->pieces;
-    const int64_t block = t->blocks - 1 - at / t->pieces; /* causal: the last rows see the most */
-    const int64_t left = t->rows - block * t->unit_rows;
-    cpu_attend_unit u = {.b = head / a->kv_heads,
-                         .head = head % a->kv_heads,
-                         .row = block * t->unit_rows,
-                         .rows = (int)(left < t->unit_rows ? left : t->unit_rows),
-                         .begin = piece * t->piece,
-                         .end = (piece + 1) * t->piece,
-                         .cut = t->pieces > 1};
+    const int64_t unit = (int64_t)item / a->kv_heads, head = (int64_t)item % a->kv_heads;
+    const int32_t index = t->of[unit];
+    const run *r = &t->runs[index];
+    const int64_t piece = unit - r->first_unit;
+    const cpu_attend_unit u = {.b = r->b,
+                               .head = head,
+                               .first = first_row(t, r->b),
+                               .skip = t->packed_kv ? t->packed_kv->begin[r->b] : 0,
+                               .row = r->row,
+                               .rows = (int)r->rows,
+                               .begin = piece * r->piece,
+                               .end = (piece + 1) * r->piece,
+                               .cut = r->pieces > 1};
     t->kernels->run(a, &u, scratch);
-    if (u.cut &&
-        atomic_fetch_sub_explicit(&t->left[block * heads + head], 1, memory_order_acq_rel) == 1)
+    if (u.cut && atomic_fetch_sub_explicit(&t->left[index * a->kv_heads + head], 1,
+                                           memory_order_acq_rel) == 1)
         t->kernels->join(a, &u, scratch);
 }
 
 static void run_units(op_call *call, attending *t) {
     const cpu_attend *a = &t->a;
-    const int64_t runs = a->batch * a->kv_heads * t->blocks;
     int64_t visible = 0;
-    for (int64_t i = 0; i < a->batch * a->queries; i++)
+    for (int64_t i = 0; i < a->rows; i++)
         visible += a->hi[i] > a->lo[i] ? a->hi[i] - a->lo[i] : 0;
-    for (int64_t i = 0; i < runs && t->left; i++)
-        atomic_init(&t->left[i], (int)t->pieces);
+    for (int32_t i = 0; i < t->n_runs; i++) {
+        const run *r = &t->runs[i];
+        for (int64_t unit = 0; unit < r->pieces; unit++)
+            t->of[r->first_unit + unit] = i;
+        for (int64_t head = 0; head < a->kv_heads && t->left; head++)
+            atomic_init(&t->left[i * a->kv_heads + head], (int)r->pieces);
+    }
     const int64_t ns = visible * a->q_heads * (a->size + a->value_size) / 16;
-    gqac_pool_queue(ns < ALONE_NS ? NULL : call->pool, (size_t)(runs * t->pieces), run_unit, t);
+    gqac_pool_queue(ns < ALONE_NS ? NULL : call->pool, (size_t)(t->n_units * a->kv_heads), run_unit,
+                    t);
 }
 
 /* ---- scratch ------------------------------------------------------------- */
@@ -354,20 +382,21 @@ static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
 static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool tables,
                                 op_scratch *scratch) {
     const cpu_attend *a = &t->a;
-    const int64_t cells = a->batch * a->queries, heads = a->batch * a->kv_heads;
     const int64_t entries = tables ? a->batch * t->key_blocks : 0;
-    const int64_t parts = t->pieces > 1 ? heads * t->rows * a->splits * cpu_attend_part(a) : 0;
-    const int64_t left = t->pieces > 1 ? heads * t->blocks : 0;
-    size_t bytes = 0, at[8];
+    const bool cut = t->n_units > t->n_runs;
+    const int64_t parts = cut ? a->q_heads * a->rows * a->splits * cpu_attend_part(a) : 0;
+    const int64_t left = cut ? t->n_runs * a->kv_heads : 0;
+    size_t bytes = 0, at[9];
     t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
     if (!reserve(&bytes, t->threads, t->unit_bytes, &at[0]) ||
-        !reserve(&bytes, cells, sizeof(int32_t), &at[1]) ||
-        !reserve(&bytes, cells, sizeof(int32_t), &at[2]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[1]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[2]) ||
         !reserve(&bytes, entries, sizeof(void *), &at[3]) ||
         !reserve(&bytes, entries, sizeof(void *), &at[4]) ||
         !reserve(&bytes, parts, sizeof(float), &at[5]) ||
         !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
-        !reserve(&bytes, (int64_t)packed, 1, &at[7]))
+        !reserve(&bytes, (int64_t)packed, 1, &at[7]) ||
+        !reserve(&bytes, t->n_units, sizeof(int32_t), &at[8]))
         return gqac_diag_oom(call->diag, "attention");
     GQAC_TRY(
         op_scratch_open(call, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1, scratch));
@@ -382,6 +411,7 @@ static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool
     t->a.parts = parts ? (float *)(void *)(base + at[5]) : NULL;
     t->left = left ? (atomic_int *)(void *)(base + at[6]) : NULL;
     t->packed = packed ? (float *)(void *)(base + at[7]) : NULL;
+    t->of = (int32_t *)(void *)(base + at[8]);
     return GQAC_OK;
 }
 
@@ -424,13 +454,13 @@ static gqac_status set_queries(op_call *call, cpu_attend *a) {
 }
 
 static gqac_status open_shown(op_call *call, cpu_attend *a) {
-    a->show = shown_by(call->node);
+    a->show = cpu_attention_shown(call->node);
     if (a->show == CPU_SHOW_NONE)
         return GQAC_OK;
     if (a->show == CPU_SHOW_MASKED && !op_is(call->node, "gqac", "attention"))
         a->shown_hidden = -gqn_as_f32(GQN_INF_BITS);
-    GQAC_TRY(
-        op_output(call, 1, GQAC_F32, 4, (int64_t[]){a->batch, a->q_heads, a->queries, a->keys}));
+    GQAC_TRY(op_output(call, 1, GQAC_F32, 4,
+                       (int64_t[]){call->in[Q]->dims[0], a->q_heads, a->queries, a->keys}));
     a->shown = call->out[1].data;
     return GQAC_OK;
 }
@@ -441,19 +471,23 @@ static gqac_status prepare(op_call *call, attending *t) {
     for (int i = 0; i < 2; i++)
         GQAC_TRY(open_stored(call, K + i, &rows[i], &t->stored[i]));
     const gqac_tensor *q = call->in[Q], *k = &t->stored[0].rows, *v = &t->stored[1].rows;
-    GQAC_TRY(check_shapes(call, k, v));
+    const kv_batch *kv = call->kv && call->kv->packed && q->dims[0] == 1 ? call->kv : NULL;
+    const int64_t batch = kv ? kv->n : q->dims[0];
+    GQAC_TRY(check_shapes(call, batch, k, v));
     t->kernels = ((const cpu_level *)call->state)->attend;
     t->threads = call->pool ? gqac_pool_threads(call->pool) : 1;
-    t->a = (cpu_attend){.batch = q->dims[0],
+    t->packed_kv = kv;
+    t->a = (cpu_attend){.batch = batch,
                         .q_heads = q->dims[1],
                         .kv_heads = k->dims[1],
                         .group = q->dims[1] / k->dims[1],
                         .queries = q->dims[2],
+                        .rows = q->dims[0] * q->dims[2],
                         .keys = k->dims[2],
                         .size = (int)q->dims[3],
                         .value_size = (int)v->dims[3],
                         .bf16 = ir_attr_int(call->node, "bf16") == 1 &&
-                                shown_by(call->node) == CPU_SHOW_NONE,
+                                cpu_attention_shown(call->node) == CPU_SHOW_NONE,
                         .scale = ir_attr_float(call->node, "scale"),
                         .softcap = ir_attr_float(call->node, "softcap"),
                         .k = rows[0],
@@ -464,32 +498,57 @@ static gqac_status prepare(op_call *call, attending *t) {
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
     plan(t);
     GQAC_TRY(op_output(call, 0, v->dtype, 3,
-                       (int64_t[]){t->a.batch, t->a.queries, t->a.q_heads * t->a.value_size}));
+                       (int64_t[]){q->dims[0], t->a.queries, t->a.q_heads * t->a.value_size}));
     t->a.y = call->out[0].data;
+    if (t->packed_kv)
+        t->a.q_batch = 0; /* all queries lie in one row of the batch */
     return open_shown(call, &t->a);
+}
+
+/* What both kernels do once their operands are known: `ranges` fills t->lo and t->hi. */
+static gqac_status attend_all(op_call *call, attending *t,
+                              gqac_status (*ranges)(op_call *call, attending *t)) {
+    const bool k_blocks = t->stored[0].in_blocks, v_blocks = t->stored[1].in_blocks;
+    op_scratch runs, scratch;
+    GQAC_TRY(op_scratch_open_one(call, (size_t)t->n_runs, sizeof *t->runs, &runs));
+    t->runs = (run *)(void *)runs.base;
+    make_runs(t);
+    gqac_status status =
+        open_scratch(call, t, packed_bytes(t, k_blocks), k_blocks || v_blocks, &scratch);
+    if (status == GQAC_OK) {
+        status = ranges(call, t);
+        if (status == GQAC_OK)
+            status = finish(call, t);
+        op_scratch_close(&scratch);
+    }
+    op_scratch_close(&runs);
+    return status;
+}
+
+static gqac_status ranges_of_lengths(op_call *call, attending *t) {
+    return attention_visible(call, PAST_LEN, call->in[Q]->dims[0], t->a.queries, t->lo, t->hi);
 }
 
 gqac_status cpu_attention_run(op_call *call) {
     attending t = {0};
-    op_scratch scratch;
     GQAC_TRY(prepare(call, &t));
     if (optional(call, BIAS))
         GQAC_TRY(attention_float(call, BIAS, 4));
     GQAC_TRY(set_mask(call, &t.a, optional(call, BIAS)));
     GQAC_TRY(set_sink(call, &t.a, SINK));
-    const bool k_blocks = t.stored[0].in_blocks, v_blocks = t.stored[1].in_blocks;
-    GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
-    gqac_status status = attention_visible(call, PAST_LEN, t.a.batch, t.a.queries, t.lo, t.hi);
-    if (status == GQAC_OK)
-        status = finish(call, &t);
-    op_scratch_close(&scratch);
-    return status;
+    return attend_all(call, &t, ranges_of_lengths);
+}
+
+static gqac_status ranges_given(op_call *call, attending *t) {
+    const int32_t *lo, *hi;
+    GQAC_TRY(attention_ranges(call, LO, call->in[Q]->dims[0], t->a.queries, t->a.keys, &lo, &hi));
+    memcpy(t->lo, lo, sizeof *lo * (size_t)t->a.rows);
+    memcpy(t->hi, hi, sizeof *hi * (size_t)t->a.rows);
+    return GQAC_OK;
 }
 
 gqac_status cpu_attend_run(op_call *call) {
     attending t = {0};
-    op_scratch scratch;
-    const int32_t *lo, *hi;
     GQAC_TRY(prepare(call, &t));
     if (optional(call, MASK))
         GQAC_TRY(op_want_set(call, MASK, OP_FLOATS | OP_BIT(BOOL)));
@@ -500,16 +559,5 @@ gqac_status cpu_attend_run(op_call *call) {
                 "the mask has %lld columns for %lld keys", (long long)t.a.mask_columns,
                 (long long)t.a.keys);
     GQAC_TRY(set_sink(call, &t.a, SINK));
-    GQAC_TRY(attention_ranges(call, LO, t.a.batch, t.a.queries, t.a.keys, &lo, &hi));
-    const bool k_blocks = t.stored[0].in_blocks, v_blocks = t.stored[1].in_blocks;
-    GQAC_TRY(open_scratch(call, &t, packed_bytes(&t, k_blocks), k_blocks || v_blocks, &scratch));
-    memcpy(t.lo, lo, sizeof *lo * (size_t)(t.a.batch * t.a.queries));
-    memcpy(t.hi, hi, sizeof *hi * (size_t)(t.a.batch * t.a.queries));
-    gqac_status status = finish(call, &t);
-    op_scratch_close(&scratch);
-    return status;
-}
-
-bool cpu_reads_blocks(const target_kernel *kernel) {
-    return kernel->eval == cpu_attention_run || kernel->eval == cpu_attend_run;
+    return attend_all(call, &t, ranges_given);
 }

@@ -2,6 +2,9 @@
  * (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys at an absolute
  * multiple of that, a *row* is one query of one head.
  *
+ * Queries come as [B,Hq,S,D], one sequence a batch row, or packed as [1,Hq,N,D], the new rows of B
+ * sequences one after another. Keys and values have one batch row a sequence either way.
+ *
  * Rows of a key/value head are numbered s * G + g, so that neighbours see nearly the same keys and
  * all query heads of a group share what is loaded. A unit is a run of such rows against a run of
  * keys; the arithmetic of a row knows neither the other rows of its unit nor where units end, for
@@ -10,9 +13,8 @@
 #define GQAC_TARGETS_CPU_ATTENTION_H
 
 #include "kv/kv.h"
-#include "ops/attention.h"
+#include "ops/work.h"
 #include "targets/cpu/cpu.h"
-#include "targets/target.h"
 
 enum {
     CPU_ATTEND_KEYS = GQAC_KV_BLOCK,
@@ -54,6 +56,7 @@ typedef enum cpu_attend_show {
 
 typedef struct cpu_attend {
     int64_t batch, q_heads, kv_heads, group, queries, keys; /* B, Hq, Hkv, G, S, T */
+    int64_t rows;                                           /* queries of all: B*S, or N */
     int size, value_size;                                   /* D, Dv */
     int split;                                              /* keys of a split */
     bool bf16;                                              /* products of bf16 factors */
@@ -62,24 +65,26 @@ typedef struct cpu_attend {
     int64_t q_batch, q_head, q_row; /* elements from one b, h, s to the next */
     gqac_dtype q_dtype;
     cpu_attend_rows k, v;
-    const int32_t *lo, *hi; /* [B,S]; lo >= hi: the row sees nothing and gives zeros */
+    const int32_t *lo, *hi; /* [rows]; lo >= hi: the row sees nothing and gives zeros */
     /* A float mask is added, a bool mask selects; from column mask_columns on keys are masked. */
     const void *mask;
     gqac_dtype mask_dtype;
     int64_t mask_columns, mask_step[3]; /* elements of the mask a step of b, h, s */
     const void *sink;                   /* [Hq] */
     gqac_dtype sink_dtype;
-    void *y; /* [B,S,Hq*Dv] */
+    void *y; /* [rows,Hq*Dv] */
     gqac_dtype y_dtype;
     cpu_attend_show show;
     float *shown;       /* [B,Hq,S,T] */
     float shown_hidden; /* what it holds for keys that are not shown */
-    float *parts;       /* of cut rows: [B][Hkv][G*S][splits][cpu_attend_part], else NULL */
+    float *parts;       /* of cut rows: [Hkv][rows*G][splits][cpu_attend_part], else NULL */
     int64_t splits;
 } cpu_attend;
 
 typedef struct cpu_attend_unit {
-    int64_t b, head;    /* batch row, key/value head */
+    int64_t b, head;    /* sequence, key/value head */
+    int64_t first;      /* its query 0 among all rows */
+    int64_t skip;       /* queries before that one in row b of q and of the mask */
     int64_t row;        /* first row */
     int rows;           /* at most CPU_ATTEND_ROWS */
     int64_t begin, end; /* keys, multiples of the block and of the split; end may be beyond T */

@@ -4,6 +4,7 @@
 #define GQAC_TARGETS_CPU_GRAPH_H
 
 #include "targets/bind.h"
+#include "targets/cpu/attention.h"
 
 /* ---- products (fuse_products.c) ------------------------------------------- */
 
@@ -68,6 +69,8 @@ gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const
 /* ---- attention: inputs 1 (keys) and 2 (values) ------------------------------- */
 
 bool cpu_attention_match(const ir_node *node);
+/* Which scores or weights the node gives besides. */
+cpu_attend_show cpu_attention_shown(const ir_node *node);
 /* Takes the nodes that dequantise keys and values, and reads the codes. */
 int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
 gqac_status cpu_attention_run(op_call *call);

@@ -72,7 +72,7 @@ static stored keys_of(work *w, int64_t index) {
     const cpu_attend *a = w->a;
 #ifdef GQAC_CONTROL_UNROUNDED_CHUNK /* negative control: cached keys lose bits, new ones do not */
     const float *kt = stored_keys(w, index);
-    const int64_t cached = a->hi[w->u->b * a->queries] - 1 - index * KEYS;
+    const int64_t cached = a->hi[w->u->first] - 1 - index * KEYS;
     for (int i = 0; i < a->size * KEYS; i++)
         w->kt[i] = i % KEYS < cached ? gqn_as_f32(gqn_as_u32(kt[i]) & 0xfffc0000u) : kt[i];
     return as_fp32(w->kt);
@@ -177,8 +177,7 @@ static void merge(work *w, int r, float m, float l, const float *acc) {
 
 static float *part_of(const work *w, int r, int64_t split) {
     const cpu_attend *a = w->a;
-    const int64_t row =
-        (w->u->b * a->kv_heads + w->u->head) * a->group * a->queries + w->u->row + r;
+    const int64_t row = (w->u->head * a->rows + w->u->first) * a->group + w->u->row + r;
     return a->parts + (row * a->splits + split) * cpu_attend_part(a);
 }
 
@@ -220,8 +219,7 @@ static void finish(work *w) {
     const cpu_attend *a = w->a;
     for (int r = 0; r < w->u->rows; r++) {
         const int64_t h = head_of(w, r);
-        const int64_t at =
-            ((w->u->b * a->queries + query_of(w, r)) * a->q_heads + h) * a->value_size;
+        const int64_t at = ((w->u->first + query_of(w, r)) * a->q_heads + h) * a->value_size;
         const float *total = w->total + r * w->padded;
         if (!w->any[r]) {
             memset((char *)a->y + (size_t)at * width_of(a->y_dtype), 0,

@@ -55,8 +55,9 @@ VEC_FN v16 capped(const cpu_attend *a, v16 x) {
 
 static inline float *shown_row(const work *w, int r) {
     const cpu_attend *a = w->a;
-    const int64_t head = w->u->b * a->q_heads + head_of(w, r);
-    return a->shown + (head * a->queries + query_of(w, r)) * a->keys;
+    const int64_t before = (w->u->first - w->u->skip) * a->q_heads; /* rows of the batch */
+    const int64_t row = head_of(w, r) * a->queries + w->u->skip + query_of(w, r);
+    return a->shown + (before + row) * a->keys;
 }
 
 /* row[i] = x[i] for the lanes from <= i < to. */
@@ -78,7 +79,7 @@ VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whol
     const int64_t at = plain || !a->mask
                            ? 0
                            : w->u->b * a->mask_step[0] + head_of(w, r) * a->mask_step[1] +
-                                 query_of(w, r) * a->mask_step[2];
+                                 (w->u->skip + query_of(w, r)) * a->mask_step[2];
     for (int t = from / 16 * 16; t < to; t += 16) {
         const v16 sums = v16_load(s + t);
         v16 x = v16_mul(scale, sums);

@@ -63,8 +63,8 @@ static inline void open_work(work *w, const cpu_attend *a, const cpu_attend_unit
     w->full = w->some = false;
     for (int r = 0; r < u->rows; r++) {
         const int64_t s = (u->row + r) / a->group;
-        w->lo[r] = a->lo[u->b * a->queries + s];
-        w->hi[r] = a->hi[u->b * a->queries + s];
+        w->lo[r] = a->lo[u->first + s];
+        w->hi[r] = a->hi[u->first + s];
         w->any[r] = false;
         w->all_lo = w->lo[r] > w->all_lo ? w->lo[r] : w->all_lo;
         w->all_hi = w->hi[r] < w->all_hi ? w->hi[r] : w->all_hi;
@@ -82,7 +82,8 @@ static inline int64_t query_of(const work *w, int r) {
 /* The first element of a row's query. */
 static inline int64_t query_at(const work *w, int r) {
     const cpu_attend *a = w->a;
-    return w->u->b * a->q_batch + head_of(w, r) * a->q_head + query_of(w, r) * a->q_row;
+    return w->u->b * a->q_batch + head_of(w, r) * a->q_head +
+           (w->u->skip + query_of(w, r)) * a->q_row;
 }
 
 /* Rows of the group that begins with row `first`. */

@@ -1,0 +1,46 @@
+/* The causal convolution of CausalConvWithState (causal_conv.h) over packed rows: x [1,C,N] holds
+ * the new tokens of n sequences one after another, new_len [n] tells how many each has, and state
+ * [n,C,L] what came before them. y [1,C,N]. */
+#include "ops/causal_conv.h"
+
+enum { NEW_LEN = 4 };
+
+static const ir_attr_spec attrs[] = {
+    CAUSAL_CONV_ACTIVATION,
+    {.name = "dilation",
+     .kind = IR_ATTR_INT,
+     .fallback = {.set = true, .i = 1},
+     .doc = "elements from one tap to the next"},
+    {.name = NULL},
+};
+
+static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t dilation = ir_attr_int(node, "dilation");
+    if (dilation < 1 || dilation > INT32_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dilation = %lld: 1 to 2147483647",
+                (long long)dilation);
+    return causal_conv_verify(node, diag);
+}
+
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_set_type_like(node, 0, op_in_type(node, 0), diag);
+}
+
+static gqac_status eval(op_call *call) {
+    GQAC_TRY(op_want(call, NEW_LEN, GQAC_I32));
+    return causal_conv_run(call, ir_attr_int(call->node, "dilation"), call->in[NEW_LEN]);
+}
+
+const gqac_op gqac_op_causal_conv = {
+    .schema = {.name = "causal_conv",
+               .domain = "gqac",
+               .since = 1,
+               .inputs = "x weight bias? state new_len",
+               .outputs = "y",
+               .attrs = attrs,
+               .rows = IR_ROWS_STATE,
+               .doc = "causal depthwise convolution of packed rows [1,C,N] behind state [n,C,L]"},
+    .infer = infer,
+    .verify = verify,
+    .eval = eval,
+};

@@ -1,0 +1,162 @@
+/* What a step checks before anything runs: items, lengths, ids, rows of logits, and which side of
+ * every LongRoPE threshold each item is on. */
+#include "base/check.h"
+#include "runtime/step.h"
+
+/* ---- checks -------------------------------------------------------------- */
+
+gqac_status step_at_item(const step *s, int i, gqac_status status) {
+    if (status != GQAC_OK && s->diag)
+        s->diag->index = i;
+    return status;
+}
+
+static gqac_status check_tokens(const step *s, int i) {
+    const int64_t vocabulary = gqac_program_vocabulary(s->context->program);
+    const gqac_step_item *given = &s->items[i].given;
+    for (int64_t j = 0; j < given->count; j++) {
+        const int64_t id = given->tokens[j];
+        if (id >= 0 && id <= INT32_MAX && (!vocabulary || id < vocabulary))
+            continue;
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "token id %lld at index %lld of item %d",
+                      (long long)id, (long long)j, i);
+        gqac_diag_rule(s->diag, "0 <= id < %lld", (long long)(vocabulary ? vocabulary : INT32_MAX));
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
+/* Rows of logits that the item wants, and whether the model has them. */
+static gqac_status check_logits_wanted(const step *s, int i) {
+    step_item *it = &s->items[i];
+    const int64_t wanted = it->given.n_logits, count = it->given.count;
+    if (wanted != GQAC_LOGITS_ALL && (wanted < 0 || wanted > count)) {
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld rows of logits of %lld tokens", i,
+                      (long long)wanted, (long long)count);
+        gqac_diag_rule(s->diag, "0 <= n_logits <= count, or GQAC_LOGITS_ALL");
+        return GQAC_OUT_OF_RANGE;
+    }
+    it->wanted = wanted == GQAC_LOGITS_ALL ? count : wanted;
+    if (it->wanted > 1 && s->context->program->roles.last_only) {
+        gqac_diag_set(s->diag, GQAC_UNSUPPORTED,
+                      "item %d: %lld rows of logits, the model gives those of the last token alone",
+                      i, (long long)it->wanted);
+        gqac_diag_hint(s->diag, "n_logits of 0 or 1, or one token a step");
+        return GQAC_UNSUPPORTED;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status check_length(const step *s, int i, int64_t length) {
+    const gqac_program *p = s->context->program;
+    const gqac_step_item *given = &s->items[i].given;
+    if (given->count < 1 || given->count > INT32_MAX - length)
+        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "item %d: %lld new tokens after %lld", i,
+                  (long long)given->count, (long long)length);
+    if (!given->tokens)
+        GQAC_FAIL(s->diag, GQAC_USAGE, "the tokens of item %d are NULL", i);
+    if (given->position && *given->position != length)
+        GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE,
+                  "item %d: position %lld given, %lld tokens are cached", i,
+                  (long long)*given->position, (long long)length);
+    if (length + given->count <= p->most_tokens)
+        return GQAC_OK;
+    gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
+                  "item %d: position %lld is out of range: the tables of positions have %lld rows",
+                  i, (long long)(length + given->count - 1), (long long)p->most_tokens);
+    gqac_diag_hint(s->diag, "fewer tokens, or a model with longer tables");
+    return GQAC_OUT_OF_RANGE;
+}
+
+static gqac_status check_item(const step *s, int i) {
+    const gqac_sequence *q = s->items[i].given.sequence;
+    if (!q)
+        GQAC_FAIL(s->diag, GQAC_USAGE, "the sequence of item %d is NULL", i);
+    if (q->program != s->context->program)
+        GQAC_FAIL(s->diag, GQAC_USAGE, "the sequence of item %d belongs to another program", i);
+    GQAC_TRY(check_length(s, i, gqac_sequence_length(q)));
+    GQAC_TRY(check_logits_wanted(s, i));
+    return check_tokens(s, i);
+}
+
+static gqac_status check_items(const step *s) {
+    int64_t tokens = 0;
+    for (int i = 0; i < s->n; i++) {
+        GQAC_TRY(step_at_item(s, i, check_item(s, i)));
+        for (int j = 0; j < i; j++)
+            if (s->items[j].given.sequence == s->items[i].given.sequence) {
+                gqac_diag_set(s->diag, GQAC_USAGE, "items %d and %d have the same sequence", j, i);
+                return step_at_item(s, i, GQAC_USAGE);
+            }
+        if (!gqac_add_i64(tokens, s->items[i].given.count, &tokens))
+            GQAC_FAIL(s->diag, GQAC_OUT_OF_RANGE, "too many tokens in one step");
+    }
+    return GQAC_OK;
+}
+
+/* ---- rope tables --------------------------------------------------------- */
+
+static gqac_status guard_bits(step *s, int64_t total, unsigned *bits) {
+    const gqac_program *p = s->context->program;
+    exec *e = &s->context->exec;
+    gqac_tensor t = {.dtype = p->inputs[p->roles.total_len].dtype, .data = &total};
+    t.rank = p->inputs[p->roles.total_len].rank;
+    for (int i = 0; i < t.rank && i < GQAC_MAX_RANK; i++)
+        t.dims[i] = 1;
+    *bits = 0;
+    exec_set_input(e, p->roles.total_len, &t);
+    for (int g = 0; g < p->n_guards; g++) {
+        bool taken = false;
+        GQAC_TRY(exec_guard(e, g, &taken, s->diag));
+        *bits |= (unsigned)taken << g;
+    }
+    return GQAC_OK;
+}
+
+/* The side of every LongRoPE threshold item i is on: picked by the final length of its sequence if
+ * declared, else by its first step; a later step on another side would mix keys of two tables. */
+static gqac_status choose_tables(step *s, int i) {
+    step_item *it = &s->items[i];
+    const gqac_sequence *q = it->given.sequence;
+    const int64_t total = gqac_sequence_length(q) + it->given.count;
+    const bool declared = q->final_length > 0;
+    if (s->again) {
+        it->pinned = q->pinned;
+        it->guards = q->guards;
+        return GQAC_OK;
+    }
+    if (declared && total > q->final_length) {
+        gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
+                      "the sequence of item %d would reach %lld tokens but was opened for %lld", i,
+                      (long long)total, (long long)q->final_length);
+        gqac_diag_hint(s->diag, "open the sequence with a larger final length");
+        return GQAC_OUT_OF_RANGE;
+    }
+    it->pinned = declared ? q->final_length : total;
+    it->guards = 0;
+    if (!s->context->program->n_guards)
+        return GQAC_OK;
+    unsigned cached = q->guards;
+    GQAC_TRY(guard_bits(s, it->pinned, &it->guards));
+    if (q->imported)
+        GQAC_TRY(guard_bits(s, q->pinned, &cached));
+    if (q->pinned && it->guards != cached) {
+        gqac_diag_set(s->diag, GQAC_RECOMPUTE,
+                      "the sequence of item %d crosses the LongRoPE threshold: %lld tokens are "
+                      "cached with the rope table of length %lld, the step would reach %lld",
+                      i, (long long)gqac_sequence_length(q), (long long)q->pinned,
+                      (long long)total);
+        gqac_diag_rule(s->diag, "all keys of a sequence are rotated with one table");
+        gqac_diag_hint(s->diag, "recompute: rewind to 0 and feed all tokens again, or open the "
+                                "sequence with its final length");
+        return GQAC_RECOMPUTE;
+    }
+    return GQAC_OK;
+}
+
+gqac_status step_check(step *s) {
+    GQAC_TRY(check_items(s));
+    for (int i = 0; i < s->n; i++)
+        GQAC_TRY(step_at_item(s, i, choose_tables(s, i)));
+    return GQAC_OK;
+}

@@ -32,7 +32,7 @@ GRAPH = re.compile(
     r"src/targets/(target\.[ch]|bind\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch]))$"
 )
 # Kernels that are not bound yet run as an eval does.
-UNBOUND = {"src/targets/recurrent.c", "src/targets/cpu/attention.c"}
+UNBOUND = {"src/targets/recurrent.c"}
 GRAPH_WORDS = re.compile(r"\bir_\w+|\bop_(?:call|is|of|value|give)\b|->(?:def|uses|attrs|claim)\b")
 NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.h)`")
 ROW = re.compile(r"^\| `(include/gqac|src/\w+)/` \|[^|]*\| ([^|]*) \|$")

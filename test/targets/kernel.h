@@ -19,19 +19,12 @@ static inline gqac_status kernel_give(target_call *call, int value, gqac_tensor 
     return GQAC_OK;
 }
 
-/* in[i] NULL where operand i is absent or a token; results, in `out`, lie in the arena. */
-static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, kernel_bind *bind,
-                                     kernel_run *run, const gqac_tensor *const *in,
-                                     gqac_tensor *out, const void *state, gqac_pool *pool,
-                                     const kv_batch *kv, gqac_diag *diag) {
-    gqac_tensor values[KERNEL_VALUES] = {{.rank = 0}};
+/* Values have their numbers, results the n_outputs from `n` on. */
+static inline gqac_status kernel_try_values(gqac_arena *arena, const ir_node *node,
+                                            kernel_bind *bind, kernel_run *run, gqac_tensor *values,
+                                            int n, gqac_tensor *out, const void *state,
+                                            gqac_pool *pool, const kv_batch *kv, gqac_diag *diag) {
     const void *record;
-    int n = 0;
-    for (int i = 0; i < node->n_inputs; i++)
-        if (node->inputs[i].value) {
-            values[n] = in[i] ? *in[i] : (gqac_tensor){.dtype = GQAC_TOKEN};
-            node->inputs[i].value->id = n++;
-        }
     for (int i = 0; i < node->n_outputs; i++)
         node->outputs[i]->id = n + i;
     GQAC_TRY(bind(&(target_binding){.arena = arena, .diag = diag}, node, &record));
@@ -44,6 +37,21 @@ static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, ker
     const gqac_status status = run(&call, record);
     memcpy(out, values + n, (size_t)node->n_outputs * sizeof *out);
     return status;
+}
+
+/* in[i] NULL where operand i is absent or a token; results, in `out`, lie in the arena. */
+static inline gqac_status kernel_try(gqac_arena *arena, const ir_node *node, kernel_bind *bind,
+                                     kernel_run *run, const gqac_tensor *const *in,
+                                     gqac_tensor *out, const void *state, gqac_pool *pool,
+                                     const kv_batch *kv, gqac_diag *diag) {
+    gqac_tensor values[KERNEL_VALUES] = {{.rank = 0}};
+    int n = 0;
+    for (int i = 0; i < node->n_inputs; i++)
+        if (node->inputs[i].value) {
+            values[n] = in[i] ? *in[i] : (gqac_tensor){.dtype = GQAC_TOKEN};
+            node->inputs[i].value->id = n++;
+        }
+    return kernel_try_values(arena, node, bind, run, values, n, out, state, pool, kv, diag);
 }
 
 #endif

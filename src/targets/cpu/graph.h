@@ -69,12 +69,9 @@ gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const
 /* ---- attention: inputs 1 (keys) and 2 (values) ------------------------------- */
 
 bool cpu_attention_match(const ir_node *node);
-/* Which scores or weights the node gives besides. */
-cpu_attend_show cpu_attention_shown(const ir_node *node);
 /* Takes the nodes that dequantise keys and values, and reads the codes. */
 int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
-gqac_status cpu_attention_run(op_call *call);
-gqac_status cpu_attend_run(op_call *call);
+gqac_status cpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
 /* Is it one of those kernels? */
 bool cpu_reads_blocks(const target_kernel *kernel);
 

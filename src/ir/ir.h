@@ -136,6 +136,7 @@ struct ir_node {
     ir_attr *attrs;     /* one for each row of op->attrs */
     const char *kernel; /* name of the kernel that claimed it ("ref.generic"); NULL before claim */
     const void *claim;  /* that kernel's row, for the run time; not printed */
+    const void *bound;  /* what its bind made of the node; NULL before, or when there is none */
     /* The node whose kernel computes this one too; NULL: it runs itself. The nodes of such a group
      * whose results others read lie side by side, the root last. */
     ir_node *fused_into;
@@ -256,6 +257,7 @@ gqac_status ir_graph_walk_all(ir_graph *graph, ir_node_visitor *f, void *arg);
  * the name of one ("past_key"). */
 void ir_schema_arity(const char *list, int *least, int *most);
 void ir_schema_name(const char *list, int index, char *name, size_t size);
+int ir_schema_index(const char *list, const char *name); /* -1: there is no such name */
 typedef enum ir_arity { IR_NONE, IR_REQUIRED, IR_OPTIONAL, IR_VARIADIC } ir_arity;
 ir_arity ir_schema_kind(const char *list, int index); /* IR_NONE: out of range */
 

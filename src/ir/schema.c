@@ -62,3 +62,13 @@ void ir_schema_name(const char *list, int index, char *name, size_t size) {
     }
     snprintf(name, size, "#%d", index);
 }
+
+int ir_schema_index(const char *list, const char *name) {
+    const char *at;
+    size_t length;
+    char mark;
+    for (int i = 0; list && next_entry(&list, &at, &length, &mark); i++)
+        if (strlen(name) == length && strncmp(at, name, length) == 0)
+            return i;
+    return -1;
+}

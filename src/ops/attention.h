@@ -5,28 +5,13 @@
 #define GQAC_OPS_ATTENTION_H
 
 #include "ops/shared.h"
+#include "ops/visible.h"
 
 /* An i32 tensor [batch] of lengths >= 0 (past_len, new_len); INVALID_INPUT, OUT_OF_RANGE. */
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths);
-/* The new rows of n sequences in a tensor [B,..,S,..]: row b of the batch holds those of sequence
- * b, and pads behind its new_len[b]; or they lie packed in one row of the batch, B = 1 and S the
- * sum of new_len, as in a step of sequences. */
-typedef struct attention_rows {
-    int64_t n;
-    bool packed;
-    int64_t width; /* S */
-    const int32_t *past, *fresh;
-} attention_rows;
-
-/* From past_len (input past_input) and new_len (the next input), both [n]. INVALID_INPUT when they
- * fit neither form; OUT_OF_RANGE: negative lengths, more new tokens than rows, or positions beyond
- * i32. */
+/* op_rows_fit, of past_len (input past_input) and new_len (the next input). */
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows);
-/* Rows of sequence b, pads included. */
-static inline int64_t attention_rows_of(const attention_rows *rows, int64_t b) {
-    return rows->packed ? rows->fresh[b] : rows->width;
-}
 /* Does this operand, the new_len of a node, go with packed rows? A fact of the graph: its length
  * has the name ATTENTION_SEQUENCES. */
 #define ATTENTION_SEQUENCES "gqac.sequences"
@@ -38,14 +23,10 @@ bool attention_is_packed(const ir_value *new_len);
 ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis);
 ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like);
 
-/* The keys lo <= j < hi that query s of each sequence sees, i32 [B,S], from past_len (input
- * past_input), new_len (the next input) and the attributes causal and window of the node:
- *   hi = p_b + s + 1 when causal, else p_b + n_b
- *   lo = max(0, p_b + s + 1 - window) with a window, else 0
- * Rows s >= n_b see nothing: lo = hi = 0. */
+/* op_visible, from those inputs and the attributes causal and window of the node. */
 gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
                               int32_t *lo, int32_t *hi);
-/* lo, hi of every row: i32 [B,S] with 0 <= lo <= hi <= keys. */
+/* op_ranges, of input lo_input and the next. */
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi);
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */

@@ -6,42 +6,75 @@
 #include <string.h>
 
 #include "numerics/contract.h"
+#include "ops/lengths.h"
 
-gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
-    GQAC_TRY(op_want(call, input, GQAC_I32));
-    const gqac_tensor *tensor = call->in[input];
-    char name[64];
-    ir_schema_name(call->node->op->inputs, input, name, sizeof name);
+gqac_status op_lengths(const op_work *work, const gqac_tensor *tensor, const char *name,
+                       int64_t batch, const int32_t **lengths) {
+    if (!tensor)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
+    if (tensor->dtype != GQAC_I32)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+                gqac_dtype_name(tensor->dtype));
     if (tensor->rank != 1 || tensor->dims[0] != batch)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%s must have the shape [%lld]", name,
-                (long long)batch);
+        OP_STOP(work, GQAC_INVALID_INPUT, "%s must have the shape [%lld]", name, (long long)batch);
     const int32_t *values = tensor->data;
     for (int64_t b = 0; b < batch; b++)
         if (values[b] < 0)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE, "%s[%lld] = %d is negative", name,
-                    (long long)b, values[b]);
+            OP_STOP(work, GQAC_OUT_OF_RANGE, "%s[%lld] = %d is negative", name, (long long)b,
+                    values[b]);
     *lengths = values;
+    return GQAC_OK;
+}
+
+gqac_status op_floats(const op_work *work, const gqac_tensor *tensor, const char *name, int rank) {
+    if (!tensor)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
+    if (!OP_IN(OP_FLOATS, tensor->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+                gqac_dtype_name(tensor->dtype));
+    if (tensor->rank != rank)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' must have rank %d", name, rank);
+    return GQAC_OK;
+}
+
+gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    char name[64];
+    work.origin = &origin;
+    ir_schema_name(call->node->op->inputs, input, name, sizeof name);
+    return op_lengths(&work, input < call->node->n_inputs ? call->in[input] : NULL, name, batch,
+                      lengths);
+}
+
+gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
+                      const gqac_tensor *hi_tensor, int64_t batch, int64_t rows, int64_t keys,
+                      const int32_t **lo, const int32_t **hi) {
+    const gqac_tensor *both[] = {lo_tensor, hi_tensor};
+    for (int i = 0; i < 2; i++)
+        if (!both[i] || both[i]->dtype != GQAC_I32 || both[i]->rank != 2 ||
+            both[i]->dims[0] != batch || both[i]->dims[1] != rows)
+            OP_STOP(work, GQAC_INVALID_INPUT,
+                    "the visible range must be i32 of the shape [%lld,%lld]", (long long)batch,
+                    (long long)rows);
+    *lo = lo_tensor->data;
+    *hi = hi_tensor->data;
+    for (int64_t i = 0; i < batch * rows; i++)
+        if ((*lo)[i] < 0 || (*hi)[i] < (*lo)[i] || (*hi)[i] > keys)
+            OP_STOP(work, GQAC_OUT_OF_RANGE,
+                    "visible keys [%d,%d) of row %lld do not lie in the %lld keys", (*lo)[i],
+                    (*hi)[i], (long long)i, (long long)keys);
     return GQAC_OK;
 }
 
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi) {
-    for (int i = lo_input; i < lo_input + 2; i++) {
-        GQAC_TRY(op_want(call, i, GQAC_I32));
-        const gqac_tensor *tensor = call->in[i];
-        if (tensor->rank != 2 || tensor->dims[0] != batch || tensor->dims[1] != rows)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "the visible range must have the shape [%lld,%lld]", (long long)batch,
-                    (long long)rows);
-    }
-    *lo = call->in[lo_input]->data;
-    *hi = call->in[lo_input + 1]->data;
-    for (int64_t i = 0; i < batch * rows; i++)
-        if ((*lo)[i] < 0 || (*hi)[i] < (*lo)[i] || (*hi)[i] > keys)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "visible keys [%d,%d) of row %lld do not lie in the %lld keys", (*lo)[i],
-                    (*hi)[i], (long long)i, (long long)keys);
-    return GQAC_OK;
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    GQAC_TRY(op_want(call, lo_input, GQAC_I32));
+    GQAC_TRY(op_want(call, lo_input + 1, GQAC_I32));
+    return op_ranges(&work, call->in[lo_input], call->in[lo_input + 1], batch, rows, keys, lo, hi);
 }
 
 static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
@@ -53,28 +86,35 @@ static int64_t end_of(int64_t past, int64_t fresh, int64_t s, bool causal) {
     return end;
 }
 
-gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
-                                attention_rows *rows) {
-    const gqac_tensor *lengths = call->in[past_input + 1];
+gqac_status op_rows_fit(const op_work *work, const gqac_tensor *past_len,
+                        const gqac_tensor *lengths, int64_t batch, int64_t width,
+                        attention_rows *rows) {
     const bool packed = batch == 1 && lengths && lengths->rank == 1 && lengths->dims[0] > 1;
     int64_t sum = 0;
     *rows =
         (attention_rows){.n = packed ? lengths->dims[0] : batch, .packed = packed, .width = width};
-    GQAC_TRY(attention_lengths(call, past_input, rows->n, &rows->past));
-    GQAC_TRY(attention_lengths(call, past_input + 1, rows->n, &rows->fresh));
+    GQAC_TRY(op_lengths(work, past_len, "past_len", rows->n, &rows->past));
+    GQAC_TRY(op_lengths(work, lengths, "new_len", rows->n, &rows->fresh));
     for (int64_t b = 0; b < rows->n; b++) {
         const int32_t past = rows->past[b], fresh = rows->fresh[b];
         if (fresh > width || (int64_t)past + fresh > INT32_MAX)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+            OP_STOP(work, GQAC_OUT_OF_RANGE,
                     "sequence %lld: %d past and %d new tokens, the queries have %lld rows",
                     (long long)b, past, fresh, (long long)width);
         sum += fresh;
     }
     if (packed && sum != width)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld packed rows for %lld new tokens of %lld sequences", (long long)width,
-                (long long)sum, (long long)rows->n);
+        OP_STOP(work, GQAC_INVALID_INPUT, "%lld packed rows for %lld new tokens of %lld sequences",
+                (long long)width, (long long)sum, (long long)rows->n);
     return GQAC_OK;
+}
+
+gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
+                                attention_rows *rows) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return op_rows_fit(&work, call->in[past_input], call->in[past_input + 1], batch, width, rows);
 }
 
 bool attention_is_packed(const ir_value *new_len) {
@@ -98,14 +138,9 @@ ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value
     return op_build1(b, "gqac", "pack_rows", 3, (ir_value *[]){y, new_len, like});
 }
 
-gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
-                              int32_t *lo, int32_t *hi) {
-    bool causal = ir_attr_int(call->node, "causal") != 0;
-    int64_t window = ir_attr_int(call->node, "window");
-    attention_rows of;
-    GQAC_TRY(attention_rows_open(call, past_input, batch, rows, &of));
-    for (int64_t b = 0; b < of.n; b++) {
-        const int64_t past = of.past[b], fresh = of.fresh[b], n = attention_rows_of(&of, b);
+void op_visible(const attention_rows *of, bool causal, int64_t window, int32_t *lo, int32_t *hi) {
+    for (int64_t b = 0; b < of->n; b++) {
+        const int64_t past = of->past[b], fresh = of->fresh[b], n = attention_rows_of(of, b);
         for (int64_t s = 0; s < n; s++) {
             bool pad = s >= fresh;
             int64_t first = window > 0 ? past + s + 1 - window : 0;
@@ -113,6 +148,14 @@ gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int6
             *hi++ = pad ? 0 : (int32_t)end_of(past, fresh, s, causal);
         }
     }
+}
+
+gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
+                              int32_t *lo, int32_t *hi) {
+    attention_rows of;
+    GQAC_TRY(attention_rows_open(call, past_input, batch, rows, &of));
+    op_visible(&of, ir_attr_int(call->node, "causal") != 0, ir_attr_int(call->node, "window"), lo,
+               hi);
     return GQAC_OK;
 }
 
@@ -222,36 +265,51 @@ const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits) 
     return ir_dim_floordiv(dims, ir_dim_add(dims, size, ir_dim_const(dims, 1)), 2);
 }
 
-gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
-                             int64_t heads, int64_t size, const float **scales) {
+gqac_status op_code_scales(const op_work *work, const gqac_tensor *tensor, bool per_channel,
+                           int64_t heads, int64_t size, const float **scales) {
     if (!tensor || tensor->dtype != GQAC_F32)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the scales of the cache must be f32");
+        OP_STOP(work, GQAC_INVALID_INPUT, "the scales of the cache must be f32");
     const int64_t have = gqac_tensor_count(tensor);
     if (per_channel ? heads == 0 || have % heads != 0 || have / heads != size : have != 1)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld scales for %lld heads of %lld channels: %s", (long long)have,
-                (long long)heads, (long long)size,
+        OP_STOP(work, GQAC_INVALID_INPUT, "%lld scales for %lld heads of %lld channels: %s",
+                (long long)have, (long long)heads, (long long)size,
                 per_channel ? "PER_CHANNEL has one for each channel of each head"
                             : "PER_TENSOR has one");
     *scales = tensor->data;
     for (int64_t i = 0; i < have; i++)
         if (!isfinite((*scales)[i]))
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "scale %lld is %g: must be finite",
-                    (long long)i, (double)(*scales)[i]);
+            OP_STOP(work, GQAC_INVALID_INPUT, "scale %lld is %g: must be finite", (long long)i,
+                    (double)(*scales)[i]);
     return GQAC_OK;
 }
 
-gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
-                             const int64_t *scores) {
+gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
+                             int64_t heads, int64_t size, const float **scales) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return op_code_scales(&work, tensor, per_channel, heads, size, scales);
+}
+
+gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *mask,
+                      const int64_t *scores) {
     char shape[GQAC_MAX_RANK * 24] = "";
     for (int i = 0; i < mask->rank; i++) {
         const size_t n = strlen(shape);
         snprintf(shape + n, sizeof shape - n, "%s%lld", i ? "," : "", (long long)mask->dims[i]);
     }
-    op_fail(call->node, call->diag, GQAC_INVALID_INPUT,
-            "a %s [%s] does not fit scores [%lld,%lld,%lld,%lld]", what, shape,
-            (long long)scores[0], (long long)scores[1], (long long)scores[2], (long long)scores[3]);
-    gqac_diag_rule(call->diag, "each dimension of it is 1 or that of the scores [B,H,S,T]");
-    gqac_diag_hint(call->diag, "give the batch, the new tokens and the keys that the model is fed");
+    op_stop(work, GQAC_INVALID_INPUT, "a %s [%s] does not fit scores [%lld,%lld,%lld,%lld]", what,
+            shape, (long long)scores[0], (long long)scores[1], (long long)scores[2],
+            (long long)scores[3]);
+    gqac_diag_rule(work->diag, "each dimension of it is 1 or that of the scores [B,H,S,T]");
+    gqac_diag_hint(work->diag, "give the batch, the new tokens and the keys that the model is fed");
     return GQAC_INVALID_INPUT;
+}
+
+gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
+                             const int64_t *scores) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return op_misfit(&work, what, mask, scores);
 }

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "ops/attention.h"
+
 enum { PAST, NEW, PAST_LEN, NEW_LEN, TOTAL };
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -59,20 +61,20 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-static gqac_status check_lengths(op_call *call, const present_rows *c, int64_t batch) {
+static gqac_status check_lengths(const op_work *work, const present_rows *c, int64_t batch) {
     if (c->new_rows == 0 && c->capacity > c->past_rows)
-        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+        OP_STOP(work, GQAC_OUT_OF_RANGE,
                 "keys and values without rows share those of the past: total_sequence_length %lld "
                 "exceeds its %lld rows",
                 (long long)c->capacity, (long long)c->past_rows);
     for (int64_t b = 0; b < batch; b++) {
         long long p = c->past_len[b], n = c->new_len[b];
         if (n > c->new_rows && c->new_rows > 0)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            OP_STOP(work, GQAC_INVALID_INPUT,
                     "batch row %lld has %lld new tokens, the new keys and values have %lld rows",
                     (long long)b, n, (long long)c->new_rows);
         if (p > c->past_rows || p + n > c->capacity)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+            OP_STOP(work, GQAC_OUT_OF_RANGE,
                     "batch row %lld: %lld past and %lld new rows; the past has %lld, the capacity "
                     "is %lld",
                     (long long)b, p, n, (long long)c->past_rows, (long long)c->capacity);
@@ -80,18 +82,21 @@ static gqac_status check_lengths(op_call *call, const present_rows *c, int64_t b
     return GQAC_OK;
 }
 
-gqac_status present_open(op_call *call, present_rows *c) {
-    const gqac_tensor *past = call->in[PAST], *fresh = call->in[NEW];
-    int64_t total;
-    GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
-    GQAC_TRY(op_int(call, TOTAL, &total));
-    if (past)
-        GQAC_TRY(op_want(call, PAST, fresh->dtype));
+gqac_status present_fit(const op_work *work, const present_operands *o, present_rows *c) {
+    const gqac_tensor *past = o->past, *fresh = o->fresh, *length = o->total;
+    if (!fresh || !OP_IN(OP_ANY & ~OP_NIBBLES, fresh->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'new' is missing, or has no rows to copy");
+    if (!length || !OP_IN(OP_INTS | OP_BIT(BOOL), length->dtype) || gqac_tensor_count(length) != 1)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'total' is not a single integer");
+    const int64_t total = op_get_i64(length, 0);
+    if (past && past->dtype != fresh->dtype)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'past' has the type %s",
+                gqac_dtype_name(past->dtype));
     if (fresh->rank != 4 || (past && past->rank != 4))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "past and new must have rank 4");
+        OP_STOP(work, GQAC_INVALID_INPUT, "past and new must have rank 4");
     if (past && (past->dims[0] != fresh->dims[0] || past->dims[1] != fresh->dims[1] ||
                  past->dims[3] != fresh->dims[3]))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(work, GQAC_INVALID_INPUT,
                 "past [%lld,%lld,%lld,%lld] does not fit new [%lld,%lld,%lld,%lld]",
                 (long long)past->dims[0], (long long)past->dims[1], (long long)past->dims[2],
                 (long long)past->dims[3], (long long)fresh->dims[0], (long long)fresh->dims[1],
@@ -102,15 +107,15 @@ gqac_status present_open(op_call *call, present_rows *c) {
                         .new_rows = fresh->dims[2],
                         .row = (size_t)fresh->dims[3] * op_width(fresh->dtype)};
     c->capacity = total > c->past_rows ? total : c->past_rows;
-    GQAC_TRY(attention_lengths(call, PAST_LEN, fresh->dims[0], &c->past_len));
-    GQAC_TRY(attention_lengths(call, NEW_LEN, fresh->dims[0], &c->new_len));
-    return check_lengths(call, c, fresh->dims[0]);
+    GQAC_TRY(op_lengths(work, o->past_len, "past_len", fresh->dims[0], &c->past_len));
+    GQAC_TRY(op_lengths(work, o->new_len, "new_len", fresh->dims[0], &c->new_len));
+    return check_lengths(work, c, fresh->dims[0]);
 }
 
-gqac_status present_put(op_call *call, present_rows *c, void *memory) {
+gqac_status present_put(const op_work *work, present_rows *c, void *memory) {
     c->present = memory;
     if (c->present == c->past && c->capacity > c->past_rows)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(work, GQAC_INVALID_INPUT,
                 "present lies where past does, whose %lld rows have no room for %lld tokens",
                 (long long)c->past_rows, (long long)c->capacity);
     return GQAC_OK;
@@ -119,10 +124,19 @@ gqac_status present_put(op_call *call, present_rows *c, void *memory) {
 static gqac_status eval(op_call *call) {
     concat c;
     const gqac_tensor *fresh = call->in[NEW];
-    GQAC_TRY(present_open(call, &c.rows));
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
+    const present_operands operands = {.past = call->in[PAST],
+                                       .fresh = fresh,
+                                       .past_len = call->in[PAST_LEN],
+                                       .new_len = call->in[NEW_LEN],
+                                       .total = call->in[TOTAL]};
+    GQAC_TRY(present_fit(&work, &operands, &c.rows));
     const int64_t dims[4] = {fresh->dims[0], c.rows.heads, c.rows.capacity, fresh->dims[3]};
     GQAC_TRY(op_output(call, 0, fresh->dtype, 4, dims));
-    GQAC_TRY(present_put(call, &c.rows, call->out[0].data));
+    GQAC_TRY(present_put(&work, &c.rows, call->out[0].data));
     c.fresh = fresh->data;
     if (gqac_tensor_count(&call->out[0]) > 0)
         op_parallel(call, dims[0] * dims[1], 1 + dims[2] * dims[3] / 8, run, &c);

@@ -4,6 +4,8 @@
  * defined for every bit pattern, and what indexes memory is checked by the callers that use it. */
 #include "ops/shared.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -265,20 +267,28 @@ gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqa
     return op_output(call, index, dtype, shape->rank, shape->dims);
 }
 
-gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
-                         int64_t *dims) {
+gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
+                              int *rank, int64_t *dims) {
     int r = a->rank > b->rank ? a->rank : b->rank;
     for (int i = 1; i <= r; i++) {
         int64_t x = i <= a->rank ? a->dims[a->rank - i] : 1;
         int64_t y = i <= b->rank ? b->dims[b->rank - i] : 1;
         if (x != y && x != 1 && y != 1)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            OP_STOP(work, GQAC_INVALID_INPUT,
                     "dimensions %lld and %lld at axis -%d cannot be broadcast", (long long)x,
                     (long long)y, i);
         dims[r - i] = x == 1 ? y : x;
     }
     *rank = r;
     return GQAC_OK;
+}
+
+gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
+                         int64_t *dims) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return op_work_broadcast(&work, a, b, rank, dims);
 }
 
 int64_t op_strides(int rank, const int64_t *dims, int64_t *strides) {
@@ -301,42 +311,73 @@ int64_t op_product(const int64_t *dims, int from, int to) {
 
 enum { TASK_NS = 20000 }; /* a task shorter than this costs more to hand over than to do */
 
-void op_parallel(op_call *call, int64_t items, int64_t cost,
-                 void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
+void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
+                      void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
     if (items <= 0)
         return;
     int64_t grain = cost > 0 ? TASK_NS / cost : TASK_NS;
-    gqac_pool_run(call->pool, (size_t)items, grain > 0 ? (size_t)grain : 1, run, arg);
+    gqac_pool_run(work->pool, (size_t)items, grain > 0 ? (size_t)grain : 1, run, arg);
 }
 
-static gqac_status open_scratch(op_call *call, size_t bytes, op_scratch *scratch) {
+void op_parallel(op_call *call, int64_t items, int64_t cost,
+                 void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
+    const op_work work = op_work_of(call);
+    op_work_parallel(&work, items, cost, run, arg);
+}
+
+static gqac_status open_scratch(const op_work *work, size_t bytes, op_scratch *scratch) {
     scratch->owned = NULL;
-    if (call->scratch)
-        scratch->base = call->scratch(call, bytes ? bytes : 64);
+    if (work->scratch)
+        scratch->base = work->scratch(work->host, bytes ? bytes : 64);
     else
         scratch->base = scratch->owned = gqac_aligned_alloc(64, bytes ? bytes : 64);
-    return scratch->base ? GQAC_OK : gqac_diag_oom(call->diag, "scratch");
+    return scratch->base ? GQAC_OK : gqac_diag_oom(work->diag, "scratch");
+}
+
+gqac_status op_work_scratch(const op_work *work, size_t count, size_t size, op_scratch *scratch) {
+    size_t workers = work->pool ? (size_t)gqac_pool_threads(work->pool) : 1, bytes;
+    if (!gqac_mul_size(count, size, &bytes) || !gqac_add_size(bytes, 63, &bytes))
+        return gqac_diag_oom(work->diag, "scratch");
+    scratch->stride = bytes & ~(size_t)63;
+    if (!gqac_mul_size(scratch->stride, workers, &bytes))
+        return gqac_diag_oom(work->diag, "scratch");
+    return open_scratch(work, bytes, scratch);
+}
+
+gqac_status op_work_scratch_one(const op_work *work, size_t count, size_t size,
+                                op_scratch *scratch) {
+    size_t bytes;
+    if (!gqac_mul_size(count, size, &bytes))
+        return gqac_diag_oom(work->diag, "scratch");
+    scratch->stride = 0;
+    return open_scratch(work, bytes, scratch);
 }
 
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch) {
-    size_t workers = call->pool ? (size_t)gqac_pool_threads(call->pool) : 1, bytes;
-    if (!gqac_mul_size(count, size, &bytes) || !gqac_add_size(bytes, 63, &bytes))
-        return gqac_diag_oom(call->diag, "scratch");
-    scratch->stride = bytes & ~(size_t)63;
-    if (!gqac_mul_size(scratch->stride, workers, &bytes))
-        return gqac_diag_oom(call->diag, "scratch");
-    return open_scratch(call, bytes, scratch);
+    const op_work work = op_work_of(call);
+    return op_work_scratch(&work, count, size, scratch);
 }
 
 gqac_status op_scratch_open_one(op_call *call, size_t count, size_t size, op_scratch *scratch) {
-    size_t bytes;
-    if (!gqac_mul_size(count, size, &bytes))
-        return gqac_diag_oom(call->diag, "scratch");
-    scratch->stride = 0;
-    return open_scratch(call, bytes, scratch);
+    const op_work work = op_work_of(call);
+    return op_work_scratch_one(&work, count, size, scratch);
 }
 
 void op_scratch_close(op_scratch *scratch) {
     gqac_free(scratch->owned);
     scratch->base = scratch->owned = NULL;
+}
+
+gqac_status op_stop(const op_work *work, gqac_status status, const char *fmt, ...) {
+    char text[sizeof work->diag->what];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    gqac_diag_set(work->diag, status, "%s", text);
+    const op_origin *o = work->origin;
+    if (o)
+        gqac_diag_where(work->diag, "node '%s' (%s%s%s)", o->name, o->domain, *o->domain ? "." : "",
+                        o->op);
+    return status;
 }

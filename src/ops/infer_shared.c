@@ -26,6 +26,11 @@ gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, co
     return status;
 }
 
+op_origin op_origin_of(const ir_node *node) {
+    return (op_origin){
+        .name = node->name ? node->name : "", .domain = node->op->domain, .op = node->op->name};
+}
+
 ir_type op_in_type(const ir_node *node, int index) {
     const ir_value *value = ir_node_input(node, index);
     if (!value)

@@ -5,7 +5,7 @@
 #ifndef GQAC_OPS_INTEGER_H
 #define GQAC_OPS_INTEGER_H
 
-#include "ops/shared.h"
+#include "ops/work.h"
 
 enum {
     INTEGER_COLUMNS = 16,
@@ -35,8 +35,11 @@ typedef struct integer_product {
     int32_t *y;
 } integer_product;
 
-/* Checks the operands of a linear_integer, and makes its output. */
-gqac_status integer_open(op_call *call, integer_product *p);
+/* Checks the operands of a linear_integer (a_zero NULL: none), of k and n in range, and sets all
+ * but y, which has the shape of a but for n columns. */
+gqac_status integer_fit(const op_work *work, int64_t k, int64_t n, const gqac_tensor *a,
+                        const gqac_tensor *w, const gqac_tensor *terms, const gqac_tensor *a_zero,
+                        integer_product *p);
 
 /* A code of A as it is. */
 static inline int32_t integer_code(const integer_product *p, uint8_t byte) {

@@ -28,47 +28,59 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, op_in_type(node, ROWS).dtype, 3, dims, diag);
 }
 
-gqac_status kv_tail_open(op_call *call, const int32_t **past) {
-    const gqac_tensor *rows = call->in[ROWS];
-    GQAC_TRY(verify(call->node, call->diag));
-    if (rows->rank != 4 || rows->dims[1] != 1)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "rows must have the shape [B,1,T,C]");
-    GQAC_TRY(attention_lengths(call, PAST, rows->dims[0], past));
+gqac_status kv_tail_fit(const op_work *work, const gqac_tensor *rows, const gqac_tensor *past_len,
+                        const int32_t **past) {
+    if (!rows || rows->rank != 4 || rows->dims[1] != 1 || !OP_IN(OP_FLOATS, rows->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "rows must be floats of the shape [B,1,T,C]");
+    GQAC_TRY(op_lengths(work, past_len, "past_len", rows->dims[0], past));
     for (int64_t b = 0; b < rows->dims[0]; b++)
         if ((*past)[b] > rows->dims[2])
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "past_len[%lld] = %d is more than the %lld rows", (long long)b, (*past)[b],
-                    (long long)rows->dims[2]);
-    const int64_t dims[3] = {rows->dims[0], rows->dims[3], ir_attr_int(call->node, "length")};
-    GQAC_TRY(op_output(call, 0, rows->dtype, 3, dims));
-    memset(call->out[0].data, 0, gqac_tensor_bytes(&call->out[0]));
+            OP_STOP(work, GQAC_OUT_OF_RANGE, "past_len[%lld] = %d is more than the %lld rows",
+                    (long long)b, (*past)[b], (long long)rows->dims[2]);
     return GQAC_OK;
 }
 
-void kv_tail_put(op_call *call, int64_t b, int64_t at, const void *row, size_t width) {
-    const int64_t channels = call->out[0].dims[1], length = call->out[0].dims[2];
-    char *to = (char *)call->out[0].data + (size_t)(b * channels * length + at) * width;
+gqac_tensor kv_tail_shape(const gqac_tensor *rows, int64_t length) {
+    return (gqac_tensor){
+        .dtype = rows->dtype, .rank = 3, .dims = {rows->dims[0], rows->dims[3], length}};
+}
+
+void kv_tail_clear(gqac_tensor *y) {
+    memset(y->data, 0, gqac_tensor_bytes(y));
+}
+
+void kv_tail_put(gqac_tensor *y, int64_t b, int64_t at, const void *row, size_t width) {
+    const int64_t channels = y->dims[1], length = y->dims[2];
+    char *to = (char *)y->data + (size_t)(b * channels * length + at) * width;
     for (int64_t c = 0; c < channels; c++)
         memcpy(to + (size_t)(c * length) * width, (const char *)row + (size_t)c * width, width);
 }
 
-static gqac_status eval(op_call *call) {
-    const int32_t *past;
-    GQAC_TRY(op_want_set(call, ROWS, OP_FLOATS));
-    GQAC_TRY(kv_tail_open(call, &past));
-    const gqac_tensor *rows = call->in[ROWS];
-    const int64_t length = ir_attr_int(call->node, "length");
-    const size_t width = (size_t)gqac_dtype_bits(rows->dtype) / 8;
-    const size_t row_bytes = (size_t)rows->dims[3] * width;
+void kv_tail_copy(gqac_tensor *y, const gqac_tensor *rows, const int32_t *past) {
+    const int64_t length = y->dims[2];
+    const size_t width = op_width(rows->dtype), row_bytes = (size_t)rows->dims[3] * width;
     for (int64_t b = 0; b < rows->dims[0]; b++)
         for (int64_t at = 0; at < length; at++) {
             const int64_t row = past[b] - length + at;
             if (row >= 0)
-                kv_tail_put(call, b, at,
+                kv_tail_put(y, b, at,
                             (const char *)rows->data +
                                 (size_t)(b * rows->dims[2] + row) * row_bytes,
                             width);
         }
+}
+
+static gqac_status eval(op_call *call) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    const int32_t *past;
+    work.origin = &origin;
+    GQAC_TRY(verify(call->node, call->diag));
+    GQAC_TRY(kv_tail_fit(&work, call->in[ROWS], call->in[PAST], &past));
+    const gqac_tensor shape = kv_tail_shape(call->in[ROWS], ir_attr_int(call->node, "length"));
+    GQAC_TRY(op_output_like(call, 0, shape.dtype, &shape));
+    kv_tail_clear(&call->out[0]);
+    kv_tail_copy(&call->out[0], call->in[ROWS], past);
     return GQAC_OK;
 }
 

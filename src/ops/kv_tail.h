@@ -4,11 +4,17 @@
 #ifndef GQAC_OPS_KV_TAIL_H
 #define GQAC_OPS_KV_TAIL_H
 
-#include "ops/shared.h"
+#include "ops/lengths.h"
 
-/* Checks the operands and makes the output; gives past_len. */
-gqac_status kv_tail_open(op_call *call, const int32_t **past);
-/* Puts row `row` (C elements of `width` bytes) of batch row b at place `at` of the output. */
-void kv_tail_put(op_call *call, int64_t b, int64_t at, const void *row, size_t width);
+/* Checks rows, which may have no data, and gives past_len. The output is [B,C,length]. */
+gqac_status kv_tail_fit(const op_work *work, const gqac_tensor *rows, const gqac_tensor *past_len,
+                        const int32_t **past);
+gqac_tensor kv_tail_shape(const gqac_tensor *rows, int64_t length);
+/* y as it is without any row. */
+void kv_tail_clear(gqac_tensor *y);
+/* Puts row `row` (C elements of `width` bytes) of batch row b at place `at` of y. */
+void kv_tail_put(gqac_tensor *y, int64_t b, int64_t at, const void *row, size_t width);
+/* y from rows that have data, cleared before. */
+void kv_tail_copy(gqac_tensor *y, const gqac_tensor *rows, const int32_t *past);
 
 #endif

@@ -5,6 +5,7 @@
  * weight i8 [panels,words,64] and terms i32 [panels,2,16]: ops/integer.h says how they lie. A zero
  * point of A is one, or one for each row. Sums of integers are exact, so their order is free. */
 #include "ops/integer.h"
+#include "ops/shared.h"
 
 enum { A, W, TERMS, A_ZERO };
 #define CODES (OP_BIT(I8) | OP_BIT(U8))
@@ -42,33 +43,33 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, GQAC_I32, a.rank, dims, diag);
 }
 
-static gqac_status check_packed(op_call *call, int input, gqac_dtype dtype, int64_t panels,
-                                int64_t rows, int64_t width) {
-    GQAC_TRY(op_want(call, input, dtype));
-    const gqac_tensor *t = call->in[input];
-    if (t->rank != 3 || t->dims[0] != panels || t->dims[1] != rows || t->dims[2] != width)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d is not packed as [%lld,%lld,%lld]", input, (long long)panels,
-                (long long)rows, (long long)width);
+static gqac_status check_packed(const op_work *work, const gqac_tensor *t, const char *name,
+                                gqac_dtype dtype, int64_t panels, int64_t rows, int64_t width) {
+    if (!t || t->dtype != dtype || t->rank != 3 || t->dims[0] != panels || t->dims[1] != rows ||
+        t->dims[2] != width)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is not packed as %s [%lld,%lld,%lld]", name,
+                gqac_dtype_name(dtype), (long long)panels, (long long)rows, (long long)width);
     return GQAC_OK;
 }
 
-static gqac_status read_zero(op_call *call, integer_product *p) {
-    const gqac_tensor *a = call->in[A];
-    GQAC_TRY(op_want(call, A_ZERO, a->dtype));
-    const int64_t n = gqac_tensor_count(call->in[A_ZERO]);
+static gqac_status read_zero(const op_work *work, const gqac_tensor *a, const gqac_tensor *zero,
+                             integer_product *p) {
+    const int64_t n = gqac_tensor_count(zero);
+    if (zero->dtype != a->dtype)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'a_zero_point' has the type %s",
+                gqac_dtype_name(zero->dtype));
     if (n != 1 && n != p->rows && (a->rank < 2 || n != a->dims[a->rank - 2]))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "%lld zero points of A, expected 1 or %lld", (long long)n, (long long)p->rows);
-    p->a_zero = call->in[A_ZERO]->data;
+        OP_STOP(work, GQAC_INVALID_INPUT, "%lld zero points of A, expected 1 or %lld", (long long)n,
+                (long long)p->rows);
+    p->a_zero = zero->data;
     p->zero_rows = n;
     return GQAC_OK;
 }
 
 /* Zero points are codes, and what lies behind them sums of k codes: then sums of 32 bits hold all
  * there is. */
-static gqac_status check_terms(const op_call *call, const integer_product *p) {
-    const int32_t *terms = call->in[TERMS]->data, most_zero = 128, most_sum = 128 * (int32_t)p->k;
+static gqac_status check_terms(const op_work *work, const integer_product *p) {
+    const int32_t *terms = p->terms, most_zero = 128, most_sum = 128 * (int32_t)p->k;
     bool fit = true;
     for (int64_t panel = 0; panel < p->panels; panel++, terms += INTEGER_TERMS)
         for (int i = 0; i < INTEGER_COLUMNS; i++) {
@@ -77,38 +78,28 @@ static gqac_status check_terms(const op_call *call, const integer_product *p) {
                 (zero >= -most_zero) & (zero <= most_zero) & (sum >= -most_sum) & (sum <= most_sum);
         }
     if (!fit)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(work, GQAC_INVALID_INPUT,
                 "input 'terms' has zero points beyond %d or sums of codes beyond %d", most_zero,
                 most_sum);
     return GQAC_OK;
 }
 
-gqac_status integer_open(op_call *call, integer_product *p) {
-    GQAC_TRY(verify(call->node, call->diag));
-    GQAC_TRY(op_want_set(call, A, CODES));
-    const gqac_tensor *a = call->in[A];
-    int64_t dims[GQAC_MAX_RANK];
-    *p = (integer_product){.k = ir_attr_int(call->node, "k"), .n = ir_attr_int(call->node, "n")};
-    p->panels = integer_panels(p->n);
-    p->words = integer_words(p->k);
-    if (a->rank < 1 || a->dims[a->rank - 1] != p->k)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "the last axis of A is not k = %lld",
-                (long long)p->k);
-    GQAC_TRY(check_packed(call, W, GQAC_I8, p->panels, p->words, INTEGER_LINE));
-    GQAC_TRY(check_packed(call, TERMS, GQAC_I32, p->panels, 2, INTEGER_COLUMNS));
-    GQAC_TRY(check_terms(call, p));
+gqac_status integer_fit(const op_work *work, int64_t k, int64_t n, const gqac_tensor *a,
+                        const gqac_tensor *w, const gqac_tensor *terms, const gqac_tensor *a_zero,
+                        integer_product *p) {
+    *p = (integer_product){.k = k, .n = n, .panels = integer_panels(n), .words = integer_words(k)};
+    if (!a || !OP_IN(CODES, a->dtype) || a->rank < 1 || a->dims[a->rank - 1] != k)
+        OP_STOP(work, GQAC_INVALID_INPUT, "A must be i8 or u8 with a last axis of k = %lld",
+                (long long)k);
+    GQAC_TRY(check_packed(work, w, "weight", GQAC_I8, p->panels, p->words, INTEGER_LINE));
+    GQAC_TRY(check_packed(work, terms, "terms", GQAC_I32, p->panels, 2, INTEGER_COLUMNS));
     p->rows = op_product(a->dims, 0, a->rank - 1);
-    if (ir_node_input(call->node, A_ZERO))
-        GQAC_TRY(read_zero(call, p));
-    for (int i = 0; i < a->rank; i++)
-        dims[i] = i + 1 < a->rank ? a->dims[i] : p->n;
-    GQAC_TRY(op_output(call, 0, GQAC_I32, a->rank, dims));
     p->is_signed = a->dtype == GQAC_I8;
     p->a = a->data;
-    p->w = call->in[W]->data;
-    p->terms = call->in[TERMS]->data;
-    p->y = call->out[0].data;
-    return GQAC_OK;
+    p->w = w->data;
+    p->terms = terms->data;
+    GQAC_TRY(check_terms(work, p));
+    return a_zero ? read_zero(work, a, a_zero, p) : GQAC_OK;
 }
 
 /* Items are elements of y. */
@@ -131,8 +122,19 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 static gqac_status eval(op_call *call) {
+    const ir_node *node = call->node;
+    const op_origin origin = op_origin_of(node);
+    op_work work = op_work_of(call);
     integer_product p;
-    GQAC_TRY(integer_open(call, &p));
+    work.origin = &origin;
+    GQAC_TRY(verify(node, call->diag));
+    GQAC_TRY(integer_fit(&work, ir_attr_int(node, "k"), ir_attr_int(node, "n"), call->in[A],
+                         call->in[W], call->in[TERMS],
+                         node->n_inputs > A_ZERO ? call->in[A_ZERO] : NULL, &p));
+    gqac_tensor y = *call->in[A];
+    y.dims[y.rank - 1] = p.n;
+    GQAC_TRY(op_output_like(call, 0, GQAC_I32, &y));
+    p.y = call->out[0].data;
     if (p.rows > 0)
         op_parallel(call, p.rows * p.n, 1 + 2 * p.k, run, &p);
     return GQAC_OK;

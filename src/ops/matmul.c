@@ -21,40 +21,6 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return matmul_infer(node, a.dtype ? a.dtype : b.dtype, diag);
 }
 
-static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
-    const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m * p->s.k + first * p->s.k + k;
-    if (p->a->dtype == GQAC_F32) {
-        *ld = p->s.k;
-        return (const float *)p->a->data + at;
-    }
-    *ld = n_k;
-    for (int64_t m = 0; m < count; m++)
-        op_get_f32s(p->a, at + m * p->s.k, n_k, room + m * n_k);
-    return room;
-}
-
-static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
-    const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k * p->s.n + k * p->s.n + first;
-    if (p->b->dtype == GQAC_F32) {
-        *ld = p->s.n;
-        return (const float *)p->b->data + at;
-    }
-    *ld = count;
-    for (int64_t i = 0; i < n_k; i++)
-        op_get_f32s(p->b, at + i * p->s.n, count, room + i * count);
-    return room;
-}
-
-static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
-                  float *values) {
-    const product *p = job->arg;
-    op_put_f32s(p->y, (batch * p->s.m + row) * p->s.n + column, count, values);
-}
-
 /* f64 and integers, one output element after another. */
 static void run_plain(void *arg, size_t begin, size_t end, int worker) {
     const product *p = arg;
@@ -92,15 +58,8 @@ static gqac_status eval(op_call *call) {
         op_parallel(call, gqac_tensor_count(p.y), 1 + 4 * p.s.k, run_plain, &p);
         return GQAC_OK;
     }
-    matmul_job job = {.batches = p.s.batches,
-                      .rows = p.s.m,
-                      .columns = p.s.n,
-                      .depth = p.s.k,
-                      .a = piece_of_a,
-                      .b = piece_of_b,
-                      .store = store,
-                      .arg = &p};
-    return matmul_run(call, &job);
+    const op_work work = op_work_of(call);
+    return matmul_floats(&work, &p.s, p.a, p.b, p.y);
 }
 
 const gqac_op gqac_op_matmul = {

@@ -97,19 +97,80 @@ static void run_units(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-gqac_status matmul_run(op_call *call, const matmul_job *job) {
+gqac_status matmul_do(const op_work *work, const matmul_job *job) {
     plan p = {.job = job,
               .row_blocks = (job->rows + MATMUL_ROWS - 1) / MATMUL_ROWS,
               .column_blocks = (job->columns + MATMUL_COLUMNS - 1) / MATMUL_COLUMNS};
     int64_t units = job->batches * p.row_blocks * p.column_blocks;
     if (units <= 0)
         return GQAC_OK;
-    GQAC_TRY(op_scratch_open(call, 1, sizeof(unit_room), &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, sizeof(unit_room), &p.scratch));
     int64_t rows = job->rows < MATMUL_ROWS ? job->rows : MATMUL_ROWS;
     int64_t columns = job->columns < MATMUL_COLUMNS ? job->columns : MATMUL_COLUMNS;
-    op_parallel(call, units, 1 + rows * columns * job->depth / 16, run_units, &p);
+    op_work_parallel(work, units, 1 + rows * columns * job->depth / 16, run_units, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;
+}
+
+gqac_status matmul_run(op_call *call, const matmul_job *job) {
+    const op_work work = op_work_of(call);
+    return matmul_do(&work, job);
+}
+
+/* ---- floats ---------------------------------------------------------------- */
+
+typedef struct product {
+    const gqac_tensor *a, *b;
+    gqac_tensor *y;
+    matmul_shape s;
+} product;
+
+static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
+                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+    const product *p = job->arg;
+    int64_t at = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m * p->s.k + first * p->s.k + k;
+    if (p->a->dtype == GQAC_F32) {
+        *ld = p->s.k;
+        return (const float *)p->a->data + at;
+    }
+    *ld = n_k;
+    for (int64_t m = 0; m < count; m++)
+        op_get_f32s(p->a, at + m * p->s.k, n_k, room + m * n_k);
+    return room;
+}
+
+static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
+                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+    const product *p = job->arg;
+    int64_t at = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k * p->s.n + k * p->s.n + first;
+    if (p->b->dtype == GQAC_F32) {
+        *ld = p->s.n;
+        return (const float *)p->b->data + at;
+    }
+    *ld = count;
+    for (int64_t i = 0; i < n_k; i++)
+        op_get_f32s(p->b, at + i * p->s.n, count, room + i * count);
+    return room;
+}
+
+static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
+                  float *values) {
+    const product *p = job->arg;
+    op_put_f32s(p->y, (batch * p->s.m + row) * p->s.n + column, count, values);
+}
+
+gqac_status matmul_floats(const op_work *work, const matmul_shape *s, const gqac_tensor *a,
+                          const gqac_tensor *b, gqac_tensor *y) {
+    const product p = {.a = a, .b = b, .y = y, .s = *s};
+    const matmul_job job = {.batches = s->batches,
+                            .rows = s->m,
+                            .columns = s->n,
+                            .depth = s->k,
+                            .a = piece_of_a,
+                            .b = piece_of_b,
+                            .store = store,
+                            .arg = &p};
+    return matmul_do(work, &job);
 }
 
 /* ---- shapes of MatMul and MatMulInteger ------------------------------------ */
@@ -152,21 +213,21 @@ bool matmul_mixes(const ir_node *node) {
     return false;
 }
 
-gqac_status matmul_shape_of(op_call *call, matmul_shape *p, int *rank, int64_t *dims) {
-    const gqac_tensor *a = call->in[0], *b = call->in[1];
+gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
+                       matmul_shape *p, int *rank, int64_t *dims) {
     if (a->rank == 0 || b->rank == 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a scalar operand");
+        OP_STOP(work, GQAC_INVALID_INPUT, "a scalar operand");
     p->m = a->rank > 1 ? a->dims[a->rank - 2] : 1;
     p->k = a->dims[a->rank - 1];
     p->n = b->rank > 1 ? b->dims[b->rank - 1] : 1;
     int64_t b_k = b->dims[b->rank > 1 ? b->rank - 2 : 0];
     if (b_k != p->k)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "inner dimensions %lld and %lld differ",
-                (long long)p->k, (long long)b_k);
+        OP_STOP(work, GQAC_INVALID_INPUT, "inner dimensions %lld and %lld differ", (long long)p->k,
+                (long long)b_k);
     gqac_tensor a_batch = *a, b_batch = *b;
     a_batch.rank = a->rank > 2 ? a->rank - 2 : 0;
     b_batch.rank = b->rank > 2 ? b->rank - 2 : 0;
-    GQAC_TRY(op_broadcast(call, &a_batch, &b_batch, &p->batch_rank, p->batch_dims));
+    GQAC_TRY(op_work_broadcast(work, &a_batch, &b_batch, &p->batch_rank, p->batch_dims));
     int64_t a_size = 1, b_size = 1;
     for (int i = 0; i < p->batch_rank; i++) {
         int to = p->batch_rank - 1 - i, in_a = a_batch.rank - 1 - i, in_b = b_batch.rank - 1 - i;
@@ -185,8 +246,15 @@ gqac_status matmul_shape_of(op_call *call, matmul_shape *p, int *rank, int64_t *
     if (b->rank > 1)
         dims[(*rank)++] = p->n;
     if (*rank > GQAC_MAX_RANK)
-        OP_FAIL(call->node, call->diag, GQAC_UNSUPPORTED, "a result of rank %d", *rank);
+        OP_STOP(work, GQAC_UNSUPPORTED, "a result of rank %d", *rank);
     return GQAC_OK;
+}
+
+gqac_status matmul_shape_of(op_call *call, matmul_shape *s, int *rank, int64_t *dims) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    return matmul_fit(&work, call->in[0], call->in[1], s, rank, dims);
 }
 
 int64_t matmul_matrix(const matmul_shape *p, const int64_t *step, int64_t batch) {

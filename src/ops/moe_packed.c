@@ -42,27 +42,26 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return moe_verify(node, diag);
 }
 
-gqac_status moe_read_ours(op_call *call, moe *m) {
-    *m = (moe){.x = NULL};
-    GQAC_TRY(verify(call->node, call->diag));
-    GQAC_TRY(moe_read_rows(call, m));
-    const int64_t hidden = m->x->dims[m->x->rank - 1], inner = ir_attr_int(call->node, "inner");
-    const int64_t wide = moe_is_fused(call->node) ? 2 * inner : inner;
-    const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
-    if (hidden < 1 || hidden > INT32_MAX)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "rows of %lld elements",
-                (long long)hidden);
-    for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_packed(
-            call, m, moe_code_inputs[i], (int)ir_attr_int(call->node, bits_names[i]),
-            ir_attr_int(call->node, block_names[i]), sizes[i][0], sizes[i][1], &m->fc[i]));
-    return moe_read_mix(call, m);
+moe_form moe_packed_form(const ir_node *node) {
+    moe_form f = moe_form_of(node);
+    f.inner = ir_attr_int(node, "inner");
+    for (int i = 0; i < 3; i++) {
+        f.bits[i] = (int)ir_attr_int(node, bits_names[i]);
+        f.block[i] = ir_attr_int(node, block_names[i]);
+    }
+    return f;
 }
 
 static gqac_status eval(op_call *call) {
     moe m;
-    GQAC_TRY(moe_read_ours(call, &m));
-    return moe_run(call, &m);
+    GQAC_TRY(verify(call->node, call->diag));
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    const moe_form form = moe_packed_form(call->node);
+    const moe_operands o = moe_operands_of(call, &work);
+    GQAC_TRY(moe_read_ours(&o, &form, &m));
+    return moe_run(call, &form, &m);
 }
 
 const gqac_op gqac_op_moe_packed = {

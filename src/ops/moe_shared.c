@@ -51,141 +51,183 @@ gqac_status moe_infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- operands -------------------------------------------------------------- */
 
-gqac_status moe_read_rows(op_call *call, moe *m) {
-    GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
-    m->x = call->in[0];
-    GQAC_TRY(op_want(call, 1, m->x->dtype));
-    m->router = call->in[1];
-    const gqac_tensor *router = m->router;
-    const int64_t k = ir_attr_int(call->node, "k");
-    if (m->x->rank < 1 || router->rank < 1 ||
-        op_product(router->dims, 0, router->rank - 1) != op_product(m->x->dims, 0, m->x->rank - 1))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input and router_probs have different numbers of rows");
-    if (k > router->dims[router->rank - 1])
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "attribute k = %lld of %lld experts",
-                (long long)k, (long long)router->dims[router->rank - 1]);
+moe_form moe_form_of(const ir_node *node) {
+    moe_form f = {.chosen = ir_attr_int(node, "k"),
+                  .activation = activation_of(node),
+                  .normalize = ir_attr_int(node, "normalize_routing_weights") != 0,
+                  .alpha = ir_attr_float(node, "activation_alpha"),
+                  .beta = ir_attr_float(node, "activation_beta"),
+                  .limit = gqn_as_f32(GQN_INF_BITS)};
+    if (ir_attr_is_set(node, "swiglu_limit"))
+        f.limit = ir_attr_float(node, "swiglu_limit");
+    if (f.activation == SWIGLU)
+        f.fusion = ir_attr_int(node, "swiglu_fusion");
+    return f;
+}
+
+moe_operands moe_operands_of(const op_call *call, const op_work *work) {
+    moe_operands o = {.work = work};
+    for (int i = 0; i < call->node->n_inputs && i < MOE_INPUTS; i++)
+        o.in[i] = call->in[i];
+    return o;
+}
+
+static gqac_status want(const moe_operands *o, int input, unsigned set) {
+    const gqac_tensor *t = o->in[input];
+    if (!t)
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d is missing", input);
+    if (!OP_IN(set, t->dtype))
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d has the type %s", input,
+                gqac_dtype_name(t->dtype));
     return GQAC_OK;
 }
 
-static gqac_status want_count(op_call *call, int input, int64_t wanted) {
-    if (gqac_tensor_count(call->in[input]) == wanted)
-        return GQAC_OK;
-    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d has %lld elements, expected %lld",
-            input, (long long)gqac_tensor_count(call->in[input]), (long long)wanted);
+gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m) {
+    GQAC_TRY(want(o, 0, OP_FLOATS));
+    m->x = o->in[0];
+    GQAC_TRY(want(o, 1, 1u << (m->x->dtype)));
+    m->router = o->in[1];
+    const gqac_tensor *router = m->router;
+    const int64_t k = form->chosen;
+    if (m->x->rank < 1 || router->rank < 1 ||
+        op_product(router->dims, 0, router->rank - 1) != op_product(m->x->dims, 0, m->x->rank - 1))
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
+                "input and router_probs have different numbers of rows");
+    if (k > router->dims[router->rank - 1])
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "attribute k = %lld of %lld experts", (long long)k,
+                (long long)router->dims[router->rank - 1]);
+    return GQAC_OK;
 }
 
-static bool given(const op_call *call, int input) {
-    return input >= 0 && ir_node_input(call->node, input);
+static gqac_status want_count(const moe_operands *o, int input, int64_t wanted) {
+    if (gqac_tensor_count(o->in[input]) == wanted)
+        return GQAC_OK;
+    OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d has %lld elements, expected %lld", input,
+            (long long)gqac_tensor_count(o->in[input]), (long long)wanted);
+}
+
+static bool given(const moe_operands *o, int input) {
+    return input >= 0 && o->in[input] != NULL;
 }
 
 /* The weight `input` holds matrices of so many experts. */
-static gqac_status want_experts(const op_call *call, const moe *m, int input, int64_t experts) {
+static gqac_status want_experts(const moe_operands *o, const moe *m, int input, int64_t experts) {
     const int64_t wanted = m->router->dims[m->router->rank - 1];
     if (experts == wanted)
         return GQAC_OK;
-    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+    OP_STOP(o->work, GQAC_INVALID_INPUT,
             "input %d has weights of %lld experts, router_probs has values of %lld", input,
             (long long)experts, (long long)wanted);
 }
 
-gqac_status moe_read_matrix(op_call *call, const moe *m, const int inputs[4], int bits,
+gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
                             int64_t block, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
     const int64_t experts = m->router->dims[m->router->rank - 1];
     *out = (moe_matrix){.bits = bits, .block = block};
-    if (!given(call, weight))
+    if (!given(o, weight))
         return GQAC_OK;
-    GQAC_TRY(op_want(call, weight, bits ? GQAC_U8 : m->x->dtype));
-    out->weight = call->in[weight];
+    GQAC_TRY(want(o, weight, 1u << (bits ? GQAC_U8 : m->x->dtype)));
+    out->weight = o->in[weight];
     if (out->weight->rank != 3 || out->weight->dims[1] < 1)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "input %d is not [%lld,N,K]", weight,
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d is not [%lld,N,K]", weight,
                 (long long)experts);
-    GQAC_TRY(want_experts(call, m, weight, out->weight->dims[0]));
+    GQAC_TRY(want_experts(o, m, weight, out->weight->dims[0]));
     out->n = out->weight->dims[1];
     out->k = bits ? out->weight->dims[2] * (8 / bits) : out->weight->dims[2];
-    if (given(call, bias)) {
-        GQAC_TRY(op_want(call, bias, m->x->dtype));
-        GQAC_TRY(want_count(call, bias, experts * out->n));
-        out->bias = call->in[bias];
+    if (given(o, bias)) {
+        GQAC_TRY(want(o, bias, 1u << (m->x->dtype)));
+        GQAC_TRY(want_count(o, bias, experts * out->n));
+        out->bias = o->in[bias];
     }
     if (!bits)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, scale, OP_FLOATS));
-    out->scale = call->in[scale];
+    GQAC_TRY(want(o, scale, OP_FLOATS));
+    out->scale = o->in[scale];
     out->blocks = block ? out->k / block : 1;
     if (out->blocks < 1 || (block && out->k % block != 0))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "rows of %lld in blocks of %lld",
-                (long long)out->k, (long long)block);
-    GQAC_TRY(want_count(call, scale, experts * out->n * out->blocks));
-    if (!given(call, zero))
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "rows of %lld in blocks of %lld", (long long)out->k,
+                (long long)block);
+    GQAC_TRY(want_count(o, scale, experts * out->n * out->blocks));
+    if (!given(o, zero))
         return GQAC_OK;
-    GQAC_TRY(op_want(call, zero, GQAC_U8));
+    GQAC_TRY(want(o, zero, 1u << (GQAC_U8)));
     const int64_t row = block ? (out->blocks * bits + 7) / 8 * out->n : (out->n * bits + 7) / 8;
-    GQAC_TRY(want_count(call, zero, experts * row));
-    out->zero = call->in[zero];
+    GQAC_TRY(want_count(o, zero, experts * row));
+    out->zero = o->in[zero];
     return GQAC_OK;
 }
 
 const int moe_float_inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
 const int moe_code_inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
 
-gqac_status moe_read_mix(op_call *call, moe *m) {
-    if (!given(call, MOE_ROUTER_WEIGHTS))
+gqac_status moe_read_mix(const moe_operands *o, moe *m) {
+    if (!given(o, MOE_ROUTER_WEIGHTS))
         return GQAC_OK;
-    GQAC_TRY(op_want(call, MOE_ROUTER_WEIGHTS, m->x->dtype));
-    m->mix = call->in[MOE_ROUTER_WEIGHTS];
+    GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << (m->x->dtype)));
+    m->mix = o->in[MOE_ROUTER_WEIGHTS];
     if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "router_weights has not the shape of router_probs");
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "router_weights has not the shape of router_probs");
     return GQAC_OK;
 }
 
-static gqac_status want_panels(op_call *call, int input, int64_t panels, int64_t rows,
+static gqac_status want_panels(const moe_operands *o, int input, int64_t panels, int64_t rows,
                                int64_t width, const gqac_tensor **t) {
-    *t = call->in[input];
+    *t = o->in[input];
     if ((*t)->rank != 3 || (*t)->dims[0] != panels || (*t)->dims[1] != rows ||
         (*t)->dims[2] != width)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d is not packed as [%lld,%lld,%lld]", input, (long long)panels,
-                (long long)rows, (long long)width);
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d is not packed as [%lld,%lld,%lld]", input,
+                (long long)panels, (long long)rows, (long long)width);
     return GQAC_OK;
 }
 
-gqac_status moe_read_packed(op_call *call, const moe *m, const int inputs[4], int bits,
-                            int64_t block, int64_t n, int64_t k, moe_matrix *out) {
+static gqac_status read_packed(const moe_operands *o, const moe *m, const int inputs[4], int bits,
+                               int64_t block, int64_t n, int64_t k, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
     const int64_t experts = m->router->dims[m->router->rank - 1];
     *out = (moe_matrix){.packed = true, .bits = bits, .block = block, .n = n, .k = k};
-    if (!given(call, weight))
+    if (!given(o, weight))
         return GQAC_OK;
-    GQAC_TRY(bits ? op_want(call, weight, GQAC_U8) : op_want_set(call, weight, OP_FLOATS));
-    if (!bits && call->in[weight]->dtype != m->x->dtype)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d has weights of the type %s, input 0 is %s", weight,
-                gqac_dtype_name(call->in[weight]->dtype), gqac_dtype_name(m->x->dtype));
-    const int64_t each = linear_panels(n), panels = call->in[weight]->dims[0];
-    if (call->in[weight]->rank != 3 || panels % each != 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+    GQAC_TRY(bits ? want(o, weight, 1u << (GQAC_U8)) : want(o, weight, OP_FLOATS));
+    if (!bits && o->in[weight]->dtype != m->x->dtype)
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "input %d has weights of the type %s, input 0 is %s",
+                weight, gqac_dtype_name(o->in[weight]->dtype), gqac_dtype_name(m->x->dtype));
+    const int64_t each = linear_panels(n), panels = o->in[weight]->dims[0];
+    if (o->in[weight]->rank != 3 || panels % each != 0)
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
                 "input %d is not packed as %lld panels for each expert", weight, (long long)each);
-    GQAC_TRY(want_experts(call, m, weight, panels / each));
+    GQAC_TRY(want_experts(o, m, weight, panels / each));
     const nbits_shape s = bits ? nbits_shape_of(k, n, bits, block) : (nbits_shape){.words = k};
     out->blocks = s.blocks;
-    GQAC_TRY(want_panels(call, weight, panels, s.words, bits ? NBITS_WORD_BYTES : LINEAR_PANEL,
+    GQAC_TRY(want_panels(o, weight, panels, s.words, bits ? NBITS_WORD_BYTES : LINEAR_PANEL,
                          &out->weight));
-    if (given(call, bias)) {
-        GQAC_TRY(op_want(call, bias, m->x->dtype));
-        GQAC_TRY(want_count(call, bias, experts * n));
-        out->bias = call->in[bias];
+    if (given(o, bias)) {
+        GQAC_TRY(want(o, bias, 1u << (m->x->dtype)));
+        GQAC_TRY(want_count(o, bias, experts * n));
+        out->bias = o->in[bias];
     }
     if (!bits)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, scale, OP_FLOATS));
-    GQAC_TRY(want_panels(call, scale, panels, s.blocks, NBITS_COLUMNS, &out->scale));
-    if (!given(call, zero))
+    GQAC_TRY(want(o, scale, OP_FLOATS));
+    GQAC_TRY(want_panels(o, scale, panels, s.blocks, NBITS_COLUMNS, &out->scale));
+    if (!given(o, zero))
         return GQAC_OK;
-    GQAC_TRY(op_want(call, zero, GQAC_U8));
-    return want_panels(call, zero, panels, s.blocks, NBITS_COLUMNS, &out->zero);
+    GQAC_TRY(want(o, zero, 1u << (GQAC_U8)));
+    return want_panels(o, zero, panels, s.blocks, NBITS_COLUMNS, &out->zero);
+}
+
+gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
+    *m = (moe){.x = NULL};
+    GQAC_TRY(moe_read_rows(o, form, m));
+    const int64_t hidden = m->x->dims[m->x->rank - 1], inner = form->inner;
+    const int64_t wide = form->fusion ? 2 * inner : inner;
+    const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
+    if (hidden < 1 || hidden > INT32_MAX)
+        OP_STOP(o->work, GQAC_INVALID_INPUT, "rows of %lld elements", (long long)hidden);
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(read_packed(o, m, moe_code_inputs[i], form->bits[i], form->block[i], sizes[i][0],
+                             sizes[i][1], &m->fc[i]));
+    return moe_read_mix(o, m);
 }
 
 /* ---- one row ---------------------------------------------------------------- */
@@ -418,49 +460,48 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 /* The sizes of the projections must fit each other. */
-static gqac_status check_sizes(const op_call *call, const moe_mixture *s) {
+static gqac_status check_sizes(const op_work *work, const moe_mixture *s) {
     const moe_matrix *fc = s->m->fc;
     const bool fits = fc[0].weight && fc[1].weight && fc[0].k == s->hidden && fc[1].k == s->inner &&
                       fc[1].n == s->hidden && fc[0].n == s->inner * (s->fusion ? 2 : 1) &&
                       (!fc[2].weight || (fc[2].k == s->hidden && fc[2].n == s->inner));
     if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(work, GQAC_INVALID_INPUT,
                 "weights [%lld,%lld] and [%lld,%lld] do not fit rows of %lld", (long long)fc[0].n,
                 (long long)fc[0].k, (long long)fc[1].n, (long long)fc[1].k, (long long)s->hidden);
     if (s->activation == SWIGLU && !s->fusion && !fc[2].weight)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "swiglu that is not fused needs fc3");
+        OP_STOP(work, GQAC_INVALID_INPUT, "swiglu that is not fused needs fc3");
     if (s->fusion && fc[2].weight)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "swiglu that is fused has no fc3");
+        OP_STOP(work, GQAC_INVALID_INPUT, "swiglu that is fused has no fc3");
     return GQAC_OK;
 }
 
-gqac_status moe_open(op_call *call, const moe *m, moe_mixture *s) {
-    const ir_node *node = call->node;
-    GQAC_TRY(moe_verify(node, call->diag));
+gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqac_tensor *y,
+                    moe_mixture *s) {
     *s = (moe_mixture){.m = m,
-                       .y = &call->out[0],
+                       .y = y,
                        .experts = m->router->dims[m->router->rank - 1],
-                       .chosen = ir_attr_int(node, "k"),
+                       .chosen = form->chosen,
                        .hidden = m->x->dims[m->x->rank - 1],
                        .inner = m->fc[1].k,
-                       .activation = activation_of(node),
-                       .normalize = ir_attr_int(node, "normalize_routing_weights") != 0,
-                       .alpha = ir_attr_float(node, "activation_alpha"),
-                       .beta = ir_attr_float(node, "activation_beta"),
-                       .limit = gqn_as_f32(GQN_INF_BITS)};
-    if (ir_attr_is_set(node, "swiglu_limit"))
-        s->limit = ir_attr_float(node, "swiglu_limit");
-    if (s->activation == SWIGLU)
-        s->fusion = ir_attr_int(node, "swiglu_fusion");
-    GQAC_TRY(check_sizes(call, s));
-    GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
+                       .activation = form->activation,
+                       .fusion = form->fusion,
+                       .normalize = form->normalize,
+                       .alpha = form->alpha,
+                       .beta = form->beta,
+                       .limit = form->limit};
+    GQAC_TRY(check_sizes(work, s));
     s->rows = s->hidden ? gqac_tensor_count(m->x) / s->hidden : 0;
     return GQAC_OK;
 }
 
-gqac_status moe_run(op_call *call, const moe *m) {
+gqac_status moe_run(op_call *call, const moe_form *form, const moe *m) {
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
     moe_mixture s;
-    GQAC_TRY(moe_open(call, m, &s));
+    work.origin = &origin;
+    GQAC_TRY(moe_fit(&work, form, m, &call->out[0], &s));
+    GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
     if (s.rows == 0)
         return GQAC_OK;
     mixture t = {.s = &s};

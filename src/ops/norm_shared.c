@@ -155,89 +155,124 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-static const gqac_tensor *optional(op_call *call, int input) {
-    return input < call->node->n_inputs ? call->in[input] : NULL;
+static gqac_status want_floats(const op_work *work, const gqac_tensor *t, const char *name) {
+    if (!t)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is missing", name);
+    if (!OP_IN(OP_FLOATS, t->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has the type %s", name,
+                gqac_dtype_name(t->dtype));
+    return GQAC_OK;
 }
 
-static gqac_status want_vector(op_call *call, const gqac_tensor *t, int input, int64_t n) {
+static gqac_status want_vector(const op_work *work, const gqac_tensor *t, const char *name,
+                               int64_t n) {
     if (!t)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, input, OP_FLOATS));
+    GQAC_TRY(want_floats(work, t, name));
     if (gqac_tensor_count(t) != n || (t->rank > 0 && t->dims[t->rank - 1] > n))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d has %lld elements, the rows have %lld", input,
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has %lld elements, the rows have %lld", name,
                 (long long)gqac_tensor_count(t), (long long)n);
     return GQAC_OK;
 }
 
-static gqac_status read_inputs(op_call *call, const norm *kind, norm_run *r) {
-    int weight = kind->skip ? 2 : 1, next = weight + 1;
-    GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
-    GQAC_TRY(op_want_set(call, weight, OP_FLOATS));
-    r->x = call->in[0];
-    r->weight = call->in[weight];
-    r->axis = r->x->rank - 1;
-    if (has_axis(call->node))
-        GQAC_TRY(
-            op_axis(call->node, ir_attr_int(call->node, "axis"), r->x->rank, &r->axis, call->diag));
-    if (r->axis < 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a scalar input");
-    r->rows = op_product(r->x->dims, 0, r->axis);
-    r->n = op_product(r->x->dims, r->axis, r->x->rank);
-    if (kind->skip) {
-        GQAC_TRY(op_want(call, 1, r->x->dtype));
-        r->skip = call->in[1];
-        int off = r->x->rank - r->skip->rank;
-        bool fits = r->skip->rank >= 1 && off >= 0;
-        for (int i = 0; fits && i < r->skip->rank; i++) {
-            bool leading = i == 0 && r->skip->rank == 3 && r->skip->dims[0] == 1;
-            fits = r->skip->dims[i] == r->x->dims[i + off] || leading;
-        }
-        if (!fits)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "skip does not fit the input");
-        r->skip_rows = op_product(r->skip->dims, 0, r->skip->rank - 1);
+static gqac_status fit_skip(const op_work *work, norm_run *r) {
+    const gqac_tensor *x = r->x, *skip = r->skip;
+    GQAC_TRY(want_floats(work, skip, "skip"));
+    if (skip->dtype != x->dtype)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'skip' has the type %s",
+                gqac_dtype_name(skip->dtype));
+    const int off = x->rank - skip->rank;
+    bool fits = skip->rank >= 1 && off >= 0;
+    for (int i = 0; fits && i < skip->rank; i++) {
+        const bool leading = i == 0 && skip->rank == 3 && skip->dims[0] == 1;
+        fits = skip->dims[i] == x->dims[i + off] || leading;
     }
-    if (kind->bias)
-        r->beta = optional(call, next);
-    GQAC_TRY(want_vector(call, r->weight, weight, r->n));
-    GQAC_TRY(want_vector(call, r->beta, next, r->n));
-    next += kind->bias;
-    if (kind->skip)
-        r->bias = optional(call, next);
-    return want_vector(call, r->bias, next, r->n);
-}
-
-static gqac_status make_outputs(op_call *call, const norm *kind, norm_run *r) {
-    int64_t dims[GQAC_MAX_RANK];
-    gqac_dtype dtype = kind->round_before ? r->weight->dtype : r->x->dtype;
-    GQAC_TRY(op_output_like(call, 0, dtype, r->x));
-    r->y = &call->out[0];
-    for (int i = 0; i < r->x->rank; i++)
-        dims[i] = i < r->axis ? r->x->dims[i] : 1;
-    if (kind->sum_output >= 0 && wanted(call->node, kind->sum_output)) {
-        GQAC_TRY(op_output_like(call, kind->sum_output, r->x->dtype, r->x));
-        r->sum = &call->out[kind->sum_output];
-    }
-    if (kind->mean_output >= 0 && wanted(call->node, kind->mean_output)) {
-        GQAC_TRY(op_output(call, kind->mean_output, GQAC_F32, r->x->rank, dims));
-        r->mean = &call->out[kind->mean_output];
-    }
-    if (kind->inv_output >= 0 && wanted(call->node, kind->inv_output)) {
-        GQAC_TRY(op_output(call, kind->inv_output, GQAC_F32, r->x->rank, dims));
-        r->inv = &call->out[kind->inv_output];
-    }
+    if (!fits)
+        OP_STOP(work, GQAC_INVALID_INPUT, "skip does not fit the input");
+    r->skip_rows = op_product(skip->dims, 0, skip->rank - 1);
     return GQAC_OK;
 }
 
-gqac_status norm_open(op_call *call, const norm *kind, norm_run *r) {
-    *r = (norm_run){.kind = kind, .epsilon = ir_attr_float(call->node, "epsilon")};
-    GQAC_TRY(read_inputs(call, kind, r));
-    return make_outputs(call, kind, r);
+gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r) {
+    r->kind = form->kind;
+    r->epsilon = form->epsilon;
+    GQAC_TRY(want_floats(work, r->x, "x"));
+    GQAC_TRY(want_floats(work, r->weight, "weight"));
+    const int64_t axis = form->axis < 0 ? form->axis + r->x->rank : form->axis;
+    if (r->x->rank == 0)
+        OP_STOP(work, GQAC_INVALID_INPUT, "a scalar input");
+    if (axis < 0 || axis >= r->x->rank)
+        OP_STOP(work, GQAC_INVALID_MODEL, "axis %lld is out of range for rank %d",
+                (long long)form->axis, r->x->rank);
+    r->axis = (int)axis;
+    r->rows = op_product(r->x->dims, 0, r->axis);
+    r->n = op_product(r->x->dims, r->axis, r->x->rank);
+    if (r->kind->skip)
+        GQAC_TRY(fit_skip(work, r));
+    GQAC_TRY(want_vector(work, r->weight, "weight", r->n));
+    GQAC_TRY(want_vector(work, r->beta, "beta", r->n));
+    return want_vector(work, r->bias, "bias", r->n);
+}
+
+gqac_tensor norm_y(const norm_run *r) {
+    gqac_tensor t = *r->x;
+    t.dtype = r->kind->round_before ? r->weight->dtype : r->x->dtype;
+    return t;
+}
+
+gqac_tensor norm_sum(const norm_run *r) {
+    return *r->x;
+}
+
+gqac_tensor norm_moment(const norm_run *r) {
+    gqac_tensor t = {.dtype = GQAC_F32, .rank = r->x->rank};
+    for (int i = 0; i < t.rank; i++)
+        t.dims[i] = i < r->axis ? r->x->dims[i] : 1;
+    return t;
+}
+
+norm_form norm_form_of(const ir_node *node, const norm *kind) {
+    return (norm_form){.kind = kind,
+                       .axis = has_axis(node) ? ir_attr_int(node, "axis") : -1,
+                       .epsilon = ir_attr_float(node, "epsilon")};
+}
+
+static gqac_status make(op_call *call, int output, gqac_tensor shape, gqac_tensor **t) {
+    if (output < 0 || (output > 0 && !wanted(call->node, output)))
+        return GQAC_OK;
+    *t = &call->out[output];
+    return op_output(call, output, shape.dtype, shape.rank, shape.dims);
+}
+
+static const gqac_tensor *optional(op_call *call, int input) {
+    return input < call->node->n_inputs ? call->in[input] : NULL;
+}
+
+/* Operands by their order: x skip? weight beta? bias?, as the kind has them. */
+static gqac_status open_eval(op_call *call, const norm *kind, norm_run *r) {
+    const norm_form form = norm_form_of(call->node, kind);
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    int next = 1;
+    work.origin = &origin;
+    *r = (norm_run){.x = call->in[0]};
+    if (kind->skip)
+        r->skip = optional(call, next++);
+    r->weight = optional(call, next++);
+    if (kind->bias)
+        r->beta = optional(call, next++);
+    if (kind->skip)
+        r->bias = optional(call, next);
+    GQAC_TRY(norm_fit(&work, &form, r));
+    GQAC_TRY(make(call, 0, norm_y(r), &r->y));
+    GQAC_TRY(make(call, kind->sum_output, norm_sum(r), &r->sum));
+    GQAC_TRY(make(call, kind->mean_output, norm_moment(r), &r->mean));
+    return make(call, kind->inv_output, norm_moment(r), &r->inv);
 }
 
 gqac_status norm_eval(op_call *call, const norm *kind) {
     norm_run r;
-    GQAC_TRY(norm_open(call, kind, &r));
+    GQAC_TRY(open_eval(call, kind, &r));
     GQAC_TRY(op_scratch_open(call, (size_t)(3 * r.n + 1), sizeof(float), &r.scratch));
     op_parallel(call, r.n > 0 ? r.rows : 0, 1 + 2 * r.n, run, &r);
     op_scratch_close(&r.scratch);

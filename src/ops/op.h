@@ -44,9 +44,8 @@ typedef struct op_call {
      * again: an output may be such a view. */
     gqac_status (*run_graph)(struct op_call *call, const ir_graph *graph, int n_args,
                              const gqac_tensor *const *args, gqac_tensor *results);
-    /* Memory for the duration of the call, on a multiple of 64; NULL when there is none left. The
-     * function itself may be NULL: see op_scratch_open, which everybody uses. */
-    void *(*scratch)(struct op_call *call, size_t bytes);
+    /* Of `host`: see op_work.scratch. */
+    void *(*scratch)(void *host, size_t bytes);
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
     struct kv_batch *kv;
     /* For kernels of a target: what its `open` gave; and the tensor of any value that a fused node

@@ -3,7 +3,7 @@
 #ifndef GQAC_OPS_PRESENT_H
 #define GQAC_OPS_PRESENT_H
 
-#include "ops/attention.h"
+#include "ops/lengths.h"
 
 typedef struct present_rows {
     const unsigned char *past; /* NULL: none */
@@ -13,11 +13,16 @@ typedef struct present_rows {
     size_t row; /* bytes */
 } present_rows;
 
-/* Checks the operands of a concat_past_present. Of the new rows only type and shape are looked at.
- * The output is [B,heads,capacity,D]. */
-gqac_status present_open(op_call *call, present_rows *c);
+/* Operands of a concat_past_present; past NULL: none. Of the new rows only type and shape are
+ * looked at. */
+typedef struct present_operands {
+    const gqac_tensor *past, *fresh, *past_len, *new_len, *total;
+} present_operands;
+
+/* Checks them. The output is [B,heads,capacity,D]. */
+gqac_status present_fit(const op_work *work, const present_operands *o, present_rows *c);
 /* Its memory; which may be that of past when there is room. */
-gqac_status present_put(op_call *call, present_rows *c, void *memory);
+gqac_status present_put(const op_work *work, present_rows *c, void *memory);
 /* Everything of a head but its new rows: those of the past, and zeros where there are none. */
 void present_keep(const present_rows *c, int64_t b, int64_t head);
 /* Where new row i of a head goes. */

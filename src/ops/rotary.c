@@ -74,14 +74,14 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-static gqac_status check_positions(op_call *call, const rotation *r) {
+static gqac_status check_positions(const op_work *work, const rotation *r) {
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t s = 0; s < r->rows && !rotary_is_pad(r, b, s); s++) {
             int64_t base = r->ids ? op_get_i64(r->ids, r->ids->rank == 1 ? 0 : b * r->rows + s) : 0;
             bool sane = base >= 0 && base < r->positions; /* so that nothing overflows */
             int64_t position = sane ? rotary_position(r, b, s) : base;
             if (position < 0 || position >= r->positions)
-                OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                OP_STOP(work, GQAC_OUT_OF_RANGE,
                         "%s %lld of batch row %lld, token %lld, is out of range: the cos/sin "
                         "tables have %lld rows",
                         r->ids ? "position_ids: position" : "position", (long long)position,
@@ -90,32 +90,33 @@ static gqac_status check_positions(op_call *call, const rotation *r) {
     return GQAC_OK;
 }
 
-static gqac_status read_lengths(op_call *call, rotation *r) {
-    int n = call->node->n_inputs;
-    if (n > ROTARY_PAST_LEN && call->in[ROTARY_PAST_LEN])
-        GQAC_TRY(attention_lengths(call, ROTARY_PAST_LEN, r->batch, &r->past));
-    if (n > ROTARY_NEW_LEN && call->in[ROTARY_NEW_LEN])
-        GQAC_TRY(attention_lengths(call, ROTARY_NEW_LEN, r->batch, &r->fresh));
-    r->ids = n > ROTARY_POSITION_IDS ? call->in[ROTARY_POSITION_IDS] : NULL;
+static gqac_status read_lengths(const op_work *work, const rotary_operands *o, rotation *r) {
+    if (o->past_len)
+        GQAC_TRY(op_lengths(work, o->past_len, "past_len", r->batch, &r->past));
+    if (o->new_len)
+        GQAC_TRY(op_lengths(work, o->new_len, "new_len", r->batch, &r->fresh));
+    r->ids = o->position_ids;
     if (!r->ids && !r->past)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "neither past_len nor position_ids");
+        OP_STOP(work, GQAC_INVALID_INPUT, "neither past_len nor position_ids");
     if (!r->ids)
         return GQAC_OK;
-    GQAC_TRY(op_want_set(call, ROTARY_POSITION_IDS, OP_INDICES));
+    if (!OP_IN(OP_INDICES, r->ids->dtype))
+        OP_STOP(work, GQAC_INVALID_INPUT, "input 'position_ids' has the type %s",
+                gqac_dtype_name(r->ids->dtype));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
     bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&
                 (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to turn */
     if (!start && !each)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "position_ids must have the shape [1] or [%lld,%lld]", (long long)r->batch,
-                (long long)r->rows);
+        OP_STOP(work, GQAC_INVALID_INPUT, "position_ids must have the shape [1] or [%lld,%lld]",
+                (long long)r->batch, (long long)r->rows);
     return GQAC_OK;
 }
 
-gqac_status rotary_open(op_call *call, const int64_t dims[4], rotation *r) {
-    GQAC_TRY(attention_float(call, ROTARY_COS, 2));
-    GQAC_TRY(attention_float(call, ROTARY_SIN, 2));
-    const gqac_tensor *cos = call->in[ROTARY_COS], *sin = call->in[ROTARY_SIN];
+gqac_status rotary_fit(const op_work *work, const rotary_operands *o, const int64_t dims[4],
+                       rotation *r) {
+    const gqac_tensor *cos = o->cos, *sin = o->sin;
+    GQAC_TRY(op_floats(work, cos, "cos", 2));
+    GQAC_TRY(op_floats(work, sin, "sin", 2));
     *r = (rotation){.cos = cos,
                     .sin = sin,
                     .batch = dims[0],
@@ -124,22 +125,35 @@ gqac_status rotary_open(op_call *call, const int64_t dims[4], rotation *r) {
                     .size = dims[3],
                     .positions = cos->dims[0],
                     .half = cos->dims[1],
-                    .interleaved = ir_attr_int(call->node, "interleaved") == 1};
+                    .interleaved = o->interleaved};
     if (sin->dims[0] != r->positions || sin->dims[1] != r->half || r->half > r->size / 2)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(work, GQAC_INVALID_INPUT,
                 "cos [%lld,%lld] and sin [%lld,%lld] must have the same shape, at most half the "
                 "head size %lld wide",
                 (long long)r->positions, (long long)r->half, (long long)sin->dims[0],
                 (long long)sin->dims[1], (long long)r->size);
-    GQAC_TRY(read_lengths(call, r));
-    return check_positions(call, r);
+    GQAC_TRY(read_lengths(work, o, r));
+    return check_positions(work, r);
+}
+
+static const gqac_tensor *optional(const op_call *call, int input) {
+    return input < call->node->n_inputs ? call->in[input] : NULL;
 }
 
 static gqac_status eval(op_call *call) {
     GQAC_TRY(attention_float(call, ROTARY_X, 4));
     const gqac_tensor *x = call->in[ROTARY_X];
     rotation_run r = {.x = x, .y = &call->out[0]};
-    GQAC_TRY(rotary_open(call, x->dims, &r.of));
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    const rotary_operands operands = {.cos = optional(call, ROTARY_COS),
+                                      .sin = optional(call, ROTARY_SIN),
+                                      .past_len = optional(call, ROTARY_PAST_LEN),
+                                      .new_len = optional(call, ROTARY_NEW_LEN),
+                                      .position_ids = optional(call, ROTARY_POSITION_IDS),
+                                      .interleaved = ir_attr_int(call->node, "interleaved") == 1};
+    GQAC_TRY(rotary_fit(&work, &operands, x->dims, &r.of));
     GQAC_TRY(op_output(call, 0, x->dtype, 4, x->dims));
     GQAC_TRY(op_scratch_open(call, (size_t)(2 * r.of.size + 2 * r.of.half + 1), sizeof(float),
                              &r.scratch));

@@ -4,24 +4,12 @@
 #define GQAC_OPS_SHARED_H
 
 #include "ops/op.h"
+#include "ops/work.h"
 
 enum {
     OP_MAX_ELEMENTS = 32, /* symbolic elements kept of an integer tensor */
     OP_SPAN = 256,        /* elements a span kernel is given at once, at most */
 };
-
-/* ---- sets of element types ----------------------------------------------- */
-
-#define OP_BIT(dtype)     (1u << GQAC_##dtype)
-#define OP_FLOATS         (OP_BIT(F32) | OP_BIT(F16) | OP_BIT(BF16))
-#define OP_SIGNED         (OP_BIT(I8) | OP_BIT(I16) | OP_BIT(I32) | OP_BIT(I64))
-#define OP_UNSIGNED       (OP_BIT(U8) | OP_BIT(U16) | OP_BIT(U32) | OP_BIT(U64))
-#define OP_INTS           (OP_SIGNED | OP_UNSIGNED)
-#define OP_INDICES        (OP_BIT(I32) | OP_BIT(I64))
-#define OP_NIBBLES        (OP_BIT(I4) | OP_BIT(U4))
-#define OP_NUMBERS        (OP_FLOATS | OP_BIT(F64) | OP_INTS)
-#define OP_ANY            (OP_NUMBERS | OP_BIT(BOOL) | OP_NIBBLES)
-#define OP_IN(set, dtype) (((set) >> (dtype)) & 1u)
 
 /* ---- infer --------------------------------------------------------------- */
 
@@ -84,24 +72,9 @@ gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *r
 
 /* ---- eval ---------------------------------------------------------------- */
 
-/* NumPy broadcasting of concrete shapes. */
+/* op_work_broadcast, for an eval. */
 gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
                          int64_t *dims);
-/* Reads or writes element i of any numeric tensor through double / int64 (i4/u4 packed too).
- * Integers wrap to the width of the type; a float is truncated, see op_f64_to_i64. */
-double op_get_f64(const gqac_tensor *tensor, int64_t index);
-int64_t op_get_i64(const gqac_tensor *tensor, int64_t index);
-void op_put_i64(gqac_tensor *tensor, int64_t index, int64_t value);
-float op_get_f32(const gqac_tensor *tensor, int64_t index);       /* f32 f16 bf16: exact widening */
-void op_put_f32(gqac_tensor *tensor, int64_t index, float value); /* one rounding on store */
-/* The whole float (f32 f16 bf16) range [first, first+n) at once, or n elements with a stride. */
-void op_gather_f32(const gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride, float *out);
-void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride,
-                    const float *values);
-void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out);
-void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *values);
-/* Towards zero, clamped; NaN gives 0 (as numerics/convert.h does it for f32). */
-int64_t op_f64_to_i64(double value);
 /* An i32 or i64 tensor of at most max elements as int64. */
 gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t *count);
 /* A single integer or bool (any rank). */
@@ -111,22 +84,17 @@ gqac_status op_want(op_call *call, int input, gqac_dtype dtype);
 gqac_status op_want_set(op_call *call, int input, unsigned set);
 /* out[index] gets that dtype and the shape of a tensor. */
 gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqac_tensor *shape);
-/* Bytes of one element; 0 for i4 and u4. */
-size_t op_width(gqac_dtype dtype);
-/* Work in out[index] of about `cost` ns an item, split over the pool. When the call is stopped,
- * items are left out: whoever uses what they write as indices asks gqac_pool_stopped first. */
+/* The node, for messages of code that sees none. */
+op_origin op_origin_of(const ir_node *node);
+/* Work in out[index], and scratch for it: as in ops/work.h. */
+static inline op_work op_work_of(const op_call *call) {
+    return (op_work){
+        .pool = call->pool, .diag = call->diag, .host = call->host, .scratch = call->scratch};
+}
 void op_parallel(op_call *call, int64_t items, int64_t cost,
                  void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
-/* Scratch for every worker of op_parallel: each has `bytes` at base + worker * stride. */
-typedef struct op_scratch {
-    unsigned char *base;
-    size_t stride;
-    void *owned; /* NULL: the memory is the host's, which takes it back after the call */
-} op_scratch;
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch);
-/* One piece of scratch for all workers, at base. */
 gqac_status op_scratch_open_one(op_call *call, size_t count, size_t size, op_scratch *scratch);
-void op_scratch_close(op_scratch *scratch);
 
 /* ---- map: span kernels over broadcast tensors ---------------------------- */
 
@@ -266,12 +234,8 @@ void op_box_copy(op_call *call, const op_box *box);
 /* op_output for outputs written by op_box_copy or op_put_i64 (i4 and u4 start as zeros). */
 gqac_status op_copy_output(op_call *call, int index, gqac_dtype dtype, int rank,
                            const int64_t *dims);
-/* Row-major strides; returns the element count. */
-int64_t op_strides(int rank, const int64_t *dims, int64_t *strides);
 /* out[0] = input 0 with another shape of as many elements. */
 gqac_status op_copy_as(op_call *call, int rank, const int64_t *dims);
-/* Product of dims[from..to). */
-int64_t op_product(const int64_t *dims, int from, int to);
 
 /* ---- axes and reductions ------------------------------------------------- */
 

@@ -31,6 +31,9 @@ gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *
         exec_destroy(e);
         return gqac_diag_oom(diag, "a context");
     }
+    for (int i = 0; i < program->n_values; i++)
+        if (program->values[i] && program->values[i]->constant)
+            e->values[i] = *program->values[i]->constant;
     e->arena.budget = e->scratch.buffer.budget = program->budget;
     for (size_t i = 0; i <= n; i++)
         e->owned[i].budget = program->budget;
@@ -208,8 +211,8 @@ struct exec_extra {
     size_t bytes;
 };
 
-static void *take_scratch(op_call *call, size_t bytes) {
-    exec *e = call->host;
+static void *take_scratch(void *host, size_t bytes) {
+    exec *e = host;
     exec_scratch *s = &e->scratch;
     if (bytes > SIZE_MAX / 4)
         return NULL;
@@ -270,41 +273,46 @@ static bool in_arena(const exec *e, const ir_value *value) {
     return value->slot >= 0 && value->graph == e->program->module->graph;
 }
 
-/* value NULL: output `index` that nobody wants. */
-static gqac_status place(op_call *call, const ir_value *value, int index, gqac_dtype dtype,
-                         int rank, const int64_t *dims, gqac_tensor *t) {
-    exec *e = call->host;
+/* Data of a tensor that has type and shape. value NULL: output `index` that nobody wants. */
+static gqac_status place(exec *e, const ir_value *value, int index, gqac_tensor *t,
+                         gqac_diag *diag) {
     size_t bytes = 0;
-    GQAC_TRY(gqac_shape_bytes(dtype, rank, dims, &bytes, call->diag));
-    *t = (gqac_tensor){.dtype = dtype, .rank = rank};
-    for (int i = 0; i < rank; i++)
-        t->dims[i] = dims[i];
+    GQAC_TRY(gqac_shape_bytes(t->dtype, t->rank, t->dims, &bytes, diag));
     const exec_bound *bound = e->bound && value ? exec_bind_of(e, value) : NULL;
     if (bound && bytes > bound->bytes)
-        GQAC_FAIL(call->diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "output '%s' has %zu bytes, %zu are bound to it",
                   value->name, bytes, bound->bytes);
     if (bound) {
         t->data = bound->data;
         return GQAC_OK;
     }
     if (value && in_arena(e, value))
-        return place_in_arena(e, value, bytes, &t->data, call->diag);
+        return place_in_arena(e, value, bytes, &t->data, diag);
     exec_buffer *buffer = value ? &e->owned[value->id] : &e->unwanted[index];
-    GQAC_TRY(grow(buffer, bytes, call->diag));
+    GQAC_TRY(grow(buffer, bytes, diag));
     t->data = buffer->data;
     return GQAC_OK;
 }
 
+static gqac_tensor shaped(gqac_dtype dtype, int rank, const int64_t *dims) {
+    gqac_tensor t = {.dtype = dtype, .rank = rank};
+    for (int i = 0; i < rank; i++)
+        t.dims[i] = dims[i];
+    return t;
+}
+
 static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
                                 const int64_t *dims) {
-    return place(call, call->node->outputs[index], index, dtype, rank, dims, &call->out[index]);
+    call->out[index] = shaped(dtype, rank, dims);
+    return place(call->host, call->node->outputs[index], index, &call->out[index], call->diag);
 }
 
 static gqac_status give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
                         const int64_t *dims, gqac_tensor **tensor) {
     exec *e = call->host;
     *tensor = value->def == call->node ? &call->out[value->result] : &e->values[value->id];
-    return place(call, value, value->result, dtype, rank, dims, *tensor);
+    **tensor = shaped(dtype, rank, dims);
+    return place(e, value, value->result, *tensor, call->diag);
 }
 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
@@ -315,7 +323,7 @@ static gqac_status keep_result(const op_call *call, int index, const ir_value *v
                                gqac_tensor *result) {
     exec *e = call->host;
     const ir_value *output = call->node->outputs[index];
-    *result = value->constant ? *value->constant : e->values[value->id];
+    *result = e->values[value->id];
     if (value->constant || !output || !in_arena(e, value))
         return GQAC_OK;
     const size_t bytes = gqac_tensor_bytes(result);
@@ -354,7 +362,7 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
         if (results == call->out)
             GQAC_TRY(keep_result(call, i, value, &results[i]));
         else
-            results[i] = value->constant ? *value->constant : e->values[value->id];
+            results[i] = e->values[value->id];
     }
     return GQAC_OK;
 }
@@ -363,7 +371,7 @@ enum { FEW = 32 }; /* operands of a node that need no allocation */
 
 static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
     const exec *e = call->host;
-    return value->constant ? value->constant : &e->values[value->id];
+    return &e->values[value->id];
 }
 
 /* An op that fails may have told already which node it is. */
@@ -376,7 +384,9 @@ static void tell_node(const ir_node *node, gqac_diag *diag) {
     gqac_diag_where(diag, "node '%s' (%s)", name, node->op->name);
 }
 
-static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
+/* By an eval: of the node's op, or of a kernel that has no bind. */
+static gqac_status run_eval(exec *e, const ir_node *node, gqac_status (*eval)(op_call *call),
+                            gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
     const bool many = node->n_inputs > FEW || node->n_outputs > FEW;
@@ -388,10 +398,8 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     }
     gqac_status status = in && out ? GQAC_OK : gqac_diag_oom(diag, "operands of a node");
     if (status == GQAC_OK) {
-        for (int i = 0; i < node->n_inputs; i++) {
-            const ir_value *v = node->inputs[i].value;
-            in[i] = !v ? NULL : v->constant ? v->constant : &e->values[v->id];
-        }
+        for (int i = 0; i < node->n_inputs; i++)
+            in[i] = node->inputs[i].value ? &e->values[node->inputs[i].value->id] : NULL;
         memset(out, 0, (size_t)node->n_outputs * sizeof *out);
         op_call call = {.node = node,
                         .in = in,
@@ -406,24 +414,60 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
                         .state = e->program->target_state,
                         .value = value_of,
                         .give = give};
-        const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
-        const size_t used = e->scratch.used;
-        const struct exec_extra *extra = e->scratch.extra;
-        status = kernel->run(&call);
-        release_scratch(&e->scratch, used, extra);
+        status = eval(&call);
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
             if (node->outputs[i])
                 e->values[node->outputs[i]->id] = out[i];
-        if (status == GQAC_OK && e->observe)
-            e->observe(e->observe_arg, e, node);
-        end_pieces(e, node);
     }
-    if (status != GQAC_OK)
-        tell_node(node, diag);
     if (many) {
         gqac_free((void *)in);
         gqac_free(out);
     }
+    return status;
+}
+
+static gqac_status give_value(target_call *call, int value, gqac_tensor *tensor) {
+    exec *e = call->work.host;
+    if (value < 0) {
+        size_t bytes = 0;
+        GQAC_TRY(
+            gqac_shape_bytes(tensor->dtype, tensor->rank, tensor->dims, &bytes, call->work.diag));
+        tensor->data = take_scratch(e, bytes ? bytes : ALIGNMENT);
+        return tensor->data ? GQAC_OK : gqac_diag_oom(call->work.diag, "an output");
+    }
+    GQAC_TRY(place(e, e->program->values[value], 0, tensor, call->work.diag));
+    e->values[value] = *tensor;
+    return GQAC_OK;
+}
+
+static gqac_status run_bound(exec *e, const ir_node *node, const target_kernel *kernel,
+                             gqac_diag *diag) {
+    const op_origin origin = {
+        .name = node->name ? node->name : "", .domain = node->op->domain, .op = node->op->name};
+    target_call call = {.work = {.pool = e->pool,
+                                 .diag = diag,
+                                 .host = e,
+                                 .scratch = take_scratch,
+                                 .origin = &origin},
+                        .values = e->values,
+                        .state = e->program->target_state,
+                        .kv = e->kv,
+                        .give = give_value};
+    return kernel->run(&call, node->bound);
+}
+
+static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
+    const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
+    const size_t used = e->scratch.used;
+    const struct exec_extra *extra = e->scratch.extra;
+    const gqac_status status =
+        kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, kernel->eval, diag);
+    release_scratch(&e->scratch, used, extra);
+    if (status == GQAC_OK && e->observe)
+        e->observe(e->observe_arg, e, node);
+    end_pieces(e, node);
+    if (status != GQAC_OK)
+        tell_node(node, diag);
     return status;
 }
 
@@ -472,7 +516,7 @@ gqac_status exec_run(exec *e, gqac_diag *diag) {
 gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag) {
     const ir_value *cond = e->program->guards[guard]->inputs[0].value;
     GQAC_TRY(run_marked(e, 1u << guard, diag));
-    const gqac_tensor *t = cond->constant ? cond->constant : &e->values[cond->id];
+    const gqac_tensor *t = &e->values[cond->id];
     if (t->dtype != GQAC_BOOL || gqac_tensor_count(t) != 1)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "the condition of an If is not one bool");
     *taken = *(const unsigned char *)t->data != 0;
@@ -484,6 +528,5 @@ void exec_set_input(exec *e, int index, const gqac_tensor *tensor) {
 }
 
 const gqac_tensor *exec_result(const exec *e, int index) {
-    const ir_value *v = e->program->module->graph->ret->inputs[index].value;
-    return v->constant ? v->constant : &e->values[v->id];
+    return &e->values[e->program->module->graph->ret->inputs[index].value->id];
 }

@@ -1,4 +1,4 @@
-/* Making a program of a module: numbering, roles, KV slots, guards. */
+/* Making a program of a module: numbering, roles, KV slots, guards, and the binds of kernels. */
 #include "runtime/program.h"
 
 #include <string.h>
@@ -54,6 +54,25 @@ static gqac_status number_graph(gqac_program *p, ir_graph *graph, gqac_diag *dia
                 GQAC_TRY(number_graph(p, n->attrs[spec - n->op->attrs].graph, diag));
     }
     return GQAC_OK;
+}
+
+static gqac_status list_value(void *arg, ir_node *n) {
+    const gqac_program *p = arg;
+    for (int i = 0; i < n->n_outputs; i++)
+        if (n->outputs[i])
+            p->values[n->outputs[i]->id] = n->outputs[i];
+    for (int i = 0; i < n->n_inputs; i++) /* also constants and inputs of graphs */
+        if (n->inputs[i].value)
+            p->values[n->inputs[i].value->id] = n->inputs[i].value;
+    return GQAC_OK;
+}
+
+/* Values that nobody uses or makes, as an input of a graph may be, stay NULL. */
+static gqac_status list_values(gqac_program *p, gqac_diag *diag) {
+    p->values = GQAC_ARENA_ARRAY(p->arena, const ir_value *, (size_t)p->n_values + 1);
+    if (!p->values)
+        return gqac_diag_oom(diag, "a program");
+    return ir_graph_walk_all(p->module->graph, list_value, p);
 }
 
 /* When values of the arena are read for the last time. */
@@ -332,6 +351,18 @@ static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* ---- binds --------------------------------------------------------------- */
+
+static gqac_status bind_node(void *arg, ir_node *n) {
+    const target_binding *b = arg;
+    if (n->fused_into)
+        return GQAC_OK;
+    const gqac_status status = target_bind(b, n);
+    if (status != GQAC_OK && b->diag && !b->diag->where[0])
+        gqac_diag_where(b->diag, "node '%s' (%s)", n->name ? n->name : "", n->op->name);
+    return status;
+}
+
 /* ---- the whole ----------------------------------------------------------- */
 
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
@@ -351,11 +382,18 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
     GQAC_TRY(number_graph(p, module->graph, diag));
+    GQAC_TRY(list_values(p, diag));
     GQAC_TRY(find_lives(p, diag));
     GQAC_TRY(describe_all(p, diag));
     GQAC_TRY(find_roles(p, diag));
     GQAC_TRY(find_guards(p, diag));
     GQAC_TRY(find_kv(p, diag));
+    const gqac_status status =
+        ir_graph_walk(module->graph, bind_node, &(target_binding){.arena = arena, .diag = diag});
+    if (status != GQAC_OK) {
+        kv_pool_free(p->pool);
+        return status;
+    }
     p->most_tokens = stateless ? INT64_MAX : memory_most_tokens(p);
     *program = p;
     return GQAC_OK;

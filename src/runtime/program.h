@@ -32,14 +32,15 @@ struct gqac_program {
     gqac_arena *arena; /* holds this program and its module */
     ir_module *module;
     const gqac_target *target;
-    const void *target_state; /* op_call.state */
+    const void *target_state; /* target_call.state */
     void *backing;            /* mapped files behind the constants */
     void (*release)(void *backing);
     bool stateless;
-    int n_values;         /* ir_value.id are 0..n_values-1, constants included */
-    const ir_node **last; /* by value number, where it has a slot: see ir_life_end */
-    int n_slots;          /* of values of the main graph, by `plan` */
-    int most_outputs;     /* of any node */
+    int n_values;            /* ir_value.id are 0..n_values-1, constants included */
+    const ir_value **values; /* by number */
+    const ir_node **last;    /* by value number, where it has a slot: see ir_life_end */
+    int n_slots;             /* of values of the main graph, by `plan` */
+    int most_outputs;        /* of any node */
     program_roles roles;
     int n_kv;
     kv_slot *kv;
@@ -59,7 +60,8 @@ struct gqac_program {
 };
 
 /* Turns a module that went through the whole pipeline into a program. Takes over arena and backing
- * only when it succeeds. Roles, KV slots (from the kv_state nodes) and guards are found here. */
+ * only when it succeeds. Roles, KV slots (from the kv_state nodes) and guards are found, and
+ * kernels bound, here. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const char *math, bool stateless, gqac_program **program,
                            gqac_diag *diag);

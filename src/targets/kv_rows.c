@@ -1,12 +1,17 @@
-/* KV state as plain rows: kernels for targets that gather the blocks of a sequence into [B,H,T,D].
- */
-#include "targets/target.h"
+/* KV state as plain rows: see kv_rows.h. */
+#include "targets/kv_rows.h"
 
 #include <string.h>
 
+void target_give_token(target_call *call, int value) {
+    target_set(call, value, &(gqac_tensor){.dtype = GQAC_TOKEN});
+}
+
 /* kv_state: nothing to compute; the token orders the appends of its slot. */
-gqac_status target_kv_state(op_call *call) {
-    return op_output(call, 0, GQAC_TOKEN, 0, NULL);
+gqac_status target_kv_state_run(target_call *call, const void *record) {
+    const target_state_record *r = record;
+    target_give_token(call, r->token);
+    return GQAC_OK;
 }
 
 int64_t target_kv_total_rows(const kv_batch *kv) {
@@ -17,18 +22,20 @@ int64_t target_kv_total_rows(const kv_batch *kv) {
     return total;
 }
 
-gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t index) {
+gqac_status target_kv_fit(const target_call *call, const op_work *work, const gqac_tensor *rows,
+                          int slot) {
     const kv_batch *kv = call->kv;
-    const kv_slot *slot = kv_sequence_slot(kv->sequences[0], index);
-    bool fits = slot && rows->dims[0] == (kv->packed ? 1 : kv->n) && rows->dims[1] == slot->heads &&
-                rows->dims[3] == slot->head_size && rows->dtype == slot->dtype;
+    if (!kv || !rows || rows->rank != 4)
+        OP_STOP(work, GQAC_INTERNAL, "kv_append outside of a step");
+    const kv_slot *of = kv_sequence_slot(kv->sequences[0], slot);
+    bool fits = of && rows->dims[0] == (kv->packed ? 1 : kv->n) && rows->dims[1] == of->heads &&
+                rows->dims[3] == of->head_size && rows->dtype == of->dtype;
     for (int b = 0; b < kv->n; b++)
         fits = fits && kv->begin[b] + kv->count[b] <= rows->dims[2];
     if (!fits)
-        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
-                  "kv_append: %s[%lld,%lld,%lld,%lld] does not fit slot %lld",
-                  gqac_dtype_name(rows->dtype), (long long)rows->dims[0], (long long)rows->dims[1],
-                  (long long)rows->dims[2], (long long)rows->dims[3], (long long)index);
+        OP_STOP(work, GQAC_INVALID_MODEL, "kv_append: %s[%lld,%lld,%lld,%lld] does not fit slot %d",
+                gqac_dtype_name(rows->dtype), (long long)rows->dims[0], (long long)rows->dims[1],
+                (long long)rows->dims[2], (long long)rows->dims[3], slot);
     return GQAC_OK;
 }
 
@@ -36,27 +43,26 @@ gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, i
  * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past + new rows are gathered.
  * Rows of the result at or beyond past + new keep what the output memory holds: nobody reads them.
  */
-gqac_status target_kv_append(op_call *call) {
-    const gqac_tensor *rows = call->in[1];
+gqac_status target_kv_append_run(target_call *call, const void *record) {
+    const target_append_record *r = record;
+    const gqac_tensor *rows = target_value(call, r->fresh);
     const kv_batch *kv = call->kv;
-    const int64_t slot = ir_attr_int(call->node, "slot");
-    if (!kv || rows->rank != 4)
-        GQAC_FAIL(call->diag, GQAC_INTERNAL, "kv_append outside of a step");
-    GQAC_TRY(target_kv_check_rows(call, rows, slot));
+    GQAC_TRY(target_kv_fit(call, &call->work, rows, r->slot));
     const int64_t heads = rows->dims[1], new_rows = rows->dims[2], width = rows->dims[3];
     const int64_t total = target_kv_total_rows(kv);
-    GQAC_TRY(op_output(call, 0, GQAC_TOKEN, 0, NULL));
-    GQAC_TRY(op_output(call, 1, rows->dtype, 4, (int64_t[]){kv->n, heads, total, width}));
-    const size_t row_bytes = (size_t)width * (size_t)gqac_dtype_bits(rows->dtype) / 8;
+    const size_t row_bytes = (size_t)width * op_width(rows->dtype);
+    gqac_tensor y = {.dtype = rows->dtype, .rank = 4, .dims = {kv->n, heads, total, width}};
+    target_give_token(call, r->token);
+    GQAC_TRY(target_give(call, r->rows, &y));
     const size_t in_bytes = (size_t)(heads * new_rows) * row_bytes;
     const size_t out_bytes = (size_t)(heads * total) * row_bytes;
     for (int b = 0; b < kv->n; b++) {
         kv_sequence *sequence = kv->sequences[b];
         const char *from = (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes +
                            (size_t)kv->begin[b] * row_bytes;
-        char *to = (char *)call->out[1].data + (size_t)b * out_bytes;
-        kv_write_rows(sequence, (int)slot, kv->past[b], kv->count[b], from, new_rows);
-        kv_read_rows(sequence, (int)slot, 0, kv->past[b] + kv->count[b], to, total);
+        char *to = (char *)y.data + (size_t)b * out_bytes;
+        kv_write_rows(sequence, r->slot, kv->past[b], kv->count[b], from, new_rows);
+        kv_read_rows(sequence, r->slot, 0, kv->past[b] + kv->count[b], to, total);
     }
     return GQAC_OK;
 }

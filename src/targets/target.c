@@ -14,7 +14,7 @@ static gqac_status run_eval(op_call *call) {
     return op_of(call->node)->eval(call);
 }
 
-const target_kernel target_generic_kernel = {.name = "generic", .run = run_eval};
+const target_kernel target_generic_kernel = {.name = "generic", .eval = run_eval};
 
 const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
                                   const ir_node *node, ir_node **fused, int *n_fused) {
@@ -27,6 +27,11 @@ const target_kernel *target_claim(const gqac_target *target, const target_kernel
     }
     *n_fused = 0;
     return op_of(node)->eval ? &target_generic_kernel : NULL;
+}
+
+gqac_status target_bind(const target_binding *b, ir_node *root) {
+    const target_kernel *kernel = root->claim;
+    return kernel && kernel->bind ? kernel->bind(b, root, &root->bound) : GQAC_OK;
 }
 
 /* The eval of an op flagged IR_OP_IN_PLACE copes with its first operand. */

@@ -3,42 +3,38 @@
 #ifndef GQAC_TARGETS_TARGET_H
 #define GQAC_TARGETS_TARGET_H
 
-#include "kv/kv.h"
 #include "ops/op.h"
-
-/* The sequences of one step, for kernels that touch KV state: sequences[b] has past[b] published
- * tokens and gets count[b] new ones. Packed, tensors of new rows are [1,..,N,..] and those of
- * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. */
-typedef struct kv_batch {
-    int n;
-    bool packed;
-    kv_sequence *const *sequences;
-    const int64_t *past;
-    const int64_t *count;
-    const int64_t *begin;
-} kv_batch;
-
-/* Row b of the batch in a tensor of new rows. */
-static inline int64_t kv_batch_row(const kv_batch *kv, int64_t b) {
-    return kv->packed ? 0 : b;
-}
+#include "targets/call.h"
 
 enum {
     TARGET_MAX_FUSED = 16, /* nodes besides the root that one kernel computes */
     TARGET_TAKEN = 1,      /* in ir_node.mark while `claim` runs: the node has its kernel */
 };
 
+/* What a bind gets. */
+typedef struct target_binding {
+    gqac_arena *arena; /* of the program: records live as long */
+    gqac_diag *diag;
+} target_binding;
+
+/* A kernel is asked three times: `match` and `fuse` when the graph is claimed, `bind` once when the
+ * program is made, `run` in every run. What the graph knows ends up in the record; code that runs
+ * sees no graph. A kernel without bind has an `eval` instead, as ops have. */
 typedef struct target_kernel {
     const char *name;   /* "kv_append": shown as "ref.kv_append" */
     const char *domain; /* of its root op */
     const char *op;
     bool (*match)(const ir_node *node); /* on constants of the model only; NULL: always */
-    gqac_status (*run)(op_call *call);
+    /* Values have their numbers: operands become numbers (targets/bind.h), attributes fields,
+     * patterns steps. The record is not changed afterwards; threads share it. */
+    gqac_status (*bind)(const target_binding *b, const ir_node *root, const void **record);
+    gqac_status (*run)(target_call *call, const void *record);
+    gqac_status (*eval)(op_call *call); /* when there is no bind */
     /* For kernels of more than the root: the nodes they compute besides it (at most
      * TARGET_MAX_FUSED), or 0 when the pattern is not there. Each must be of the same graph and not
-     * be TARGET_TAKEN. The kernel finds the operands of those nodes with op_value, and makes with
-     * op_give every result of theirs that is used outside of the pattern. `claim` declines patterns
-     * that stand behind the root or that need their own results by way of other nodes. */
+     * be TARGET_TAKEN. The kernel makes with
+     * target_give every result of theirs that is used outside of the pattern. `claim` declines
+     * patterns that stand behind the root or that need their own results by way of other nodes. */
     int (*fuse)(const ir_node *root, ir_node **nodes);
     /* May the kernel write a result of the group over an operand of the same size, from its first
      * byte on, that nobody reads later? NULL: no. As IR_OP_IN_PLACE, for kernels that are not the
@@ -49,7 +45,7 @@ typedef struct target_kernel {
 typedef struct gqac_target {
     const char *name;
     const target_kernel *kernels; /* tried in order, first match wins; ends with name NULL */
-    /* What op_call.state is for programs of this target; NULL: there is none. ABSENT when the
+    /* What target_call.state is for programs of this target; NULL: there is none. ABSENT when the
      * machine cannot run it. */
     gqac_status (*open)(const void **state, gqac_diag *diag);
     /* Name of the instruction set that such a state stands for; NULL: the target has only one. */
@@ -72,19 +68,14 @@ typedef struct gqac_target {
     const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 
-/* Kernels of kv_state and kv_append that gather plain rows. */
-gqac_status target_kv_state(op_call *call);
-gqac_status target_kv_append(op_call *call);
 /* Kernel of recurrent_attention. */
 gqac_status target_recurrent_attention(op_call *call);
-/* For every kv_append: its rows [B,H,S,D] must be those of the slot, and as many as the step says.
- */
-gqac_status target_kv_check_rows(const op_call *call, const gqac_tensor *rows, int64_t slot);
-/* The widest past + new of the batch: rows of a gathered tensor. */
-int64_t target_kv_total_rows(const kv_batch *kv);
 
 /* The kernel under all others: runs eval of the node's op. */
 extern const target_kernel target_generic_kernel;
+
+/* Binds the kernel that claimed a root, for the node's `bound`. */
+gqac_status target_bind(const target_binding *b, ir_node *root);
 
 /* Asks the kernel that claimed the root of a group: see target_kernel.over. */
 bool target_writes_over(const ir_node *root, const ir_value *result, const ir_value *operand);

@@ -302,6 +302,8 @@ static void test_schemas(void) {
     ir_schema_name("a b", 2, name, sizeof name);
     CU_ASSERT_STRING_EQUAL(name, "#2");
     CU_ASSERT_EQUAL(ir_schema_kind("a b", 2), IR_NONE);
+    CU_ASSERT_EQUAL(ir_schema_index("query key? rest*", "key"), 1);
+    CU_ASSERT_EQUAL(ir_schema_index("query key? rest*", "ke"), -1);
 }
 
 #ifdef GQAC_TEST_ALLOC

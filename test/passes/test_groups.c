@@ -27,10 +27,10 @@ static gqac_status nothing(op_call *call) {
 }
 
 static const target_kernel kernels[] = {
-    {.name = "negs", .domain = "", .op = "Neg", .run = nothing, .fuse = others},
-    {.name = "exps", .domain = "", .op = "Exp", .run = nothing, .fuse = others},
-    {.name = "behind", .domain = "", .op = "Abs", .run = nothing, .fuse = behind},
-    {.name = "neg", .domain = "", .op = "Neg", .run = nothing},
+    {.name = "negs", .domain = "", .op = "Neg", .eval = nothing, .fuse = others},
+    {.name = "exps", .domain = "", .op = "Exp", .eval = nothing, .fuse = others},
+    {.name = "behind", .domain = "", .op = "Abs", .eval = nothing, .fuse = behind},
+    {.name = "neg", .domain = "", .op = "Neg", .eval = nothing},
     {.name = NULL},
 };
 static const gqac_target target = {.name = "test", .kernels = kernels};

@@ -9,9 +9,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kernel.h"
 #include "levels.h"
 #include "numerics/convert.h"
 #include "targets/cpu/attention.h"
+#include "targets/cpu/graph.h"
 #include "targets/cpu/kv.h"
 #include "unit.h"
 
@@ -184,10 +186,10 @@ static void make_sample(sample *c, int most_keys) {
 
 /* ---- running ------------------------------------------------------------- */
 
-static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
-                                const int64_t *dims) {
-    call->out[index] = tensor(call->host, dtype, rank, dims);
-    return GQAC_OK;
+static gqac_status attend(const sample *c, const gqac_tensor *const *in, gqac_tensor *out,
+                          const void *level, gqac_pool *pool, const kv_batch *kv, gqac_diag *diag) {
+    return kernel_try(c->arena, c->node, cpu_bind_attention, cpu_attention_run, in, out, level,
+                      pool, kv, diag);
 }
 
 /* y, and what is shown; rank -1: nothing. */
@@ -198,15 +200,7 @@ static void run(const sample *c, const void *level, gqac_pool *pool, gqac_tensor
     out[0] = out[1] = (gqac_tensor){.rank = -1};
     for (int i = 0; i < 7; i++)
         in[i] = all[i]->rank >= 0 ? all[i] : NULL;
-    op_call call = {.node = c->node,
-                    .in = in,
-                    .out = out,
-                    .pool = pool,
-                    .diag = &diag,
-                    .host = c->arena,
-                    .alloc = alloc_output,
-                    .state = level};
-    CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(attend(c, in, out, level, pool, NULL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(out[1].rank >= 0, c->stage != 0);
 }
 
@@ -420,7 +414,7 @@ static ir_node *make_append(ir_builder *b, ir_value *rows, ir_value *const *leng
 }
 
 static void open_chat(chat *t, const sample *c) {
-    static const target_kernel claim = {.name = "attention", .run = cpu_attention_run};
+    static const target_kernel claim = {.name = "attention", .bind = cpu_bind_attention};
     const gqac_tensor *all[] = {&c->q, &c->k, &c->v, &c->past_len, &c->new_len};
     gqac_diag diag = {0};
     ir_value *in[5];
@@ -487,25 +481,19 @@ static void step(chat *t, int64_t past, int64_t count, gqac_tensor out[2]) {
     *(int32_t *)lengths[0].data = (int32_t)past;
     *(int32_t *)lengths[1].data = (int32_t)count;
     gqac_tensor rows[2];
-    op_call call = {.out = out,
-                    .pool = t->threads,
-                    .diag = &diag,
-                    .host = t->arena,
-                    .alloc = alloc_output,
-                    .kv = &batch,
-                    .state = t->level};
     for (int i = 0; i < 2; i++) {
         const gqac_tensor *in[] = {NULL, &fresh[i], &lengths[0], &lengths[1]};
-        call.node = t->append[i];
-        call.in = in;
-        CU_ASSERT_EQUAL_FATAL(cpu_kv_append(&call), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(kernel_try(t->arena, t->append[i], cpu_bind_kv_append,
+                                         cpu_kv_append_run, in, out, t->level, t->threads, &batch,
+                                         &diag),
+                              GQAC_OK);
         rows[i] = out[1];
         CU_ASSERT_PTR_NULL(rows[i].data); /* read from the blocks */
     }
     const gqac_tensor *in[] = {&q, &rows[0], &rows[1], &lengths[0], &lengths[1]};
-    call.node = t->node;
-    call.in = in;
-    CU_ASSERT_EQUAL_FATAL(cpu_attention_run(&call), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(kernel_try(t->arena, t->node, cpu_bind_attention, cpu_attention_run, in,
+                                     out, t->level, t->threads, &batch, &diag),
+                          GQAC_OK);
     kv_sequence_publish(t->sequence, past + count);
 }
 
@@ -563,29 +551,28 @@ static void test_refusals(void) {
     sample c;
     seed = 11;
     make_sample(&c, 100);
-    const gqac_tensor *in[] = {&c.q, &c.k, &c.v, &c.past_len, &c.new_len, NULL, NULL};
+    const gqac_tensor *in[] = {&c.q,
+                               &c.k,
+                               &c.v,
+                               &c.past_len,
+                               &c.new_len,
+                               c.bias.rank >= 0 ? &c.bias : NULL,
+                               c.sink.rank >= 0 ? &c.sink : NULL};
     gqac_tensor out[2];
     gqac_diag diag = {0};
-    op_call call = {.node = c.node,
-                    .in = in,
-                    .out = out,
-                    .diag = &diag,
-                    .host = c.arena,
-                    .alloc = alloc_output,
-                    .state = levels[0]};
-    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OK);
+    CU_ASSERT_EQUAL(attend(&c, in, out, levels[0], NULL, NULL, &diag), GQAC_OK);
     int32_t *past = c.past_len.data, *fresh = c.new_len.data;
     fresh[0] = 1;
     past[0] = (int32_t)c.keys;
-    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(attend(&c, in, out, levels[0], NULL, NULL, &diag), GQAC_OUT_OF_RANGE);
     past[0] = -1;
-    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(attend(&c, in, out, levels[0], NULL, NULL, &diag), GQAC_OUT_OF_RANGE);
     past[0] = 0;
     fresh[0] = (int32_t)c.queries + 1;
-    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_EQUAL(attend(&c, in, out, levels[0], NULL, NULL, &diag), GQAC_OUT_OF_RANGE);
     fresh[0] = 1;
     c.v.dims[2]--;
-    CU_ASSERT_EQUAL(cpu_attention_run(&call), GQAC_INVALID_INPUT);
+    CU_ASSERT_EQUAL(attend(&c, in, out, levels[0], NULL, NULL, &diag), GQAC_INVALID_INPUT);
     gqac_arena_free(c.arena);
 }
 

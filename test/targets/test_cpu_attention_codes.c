@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel.h"
 #include "levels.h"
 #include "targets/cpu/attention.h"
-#include "targets/cpu/kv.h"
+#include "targets/cpu/graph.h"
 #include "unit.h"
 
 static uint64_t seed;
@@ -84,34 +85,23 @@ static void make_sample(sample *c) {
     CU_ASSERT_TRUE_FATAL(cpu_attention_match(c->node));
 }
 
-static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int rank,
-                                const int64_t *dims) {
-    sample *c = call->host;
-    call->out[index] = tensor(c, dtype, rank, dims);
-    return GQAC_OK;
-}
-
-static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
-    const sample *c = call->host;
-    for (int i = 0; i < VALUES; i++)
-        if (c->values[i] == value)
-            return &c->tensors[i];
-    return NULL;
-}
-
+/* k and v: what the decoders give, where they do not run with the attention. */
 static gqac_status run(sample *c, const gqac_tensor *k, const gqac_tensor *v, const void *level,
                        gqac_tensor *y) {
-    const gqac_tensor *in[] = {&c->tensors[Q], k, v, &c->tensors[PAST], &c->tensors[NEW]};
+    gqac_tensor values[VALUES + 3] = {{.rank = 0}};
     gqac_diag diag = {0};
-    op_call call = {.node = c->node,
-                    .in = in,
-                    .out = y,
-                    .diag = &diag,
-                    .host = c,
-                    .alloc = alloc_output,
-                    .value = value_of,
-                    .state = level};
-    return cpu_attention_run(&call);
+    for (int i = 0; i < VALUES; i++) {
+        c->values[i]->id = i;
+        values[i] = c->tensors[i];
+    }
+    for (int i = 0; i < 2; i++) {
+        const gqac_tensor *rows = i ? v : k;
+        c->decoders[i]->outputs[0]->id = VALUES + i;
+        if (rows)
+            values[VALUES + i] = *rows;
+    }
+    return kernel_try_values(c->arena, c->node, cpu_bind_attention, cpu_attention_run, values,
+                             VALUES + 2, y, level, NULL, NULL, &diag);
 }
 
 static void test_codes(void) {

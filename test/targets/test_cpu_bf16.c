@@ -123,8 +123,8 @@ static void drop(problem *p) {
 
 static void compute(const cpu_linear_job *job, const cpu_level *level, gqac_pool *pool) {
     gqac_diag diag;
-    op_call call = {.pool = pool, .diag = &diag};
-    CU_ASSERT_FATAL(cpu_linear_do(&call, level->linear_bf16, job, 1, NULL) == GQAC_OK);
+    const op_work work = {.pool = pool, .diag = &diag};
+    CU_ASSERT_FATAL(cpu_linear_do(&work, level->linear_bf16, job, 1, NULL) == GQAC_OK);
 }
 
 /* y as the contract says it, element by element. */

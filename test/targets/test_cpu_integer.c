@@ -1,5 +1,6 @@
 /* MatMulInteger packed as linear_integer: the numbers of the definition in 64 bits, with codes and
  * zero points at their extremes, by the op's own eval and by every level of this machine. */
+#include "kernel.h"
 #include "levels.h"
 #include "unit.h"
 
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "ir/text.h"
+#include "targets/cpu/graph.h"
 #include "targets/cpu/integer.h"
 #include "targets/cpu/pack.h"
 
@@ -122,14 +124,12 @@ static gqac_status run(const product *p, const cpu_level *level, gqac_tensor *ou
     const gqac_tensor *in[] = {&a, p->node->inputs[1].value->constant,
                                p->node->inputs[2].value->constant, p->a_zeros ? &zero : NULL};
     host h = {p->arena};
-    op_call call = {.node = p->node,
-                    .in = in,
-                    .out = out,
-                    .diag = diag,
-                    .host = &h,
-                    .alloc = give_output,
-                    .state = level};
-    return level ? cpu_run_integer(&call) : op_of(p->node)->eval(&call);
+    if (level)
+        return kernel_try(p->arena, p->node, cpu_bind_integer, cpu_integer_run, in, out, level,
+                          NULL, NULL, diag);
+    op_call call = {
+        .node = p->node, .in = in, .out = out, .diag = diag, .host = &h, .alloc = give_output};
+    return op_of(p->node)->eval(&call);
 }
 
 static void check(const product *p, const cpu_level *level) {

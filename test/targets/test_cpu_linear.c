@@ -85,8 +85,8 @@ static void clear(problem *p) {
 static void compute(const cpu_linear_job *job, const struct cpu_linear_kernels *kernels,
                     gqac_pool *pool) {
     gqac_diag diag;
-    op_call call = {.pool = pool, .diag = &diag};
-    CU_ASSERT_FATAL(cpu_linear_do(&call, kernels, job, 1, NULL) == GQAC_OK);
+    const op_work work = {.pool = pool, .diag = &diag};
+    CU_ASSERT_FATAL(cpu_linear_do(&work, kernels, job, 1, NULL) == GQAC_OK);
 }
 
 /* y as the contract says it, element by element. */

@@ -1,6 +1,7 @@
 /* MoE and QMoE packed as moe: the bits of the op's own eval, by the eval of the packed op and by
  * every level of this machine, on one thread and three; and a row has the bits that it has alone.
  */
+#include "kernel.h"
 #include "levels.h"
 #include "unit.h"
 
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "ops/shared.h"
+#include "targets/cpu/graph.h"
 #include "targets/cpu/moe.h"
 #include "targets/cpu/pack.h"
 
@@ -140,15 +142,17 @@ static gqac_status try(rig *r, const ir_node *node, const cpu_level *level, gqac
         const ir_value *v = node->inputs[i].value;
         in[i] = !v ? NULL : v->constant ? v->constant : i < 2 ? &x[i] : &x[2];
     }
+    if (level)
+        return kernel_try(r->arena, node, cpu_bind_moe, cpu_moe_run, in, out, level, pool, NULL,
+                          &r->diag);
     op_call call = {.node = node,
                     .in = in,
                     .out = out,
                     .pool = pool,
                     .diag = &r->diag,
                     .host = r,
-                    .alloc = give_output,
-                    .state = level};
-    return level ? cpu_run_moe(&call) : op_of(node)->eval(&call);
+                    .alloc = give_output};
+    return op_of(node)->eval(&call);
 }
 
 static void run(rig *r, const ir_node *node, const cpu_level *level, gqac_pool *pool, int64_t first,

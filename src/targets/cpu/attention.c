@@ -14,18 +14,16 @@
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "numerics/convert.h"
+#include "ops/visible.h"
 #include "targets/cpu/kv.h"
-#include "targets/cpu/rows.h"
 
-enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK, LO = 3, HI, MASK /* the latter three of attend */ };
 enum { UNITS_A_THREAD = 4 /* fewer: keys are cut */, ALONE_NS = 20000 /* less: one thread */ };
 #define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
 
 /* Keys or values: the operand as attention sees it, and what is stored. */
 typedef struct stored {
-    gqac_tensor rows;      /* type and shape of the operand */
-    const ir_value *value; /* what is stored; data NULL: in blocks */
-    const void *data;
+    gqac_tensor rows; /* type and shape of the operand */
+    const void *data; /* of what is stored; NULL: in blocks */
     bool in_blocks;
 } stored;
 
@@ -36,6 +34,8 @@ typedef struct run {
 } run;
 
 typedef struct attending {
+    const cpu_attend_record *record;
+    const gqac_tensor *q;
     cpu_attend a;
     stored stored[2]; /* keys, values */
     const struct cpu_attend_kernels *kernels;
@@ -53,102 +53,52 @@ typedef struct attending {
     size_t unit_bytes;
 } attending;
 
-/* ---- match --------------------------------------------------------------- */
-
-static bool floats_of(const ir_node *node, int input) {
-    const ir_type type = op_in_type(node, input);
-    int64_t size;
-    return type.rank == 4 && OP_IN(OP_FLOATS, type.dtype) && ir_dim_is_const(type.dims[3], &size) &&
-           size >= 1 && size <= CPU_ATTEND_SIZE;
-}
-
-/* `attention` numbers the stages from the one after the mask. */
-static cpu_attend_show shown_by(const ir_node *node) {
-    if (!ir_node_output(node, 1))
-        return CPU_SHOW_NONE;
-    const int64_t first = op_is(node, "gqac", "attention") ? CPU_SHOW_CAPPED : CPU_SHOW_SCORES;
-    return (cpu_attend_show)(first + ir_attr_int(node, "qk_stage"));
-}
-
-bool cpu_attention_match(const ir_node *node) {
-    /* Scores of every key are not to be had from the blocks of sequences, which differ in length */
-    const ir_value *keys = ir_node_input(node, K);
-    const bool blocks = keys && keys->def && op_is(keys->def, "gqac", "kv_append");
-    const cpu_attend_show show = shown_by(node);
-    return floats_of(node, Q) && floats_of(node, K) && floats_of(node, V) &&
-           (show == CPU_SHOW_NONE || show >= CPU_SHOW_MASKED || !blocks);
-}
-
-static ir_node *decoder_of(const ir_node *root, int input) {
-    ir_node *def = root->inputs[input].value->def;
-    return def && op_is(def, "gqac", "kv_dequantise") && !def->outputs[0]->uses->next &&
-                   def->graph == root->graph
-               ? def
-               : NULL;
-}
-
-int cpu_attention_fuse(const ir_node *root, ir_node **nodes) {
-    int n = 0;
-    for (int input = K; input <= V; input++)
-        if (decoder_of(root, input))
-            nodes[n++] = decoder_of(root, input);
-    return n;
-}
-
 /* ---- operands ------------------------------------------------------------ */
 
-/* Codes that the fused node `decoder` would turn into rows. */
-static gqac_status open_codes(op_call *call, const ir_node *decoder, cpu_attend_rows *rows,
-                              stored *s) {
-    const gqac_tensor *codes = op_value(call, decoder->inputs[0].value);
-    const int64_t size = ir_attr_int(decoder, "size");
-    const bool per_channel = ir_attr_int(decoder, "per_channel") == 1;
-    rows->bits = (int)ir_attr_int(decoder, "bits");
-    rows->size = (int)size;
-    rows->scale_step = per_channel;
+/* Codes that the fused kv_dequantise would turn into rows. */
+static gqac_status open_codes(const target_call *call, const cpu_attend_stored *of,
+                              cpu_attend_rows *rows, stored *s) {
+    const gqac_tensor *codes = target_value(call, of->value);
+    rows->bits = of->bits;
+    rows->size = (int)of->size;
+    rows->scale_step = of->per_channel;
     if (codes->dtype != (rows->bits == 4 ? GQAC_U8 : GQAC_I8) || codes->rank != 4 ||
         codes->dims[3] != cpu_attend_row_bytes(rows))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "codes of %lld channels must have the shape [B,H,T,%lld]", (long long)size,
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "codes of %lld channels must have the shape [B,H,T,%lld]", (long long)of->size,
                 (long long)cpu_attend_row_bytes(rows));
-    GQAC_TRY(attention_scales(call, op_value(call, decoder->inputs[1].value), per_channel,
-                              codes->dims[1], size, &rows->scale));
+    GQAC_TRY(op_code_scales(&call->work, target_value(call, of->scale), of->per_channel,
+                            codes->dims[1], of->size, &rows->scale));
     s->rows = *codes;
     s->rows.dtype = GQAC_F32;
-    s->rows.dims[3] = size;
-    s->value = decoder->inputs[0].value;
+    s->rows.dims[3] = of->size;
     s->data = codes->data;
-    s->in_blocks = cpu_kv_in_blocks(call, s->value, codes);
+    s->in_blocks = cpu_kv_in_blocks(call, of->slot, codes);
     return GQAC_OK;
 }
 
-static gqac_status open_stored(op_call *call, int input, cpu_attend_rows *rows, stored *s) {
-    const ir_node *def = call->node->inputs[input].value->def;
-    if (def && def->fused_into == call->node)
-        return open_codes(call, def, rows, s);
-    GQAC_TRY(attention_float(call, input, 4));
-    s->rows = *call->in[input];
-    s->value = call->node->inputs[input].value;
-    s->data = s->rows.data;
-    s->in_blocks = cpu_kv_in_blocks(call, s->value, &s->rows);
-    rows->dtype = s->rows.dtype;
-    rows->size = (int)s->rows.dims[3];
+static gqac_status open_stored(const target_call *call, const cpu_attend_stored *of,
+                               cpu_attend_rows *rows, stored *s) {
+    const gqac_tensor *x = target_value(call, of->value);
+    if (of->bits)
+        return open_codes(call, of, rows, s);
+    GQAC_TRY(op_floats(&call->work, x, "keys or values", 4));
+    s->rows = *x;
+    s->data = x->data;
+    s->in_blocks = cpu_kv_in_blocks(call, of->slot, x);
+    rows->dtype = x->dtype;
+    rows->size = (int)x->dims[3];
     return GQAC_OK;
 }
 
-static const gqac_tensor *optional(const op_call *call, int input) {
-    return input < call->node->n_inputs ? call->in[input] : NULL;
-}
-
-static gqac_status check_shapes(op_call *call, int64_t batch, const gqac_tensor *k,
-                                const gqac_tensor *v) {
-    const gqac_tensor *q = call->in[Q];
+static gqac_status check_shapes(const target_call *call, const gqac_tensor *q, int64_t batch,
+                                const gqac_tensor *k, const gqac_tensor *v) {
     const bool fits = k->dims[0] == batch && v->dims[0] == batch && k->dims[1] == v->dims[1] &&
                       k->dims[2] == v->dims[2] && k->dims[3] == q->dims[3] && k->dims[1] >= 1 &&
                       q->dims[1] % k->dims[1] == 0 && q->dims[3] >= 1 && v->dims[3] >= 1 &&
                       q->dims[3] <= CPU_ATTEND_SIZE && v->dims[3] <= CPU_ATTEND_SIZE;
     if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
                 "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
                 "[%lld,%lld,%lld,%lld]",
                 (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
@@ -159,10 +109,11 @@ static gqac_status check_shapes(op_call *call, int64_t batch, const gqac_tensor 
 }
 
 /* A mask that broadcasts to [B,Hq,S,columns]. */
-static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mask) {
+static gqac_status set_mask(const target_call *call, const gqac_tensor *q, cpu_attend *a,
+                            const gqac_tensor *mask) {
     if (!mask)
         return GQAC_OK;
-    const int64_t scores[4] = {call->in[Q]->dims[0], a->q_heads, a->queries, a->keys};
+    const int64_t scores[4] = {q->dims[0], a->q_heads, a->queries, a->keys};
     bool fits = mask->rank >= 1 && mask->rank <= 4;
     a->mask_columns = fits ? mask->dims[mask->rank - 1] : 0;
     int64_t step = a->mask_columns;
@@ -173,19 +124,18 @@ static gqac_status set_mask(op_call *call, cpu_attend *a, const gqac_tensor *mas
         step *= dim;
     }
     if (!fits)
-        return attention_misfit(call, "mask", mask, scores);
+        return op_misfit(&call->work, "mask", mask, scores);
     a->mask = mask->data ? mask->data : ""; /* of no columns: nothing is read */
     a->mask_dtype = mask->dtype;
     return GQAC_OK;
 }
 
-static gqac_status set_sink(op_call *call, cpu_attend *a, int input) {
-    const gqac_tensor *sink = optional(call, input);
+static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_tensor *sink) {
     if (!sink)
         return GQAC_OK;
-    GQAC_TRY(attention_float(call, input, 1));
+    GQAC_TRY(op_floats(&call->work, sink, "sink", 1));
     if (sink->dims[0] != a->q_heads)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld sinks for %lld heads",
                 (long long)sink->dims[0], (long long)a->q_heads);
     a->sink = sink->data;
     a->sink_dtype = sink->dtype;
@@ -212,7 +162,7 @@ static int64_t runs_of(const attending *t, int64_t b) {
 }
 
 /* Visible keys must have a column in a bias, and a row in a tensor or cache. */
-static gqac_status check_ranges(op_call *call, const attending *t, int64_t columns) {
+static gqac_status check_ranges(const target_call *call, const attending *t, int64_t columns) {
     const cpu_attend *a = &t->a;
     const bool blocks = a->k.blocks || a->v.blocks;
     for (int64_t b = 0; b < a->batch; b++) {
@@ -222,11 +172,11 @@ static gqac_status check_ranges(op_call *call, const attending *t, int64_t colum
             if (t->lo[i] >= t->hi[i])
                 continue;
             if (t->lo[i] < 0 || t->hi[i] > rows)
-                OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
                         "visible keys [%d,%d) of row %lld do not lie in the %lld keys", t->lo[i],
                         t->hi[i], (long long)i, (long long)rows);
             if (t->hi[i] > columns)
-                OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                OP_STOP(&call->work, GQAC_INVALID_INPUT,
                         "the bias has %lld columns, sequence %lld sees the keys up to %d",
                         (long long)columns, (long long)b, t->hi[i] - 1);
         }
@@ -237,12 +187,13 @@ static gqac_status check_ranges(op_call *call, const attending *t, int64_t colum
 /* ---- where keys and values lie ------------------------------------------- */
 
 /* Blocks of a cache, or rows of a tensor. */
-static gqac_status set_rows(op_call *call, attending *t, int input, cpu_attend_rows *rows) {
-    const stored *s = &t->stored[input - K];
+static gqac_status set_rows(const target_call *call, attending *t, int which,
+                            cpu_attend_rows *rows) {
+    const stored *s = &t->stored[which];
     const size_t row = (size_t)cpu_attend_row_bytes(rows);
     if (!s->in_blocks) {
         if (!s->data && gqac_tensor_count(&s->rows) > 0)
-            OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "input %d has no data", input);
+            OP_STOP(&call->work, GQAC_INTERNAL, "input %d has no data", 1 + which);
         rows->base = s->data;
         rows->head = (size_t)s->rows.dims[2] * row;
         rows->batch = (size_t)s->rows.dims[1] * rows->head;
@@ -250,8 +201,8 @@ static gqac_status set_rows(op_call *call, attending *t, int input, cpu_attend_r
         return GQAC_OK;
     }
     const kv_batch *kv = call->kv;
-    const int slot = (int)ir_attr_int(s->value->def, "slot");
-    const unsigned char **table = t->tables[input == V];
+    const int slot = t->record->stored[which].slot;
+    const unsigned char **table = t->tables[which];
     rows->columns = kv_sequence_slot(kv->sequences[0], slot)->columns;
     rows->blocks = table;
     rows->per_batch = t->key_blocks;
@@ -291,10 +242,10 @@ static size_t packed_bytes(const attending *t, bool in_blocks) {
     return bytes;
 }
 
-static void pack_keys(op_call *call, attending *t) {
+static void pack_keys(const target_call *call, attending *t) {
     cpu_attend_rows *k = &t->a.k;
-    op_parallel(call, t->a.batch * t->a.kv_heads * t->key_blocks,
-                (int64_t)k->size * CPU_ATTEND_KEYS / 2, pack_blocks, t);
+    op_work_parallel(&call->work, t->a.batch * t->a.kv_heads * t->key_blocks,
+                     (int64_t)k->size * CPU_ATTEND_KEYS / 2, pack_blocks, t);
     k->base = (const unsigned char *)t->packed;
     k->dtype = GQAC_F32;
     k->bits = 0;
@@ -388,7 +339,7 @@ static void run_unit(void *arg, size_t item, int worker) {
         t->kernels->join(a, &u, scratch);
 }
 
-static void run_units(op_call *call, attending *t) {
+static void run_units(const target_call *call, attending *t) {
     const cpu_attend *a = &t->a;
     int64_t visible = 0;
     for (int64_t i = 0; i < a->rows; i++)
@@ -401,8 +352,8 @@ static void run_units(op_call *call, attending *t) {
             atomic_init(&t->left[i * a->kv_heads + head], (int)r->pieces);
     }
     const int64_t ns = visible * a->q_heads * (a->size + a->value_size) / 16;
-    gqac_pool_queue(ns < ALONE_NS ? NULL : call->pool, (size_t)(t->n_units * a->kv_heads), run_unit,
-                    t);
+    gqac_pool_queue(ns < ALONE_NS ? NULL : call->work.pool, (size_t)(t->n_units * a->kv_heads),
+                    run_unit, t);
 }
 
 /* ---- scratch ------------------------------------------------------------- */
@@ -416,7 +367,7 @@ static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
 }
 
 /* One allocation for all that a call needs; op_scratch_close frees it. */
-static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool tables,
+static gqac_status open_scratch(const target_call *call, attending *t, size_t packed, bool tables,
                                 op_scratch *scratch) {
     const cpu_attend *a = &t->a;
     const int64_t entries = tables ? a->batch * t->key_blocks : 0;
@@ -434,9 +385,9 @@ static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool
         !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
         !reserve(&bytes, (int64_t)packed, 1, &at[7]) ||
         !reserve(&bytes, t->n_units, sizeof(int32_t), &at[8]))
-        return gqac_diag_oom(call->diag, "attention");
-    GQAC_TRY(
-        op_scratch_open(call, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1, scratch));
+        return gqac_diag_oom(call->work.diag, "attention");
+    GQAC_TRY(op_work_scratch(&call->work, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1,
+                             scratch));
     unsigned char *base = scratch->base;
     t->units = base + at[0];
     t->lo = (int32_t *)(void *)(base + at[1]);
@@ -454,10 +405,10 @@ static gqac_status open_scratch(op_call *call, attending *t, size_t packed, bool
 
 /* ---- the kernels --------------------------------------------------------- */
 
-static gqac_status finish(op_call *call, attending *t) {
-    GQAC_TRY(set_rows(call, t, K, &t->a.k));
-    GQAC_TRY(set_rows(call, t, V, &t->a.v));
-    const bool bias = t->a.mask && op_is(call->node, "gqac", "attention");
+static gqac_status finish(const target_call *call, attending *t) {
+    GQAC_TRY(set_rows(call, t, 0, &t->a.k));
+    GQAC_TRY(set_rows(call, t, 1, &t->a.v));
+    const bool bias = t->a.mask && !t->record->attends;
     GQAC_TRY(check_ranges(call, t, bias ? t->a.mask_columns : INT32_MAX));
     t->a.lo = t->lo;
     t->a.hi = t->hi;
@@ -468,11 +419,9 @@ static gqac_status finish(op_call *call, attending *t) {
 }
 
 /* Where queries lie: in a tensor of their own, or in the packed row that they are cut out of. */
-static gqac_status set_queries(op_call *call, cpu_attend *a) {
-    const gqac_tensor *q = call->in[Q];
-    int64_t column;
-    const ir_value *value = cpu_packed_queries(call->node->inputs[Q].value, &column);
-    const gqac_tensor *x = value ? op_value(call, value) : NULL;
+static gqac_status set_queries(const target_call *call, const cpu_attend_record *of,
+                               const gqac_tensor *q, cpu_attend *a) {
+    const gqac_tensor *x = target_value(call, of->packed);
     a->q_dtype = q->dtype;
     a->q = q->data;
     a->q_row = q->dims[3];
@@ -481,38 +430,42 @@ static gqac_status set_queries(op_call *call, cpu_attend *a) {
     if (!x)
         return GQAC_OK;
     if (x->dtype != q->dtype || x->rank != 3 || x->dims[0] != q->dims[0] ||
-        x->dims[1] != q->dims[2] || x->dims[2] < column + q->dims[1] * q->dims[3])
-        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "queries do not lie in the packed row");
-    a->q = (const unsigned char *)x->data + (size_t)column * op_width(x->dtype);
+        x->dims[1] != q->dims[2] || x->dims[2] < of->column + q->dims[1] * q->dims[3])
+        OP_STOP(&call->work, GQAC_INTERNAL, "queries do not lie in the packed row");
+    a->q = (const unsigned char *)x->data + (size_t)of->column * op_width(x->dtype);
     a->q_head = q->dims[3];
     a->q_row = x->dims[2];
     a->q_batch = x->dims[1] * a->q_row;
     return GQAC_OK;
 }
 
-static gqac_status open_shown(op_call *call, cpu_attend *a) {
-    a->show = shown_by(call->node);
+static gqac_status open_shown(target_call *call, const attending *t, cpu_attend *a) {
+    const cpu_attend_record *of = t->record;
+    gqac_tensor shown = {
+        .dtype = GQAC_F32, .rank = 4, .dims = {t->q->dims[0], a->q_heads, a->queries, a->keys}};
+    a->show = of->show;
     if (a->show == CPU_SHOW_NONE)
         return GQAC_OK;
-    if (a->show == CPU_SHOW_MASKED && !op_is(call->node, "gqac", "attention"))
+    if (a->show == CPU_SHOW_MASKED && of->attends)
         a->shown_hidden = -gqn_as_f32(GQN_INF_BITS);
-    GQAC_TRY(op_output(call, 1, GQAC_F32, 4,
-                       (int64_t[]){call->in[Q]->dims[0], a->q_heads, a->queries, a->keys}));
-    a->shown = call->out[1].data;
+    GQAC_TRY(target_give(call, of->shown, &shown));
+    a->shown = shown.data;
     return GQAC_OK;
 }
 
-static gqac_status prepare(op_call *call, attending *t) {
+static gqac_status prepare(target_call *call, attending *t) {
+    const cpu_attend_record *of = t->record;
     cpu_attend_rows rows[2] = {{0}};
-    GQAC_TRY(attention_float(call, Q, 4));
+    const gqac_tensor *q = t->q = target_value(call, of->q);
+    GQAC_TRY(op_floats(&call->work, q, "q", 4));
     for (int i = 0; i < 2; i++)
-        GQAC_TRY(open_stored(call, K + i, &rows[i], &t->stored[i]));
-    const gqac_tensor *q = call->in[Q], *k = &t->stored[0].rows, *v = &t->stored[1].rows;
+        GQAC_TRY(open_stored(call, &of->stored[i], &rows[i], &t->stored[i]));
+    const gqac_tensor *k = &t->stored[0].rows, *v = &t->stored[1].rows;
     const kv_batch *kv = call->kv && call->kv->packed && q->dims[0] == 1 ? call->kv : NULL;
     const int64_t batch = kv ? kv->n : q->dims[0];
-    GQAC_TRY(check_shapes(call, batch, k, v));
+    GQAC_TRY(check_shapes(call, q, batch, k, v));
     t->kernels = cpu_level_of(call)->attend;
-    t->threads = call->pool ? gqac_pool_threads(call->pool) : 1;
+    t->threads = call->work.pool ? gqac_pool_threads(call->work.pool) : 1;
     t->packed_kv = kv;
     t->a = (cpu_attend){.batch = batch,
                         .q_heads = q->dims[1],
@@ -523,37 +476,56 @@ static gqac_status prepare(op_call *call, attending *t) {
                         .keys = k->dims[2],
                         .size = (int)q->dims[3],
                         .value_size = (int)v->dims[3],
-                        .bf16 = ir_attr_int(call->node, "bf16") == 1 &&
-                                shown_by(call->node) == CPU_SHOW_NONE,
-                        .scale = ir_attr_float(call->node, "scale"),
-                        .softcap = ir_attr_float(call->node, "softcap"),
+                        .bf16 = of->bf16,
+                        .scale = of->scale,
+                        .softcap = of->softcap,
                         .k = rows[0],
                         .v = rows[1],
                         .y_dtype = v->dtype};
-    GQAC_TRY(set_queries(call, &t->a));
+    GQAC_TRY(set_queries(call, of, q, &t->a));
     if (t->a.keys > INT32_MAX)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
     plan(t);
-    GQAC_TRY(op_output(call, 0, v->dtype, 3,
-                       (int64_t[]){q->dims[0], t->a.queries, t->a.q_heads * t->a.value_size}));
-    t->a.y = call->out[0].data;
+    gqac_tensor y = {.dtype = v->dtype,
+                     .rank = 3,
+                     .dims = {q->dims[0], t->a.queries, t->a.q_heads * t->a.value_size}};
+    GQAC_TRY(target_give(call, of->y, &y));
+    t->a.y = y.data;
     if (t->packed_kv)
         t->a.q_batch = 0; /* all queries lie in one row of the batch */
-    return open_shown(call, &t->a);
+    return open_shown(call, t, &t->a);
 }
 
-/* What both kernels do once their operands are known: `ranges` fills t->lo and t->hi. */
-static gqac_status attend_all(op_call *call, attending *t,
-                              gqac_status (*ranges)(op_call *call, attending *t)) {
+/* Visible keys, by lengths or as given. */
+static gqac_status set_ranges(const target_call *call, attending *t) {
+    const cpu_attend_record *of = t->record;
+    const int64_t batch = t->q->dims[0];
+    const int32_t *lo, *hi;
+    if (!of->attends) {
+        attention_rows rows;
+        GQAC_TRY(op_rows_fit(&call->work, target_value(call, of->past_len),
+                             target_value(call, of->new_len), batch, t->a.queries, &rows));
+        op_visible(&rows, of->causal, of->window, t->lo, t->hi);
+        return GQAC_OK;
+    }
+    GQAC_TRY(op_ranges(&call->work, target_value(call, of->lo), target_value(call, of->hi), batch,
+                       t->a.queries, t->a.keys, &lo, &hi));
+    memcpy(t->lo, lo, sizeof *lo * (size_t)t->a.rows);
+    memcpy(t->hi, hi, sizeof *hi * (size_t)t->a.rows);
+    return GQAC_OK;
+}
+
+/* What is left once operands are known. */
+static gqac_status attend_all(const target_call *call, attending *t) {
     const bool k_blocks = t->stored[0].in_blocks, v_blocks = t->stored[1].in_blocks;
     op_scratch runs, scratch;
-    GQAC_TRY(op_scratch_open_one(call, (size_t)t->n_runs, sizeof *t->runs, &runs));
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)t->n_runs, sizeof *t->runs, &runs));
     t->runs = (run *)(void *)runs.base;
     make_runs(t);
     gqac_status status =
         open_scratch(call, t, packed_bytes(t, k_blocks), k_blocks || v_blocks, &scratch);
     if (status == GQAC_OK) {
-        status = ranges(call, t);
+        status = set_ranges(call, t);
         if (status == GQAC_OK)
             status = finish(call, t);
         op_scratch_close(&scratch);
@@ -562,39 +534,30 @@ static gqac_status attend_all(op_call *call, attending *t,
     return status;
 }
 
-static gqac_status ranges_of_lengths(op_call *call, attending *t) {
-    return attention_visible(call, PAST_LEN, call->in[Q]->dims[0], t->a.queries, t->lo, t->hi);
-}
-
-gqac_status cpu_attention_run(op_call *call) {
-    attending t = {0};
-    GQAC_TRY(prepare(call, &t));
-    if (optional(call, BIAS))
-        GQAC_TRY(attention_float(call, BIAS, 4));
-    GQAC_TRY(set_mask(call, &t.a, optional(call, BIAS)));
-    GQAC_TRY(set_sink(call, &t.a, SINK));
-    return attend_all(call, &t, ranges_of_lengths);
-}
-
-static gqac_status ranges_given(op_call *call, attending *t) {
-    const int32_t *lo, *hi;
-    GQAC_TRY(attention_ranges(call, LO, call->in[Q]->dims[0], t->a.queries, t->a.keys, &lo, &hi));
-    memcpy(t->lo, lo, sizeof *lo * (size_t)t->a.rows);
-    memcpy(t->hi, hi, sizeof *hi * (size_t)t->a.rows);
+/* A bias is added; the mask of an attend may also be one of bools. */
+static gqac_status check_mask(const target_call *call, const attending *t,
+                              const gqac_tensor *mask) {
+    if (!mask)
+        return GQAC_OK;
+    if (!t->record->attends)
+        return op_floats(&call->work, mask, "bias", 4);
+    if (!OP_IN(OP_FLOATS | OP_BIT(BOOL), mask->dtype))
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "input 'mask' has the type %s",
+                gqac_dtype_name(mask->dtype));
     return GQAC_OK;
 }
 
-gqac_status cpu_attend_run(op_call *call) {
-    attending t = {0};
+gqac_status cpu_attention_run(target_call *call, const void *record) {
+    attending t = {.record = record};
+    cpu_attend *a = &t.a;
+    const gqac_tensor *mask = target_value(call, t.record->mask);
     GQAC_TRY(prepare(call, &t));
-    if (optional(call, MASK))
-        GQAC_TRY(op_want_set(call, MASK, OP_FLOATS | OP_BIT(BOOL)));
-    GQAC_TRY(set_mask(call, &t.a, optional(call, MASK)));
-    const bool every = ir_attr_int(call->node, "every") == 1;
-    if (t.a.mask && (t.a.mask_columns > t.a.keys || (every && t.a.mask_columns != t.a.keys)))
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "the mask has %lld columns for %lld keys", (long long)t.a.mask_columns,
-                (long long)t.a.keys);
-    GQAC_TRY(set_sink(call, &t.a, SINK));
-    return attend_all(call, &t, ranges_given);
+    GQAC_TRY(check_mask(call, &t, mask));
+    GQAC_TRY(set_mask(call, t.q, a, mask));
+    if (t.record->attends && a->mask &&
+        (a->mask_columns > a->keys || (t.record->every && a->mask_columns != a->keys)))
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "the mask has %lld columns for %lld keys",
+                (long long)a->mask_columns, (long long)a->keys);
+    GQAC_TRY(set_sink(call, a, target_value(call, t.record->sink)));
+    return attend_all(call, &t);
 }

@@ -13,7 +13,7 @@
 #define GQAC_TARGETS_CPU_ATTENTION_H
 
 #include "kv/kv.h"
-#include "ops/attention.h"
+#include "ops/work.h"
 #include "targets/cpu/cpu.h"
 
 enum {
@@ -110,5 +110,29 @@ struct cpu_attend_kernels {
     void (*columns)(const cpu_attend_rows *keys, int64_t head, const unsigned char *rows, int n,
                     float *kt);
 };
+
+/* Keys or values: rows, or the codes that a fused kv_dequantise would turn into rows. */
+typedef struct cpu_attend_stored {
+    int value, slot; /* slot: that of a kv_append that makes the value, else -1 */
+    int bits, scale; /* of codes; bits 0: rows */
+    int64_t size;
+    bool per_channel;
+} cpu_attend_stored;
+
+/* `attention`, whose ranges follow from lengths, and `attend`, which is given them. */
+typedef struct cpu_attend_record {
+    bool attends; /* it is an `attend` */
+    int q;        /* values; -1: absent */
+    int packed;   /* the packed row that queries lie in, from `column` on; -1: they are q */
+    int64_t column;
+    cpu_attend_stored stored[2];
+    int past_len, new_len, lo, hi, mask, sink;
+    int y, shown;
+    bool causal, every, bf16;
+    int64_t window;
+    float scale, softcap;
+    cpu_attend_show show;
+} cpu_attend_record;
+gqac_status cpu_attention_run(target_call *call, const void *record);
 
 #endif

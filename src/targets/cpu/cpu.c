@@ -1,6 +1,8 @@
 /* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
 #include "targets/cpu/cpu.h"
 
+#include "targets/cpu/graph.h"
+#include "targets/cpu/heads.h"
 #include "targets/cpu/integer.h"
 #include "targets/cpu/kv.h"
 #include "targets/cpu/matmul.h"
@@ -8,76 +10,154 @@
 #include "targets/cpu/pack.h"
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
+#include "targets/kv_rows.h"
+
+#define LINEAR(what)                                                                               \
+    {.name = what "_group",                                                                        \
+     .domain = "gqac",                                                                             \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_products,                                                                    \
+     .bind = cpu_bind_products,                                                                    \
+     .run = cpu_products_run},                                                                     \
+    {                                                                                              \
+        .name = what, .domain = "gqac", .op = what, .match = cpu_is_product,                       \
+        .bind = cpu_bind_products, .run = cpu_products_run                                         \
+    }
+
+#define CHAIN(of, what)                                                                            \
+    {.name = "linear_chain",                                                                       \
+     .domain = of,                                                                                 \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_product_chain,                                                               \
+     .over = cpu_chain_over,                                                                       \
+     .bind = cpu_bind_chain,                                                                       \
+     .run = cpu_chain_run},                                                                        \
+        {.name = "chain",                                                                          \
+         .domain = of,                                                                             \
+         .op = what,                                                                               \
+         .fuse = cpu_fuse_chain,                                                                   \
+         .over = cpu_chain_over,                                                                   \
+         .bind = cpu_bind_chain,                                                                   \
+         .run = cpu_chain_run},                                                                    \
+    {                                                                                              \
+        .name = "map", .domain = of, .op = what, .match = cpu_match_chain, .over = cpu_chain_over, \
+        .bind = cpu_bind_chain, .run = cpu_chain_run                                               \
+    }
+
+#define NORM(of, what)                                                                             \
+    {                                                                                              \
+        .name = "norm", .domain = of, .op = what, .over = cpu_norm_over, .bind = cpu_bind_norm,    \
+        .run = cpu_norm_run                                                                        \
+    }
+
+#define ADD_NORM(what)                                                                             \
+    {.name = "add_norm",                                                                           \
+     .domain = "",                                                                                 \
+     .op = what,                                                                                   \
+     .fuse = cpu_fuse_norm,                                                                        \
+     .over = cpu_norm_over,                                                                        \
+     .bind = cpu_bind_norm,                                                                        \
+     .run = cpu_norm_run},                                                                         \
+        NORM("", what)
 
 static const target_kernel kernels[] = {
-    {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
-    {.name = "linear_group",
+    {.name = "kv_state",
      .domain = "gqac",
-     .op = "linear",
-     .fuse = cpu_fuse_products,
-     .run = cpu_run_products},
-    {.name = "linear",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
+    LINEAR("linear"),
+    LINEAR("linear_bf16"),
+    LINEAR("linear_nbits"),
+    {.name = "linear_integer",
      .domain = "gqac",
-     .op = "linear",
-     .match = cpu_is_product,
-     .run = cpu_run_product},
-    {.name = "linear_bf16_group",
-     .domain = "gqac",
-     .op = "linear_bf16",
-     .fuse = cpu_fuse_products,
-     .run = cpu_run_products},
-    {.name = "linear_bf16",
-     .domain = "gqac",
-     .op = "linear_bf16",
-     .match = cpu_is_product,
-     .run = cpu_run_product},
-    {.name = "linear_nbits_group",
-     .domain = "gqac",
-     .op = "linear_nbits",
-     .fuse = cpu_fuse_products,
-     .run = cpu_run_products},
-    {.name = "linear_nbits", .domain = "gqac", .op = "linear_nbits", .run = cpu_run_product},
-    {.name = "linear_integer", .domain = "gqac", .op = "linear_integer", .run = cpu_run_integer},
+     .op = "linear_integer",
+     .bind = cpu_bind_integer,
+     .run = cpu_integer_run},
     {.name = "matmul",
      .domain = "",
      .op = "MatMul",
-     .match = cpu_matmul_match,
-     .run = cpu_run_matmul},
-    {.name = "moe", .domain = "gqac", .op = "moe", .run = cpu_run_moe},
+     .match = cpu_match_matmul,
+     .bind = cpu_bind_matmul,
+     .run = cpu_matmul_run},
+    {.name = "moe", .domain = "gqac", .op = "moe", .bind = cpu_bind_moe, .run = cpu_moe_run},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "kv_append",
      .fuse = cpu_fuse_append,
-     .run = cpu_run_append},
+     .bind = cpu_bind_append,
+     .run = cpu_append_run},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "concat_past_present",
      .fuse = cpu_fuse_append,
-     .run = cpu_run_append,
+     .bind = cpu_bind_append,
+     .run = cpu_append_run,
      .over = cpu_append_over},
-    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = cpu_kv_append},
-    {.name = "kv_tail", .domain = "gqac", .op = "kv_tail", .run = cpu_kv_tail},
+    {.name = "kv_append",
+     .domain = "gqac",
+     .op = "kv_append",
+     .bind = cpu_bind_kv_append,
+     .run = cpu_kv_append_run},
+    {.name = "kv_tail",
+     .domain = "gqac",
+     .op = "kv_tail",
+     .bind = cpu_bind_kv_tail,
+     .run = cpu_kv_tail_run},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
-     .run = target_recurrent_attention},
+     .eval = target_recurrent_attention},
     {.name = "attention_codes",
      .domain = "gqac",
      .op = "attention",
      .match = cpu_attention_match,
+     .bind = cpu_bind_attention,
      .run = cpu_attention_run,
      .fuse = cpu_attention_fuse},
     {.name = "attention",
      .domain = "gqac",
      .op = "attention",
      .match = cpu_attention_match,
+     .bind = cpu_bind_attention,
      .run = cpu_attention_run},
     {.name = "attend",
      .domain = "gqac",
      .op = "attend",
      .match = cpu_attention_match,
-     .run = cpu_attend_run},
-    CPU_ROW_KERNELS,
+     .bind = cpu_bind_attention,
+     .run = cpu_attention_run},
+    ADD_NORM("RMSNormalization"),
+    ADD_NORM("SimplifiedLayerNormalization"),
+    ADD_NORM("LayerNormalization"),
+    NORM("com.microsoft", "SkipSimplifiedLayerNormalization"),
+    NORM("com.microsoft", "SkipLayerNormalization"),
+    {.name = "heads",
+     .domain = "gqac",
+     .op = "rotary",
+     .bind = cpu_bind_rotary,
+     .run = cpu_heads_kernel,
+     .fuse = cpu_fuse_heads},
+    {.name = "rotary",
+     .domain = "gqac",
+     .op = "rotary",
+     .bind = cpu_bind_rotary,
+     .run = cpu_heads_kernel,
+     .match = cpu_match_heads},
+    CHAIN("", "Add"),
+    CHAIN("", "Sub"),
+    CHAIN("", "Mul"),
+    CHAIN("", "Div"),
+    CHAIN("", "Neg"),
+    CHAIN("", "Sqrt"),
+    CHAIN("", "Sigmoid"),
+    CHAIN("", "Tanh"),
+    CHAIN("", "Erf"),
+    CHAIN("", "Swish"),
+    CHAIN("", "Gelu"),
+    CHAIN("", "Cast"),
+    CHAIN("com.microsoft", "QuickGelu"),
+    CHAIN("com.microsoft", "FastGelu"),
     {.name = NULL},
 };
 

@@ -3,12 +3,13 @@
  * Arithmetic lives in level/: each file there is one source that is compiled once for each
  * instruction set (level), on the 16-lane vectors of level/vec.h. The scalar level is the numerics
  * contract in plain C; the others give the same bits. A program picks its level when it is opened
- * (GQAC_CPU forces one) and hands it to every kernel as op_call.state. Files beside this one check
- * operands, cut work into items and never compute an element themselves. */
+ * (GQAC_CPU forces one) and hands it to every kernel as target_call.state. Files beside this one
+ * check operands, cut work into items and never compute an element themselves. They see no graph:
+ * what the kernels match, fuse and bind is declared in graph.h. */
 #ifndef GQAC_TARGETS_CPU_CPU_H
 #define GQAC_TARGETS_CPU_CPU_H
 
-#include "targets/target.h"
+#include "targets/call.h"
 
 /* One set of kernels for each family; the structs are in <family>.h, their values in
  * level/<family>.c. */
@@ -27,7 +28,7 @@ typedef struct cpu_level {
 gqac_status cpu_level_pick(const void **level, gqac_diag *diag);
 const char *cpu_level_name(const void *level);
 
-static inline const cpu_level *cpu_level_of(const op_call *call) {
+static inline const cpu_level *cpu_level_of(const target_call *call) {
     return call->state;
 }
 

@@ -4,14 +4,14 @@
  * x * sigmoid(x) + y run in one pass over pieces of a row, and a single op is the smallest chain.
  * f16 and bf16 results inside of a chain are rounded where their ops round.
  *
- * Leaves that are products of one x (products.h) and read by the chain alone come with it: whoever
- * computes some panels of them goes on with the chain on those columns, while they are in a cache.
- * The products lie in scratch, of the types that they have. */
+ * Leaves that are products of one x (products.h) and read by the chain alone come with it. chain.c
+ * runs what is compiled here. */
 #include <string.h>
 
-#include "ops/shared.h"
-#include "targets/cpu/products.h"
+#include "targets/cpu/graph.h"
 #include "targets/cpu/rows.h"
+
+_Static_assert(CPU_CHAIN_STEPS == TARGET_MAX_FUSED + 1, "a chain is a group");
 
 /* ---- which ops ----------------------------------------------------------- */
 
@@ -204,70 +204,47 @@ int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes) {
     return found && cpu_fuse_products(products[0], others) < found ? p.n - 1 + found : 0;
 }
 
-/* ---- running ------------------------------------------------------------- */
+/* ---- the record ---------------------------------------------------------- */
 
 typedef struct compiler {
-    op_call *call;
-    const ir_type *type;
-    cpu_chain chain;
-    const gqac_tensor *shape; /* of the first full leaf */
+    const ir_node *root;
+    cpu_chain_record *r;
     const ir_value *leaves[CPU_CHAIN_LEAVES];
     const ir_node *nodes[CPU_CHAIN_STEPS]; /* of the steps */
     int left[CPU_CHAIN_STEPS];             /* uses of a step's result still to come */
     bool busy[CPU_CHAIN_STEPS];            /* registers */
-    cpu_products products;                 /* leaves that are made before */
-    gqac_tensor made[CPU_PRODUCTS];
-    op_scratch memory[CPU_PRODUCTS];
+    gqac_diag *diag;
 } compiler;
 
 static bool is_fused(const compiler *c, const ir_value *value) {
-    return value->def && value->def->fused_into == c->call->node;
-}
-
-/* Where the product lies that a leaf is. */
-static gqac_status make_product(compiler *c, const ir_value *value, const gqac_tensor **t) {
-    cpu_products *p = &c->products;
-    gqac_tensor *y = &c->made[p->n];
-    size_t bytes;
-    GQAC_TRY(cpu_product_shape(c->call, value->def, y));
-    GQAC_TRY(gqac_shape_bytes(y->dtype, y->rank, y->dims, &bytes, c->call->diag));
-    GQAC_TRY(op_scratch_open_one(c->call, bytes, 1, &c->memory[p->n]));
-    y->data = c->memory[p->n].base;
-    p->nodes[p->n] = value->def;
-    p->y[p->n++] = y;
-    *t = y;
-    return GQAC_OK;
+    return value->def && value->def->fused_into == c->root;
 }
 
 static gqac_status add_leaf(compiler *c, const ir_value *value, int *index) {
-    cpu_chain *chain = &c->chain;
-    for (*index = 0; *index < chain->n_leaves; ++*index)
+    cpu_chain_record *r = c->r;
+    cpu_leaf_form form;
+    for (*index = 0; *index < r->n_leaves; ++*index)
         if (c->leaves[*index] == value)
             return GQAC_OK;
-    const gqac_tensor *t = NULL;
-    cpu_leaf_form form;
-    if (is_fused(c, value))
-        GQAC_TRY(make_product(c, value, &t));
-    else
-        t = op_value(c->call, value);
-    if (!t || *index == CPU_CHAIN_LEAVES || !form_of(value, c->type, &form) ||
-        !OP_IN(OP_FLOATS, t->dtype))
-        OP_FAIL(c->call->node, c->call->diag, GQAC_INVALID_INPUT, "an operand of the chain");
-    if (form == CPU_LEAF_FULL && !c->shape)
-        c->shape = t;
-    if (form == CPU_LEAF_FULL &&
-        (t->rank != c->shape->rank ||
-         memcmp(t->dims, c->shape->dims, (size_t)t->rank * sizeof *t->dims) != 0))
-        OP_FAIL(c->call->node, c->call->diag, GQAC_INVALID_INPUT,
-                "operands of a chain differ in shape");
+    if (*index == CPU_CHAIN_LEAVES || !form_of(value, &c->root->outputs[0]->type, &form))
+        OP_FAIL(c->root, c->diag, GQAC_INTERNAL, "an operand of the chain");
+    const bool product = is_fused(c, value);
     c->leaves[*index] = value;
-    chain->leaves[chain->n_leaves++] = (cpu_leaf){.data = t->data, .type = t->dtype, .form = form};
+    r->leaves[*index].form = form;
+    r->leaves[*index].value = product ? -1 : bind_value(value);
+    r->leaves[*index].product = product ? r->products.n : -1;
+    if (product)
+        cpu_bind_product(value->def, &r->products);
+    r->rows |= product || form == CPU_LEAF_ROW;
+    if (form == CPU_LEAF_FULL && r->shape < 0)
+        r->shape = *index;
+    r->n_leaves++;
     return GQAC_OK;
 }
 
 /* The step that makes a value, -1 when it is a leaf. */
 static int step_of(const compiler *c, const ir_value *value) {
-    for (int i = 0; i < c->chain.n_steps; i++)
+    for (int i = 0; i < c->r->n_steps; i++)
         if (value->def == c->nodes[i])
             return i;
     return -1;
@@ -280,19 +257,25 @@ static gqac_status operand(compiler *c, const ir_value *value, int *at) {
         return add_leaf(c, value, at);
     if (step_of(c, value) < 0)
         GQAC_TRY(add_node(c, value->def));
-    *at = c->chain.steps[step_of(c, value)].to;
+    *at = c->r->steps[step_of(c, value)].to;
     return GQAC_OK;
 }
 
 static void release(compiler *c, const ir_value *value) {
     const int step = step_of(c, value);
     if (step >= 0 && --c->left[step] == 0)
-        c->busy[c->chain.steps[step].to - CPU_CHAIN_LEAVES] = false;
+        c->busy[c->r->steps[step].to - CPU_CHAIN_LEAVES] = false;
+}
+
+/* About what a step costs for sixteen elements. */
+static int64_t step_cost(const cpu_step *step) {
+    return step->kind >= CPU_SIGMOID && step->kind != CPU_CAST ? 16 : 2;
 }
 
 /* Recursion is bounded by the nodes of a chain: claim fused at most TARGET_MAX_FUSED. */
 static gqac_status add_node(compiler *c, const ir_node *node) {
     const chain_op *op = find_op(node);
+    cpu_chain_record *r = c->r;
     cpu_step step = {.kind = op->kind, .type = node->outputs[0]->type.dtype};
     int at[2] = {0, 0}, uses = 0, to = 0;
     for (int i = 0; i < op->operands; i++)
@@ -311,73 +294,25 @@ static gqac_status add_node(compiler *c, const ir_node *node) {
         step.param = ir_attr_float(node, "alpha");
     if (op->kind == CPU_GELU && strcmp(ir_attr_get(node, "approximate")->s, "tanh") == 0)
         step.kind = CPU_GELU_TANH;
-    c->nodes[c->chain.n_steps] = node;
-    c->left[c->chain.n_steps] = uses;
-    c->chain.steps[c->chain.n_steps++] = step;
+    r->cost += step_cost(&step) * CPU_CHAIN_PIECE / 16;
+    c->nodes[r->n_steps] = node;
+    c->left[r->n_steps] = uses;
+    r->steps[r->n_steps++] = step;
     return GQAC_OK;
 }
 
-/* About what a step costs for sixteen elements. */
-static int64_t step_cost(const cpu_step *step) {
-    return step->kind >= CPU_SIGMOID && step->kind != CPU_CAST ? 16 : 2;
-}
-
-typedef struct chain_job {
-    const cpu_chain *chain;
-    const struct cpu_row_kernels *kernels;
-} chain_job;
-
-static void chain_items(void *arg, size_t begin, size_t end, int worker) {
-    (void)worker;
-    const chain_job *job = arg;
-    job->kernels->chain(job->chain, begin, end);
-}
-
-/* Whoever computed these columns of the products. */
-static void chain_part(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns) {
-    const chain_job *job = arg;
-    job->kernels->part(job->chain, row, rows, column, columns);
-}
-
-/* Compiles the chain and makes its result. */
-static gqac_status prepare(compiler *c) {
-    op_call *call = c->call;
-    cpu_chain *chain = &c->chain;
-    GQAC_TRY(add_node(c, call->node));
-    if (!c->shape)
-        OP_FAIL(call->node, call->diag, GQAC_INTERNAL, "a chain of constants");
-    GQAC_TRY(op_output(call, 0, chain->type, c->shape->rank, c->shape->dims));
-    bool rows = c->products.n > 0;
-    for (int i = 0; i < chain->n_leaves; i++)
-        rows |= chain->leaves[i].form == CPU_LEAF_ROW;
-    const int64_t count = gqac_tensor_count(c->shape);
-    chain->n = rows ? c->shape->dims[c->shape->rank - 1] : count;
-    for (int i = 0; i < chain->n_leaves; i++)
-        if (chain->leaves[i].form == CPU_LEAF_ROW &&
-            gqac_tensor_count(c->leaves[i]->constant) != chain->n)
-            OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "a row that does not fit");
-    chain->rows = count ? count / chain->n : 0;
-    chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
-    chain->y = call->out[0].data;
+gqac_status cpu_bind_chain(const target_binding *b, const ir_node *root, const void **record) {
+    compiler c = {.root = root, .diag = b->diag};
+    c.r = bind_new(b, sizeof *c.r);
+    if (!c.r)
+        return GQAC_NO_MEMORY;
+    c.r->type = root->outputs[0]->type.dtype;
+    c.r->y = bind_value(root->outputs[0]);
+    c.r->shape = -1;
+    c.r->cost = 20;
+    GQAC_TRY(add_node(&c, root));
+    if (c.r->shape < 0)
+        OP_FAIL(root, b->diag, GQAC_INTERNAL, "a chain of constants");
+    *record = c.r;
     return GQAC_OK;
-}
-
-gqac_status cpu_run_chain(op_call *call) {
-    const ir_value *y = call->node->outputs[0];
-    compiler c = {.call = call, .type = &y->type, .chain = {.type = y->type.dtype}};
-    const chain_job job = {&c.chain, cpu_level_of(call)->row};
-    gqac_status status = prepare(&c);
-    int64_t cost = 20;
-    for (int i = 0; i < c.chain.n_steps; i++)
-        cost += step_cost(&c.chain.steps[i]) * CPU_CHAIN_PIECE / 16;
-    if (status == GQAC_OK && c.products.n > 0) {
-        c.products.after = chain_part;
-        c.products.arg = (void *)&job;
-        status = cpu_products_do(call, &c.products);
-    } else if (status == GQAC_OK) {
-        op_parallel(call, c.chain.rows * c.chain.pieces, cost, chain_items, (void *)&job);
-    }
-    for (int i = c.products.n - 1; i >= 0; i--)
-        op_scratch_close(&c.memory[i]);
-    return status;
 }

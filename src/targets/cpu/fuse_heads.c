@@ -6,8 +6,8 @@
  * or the heads [B,H,S,D] are read once and the result is written once. */
 #include "targets/cpu/fuse_heads.h"
 
-#include "ops/shared.h"
-#include "targets/cpu/rows.h"
+#include "targets/cpu/graph.h"
+#include "targets/cpu/heads.h"
 
 ir_node *cpu_head_maker(const ir_value *value, const ir_node *root, bool asked,
                         const ir_value *result) {
@@ -105,4 +105,47 @@ int cpu_fuse_heads(const ir_node *root, ir_node **nodes) {
         return 0;
     cpu_find_heads(ir_node_input(root, 0), root, nodes, &f);
     return f.n;
+}
+
+/* ---- the record ---------------------------------------------------------- */
+
+void cpu_bind_heads(const fused_heads *f, const ir_node *rotary, cpu_heads *h) {
+    const ir_node *node = f->norm;
+    h->x = bind_value(f->x);
+    h->norms = node != NULL;
+    if (node) {
+        h->norm = op_origin_of(node);
+        h->weight = bind_input(node, "scale");
+        h->epsilon = ir_attr_float(node, "epsilon");
+        h->round_before = f->kind->round_before;
+    }
+    h->rotates = rotary != NULL;
+    if (!rotary)
+        return;
+    h->rotary = op_origin_of(rotary);
+    h->cos = bind_input(rotary, "cos");
+    h->sin = bind_input(rotary, "sin");
+    h->past_len = bind_input(rotary, "past_len");
+    h->new_len = bind_input(rotary, "new_len");
+    h->position_ids = bind_input(rotary, "position_ids");
+    h->interleaved = ir_attr_int(rotary, "interleaved") == 1;
+}
+
+gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record) {
+    fused_heads f = {.x = NULL};
+    cpu_heads_record *r;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    cpu_find_heads(ir_node_input(root, 0), root, NULL, &f);
+    cpu_bind_heads(&f, root, &r->heads);
+    r->heads.origin = op_origin_of(root);
+    r->y = bind_output(root, "y");
+    (void)ir_dim_is_const(ir_node_input(root, 0)->type.dims[3], &r->heads.size); /* as matched */
+    if (f.split && ir_attr_int(f.split, "kv") == 0) {
+        r->heads.heads = ir_attr_int(f.split, "q");
+        r->heads.width = r->heads.heads * r->heads.size;
+    }
+    *record = r;
+    return GQAC_OK;
 }

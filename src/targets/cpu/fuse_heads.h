@@ -27,4 +27,8 @@ ir_node *cpu_head_maker(const ir_value *value, const ir_node *root, bool asked,
 /* The kind of a node that norms heads of `size` elements by the root mean square, else NULL. */
 const norm *cpu_head_norm(const ir_node *node, int64_t size);
 
+struct cpu_heads;
+/* What a kernel reads of them, and of the rotary behind them (NULL: none). */
+void cpu_bind_heads(const fused_heads *f, const ir_node *rotary, struct cpu_heads *h);
+
 #endif

@@ -30,25 +30,33 @@ static void units(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-gqac_status cpu_run_integer(op_call *call) {
+gqac_status cpu_integer_run(target_call *call, const void *record) {
+    const cpu_integer_record *r = record;
+    const gqac_tensor *a = target_value(call, r->a);
     batch b = {.kernels = cpu_level_of(call)->integer};
     const integer_product *p = &b.job.p;
     op_scratch memory;
     size_t bytes;
-    GQAC_TRY(integer_open(call, &b.job.p));
+    GQAC_TRY(integer_fit(&call->work, r->k, r->n, a, target_value(call, r->weight),
+                         target_value(call, r->terms), target_value(call, r->a_zero), &b.job.p));
+    gqac_tensor y = *a;
+    y.dtype = GQAC_I32;
+    y.dims[y.rank - 1] = r->n;
+    GQAC_TRY(target_give(call, r->y, &y));
+    b.job.p.y = y.data;
     if (p->rows == 0)
         return GQAC_OK;
     const size_t each = b.kernels->row_bytes(p->words);
     if (!gqac_mul_size((size_t)p->rows, each + sizeof(int32_t), &bytes))
-        return gqac_diag_oom(call->diag, "activations");
-    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &memory));
+        return gqac_diag_oom(call->work.diag, "activations");
+    GQAC_TRY(op_work_scratch_one(&call->work, bytes, 1, &memory));
     b.job.form = memory.base;
     b.job.sums = (int32_t *)(void *)(memory.base + (size_t)p->rows * each);
     b.row_blocks = (p->rows + ROWS - 1) / ROWS;
-    op_parallel(call, p->rows, 1 + p->k / 2, prepare, &b);
+    op_work_parallel(&call->work, p->rows, 1 + p->k / 2, prepare, &b);
     const int64_t rows = p->rows < ROWS ? p->rows : ROWS;
-    op_parallel(call, (p->panels + PANELS - 1) / PANELS * b.row_blocks,
-                PANELS * (1 + p->words * (4 + 2 * rows)), units, &b);
+    op_work_parallel(&call->work, (p->panels + PANELS - 1) / PANELS * b.row_blocks,
+                     PANELS * (1 + p->words * (4 + 2 * rows)), units, &b);
     op_scratch_close(&memory);
     return GQAC_OK;
 }

@@ -20,6 +20,10 @@ typedef struct cpu_integer_kernels {
     void (*run)(const cpu_integer_job *j, int64_t panel, int64_t panels, int64_t row, int64_t rows);
 } cpu_integer_kernels;
 
-gqac_status cpu_run_integer(op_call *call);
+typedef struct cpu_integer_record {
+    int64_t k, n;
+    int a, weight, terms, a_zero, y; /* values; a_zero -1: none */
+} cpu_integer_record;
+gqac_status cpu_integer_run(target_call *call, const void *record);
 
 #endif

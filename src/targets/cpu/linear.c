@@ -3,20 +3,12 @@
  * the blocks of a large x meet the same panels while those are in a cache. */
 #include "targets/cpu/linear.h"
 
-#include "ops/linear.h"
+#include "ops/panels.h"
 
 enum {
-    X,
-    W,
-    BIAS,
     SMALL = 1 << 18, /* multiply-adds that are not worth another thread */
     SHARES = 4,      /* a unit is at most such a part of what is left for a thread */
 };
-
-bool cpu_linear_match(const ir_node *node) {
-    const gqac_tensor *w = ir_node_input(node, W)->constant;
-    return w->data && OP_IN(OP_FLOATS, w->dtype);
-}
 
 /* Jobs of one x. Either their units follow each other, or a unit goes through all of them and then
  * calls `after`. */
@@ -24,7 +16,7 @@ typedef struct plan {
     const struct cpu_linear_kernels *kernels;
     const cpu_linear_job *jobs;
     int n;
-    const cpu_products *products; /* for `after`; NULL: none */
+    const cpu_products_after *after; /* NULL: none */
     int64_t row_blocks, threads;
     op_scratch scratch;
 } plan;
@@ -58,7 +50,7 @@ static int64_t first_panel(const plan *p, int64_t panels, int64_t group) {
 
 static void run_unit(void *arg, size_t item, int worker) {
     const plan *p = arg;
-    const cpu_products *after = p->products;
+    const cpu_products_after *after = p->after;
     const cpu_linear_job *job = p->jobs;
     int64_t at = (int64_t)item;
     for (; !after && at >= units_of(p, job); job++)
@@ -77,56 +69,52 @@ static void run_unit(void *arg, size_t item, int worker) {
         return;
     const int64_t column = unit.panel * LINEAR_PANEL, left = job->n - column;
     const int64_t columns = unit.panels * LINEAR_PANEL;
-    after->after(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
+    after->done(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
 }
 
-gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
-                          const cpu_linear_job *jobs, int n, const cpu_products *after) {
+gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *kernels,
+                          const cpu_linear_job *jobs, int n, const cpu_products_after *after) {
     const int64_t row_block = kernels->row_block;
-    plan p = {.kernels = kernels, .jobs = jobs, .n = n, .products = after};
+    plan p = {.kernels = kernels, .jobs = jobs, .n = n, .after = after};
     int64_t units = 0;
     size_t room = 0;
-    double work = 0;
+    double products = 0;
     if (jobs->rows == 0)
         return GQAC_OK;
     for (int i = 0; i < n; i++) {
         const size_t bytes = kernels->room(&jobs[i]);
         room = bytes > room ? bytes : room;
-        work += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
+        products += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
     }
     p.row_blocks = (jobs->rows + row_block - 1) / row_block;
-    p.threads = gqac_pool_threads(call->pool);
+    p.threads = gqac_pool_threads(work->pool);
     for (int i = 0; i < (after ? 1 : n); i++)
         units += units_of(&p, &jobs[i]);
-    GQAC_TRY(op_scratch_open(call, 1, room, &p.scratch));
-    gqac_pool_queue(work < SMALL ? NULL : call->pool, (size_t)units, run_unit, &p);
+    GQAC_TRY(op_work_scratch(work, 1, room, &p.scratch));
+    gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)units, run_unit, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;
 }
 
-static bool has_pairs(const ir_node *node) {
-    return op_is(node, "gqac", "linear_bf16");
-}
-
-static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tensor *y,
-                            cpu_linear_job *job) {
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    const gqac_tensor *x = cpu_operand(call, node, X), *w = cpu_operand(call, node, W);
-    const gqac_tensor *bias = cpu_operand(call, node, BIAS);
-    const bool pairs = has_pairs(node);
+static gqac_status read_job(const target_call *call, const cpu_products *p, int i,
+                            const gqac_tensor *y, cpu_linear_job *job) {
+    const cpu_product *of = &p->of[i];
+    const gqac_tensor *x = target_value(call, p->x), *w = target_value(call, of->weight);
+    const gqac_tensor *bias = target_value(call, of->bias);
+    const op_work work = target_work(call, &of->origin);
+    const bool pairs = p->form == CPU_PRODUCT_PAIRS;
     if (!w || !OP_IN(pairs ? OP_BIT(BF16) : OP_FLOATS, w->dtype) ||
-        !(pairs ? linear_is_pairs(w, k, n) : linear_is_packed(w, k, n)))
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the weight is not packed for [%lld,%lld]",
-                (long long)k, (long long)n);
+        !(pairs ? linear_is_pairs(w, of->k, of->n) : linear_is_packed(w, of->k, of->n)))
+        OP_STOP(&work, GQAC_INVALID_INPUT, "the weight is not packed for [%lld,%lld]",
+                (long long)of->k, (long long)of->n);
     if (pairs && bias && !OP_IN(OP_FLOATS, bias->dtype))
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is %s, not floats",
-                gqac_dtype_name(bias->dtype));
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias is %s, not floats", gqac_dtype_name(bias->dtype));
     if (!pairs && (x->dtype != w->dtype || (bias && bias->dtype != w->dtype)))
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "x and bias must be %s, as the weight is",
+        OP_STOP(&work, GQAC_INVALID_INPUT, "x and bias must be %s, as the weight is",
                 gqac_dtype_name(w->dtype));
-    if (bias && (bias->rank != 1 || bias->dims[0] != n))
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",
-                (long long)n);
+    if (bias && (bias->rank != 1 || bias->dims[0] != of->n))
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias is not a row of n = %lld elements",
+                (long long)of->n);
     *job = (cpu_linear_job){.dtype = x->dtype,
                             .w_dtype = w->dtype,
                             .x = x->data,
@@ -135,16 +123,18 @@ static gqac_status read_job(op_call *call, const ir_node *node, const gqac_tenso
                             .bias_dtype = bias ? bias->dtype : GQAC_NONE,
                             .y = y->data,
                             .rows = op_product(x->dims, 0, x->rank - 1),
-                            .k = k,
-                            .n = n};
+                            .k = of->k,
+                            .n = of->n};
     return GQAC_OK;
 }
 
-gqac_status cpu_linear_products(op_call *call, const cpu_products *p) {
+gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
+                                const gqac_tensor *y, const cpu_products_after *after) {
+    const cpu_level *level = cpu_level_of(call);
     cpu_linear_job jobs[CPU_PRODUCTS];
     for (int i = 0; i < p->n; i++)
-        GQAC_TRY(read_job(call, p->nodes[i], p->y[i], &jobs[i]));
-    const cpu_level *level = cpu_level_of(call);
-    return cpu_linear_do(call, has_pairs(p->nodes[0]) ? level->linear_bf16 : level->linear, jobs,
-                         p->n, p->after ? p : NULL);
+        GQAC_TRY(read_job(call, p, i, &y[i], &jobs[i]));
+    return cpu_linear_do(&call->work,
+                         p->form == CPU_PRODUCT_PAIRS ? level->linear_bf16 : level->linear, jobs,
+                         p->n, after);
 }

@@ -1,5 +1,5 @@
 /* Products with constant float weights: y [rows,n] = x [rows,k] w (+ bias [n]), w in panels of 64
- * columns as ops/linear.h has them; and products of bf16 factors, whose weight is in panels of
+ * columns as ops/panels.h has them; and products of bf16 factors, whose weight is in panels of
  * pairs or in codes of linear_nbits, which become factors piece by piece. */
 #ifndef GQAC_TARGETS_CPU_LINEAR_H
 #define GQAC_TARGETS_CPU_LINEAR_H
@@ -31,10 +31,8 @@ struct cpu_linear_kernels {
     void (*run)(const cpu_linear_job *job, const cpu_linear_unit *unit, void *room);
 };
 
-bool cpu_linear_match(const ir_node *node);
-/* Cuts jobs of one x into units over the pool; `call` for scratch and messages. `after`: products
- * whose `after` is to be called, or NULL. */
-gqac_status cpu_linear_do(op_call *call, const struct cpu_linear_kernels *kernels,
-                          const cpu_linear_job *jobs, int n, const cpu_products *after);
+/* Cuts jobs of one x into units over the pool. `after`: what is called behind each, or NULL. */
+gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *kernels,
+                          const cpu_linear_job *jobs, int n, const cpu_products_after *after);
 
 #endif

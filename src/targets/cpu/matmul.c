@@ -1,20 +1,18 @@
 /* The kernel cpu.matmul: MatMul of two operands that only a run knows, by the kernels of `linear`.
  *
  * A unit copies some panels of 64 columns of one matrix of B to its scratch, in the form that those
- * kernels read, and multiplies a run of rows with them. Few rows are not worth a copy: they run by
- * the op's own eval, whose bits are the same. */
+ * kernels read, and multiplies a run of rows with them. Few rows are not worth a copy: they run as
+ * by the op's own eval: the bits are the same. */
 #include "targets/cpu/matmul.h"
 
 #include <string.h>
 
 #include "base/check.h"
-#include "ops/linear.h"
-#include "ops/matmul.h"
+#include "ops/matrices.h"
+#include "ops/panels.h"
 #include "targets/cpu/linear.h"
 
 enum {
-    A,
-    B,
     LEAST_ROWS = 8,       /* that are worth a copy */
     COPY_BYTES = 1 << 20, /* of the panels of a unit, unless one alone is more */
     UNITS_A_THREAD = 4,   /* fewer: rows are cut, too */
@@ -24,7 +22,7 @@ enum {
 typedef struct plan {
     const struct cpu_linear_kernels *kernels;
     const gqac_tensor *a, *b;
-    gqac_tensor *y;
+    gqac_tensor y;
     matmul_shape s;
     int64_t panels, group; /* of a matrix, of a unit */
     int64_t groups;
@@ -33,11 +31,6 @@ typedef struct plan {
     size_t line, copy; /* bytes of a row of a panel, of all panels of a unit */
     op_scratch scratch;
 } plan;
-
-bool cpu_matmul_match(const ir_node *node) {
-    const ir_type a = op_in_type(node, A), b = op_in_type(node, B);
-    return a.rank >= 2 && b.rank >= 2 && OP_IN(OP_FLOATS, a.dtype) && a.dtype == b.dtype;
-}
 
 /* ---- a unit --------------------------------------------------------------- */
 
@@ -67,7 +60,7 @@ static void run_unit(void *arg, size_t item, int worker) {
                                 .x = (const char *)p->a->data + (size_t)a * p->width,
                                 .w = panels,
                                 .w_panel = panel,
-                                .y = (char *)p->y->data + (size_t)(batch * s->m * s->n) * p->width,
+                                .y = (char *)p->y.data + (size_t)(batch * s->m * s->n) * p->width,
                                 .rows = s->m,
                                 .k = s->k,
                                 .n = s->n};
@@ -119,25 +112,32 @@ static bool cut(plan *p, int64_t threads) {
     return gqac_mul_size((size_t)p->group, panel, &p->copy);
 }
 
-gqac_status cpu_run_matmul(op_call *call) {
-    plan p = {.kernels = cpu_level_of(call)->linear, .a = call->in[A], .b = call->in[B]};
+gqac_status cpu_matmul_run(target_call *call, const void *record) {
+    const cpu_matmul_record *r = record;
+    const op_work *work = &call->work;
+    plan p = {.kernels = cpu_level_of(call)->linear,
+              .a = target_value(call, r->a),
+              .b = target_value(call, r->b)};
     int rank;
     int64_t dims[GQAC_MAX_RANK + 2];
-    GQAC_TRY(op_want_set(call, A, OP_FLOATS));
-    GQAC_TRY(op_want(call, B, p.a->dtype));
-    GQAC_TRY(matmul_shape_of(call, &p.s, &rank, dims));
+    if (!OP_IN(OP_FLOATS, p.a->dtype) || p.b->dtype != p.a->dtype)
+        OP_STOP(work, GQAC_INVALID_INPUT, "operands of the types %s and %s",
+                gqac_dtype_name(p.a->dtype), gqac_dtype_name(p.b->dtype));
+    GQAC_TRY(matmul_fit(work, p.a, p.b, &p.s, &rank, dims));
+    p.y = (gqac_tensor){.dtype = p.a->dtype, .rank = rank};
+    memcpy(p.y.dims, dims, (size_t)rank * sizeof *dims);
+    GQAC_TRY(target_give(call, r->y, &p.y));
+    matmul_shape each = p.s;
     join_batches(&p.s);
     if (p.s.m < LEAST_ROWS || p.s.k == 0 || p.s.n == 0 || p.s.batches == 0)
-        return op_of(call->node)->eval(call);
-    GQAC_TRY(op_output(call, 0, p.a->dtype, rank, dims));
-    p.y = &call->out[0];
+        return matmul_floats(work, &each, p.a, p.b, &p.y);
     p.width = op_width(p.a->dtype);
-    if (!cut(&p, call->pool ? gqac_pool_threads(call->pool) : 1))
-        return gqac_diag_oom(call->diag, "panels of B");
+    if (!cut(&p, work->pool ? gqac_pool_threads(work->pool) : 1))
+        return gqac_diag_oom(work->diag, "panels of B");
     const cpu_linear_job most = {.dtype = p.a->dtype, .w_dtype = p.b->dtype, .rows = p.s.m};
-    GQAC_TRY(op_scratch_open(call, 1, p.copy + p.kernels->room(&most), &p.scratch));
-    const double work = (double)p.s.batches * (double)p.s.m * (double)p.s.k * (double)p.s.n;
-    gqac_pool_queue(work < SMALL ? NULL : call->pool, (size_t)(p.s.batches * p.groups * p.runs),
+    GQAC_TRY(op_work_scratch(work, 1, p.copy + p.kernels->room(&most), &p.scratch));
+    const double products = (double)p.s.batches * (double)p.s.m * (double)p.s.k * (double)p.s.n;
+    gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)(p.s.batches * p.groups * p.runs),
                     run_unit, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;

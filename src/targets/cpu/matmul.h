@@ -4,8 +4,9 @@
 
 #include "targets/cpu/cpu.h"
 
-/* Both operands are matrices of one type of floats. */
-bool cpu_matmul_match(const ir_node *node);
-gqac_status cpu_run_matmul(op_call *call);
+typedef struct cpu_matmul_record {
+    int a, b, y; /* values */
+} cpu_matmul_record;
+gqac_status cpu_matmul_run(target_call *call, const void *record);
 
 #endif

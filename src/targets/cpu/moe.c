@@ -7,27 +7,26 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "ops/linear.h"
-#include "ops/moe.h"
+#include "ops/panels.h"
 #include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 
 /* Scratch of one expert after another: requests come in the same order, the largest first. */
 enum { ROOMS = 8 };
 typedef struct rooms {
-    op_call *call; /* of the node */
+    const op_work *work; /* of the call */
     void *memory[ROOMS];
     size_t bytes[ROOMS];
     int used;
 } rooms;
 
-static void *take_again(op_call *call, size_t bytes) {
-    rooms *r = call->host;
+static void *take_again(void *host, size_t bytes) {
+    rooms *r = host;
     if (r->used == ROOMS)
-        return r->call->scratch(r->call, bytes);
+        return r->work->scratch(r->work->host, bytes);
     const int i = r->used++;
     if (bytes > r->bytes[i] || !r->memory[i]) {
-        r->memory[i] = r->call->scratch(r->call, bytes);
+        r->memory[i] = r->work->scratch(r->work->host, bytes);
         r->bytes[i] = r->memory[i] ? bytes : 0;
     }
     return r->memory[i];
@@ -36,7 +35,9 @@ static void *take_again(op_call *call, size_t bytes) {
 typedef struct mixture {
     moe_mixture s;
     moe m;
-    op_call *call, *products; /* products: with scratch that is used again */
+    const cpu_level *level;
+    const op_work *work;
+    op_work products; /* with scratch that is used again */
     rooms rooms;
     /* [rows][chosen]: experts, their weights, and where in the order of experts each pair lies. */
     int64_t *order, *place;
@@ -169,8 +170,8 @@ static gqac_status project(const mixture *t, int n, const moe_matrix *const *m, 
             jobs[i] = floats_of(m[i], t->expert, bias[i], x, rows, y[i]);
     }
     if (m[0]->bits)
-        return cpu_nbits_multiply(t->products, n, codes, bias, x, rows, y);
-    return cpu_linear_do(t->products, cpu_level_of(t->call)->linear, jobs, n, NULL);
+        return cpu_nbits_multiply(&t->products, t->level, n, codes, bias, x, rows, y);
+    return cpu_linear_do(&t->products, t->level->linear, jobs, n, NULL);
 }
 
 static gqac_status run_expert(mixture *t) {
@@ -182,7 +183,7 @@ static gqac_status run_expert(mixture *t) {
     if (rows == 0)
         return GQAC_OK;
     t->rooms.used = 0;
-    op_parallel(t->call, rows, 1 + t->s.hidden / 16, gather, t);
+    op_work_parallel(t->work, rows, 1 + t->s.hidden / 16, gather, t);
     if (fc[2].weight && go_together(in[0], in[1])) {
         GQAC_TRY(project(t, 2, in, t->x, rows, inner));
     } else {
@@ -190,7 +191,7 @@ static gqac_status run_expert(mixture *t) {
         if (fc[2].weight)
             GQAC_TRY(project(t, 1, in + 1, t->x, rows, inner + 1));
     }
-    op_parallel(t->call, rows, 1 + 20 * t->s.inner, activate, t);
+    op_work_parallel(t->work, rows, 1 + 20 * t->s.inner, activate, t);
     return project(t, 1, out, t->fc3, rows, y);
 }
 
@@ -207,8 +208,8 @@ static gqac_status take_memory(mixture *t, op_scratch *memory) {
         !gqac_mul_size(pairs, each, &each) || !gqac_mul_size((size_t)s->rows, row, &row) ||
         !gqac_add_size(each, row, &bytes) ||
         !gqac_add_size(bytes, (size_t)(s->experts + 1) * sizeof(int64_t), &bytes))
-        return gqac_diag_oom(t->call->diag, "activations");
-    GQAC_TRY(op_scratch_open_one(t->call, bytes, 1, memory));
+        return gqac_diag_oom(t->work->diag, "activations");
+    GQAC_TRY(op_work_scratch_one(t->work, bytes, 1, memory));
     t->order = (int64_t *)(void *)memory->base;
     t->place = t->order + pairs;
     t->row = t->place + pairs;
@@ -223,13 +224,12 @@ static gqac_status take_memory(mixture *t, op_scratch *memory) {
 
 /* The one with the most rows first. */
 static gqac_status run_experts(mixture *t) {
-    op_call products = *t->call;
     int64_t most = 0;
-    t->rooms.call = t->call;
-    t->products = &products;
-    if (products.scratch) {
-        products.scratch = take_again;
-        products.host = &t->rooms;
+    t->rooms.work = t->work;
+    t->products = *t->work;
+    if (t->products.scratch) {
+        t->products.scratch = take_again;
+        t->products.host = &t->rooms;
     }
     for (int64_t e = 1; e < t->s.experts; e++)
         if (t->first[e + 1] - t->first[e] > t->first[most + 1] - t->first[most])
@@ -244,25 +244,30 @@ static gqac_status run_experts(mixture *t) {
 
 static gqac_status run_rows(mixture *t) {
     const moe_mixture *s = &t->s;
-    op_call *call = t->call;
-    GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));
-    op_parallel(call, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
+    GQAC_TRY(op_work_scratch(t->work, scratch_bytes(t), 1, &t->scratch));
+    op_work_parallel(t->work, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
     op_scratch_close(&t->scratch);
-    if (gqac_pool_stopped(call->pool)) /* some rows have no experts */
+    if (gqac_pool_stopped(t->work->pool)) /* some rows have no experts */
         return GQAC_OK;
     sort_pairs(t);
     GQAC_TRY(run_experts(t));
-    GQAC_TRY(op_scratch_open(call, scratch_bytes(t), 1, &t->scratch));
-    op_parallel(call, s->rows, 10 + s->chosen * s->hidden / 8, add, t);
+    GQAC_TRY(op_work_scratch(t->work, scratch_bytes(t), 1, &t->scratch));
+    op_work_parallel(t->work, s->rows, 10 + s->chosen * s->hidden / 8, add, t);
     op_scratch_close(&t->scratch);
     return GQAC_OK;
 }
 
-gqac_status cpu_run_moe(op_call *call) {
-    mixture t = {.call = call};
+gqac_status cpu_moe_run(target_call *call, const void *record) {
+    const cpu_moe_record *r = record;
+    mixture t = {.level = cpu_level_of(call), .work = &call->work};
+    moe_operands o = {.work = &call->work};
     op_scratch memory;
-    GQAC_TRY(moe_read_ours(call, &t.m));
-    GQAC_TRY(moe_open(call, &t.m, &t.s));
+    for (int i = 0; i < MOE_INPUTS; i++)
+        o.in[i] = target_value(call, r->in[i]);
+    GQAC_TRY(moe_read_ours(&o, &r->form, &t.m));
+    gqac_tensor y = *t.m.x;
+    GQAC_TRY(moe_fit(&call->work, &r->form, &t.m, &y, &t.s));
+    GQAC_TRY(target_give(call, r->y, &y));
     if (t.s.rows == 0)
         return GQAC_OK;
     GQAC_TRY(take_memory(&t, &memory));

@@ -2,8 +2,13 @@
 #ifndef GQAC_TARGETS_CPU_MOE_H
 #define GQAC_TARGETS_CPU_MOE_H
 
+#include "ops/mixture.h"
 #include "targets/cpu/cpu.h"
 
-gqac_status cpu_run_moe(op_call *call);
+typedef struct cpu_moe_record {
+    moe_form form;
+    int in[MOE_INPUTS], y; /* values; -1: absent */
+} cpu_moe_record;
+gqac_status cpu_moe_run(target_call *call, const void *record);
 
 #endif

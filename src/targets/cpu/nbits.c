@@ -8,10 +8,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "ops/shared.h"
 #include "targets/cpu/linear.h"
-
-enum { X, CODES, SCALES, ZERO_POINTS, BIAS };
 
 /* One product. */
 typedef struct job {
@@ -23,7 +20,8 @@ typedef struct job {
 /* Products of one x. */
 typedef struct batch {
     const cpu_nbits_kernels *kernels;
-    const cpu_products *products;
+    int n;
+    const cpu_products_after *after; /* NULL: none */
     job jobs[CPU_PRODUCTS];
     const nbits_shape *s; /* of the first: all have its k and blocks */
     const gqac_tensor *x;
@@ -77,26 +75,26 @@ static void run_panel(const batch *b, const job *j, int64_t panel, int64_t first
  * products at once. */
 static void run_panels(void *arg, size_t begin, size_t end, int worker) {
     const batch *b = arg;
-    const cpu_products *p = b->products;
+    const cpu_products_after *after = b->after;
     cpu_nbits_room *room = (void *)(b->scratch.base + (size_t)worker * b->scratch.stride);
     for (size_t i = begin; i < end; i++) {
         const int64_t first = (int64_t)i % b->row_blocks * CPU_NBITS_ROWS, left = b->rows - first;
         const int64_t count = left < CPU_NBITS_ROWS ? left : CPU_NBITS_ROWS;
         int64_t panel = (int64_t)i / b->row_blocks;
         const job *j = b->jobs;
-        for (; !p->after && panel >= j->w.shape.panels; j++)
+        for (; !after && panel >= j->w.shape.panels; j++)
             panel -= j->w.shape.panels;
-        for (int k = 0; k < (p->after ? p->n : 1); k++)
+        for (int k = 0; k < (after ? b->n : 1); k++)
             run_panel(b, j + k, panel, first, count, room);
         const int64_t column = panel * NBITS_COLUMNS, columns = j->w.shape.n - column;
-        if (p->after)
-            p->after(p->arg, first, count, column,
-                     columns < NBITS_COLUMNS ? columns : NBITS_COLUMNS);
+        if (after)
+            after->done(after->arg, first, count, column,
+                        columns < NBITS_COLUMNS ? columns : NBITS_COLUMNS);
     }
 }
 
 /* One block for what the rows become. */
-static gqac_status take_memory(op_call *call, batch *b) {
+static gqac_status take_memory(const op_work *work, batch *b) {
     const nbits_shape *s = b->s;
     const size_t rows = (size_t)b->rows, blocks = (size_t)s->blocks;
     const size_t steps = (size_t)((s->k + CPU_NBITS_STEP - 1) / CPU_NBITS_STEP);
@@ -104,8 +102,8 @@ static gqac_status take_memory(op_call *call, batch *b) {
     if (b->int8)
         each = blocks * (sizeof(float) + sizeof(int32_t) + (size_t)s->block);
     if (!gqac_mul_size(rows, each, &bytes))
-        return gqac_diag_oom(call->diag, "activations");
-    GQAC_TRY(op_scratch_open_one(call, bytes, 1, &b->memory));
+        return gqac_diag_oom(work->diag, "activations");
+    GQAC_TRY(op_work_scratch_one(work, bytes, 1, &b->memory));
     b->steps = (float *)(void *)b->memory.base;
     b->a.rows = b->rows;
     b->a.scale = (float *)(void *)b->memory.base;
@@ -114,84 +112,84 @@ static gqac_status take_memory(op_call *call, batch *b) {
     return GQAC_OK;
 }
 
-static gqac_status compute(op_call *call, batch *b) {
+static gqac_status compute(const op_work *work, batch *b) {
     const nbits_shape *s = b->s;
-    const bool together = b->products->after != NULL;
+    const bool together = b->after != NULL;
     int64_t panels = 0;
     gqac_status status =
-        op_scratch_open(call, (size_t)(s->blocks * s->block), sizeof(float), &b->scratch);
+        op_work_scratch(work, (size_t)(s->blocks * s->block), sizeof(float), &b->scratch);
     if (status != GQAC_OK)
         return status;
-    op_parallel(call, b->rows, 1 + s->k / 2, prepare_rows, b);
+    op_work_parallel(work, b->rows, 1 + s->k / 2, prepare_rows, b);
     op_scratch_close(&b->scratch);
-    GQAC_TRY(op_scratch_open(call, 1, sizeof(cpu_nbits_room), &b->scratch));
+    GQAC_TRY(op_work_scratch(work, 1, sizeof(cpu_nbits_room), &b->scratch));
     const int64_t rows = b->rows < CPU_NBITS_ROWS ? b->rows : CPU_NBITS_ROWS;
-    for (int i = 0; i < (together ? 1 : b->products->n); i++)
+    for (int i = 0; i < (together ? 1 : b->n); i++)
         panels += b->jobs[i].w.shape.panels;
-    op_parallel(call, panels * b->row_blocks,
-                (1 + s->k * (4 + rows)) * (together ? b->products->n : 1), run_panels, b);
+    op_work_parallel(work, panels * b->row_blocks, (1 + s->k * (4 + rows)) * (together ? b->n : 1),
+                     run_panels, b);
     op_scratch_close(&b->scratch);
     return GQAC_OK;
 }
 
-static gqac_status multiply(op_call *call, batch *b) {
-    gqac_status status = take_memory(call, b);
+static gqac_status multiply(const op_work *work, batch *b) {
+    gqac_status status = take_memory(work, b);
     if (status == GQAC_OK)
-        status = compute(call, b);
+        status = compute(work, b);
     op_scratch_close(&b->memory);
     return status;
 }
 
 /* ---- operands ---------------------------------------------------------------- */
 
-static gqac_status check_packed(op_call *call, const ir_node *node, int input, unsigned set,
-                                int64_t rows, int64_t width, const gqac_tensor **t) {
-    const int64_t panels = (ir_attr_int(node, "n") + NBITS_COLUMNS - 1) / NBITS_COLUMNS;
-    *t = cpu_operand(call, node, input);
-    if (!*t || !OP_IN(set, (*t)->dtype) || (*t)->rank != 3 || (*t)->dims[0] != panels ||
-        (*t)->dims[1] != rows || (*t)->dims[2] != width)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "input %d is not packed as [%lld,%lld,%lld]",
-                input, (long long)panels, (long long)rows, (long long)width);
+static gqac_status check_packed(const op_work *work, const gqac_tensor *t, const char *name,
+                                unsigned set, int64_t panels, int64_t rows, int64_t width) {
+    if (!t || !OP_IN(set, t->dtype) || t->rank != 3 || t->dims[0] != panels || t->dims[1] != rows ||
+        t->dims[2] != width)
+        OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' is not packed as [%lld,%lld,%lld]", name,
+                (long long)panels, (long long)rows, (long long)width);
     return GQAC_OK;
 }
 
-static gqac_status read_weights(op_call *call, const ir_node *node, cpu_nbits_weights *w) {
-    const nbits_shape *s = &w->shape;
-    const gqac_tensor *t;
-    GQAC_TRY(check_packed(call, node, CODES, OP_BIT(U8), s->words, NBITS_WORD_BYTES, &t));
-    w->codes = t->data;
-    GQAC_TRY(check_packed(call, node, SCALES, OP_FLOATS, s->blocks, NBITS_COLUMNS, &t));
-    w->scales = t->data;
-    w->scale_type = t->dtype;
-    if (!cpu_operand(call, node, ZERO_POINTS))
+static gqac_status read_weights(const target_call *call, const op_work *work, const cpu_product *p,
+                                cpu_nbits_weights *w) {
+    const nbits_shape *s = &p->shape;
+    const gqac_tensor *codes = target_value(call, p->weight);
+    const gqac_tensor *scales = target_value(call, p->scales);
+    const gqac_tensor *zeros = target_value(call, p->zero_points);
+    *w = (cpu_nbits_weights){.shape = *s};
+    GQAC_TRY(check_packed(work, codes, "codes", OP_BIT(U8), s->panels, s->words, NBITS_WORD_BYTES));
+    w->codes = codes->data;
+    GQAC_TRY(check_packed(work, scales, "scales", OP_FLOATS, s->panels, s->blocks, NBITS_COLUMNS));
+    w->scales = scales->data;
+    w->scale_type = scales->dtype;
+    if (!zeros)
         return GQAC_OK;
-    GQAC_TRY(check_packed(call, node, ZERO_POINTS, OP_FLOATS | OP_BIT(U8), s->blocks, NBITS_COLUMNS,
-                          &t));
-    w->zeros = t->data;
-    w->zero_type = t->dtype;
+    GQAC_TRY(check_packed(work, zeros, "zero_points", OP_FLOATS | OP_BIT(U8), s->panels, s->blocks,
+                          NBITS_COLUMNS));
+    w->zeros = zeros->data;
+    w->zero_type = zeros->dtype;
     return GQAC_OK;
 }
 
-static gqac_status read_job(op_call *call, const ir_node *node, job *j) {
-    const gqac_tensor *bias = cpu_operand(call, node, BIAS);
-    j->w.shape = nbits_shape_of(ir_attr_int(node, "k"), ir_attr_int(node, "n"),
-                                (int)ir_attr_int(node, "bits"), ir_attr_int(node, "block_size"));
-    GQAC_TRY(read_weights(call, node, &j->w));
+static gqac_status read_job(const target_call *call, const cpu_product *p, gqac_tensor *y, job *j) {
+    const gqac_tensor *bias = target_value(call, p->bias);
+    const op_work work = target_work(call, &p->origin);
+    GQAC_TRY(read_weights(call, &work, p, &j->w));
     j->bias = bias;
+    j->y = y;
     if (bias && !OP_IN(OP_FLOATS, bias->dtype))
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias is %s, not floats",
-                gqac_dtype_name(bias->dtype));
-    if (bias && gqac_tensor_count(bias) != j->w.shape.n)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "bias has %lld elements, n is %lld",
-                (long long)gqac_tensor_count(bias), (long long)j->w.shape.n);
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias is %s, not floats", gqac_dtype_name(bias->dtype));
+    if (bias && gqac_tensor_count(bias) != p->n)
+        OP_STOP(&work, GQAC_INVALID_INPUT, "bias has %lld elements, n is %lld",
+                (long long)gqac_tensor_count(bias), (long long)p->n);
     return GQAC_OK;
 }
 
 /* Codes become bf16 factors where they are multiplied. */
-static gqac_status run_bf16(op_call *call, const batch *b) {
-    const cpu_products *p = b->products;
+static gqac_status run_bf16(const target_call *call, const batch *b) {
     cpu_linear_job jobs[CPU_PRODUCTS];
-    for (int i = 0; i < p->n; i++) {
+    for (int i = 0; i < b->n; i++) {
         const gqac_tensor *bias = b->jobs[i].bias;
         jobs[i] = (cpu_linear_job){.dtype = b->x->dtype,
                                    .x = b->x->data,
@@ -203,39 +201,36 @@ static gqac_status run_bf16(op_call *call, const batch *b) {
                                    .n = b->jobs[i].w.shape.n,
                                    .codes = &b->jobs[i].w};
     }
-    return cpu_linear_do(call, cpu_level_of(call)->linear_bf16, jobs, p->n, p->after ? p : NULL);
+    return cpu_linear_do(&call->work, cpu_level_of(call)->linear_bf16, jobs, b->n, b->after);
 }
 
-gqac_status cpu_nbits_products(op_call *call, const cpu_products *p) {
-    const ir_node *first = p->nodes[0];
-    batch b = {.kernels = cpu_level_of(call)->nbits, .products = p};
-    for (int i = 0; i < p->n; i++) {
-        GQAC_TRY(read_job(call, p->nodes[i], &b.jobs[i]));
-        b.jobs[i].y = p->y[i];
-    }
+gqac_status cpu_nbits_products(const target_call *call, const cpu_products *p, gqac_tensor *y,
+                               const cpu_products_after *after) {
+    batch b = {.kernels = cpu_level_of(call)->nbits, .n = p->n, .after = after};
+    for (int i = 0; i < p->n; i++)
+        GQAC_TRY(read_job(call, &p->of[i], &y[i], &b.jobs[i]));
     const cpu_nbits_weights *w = &b.jobs[0].w;
     b.s = &w->shape;
-    b.int8 = nbits_int8(ir_attr_int(first, "accuracy_level"), b.s->bits, b.s->block,
-                        w->zeros && w->zero_type != GQAC_U8);
-    b.x = cpu_operand(call, first, X);
+    b.int8 =
+        nbits_int8(p->accuracy_level, b.s->bits, b.s->block, w->zeros && w->zero_type != GQAC_U8);
+    b.x = target_value(call, p->x);
     b.rows = op_product(b.x->dims, 0, b.x->rank - 1);
     b.row_blocks = (b.rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
     if (b.rows == 0)
         return GQAC_OK;
-    if (!b.int8 && ir_attr_int(first, "bf16") == 1)
+    if (!b.int8 && p->bf16)
         return run_bf16(call, &b);
-    return multiply(call, &b);
+    return multiply(&call->work, &b);
 }
 
-gqac_status cpu_nbits_multiply(op_call *call, int n, const cpu_nbits_weights *w,
-                               const gqac_tensor *const *bias, const float *x, int64_t rows,
-                               float *const *y) {
-    const cpu_products products = {.n = n};
+gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,
+                               const cpu_nbits_weights *w, const gqac_tensor *const *bias,
+                               const float *x, int64_t rows, float *const *y) {
     const gqac_tensor in = {
         .dtype = GQAC_F32, .rank = 2, .dims = {rows, w->shape.k}, .data = (void *)x};
     gqac_tensor out[CPU_PRODUCTS];
-    batch b = {.kernels = cpu_level_of(call)->nbits,
-               .products = &products,
+    batch b = {.kernels = level->nbits,
+               .n = n,
                .s = &w->shape,
                .x = &in,
                .rows = rows,
@@ -245,5 +240,5 @@ gqac_status cpu_nbits_multiply(op_call *call, int n, const cpu_nbits_weights *w,
             (gqac_tensor){.dtype = GQAC_F32, .rank = 2, .dims = {rows, w[i].shape.n}, .data = y[i]};
         b.jobs[i] = (job){.w = w[i], .bias = bias[i], .y = &out[i]};
     }
-    return rows ? multiply(call, &b) : GQAC_OK;
+    return rows ? multiply(work, &b) : GQAC_OK;
 }

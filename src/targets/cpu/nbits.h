@@ -45,9 +45,9 @@ typedef struct cpu_nbits_room {
 
 /* Products in fp32 of one x [rows,k] with some weights (at most CPU_PRODUCTS) of the same k and
  * blocks: y[i] [rows,n] (+ bias[i] [n], or NULL). */
-gqac_status cpu_nbits_multiply(op_call *call, int n, const cpu_nbits_weights *w,
-                               const gqac_tensor *const *bias, const float *x, int64_t rows,
-                               float *const *y);
+gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,
+                               const cpu_nbits_weights *w, const gqac_tensor *const *bias,
+                               const float *x, int64_t rows, float *const *y);
 
 typedef struct cpu_nbits_kernels {
     /* x [blocks * block] of row `row`, zeros behind k. */

@@ -5,6 +5,7 @@
 #define GQAC_TARGETS_CPU_PACK_H
 
 #include "targets/cpu/cpu.h"
+#include "targets/target.h"
 
 /* Replaces every use of the node's outputs by those of new nodes before it, and sets *packed; or
  * changes nothing. The node itself stays, unused: the sweep after the pass takes it, and weights

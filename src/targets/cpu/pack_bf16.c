@@ -1,5 +1,5 @@
 /* Constant float weights as bf16 factors in pairs of k: what --math bf16 makes of the weights of
- * MatMul and Gemm (ops/linear.h has the form). */
+ * MatMul and Gemm (ops/panels.h has the form). */
 #include <string.h>
 
 #include "numerics/convert.h"

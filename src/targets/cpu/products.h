@@ -3,45 +3,54 @@
 #ifndef GQAC_TARGETS_CPU_PRODUCTS_H
 #define GQAC_TARGETS_CPU_PRODUCTS_H
 
+#include "ops/nbits.h"
 #include "targets/cpu/cpu.h"
 
 enum { CPU_PRODUCTS = 8 };
 
 /* Rows [row, row + rows) of columns [column, column + columns) of every y are done. */
-typedef void cpu_products_after(void *arg, int64_t row, int64_t rows, int64_t column,
-                                int64_t columns);
-
-/* All `linear` of one type, all `linear_bf16`, or all `linear_nbits` of one form: the same x, k and
- * attributes, but for n. */
-typedef struct cpu_products {
-    int n;
-    const ir_node *nodes[CPU_PRODUCTS];
-    gqac_tensor *y[CPU_PRODUCTS]; /* shape and memory */
-    cpu_products_after *after;    /* of panels of all products, which then have one n; or NULL */
+typedef struct cpu_products_after {
+    void (*done)(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *arg;
+} cpu_products_after;
+
+typedef enum cpu_product_form {
+    CPU_PRODUCT_FLOATS, /* linear */
+    CPU_PRODUCT_PAIRS,  /* linear_bf16 */
+    CPU_PRODUCT_CODES,  /* linear_nbits */
+} cpu_product_form;
+
+/* One product: value numbers, and what its attributes say. */
+typedef struct cpu_product {
+    op_origin origin;
+    int weight, bias, scales, zero_points; /* -1: absent */
+    int y;                                 /* -1: nobody wants it, or it stays in the group */
+    int64_t n, k;
+    nbits_shape shape; /* of codes */
+} cpu_product;
+
+/* The same form, x, k and attributes, but for n. Also the record of the kernels cpu.linear*. */
+typedef struct cpu_products {
+    cpu_product_form form;
+    int n, x;
+    int64_t accuracy_level; /* of codes */
+    bool bf16;              /* codes become bf16 factors where x is not quantised */
+    cpu_product of[CPU_PRODUCTS];
 } cpu_products;
 
-/* Operand i of one of the nodes that a call computes; NULL when it is absent. */
-static inline const gqac_tensor *cpu_operand(const op_call *call, const ir_node *node, int i) {
-    if (node == call->node)
-        return i < node->n_inputs ? call->in[i] : NULL;
-    return op_value(call, ir_node_input(node, i));
-}
+/* Type and shape of a y, by x and n. */
+gqac_status cpu_product_shape(const target_call *call, const cpu_products *p, int i,
+                              gqac_tensor *y);
+/* Computes them all. y[i] has shape and memory. `after`: of panels of all products, which then have
+ * one n; or NULL. */
+gqac_status cpu_products_do(const target_call *call, const cpu_products *p, gqac_tensor *y,
+                            const cpu_products_after *after);
+gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
+                                const gqac_tensor *y, const cpu_products_after *after);
+gqac_status cpu_nbits_products(const target_call *call, const cpu_products *p, gqac_tensor *y,
+                               const cpu_products_after *after);
 
-gqac_status cpu_linear_products(op_call *call, const cpu_products *p);
-gqac_status cpu_nbits_products(op_call *call, const cpu_products *p);
-
-/* Is the node such a product; can a call compute both? */
-bool cpu_is_product(const ir_node *node);
-bool cpu_products_fit(const ir_node *a, const ir_node *b);
-/* Type and shape of y, by x and n. */
-gqac_status cpu_product_shape(op_call *call, const ir_node *node, gqac_tensor *y);
-/* Computes them, whichever they are. */
-gqac_status cpu_products_do(op_call *call, const cpu_products *p);
-
-/* Kernels: a product alone, and those that read one x. */
-gqac_status cpu_run_product(op_call *call);
-int cpu_fuse_products(const ir_node *root, ir_node **nodes);
-gqac_status cpu_run_products(op_call *call);
+/* The kernels: a product alone, or those that read one x; record: cpu_products. */
+gqac_status cpu_products_run(target_call *call, const void *record);
 
 #endif

@@ -8,16 +8,17 @@
 #ifndef GQAC_TARGETS_CPU_ROWS_H
 #define GQAC_TARGETS_CPU_ROWS_H
 
-#include "targets/cpu/cpu.h"
+#include "ops/norm_rows.h"
+#include "targets/cpu/products.h"
 
 enum {
     CPU_HEAD_SIZE = 1024,  /* most channels of a head that cpu_head takes */
     CPU_CHAIN_LEAVES = 12, /* operands of a chain */
     CPU_CHAIN_PIECE = 256, /* elements of a chain that are computed at once */
-    CPU_CHAIN_STEPS = TARGET_MAX_FUSED + 1,
+    CPU_CHAIN_STEPS = 17,  /* nodes of a group (TARGET_MAX_FUSED) and the root */
 };
 
-/* Rows of n elements; see norm_eval for the formula. */
+/* Rows of n elements; see ops/norm.h for the formula. */
 typedef struct cpu_norm {
     int64_t n, skip_rows;
     float epsilon;
@@ -96,105 +97,33 @@ struct cpu_row_kernels {
     void (*part)(const cpu_chain *p, int64_t row, int64_t rows, int64_t first, int64_t n);
 };
 
-/* Are both known, and provably the same? */
-static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
-    bool same = a->rank >= 0 && a->rank == b->rank;
-    for (int i = 0; same && i < a->rank; i++)
-        same = a->dims[i] && a->dims[i] == b->dims[i];
-    return same;
-}
+/* ---- kernels ------------------------------------------------------------- */
 
-/* ---- kernel rows --------------------------------------------------------- */
+/* A norm, alone or with the Add that makes x (rows.c). */
+typedef struct cpu_norm_record {
+    norm_form form;
+    int x, skip, weight, beta, bias; /* values; -1: absent */
+    int y, sum, mean, inv;
+    bool adds; /* x + skip is a fused Add, of this place */
+    op_origin add;
+} cpu_norm_record;
+gqac_status cpu_norm_run(target_call *call, const void *record);
 
-/* Norms, alone or with the Add that makes x. */
-int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
-gqac_status cpu_run_rms_onnx(op_call *call);
-gqac_status cpu_run_rms(op_call *call);
-gqac_status cpu_run_skip_rms(op_call *call);
-gqac_status cpu_run_layer(op_call *call);
-gqac_status cpu_run_skip_layer(op_call *call);
-/* target_kernel.over of norms and of chains. */
-bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
-bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand);
-
-/* rotary, alone or with the norm and the split_heads or reshapes before it. */
-int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
-bool cpu_match_heads(const ir_node *node);
-gqac_status cpu_run_heads(op_call *call);
-/* Sets what the head has of its norm, by the type of x and the size. */
-struct norm;
-gqac_status cpu_open_head_norm(op_call *call, const ir_node *node, const struct norm *kind,
-                               cpu_head *p);
-
-/* append.c: the packed value [B,S,W] that attention reads these queries in, from `column` on,
- * because nothing is done to them on the way; NULL: they have memory of their own. */
-const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
-const ir_value *cpu_lies_in(const ir_value *value);
-
-/* Elementwise ops, alone or as many as hang together, or those and the products they read. */
-int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes);
-int cpu_fuse_chain(const ir_node *root, ir_node **nodes);
-bool cpu_match_chain(const ir_node *node);
-gqac_status cpu_run_chain(op_call *call);
-
-#define CPU_CHAIN_ROWS(of, what)                                                                   \
-    {.name = "linear_chain",                                                                       \
-     .domain = of,                                                                                 \
-     .op = what,                                                                                   \
-     .run = cpu_run_chain,                                                                         \
-     .fuse = cpu_fuse_product_chain,                                                               \
-     .over = cpu_chain_over},                                                                      \
-        {.name = "chain",                                                                          \
-         .domain = of,                                                                             \
-         .op = what,                                                                               \
-         .run = cpu_run_chain,                                                                     \
-         .fuse = cpu_fuse_chain,                                                                   \
-         .over = cpu_chain_over},                                                                  \
-    {                                                                                              \
-        .name = "map", .domain = of, .op = what, .run = cpu_run_chain, .match = cpu_match_chain,   \
-        .over = cpu_chain_over                                                                     \
-    }
-
-#define CPU_NORM_ROWS(what, how)                                                                   \
-    {.name = "add_norm",                                                                           \
-     .domain = "",                                                                                 \
-     .op = what,                                                                                   \
-     .run = how,                                                                                   \
-     .fuse = cpu_fuse_norm,                                                                        \
-     .over = cpu_norm_over},                                                                       \
-    {                                                                                              \
-        .name = "norm", .domain = "", .op = what, .run = how, .over = cpu_norm_over                \
-    }
-
-/* For the table of cpu.c. */
-#define CPU_ROW_KERNELS                                                                            \
-    CPU_NORM_ROWS("RMSNormalization", cpu_run_rms_onnx),                                           \
-        CPU_NORM_ROWS("SimplifiedLayerNormalization", cpu_run_rms),                                \
-        CPU_NORM_ROWS("LayerNormalization", cpu_run_layer),                                        \
-        {.name = "norm",                                                                           \
-         .domain = "com.microsoft",                                                                \
-         .op = "SkipSimplifiedLayerNormalization",                                                 \
-         .run = cpu_run_skip_rms,                                                                  \
-         .over = cpu_norm_over},                                                                   \
-        {.name = "norm",                                                                           \
-         .domain = "com.microsoft",                                                                \
-         .op = "SkipLayerNormalization",                                                           \
-         .run = cpu_run_skip_layer,                                                                \
-         .over = cpu_norm_over},                                                                   \
-        {.name = "heads",                                                                          \
-         .domain = "gqac",                                                                         \
-         .op = "rotary",                                                                           \
-         .run = cpu_run_heads,                                                                     \
-         .fuse = cpu_fuse_heads},                                                                  \
-        {.name = "rotary",                                                                         \
-         .domain = "gqac",                                                                         \
-         .op = "rotary",                                                                           \
-         .run = cpu_run_heads,                                                                     \
-         .match = cpu_match_heads},                                                                \
-        CPU_CHAIN_ROWS("", "Add"), CPU_CHAIN_ROWS("", "Sub"), CPU_CHAIN_ROWS("", "Mul"),           \
-        CPU_CHAIN_ROWS("", "Div"), CPU_CHAIN_ROWS("", "Neg"), CPU_CHAIN_ROWS("", "Sqrt"),          \
-        CPU_CHAIN_ROWS("", "Sigmoid"), CPU_CHAIN_ROWS("", "Tanh"), CPU_CHAIN_ROWS("", "Erf"),      \
-        CPU_CHAIN_ROWS("", "Swish"), CPU_CHAIN_ROWS("", "Gelu"), CPU_CHAIN_ROWS("", "Cast"),       \
-        CPU_CHAIN_ROWS("com.microsoft", "QuickGelu"), CPU_CHAIN_ROWS("com.microsoft", "FastGelu")
+/* A chain (chain.c): its steps, compiled, and what its leaves are. Products of one x that only the
+ * chain reads are computed with it, and lie in scratch. */
+typedef struct cpu_chain_record {
+    gqac_dtype type;
+    int y, n_leaves, n_steps;
+    int shape; /* the first leaf of the form FULL */
+    bool rows; /* the last axis matters: a leaf is a row or a product */
+    struct {
+        int value, product; /* one of them; the other is -1 */
+        cpu_leaf_form form;
+    } leaves[CPU_CHAIN_LEAVES];
+    cpu_step steps[CPU_CHAIN_STEPS];
+    int64_t cost; /* of a piece, about, in ns */
+    cpu_products products;
+} cpu_chain_record;
+gqac_status cpu_chain_run(target_call *call, const void *record);
 
 #endif

@@ -1,14 +1,23 @@
 /* The ref target: the definition. It runs the fully expanded graph, every op by its own eval; only
  * what touches KV state has kernels here. KV blocks are gathered into plain rows [B,H,T,D]. */
-#include "targets/target.h"
+#include "targets/bind.h"
+#include "targets/kv_rows.h"
 
 static const target_kernel kernels[] = {
-    {.name = "kv_state", .domain = "gqac", .op = "kv_state", .run = target_kv_state},
-    {.name = "kv_append", .domain = "gqac", .op = "kv_append", .run = target_kv_append},
+    {.name = "kv_state",
+     .domain = "gqac",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
+    {.name = "kv_append",
+     .domain = "gqac",
+     .op = "kv_append",
+     .bind = bind_kv_append,
+     .run = target_kv_append_run},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
-     .run = target_recurrent_attention},
+     .eval = target_recurrent_attention},
     {.name = NULL},
 };
 

@@ -12,7 +12,7 @@
  * slowly, go over panels and chunks of these as they lie. */
 #include "targets/cpu/linear.h"
 
-#include "ops/linear.h"
+#include "ops/panels.h"
 #include "targets/cpu/level/ahead.h"
 #include "targets/cpu/level/level.h"
 #include "targets/cpu/level/widen.h"

@@ -10,7 +10,7 @@
  * (code - zero point) * scale, then panels are taken tile by tile. */
 #include "targets/cpu/linear.h"
 
-#include "ops/linear.h"
+#include "ops/panels.h"
 #include "targets/cpu/level/ahead.h"
 #include "targets/cpu/level/level.h"
 #include "targets/cpu/level/pairs.h"

@@ -99,7 +99,7 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
     }
 }
 
-static void norm(const cpu_norm *p, size_t begin, size_t end) {
+static void norm_items(const cpu_norm *p, size_t begin, size_t end) {
     if (p->type == GQAC_F32 && p->weight_type == GQAC_F32 && p->y_type == GQAC_F32)
         norm_rows(p, GQAC_F32, GQAC_F32, GQAC_F32, begin, end);
     else
@@ -317,4 +317,4 @@ static void part(const cpu_chain *p, int64_t row, int64_t rows, int64_t first, i
 
 extern const struct cpu_row_kernels CPU_NAME(cpu_row);
 const struct cpu_row_kernels CPU_NAME(cpu_row) = {
-    .norm = norm, .head = head, .chain = chain, .part = part};
+    .norm = norm_items, .head = head, .chain = chain, .part = part};

@@ -1,0 +1,77 @@
+/* Mixtures of experts on tensors, for the evals of ops/moe.h, where the formula is, and for kernels
+ * of targets. */
+#ifndef GQAC_OPS_MIXTURE_H
+#define GQAC_OPS_MIXTURE_H
+
+#include "ops/work.h"
+
+/* What a node says of its mixture. */
+typedef struct moe_form {
+    int64_t chosen; /* attribute k: experts of a row */
+    int activation;
+    int64_t fusion; /* of swiglu: see swiglu_fusion; else 0 */
+    bool normalize;
+    float alpha, beta, limit;
+    /* Of our moe, whose weights are packed: elements between the projections, and of each bits
+     * (0: floats) and elements of a block. */
+    int64_t inner, block[3];
+    int bits[3];
+} moe_form;
+
+/* The weights of one projection: floats, or codes of `bits` bits with scales. Packed: floats as
+ * ops/panels.h has them, codes as ops/nbits.h, the panels of one expert behind those of another. */
+typedef struct moe_matrix {
+    bool packed;
+    const gqac_tensor *weight, *bias, *scale, *zero; /* weight NULL: no such projection */
+    int64_t n, k, blocks;                            /* blocks of a row that have a scale each */
+    int64_t block;                                   /* block_size; 0: one scale for each row */
+    int bits;                                        /* 0: floats */
+} moe_matrix;
+
+typedef struct moe {
+    const gqac_tensor *x, *router, *mix; /* mix: weights of the sum; NULL: from the router values */
+    moe_matrix fc[3];
+} moe;
+
+enum { MOE_ROUTER_WEIGHTS = 14, MOE_INPUTS };
+
+/* Operands in the order of QMoE and of our moe, NULL where absent; of MoE the first few. */
+typedef struct moe_operands {
+    const op_work *work;
+    const gqac_tensor *in[MOE_INPUTS];
+} moe_operands;
+
+/* Inputs 0 and 1, the rows and their router values. */
+gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m);
+/* A projection [E,N,K] whose weight, scale, bias and zero points are those inputs (-1: none). */
+gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
+                            int64_t block, moe_matrix *out);
+/* Input MOE_ROUTER_WEIGHTS, if it is there. */
+gqac_status moe_read_mix(const moe_operands *o, moe *m);
+/* All operands of our moe, packed weights among them. */
+gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m);
+
+/* Operands that fit each other. */
+typedef struct moe_mixture {
+    const moe *m;
+    gqac_tensor *y;
+    int64_t rows, experts, chosen, hidden, inner; /* inner: elements between the projections */
+    int activation;
+    int64_t fusion;
+    bool normalize;
+    float alpha, beta, limit;
+} moe_mixture;
+
+/* Checks sizes; the output has the shape and type of x. */
+gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqac_tensor *y,
+                    moe_mixture *s);
+/* The experts of a row and their weights, `chosen` of each, in the order in which they are added.
+ * room: floats, and taken one entry, for each expert. */
+void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *room,
+                bool *taken);
+/* h [inner] of what fc1 and fc3 (or NULL) gave for a row; h may be fc1. */
+void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, float *h);
+/* sum [hidden] = the sum of p * y for `chosen` rows y, one behind another every `step` floats. */
+void moe_add(const moe_mixture *s, const float *p, const float *const *y, float *sum);
+
+#endif

@@ -1,0 +1,90 @@
+/* What code that runs shares, be it the eval of an op or a kernel of a target: element types and
+ * their access, work split over threads, scratch, and failures that tell their place. There is no
+ * graph here: whoever looks at nodes includes ops/op.h. */
+#ifndef GQAC_OPS_WORK_H
+#define GQAC_OPS_WORK_H
+
+#include <gqac/tensor.h>
+
+#include "base/pool.h"
+
+/* ---- sets of element types ----------------------------------------------- */
+
+#define OP_BIT(dtype)     (1u << GQAC_##dtype)
+#define OP_FLOATS         (OP_BIT(F32) | OP_BIT(F16) | OP_BIT(BF16))
+#define OP_SIGNED         (OP_BIT(I8) | OP_BIT(I16) | OP_BIT(I32) | OP_BIT(I64))
+#define OP_UNSIGNED       (OP_BIT(U8) | OP_BIT(U16) | OP_BIT(U32) | OP_BIT(U64))
+#define OP_INTS           (OP_SIGNED | OP_UNSIGNED)
+#define OP_INDICES        (OP_BIT(I32) | OP_BIT(I64))
+#define OP_NIBBLES        (OP_BIT(I4) | OP_BIT(U4))
+#define OP_NUMBERS        (OP_FLOATS | OP_BIT(F64) | OP_INTS)
+#define OP_ANY            (OP_NUMBERS | OP_BIT(BOOL) | OP_NIBBLES)
+#define OP_IN(set, dtype) (((set) >> (dtype)) & 1u)
+
+/* ---- elements ------------------------------------------------------------ */
+
+/* Reads or writes element i of any numeric tensor through double / int64 (i4/u4 packed too).
+ * Integers wrap to the width of the type; a float is truncated, see op_f64_to_i64. */
+double op_get_f64(const gqac_tensor *tensor, int64_t index);
+int64_t op_get_i64(const gqac_tensor *tensor, int64_t index);
+void op_put_i64(gqac_tensor *tensor, int64_t index, int64_t value);
+float op_get_f32(const gqac_tensor *tensor, int64_t index);       /* f32 f16 bf16: exact widening */
+void op_put_f32(gqac_tensor *tensor, int64_t index, float value); /* one rounding on store */
+/* The whole float (f32 f16 bf16) range [first, first+n) at once, or n elements with a stride. */
+void op_gather_f32(const gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride, float *out);
+void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t stride,
+                    const float *values);
+void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out);
+void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *values);
+/* Towards zero, clamped; NaN gives 0 (as numerics/convert.h does it for f32). */
+int64_t op_f64_to_i64(double value);
+/* Bytes of one element; 0 for i4 and u4. */
+size_t op_width(gqac_dtype dtype);
+/* Row-major strides; returns the element count. */
+int64_t op_strides(int rank, const int64_t *dims, int64_t *strides);
+/* Product of dims[from..to). */
+int64_t op_product(const int64_t *dims, int from, int to);
+
+/* ---- work ---------------------------------------------------------------- */
+
+/* The node that work is done for, for messages. */
+typedef struct op_origin {
+    const char *name, *domain, *op;
+} op_origin;
+
+typedef struct op_work {
+    gqac_pool *pool; /* may be NULL */
+    gqac_diag *diag;
+    void *host;
+    /* Memory for the duration of the call, on a multiple of 64; NULL when there is none left. The
+     * function itself may be NULL: then scratch comes from the system. */
+    void *(*scratch)(void *host, size_t bytes);
+    const op_origin *origin; /* may be NULL: somebody else tells the place */
+} op_work;
+
+/* `items` of about `cost` ns each, split over the pool. When the call is stopped, items are left out:
+ * whoever uses what they write as indices asks gqac_pool_stopped first. */
+void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
+                      void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
+/* Scratch for every worker: each has `count * size` bytes at base + worker * stride. */
+typedef struct op_scratch {
+    unsigned char *base;
+    size_t stride;
+    void *owned; /* NULL: the memory is the host's, which takes it back after the call */
+} op_scratch;
+gqac_status op_work_scratch(const op_work *work, size_t count, size_t size, op_scratch *scratch);
+/* One piece of scratch for all workers, at base. */
+gqac_status op_work_scratch_one(const op_work *work, size_t count, size_t size,
+                                op_scratch *scratch);
+void op_scratch_close(op_scratch *scratch);
+
+/* NumPy broadcasting of concrete shapes. */
+gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
+                              int *rank, int64_t *dims);
+
+/* Fails with "node 'x' (Op)" as the place. */
+#define OP_STOP(work, status, ...) return op_stop((work), (status), __VA_ARGS__), (status)
+gqac_status op_stop(const op_work *work, gqac_status status, const char *fmt, ...)
+    GQAC_PRINTF(3, 4);
+
+#endif

@@ -1,0 +1,57 @@
+/* From nodes and their schemas to numbers: see bind.h. */
+#include "targets/bind.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "targets/kv_rows.h"
+
+static int index_of(const char *list, const char *name) {
+    const int index = ir_schema_index(list, name);
+    assert(index >= 0);
+    return index;
+}
+
+int bind_input(const ir_node *node, const char *name) {
+    return bind_value(ir_node_input(node, index_of(node->op->inputs, name)));
+}
+
+int bind_output(const ir_node *node, const char *name) {
+    return bind_value(ir_node_output(node, index_of(node->op->outputs, name)));
+}
+
+int bind_leaving(const ir_value *value) {
+    return value && ir_value_leaves(value) ? value->id : -1;
+}
+
+void *bind_new(const target_binding *b, size_t size) {
+    void *record = gqac_arena_alloc(b->arena, size);
+    if (record)
+        memset(record, 0, size);
+    else
+        gqac_diag_oom(b->diag, "a kernel's record");
+    return record;
+}
+
+gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record) {
+    target_state_record *r;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    r->token = bind_output(root, "token");
+    *record = r;
+    return GQAC_OK;
+}
+
+gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record) {
+    target_append_record *r;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    *r = (target_append_record){.slot = (int)ir_attr_int(root, "slot"),
+                                .fresh = bind_input(root, "new"),
+                                .token = bind_output(root, "token"),
+                                .rows = bind_output(root, "rows")};
+    *record = r;
+    return GQAC_OK;
+}

@@ -1,0 +1,27 @@
+/* What binds of kernels share: operands by the names of their schema, as value numbers, and records
+ * in the program's arena. */
+#ifndef GQAC_TARGETS_BIND_H
+#define GQAC_TARGETS_BIND_H
+
+#include "base/arena.h"
+#include "ops/shared.h"
+#include "targets/target.h"
+
+/* The number of a value, as target_call.values has it; -1 for NULL. */
+static inline int bind_value(const ir_value *value) {
+    return value ? value->id : -1;
+}
+/* That of an operand or result by its name in the schema; -1 when it is absent. The schema must
+ * have the name. */
+int bind_input(const ir_node *node, const char *name);
+int bind_output(const ir_node *node, const char *name);
+/* A result of a node of a group when other kernels read it, else -1. */
+int bind_leaving(const ir_value *value);
+/* Zeroed memory for a record; NULL with the diag set when there is none: NO_MEMORY. */
+void *bind_new(const target_binding *b, size_t size);
+
+/* Binds of targets/kv_rows.h. */
+gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record);
+gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
+
+#endif

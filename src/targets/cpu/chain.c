@@ -1,0 +1,95 @@
+/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row.
+ * Whoever computes some panels of the products that a chain reads goes on with the chain on those
+ * columns, while they are in a cache. The products lie in scratch, of the types that they have. */
+#include <string.h>
+
+#include "targets/cpu/rows.h"
+
+typedef struct chain_job {
+    cpu_chain chain;
+    const struct cpu_row_kernels *kernels;
+} chain_job;
+
+static void chain_items(void *arg, size_t begin, size_t end, int worker) {
+    (void)worker;
+    const chain_job *job = arg;
+    job->kernels->chain(&job->chain, begin, end);
+}
+
+/* Whoever computed these columns of the products. */
+static void chain_part(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns) {
+    const chain_job *job = arg;
+    job->kernels->part(&job->chain, row, rows, column, columns);
+}
+
+/* Products: y[i], of memory[i]. */
+typedef struct made {
+    int n;
+    gqac_tensor y[CPU_PRODUCTS];
+    op_scratch memory[CPU_PRODUCTS];
+} made;
+
+static gqac_status make_products(const target_call *call, const cpu_products *p, made *m) {
+    for (; m->n < p->n; m->n++) {
+        gqac_tensor *y = &m->y[m->n];
+        size_t bytes;
+        GQAC_TRY(cpu_product_shape(call, p, m->n, y));
+        GQAC_TRY(gqac_shape_bytes(y->dtype, y->rank, y->dims, &bytes, call->work.diag));
+        GQAC_TRY(op_work_scratch_one(&call->work, bytes, 1, &m->memory[m->n]));
+        y->data = m->memory[m->n].base;
+    }
+    return GQAC_OK;
+}
+
+static gqac_status open_leaves(const target_call *call, const cpu_chain_record *r, const made *m,
+                               const gqac_tensor **shape, cpu_chain *chain) {
+    const gqac_tensor *leaves[CPU_CHAIN_LEAVES] = {NULL};
+    for (int i = 0; i < r->n_leaves; i++) {
+        const int product = r->leaves[i].product;
+        leaves[i] = product >= 0 ? &m->y[product] : target_value(call, r->leaves[i].value);
+        if (!leaves[i] || !OP_IN(OP_FLOATS, leaves[i]->dtype))
+            OP_STOP(&call->work, GQAC_INVALID_INPUT, "an operand of the chain");
+        chain->leaves[i] = (cpu_leaf){
+            .data = leaves[i]->data, .type = leaves[i]->dtype, .form = r->leaves[i].form};
+    }
+    const gqac_tensor *first = *shape = leaves[r->shape];
+    for (int i = 0; i < r->n_leaves; i++)
+        if (r->leaves[i].form == CPU_LEAF_FULL &&
+            (leaves[i]->rank != first->rank ||
+             memcmp(leaves[i]->dims, first->dims, (size_t)first->rank * sizeof *first->dims) != 0))
+            OP_STOP(&call->work, GQAC_INVALID_INPUT, "operands of a chain differ in shape");
+    const int64_t count = gqac_tensor_count(first);
+    chain->n = r->rows ? first->dims[first->rank - 1] : count;
+    for (int i = 0; i < r->n_leaves; i++)
+        if (r->leaves[i].form == CPU_LEAF_ROW && gqac_tensor_count(leaves[i]) != chain->n)
+            OP_STOP(&call->work, GQAC_INVALID_INPUT, "a row that does not fit");
+    chain->rows = count ? count / chain->n : 0;
+    chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
+    return GQAC_OK;
+}
+
+static gqac_status run(target_call *call, const cpu_chain_record *r, made *m) {
+    chain_job job = {.kernels = cpu_level_of(call)->row,
+                     .chain = {.n_leaves = r->n_leaves, .n_steps = r->n_steps, .type = r->type}};
+    const gqac_tensor *shape;
+    GQAC_TRY(make_products(call, &r->products, m));
+    GQAC_TRY(open_leaves(call, r, m, &shape, &job.chain));
+    memcpy(job.chain.steps, r->steps, (size_t)r->n_steps * sizeof *r->steps);
+    gqac_tensor y = *shape;
+    y.dtype = r->type;
+    GQAC_TRY(target_give(call, r->y, &y));
+    job.chain.y = y.data;
+    if (r->products.n > 0)
+        return cpu_products_do(call, &r->products, m->y,
+                               &(cpu_products_after){.done = chain_part, .arg = &job});
+    op_work_parallel(&call->work, job.chain.rows * job.chain.pieces, r->cost, chain_items, &job);
+    return GQAC_OK;
+}
+
+gqac_status cpu_chain_run(target_call *call, const void *record) {
+    made m = {.n = 0};
+    const gqac_status status = run(call, record, &m);
+    for (int i = m.n - 1; i >= 0; i--)
+        op_scratch_close(&m.memory[i]);
+    return status;
+}

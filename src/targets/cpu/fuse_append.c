@@ -1,0 +1,307 @@
+/* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
+ * and keys are normalised and turned where the graph does so, and keys and values go straight to
+ * where they are kept. No head is copied on the way.
+ *
+ *   x -> [fuse_heads.h] -> rotary?           -> queries [B,Hq,S,D] of the attention
+ *   x -> [fuse_heads.h] -> rotary? append    -> keys, in the blocks or behind those of the past
+ *   x -> [fuse_heads.h] -> rotary? append    -> values, likewise
+ *
+ * Each x is a value of its own, or they lie in one packed row, which split_heads {kv} or Split cuts
+ * up. An append is a kv_append, whose rows go into blocks, or a concat_past_present. The root is
+ * the append that stands last. Queries that would only be copied are read where they lie. Each head
+ * of a row is computed by itself, as by the kernel of a rotary. append.c runs what is bound here.
+ */
+#include "targets/cpu/fuse_heads.h"
+#include "targets/cpu/graph.h"
+#include "targets/cpu/heads.h"
+
+enum {
+    Q, /* streams, and inputs of attention: queries, keys, values */
+    STREAMS = 3,
+    NEW = 1, /* input of appends, and output of rows of kv_append */
+};
+
+typedef struct stream {
+    bool used;
+    const ir_node *rotary, *append; /* NULL: none */
+    const ir_value *result;         /* before it is appended */
+    fused_heads made;
+    const ir_value *x;     /* [B,S,width], or with width 0 [B,heads,S,size] */
+    int64_t column, width; /* of the first head; of a packed row */
+    int64_t heads, size;
+} stream;
+
+typedef struct pattern {
+    const ir_node *root, *split; /* split: of several streams; NULL: none */
+    ir_node **nodes;             /* NULL: claim has fused them */
+    int n;
+    stream streams[STREAMS];
+} pattern;
+
+/* ---- the pattern --------------------------------------------------------- */
+
+static bool is_free(const pattern *p, const ir_node *node) {
+    if (!p->nodes)
+        return ir_node_root(node) == p->root;
+    return node == p->root || (node->graph == p->root->graph && !node->fused_into);
+}
+
+static bool is_concat(const ir_node *node) {
+    return op_is(node, "gqac", "concat_past_present");
+}
+
+/* An append that the group may have, or has. */
+static ir_node *append_of(const pattern *p, const ir_value *rows) {
+    ir_node *node = rows ? rows->def : NULL;
+    const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_TAKEN);
+    return is && (is_concat(node) || (op_is(node, "gqac", "kv_append") && cpu_kv_only_blocks(node)))
+               ? node
+               : NULL;
+}
+
+static ir_value *rows_of(const ir_node *append) {
+    return ir_node_output(append, is_concat(append) ? 0 : NEW);
+}
+
+static void take(pattern *p, ir_node *node) {
+    if (p->nodes && node != p->root && p->n < TARGET_MAX_FUSED)
+        p->nodes[p->n] = node;
+    p->n += node != p->root;
+}
+
+/* The node that makes a value of a stream, when the group may have it. */
+static ir_node *maker(const pattern *p, const stream *s, const ir_value *value) {
+    return cpu_head_maker(value, p->root, p->nodes != NULL, s->made.result);
+}
+
+/* From the value towards the projection; nothing is taken where it does not fit. */
+static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *append) {
+    ir_node *few[TARGET_MAX_FUSED];
+    const ir_type *type = &value->type;
+    *s = (stream){.result = value, .made.result = append ? NULL : value};
+    ir_node *node = maker(p, s, value);
+    if (type->rank != 4 || !OP_IN(OP_FLOATS, type->dtype) ||
+        !ir_dim_is_const(type->dims[1], &s->heads) || !ir_dim_is_const(type->dims[3], &s->size) ||
+        s->size > CPU_HEAD_SIZE)
+        return;
+    if (node && op_is(node, "gqac", "rotary") && cpu_match_heads(node)) {
+        s->rotary = node;
+        value = ir_node_input(node, 0);
+    }
+    cpu_find_heads(value, p->root, p->nodes ? few : NULL, &s->made);
+    s->x = s->made.x;
+    s->append = append;
+    s->used = append || s->rotary || s->made.n > 0 || s->made.split;
+    if (!s->used)
+        return;
+    if (s->made.split && ir_attr_int(s->made.split, "kv") == 0)
+        s->width = s->heads * s->size;
+    if (append)
+        take(p, append);
+    if (s->rotary)
+        take(p, node);
+    for (int i = 0; i < s->made.n; i++, p->n++)
+        if (p->nodes && p->n < TARGET_MAX_FUSED)
+            p->nodes[p->n] = few[i];
+}
+
+/* The stream that reads output `index` of a node and is the only one who does. */
+static stream *stream_of(pattern *p, const ir_node *node, int index) {
+    const ir_value *value = ir_node_output(node, index);
+    for (int i = 0; i < STREAMS; i++)
+        if (p->streams[i].used && p->streams[i].x == value)
+            return maker(p, &p->streams[i], value) ? &p->streams[i] : NULL;
+    return NULL;
+}
+
+/* The node whose outputs are x of streams: split_heads {kv}, or Split along the columns. Its
+ * outputs must be read by streams alone; then they read its input. */
+static void find_split(pattern *p, ir_node *node, int64_t total, const int64_t *widths) {
+    int64_t column = 0;
+    if (!is_free(p, node))
+        return;
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = ir_node_output(node, i);
+        if (value && value->uses && !stream_of(p, node, i))
+            return;
+    }
+    for (int i = 0; i < node->n_outputs; column += widths[i++]) {
+        stream *s = ir_node_output(node, i) ? stream_of(p, node, i) : NULL;
+        if (!s)
+            continue;
+        s->x = ir_node_input(node, 0);
+        s->column = column;
+        s->width = total;
+    }
+    p->split = node;
+    take(p, node);
+}
+
+/* Queries, keys and values in one packed row, cut by split_heads. */
+static void find_split_heads(pattern *p, ir_node *node, int64_t size) {
+    const int64_t q = ir_attr_int(node, "q") * size, kv = ir_attr_int(node, "kv") * size;
+    find_split(p, node, q + 2 * kv, (int64_t[]){q, kv, kv});
+}
+
+/* Packed heads that Split cut out of a packed row. */
+static void find_columns(pattern *p, ir_node *node) {
+    const ir_type *x = &ir_node_input(node, 0)->type;
+    int64_t widths[STREAMS], total = 0;
+    const int64_t axis = ir_attr_int(node, "axis");
+    if (x->rank != 3 || (axis != 2 && axis != -1) || node->n_outputs > STREAMS)
+        return;
+    for (int i = 0; i < node->n_outputs; i++, total += widths[i - 1]) {
+        const ir_value *y = ir_node_output(node, i);
+        if (!y || y->type.rank != 3 || !ir_dim_is_const(y->type.dims[2], &widths[i]))
+            return;
+    }
+    find_split(p, node, total, widths);
+}
+
+/* The attention that reads the appended rows as keys or values; NULL when none does. */
+static const ir_node *find_attention(const ir_node *append) {
+    const ir_value *rows = rows_of(append);
+    for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next) {
+        const ir_node *node = use->node;
+        if ((op_is(node, "gqac", "attention") || op_is(node, "gqac", "attend")) &&
+            node->graph == append->graph && use > &node->inputs[Q] && use < &node->inputs[STREAMS])
+            return node;
+    }
+    return NULL;
+}
+
+/* Does what makes the queries stand before the root? */
+static bool stands_before(const ir_value *queries, const ir_node *root, const ir_node *attention) {
+    for (const ir_node *node = root; node && node != attention; node = node->next)
+        if (node == queries->def)
+            return false;
+    return true;
+}
+
+static void find_streams(pattern *p) {
+    const ir_node *attention = find_attention(p->root);
+    const ir_value *queries = attention ? ir_node_input(attention, Q) : NULL;
+    if (queries && queries->def && stands_before(queries, p->root, attention))
+        find_stream(p, &p->streams[Q], queries, NULL);
+    for (int i = Q + 1; i < STREAMS; i++) {
+        const ir_value *rows = attention ? ir_node_input(attention, i)
+                               : i > 1   ? rows_of(p->root)
+                                         : NULL;
+        ir_node *append = append_of(p, rows);
+        if (append && append != p->streams[i - 1].append)
+            find_stream(p, &p->streams[i], ir_node_input(append, NEW), append);
+    }
+}
+
+static bool find(pattern *p) {
+    find_streams(p);
+    for (int i = 0; i < STREAMS && !p->split; i++) {
+        const stream *s = &p->streams[i];
+        ir_node *packed = s->used && s->width ? s->x->def : NULL;
+        if (s->used && s->made.split && !s->width)
+            find_split_heads(p, (ir_node *)s->made.split, s->size);
+        else if (packed && op_is(packed, "", "Split"))
+            find_columns(p, packed);
+    }
+    stream *q = &p->streams[Q];
+    q->used =
+        q->used && (q->rotary || q->made.n > 0 || q->width > 0); /* else there is nothing to do */
+    return (p->streams[1].append == p->root || p->streams[2].append == p->root) &&
+           p->n <= TARGET_MAX_FUSED;
+}
+
+int cpu_fuse_append(const ir_node *root, ir_node **nodes) {
+    pattern p = {.root = root, .nodes = nodes};
+    return find(&p) ? p.n : 0;
+}
+
+/* Are queries only taken out of the packed row, for attention alone? Others that are named read
+ * their shape. */
+static bool stay_packed(const stream *q) {
+    if (!q->used || q->rotary || q->made.norm || q->width == 0)
+        return false;
+    for (const ir_use *use = q->result->uses; use; use = use->next) {
+        const ir_node *node = use->node;
+        const target_kernel *kernel = node->claim;
+        const bool reads =
+            kernel && !node->fused_into && use == &node->inputs[Q] && cpu_reads_blocks(kernel);
+        if (!reads && !(op_is(node, "gqac", "key_range") && use == &node->inputs[Q]))
+            return false;
+    }
+    return true;
+}
+
+const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column) {
+    const ir_node *root = queries && queries->def ? queries->def->fused_into : NULL;
+    const target_kernel *kernel = root ? root->claim : NULL;
+    if (!kernel || kernel->bind != cpu_bind_append || !op_is(queries->def, "gqac", "split_heads"))
+        return NULL;
+    pattern p = {.root = root};
+    const stream *q = &p.streams[Q];
+    if (!find(&p) || q->result != queries || !stay_packed(q))
+        return NULL;
+    *column = q->column;
+    return q->x;
+}
+
+const ir_value *cpu_lies_in(const ir_value *value) {
+    int64_t column;
+    return cpu_packed_queries(value, &column);
+}
+
+bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    const ir_node *node = result->def;
+    bool over = is_concat(node) && operand == ir_node_input(node, 0);
+    for (const ir_use *use = operand->uses; use; use = use->next)
+        over = over && (ir_node_root(use->node) != root || use == &node->inputs[0]);
+    return over;
+}
+
+/* ---- the record ---------------------------------------------------------- */
+
+static cpu_stream bind_stream(const stream *s) {
+    cpu_stream b = {.end = CPU_TO_QUERIES, .y = -1, .token = -1, .rows = -1};
+    fused_heads made = s->made;
+    made.x = s->x;
+    cpu_bind_heads(&made, s->rotary, &b.heads);
+    b.heads.heads = s->heads;
+    b.heads.size = s->size;
+    b.heads.width = s->width;
+    b.heads.column = s->column;
+    if (!s->append) {
+        b.y = bind_value(s->result);
+        b.end = stay_packed(s) ? CPU_STAYS : CPU_TO_QUERIES;
+        b.heads.origin = op_origin_of(s->result->def);
+        return b;
+    }
+    b.heads.origin = b.append = op_origin_of(s->append);
+    if (is_concat(s->append)) {
+        b.end = CPU_TO_PRESENT;
+        b.y = bind_output(s->append, "present");
+        b.past = bind_input(s->append, "past");
+        b.past_len = bind_input(s->append, "past_len");
+        b.new_len = bind_input(s->append, "new_len");
+        b.total = bind_input(s->append, "total");
+        return b;
+    }
+    b.end = CPU_TO_BLOCKS;
+    b.slot = (int)ir_attr_int(s->append, "slot");
+    b.token = bind_output(s->append, "token");
+    b.rows = bind_output(s->append, "rows");
+    return b;
+}
+
+gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record) {
+    pattern p = {.root = root};
+    cpu_append_record *r;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    if (!find(&p))
+        OP_FAIL(root, b->diag, GQAC_INTERNAL, "heads to append are not where they were");
+    for (int i = 0; i < STREAMS; i++)
+        if (p.streams[i].used)
+            r->streams[r->n++] = bind_stream(&p.streams[i]);
+    *record = r;
+    return GQAC_OK;
+}

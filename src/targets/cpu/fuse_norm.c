@@ -1,0 +1,102 @@
+/* Norms: the Add that one computes with it, what it may be written over, and its record. */
+#include "ops/norm.h"
+#include "targets/cpu/graph.h"
+#include "targets/cpu/rows.h"
+
+extern const gqac_op gqac_op_add;
+
+/* The Add that makes x, if it would be a step of its own: whatever else can compute it does so
+ * where its operands are made. */
+int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
+    ir_node *none[TARGET_MAX_FUSED];
+    const ir_value *sum = ir_node_input(root, 0);
+    ir_node *add = sum ? sum->def : NULL;
+    if (!add || add->op != &gqac_op_add.schema || add->graph != root->graph || add->fused_into ||
+        !OP_IN(OP_FLOATS, sum->type.dtype))
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (!cpu_same_shape(&ir_node_input(add, i)->type, &sum->type))
+            return 0;
+    for (const ir_use *use = sum->uses; use; use = use->next)
+        if (use->node == root && use != &root->inputs[0])
+            return 0; /* as its weight, too */
+    if (cpu_fuse_product_chain(add, none) || cpu_fuse_chain(add, none))
+        return 0;
+    nodes[0] = add;
+    return 1;
+}
+
+/* A row is read before y is written, and again element by element. The sum, which is written first,
+ * is then read in place of its terms, and has their bits where it is not rounded. Here it takes the
+ * first term, and leaves the second to y. */
+bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
+    const ir_value *x = root->inputs[0].value;
+    const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;
+    const ir_value *sum = add ? x : ir_node_output(root, 3);
+    int at = -1, times = 0;
+    for (const ir_use *use = operand->uses; use; use = use->next) {
+        times += use->node == root || use->node == add;
+        if (use->node == (add ? add : root))
+            at = (int)(use - use->node->inputs);
+    }
+    if (add && !ir_value_leaves(sum))
+        sum = NULL;
+    return times == 1 && x->type.dtype == GQAC_F32 && result->type.dtype == GQAC_F32 &&
+           cpu_same_shape(&operand->type, &x->type) && cpu_same_shape(&result->type, &x->type) &&
+           at == (sum && result != sum ? 1 : 0) && (result == sum || result == root->outputs[0]);
+}
+
+/* The ops, and the names of their operands. */
+static const struct {
+    const char *domain, *op;
+    const norm *kind;
+    const char *x, *skip, *weight, *beta, *bias;
+} norms[] = {
+    {"", "RMSNormalization", &norm_rms_onnx, "X", NULL, "scale", NULL, NULL},
+    {"", "SimplifiedLayerNormalization", &norm_rms, "X", NULL, "scale", NULL, NULL},
+    {"", "LayerNormalization", &norm_layer, "X", NULL, "Scale", "B", NULL},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", &norm_skip_rms, "input", "skip", "gamma",
+     NULL, "bias"},
+    {"com.microsoft", "SkipLayerNormalization", &norm_skip_layer, "input", "skip", "gamma", "beta",
+     "bias"},
+};
+
+static int named(const ir_node *node, const char *name) {
+    return name ? bind_input(node, name) : -1;
+}
+
+static int result(const ir_node *node, int output) {
+    return output < 0 ? -1 : bind_value(ir_node_output(node, output));
+}
+
+gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record) {
+    cpu_norm_record *r;
+    size_t at = 0;
+    while (!op_is(root, norms[at].domain, norms[at].op))
+        at++;
+    const norm *kind = norms[at].kind;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    *r = (cpu_norm_record){.form = norm_form_of(root, kind),
+                           .x = bind_input(root, norms[at].x),
+                           .skip = named(root, norms[at].skip),
+                           .weight = bind_input(root, norms[at].weight),
+                           .beta = named(root, norms[at].beta),
+                           .bias = named(root, norms[at].bias),
+                           .y = result(root, 0),
+                           .sum = result(root, kind->sum_output),
+                           .mean = result(root, kind->mean_output),
+                           .inv = result(root, kind->inv_output)};
+    const ir_value *x = ir_node_input(root, 0);
+    const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;
+    if (add) {
+        r->adds = true;
+        r->add = op_origin_of(add);
+        r->x = bind_input(add, "a");
+        r->skip = bind_input(add, "b");
+        r->sum = bind_leaving(x);
+    }
+    *record = r;
+    return GQAC_OK;
+}

@@ -1,0 +1,73 @@
+/* Heads of queries, keys or values on their way from a projection: taken out of a packed row, or
+ * read where they were split before, normalised and rotated. */
+#ifndef GQAC_TARGETS_CPU_HEADS_H
+#define GQAC_TARGETS_CPU_HEADS_H
+
+#include "ops/rotation.h"
+#include "targets/cpu/rows.h"
+
+/* Values are -1 where absent. */
+typedef struct cpu_heads {
+    op_origin origin;      /* for messages about x */
+    int x;                 /* [B,S,width], or with width 0 [B,heads,S,size] */
+    int64_t column, width; /* of the first head in a packed row; of that */
+    int64_t heads, size;   /* heads 0: as many as x has */
+    bool norms, rotates;
+    int weight; /* of the norm, a root mean square over a head */
+    float epsilon;
+    bool round_before; /* the normalised value is rounded before the weight, and has its type */
+    op_origin norm;
+    int cos, sin, past_len, new_len, position_ids;
+    bool interleaved;
+    op_origin rotary;
+} cpu_heads;
+
+/* Those of one call, checked. */
+typedef struct cpu_heads_run {
+    const cpu_heads *of;
+    int64_t batch, heads, rows;
+    int64_t step_b, step_h, step_s; /* of x, in elements */
+    const unsigned char *x;
+    cpu_head p; /* its type is that of the results */
+    rotation r;
+    const struct cpu_row_kernels *kernels;
+} cpu_heads_run;
+
+gqac_status cpu_heads_open(const target_call *call, const cpu_heads *of, cpu_heads_run *r);
+/* Rows [from, to) of a head of batch row b; y of the first of them. */
+void cpu_heads_make(const cpu_heads_run *r, int64_t b, int64_t head, int64_t from, int64_t to,
+                    unsigned char *y);
+
+/* The kernel of a rotary, alone or with what comes before it: y [B,H,S,D]. */
+typedef struct cpu_heads_record {
+    cpu_heads heads;
+    int y;
+} cpu_heads_record;
+gqac_status cpu_heads_kernel(target_call *call, const void *record);
+
+/* Heads that attention reads, in one call (append.c). */
+enum { CPU_STREAMS = 3 }; /* queries, keys, values */
+typedef enum cpu_stream_end {
+    CPU_TO_QUERIES, /* a value of its own */
+    CPU_STAYS,      /* queries that are read where they lie: their value has a shape only */
+    CPU_TO_BLOCKS,  /* kv_append */
+    CPU_TO_PRESENT, /* concat_past_present */
+} cpu_stream_end;
+
+typedef struct cpu_stream {
+    cpu_stream_end end;
+    cpu_heads heads;
+    int y;            /* queries or present */
+    op_origin append; /* of the others */
+    int token, rows;  /* results of kv_append */
+    int slot;
+    int past, past_len, new_len, total; /* operands of concat_past_present */
+} cpu_stream;
+
+typedef struct cpu_append_record {
+    int n;
+    cpu_stream streams[CPU_STREAMS];
+} cpu_append_record;
+gqac_status cpu_append_run(target_call *call, const void *record);
+
+#endif

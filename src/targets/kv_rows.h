@@ -1,0 +1,27 @@
+/* Kernels of kv_state and kv_append that gather the blocks of a sequence into plain rows [n,H,T,D],
+ * for targets that have none of their own. */
+#ifndef GQAC_TARGETS_KV_ROWS_H
+#define GQAC_TARGETS_KV_ROWS_H
+
+#include "targets/call.h"
+
+typedef struct target_state_record {
+    int token; /* value */
+} target_state_record;
+gqac_status target_kv_state_run(target_call *call, const void *record);
+
+typedef struct target_append_record {
+    int slot, fresh, token, rows; /* fresh: operand `new`; token and rows: results */
+} target_append_record;
+gqac_status target_kv_append_run(target_call *call, const void *record);
+
+/* For every kv_append: its rows [B,H,S,D] must be those of the slot, and as many as the step says.
+ * INTERNAL outside of a step. */
+gqac_status target_kv_fit(const target_call *call, const op_work *work, const gqac_tensor *rows,
+                          int slot);
+/* The widest past + new of the batch: rows of a gathered tensor. */
+int64_t target_kv_total_rows(const kv_batch *kv);
+/* A token, where it is wanted. */
+void target_give_token(target_call *call, int value);
+
+#endif

@@ -15,6 +15,8 @@ gqac_status generating_sampling(generating *g) {
     gqac_sampling *s = &g->sampling;
     long long top_k = 0, seed = 0;
     static const char *const flags[] = {"temperature", "top-k", "top-p", "min-p", "seed"};
+    gqac_sampling_init(s);
+    g->request.sampling = s;
     s->sample = x->do_sample;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         s->sample |= cli_value(c, flags[i]) != NULL;
@@ -57,8 +59,6 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     const char *kv = cli_value(c, "kv");
     long long most = 128, context = 0;
     gqac_generate_request_init(&g->request, g->text, NULL, NULL, 0);
-    gqac_sampling_init(&g->sampling);
-    g->request.sampling = &g->sampling;
     gqac_status status = cli_number(c, "new-tokens", 0, INT32_MAX, most, &most);
     if (status == GQAC_OK)
         status = cli_number(c, "context", 1, INT64_MAX, x->context_length, &context);

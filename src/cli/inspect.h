@@ -1,4 +1,4 @@
-/* What `gqac inspect --plan` and `--memory N` tell. */
+/* What `gqac inspect --plan`, `--memory N` and `--invariance` tell of a program. */
 #ifndef GQAC_CLI_INSPECT_H
 #define GQAC_CLI_INSPECT_H
 
@@ -7,7 +7,7 @@
 typedef struct inspect_costs {
     gqac_program *program; /* NULL: neither is asked for */
     gqac_plan *plan;       /* NULL: no --plan */
-    bool has_memory;
+    bool has_memory, has_padding; /* has_padding: --invariance of a model with sequences */
     int64_t tokens;
     gqac_memory memory;
 } inspect_costs;

@@ -1,4 +1,5 @@
-/* What a token and a context cost: `gqac inspect --plan` and `--memory N`. */
+/* What a token and a context cost: `gqac inspect --plan` and `--memory N`; and whether steps pad.
+ */
 #include <string.h>
 
 #include "cli/inspect.h"
@@ -27,6 +28,11 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
                          .memory = {.size = sizeof x->memory}};
     gqac_status status = cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens);
     x->tokens = tokens;
+    const bool steps = cli_switch(c, "invariance") && info->n_kv_pairs;
+    if (status == GQAC_OK && steps && !plan && !x->has_memory) {
+        x->has_padding = open_program(c, info, x) == GQAC_OK; /* else it has no sequences */
+        return GQAC_OK;
+    }
     if (status != GQAC_OK || (!plan && !x->has_memory))
         return status;
     status = open_program(c, info, x);
@@ -81,6 +87,13 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
     const gqac_memory *m = &x->memory;
     if (x->plan)
         json_object_set_new(root, "plan", plan_json(x->plan));
+    gqac_mixing why;
+    if (x->has_padding)
+        json_object_set_new(root, "padded_by",
+                            gqac_program_padding(x->program, &why)
+                                ? json_pack("{s:s, s:s}", "op", why.op ? why.op : "", "node",
+                                            why.node ? why.node : "")
+                                : json_null());
     if (!x->has_memory)
         return;
     const struct {
@@ -149,6 +162,12 @@ static void print_memory(const inspect_costs *x) {
 }
 
 void inspect_costs_print(const inspect_costs *x) {
+    gqac_mixing why;
+    if (x->has_padding && gqac_program_padding(x->program, &why))
+        printf("rows of a step: padded to the longest, for node '%s' (%s)\n",
+               cli_shown(why.node ? why.node : "").s, cli_shown(why.op ? why.op : "").s);
+    else if (x->has_padding)
+        printf("rows of a step: packed\n");
     if (x->has_memory)
         print_memory(x);
     if (x->plan)

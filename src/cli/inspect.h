@@ -5,8 +5,8 @@
 #include "cli/cli.h"
 
 typedef struct inspect_costs {
-    gqac_program *program; /* NULL: neither is asked for */
-    gqac_plan *plan;       /* NULL: no --plan */
+    gqac_program *program;        /* NULL: neither is asked for */
+    gqac_plan *plan;              /* NULL: no --plan */
     bool has_memory, has_padding; /* has_padding: --invariance of a model with sequences */
     int64_t tokens;
     gqac_memory memory;

@@ -62,8 +62,8 @@ typedef struct op_work {
     const op_origin *origin; /* may be NULL: somebody else tells the place */
 } op_work;
 
-/* `items` of about `cost` ns each, split over the pool. When the call is stopped, items are left out:
- * whoever uses what they write as indices asks gqac_pool_stopped first. */
+/* `items` of about `cost` ns each, split over the pool. When the call is stopped, items are left
+ * out: whoever uses what they write as indices asks gqac_pool_stopped first. */
 void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
                       void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 /* Scratch for every worker: each has `count * size` bytes at base + worker * stride. */

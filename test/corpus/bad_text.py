@@ -131,11 +131,11 @@ edit("kv", "a state that a stateless run meets", "missing",
 # ---- notes of the plan ---------------------------------------------------------------------------
 
 for slot in ("2147483647", "2000000000", "99999999999", "-1", "x"):
-    edit("notes", f"into {slot}", "", ("into 7 via", f"into {slot} via"), base="plan",
+    edit("notes", f"into {slot}", "", ("into 9 via", f"into {slot} via"), base="plan",
          code=(0, 3))
 edit("notes", "every value into slot 0", "", ("into 1 via", "into 0 via"),
-     ("into 7 via", "into 0 via"), ("into 9 via", "into 0 via"), base="plan", code=(0, 3))
-edit("notes", "more slots than outputs", "", ("into 7 via", "into 7, 9, 10 via"), base="plan",
+     ("into 9 via", "into 0 via"), ("into 10 via", "into 0 via"), base="plan", code=(0, 3))
+edit("notes", "more slots than outputs", "", ("into 9 via", "into 9, 10, 11 via"), base="plan",
      code=(0, 3))
 edit("notes", "a kernel that is not there", "", ('via "ref.kv_append"', 'via "ref.ghost"'),
      base="plan", code=(0, 3))

@@ -163,7 +163,8 @@ static void abort_steps(const char *path, const char *target, int threads, int l
     const int64_t prompt = PROMPT;
     open_rig(&r, path, target, threads);
     gqac_sequence *base = new_sequence(&r), *a = NULL, *b = new_sequence(&r);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r.context, base, r.ids, prompt, GQAC_LOGITS_ALL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(r.context, base, r.ids, prompt, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     CU_ASSERT_FATAL(same_past(&r, base, true));
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(base, &a, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(step(&r, a, b), GQAC_OK);
@@ -207,7 +208,8 @@ static void aborted_behind_a_rewind(void) {
     const int64_t prompt = PROMPT, more = MORE;
     open_rig(&r, "test/models/qwen3.5/model.onnx", "cpu", 1);
     gqac_sequence *whole = new_sequence(&r), *s = NULL;
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r.context, whole, r.ids, prompt, GQAC_LOGITS_ALL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(r.context, whole, r.ids, prompt, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(whole, &s, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(s, PROMPT - 4, &diag), GQAC_OK);
     for (bool done = false; !done; n += 5) {
@@ -216,7 +218,8 @@ static void aborted_behind_a_rewind(void) {
         gqac_sequence *fork = NULL;
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(s, &fork, &diag), GQAC_OK);
         CU_ASSERT_EQUAL_FATAL(gqac_context_set_monitor(r.context, &monitor, NULL, &diag), GQAC_OK);
-        gqac_status status = gqac_sequence_append(r.context, fork, r.ids + PROMPT - 4, more, GQAC_LOGITS_ALL, &diag);
+        gqac_status status =
+            gqac_sequence_append(r.context, fork, r.ids + PROMPT - 4, more, GQAC_LOGITS_ALL, &diag);
         CU_ASSERT_EQUAL_FATAL(gqac_context_set_monitor(r.context, NULL, NULL, &diag), GQAC_OK);
         done = status == GQAC_OK;
         aborted += status == GQAC_ABORTED;
@@ -224,7 +227,8 @@ static void aborted_behind_a_rewind(void) {
         CU_ASSERT_FATAL(!c.wrong && (!done || (c.done == c.total && c.total > more)));
         if (!done) {
             CU_ASSERT_EQUAL_FATAL(gqac_sequence_length(fork), PROMPT - 4);
-            status = gqac_sequence_append(r.context, fork, r.ids + PROMPT - 4, more, GQAC_LOGITS_ALL, &diag);
+            status = gqac_sequence_append(r.context, fork, r.ids + PROMPT - 4, more,
+                                          GQAC_LOGITS_ALL, &diag);
         }
         CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
         const float *logits = gqac_context_logits(r.context, 0, &rows, &width);

@@ -108,16 +108,13 @@ static void fill(const char *path) {
     CU_ASSERT_EQUAL(gqac_program_memory_used(program), before);
     CU_ASSERT_EQUAL(feed(context, last, N - 1), GQAC_CAPACITY); /* again */
     /* one bad sequence in a step: the other one is as it was */
-    const gqac_step_item pair[] = {{.size = sizeof *pair,
-                                    .sequence = all[0],
-                                    .tokens = ids + N - 1,
-                                    .count = 1,
-                                    .n_logits = 1},
-                                   {.size = sizeof *pair,
-                                    .sequence = last,
-                                    .tokens = ids,
-                                    .count = N - 1,
-                                    .n_logits = 1}};
+    const gqac_step_item pair[] = {
+        {.size = sizeof *pair,
+         .sequence = all[0],
+         .tokens = ids + N - 1,
+         .count = 1,
+         .n_logits = 1},
+        {.size = sizeof *pair, .sequence = last, .tokens = ids, .count = N - 1, .n_logits = 1}};
     CU_ASSERT_EQUAL(gqac_step(context, 2, pair, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(all[0]) == N - 1 && gqac_sequence_length(last) == 0);
     for (int i = 0; i < n - 1; i++) { /* the others go on */

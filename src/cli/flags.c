@@ -316,7 +316,8 @@ gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
         status = cli_model(c, &options, path, sizeof path);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, program, &c->diag);
-    if (status != GQAC_UNSUPPORTED || !cacheless)
+    if (status != GQAC_UNSUPPORTED || !cacheless ||
+        (!cli_kv_off(c) && !strstr(c->diag.what, "no KV cache")))
         return status;
     const gqac_diag why = c->diag;
     const gqac_kv_pair *pairs = NULL;

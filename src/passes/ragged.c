@@ -327,6 +327,11 @@ static gqac_status run(pass_context *context) {
     }
     if (!r.ids || !r.new_len || attention_is_packed(r.new_len))
         return GQAC_OK; /* not such a model, or it ran before */
+    for (int i = 0; i < 2; i++) {
+        const ir_value *lengths = i ? r.new_len : r.past_len;
+        if (lengths && (lengths->type.dtype != GQAC_I32 || lengths->type.rank != 1))
+            return GQAC_OK; /* the run time tells what is wrong with it */
+    }
     r.batch = r.ids->type.dims[0];
     r.length = r.ids->type.dims[1];
     if (r.positions && !is_call(&r, r.positions))

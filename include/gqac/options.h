@@ -49,6 +49,31 @@ typedef struct gqac_attachment {
     size_t bytes;
 } gqac_attachment;
 
+/* Gives a whole file of external data that a model in memory names: a location as the model spells
+ * it, relative and never upwards. *data stays as it is as long as what was opened lives; none is
+ * copied. Called while a model is opened, in the thread that opens it, once for each name, when the
+ * first weight of it is read. Anything but GQAC_OK ends the opening with that status, and with what
+ * was put into diag. */
+typedef gqac_status gqac_external_data(void *arg, const char *name, const void **data,
+                                       size_t *bytes, gqac_diag *diag);
+
+/* A model whose file lies in memory. The memory stays as it is as long as the program, info or
+ * call that it is opened for: weights are read in place (only those that do not lie on a multiple
+ * of their element are copied). It is checked as a file is, and may be as hostile. */
+typedef struct gqac_model_bytes {
+    size_t size;
+    const void *data; /* of an artefact: on a multiple of 64 */
+    size_t bytes;
+    gqac_external_data *external; /* NULL: external data are INVALID_MODEL */
+    void *arg;
+} gqac_model_bytes;
+static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *data, size_t bytes) {
+    memset(model, 0, sizeof *model);
+    model->size = sizeof *model;
+    model->data = data;
+    model->bytes = bytes;
+}
+
 /* What is 0 or NULL has its default; a pointer to options that is NULL: all have. */
 typedef struct gqac_options {
     size_t size;
@@ -76,6 +101,10 @@ typedef struct gqac_options {
                               0: no bound. See gqac_program_memory_used */
     const gqac_monitor *monitor; /* watches gqac_program_open and gqac_compile, which it may end
                                     with ABORTED; NULL: nobody. It is not kept */
+    const gqac_model_bytes *bytes; /* not NULL: the model lies there. The path of every call with
+                                      these options is its name then: for messages, and for its
+                                      format, which the ending says (.onnx, .gqac, .gq). Nothing is
+                                      read from files; model_root has no meaning */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

@@ -209,7 +209,7 @@ static void print_digest(const unsigned char digest[32], char hex[65]) {
 static gqac_status digest_text(const loaded *m, const char *model, char hex[65], gqac_diag *diag) {
     unsigned char digest[32];
     if (m->meta.source_digest) {
-        GQAC_TRY(artefact_verify(model, m->poll, diag));
+        GQAC_TRY(artefact_verify(model, &m->map, m->poll, diag));
         snprintf(hex, 65, "%s", m->meta.source_digest);
         return GQAC_OK;
     }
@@ -218,7 +218,7 @@ static gqac_status digest_text(const loaded *m, const char *model, char hex[65],
     } else {
         gqac_map map;
         gqac_sha256 state;
-        GQAC_TRY(gqac_map_file(m->module->source, &map, diag));
+        GQAC_TRY(load_map(m, model, &map, diag));
         gqac_sha256_init(&state);
         gqac_sha256_update(&state, map.data, map.size);
         gqac_sha256_final(&state, digest);
@@ -340,22 +340,27 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
 
 /* ---- artefacts ----------------------------------------------------------- */
 
-static gqac_status need_artefact(const char *path, gqac_diag *diag) {
-    gqac_map map;
-    GQAC_TRY(gqac_map_file(path, &map, diag));
-    gqac_unmap(&map);
-    if (artefact_is(path) || load_is_artefact_name(path))
+static gqac_status map_artefact(const char *path, gqac_map *map, gqac_diag *diag) {
+    GQAC_TRY(gqac_map_file(path, map, diag));
+    if (artefact_is(map) || load_is_artefact_name(path))
         return GQAC_OK;
+    gqac_unmap(map);
     GQAC_FAIL(diag, GQAC_USAGE, "'%s' is not an artefact: only those have checksums", path);
 }
 
 gqac_status gqac_artefact_verify(const char *path, gqac_diag *diag) {
-    GQAC_TRY(need_artefact(path, diag));
-    return artefact_verify(path, NULL, diag);
+    gqac_map map;
+    GQAC_TRY(map_artefact(path, &map, diag));
+    const gqac_status status = artefact_verify(path, &map, NULL, diag);
+    gqac_unmap(&map);
+    return status;
 }
 
 gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,
                                       gqac_diag *diag) {
-    GQAC_TRY(need_artefact(path, diag));
-    return artefact_read_files(path, files, n, diag);
+    gqac_map map;
+    GQAC_TRY(map_artefact(path, &map, diag));
+    const gqac_status status = artefact_read_files(path, &map, files, n, diag);
+    gqac_unmap(&map);
+    return status;
 }

@@ -37,7 +37,7 @@ static gqac_status verify_node(void *arg, ir_node *node) {
 
 static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
     gqac_map map;
-    GQAC_TRY(gqac_map_file(path, &map, diag));
+    GQAC_TRY(load_map(m, path, &map, diag));
     char *text = gqac_arena_strndup(m->arena, (const char *)map.data, map.size);
     const bool has_nul = map.size && memchr(map.data, 0, map.size);
     gqac_unmap(&map);
@@ -55,18 +55,60 @@ static gqac_status load_text(const char *path, loaded *m, gqac_diag *diag) {
 
 /* ---- any format ---------------------------------------------------------- */
 
+gqac_status load_map(const loaded *model, const char *path, gqac_map *map, gqac_diag *diag) {
+    if (!model->bytes.data)
+        return gqac_map_file(path, map, diag);
+    *map = (gqac_map){.data = model->bytes.data, .size = model->bytes.bytes, .borrowed = true};
+    return GQAC_OK;
+}
+
+/* By its magic; one that is damaged there, by its name. */
+static bool is_artefact(const loaded *m, const char *path) {
+    gqac_map map;
+    if (load_is_artefact_name(path))
+        return true;
+    if (load_map(m, path, &map, NULL) != GQAC_OK)
+        return false; /* whoever reads it says why */
+    const bool is = artefact_is(&map);
+    gqac_unmap(&map);
+    return is;
+}
+
+static gqac_status load_artefact(const char *path, loaded *m, gqac_diag *diag) {
+    GQAC_TRY(load_map(m, path, &m->map, diag));
+    if ((uintptr_t)m->map.data % 64) { /* a mapped file lies on a page */
+        gqac_diag_set(diag, GQAC_USAGE, "the artefact lies at %p", (const void *)m->map.data);
+        gqac_diag_where(diag, "%s", path);
+        gqac_diag_rule(diag, "an artefact in memory lies on a multiple of 64 bytes");
+        gqac_diag_hint(diag, "aligned_alloc, or mmap");
+        return GQAC_USAGE;
+    }
+    GQAC_TRY(artefact_open(path, &m->map, m->arena, &m->module, &m->meta, diag));
+    return ir_graph_walk(m->module->graph, verify_node, diag);
+}
+
+static gqac_status load_bytes(const gqac_options *o, loaded *m, gqac_diag *diag) {
+    if (!o->bytes)
+        return GQAC_OK;
+    GQAC_TRY(gqac_sized_take(&m->bytes, sizeof m->bytes, o->bytes, "gqac_model_bytes", diag));
+    if (!m->bytes.data || !m->bytes.bytes)
+        GQAC_FAIL(diag, GQAC_USAGE, "the model in memory has no bytes");
+    return GQAC_OK;
+}
+
 static gqac_status load_any(const char *path, const gqac_options *o, loaded *m, gqac_diag *diag) {
-    if (artefact_is(path) || load_is_artefact_name(path)) {
+    GQAC_TRY(load_bytes(o, m, diag));
+    if (is_artefact(m, path)) {
         m->format = "gqac";
-        GQAC_TRY(artefact_open(path, m->arena, &m->module, &m->meta, &m->map, diag));
-        return ir_graph_walk(m->module->graph, verify_node, diag);
+        return load_artefact(path, m, diag);
     }
     if (ends_with(path, ".gq")) {
         m->format = "gq";
         return load_text(path, m, diag);
     }
     m->format = "onnx";
-    const onnx_options onnx = {.model_root = o->model_root};
+    const onnx_memory memory = {m->bytes.data, m->bytes.bytes, m->bytes.external, m->bytes.arg};
+    const onnx_options onnx = {.model_root = o->model_root, .memory = memory.data ? &memory : NULL};
     return onnx_import(path, &onnx, m->arena, &m->module, &m->files, &m->report, diag);
 }
 

@@ -16,7 +16,8 @@ typedef struct loaded {
     ir_module *module;
     onnx_files *files; /* of an ONNX model */
     onnx_report report;
-    gqac_map map; /* of an artefact */
+    gqac_model_bytes bytes; /* data NULL: it is a file */
+    gqac_map map;           /* of an artefact */
     artefact_meta meta;
     gqac_poll *poll; /* of the call that the model is loaded for; NULL: nobody watches */
 } loaded;
@@ -28,6 +29,8 @@ gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag
  * the arena, which then stays) when keep_report is set. */
 gqac_status load_model(const char *path, const gqac_options *options, bool keep_report,
                        loaded *model, gqac_diag *diag);
+/* The bytes of the model's file; to be unmapped. */
+gqac_status load_map(const loaded *model, const char *path, gqac_map *map, gqac_diag *diag);
 void load_free(loaded *model);
 bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a program-like owner: see gqac_program.backing. */

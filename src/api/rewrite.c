@@ -73,7 +73,7 @@ static bool is_same_file(const char *a, const char *b) {
 static gqac_status check_path(const job *j, const onnx_files *files, const char *path) {
     char data[4096 + 8];
     snprintf(data, sizeof data, "%s.data", path);
-    const bool same = is_same_file(path, j->model);
+    const bool same = !j->options->bytes && is_same_file(path, j->model);
     if (!files || !onnx_files_external(files))
         return GQAC_OK;
     if (!same && !onnx_files_hold(files, path) && !onnx_files_hold(files, data))
@@ -119,7 +119,8 @@ static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
 }
 
 static bool is_written(const job *j, int i) {
-    return j->done->shown.changes || !is_same_file(j->done->paths[i], j->model);
+    return j->done->shown.changes || j->options->bytes ||
+           !is_same_file(j->done->paths[i], j->model);
 }
 
 /* Before the first is written. */

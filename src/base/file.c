@@ -50,18 +50,18 @@ gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag
     void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED)
         GQAC_FAIL(diag, GQAC_IO, "cannot map '%s': %s", name, gqac_errno_text(errno));
-    *map = (gqac_map){data, size};
+    *map = (gqac_map){.data = data, .size = size};
     return GQAC_OK;
 }
 
 void gqac_unmap(gqac_map *map) {
-    if (map->data)
+    if (map->data && !map->borrowed)
         munmap((void *)(uintptr_t)map->data, map->size);
     *map = (gqac_map){0};
 }
 
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes) {
-    if (!map->data || offset >= map->size)
+    if (!map->data || map->borrowed || offset >= map->size)
         return;
     if (bytes > map->size - offset)
         bytes = map->size - offset;

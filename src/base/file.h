@@ -12,6 +12,7 @@
 typedef struct gqac_map {
     const unsigned char *data;
     size_t size;
+    bool borrowed; /* memory of somebody else: never unmapped, and its pages are not ours to drop */
 } gqac_map;
 
 /* Maps a regular file read-only; IO when it cannot be opened, read, or is not a regular file. */

@@ -35,6 +35,7 @@ struct onnx_files {
     const char *path, *root; /* root NULL: the model's folder */
     const char *below;       /* of the model's folder beneath the root, "" or ending in '/' */
     int folder;              /* that locations are opened beneath; -1: not opened yet */
+    onnx_memory memory;      /* data NULL: the model is a file */
     gqac_map model;
     dev_t device;
     ino_t inode;
@@ -65,7 +66,8 @@ bool onnx_files_hold(const onnx_files *files, const char *path) {
     if (stat(path, &info) != 0)
         return false;
     for (int i = 0; i < files->n; i++)
-        if (files->order[i]->device == info.st_dev && files->order[i]->inode == info.st_ino)
+        if (!files->order[i]->map.borrowed && files->order[i]->device == info.st_dev &&
+            files->order[i]->inode == info.st_ino)
             return true;
     return false;
 }
@@ -75,6 +77,11 @@ const gqac_map *onnx_files_model(const onnx_files *files) {
 }
 
 static gqac_status map_model(onnx_files *files, gqac_diag *diag) {
+    if (files->memory.data) {
+        files->model =
+            (gqac_map){.data = files->memory.data, .size = files->memory.bytes, .borrowed = true};
+        return GQAC_OK;
+    }
     int fd = open(files->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         GQAC_FAIL(diag, GQAC_IO, "cannot open '%s': %s", files->path, strerror(errno));
@@ -94,6 +101,7 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
     if (!files)
         return gqac_diag_oom(diag, "a model's files");
     const char *root = options ? options->model_root : NULL;
+    files->memory = options && options->memory ? *options->memory : (onnx_memory){.data = NULL};
     files->folder = -1;
     files->below = "";
     files->arena = gqac_arena_create(0);
@@ -273,8 +281,7 @@ static bool same_inode(const void *item, const void *key) {
     return file->device == info->st_dev && file->inode == info->st_ino;
 }
 
-static side_file *add_file(onnx_files *files, const char *location, const struct stat *info,
-                           uint64_t hash) {
+static side_file *add_file(onnx_files *files, const char *location) {
     if (files->n == files->capacity) {
         int capacity = files->capacity ? 2 * files->capacity : 8;
         side_file **order = GQAC_ARENA_ARRAY(files->arena, side_file *, (size_t)capacity);
@@ -289,9 +296,7 @@ static side_file *add_file(onnx_files *files, const char *location, const struct
     if (!file)
         return NULL;
     file->location = gqac_arena_strdup(files->arena, location);
-    file->device = info->st_dev;
-    file->inode = info->st_ino;
-    if (!file->location || !ir_table_add(&files->files, hash, file))
+    if (!file->location)
         return NULL;
     files->order[files->n++] = file;
     return file;
@@ -308,11 +313,46 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     *out = ir_table_find(&files->files, hash, same_inode, &info);
     if (*out)
         return GQAC_OK;
-    side_file *file = add_file(files, location, &info, hash);
-    if (!file)
+    side_file *file = add_file(files, location);
+    if (!file || !ir_table_add(&files->files, hash, file))
         return gqac_diag_oom(diag, "external data");
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
     *out = file;
     return gqac_map_fd(fd, location, &file->map, diag);
+}
+
+/* What the caller gives for a location of a model in memory. */
+static gqac_status ask_for(onnx_files *files, const char *location, const side_file **out,
+                           gqac_diag *diag) {
+    const onnx_memory *memory = &files->memory;
+    const void *data = NULL;
+    size_t bytes = 0;
+    if (!memory->external) {
+        refuse(diag, location, "cannot be had: the model lies in memory");
+        gqac_diag_hint(diag, "set gqac_model_bytes.external");
+        return GQAC_INVALID_MODEL;
+    }
+    gqac_diag own = {.status = GQAC_OK};
+    const gqac_status status = memory->external(memory->arg, location, &data, &bytes, &own);
+    if (status != GQAC_OK) {
+        if ((unsigned)status >= GQAC_STATUS_COUNT)
+            GQAC_FAIL(diag, GQAC_USAGE, "the callback for external data gave status %d", status);
+        if (*own.what && diag) {
+            *diag = own;
+            diag->status = status;
+            return status;
+        }
+        GQAC_FAIL(diag, status, "external data '%s' cannot be had", location);
+    }
+    if (!data && bytes)
+        GQAC_FAIL(diag, GQAC_USAGE, "external data '%s' are %zu bytes at NULL", location, bytes);
+    side_file *file = add_file(files, location);
+    if (!file)
+        return gqac_diag_oom(diag, "external data");
+    file->map = (gqac_map){.data = data, .size = bytes, .borrowed = true};
+    *out = file;
+    return GQAC_OK;
 }
 
 static gqac_status open_side(onnx_files *files, const char *location, const side_file **file,
@@ -320,6 +360,8 @@ static gqac_status open_side(onnx_files *files, const char *location, const side
     const char *wrong = misspelt(location);
     if (wrong)
         return refuse(diag, location, wrong);
+    if (files->memory.data)
+        return ask_for(files, location, file, diag);
     GQAC_TRY(open_folder(files, diag));
     const char *path = gqac_arena_printf(files->arena, "%s%s", files->below, location);
     if (!path)

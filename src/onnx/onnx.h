@@ -5,8 +5,18 @@
 #include "ir/ir.h"
 #include "ops/op.h"
 
+/* A model in memory: see gqac_model_bytes. */
+typedef struct onnx_memory {
+    const void *data;
+    size_t bytes;
+    gqac_status (*external)(void *arg, const char *name, const void **data, size_t *bytes,
+                            gqac_diag *diag);
+    void *arg;
+} onnx_memory;
+
 typedef struct onnx_options {
     const char *model_root; /* folder that external data must lie beneath; NULL: the model's own */
+    const onnx_memory *memory; /* NULL: the model is a file */
 } onnx_options;
 
 /* One kind of thing the model uses that gqac does not support. */

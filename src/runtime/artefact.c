@@ -431,8 +431,8 @@ static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static gqac_status open_mapped(const char *path, gqac_arena *arena, ir_module **module,
-                               artefact_meta *meta, const gqac_map *map, gqac_diag *diag) {
+gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
+                          ir_module **module, artefact_meta *meta, gqac_diag *diag) {
     const section *table = NULL;
     GQAC_TRY(check_head(path, map, &table, diag));
     for (int s = META; s < WEIGHTS; s++)
@@ -457,28 +457,17 @@ static gqac_status open_mapped(const char *path, gqac_arena *arena, ir_module **
     return GQAC_OK;
 }
 
-gqac_status artefact_open(const char *path, gqac_arena *arena, ir_module **module,
-                          artefact_meta *meta, gqac_map *map, gqac_diag *diag) {
-    GQAC_TRY(gqac_map_file(path, map, diag));
-    gqac_status status = open_mapped(path, arena, module, meta, map, diag);
-    if (status != GQAC_OK)
-        gqac_unmap(map);
-    return status;
-}
-
 static uint32_t count_sections(const gqac_map *map) {
     return ((const header *)(const void *)map->data)->sections;
 }
 
-gqac_status artefact_verify(const char *path, gqac_poll *poll, gqac_diag *diag) {
-    gqac_map map;
-    GQAC_TRY(gqac_map_file(path, &map, diag));
+gqac_status artefact_verify(const char *path, const gqac_map *map, gqac_poll *poll,
+                            gqac_diag *diag) {
     const section *table = NULL;
-    gqac_status status = check_head(path, &map, &table, diag);
-    for (int s = META; status == GQAC_OK && s < (int)count_sections(&map); s++)
-        status = check_section(path, &map, table, s, poll, diag);
-    gqac_unmap(&map);
-    return status;
+    GQAC_TRY(check_head(path, map, &table, diag));
+    for (int s = META; s < (int)count_sections(map); s++)
+        GQAC_TRY(check_section(path, map, table, s, poll, diag));
+    return GQAC_OK;
 }
 
 gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
@@ -514,29 +503,19 @@ static gqac_attachment *copy_files(const gqac_attachment *files, int n) {
     return copy;
 }
 
-gqac_status artefact_read_files(const char *path, gqac_attachment **files, int *n,
-                                gqac_diag *diag) {
-    gqac_map map;
+gqac_status artefact_read_files(const char *path, const gqac_map *map, gqac_attachment **files,
+                                int *n, gqac_diag *diag) {
     const gqac_attachment *list = NULL;
     gqac_arena *arena = gqac_arena_create(0);
     if (!arena)
         return gqac_diag_oom(diag, "attached files");
-    gqac_status status = gqac_map_file(path, &map, diag);
-    if (status == GQAC_OK) {
-        status = artefact_files(path, arena, &map, &list, n, diag);
-        if (status == GQAC_OK && !(*files = copy_files(list, *n)))
-            status = gqac_diag_oom(diag, "attached files");
-        gqac_unmap(&map);
-    }
+    gqac_status status = artefact_files(path, arena, map, &list, n, diag);
+    if (status == GQAC_OK && !(*files = copy_files(list, *n)))
+        status = gqac_diag_oom(diag, "attached files");
     gqac_arena_free(arena);
     return status;
 }
 
-bool artefact_is(const char *path) {
-    gqac_map map;
-    if (gqac_map_file(path, &map, NULL) != GQAC_OK)
-        return false; /* whoever reads it says why */
-    const bool is = map.size >= sizeof magic && !memcmp(map.data, magic, sizeof magic);
-    gqac_unmap(&map);
-    return is;
+bool artefact_is(const gqac_map *map) {
+    return map->size >= sizeof magic && !memcmp(map->data, magic, sizeof magic);
 }

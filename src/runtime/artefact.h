@@ -46,17 +46,20 @@ gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_p
  * no two alike. Fails with the status given. */
 gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
                                  gqac_diag *diag);
-/* Opens and checks; constants of the module are views of *map, which the caller unmaps last. */
-gqac_status artefact_open(const char *path, gqac_arena *arena, ir_module **module,
-                          artefact_meta *meta, gqac_map *map, gqac_diag *diag);
+/* Opens and checks what is mapped from `path`; constants of the module are views of the map, which
+ * the caller unmaps last. */
+gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
+                          ir_module **module, artefact_meta *meta, gqac_diag *diag);
 /* The attached files of an artefact that was opened, checked; the list lies in the arena, the data
  * in the map. */
 gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
                            const gqac_attachment **files, int *n, gqac_diag *diag);
-/* The same for a file that is not open: one piece of memory, freed with gqac_free. */
-gqac_status artefact_read_files(const char *path, gqac_attachment **files, int *n, gqac_diag *diag);
+/* The same as one piece of memory of its own, freed with gqac_free. */
+gqac_status artefact_read_files(const char *path, const gqac_map *map, gqac_attachment **files,
+                                int *n, gqac_diag *diag);
 /* Checks every byte. */
-gqac_status artefact_verify(const char *path, gqac_poll *poll, gqac_diag *diag);
-bool artefact_is(const char *path); /* the file starts with the magic */
+gqac_status artefact_verify(const char *path, const gqac_map *map, gqac_poll *poll,
+                            gqac_diag *diag);
+bool artefact_is(const gqac_map *map); /* it starts with the magic */
 
 #endif

@@ -62,12 +62,12 @@ static size_t logits_of(const gqac_program *program, float *out) {
     gqac_context *context = NULL;
     gqac_sequence *sequence = NULL;
     int64_t ids[TOKENS], rows = 0, vocabulary = 0;
-    const int64_t count = TOKENS;
     for (int i = 0; i < TOKENS; i++)
         ids[i] = (i * 37 + 5) % 200;
     CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 2, &context, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &sequence, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_step(context, 1, &sequence, ids, &count, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(
+        gqac_sequence_append(context, sequence, ids, TOKENS, GQAC_LOGITS_ALL, &diag), GQAC_OK);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
     CU_ASSERT_FATAL(rows * vocabulary > 0 && rows * vocabulary <= MOST_LOGITS);
     memcpy(out, logits, (size_t)(rows * vocabulary) * sizeof *out);

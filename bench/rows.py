@@ -126,6 +126,8 @@ class Row:
                             f"input=total:{models.number(x['S'], [])}"]
         kind = {TENSORS: "rows", PARTS: "parts"}.get(engine, "sequence")
         words += [f"kind={kind}", *self.steps(), f"rotate={self.rotate()}"]
+        if self.kind == "model" and engine in SELF:
+            words.append("logits=1")  # as who serves it asks for, and as its file says
         if self.kind == "sequence" and x["P"]:
             shape = [1, x["Hkv"], x["P"], x["D"] * min(BITS[self.dtype], 8) // 8]
             words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+import records
 import rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,12 +20,12 @@ PEERS = (rows.ORT, rows.OV, rows.LLAMA, rows.TORCH)
 
 
 def newest(path):
-    """{(row, threads): record}, the last of each."""
+    """{level: {(row, threads): record}}, the last of each."""
     found = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         record = json.loads(line)
         if record.get("bench") == "pairs":
-            found[record["row"], record["threads"]] = record
+            found.setdefault(record["level"], {})[record["row"], record["threads"]] = record
     return found
 
 
@@ -144,10 +145,10 @@ def batches(found, threads):
     for size, form in rows.MODELS:
         model = f"{size}-{form}-decode"
         names = {1: f"{model}@512", **{b: f"{model}-x{b}@512" for b in rows.BATCHES}}
-        records = {b: found[name, threads] for b, name in names.items()
-                   if (name, threads) in found}
-        one = records.get(1)
-        for batch, record in records.items() if set(records) - {1} else ():
+        taken = {b: found[name, threads] for b, name in names.items()
+                 if (name, threads) in found}
+        one = taken.get(1)
+        for batch, record in taken.items() if set(taken) - {1} else ():
             own = record["results"]["gqac"]
             ratios = [record["results"][p]["ratio"] for p in (rows.ORT, rows.LLAMA)
                       if p in record["results"]]
@@ -175,8 +176,9 @@ def mixtures(found):
     return lines if len(lines) > 2 else []
 
 
-def unmeasured(found):
-    return [r.name for r in rows.ROWS if not any(name == r.name for name, _ in found)]
+def unmeasured(keys):
+    measured = {name for name, _ in keys}
+    return [r.name for r in rows.ROWS if r.name not in measured]
 
 
 def peers_of(record):
@@ -185,31 +187,34 @@ def peers_of(record):
             for peer in PEERS if peer in record["versions"]]
 
 
-def text(path):
-    found = newest(path)
-    lines = [BEGIN, ""]
-    records = list(found.values())
+def of_level(level, found):
+    """All tables of the records of one instruction set."""
+    lines = ["", f"### Instruction set {level}", ""]
     for what, get in (("Machine", lambda r: [r["host"]]),
-                      ("Instruction set", lambda r: [r["level"]]),
                       ("Compiler", lambda r: [r["compiler"]]),
                       ("Commits", lambda r: [r["commit"]]), ("Peers", peers_of)):
-        values = sorted({value for r in records for value in get(r)})
+        values = sorted({value for r in found.values() for value in get(r)})
         if values:
             lines += [f"- {what}: {'; '.join(values)}"]
-    for threads in sorted({t for _, t in found}, reverse=True):
-        table = comparison(found, threads)
-        if table:
-            lines += ["", f"### {threads} thread{'s' * (threads > 1)}", "", *table]
-    for title, table in (*((f"Sequences that decode together, {threads} "
-                            f"thread{'s' * (threads > 1)}", batches(found, threads))
-                           for threads in sorted({t for _, t in found}, reverse=True)),
+    by_threads = [(n, f"{n} thread{'s' * (n > 1)}") for n in sorted({t for _, t in found}, reverse=True)]
+    for title, table in (*((name[0].upper() + name[1:], comparison(found, n)) for n, name in by_threads),
+                         *((f"Sequences that decode together, {name}", batches(found, n))
+                           for n, name in by_threads),
                          ("A chunk beside sequences that decode", mixtures(found)),
                          ("What equal bits cost", cost(found)),
                          ("Keys as columns or as rows", layouts(found)),
                          ("Codes in the cache", caches(found))):
         if table:
-            lines += ["", f"### {title}", "", *table]
-    left = unmeasured(found)
+            lines += ["", f"#### {title}", "", *table]
+    return lines
+
+
+def text(path):
+    found = newest(path)
+    lines = [BEGIN]
+    for level in sorted(found, key=records.LEVELS.index, reverse=True):
+        lines += of_level(level, found[level])
+    left = unmeasured(key for level in found.values() for key in level)
     if left:
         lines += ["", "Not measured yet:", "", *[f"- {name}" for name in left]]
     return "\n".join([*lines, "", END])

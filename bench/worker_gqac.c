@@ -3,13 +3,16 @@
  *
  *   worker_gqac kind=run|rows|sequence model=FILE threads=N [target= math=]
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
- *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [row=NAME:FILE.npy
- * ...] C calls of S tokens behind P cached ones, of B sequences together; S1 of the first of them.
- * Sample i takes the sequences of group i mod R. The rows of the past come from the files, or from
- * a prompt of P tokens, and lie in memory of each sequence. parts:    the same, but the first
- * sequence in one call and the others in another rows:     past=P tokens=S vocab=V rotate=R
- * row=NAME:FILE.npy ... the same call of the graph as exported, on tensors: pasts of P + S rows, in
- * whose memory the presents lie; files in the order of the presents
+ *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [logits=K]
+ *               [row=NAME:FILE.npy ...]
+ *               C calls of S tokens behind P cached ones, of B sequences together; S1 of the first
+ *               of them. K rows of logits of each; all of them unless it is given. Sample i takes
+ *               the sequences of group i mod R. The rows of the past come from the files, or from a
+ *               prompt of P tokens, and lie in memory of each sequence.
+ *     parts:    the same, but the first sequence in one call and the others in another
+ *     rows:     past=P tokens=S vocab=V rotate=R row=NAME:FILE.npy ...
+ *               the same call of the graph as exported, on tensors: pasts of P + S rows, in whose
+ *               memory the presents lie; files in the order of the presents
  *
  * Prints "ready {json}" or "failed TEXT", then answers each line of stdin: "run N" with "times" and
  * N times of one call in ms, "output FILE" by writing the last logits or y as fp32 and "done". */
@@ -25,7 +28,7 @@ enum { MOST_INPUTS = 16, MOST_ROTATE = 64, MOST_SEQUENCES = 64 };
 
 typedef struct worker {
     const char *model, *target, *math, *kind;
-    long threads, past, tokens, calls, vocab, rotate, batch, chunk;
+    long threads, past, tokens, calls, vocab, rotate, batch, chunk, logits;
     int n_files;
     char *names[MOST_INPUTS];
     gqac_tensor tensors[MOST_INPUTS];
@@ -81,7 +84,8 @@ static bool take(worker *w, char *word) {
         {"model", &w->model, NULL},   {"target", &w->target, NULL},   {"math", &w->math, NULL},
         {"kind", &w->kind, NULL},     {"threads", NULL, &w->threads}, {"past", NULL, &w->past},
         {"tokens", NULL, &w->tokens}, {"calls", NULL, &w->calls},     {"vocab", NULL, &w->vocab},
-        {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},     {"chunk", NULL, &w->chunk}};
+        {"rotate", NULL, &w->rotate}, {"batch", NULL, &w->batch},     {"chunk", NULL, &w->chunk},
+        {"logits", NULL, &w->logits}};
     char *value = strchr(word, '=');
     if (!value)
         return false;
@@ -102,8 +106,7 @@ static bool take(worker *w, char *word) {
 
 /* ---- sequences ----------------------------------------------------------- */
 
-/* Appends counts[i] tokens to the sequences first .. first + n - 1 of a group, in one call. Several
- * ask for the last row of logits each, as who serves them does. */
+/* Appends counts[i] tokens to the sequences first .. first + n - 1 of a group, in one call. */
 static gqac_status append(worker *w, gqac_sequence **group, long first, long n,
                           const int64_t *counts) {
     for (long i = first; i < first + n; i++)
@@ -111,7 +114,7 @@ static gqac_status append(worker *w, gqac_sequence **group, long first, long n,
                                        .sequence = group[i],
                                        .tokens = w->ids + gqac_sequence_length(group[i]) + i,
                                        .count = counts[i],
-                                       .n_logits = w->batch > 1 ? 1 : GQAC_LOGITS_ALL};
+                                       .n_logits = w->logits};
     return gqac_step(w->context, (int)n, w->items + first, &w->diag);
 }
 
@@ -392,7 +395,8 @@ int main(int argc, char **argv) {
                        .calls = 1,
                        .vocab = 1,
                        .rotate = 1,
-                       .batch = 1};
+                       .batch = 1,
+                       .logits = GQAC_LOGITS_ALL};
     for (int i = 1; i < argc; i++) {
         if (take(&w, argv[i]))
             continue;

@@ -9,9 +9,9 @@ extern "C" {
 #endif
 
 typedef enum gqac_emit { GQAC_EMIT_NONE, GQAC_EMIT_GQAC, GQAC_EMIT_ONNX, GQAC_EMIT_TEXT } gqac_emit;
-/* Runs the passes up to options->stop_after (for an artefact: up to tidy, and then checks that the
+/* Runs the passes up to options->stop_after (for an artefact: up to pack, and then checks that the
  * rest succeeds) and writes the graph to `path`, whole or not at all. NONE runs and writes nothing.
- * The artefact keeps the tidied graph, the weights, target, math, numerics profile and the SHA-256
+ * The artefact keeps the packed graph and weights, target, math, numerics profile and the SHA-256
  * of the model and its external data. */
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);

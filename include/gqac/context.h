@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Scratch memory, and threads of its own: as many as gqac_threads_create takes them, 0 for the
- * cores that the process may use. */
+/* Scratch memory and threads of its own; `threads` as in gqac_threads_create. The program must
+ * outlive the context. */
 typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
@@ -19,9 +19,10 @@ GQAC_API gqac_status gqac_context_create(const gqac_program *program, int thread
 GQAC_API gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
                                             gqac_context **context, gqac_diag *diag);
 GQAC_API void gqac_context_free(gqac_context *context);
-/* Who watches the later steps and runs of the context and may end them; monitor NULL: nobody. What
- * held before goes to *before, whose size is set, and which may be NULL or `monitor` itself;
- * without functions if that was nobody. USAGE: a size that cannot be. */
+/* Sets who watches later steps and runs of the context and may end them; NULL: nobody. *monitor is
+ * copied; its `arg` must stay valid until it is replaced. The previous monitor is stored in *before
+ * (NULL: not wanted; it may be `monitor` itself), whose `size` the caller has set; it has no
+ * functions if there was none. USAGE: a size that cannot be. */
 GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
                                               gqac_monitor *before, gqac_diag *diag);
 

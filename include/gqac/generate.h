@@ -11,9 +11,9 @@ extern "C" {
 
 /* ---- forward ------------------------------------------------------------- */
 
-/* The three ways through a model; logits come from gqac_context_logits(context, 0, ...), of the
- * rows that gqac_context_set_logits chose, and are the same bits for the same tokens whichever way
- * was taken. */
+/* The three ways through a model. Logits come from gqac_context_logits(context, 0, ...): of every
+ * token of the call, or of the last where the model gives no other (gqac_program_last_logits). They
+ * have the same bits for the same tokens whichever way was taken. */
 
 /* Forward over all n ids, no cache kept. */
 GQAC_API gqac_status gqac_forward(gqac_context *context, const gqac_program *program,
@@ -63,10 +63,10 @@ static inline void gqac_sampling_init(gqac_sampling *sampling) {
     sampling->temperature = sampling->top_p = sampling->repetition_penalty = 1;
 }
 
-/* One choice as gqac_generate makes it, for loops of one's own: the id behind `history` by a row of
- * logits [vocabulary]. The place of the draw is n_history. *probability, which may be NULL, is that
- * of the id by softmax of the logits. Each call takes memory for the time it runs, 24 bytes a
- * logit. USAGE names the option that is out of range; UNSUPPORTED a vocabulary of none or of 2^31
+/* One choice as gqac_generate makes it, for your own loop: the id that follows `history`, by one
+ * row of logits [vocabulary]. The place of the draw is n_history. *probability, which may be NULL,
+ * is that of the id by softmax of the logits. Each call takes memory for the time it runs, 24 bytes
+ * a logit. USAGE names the option that is out of range; UNSUPPORTED a vocabulary of none or of 2^31
  * and more; INVALID_INPUT when no logit is a number; NO_MEMORY. */
 GQAC_API gqac_status gqac_sample(const gqac_sampling *options, const float *logits,
                                  int64_t vocabulary, const int64_t *history, size_t n_history,
@@ -191,7 +191,8 @@ typedef struct gqac_generation {
  * gives no text. With max_new 0 the model is not run. The context keeps the logits of the last
  * step. Its monitor hears of the tokens of all prompts, less those that sessions hold, as one. On
  * failure no result is returned; sessions keep what was cached. USAGE, OUT_OF_RANGE, CAPACITY (the
- * prompt does not fit), INVALID_INPUT (no logit is a number), UNSUPPORTED, ABORTED. */
+ * prompt does not fit, or the memory budget is used up), INVALID_INPUT (no logit is a number),
+ * UNSUPPORTED, ABORTED. */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

@@ -15,9 +15,9 @@
  * by threads; a context and a sequence belong to one thread at a time. Nothing here prints or
  * exits.
  *
- * By subject: options.h, program.h (opening a model, what it tells), compile.h (models to files),
- * inspect.h, context.h, sequence.h (conversations and the step), run.h (the graph as exported),
- * files.h (digests, attachments, tensors). What has to do with text is text.h. */
+ * By subject: options.h, log.h, program.h (opening a model, what it tells), compile.h (models to
+ * files), inspect.h, context.h, sequence.h (conversations and the step), run.h (the graph as
+ * exported), files.h (digests, attachments, tensors). What has to do with text is text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

@@ -17,11 +17,12 @@ extern "C" {
 
 typedef struct gqac_monitor {
     size_t size;
-    /* True ends the call with ABORTED, and everything is as before it: no sequence has new tokens,
-     * no file is written, and the context can be used again. It is asked after each node of a graph
-     * and, about every millisecond, inside of long ones; between the passes of a compilation and
-     * every few MiB of weights (but not while ONNX or text is written, or a disk is waited for).
-     * NULL: the call runs to its end. */
+    /* True ends the call with ABORTED. A step, a run or a compilation leaves everything as it was:
+     * no sequence has new tokens, no file is written, and the context can be used again;
+     * gqac_generate keeps the steps that were complete, gqac_prefill leaves the sequence empty. It
+     * is asked after each node of a graph and, about every millisecond, inside of long ones;
+     * between the passes of a compilation and every few MiB of weights (but not while ONNX or text
+     * is written, or a disk is waited for). NULL: the call runs to its end. */
     bool (*abort)(void *arg);
     /* How far the call is: `done` never falls, total > 0. NULL: nobody wants to know.
      *   gqac_step: tokens. All tokens of a step go through the model together, node by node, so

@@ -3,6 +3,7 @@
 #ifndef GQAC_OPTIONS_H
 #define GQAC_OPTIONS_H
 
+#include <gqac/log.h>
 #include <gqac/monitor.h>
 #include <gqac/tensor.h>
 #include <string.h>
@@ -99,12 +100,13 @@ typedef struct gqac_options {
                               A call that needs more is CAPACITY, and everything is as before it.
                               Not counted: weights, threads, ids, what is as large as the graph.
                               0: no bound. See gqac_program_memory_used */
-    const gqac_monitor *monitor; /* watches gqac_program_open and gqac_compile, which it may end
-                                    with ABORTED; NULL: nobody. It is not kept */
+    const gqac_monitor *monitor;   /* watches gqac_program_open and gqac_compile, which it may end
+                                      with ABORTED; NULL: nobody. It is not kept */
     const gqac_model_bytes *bytes; /* not NULL: the model lies there. The path of every call with
                                       these options is its name then: for messages, and for its
                                       format, which the ending says (.onnx, .gqac, .gq). Nothing is
                                       read from files; model_root has no meaning */
+    const gqac_log *log;           /* NULL: nothing is logged */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

@@ -3,6 +3,7 @@
 #define GQAC_TOKENIZER_H
 
 #include <gqac/options.h>
+#include <gqac/program.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +35,14 @@ typedef struct gqac_text gqac_text;
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
 GQAC_API void gqac_text_free(gqac_text *text);
+
+/* Program and text of a model in one call: the decoder file that gqac_text_model_path finds, opened
+ * with the names that genai_config.json gives to inputs and outputs (unless the options have names)
+ * and the parts that gqac_text_open would read. `text` may be NULL: only the config is read. Either
+ * both are made or none. Errors are those of gqac_text_model_path, gqac_text_open and
+ * gqac_program_open; USAGE: the options hold a model in memory (gqac_options.bytes). */
+GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *options, unsigned parts,
+                                     gqac_program **program, gqac_text **text, gqac_diag *diag);
 
 /* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Owned by the text. */
 typedef struct gqac_text_settings {

@@ -4,6 +4,8 @@
 
 #include "api/load.h"
 #include "base/alloc.h"
+#include "base/log.h"
+#include "base/sized.h"
 #include "numerics/contract.h"
 #include "runtime/program.h"
 
@@ -41,6 +43,7 @@ void gqac_release(void *memory) {
 
 static void tell(void *arg, const char *pass, const ir_module *module, double seconds) {
     const gqac_options *o = arg;
+    gqac_log_line(o->log, GQAC_LOG_DEBUG, "pass %-10s %9.3f ms", pass, seconds * 1e3);
     if (o->after)
         o->after(o->after_arg, &(gqac_pass_event){.size = sizeof(gqac_pass_event),
                                                   .pass = pass,
@@ -127,6 +130,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
+    p->log = *o->log;
     if (context.padded_by)
         p->padded_by =
             (gqac_mixing){.op = context.padded_by->op->name,
@@ -155,10 +159,31 @@ static int64_t weight_bytes(const loaded *m) {
     return bytes;
 }
 
+/* What a host's log says of a program that was opened. */
+static void log_program(const char *model, const gqac_program *p, double began) {
+    const gqac_log *log = &p->log;
+    const char *level = p->target->level ? p->target->level(p->target_state) : "";
+    const gqac_mixing *mixing = NULL;
+    if (!gqac_log_wants(log, GQAC_LOG_WARNING))
+        return;
+    gqac_log_line(log, GQAC_LOG_INFO, "opened %s: %d values, target %s%s%s, %s, %.3f s", model,
+                  p->n_values, p->target->name, *level ? " " : "", level, p->profile,
+                  gqac_log_now() - began);
+    if (p->padded_by.op)
+        gqac_log_line(log, GQAC_LOG_WARNING,
+                      "%s: steps pad the rows of all sequences to the longest, because of %s '%s'",
+                      model, p->padded_by.op, p->padded_by.node);
+    if (gqac_program_mixing(p, &mixing))
+        gqac_log_line(log, GQAC_LOG_WARNING,
+                      "%s: results may depend on how tokens are split: %s '%s'", model, mixing->op,
+                      mixing->node);
+}
+
 /* `more`: bytes that the call goes through after the program is there. */
 static gqac_status open_program(const char *model, const gqac_options *options, gqac_poll *poll,
                                 int64_t more, gqac_program **program, gqac_diag *diag) {
     loaded m;
+    const double began = gqac_log_now();
     GQAC_TRY(load_model(model, options, false, &m, diag));
     m.poll = poll;
     gqac_poll_expect(poll, poll->done + weight_bytes(&m) + more);
@@ -166,6 +191,8 @@ static gqac_status open_program(const char *model, const gqac_options *options, 
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "%s", model);
         load_free(&m);
+    } else {
+        log_program(model, *program, began);
     }
     return status;
 }
@@ -174,7 +201,8 @@ gqac_status gqac_program_open(const char *model, const gqac_options *options,
                               gqac_program **program, gqac_diag *diag) {
     gqac_poll poll = {0};
     gqac_options own;
-    GQAC_TRY(load_options(options, &own, diag));
+    gqac_log log;
+    GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
     gqac_poll_begin(&poll, 0);
     GQAC_TRY(open_program(model, &own, &poll, 0, program, diag));
@@ -241,7 +269,8 @@ gqac_status gqac_model_digest(const char *model, const gqac_options *options, ch
                               gqac_diag *diag) {
     loaded m;
     gqac_options own;
-    GQAC_TRY(load_options(options, &own, diag));
+    gqac_log log;
+    GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(load_model(model, &own, false, &m, diag));
     gqac_status status = digest_text(&m, model, hex, diag);
     load_free(&m);
@@ -260,6 +289,7 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     char hex[65], profile[96];
     gqac_options quiet = *o;
     gqac_program *program = NULL;
+    quiet.log = NULL;
     quiet.after = NULL; /* passes are told of once, all of them: by the program */
     const int64_t weights = weight_bytes(m), source = source_bytes(m);
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
@@ -323,7 +353,8 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
     gqac_poll poll = {0};
     loaded m;
     gqac_options own;
-    GQAC_TRY(load_options(options, &own, diag));
+    gqac_log log;
+    GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
     gqac_poll_begin(&poll, 0);
     GQAC_TRY(load_model(model, &own, false, &m, diag));

@@ -195,7 +195,8 @@ static void fill_meta(info *x) {
 gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_info **result,
                            gqac_diag *diag) {
     gqac_options own;
-    GQAC_TRY(load_options(options, &own, diag));
+    gqac_log log;
+    GQAC_TRY(load_options(options, &own, &log, diag));
     info *x = gqac_calloc(1, sizeof *x);
     if (!x)
         return gqac_diag_oom(diag, "an info");

@@ -8,13 +8,17 @@
 #include "base/sized.h"
 #include "numerics/contract.h"
 
-gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag *diag) {
+gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log *log,
+                         gqac_diag *diag) {
     gqac_options_init(own);
     const gqac_options defaults = *own;
     GQAC_TRY(gqac_sized_take(own, sizeof *own, given, "gqac_options", diag));
     own->target = own->target ? own->target : defaults.target;
     own->math = own->math ? own->math : defaults.math;
     own->seqlens_k = own->seqlens_k ? own->seqlens_k : defaults.seqlens_k;
+    *log = (gqac_log){0};
+    GQAC_TRY(gqac_sized_take(log, sizeof *log, own->log, "gqac_log", diag));
+    own->log = log;
     return GQAC_OK;
 }
 

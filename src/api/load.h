@@ -22,8 +22,10 @@ typedef struct loaded {
     gqac_poll *poll; /* of the call that the model is loaded for; NULL: nobody watches */
 } loaded;
 
-/* The caller's options as this library knows them; what is not given has its default. */
-gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_diag *diag);
+/* The caller's options as this library knows them; what is not given has its default. own->log is
+ * `log`, without a line where the caller has none. */
+gqac_status load_options(const gqac_options *given, gqac_options *own, gqac_log *log,
+                         gqac_diag *diag);
 
 /* Loads the file; on failure nothing is left behind, but for an UNSUPPORTED ONNX model `report` (in
  * the arena, which then stays) when keep_report is set. */

@@ -150,7 +150,8 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
                          const char *path, gqac_rewritten **done, gqac_diag *diag) {
     const pass_rewrite *rewrite = NULL;
     gqac_options own;
-    GQAC_TRY(load_options(options, &own, diag));
+    gqac_log log;
+    GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(find(name, &rewrite, diag));
     job j = {.model = model, .options = &own, .diag = diag};
     j.done = gqac_calloc(1, sizeof *j.done);

@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 /* Cleans a text that vsnprintf wrote; `cut` when it did not fit in `size` bytes. */
-static void clean(char *text, size_t size, bool cut) {
+static void clean(char *text, size_t size, bool lines, bool cut) {
     size_t length = strlen(text);
     size_t room = cut && size > 4 ? size - 4 : length;
     size_t i = 0;
@@ -20,7 +20,8 @@ static void clean(char *text, size_t size, bool cut) {
         size_t n = gqac_utf8_char(text + i, length - i);
         unsigned char c = (unsigned char)text[i];
         const bool high = n == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0; /* U+0080 on */
-        if (n == 0 || high || (n == 1 && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))) {
+        if (n == 0 || high ||
+            (n == 1 && ((c < 0x20 && (c != '\n' || !lines) && c != '\t') || c == 0x7f))) {
             text[i] = '?';
             n = 1;
         }
@@ -32,11 +33,15 @@ static void clean(char *text, size_t size, bool cut) {
         memcpy(text + i, "...", 4);
 }
 
-static void fill(char *text, size_t size, const char *fmt, va_list args) {
+void gqac_clean_vprintf(char *text, size_t size, bool lines, const char *fmt, va_list args) {
     int length = vsnprintf(text, size, fmt, args);
     if (length < 0)
         text[0] = '\0';
-    clean(text, size, length >= 0 && (size_t)length >= size);
+    clean(text, size, lines, length >= 0 && (size_t)length >= size);
+}
+
+static void fill(char *text, size_t size, const char *fmt, va_list args) {
+    gqac_clean_vprintf(text, size, true, fmt, args);
 }
 
 gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...) {
@@ -66,7 +71,7 @@ void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) {
     size_t used = strlen(diag->where);
     size_t room = sizeof diag->where - used;
     int length = snprintf(diag->where + used, room, ", %s", inner);
-    clean(diag->where, sizeof diag->where, length >= 0 && (size_t)length >= room);
+    clean(diag->where, sizeof diag->where, true, length >= 0 && (size_t)length >= room);
 }
 
 void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) {

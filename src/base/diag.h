@@ -4,6 +4,10 @@
 
 #include <gqac/status.h>
 
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
 /* Sets status and `what`, clears the rest; returns the status. diag may be NULL. */
 gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...)
     GQAC_PRINTF(3, 4);
@@ -12,6 +16,9 @@ gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, 
 void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
+/* vsnprintf for lines and terminals: control characters but tabs, and bytes that are not UTF-8,
+ * become '?', line ends too unless `lines`; a text that does not fit ends in "...". */
+void gqac_clean_vprintf(char *text, size_t size, bool lines, const char *fmt, va_list args);
 /* The status of an allocation that failed; `what` names the purpose. */
 gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose);
 

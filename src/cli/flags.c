@@ -19,7 +19,7 @@ const cli_flag cli_common_flags[] = {
     {"per-row-quant", NULL, "DynamicQuantizeLinear with a scale a row: approximate, split-safe"},
     {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
     {"format", "KIND", "table or json (bench also md, csv)"},
-    {"verbose", NULL, "the passes and their times on stderr (-v)"},
+    {"verbose", NULL, "passes, steps and their times on stderr (-v)"},
     {"quiet", NULL, "nothing on stderr but errors (-q)"},
     {NULL, NULL, NULL},
 };
@@ -265,9 +265,9 @@ gqac_status cli_numbers(cli *c, const char *flag, const char *text, long long le
     return GQAC_OK;
 }
 
-static void tell_pass(void *arg, const gqac_pass_event *event) {
-    (void)arg;
-    fprintf(stderr, "gqac: pass %-10s %9.3f ms\n", event->pass, event->seconds * 1e3);
+static void write_line(void *arg, gqac_log_level level, const char *text) {
+    (void)arg, (void)level;
+    fprintf(stderr, "gqac: %s\n", cli_shown(text).s);
 }
 
 gqac_status cli_options(cli *c, gqac_options *options) {
@@ -284,8 +284,9 @@ gqac_status cli_options(cli *c, gqac_options *options) {
             *texts[i].field = cli_value(c, texts[i].flag);
     options->legacy_window = cli_switch(c, "legacy-window");
     options->per_row_quant = cli_switch(c, "per-row-quant");
+    static const gqac_log log = {.size = sizeof log, .line = write_line, .level = GQAC_LOG_DEBUG};
     if (cli_switch(c, "verbose"))
-        options->after = tell_pass;
+        options->log = &log;
     return GQAC_OK;
 }
 
@@ -309,20 +310,18 @@ bool cli_kv_off(const cli *c) {
 }
 
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
-    char path[4096];
+    const char *model = c->operands[0];
     gqac_options options;
     gqac_status status = cli_options(c, &options);
     if (status == GQAC_OK)
-        status = cli_model(c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, program, &c->diag);
+        status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
     if (status != GQAC_UNSUPPORTED || !cacheless ||
         (!cli_kv_off(c) && !strstr(c->diag.what, "no KV cache")))
         return status;
     const gqac_diag why = c->diag;
     const gqac_kv_pair *pairs = NULL;
     options.stateless = true;
-    status = gqac_program_open(path, &options, program, &c->diag);
+    status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
     if (status != GQAC_OK || !gqac_program_kv_pairs(*program, &pairs))
         return status;
     gqac_program_free(*program);

@@ -92,8 +92,7 @@ static gqac_status compile(cli *c) {
     char path[4096];
     gqac_options options;
     gqac_emit emit = GQAC_EMIT_NONE;
-    listener l = {.dump = cli_value(c, "dump"),
-                  .time = cli_switch(c, "time-passes") || cli_switch(c, "verbose")};
+    listener l = {.dump = cli_value(c, "dump"), .time = cli_switch(c, "time-passes")};
     if (cli_value(c, "bake"))
         return cli_usage(c, "--bake is not built yet");
     gqac_status status = cli_options(c, &options);

@@ -298,7 +298,11 @@ typedef const ir_schema *ir_schema_lookup(const char *domain, const char *name);
  * SHA-256 of their bytes), or in full as hex. Text with digests parses too, and prints again to the
  * same bytes, but such a constant has no data (constant->data NULL, value->digest set). */
 bool ir_prints_digest(const ir_value *constant); /* more than 16 elements, or no data */
-typedef enum ir_print_mode { IR_PRINT_DIGEST, IR_PRINT_FULL } ir_print_mode;
+typedef enum ir_print_mode {
+    IR_PRINT_DIGEST,
+    IR_PRINT_FULL,
+    IR_PRINT_SAMPLE, /* for a fingerprint: digests of at most 1 KiB spread over the bytes */
+} ir_print_mode;
 void ir_print(gqac_str *out, const ir_module *module, ir_print_mode mode);
 /* Parses what ir_print writes into a new module. INVALID_MODEL with line and column on an error. */
 gqac_status ir_parse(gqac_arena *arena, const char *text, ir_schema_lookup *schemas,

@@ -157,25 +157,36 @@ bool ir_prints_digest(const ir_value *constant) {
     return gqac_tensor_count(t) > IR_MAX_LISTED || (!t->data && gqac_tensor_bytes(t) > 0);
 }
 
-void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest, bool full) {
+/* Digest of the data, or of as much of it as a sample takes. */
+static void print_digest(gqac_str *out, const unsigned char *data, size_t bytes, bool sample) {
+    enum { PIECE = 64, PIECES = 16 };
+    unsigned char sha[32];
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    if (!sample || bytes <= PIECE * PIECES)
+        gqac_sha256_update(&state, data, bytes);
+    else
+        for (size_t i = 0; i < PIECES; i++)
+            gqac_sha256_update(&state, data + (bytes - PIECE) / (PIECES - 1) * i, PIECE);
+    gqac_sha256_final(&state, sha);
+    gqac_str_append(out, sample ? "sample " : "sha256 ");
+    print_hex(out, sha, IR_DIGEST_DIGITS / 2);
+}
+
+void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest,
+                          ir_print_mode mode) {
     bool absent = !tensor->data && gqac_tensor_bytes(tensor) > 0;
     size_t bytes = gqac_tensor_bytes(tensor);
     if (absent) {
         gqac_str_printf(out, "sha256 %s", digest ? digest : "0000000000000000");
     } else if (listable(tensor)) {
         print_list(out, tensor);
-    } else if (full || gqac_tensor_count(tensor) <= IR_MAX_LISTED) {
+    } else if (mode == IR_PRINT_FULL || gqac_tensor_count(tensor) <= IR_MAX_LISTED) {
         gqac_str_append(out, "hex \"");
         print_hex(out, tensor->data, bytes);
         gqac_str_append(out, "\"");
     } else {
-        unsigned char sha[32];
-        gqac_sha256 state;
-        gqac_sha256_init(&state);
-        gqac_sha256_update(&state, tensor->data, bytes);
-        gqac_sha256_final(&state, sha);
-        gqac_str_append(out, "sha256 ");
-        print_hex(out, sha, IR_DIGEST_DIGITS / 2);
+        print_digest(out, tensor->data, bytes, mode == IR_PRINT_SAMPLE);
     }
 }
 

@@ -44,10 +44,11 @@ void ir_print_quoted(gqac_str *out, const char *text);
 void ir_print_name(gqac_str *out, const char *name); /* bare when it is an identifier */
 void ir_print_type(gqac_str *out, const ir_type *type);
 
-/* Data of a tensor. Printing: decimal when short and exact, else hex, or the digest when `full` is
- * false or there is no data. Parsing: the tensor's type and shape are set; a digest is taken only
- * when `digest` is not NULL, and then data stays NULL. */
-void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest, bool full);
+/* Data of a tensor. Printing: decimal when short and exact, else hex, or the digest that the mode
+ * asks for; `digest` where there is no data. Parsing: the tensor's type and shape are set; a digest
+ * is taken only when `digest` is not NULL, and then data stays NULL. */
+void ir_print_tensor_data(gqac_str *out, const gqac_tensor *tensor, const char *digest,
+                          ir_print_mode mode);
 gqac_status ir_parse_tensor_data(ir_lexer *lexer, gqac_arena *arena, gqac_tensor *tensor,
                                  const char **digest);
 

@@ -100,4 +100,20 @@ void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *positi
 /* After reserve: only the last of them will be written, and is kept until a rewind before it. */
 void kv_states_forgo(kv_sequence *sequence);
 
+/* For saving a sequence and making it again: how many states it keeps, ... */
+int kv_states_kept(const kv_sequence *sequence);
+/* ... and one of them; i ascending. */
+const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
+int64_t kv_state_position(const kv_sequence *sequence, int i); /* tokens that it has seen */
+/* Like reserve, for an empty sequence that is loaded: makes room for `total` tokens and for states
+ * at n ascending positions, the last of them `total`. The caller writes all of these, then
+ * publishes. The state at `base` is kept until a rewind before it; 0: none is. */
+gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
+                                const int64_t *positions, int64_t base, gqac_diag *diag);
+/* Bytes of blocks and states of a sequence; *shared: of those that others have as well. */
+size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);
+/* How many leading tokens both have in the same blocks, a multiple of GQAC_KV_BLOCK; more than 0 of
+ * forks alone. */
+int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b);
+
 #endif

@@ -57,5 +57,7 @@ void kv_states_publish(kv_pool *pool, kv_states *states, int64_t length);
 void kv_states_rewind(kv_pool *pool, kv_states *states, int64_t length);
 void kv_states_fork(const kv_states *states, kv_states *fork);
 int64_t kv_states_reach(const kv_states *states, int64_t length);
+gqac_status kv_states_restore(kv_pool *pool, kv_states *states, int n, const int64_t *positions,
+                              int64_t base, gqac_diag *diag);
 
 #endif

@@ -113,7 +113,8 @@ static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
+/* Reserves blocks for `total` tokens. */
+static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag) {
     if (total < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot reserve %lld tokens", (long long)total);
     if (s->capacity && total > s->capacity) {
@@ -135,11 +136,53 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);
-    if (status == GQAC_OK)
-        status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
     if (status != GQAC_OK)
         shrink(s, before);
     return status;
+}
+
+gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
+    const size_t before = s->n_blocks;
+    GQAC_TRY(reserve_blocks(s, total, diag));
+    const gqac_status status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
+    if (status != GQAC_OK)
+        shrink(s, before);
+    return status;
+}
+
+gqac_status kv_sequence_restore(kv_sequence *s, int64_t total, int n, const int64_t *positions,
+                                int64_t base, gqac_diag *diag) {
+    assert(s->length == 0 && (!n || positions[n - 1] == total));
+    GQAC_TRY(reserve_blocks(s, total, diag));
+    const gqac_status status = kv_states_restore(s->pool, &s->states, n, positions, base, diag);
+    if (status != GQAC_OK)
+        shrink(s, 0);
+    return status;
+}
+
+size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
+    const size_t block = kv_pool_block_bytes(s->pool), state = kv_pool_state_bytes(s->pool);
+    size_t bytes = s->n_blocks * block + (size_t)s->states.n * state;
+    *shared = 0;
+    for (size_t i = 0; i < s->n_blocks; i++)
+        *shared += atomic_load(&s->table[i]->references) > 1 ? block : 0;
+    for (int i = 0; i < s->states.n; i++)
+        *shared += atomic_load(&s->states.marks[i].state->references) > 1 ? state : 0;
+    return s->states.spare ? bytes + state : bytes;
+}
+
+int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
+    size_t common = 0, end = a->n_blocks < b->n_blocks ? a->n_blocks : b->n_blocks;
+    if (!end || a->table[0] != b->table[0]) /* most share nothing */
+        return 0;
+    while (common < end) { /* forks that differ in a block share none after it */
+        const size_t i = (common + end) / 2;
+        if (a->table[i] == b->table[i])
+            common = i + 1;
+        else
+            end = i;
+    }
+    return (int64_t)common * GQAC_KV_BLOCK;
 }
 
 void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
@@ -205,6 +248,20 @@ void *kv_state_due(const kv_sequence *s, int slot, int i, int64_t *position) {
     assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n_due);
     *position = due->position;
     return due->state->data + kv_slot_offset(s->pool, slot);
+}
+
+int kv_states_kept(const kv_sequence *s) {
+    return s->states.n;
+}
+
+const void *kv_state_kept(const kv_sequence *s, int slot, int i) {
+    assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n);
+    return s->states.marks[i].state->data + kv_slot_offset(s->pool, slot);
+}
+
+int64_t kv_state_position(const kv_sequence *s, int i) {
+    assert(i >= 0 && i < s->states.n);
+    return s->states.marks[i].position;
 }
 
 void kv_states_forgo(kv_sequence *s) {

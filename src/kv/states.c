@@ -102,3 +102,19 @@ void kv_states_fork(const kv_states *s, kv_states *fork) {
     for (int i = 0; i < s->n; i++)
         fork->marks[i] = (kv_mark){s->marks[i].position, kv_block_share(s->marks[i].state)};
 }
+
+gqac_status kv_states_restore(kv_pool *pool, kv_states *s, int n, const int64_t *positions,
+                              int64_t base, gqac_diag *diag) {
+    assert(!s->n && n <= KV_MARKS);
+    drop_due(pool, s);
+    for (int i = 0; i < n; i++) {
+        kv_block *state = kv_state_create(pool);
+        if (!state) {
+            drop_due(pool, s);
+            return kv_state_fail(pool, diag);
+        }
+        s->due[s->n_due++] = (kv_mark){positions[i], state};
+    }
+    s->base = base;
+    return GQAC_OK;
+}

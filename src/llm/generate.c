@@ -95,8 +95,9 @@ static gqac_status pick(run *r, int index, int row) {
     return status;
 }
 
-/* A sequence that takes no more tokens: the answer ends, but a prompt must fit. */
-static gqac_status no_room(run *r, int index, gqac_status status) {
+/* The tables of positions end: so does the answer, but a prompt must fit. Memory that runs out is
+ * another matter: an answer is the same in any company. */
+static gqac_status no_room(run *r, int index) {
     answer *a = &r->answers[index];
     if (answer_new(a)) {
         answer_finish(a, GQAC_FINISH_LENGTH);
@@ -108,7 +109,8 @@ static gqac_status no_room(run *r, int index, gqac_status status) {
     gqac_diag_set(r->diag, GQAC_CAPACITY, "the model has no room for a prompt of %zu tokens: %s",
                   a->n, cause.what);
     gqac_diag_where(r->diag, "request %d%s%s", index, *cause.where ? ", " : "", cause.where);
-    gqac_diag_rule(r->diag, "%s", *cause.rule ? cause.rule : gqac_status_meaning(status));
+    gqac_diag_rule(r->diag, "%s",
+                   *cause.rule ? cause.rule : gqac_status_meaning(GQAC_OUT_OF_RANGE));
     gqac_diag_hint(r->diag, "shorten the prompt");
     return GQAC_CAPACITY;
 }
@@ -138,8 +140,8 @@ static gqac_status step_alone(run *r, int index) {
         if (status == GQAC_OK)
             answer_took(a, 0);
     }
-    if (status == GQAC_OUT_OF_RANGE || status == GQAC_CAPACITY)
-        return no_room(r, index, status);
+    if (status == GQAC_OUT_OF_RANGE)
+        return no_room(r, index);
     if (status != GQAC_OK) {
         gqac_diag_where(r->diag, "request %d", index);
         return status;

@@ -1,17 +1,12 @@
-/* The recurrence of LinearAttention. A head of k and v of one batch row is one work item, with all
- * of its tokens in order. */
+/* What the schema of LinearAttention says, and its eval: past and present as tensors. */
 #include "ops/linear_attention.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "base/check.h"
-#include "numerics/math.h"
-#include "ops/kernel.h"
 #include "ops/recurrent.h"
 
 enum { Q, K, V, PAST, DECAY, BETA };
-enum { RULE_GATED = 1, RULE_DELTA = 2 };
 
 const ir_attr_spec linear_attention_attrs[] = {
     {.name = "q_num_heads", .kind = IR_ATTR_INT, .required = true, .doc = "heads of query"},
@@ -65,7 +60,8 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
     if (!isfinite(ir_attr_float(node, "scale")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale is not finite");
     for (int i = 0; i < 2; i++)
-        if (rule & (i ? RULE_DELTA : RULE_GATED) && !ir_node_input(node, i ? BETA : DECAY))
+        if (rule & (i ? RECURRENCE_DELTA : RECURRENCE_GATED) &&
+            !ir_node_input(node, i ? BETA : DECAY))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the rule '%s' needs the input %s",
                     ir_attr_get(node, "update_rule")->s, i ? "beta" : "decay");
     return GQAC_OK;
@@ -106,268 +102,29 @@ gqac_status linear_attention_infer(ir_node *node, gqac_diag *diag) {
                        state, diag);
 }
 
-enum { TILE = 32 }; /* columns of a state that are computed together */
-
-typedef struct recurrence {
-    op_call *call;
-    const linear_attention_states *states;
-    const gqac_tensor *q, *k, *v, *decay, *beta;
-    gqac_tensor *y;
-    int64_t tokens, q_heads, k_heads, kv_heads, dk, dv;
-    int64_t decays, betas; /* of one token: decays kv_heads * dk or kv_heads */
-    float scale;
-    int rule;
-    op_scratch scratch;
-} recurrence;
-
-/* Columns [from, from + width) of the state of one head, with what one token brings. */
-typedef struct part {
-    float *m;     /* [dk][TILE] */
-    float *k, *q; /* [dk] */
-    float *gate;  /* exp(decay), [dk] */
-    float v[TILE], beta;
-    int64_t batch, head, from, width;
-} part;
-
-/* m = gate * m, and sum[j] = the sum over i of k[i] * m[i][j]. */
-OP_BODY void decay_body(const recurrence *r, const part *t, float *restrict sum) {
-    const bool gated = r->rule & RULE_GATED;
-    float all[TILE] = {0};
-    for (int64_t i = 0; i < r->dk; i++) {
-        float *restrict m = t->m + i * TILE;
-        for (int j = 0; gated && j < TILE; j++)
-            m[j] *= t->gate[i];
-        for (int j = 0; j < TILE; j++)
-            all[j] = gqn_fma(t->k[i], m[j], all[j]);
-    }
-    memcpy(sum, all, sizeof all);
-}
-OP_KERNEL(decay, (const recurrence *r, const part *t, float *sum), (r, t, sum))
-
-OP_BODY void update_body(const recurrence *r, const part *t, const float *restrict u) {
-    float all[TILE];
-    memcpy(all, u, sizeof all);
-    for (int64_t i = 0; i < r->dk; i++) {
-        float *restrict m = t->m + i * TILE;
-        for (int j = 0; j < TILE; j++)
-            m[j] = gqn_fma(t->k[i], all[j], m[j]);
-    }
-}
-OP_KERNEL(update, (const recurrence *r, const part *t, const float *u), (r, t, u))
-
-OP_BODY void result_body(const recurrence *r, const part *t, float *restrict y) {
-    float all[TILE] = {0};
-    for (int64_t i = 0; i < r->dk; i++) {
-        const float *restrict m = t->m + i * TILE;
-        for (int j = 0; j < TILE; j++)
-            all[j] = gqn_fma(t->q[i], m[j], all[j]);
-    }
-    for (int j = 0; j < TILE; j++)
-        y[j] = op_one_nan(all[j] * r->scale);
-}
-OP_KERNEL(result, (const recurrence *r, const part *t, float *y), (r, t, y))
-
-/* As it would be read back. */
-static void round_state(const recurrence *r, float *m) {
-    gqac_tensor one = {.dtype = r->states->dtype};
-    uint16_t half;
-    one.data = &half;
-    for (int64_t i = 0; one.dtype != GQAC_F32 && i < r->dk * TILE; i++) {
-        op_put_f32(&one, 0, m[i]);
-        m[i] = op_get_f32(&one, 0);
-    }
+recurrence_form linear_attention_form_of(const ir_node *node) {
+    return (recurrence_form){.q_heads = ir_attr_int(node, "q_num_heads"),
+                             .kv_heads = ir_attr_int(node, "kv_num_heads"),
+                             .scale = ir_attr_float(node, "scale"),
+                             .rule = rule_of(node)};
 }
 
-/* Where a row of the part begins in a state [Hkv,dk,dv]. */
-static int64_t place(const recurrence *r, const part *t, int64_t i) {
-    return (t->head * r->dk + i) * r->dv + t->from;
-}
-
-static void begin_part(const recurrence *r, part *t) {
-    const void *before = r->states->before(r->call, t->batch);
-    const gqac_tensor state = {.dtype = r->states->dtype, .data = (void *)(uintptr_t)before};
-    memset(t->m, 0, (size_t)(r->dk * TILE) * sizeof *t->m);
-    for (int64_t i = 0; before && i < r->dk; i++)
-        op_get_f32s(&state, place(r, t, i), t->width, t->m + i * TILE);
-}
-
-static void store_part(const recurrence *r, const part *t, void *to) {
-    gqac_tensor state = {.dtype = r->states->dtype, .data = to};
-    float row[TILE];
-    for (int64_t i = 0; i < r->dk; i++) {
-        for (int64_t j = 0; j < TILE; j++)
-            row[j] = op_one_nan(t->m[i * TILE + j]);
-        op_put_f32s(&state, place(r, t, i), t->width, row);
-    }
-}
-
-static void load(const recurrence *r, int64_t row, part *t) {
-    const int64_t k_head = t->head / (r->kv_heads / r->k_heads);
-    op_get_f32s(r->k, (row * r->k_heads + k_head) * r->dk, r->dk, t->k);
-    memset(t->v, 0, sizeof t->v);
-    op_get_f32s(r->v, (row * r->kv_heads + t->head) * r->dv + t->from, t->width, t->v);
-    if (r->rule & RULE_DELTA)
-        t->beta = op_get_f32(r->beta, row * r->betas + (r->betas > 1 ? t->head : 0));
-    if (!(r->rule & RULE_GATED))
-        return;
-    const bool each = r->decays != r->kv_heads;
-    const int64_t first = row * r->decays + (each ? t->head * r->dk : t->head);
-    for (int64_t i = 0; i < r->dk; i++)
-        t->gate[i] = each || !i ? gqn_expf(op_get_f32(r->decay, first + i)) : t->gate[0];
-}
-
-static void take_token(const recurrence *r, part *t) {
-    float u[TILE];
-    if (r->rule)
-        decay(r, t, u);
-    for (int j = 0; j < TILE; j++)
-        u[j] = r->rule & RULE_DELTA ? t->beta * (t->v[j] - u[j]) : t->v[j];
-    update(r, t, u);
-    round_state(r, t->m);
-}
-
-/* Query heads of a head of k and v: several, or one that several of those share. */
-static void write_results(const recurrence *r, int64_t row, bool real, part *t) {
-    const int64_t out_heads = r->q_heads > r->kv_heads ? r->q_heads : r->kv_heads;
-    const int64_t each = out_heads / r->kv_heads, shared = out_heads / r->q_heads;
-    float y[TILE] = {0};
-    for (int64_t h = t->head * each; h < (t->head + 1) * each; h++) {
-        op_get_f32s(r->q, (row * r->q_heads + h / shared) * r->dk, r->dk, t->q);
-        if (real)
-            result(r, t, y);
-        op_put_f32s(r->y, (row * out_heads + h) * r->dv + t->from, t->width, y);
-    }
-}
-
-static void run_part(const recurrence *r, part *t) {
-    int64_t first;
-    const int64_t tokens = r->states->tokens(r->call, t->batch, &first);
-    int n = 0;
-    int64_t after = 0;
-    void *to = r->states->after(r->call, t->batch, n++, &after);
-    begin_part(r, t);
-    for (int64_t s = 0; s <= tokens; s++) {
-        for (; to && s == after; to = r->states->after(r->call, t->batch, n++, &after))
-            store_part(r, t, to);
-        if (s == tokens)
-            break;
-        load(r, first + s, t);
-        take_token(r, t);
-        write_results(r, first + s, true, t);
-    }
-    const bool padded = r->q->dims[0] == r->states->n;
-    for (int64_t s = tokens; padded && s < r->tokens; s++)
-        write_results(r, first + s, false, t);
-}
-
-/* Columns of a state do not meet: an item is a tile of those of one head, with all tokens. */
-static void run(void *arg, size_t begin, size_t end, int worker) {
-    const recurrence *r = arg;
-    const int64_t tiles = (r->dv + TILE - 1) / TILE;
-    part t = {.m = (float *)(void *)(r->scratch.base + (size_t)worker * r->scratch.stride)};
-    t.k = t.m + r->dk * TILE;
-    t.q = t.k + r->dk;
-    t.gate = t.q + r->dk;
-    for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
-        t.from = item % tiles * TILE;
-        t.head = item / tiles % r->kv_heads;
-        t.batch = item / tiles / r->kv_heads;
-        t.width = r->dv - t.from < TILE ? r->dv - t.from : TILE;
-        run_part(r, &t);
-    }
-}
-
-/* [B,S,n] with n a positive multiple of `heads`. */
-static gqac_status want_rows(op_call *call, int input, int64_t heads, const gqac_tensor **out) {
-    GQAC_TRY(op_want(call, input, call->in[Q]->dtype));
-    const gqac_tensor *t = call->in[input], *q = call->in[Q];
-    if (t->rank != 3 || q->rank != 3 || t->dims[0] != q->dims[0] || t->dims[1] != q->dims[1] ||
-        t->dims[2] < 1 || t->dims[2] % heads != 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d is not [B,S,n] with n a multiple of %lld", input, (long long)heads);
-    *out = t;
-    return GQAC_OK;
-}
-
-static gqac_status read_inputs(op_call *call, recurrence *r) {
-    const ir_node *node = call->node;
-    GQAC_TRY(op_want_set(call, Q, OP_FLOATS));
-    GQAC_TRY(want_rows(call, Q, r->q_heads, &r->q));
-    GQAC_TRY(want_rows(call, K, 1, &r->k));
-    GQAC_TRY(want_rows(call, V, r->kv_heads, &r->v));
-    r->tokens = r->q->dims[1];
-    r->dk = r->q->dims[2] / r->q_heads;
-    r->dv = r->v->dims[2] / r->kv_heads;
-    r->k_heads = r->k->dims[2] / r->dk;
-    if (r->k->dims[2] % r->dk != 0 || r->kv_heads % r->k_heads != 0)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                "heads of query have %lld elements: key of %lld is not a head for each of the %lld "
-                "of value, nor one for several",
-                (long long)r->dk, (long long)r->k->dims[2], (long long)r->kv_heads);
-    if (r->rule & RULE_GATED) {
-        GQAC_TRY(want_rows(call, DECAY, r->kv_heads, &r->decay));
-        r->decays = r->decay->dims[2];
-        if (r->decays != r->kv_heads && r->decays != r->kv_heads * r->dk)
-            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "decay has %lld elements a token",
-                    (long long)r->decays);
-    }
-    if (!(r->rule & RULE_DELTA))
-        return GQAC_OK;
-    GQAC_TRY(want_rows(call, BETA, 1, &r->beta));
-    r->betas = r->beta->dims[2];
-    if (r->betas != 1 && r->betas != r->kv_heads)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "beta has %lld elements a token",
-                (long long)r->betas);
-    return GQAC_OK;
-}
-
-gqac_status linear_attention_run(op_call *call, const linear_attention_states *states) {
-    GQAC_TRY(linear_attention_verify(call->node, call->diag));
-    recurrence r = {.call = call,
-                    .states = states,
-                    .q_heads = ir_attr_int(call->node, "q_num_heads"),
-                    .kv_heads = ir_attr_int(call->node, "kv_num_heads"),
-                    .scale = ir_attr_float(call->node, "scale"),
-                    .rule = rule_of(call->node)};
-    GQAC_TRY(read_inputs(call, &r));
-    if (r.scale == 0)
-        r.scale = gqn_div(1.0f, gqn_sqrt((float)r.dk));
-    const int64_t heads = r.q_heads > r.kv_heads ? r.q_heads : r.kv_heads;
-    int64_t size;
-    if (!gqac_mul_i64(r.dk, r.dv, &size) || size > INT32_MAX || r.dk > INT32_MAX / (2 * TILE))
-        OP_FAIL(call->node, call->diag, GQAC_LIMIT, "a state of %lld x %lld elements",
-                (long long)r.dk, (long long)r.dv);
-    GQAC_TRY(states->open(call, (int64_t[]){states->n, r.kv_heads, r.dk, r.dv}));
-    GQAC_TRY(op_output(call, 0, r.q->dtype, 3, (int64_t[]){r.q->dims[0], r.tokens, heads * r.dv}));
-    r.y = &call->out[0];
-    GQAC_TRY(op_scratch_open(call, (size_t)(r.dk * (TILE + 3)), sizeof(float), &r.scratch));
-    op_parallel(call, states->n * r.kv_heads * ((r.dv + TILE - 1) / TILE),
-                10 + r.tokens * r.dk * TILE / 8, run, &r);
-    op_scratch_close(&r.scratch);
-    return GQAC_OK;
+/* NULL: it is left out. */
+static const gqac_tensor *operand(const op_call *call, int input) {
+    return ir_node_input(call->node, input) ? call->in[input] : NULL;
 }
 
 /* ---- past and present as tensors ----------------------------------------- */
 
-static gqac_status open_tensors(op_call *call, const int64_t dims[4]) {
-    const gqac_tensor *past = ir_node_input(call->node, PAST) ? call->in[PAST] : NULL;
-    if (past)
-        GQAC_TRY(op_want_set(call, PAST, OP_FLOATS));
-    bool fits = !past || past->rank == 4;
-    for (int i = 0; past && fits && i < 4; i++)
-        fits = past->dims[i] == dims[i];
-    if (!fits)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "past_state is not [%lld,%lld,%lld,%lld]", (long long)dims[0], (long long)dims[1],
-                (long long)dims[2], (long long)dims[3]);
-    if (!ir_node_output(call->node, 1))
-        return GQAC_OK;
-    return op_output(call, 1, past ? past->dtype : call->in[Q]->dtype, 4, dims);
-}
+typedef struct tensors {
+    const gqac_tensor *past, *present; /* NULL: there is none */
+    int64_t tokens;
+} tensors;
 
-static int64_t all_tokens(const op_call *call, int64_t b, int64_t *first) {
-    *first = b * call->in[Q]->dims[1];
-    return call->in[Q]->dims[1];
+static int64_t all_tokens(const void *arg, int64_t b, int64_t *first) {
+    const tensors *t = arg;
+    *first = b * t->tokens;
+    return t->tokens;
 }
 
 static void *of_batch(const gqac_tensor *state, int64_t b) {
@@ -375,22 +132,59 @@ static void *of_batch(const gqac_tensor *state, int64_t b) {
     return (char *)state->data + (size_t)b * bytes;
 }
 
-static const void *past_of(const op_call *call, int64_t b) {
-    return ir_node_input(call->node, PAST) ? of_batch(call->in[PAST], b) : NULL;
+static const void *past_of(const void *arg, int64_t b) {
+    const tensors *t = arg;
+    return t->past ? of_batch(t->past, b) : NULL;
 }
 
-static void *present_of(const op_call *call, int64_t b, int i, int64_t *after) {
-    *after = call->in[Q]->dims[1];
-    return i || !ir_node_output(call->node, 1) ? NULL : of_batch(&call->out[1], b);
+static void *present_of(const void *arg, int64_t b, int i, int64_t *after) {
+    const tensors *t = arg;
+    *after = t->tokens;
+    return i || !t->present ? NULL : of_batch(t->present, b);
+}
+
+static gqac_status fit_past(op_call *call, const gqac_tensor *past, const int64_t dims[4]) {
+    GQAC_TRY(op_want_set(call, PAST, OP_FLOATS));
+    bool fits = past->rank == 4;
+    for (int i = 0; fits && i < 4; i++)
+        fits = past->dims[i] == dims[i];
+    if (!fits)
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "past_state is not [%lld,%lld,%lld,%lld]", (long long)dims[0], (long long)dims[1],
+                (long long)dims[2], (long long)dims[3]);
+    return GQAC_OK;
 }
 
 gqac_status linear_attention_eval(op_call *call) {
-    const bool past = ir_node_input(call->node, PAST) && call->in[PAST];
-    const linear_attention_states states = {.dtype = call->in[past ? PAST : Q]->dtype,
-                                            .n = call->in[Q]->dims[0],
-                                            .open = open_tensors,
-                                            .tokens = all_tokens,
-                                            .before = past_of,
-                                            .after = present_of};
-    return linear_attention_run(call, &states);
+    const op_origin origin = op_origin_of(call->node);
+    op_work work = op_work_of(call);
+    work.origin = &origin;
+    GQAC_TRY(linear_attention_verify(call->node, call->diag));
+    const recurrence_form form = linear_attention_form_of(call->node);
+    const recurrence_operands in = {.q = operand(call, Q),
+                                    .k = operand(call, K),
+                                    .v = operand(call, V),
+                                    .decay = operand(call, DECAY),
+                                    .beta = operand(call, BETA)};
+    recurrence r;
+    GQAC_TRY(recurrence_fit(&work, &form, &in, &r));
+    const int64_t dims[4] = {in.q->dims[0], form.kv_heads, r.dk, r.dv};
+    tensors t = {.past = operand(call, PAST), .tokens = r.tokens};
+    const gqac_dtype dtype = t.past ? t.past->dtype : in.q->dtype;
+    if (t.past)
+        GQAC_TRY(fit_past(call, t.past, dims));
+    if (ir_node_output(call->node, 1)) {
+        GQAC_TRY(op_output(call, 1, dtype, 4, dims));
+        t.present = &call->out[1];
+    }
+    GQAC_TRY(op_output(call, 0, in.q->dtype, 3, r.out));
+    const recurrence_states states = {.dtype = dtype,
+                                      .n = dims[0],
+                                      .arg = &t,
+                                      .tokens = all_tokens,
+                                      .before = past_of,
+                                      .after = present_of};
+    r.states = &states;
+    r.y = &call->out[0];
+    return recurrence_run(&work, &r);
 }

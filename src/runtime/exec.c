@@ -384,9 +384,8 @@ static void tell_node(const ir_node *node, gqac_diag *diag) {
     gqac_diag_where(diag, "node '%s' (%s)", name, node->op->name);
 }
 
-/* By an eval: of the node's op, or of a kernel that has no bind. */
-static gqac_status run_eval(exec *e, const ir_node *node, gqac_status (*eval)(op_call *call),
-                            gqac_diag *diag) {
+/* By the eval of the node's op. */
+static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
     const bool many = node->n_inputs > FEW || node->n_outputs > FEW;
@@ -414,7 +413,7 @@ static gqac_status run_eval(exec *e, const ir_node *node, gqac_status (*eval)(op
                         .state = e->program->target_state,
                         .value = value_of,
                         .give = give};
-        status = eval(&call);
+        status = op_of(node)->eval(&call);
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
             if (node->outputs[i])
                 e->values[node->outputs[i]->id] = out[i];
@@ -461,7 +460,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const size_t used = e->scratch.used;
     const struct exec_extra *extra = e->scratch.extra;
     const gqac_status status =
-        kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, kernel->eval, diag);
+        kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, diag);
     release_scratch(&e->scratch, used, extra);
     if (status == GQAC_OK && e->observe)
         e->observe(e->observe_arg, e, node);

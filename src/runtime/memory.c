@@ -125,17 +125,30 @@ static int64_t table_rows(const ir_value *value) {
     return most;
 }
 
+/* The places themselves, or what ops without arithmetic take of them: one of three planes. */
+static bool are_places(const ir_value *value, const ir_value *places) {
+    static const char *const taking[] = {"Gather",  "Slice",     "Split",   "Squeeze",
+                                         "Reshape", "Unsqueeze", "Identity"};
+    while (value && value != places && value->def) {
+        bool takes = false;
+        for (size_t i = 0; i < sizeof taking / sizeof *taking; i++)
+            takes |= op_is(value->def, "", taking[i]);
+        value = takes ? ir_node_input(value->def, 0) : NULL;
+    }
+    return value == places;
+}
+
 /* Is a Gather's index the place of a token, maybe behind a constant number of rows (OPT has 2)? */
 static bool is_place(const ir_value *index, const ir_value *places, int64_t *before) {
     *before = 0;
-    if (index == places)
+    if (are_places(index, places))
         return true;
     const ir_node *add = index ? index->def : NULL;
     if (!add || !op_is(add, "", "Add") || index->type.dtype != GQAC_I64)
         return false;
-    const bool second = ir_node_input(add, 1) == places;
+    const bool second = are_places(ir_node_input(add, 1), places);
     const gqac_tensor *t = ir_node_input(add, second ? 0 : 1)->constant;
-    if ((!second && ir_node_input(add, 0) != places) || !t || gqac_tensor_count(t) != 1)
+    if ((!second && !are_places(ir_node_input(add, 0), places)) || !t || gqac_tensor_count(t) != 1)
         return false;
     *before = *(const int64_t *)t->data;
     return *before >= 0;

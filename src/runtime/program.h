@@ -57,6 +57,7 @@ struct gqac_program {
     int64_t most_tokens;   /* that tables of positions have rows for; INT64_MAX: no such table */
     double tolerance;      /* see gqac_program_tolerance */
     char profile[96];
+    gqac_log log; /* all zero: nobody asked for one */
 };
 
 /* Turns a module that went through the whole pipeline into a program. Takes over arena and backing

@@ -60,15 +60,28 @@ int64_t gqac_sequence_length(const gqac_sequence *sequence) {
 
 gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
     const int64_t need = length - s->given;
-    if (!kv_pool_state_bytes(s->program->pool) || need <= s->room)
+    if (need <= s->room)
         return GQAC_OK;
-    const int64_t room = need > 2 * s->room ? need : 2 * s->room;
+    const int64_t doubled = 2 * (s->room > GQAC_KV_BLOCK / 2 ? s->room : GQAC_KV_BLOCK / 2);
+    const int64_t room = need > doubled ? need : doubled;
     int64_t *ids = gqac_realloc(s->ids, (size_t)room * sizeof *ids);
     if (!ids)
         return gqac_diag_oom(diag, "the ids of a sequence");
     s->ids = ids;
     s->room = room;
     return GQAC_OK;
+}
+
+size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared) {
+    size_t unused;
+    return kv_sequence_bytes(sequence->kv, shared ? shared : &unused) +
+           (size_t)sequence->room * sizeof *sequence->ids;
+}
+
+const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first, int64_t *count) {
+    *first = sequence->given;
+    *count = gqac_sequence_length(sequence) - sequence->given;
+    return *count ? sequence->ids : NULL;
 }
 
 const char *gqac_sequence_kind(const gqac_sequence *sequence) {
@@ -101,8 +114,9 @@ gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_d
     if (length == 0) { /* nothing cached depends on a rope table any more */
         sequence->pinned = 0;
         sequence->imported = false;
-        sequence->given = 0;
     }
+    if (sequence->given > length) /* what follows has ids */
+        sequence->given = length;
     return GQAC_OK;
 }
 
@@ -117,7 +131,7 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
     s->room = 0;
     const int64_t known = gqac_sequence_length(sequence) - s->given;
     gqac_status status = sequence_reserve_ids(s, s->given + known, diag);
-    if (status == GQAC_OK && s->ids && known)
+    if (status == GQAC_OK && known)
         memcpy(s->ids, sequence->ids, (size_t)known * sizeof *s->ids);
     if (status == GQAC_OK)
         status = kv_sequence_fork(sequence->kv, &s->kv, diag);
@@ -142,10 +156,19 @@ int64_t gqac_kv_pair_rows(const gqac_kv_pair *pair, int64_t length) {
     return pair->rows ? pair->rows : length;
 }
 
+bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes) {
+    const int64_t rows = slot->rows ? slot->rows : tokens;
+    *bytes = (size_t)gqac_dtype_bits(slot->dtype) / 8;
+    return gqac_mul_size(*bytes, (size_t)slot->heads, bytes) &&
+           gqac_mul_size(*bytes, (size_t)rows, bytes) &&
+           gqac_mul_size(*bytes, (size_t)slot->head_size, bytes);
+}
+
+/* Of a length that is in memory. */
 static size_t past_bytes(const gqac_program *p, int slot, int64_t length) {
-    const kv_slot *s = &p->kv[slot];
-    const int64_t rows = gqac_kv_pair_rows(&p->kv_pairs[slot], length);
-    return (size_t)(s->heads * rows * s->head_size) * (size_t)gqac_dtype_bits(s->dtype) / 8;
+    size_t bytes = 0;
+    (void)sequence_slot_bytes(&p->kv[slot], length, &bytes);
+    return bytes;
 }
 
 gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name, void *data,

@@ -1,7 +1,7 @@
 /* A sequence: KV rows, the length that was declared or first seen, and the rope tables it chose.
  *
- * A program with states (kv.h) can be rewound only to lengths that have one. So its sequences keep
- * their token ids: rewind goes back further, and the next step computes what is missing again. */
+ * A sequence keeps its token ids. Where a program has states (kv.h), it has rows only for lengths
+ * that have one: rewind goes back further, and the next step computes what is missing again. */
 #ifndef GQAC_RUNTIME_SEQUENCE_H
 #define GQAC_RUNTIME_SEQUENCE_H
 
@@ -16,10 +16,12 @@ struct gqac_sequence {
     bool imported;        /* rows came from elsewhere: guards are not computed yet */
     int64_t behind;       /* tokens of the length that `kv` has no rows for any more */
     int64_t given;        /* tokens before came with imported tensors: their ids are not known */
-    int64_t *ids, room;   /* of the others, if the program has states */
+    int64_t *ids, room;   /* of the others */
 };
 
-/* Room for the ids of `length` tokens, if the program has states. */
+/* Bytes of a slot of that many tokens, canonical; false when that is no size of memory. */
+bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
+/* Room for the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "numerics/convert.h"
 
 static gqac_status create(const gqac_program *program, int threads, gqac_threads *shared,
@@ -26,6 +27,8 @@ static gqac_status create(const gqac_program *program, int threads, gqac_threads
         gqac_free(c);
         return status;
     }
+    gqac_log_line(&program->log, GQAC_LOG_DEBUG, "context on %d threads",
+                  gqac_pool_threads(c->exec.pool));
     *context = c;
     return GQAC_OK;
 }
@@ -294,19 +297,43 @@ static gqac_status run_graph(step *s, kv_batch *kv, int64_t longest) {
     return keep_logits(s, kv, logits);
 }
 
+static kv_sequence *member(const step *s, int i) {
+    return s->items[s->members[i]].given.sequence->kv;
+}
+
+/* Puts after each sequence the one, of those that follow, that shares the most leading blocks with
+ * it. */
+static void join_forks(step *s) {
+    for (int i = 0; i + 2 < s->n_members; i++) {
+        int64_t most = 0;
+        int best = i + 1;
+        for (int j = i + 1; j < s->n_members; j++) {
+            const int64_t common = kv_sequence_common(member(s, i), member(s, j));
+            best = common > most ? j : best;
+            most = common > most ? common : most;
+        }
+        const int next = s->members[best];
+        memmove(s->members + i + 2, s->members + i + 1, sizeof(int) * (size_t)(best - i - 1));
+        s->members[i + 1] = next;
+    }
+}
+
 static gqac_status run_group(step *s) {
     gqac_context *c = s->context;
     const size_t n = (size_t)s->n_members;
     int64_t longest = 0, rows = 0, widest = 0;
-    GQAC_TRY(room(&c->scratch[BATCH], n, 3 * sizeof(int64_t) + sizeof(void *), s->diag));
+    GQAC_TRY(room(&c->scratch[BATCH], n, 4 * sizeof(int64_t) + sizeof(void *), s->diag));
     int64_t *past = c->scratch[BATCH].data, *count = past + n, *begin = count + n;
-    kv_sequence **sequences = (kv_sequence **)(void *)(begin + n);
+    int64_t *common = begin + n;
+    kv_sequence **sequences = (kv_sequence **)(void *)(common + n);
+    join_forks(s);
     for (size_t b = 0; b < n; b++) {
         const gqac_step_item *given = &s->items[s->members[b]].given;
         sequences[b] = given->sequence->kv;
         past[b] = gqac_sequence_length(given->sequence);
         count[b] = given->count;
         begin[b] = is_packed(s) ? rows : 0;
+        common[b] = b > 0 ? kv_sequence_common(sequences[b - 1], sequences[b]) : 0;
         rows += count[b];
         widest = count[b] > widest ? count[b] : widest;
         longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
@@ -318,7 +345,8 @@ static gqac_status run_group(step *s) {
                    .sequences = sequences,
                    .past = past,
                    .count = count,
-                   .begin = begin};
+                   .begin = begin,
+                   .common = common};
     return run_graph(s, &kv, longest);
 }
 
@@ -331,11 +359,20 @@ static bool agree(const step *s, const step_item *a, const step_item *b) {
            (s->context->program->roles.every_row || a->given.count == b->given.count);
 }
 
+/* Makes room in a sequence. Tokens of items may be ids of it, which move then. */
 static gqac_status reserve(const step *s, int i) {
     gqac_sequence *q = s->items[i].given.sequence;
     const int64_t length = gqac_sequence_length(q) + s->items[i].given.count;
+    const uintptr_t before = (uintptr_t)q->ids, bytes = (uintptr_t)q->room * sizeof *q->ids;
     GQAC_TRY(kv_sequence_reserve(q->kv, length, s->diag));
-    return sequence_reserve_ids(q, length, s->diag);
+    GQAC_TRY(sequence_reserve_ids(q, length, s->diag));
+    for (int j = 0; j < s->n && bytes && (uintptr_t)q->ids != before; j++) {
+        gqac_step_item *other = &s->items[j].given;
+        const uintptr_t at = (uintptr_t)other->tokens - before;
+        if (at < bytes)
+            other->tokens = q->ids + at / sizeof *q->ids;
+    }
+    return GQAC_OK;
 }
 
 static gqac_status run_all(step *s) {
@@ -376,9 +413,8 @@ static void publish(const step *s) {
         const step_item *it = &s->items[i];
         gqac_sequence *q = it->given.sequence;
         const int64_t length = gqac_sequence_length(q);
-        if (q->ids)
-            memmove(q->ids + (length - q->given), it->given.tokens,
-                    (size_t)it->given.count * sizeof *q->ids);
+        memmove(q->ids + (length - q->given), it->given.tokens,
+                (size_t)it->given.count * sizeof *q->ids);
         kv_sequence_publish(q->kv, length + it->given.count);
         q->pinned = it->pinned;
         q->guards = it->guards;
@@ -459,12 +495,8 @@ static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item
     return GQAC_OK;
 }
 
-gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {
-    if (context->program->stateless)
-        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
-    if (n < 1)
-        GQAC_FAIL(diag, GQAC_USAGE, "a step needs at least one sequence");
-    GQAC_TRY(begin_poll(context, n, items, diag));
+static gqac_status catch_up_and_run(gqac_context *context, int n, const gqac_step_item *items,
+                                    gqac_diag *diag) {
     for (int i = 0; i < n; i++) {
         gqac_step_item given;
         GQAC_TRY(read_item(items, i, &given, diag));
@@ -472,11 +504,28 @@ gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
         gqac_status status = GQAC_OK;
         if (q && q->behind && q->program == context->program)
             status = catch_up(context, q, diag);
-        if (status != GQAC_OK && diag)
+        if (status != GQAC_OK && status != GQAC_ABORTED && diag)
             diag->index = i;
         GQAC_TRY(status);
     }
     return run_step(context, n, items, false, diag);
+}
+
+gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {
+    const gqac_log *log = &context->program->log;
+    const double began = gqac_log_wants(log, GQAC_LOG_DEBUG) ? gqac_log_now() : 0;
+    context->n_logits = 0;
+    if (context->program->stateless)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    if (n < 1)
+        GQAC_FAIL(diag, GQAC_USAGE, "a step needs at least one sequence");
+    GQAC_TRY(begin_poll(context, n, items, diag));
+    const gqac_status status = catch_up_and_run(context, n, items, diag);
+    if (began > 0)
+        gqac_log_line(log, GQAC_LOG_DEBUG, "step of %d sequences, %lld tokens: %s, %.3f ms", n,
+                      (long long)context->exec.poll.total, gqac_status_name(status),
+                      (gqac_log_now() - began) * 1e3);
+    return status;
 }
 
 gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *sequence,

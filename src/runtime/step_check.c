@@ -123,7 +123,8 @@ static gqac_status choose_tables(step *s, int i) {
     if (s->again) {
         it->pinned = q->pinned;
         it->guards = q->guards;
-        return GQAC_OK;
+        return q->imported && s->context->program->n_guards ? guard_bits(s, q->pinned, &it->guards)
+                                                            : GQAC_OK;
     }
     if (declared && total > q->final_length) {
         gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,

@@ -4,7 +4,9 @@
 #include <assert.h>
 #include <string.h>
 
+#include "ops/linear_attention.h"
 #include "targets/kv_rows.h"
+#include "targets/recurrent.h"
 
 static int index_of(const char *list, const char *name) {
     const int index = ir_schema_index(list, name);
@@ -52,6 +54,27 @@ gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const v
                                 .fresh = bind_input(root, "new"),
                                 .token = bind_output(root, "token"),
                                 .rows = bind_output(root, "rows")};
+    *record = r;
+    return GQAC_OK;
+}
+
+gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,
+                                     const void **record) {
+    target_recurrent_record *r;
+    r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    const ir_node *state = ir_node_input(root, index_of(root->op->inputs, "token"))->def;
+    const bool known = state && op_is(state, "gqac", "kv_state");
+    *r = (target_recurrent_record){.form = linear_attention_form_of(root),
+                                   .slot = known ? (int)ir_attr_int(state, "slot") : -1,
+                                   .query = bind_input(root, "query"),
+                                   .key = bind_input(root, "key"),
+                                   .value = bind_input(root, "value"),
+                                   .decay = bind_input(root, "decay"),
+                                   .beta = bind_input(root, "beta"),
+                                   .output = bind_output(root, "output"),
+                                   .token = bind_output(root, "token")};
     *record = r;
     return GQAC_OK;
 }

@@ -20,8 +20,10 @@ int bind_leaving(const ir_value *value);
 /* Zeroed memory for a record; NULL with the diag set when there is none: NO_MEMORY. */
 void *bind_new(const target_binding *b, size_t size);
 
-/* Binds of targets/kv_rows.h. */
+/* Binds of targets/kv_rows.h and targets/recurrent.h. */
 gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record);
 gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
+gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,
+                                     const void **record);
 
 #endif

@@ -9,7 +9,9 @@
 
 /* The sequences of one step, for kernels that touch KV state: sequences[b] has past[b] published
  * tokens and gets count[b] new ones. Packed, tensors of new rows are [1,..,N,..] and those of
- * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. */
+ * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. Sequence b has
+ * its first common[b] tokens in the same memory as sequence b - 1. Only forks have any: they share
+ * each block until one of them writes to it. */
 typedef struct kv_batch {
     int n;
     bool packed;
@@ -17,6 +19,7 @@ typedef struct kv_batch {
     const int64_t *past;
     const int64_t *count;
     const int64_t *begin;
+    const int64_t *common; /* common[0] is 0; NULL: not known */
 } kv_batch;
 
 /* Row b of the batch in a tensor of new rows. */

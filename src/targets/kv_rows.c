@@ -58,8 +58,12 @@ gqac_status target_kv_append_run(target_call *call, const void *record) {
     const size_t out_bytes = (size_t)(heads * total) * row_bytes;
     for (int b = 0; b < kv->n; b++) {
         kv_sequence *sequence = kv->sequences[b];
-        const char *from = (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes +
-                           (size_t)kv->begin[b] * row_bytes;
+        size_t begin = (size_t)kv->begin[b];
+#ifdef GQAC_CONTROL_PACKED_BEGIN /* negative control: rows of a neighbour are cached */
+        begin -= b > 0;
+#endif
+        const char *from =
+            (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes + begin * row_bytes;
         char *to = (char *)y.data + (size_t)b * out_bytes;
         kv_write_rows(sequence, r->slot, kv->past[b], kv->count[b], from, new_rows);
         kv_read_rows(sequence, r->slot, 0, kv->past[b] + kv->count[b], to, total);

@@ -1,55 +1,74 @@
-/* recurrent_attention: the recurrence of LinearAttention on states that sequences keep. For every
- * target; it has the speed of the machine by itself. */
-#include "ops/linear_attention.h"
-#include "targets/target.h"
+/* States of sequences as the recurrence reads and writes them: see recurrent.h. */
+#include "targets/recurrent.h"
 
-enum { TOKEN = 3 };
+#include "targets/kv_rows.h"
 
-static int slot_of(const op_call *call) {
-    return (int)ir_attr_int(ir_node_input(call->node, TOKEN)->def, "slot");
+typedef struct states {
+    const kv_batch *kv;
+    int64_t rows; /* of one row of the batch */
+    int slot;
+} states;
+
+static int64_t tokens(const void *arg, int64_t b, int64_t *first) {
+    const states *s = arg;
+    *first = kv_batch_row(s->kv, b) * s->rows + s->kv->begin[b];
+    return s->kv->count[b];
 }
 
-static gqac_status check(op_call *call, const int64_t dims[4]) {
-    const kv_batch *kv = call->kv;
-    const kv_slot *slot = kv_sequence_slot(kv->sequences[0], slot_of(call));
-    bool fits = slot && call->in[0]->dims[0] == (kv->packed ? 1 : kv->n) &&
-                dims[1] == slot->heads && dims[2] == slot->rows && dims[3] == slot->head_size;
-    for (int b = 0; b < kv->n; b++)
-        fits = fits && kv->begin[b] + kv->count[b] <= call->in[0]->dims[1];
-    if (!fits)
-        GQAC_FAIL(call->diag, GQAC_INVALID_MODEL,
-                  "recurrent_attention: a state [%lld,%lld,%lld] does not fit slot %d",
-                  (long long)dims[1], (long long)dims[2], (long long)dims[3], slot_of(call));
-    return op_output(call, 1, GQAC_TOKEN, 0, NULL);
+static const void *before(const void *arg, int64_t b) {
+    const states *s = arg;
+    return kv_state_last(s->kv->sequences[b], s->slot);
 }
 
-static int64_t tokens(const op_call *call, int64_t b, int64_t *first) {
-    *first = kv_batch_row(call->kv, b) * call->in[0]->dims[1] + call->kv->begin[b];
-    return call->kv->count[b];
-}
-
-static const void *before(const op_call *call, int64_t b) {
-    return kv_state_last(call->kv->sequences[b], slot_of(call));
-}
-
-static void *after(const op_call *call, int64_t b, int i, int64_t *count) {
-    kv_sequence *sequence = call->kv->sequences[b];
+static void *after(const void *arg, int64_t b, int i, int64_t *count) {
+    const states *s = arg;
+    kv_sequence *sequence = s->kv->sequences[b];
     if (i == kv_states_due(sequence))
         return NULL;
-    void *state = kv_state_due(sequence, slot_of(call), i, count);
-    *count -= call->kv->past[b];
+    void *state = kv_state_due(sequence, s->slot, i, count);
+    *count -= s->kv->past[b];
     return state;
 }
 
-gqac_status target_recurrent_attention(op_call *call) {
-    const kv_slot *slot = call->kv ? kv_sequence_slot(call->kv->sequences[0], slot_of(call)) : NULL;
-    if (!slot)
-        GQAC_FAIL(call->diag, GQAC_INTERNAL, "recurrent_attention outside of a step");
-    const linear_attention_states states = {.dtype = slot->dtype,
-                                            .n = call->kv->n,
-                                            .open = check,
-                                            .tokens = tokens,
-                                            .before = before,
-                                            .after = after};
-    return linear_attention_run(call, &states);
+/* Are the states of the slot those that the operands need, and the new rows those of the step? */
+static gqac_status fit(const target_call *call, const recurrence *r, int slot) {
+    const kv_batch *kv = call->kv;
+    const kv_slot *of = kv_sequence_slot(kv->sequences[0], slot);
+    bool fits = of && r->out[0] == (kv->packed ? 1 : kv->n) && r->kv_heads == of->heads &&
+                r->dk == of->rows && r->dv == of->head_size;
+    for (int b = 0; b < kv->n; b++)
+        fits = fits && kv->begin[b] + kv->count[b] <= r->tokens;
+    if (!fits)
+        OP_STOP(&call->work, GQAC_INVALID_MODEL,
+                "recurrent_attention: a state [%lld,%lld,%lld] does not fit slot %d",
+                (long long)r->kv_heads, (long long)r->dk, (long long)r->dv, slot);
+    return GQAC_OK;
+}
+
+gqac_status target_recurrent_run(target_call *call, const void *record) {
+    const target_recurrent_record *o = record;
+    const recurrence_operands in = {.q = target_value(call, o->query),
+                                    .k = target_value(call, o->key),
+                                    .v = target_value(call, o->value),
+                                    .decay = target_value(call, o->decay),
+                                    .beta = target_value(call, o->beta)};
+    recurrence r;
+    if (!call->kv)
+        OP_STOP(&call->work, GQAC_INTERNAL, "recurrent_attention outside of a step");
+    GQAC_TRY(recurrence_fit(&call->work, &o->form, &in, &r));
+    GQAC_TRY(fit(call, &r, o->slot));
+    gqac_tensor y = {.dtype = in.q->dtype, .rank = 3, .dims = {r.out[0], r.out[1], r.out[2]}};
+    target_give_token(call, o->token);
+    GQAC_TRY(target_give(call, o->output, &y));
+    const states s = {.kv = call->kv, .rows = r.tokens, .slot = o->slot};
+    const recurrence_states all = {.dtype =
+                                       kv_sequence_slot(call->kv->sequences[0], o->slot)->dtype,
+                                   .n = call->kv->n,
+                                   .arg = &s,
+                                   .tokens = tokens,
+                                   .before = before,
+                                   .after = after};
+    r.states = &all;
+    r.y = &y;
+    return recurrence_run(&call->work, &r);
 }

@@ -10,11 +10,7 @@ static const gqac_target *const targets[] = {&target_ref, &target_cpu};
 /* Named by the command line and not built yet. */
 static const char *const planned[] = {"gpu"};
 
-static gqac_status run_eval(op_call *call) {
-    return op_of(call->node)->eval(call);
-}
-
-const target_kernel target_generic_kernel = {.name = "generic", .eval = run_eval};
+const target_kernel target_generic_kernel = {.name = "generic"};
 
 const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
                                   const ir_node *node, ir_node **fused, int *n_fused) {

@@ -19,7 +19,7 @@ typedef struct target_binding {
 
 /* A kernel is asked three times: `match` and `fuse` when the graph is claimed, `bind` once when the
  * program is made, `run` in every run. What the graph knows ends up in the record; code that runs
- * sees no graph. A kernel without bind has an `eval` instead, as ops have. */
+ * sees no graph. */
 typedef struct target_kernel {
     const char *name;   /* "kv_append": shown as "ref.kv_append" */
     const char *domain; /* of its root op */
@@ -29,7 +29,6 @@ typedef struct target_kernel {
      * patterns steps. The record is not changed afterwards; threads share it. */
     gqac_status (*bind)(const target_binding *b, const ir_node *root, const void **record);
     gqac_status (*run)(target_call *call, const void *record);
-    gqac_status (*eval)(op_call *call); /* when there is no bind */
     /* For kernels of more than the root: the nodes they compute besides it (at most
      * TARGET_MAX_FUSED), or 0 when the pattern is not there. Each must be of the same graph and not
      * be TARGET_TAKEN. The kernel makes with
@@ -68,10 +67,7 @@ typedef struct gqac_target {
     const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 
-/* Kernel of recurrent_attention. */
-gqac_status target_recurrent_attention(op_call *call);
-
-/* The kernel under all others: runs eval of the node's op. */
+/* The kernel under all others: it has no functions, and stands for the eval of the node's op. */
 extern const target_kernel target_generic_kernel;
 
 /* Binds the kernel that claimed a root, for the node's `bound`. */

@@ -54,10 +54,15 @@ static void test_forgotten(void) {
         const gqac_session_options of_session = {.size = wrong[i]};
         const gqac_sampling sampling = {.size = wrong[i]};
         const gqac_generate_request request = {.size = wrong[i]};
+        const gqac_log log = {.size = wrong[i]};
+        gqac_options with_log;
+        gqac_options_init(&with_log);
+        with_log.log = &log;
         gqac_memory memory = {.size = wrong[i]};
         gqac_generation *said = NULL;
         gqac_context *context = NULL;
         const float logits[2] = {0, 1};
+        const int64_t ids[2] = {0, 1};
         int64_t id = 0;
         CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
 #define REFUSED(name, call)                                                                        \
@@ -72,6 +77,10 @@ static void test_forgotten(void) {
         REFUSED("gqac_options", gqac_info_open(MODEL, &options, &info, &diag));
         REFUSED("gqac_options", gqac_model_digest(MODEL, &options, hex, &diag));
         REFUSED("gqac_options", gqac_rewrite(MODEL, "raise", &options, "/none", &done, &diag));
+        REFUSED("gqac_log", gqac_program_open(MODEL, &with_log, &other, &diag));
+        REFUSED("gqac_options", gqac_model_open(MODEL, &options, 0, &other, NULL, &diag));
+        REFUSED("gqac_sequence_options",
+                gqac_sequence_load(program, &of_sequence, ids, sizeof ids, &sequence, &diag));
         REFUSED("gqac_sequence_options",
                 gqac_sequence_create(program, &of_sequence, &sequence, &diag));
         REFUSED("gqac_session_options", gqac_session_create(program, &of_session, &session, &diag));

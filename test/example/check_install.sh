@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the library and builds the example against it, through pkg-config and find_package.
+# Installs the library and builds the examples against it, through pkg-config and find_package.
 set -euo pipefail
 if [ "${GQAC_SANITIZED:-0}" != 0 ]; then
   echo "a sanitizer build cannot be linked into a program without its run time"
@@ -13,21 +13,27 @@ cmake --install "$GQAC_BUILD_DIR" --prefix "$work/prefix" >/dev/null
 libdir=$(dirname "$(find "$work/prefix" -name gqac.pc)")
 export PKG_CONFIG_PATH="$libdir"
 
-# shellcheck disable=SC2046
-cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/example.c" -o "$work/by_pkg_config" \
-  $(pkg-config --cflags --libs gqac)
+mkdir "$work/by_pkg_config"
+for name in example host; do
+  # shellcheck disable=SC2046
+  cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/$name.c" \
+    -o "$work/by_pkg_config/$name" $(pkg-config --cflags --libs gqac)
+done
 cmake -S "$GQAC_SOURCE_DIR/test/example" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null
 cmake --build "$work/build" >/dev/null
 
-expected="6 tokens cached"
 passed=0 failed=0
-for program in "$work/by_pkg_config" "$work/build/example"; do
-  if "$program" "$model" | grep -q "$expected"; then
+expect() { # FOLDER PROGRAM TEXT
+  if "$work/$1/$2" "$model" | grep -q "$3"; then
     passed=$((passed + 1))
   else
-    echo "FAIL $program"
+    echo "FAIL $1/$2"
     failed=$((failed + 1))
   fi
+}
+for folder in by_pkg_config build; do
+  expect $folder example "6 tokens cached"
+  expect $folder host "request 5: .* answered with the bits of a run alone"
 done
 for header in "$work"/prefix/include/gqac/*.h; do
   # every header stands alone, in C and in C++

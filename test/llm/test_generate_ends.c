@@ -167,6 +167,39 @@ static void test_room(void) {
     }
 }
 
+/* An answer that finds no memory fails: it does not end as if it were whole. */
+static void test_budget(void) {
+    enum { PROMPTED = 60 };
+    const char *path = unit_path("test/models/qwen2/model.onnx");
+    int64_t prompt[PROMPTED], budget = 0;
+    fill_ids(prompt, PROMPTED, 3);
+    for (int bounded = 0; bounded < 2; bounded++) {
+        gqac_options options;
+        rig r = {0};
+        gqac_generation *g = NULL;
+        gqac_memory m = {.size = sizeof m};
+        gqac_options_init(&options);
+        options.memory_budget = budget;
+        CU_ASSERT_EQUAL_FATAL(gqac_program_open(path, &options, &r.program, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL_FATAL(gqac_context_create(r.program, 1, &r.context, &diag), GQAC_OK);
+        gqac_session *session = open_session(&r, "contiguous", 0);
+        gqac_generate_request q = make_request(session, prompt, PROMPTED, 3);
+        CU_ASSERT_EQUAL_FATAL(gqac_generate(r.context, NULL, 1, &q, &g, &diag), GQAC_OK);
+        gqac_generation_free(g);
+        g = NULL;
+        CU_ASSERT_EQUAL_FATAL(gqac_program_memory(r.program, 64, 64, &m, &diag), GQAC_OK);
+        budget = gqac_program_memory_used(r.program) + m.kv_block / 2; /* no block for token 65 */
+        q.max_new = 12;
+        CU_ASSERT_EQUAL(gqac_generate(r.context, NULL, 1, &q, &g, &diag),
+                        bounded ? GQAC_CAPACITY : GQAC_OK);
+        CU_ASSERT(!bounded || (!g && strstr(diag.what, "budget")));
+        CU_ASSERT(!bounded || strstr(diag.where, "request 0"));
+        gqac_generation_free(g);
+        gqac_session_free(session);
+        close_rig(&r);
+    }
+}
+
 /* One request meets the end of the rope table in company: the other goes on. */
 static void test_room_in_company(void) {
     rig r = open_model("qwen2", 1);
@@ -517,6 +550,7 @@ static const unit_case cases[] = {
     {"I23: end-of-text ids and min_length", test_eos},
     {"I23: max_new and the callback", test_limit_and_callback},
     {"context of session, settings and model", test_room},
+    {"the end of the memory budget", test_budget},
     {"the end of the rope table in company", test_room_in_company},
     {"I25: metrics by a clock of our own", test_metrics},
     {"wrong requests", test_refused},

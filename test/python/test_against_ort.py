@@ -25,8 +25,9 @@ except ImportError:
 CALLS = ("prefill", "hybrid", "decode", "batch", "static")
 SEED = 20261
 # On ids that are drawn. A recurrence carries last bits on: ONNX Runtime in one call differs from
-# itself token by token by 4e-5 here.
-LIVE = dict(TOLERANCE, **{"qwen3.5": 1e-4})
+# itself token by token by 4e-5 here. An activation that rounds the other way to int8 is a whole step:
+# beside ONNX Runtime on AVX-512, 3 of 400 draws were above 2e-2, the largest ever seen 2.8e-2.
+LIVE = dict(TOLERANCE, **{"qwen3.5": 1e-4, "llama-int4-acc4": 4e-2})
 VOCABULARY = 256  # real ids; bos and eos come after them
 
 
@@ -140,7 +141,7 @@ class Live(Case):
                 if key.endswith(".conv") and n < ids.shape[1]:
                     continue  # the state holds what lies on the padding
                 at = defined(key, b, 0, n)
-                self.close(got[at], want[at], TOLERANCE[name], f"{name} {key} row {b}")
+                self.close(got[at], want[at], LIVE[name], f"{name} {key} row {b}")
 
 
 def add_models():

@@ -102,6 +102,16 @@ class Records(Case):
         self.assertNotIn("- prefill-512\n", run.stdout)
         self.assertIn("- prefill-4096\n", run.stdout)
 
+    def test_levels(self):
+        """Each instruction set has its own tables, the widest first."""
+        took = {"gqac": {"ms": 5.0}}
+        text = self.table(("prefill-512", took, {"level": "avx512"}),
+                          ("prefill-512", {"gqac": {"ms": 9.0}}, {"level": "avx2"}))
+        wide, narrow = text.split("### Instruction set ")[1:]
+        self.assertTrue(wide.startswith("avx512\n") and narrow.startswith("avx2\n"))
+        self.assertIn("| prefill-512 | 5 |", wide)
+        self.assertIn("| prefill-512 | 9 |", narrow)
+
     def test_memory(self):
         """A token's weights read at 85 % of memory's rate meet a floor that a peer's time does not."""
         path = self.dir / "r.jsonl"
@@ -153,7 +163,7 @@ class Records(Case):
             record = broken(lambda r, row=row: put(r, "row", row))
             record["results"] = {engine: dict(RESULT, **result)
                                  for engine, result in results.items()}
-            rates = dict(RATES, dram_gbps_2=20.0)
+            rates = dict(RATES, fma_gflops_2=20.0, dram_gbps_2=20.0)
             record["calibration"] = {"before": rates, "after": rates}
             lines.append(json.dumps({**record, **more}))
         path.write_text("\n".join(lines))

@@ -173,7 +173,7 @@ class Chat(Case):
 
     def test_interrupt_in_a_prompt(self):
         """Ctrl-C in a prompt takes the turn back: what follows is as if it had never been."""
-        long = b"word " * 150 + b"\n"
+        long = b"word " * 380 + b"\n"
         self.model = harness.ROOT / "models" / "tiny-gqa"
         args = ("-n", 4, "--format", "json", "--target", "ref", "--temperature", "0")
         child = self.start(*args)
@@ -181,7 +181,7 @@ class Chat(Case):
         child.stdin.write(b"one\n")
         first = json.loads(child.stdout.readline())
         child.stdin.write(long)
-        harness.await_work(child, 3)
+        harness.await_work(child, 2)
         child.send_signal(signal.SIGINT)
         self.assertIn(b"gqac: interrupted", child.stderr.readline())
         child.stdin.write(b"two\n")

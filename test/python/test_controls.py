@@ -23,6 +23,7 @@ CONTROLS = {
     "KERNEL_BY_ROWS": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15"]),
     "THREAD_SPLIT": (("ref",), "llama", ["--tokens", "80", "--splits", "40", "--threads", "3"]),
     "BF16_BY_ROWS": (("cpu",), "llama", ["--tokens", "40", "--splits", "9,15", "--math", "bf16"]),
+    "PACKED_BEGIN": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15", "--batch", "3"]),
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
 }

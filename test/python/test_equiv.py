@@ -39,6 +39,7 @@ class Equiv(Case):
     def sample(self, name):
         """The fixed sample of the default tier."""
         self.equal(name, "--tokens", 100, "--splits", "random:8", "--batch", 3, "--threads", "2")
+        self.equal(name, "--tokens", 100, "--splits", "random:4", "--batch", 8, "--threads", "2")
         self.equal(name, "--tokens", 100, "--splits", "random:8", "--threads", "1,5")
         for at in SAMPLE:
             self.equal(name, "--tokens", 100, "--splits", str(at), "--threads", "3")
@@ -53,7 +54,7 @@ class Equiv(Case):
 
     def whole(self, name):
         """100 tokens, every 2-split and token by token, random plans, batches, threads."""
-        for batch in (1, 3):
+        for batch in (1, 3, 8):
             for splits in ("all", "random:200"):
                 found = self.equal(name, "--tokens", 100, "--splits", splits, "--batch", batch,
                                    "--threads", "1,2,3,5")

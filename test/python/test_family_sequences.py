@@ -71,10 +71,11 @@ class Sequences(Case):
         self.good("score", self.path, "--ids", ids, "--logits", out, "-q")
         self.close(np.load(out), self.stateless(decoder), LIMIT, kind)
         plans = "all" if FULL else "random:4"
-        proof = self.good("equiv", self.path, "--ids", ids, "--splits", plans, "--batch", 3,
-                          "--threads", "1,2", "--format", "json", "-q").json()
-        self.assertEqual(proof["differing"], 0)
-        self.assertGreater(proof["compared"], 2 * TOKENS * decoders.VOCABULARY)
+        for batch in (1, 3, 8):
+            proof = self.good("equiv", self.path, "--ids", ids, "--splits", plans, "--batch", batch,
+                              "--threads", "1,2", "--format", "json", "-q").json()
+            self.assertEqual(proof["differing"], 0, batch)
+            self.assertGreater(proof["compared"], 2 * TOKENS * decoders.VOCABULARY)
         self.assertEqual(self.mixing(), [])
 
     def mixing(self):

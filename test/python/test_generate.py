@@ -523,6 +523,12 @@ class Streams(Generating):
             mask = next(line for line in status if line.startswith("SigCgt"))
         return int(mask.split()[1], 16) >> (number - 1) & 1
 
+    def long(self, n):
+        """A model and n ids: thousands take seconds of attention on the fastest machine."""
+        model = self.dir / "decoder.onnx"
+        onnx.save(Decoder("attention").model(), model)
+        return model, write_ids(self.dir / "long", [1 + i % 60 for i in range(n)])
+
     def test_interrupt(self):
         """Ctrl-C ends the answer after the current token: a prefix of the whole, exit 0."""
         args = ("generate", self.model, "--prompt", "x", "--kv", "off", "-n", "600", "--context", "620")
@@ -546,11 +552,11 @@ class Streams(Generating):
 
     def test_interrupt_in_a_prompt(self):
         """Ctrl-C in a prompt ends at once: exit 130, nothing on stdout; also of other verbs."""
-        ids = write_ids(self.dir / "long", [1 + i % 200 for i in range(630)])
-        tiny = harness.ROOT / "models" / "tiny-gqa"
-        for verb in (("generate", "-n", "5"), ("score",), ("equiv", "--splits", "all"), ("bench", "-p", "600")):
+        n = 15000
+        model, ids = self.long(n)
+        for verb in (("generate", "-n", "5"), ("score",), ("equiv", "--splits", "all"), ("bench", "-p", n)):
             file = () if verb[0] == "bench" else ("--ids", ids)
-            child = self.start(verb[0], tiny, *verb[1:], *file, "--target", "ref", "--format", "json")
+            child = self.start(verb[0], model, *verb[1:], *file, "--target", "ref", "--format", "json")
             while not self.catches(child, signal.SIGINT):
                 time.sleep(0.001)
             harness.await_work(child, 5)
@@ -560,10 +566,9 @@ class Streams(Generating):
             self.assertIn(b"gqac: interrupted\n", err)
 
     def test_second_interrupt(self):
-        """The second one kills, where the first one is waited for: behind the current token."""
-        ids = write_ids(self.dir / "long", [1 + i % 200 for i in range(580)])
-        tiny = harness.ROOT / "models" / "tiny-gqa"
-        child = self.start("generate", tiny, "--ids", ids, "-n", "30", "--kv", "off", "--target", "ref", "--log-steps")
+        """The second one kills, where the first one is waited for: after the current token."""
+        model, ids = self.long(8000)
+        child = self.start("generate", model, "--ids", ids, "-n", "30", "--kv", "off", "--target", "ref", "--log-steps")
         while b"step 1 " not in child.stderr.readline():
             pass
         harness.await_work(child, 3)  # for the next one

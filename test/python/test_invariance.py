@@ -146,6 +146,23 @@ class Invariance(Case):
         self.check(proof, (0, 1))
         return {row["op"] for row in named}, proof.json()["differing"]
 
+    def test_padded(self):
+        """Batch rows that are gathered by their numbers keep padding: the node is named, by the log
+        as well, and sequences of unequal lengths still have their bits."""
+        path = self.dir / "model.onnx"
+        insert([node("Shape", "x", "n", start=0, end=1), node("Squeeze", "n", "b"),
+                node("Range", "s0 b s1", "c"), node("Gather", "x c", "y", axis=0)], path)
+        found = self.good("inspect", path, "--invariance", "--format", "json").json()
+        self.assertEqual(found["padded_by"]["op"], "Range")
+        text = self.good("inspect", path, "--invariance")
+        self.assertIn("padded to the longest, for node", text.out)
+        proof = gqac("equiv", path, "--tokens", "24", "--splits", "9,5", "--batch", "8", "-v",
+                     "--format", "json")
+        self.assertEqual(proof.json()["differing"], 0)
+        self.assertIn("rows of all sequences to the longest, because of Range", proof.err)
+        self.assertIn("results may depend on how tokens are split: Range", proof.err)
+        self.assertNotIn("padded", gqac("equiv", model("llama"), "--tokens", "4", "-v").err)
+
     def test_carried_by_the_caller(self):
         """A state that a caller feeds and gets back goes on; one that is only fed does not."""
         path = self.dir / "model.onnx"

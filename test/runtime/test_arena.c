@@ -222,6 +222,9 @@ static void test_models(void) {
     check("test/models/llama/model.onnx", "ref", 1, 0);
 }
 
+/* Of one thread, whatever the model: the largest tiles are those of AVX-512. */
+enum { SCRATCH = 600 << 10 };
+
 /* What `inspect --memory` says of activations, and what the context took for them. Scratch of the
  * kernels, which is not foretold but for products, is what may come on top. */
 static void check_figure(const char *model) {
@@ -238,7 +241,7 @@ static void check_figure(const char *model) {
            (long long)m.prefill, e->arena.capacity, results, e->scratch.wanted);
     CU_ASSERT((size_t)m.prefill >= e->arena.capacity + results);
     CU_ASSERT((size_t)m.prefill <= e->arena.capacity + results + e->scratch.wanted);
-    CU_ASSERT((double)(e->arena.capacity + results + e->scratch.wanted) < 3 * (double)m.prefill);
+    CU_ASSERT(e->scratch.wanted < SCRATCH);
     close_run(&r);
 }
 

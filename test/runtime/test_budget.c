@@ -117,10 +117,12 @@ static void fill(const char *path) {
         {.size = sizeof *pair, .sequence = last, .tokens = ids, .count = N - 1, .n_logits = 1}};
     CU_ASSERT_EQUAL(gqac_step(context, 2, pair, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(all[0]) == N - 1 && gqac_sequence_length(last) == 0);
-    for (int i = 0; i < n - 1; i++) { /* the others go on */
+    gqac_sequence_free(all[--n - 1]); /* room for a token more of each: the others go on */
+    for (int i = 0; i < n - 1; i++) {
         CU_ASSERT_EQUAL_FATAL(feed(context, all[i], 1), GQAC_OK);
         CU_ASSERT(same_logits(context, f.next));
     }
+    all[n - 1] = last;
     gqac_sequence_free(all[0]);
     CU_ASSERT_EQUAL_FATAL(feed(context, last, N - 1), GQAC_OK);
     CU_ASSERT(same_logits(context, f.prompt));

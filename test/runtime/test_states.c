@@ -129,6 +129,20 @@ static void failed_steps_change_nothing(void) {
     close_all();
 }
 
+/* Its positions have three planes, for which there are tables of 320 rows. */
+static void tables_end(void) {
+    open_all();
+    gqac_sequence *sequence = new_sequence(0);
+    CU_ASSERT_TRUE(feed(sequence, N));
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, sequence, ids, 21, 1, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "position 320 is out of range"));
+    CU_ASSERT_EQUAL(gqac_sequence_length(sequence), N);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, sequence, ids, 20, 1, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, sequence, ids, 1, 1, &diag), GQAC_OUT_OF_RANGE);
+    gqac_sequence_free(sequence);
+    close_all();
+}
+
 typedef struct past_tensors {
     int n, states;
     const char *names[MOST_PAIRS];
@@ -344,6 +358,7 @@ static const unit_case cases[] = {
     {"rewinds reach every length", rewinds_reach_every_length},
     {"forks go their ways", forks_go_their_ways},
     {"failed steps change nothing", failed_steps_change_nothing},
+    {"tables of positions end", tables_end},
     {"imports go on", imports_go_on},
     {"imports can be returned to", imports_can_be_returned_to},
     {"imports are checked", imports_are_checked},

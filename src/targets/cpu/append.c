@@ -148,7 +148,11 @@ static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int
     to = to < end ? to : end;
     if (from >= to)
         return;
+#ifdef GQAC_CONTROL_PACKED_BEGIN /* negative control: rows of a neighbour are cached */
+    cpu_heads_make(h, batch_row, head, from - (b > 0), to - (b > 0), room);
+#else
     cpu_heads_make(h, batch_row, head, from, to, room);
+#endif
     kv_write_head(j->kv->sequences[b], s->of->slot, head, j->kv->past[b] + from - begin, to - from,
                   room);
 }

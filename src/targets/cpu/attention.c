@@ -1,13 +1,14 @@
-/* The attention of the cpu target: checks operands, finds where keys and values lie, cuts the work
- * into units and hands them to the level's kernel (level/attend.c).
+/* The attention of the cpu target: checks operands, finds where keys and values lie, has the work
+ * cut into units (attend_runs.c) and hands them to the level's kernel (level/attend.c).
  *
  * A unit is a run of rows of one key/value head. Where there are too few of those for the threads,
  * keys are cut too, at multiples of the contract's split: each split is then left in memory, and
- * whoever ends the last unit of some rows merges them in ascending order. Keys that lie as rows are
- * turned into columns, for all units at once where more than one reads them. */
+ * whoever ends the last unit of some rows merges them in ascending order. Keys that forks share are
+ * split off in the same way: one joint run handles them for the rows of several sequences, and a
+ * run of each sequence handles the rest. Keys that lie as rows are turned into columns, for all
+ * units at once where more than one reads them. */
 #include "targets/cpu/attention.h"
 
-#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,9 +16,10 @@
 #include "numerics/contract.h"
 #include "numerics/convert.h"
 #include "ops/visible.h"
+#include "targets/cpu/attend_runs.h"
 #include "targets/cpu/kv.h"
 
-enum { UNITS_A_THREAD = 4 /* fewer: keys are cut */, ALONE_NS = 20000 /* less: one thread */ };
+enum { ALONE_NS = 20000 /* less: one thread */ };
 #define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
 
 /* Keys or values: the operand as attention sees it, and what is stored. */
@@ -27,12 +29,6 @@ typedef struct stored {
     bool in_blocks;
 } stored;
 
-/* Rows of one sequence that see their keys together, for each key/value head. */
-typedef struct run {
-    int64_t b, row, rows;                    /* sequence; the first row; at most unit_rows */
-    int64_t pieces, piece, keys, first_unit; /* runs of keys, keys of one, of all */
-} run;
-
 typedef struct attending {
     const cpu_attend_record *record;
     const gqac_tensor *q;
@@ -41,14 +37,13 @@ typedef struct attending {
     const struct cpu_attend_kernels *kernels;
     const kv_batch *packed_kv; /* whose new rows the queries are, packed; NULL: [B,Hq,S,D] */
     int threads;
-    int64_t unit_rows, n_runs, n_units; /* rows of a run, but for the last; units of one head */
     int64_t key_blocks;
-    run *runs;   /* those that see the most come first */
-    int32_t *of; /* [n_units]: the run of a unit */
+    attend_runs runs;
+    int32_t *of; /* [units]: the run of a unit */
     int32_t *lo, *hi;
     const unsigned char **tables[2]; /* blocks of keys and values */
     float *packed;
-    atomic_int *left; /* [n_runs][Hkv]: units that are not done */
+    atomic_int *left; /* [runs][Hkv]: units that are not done, of those a run waits for */
     unsigned char *units;
     size_t unit_bytes;
 } attending;
@@ -144,31 +139,14 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static int64_t queries_of(const attending *t, int64_t b) {
-    return t->packed_kv ? t->packed_kv->count[b] : t->a.queries;
-}
-
-static int64_t keys_of(const attending *t, int64_t b) {
-    return t->packed_kv ? t->packed_kv->past[b] + t->packed_kv->count[b] : t->a.keys;
-}
-
-/* Query 0 of a sequence among the rows of all. */
-static int64_t first_row(const attending *t, int64_t b) {
-    return t->packed_kv ? t->packed_kv->begin[b] : b * t->a.queries;
-}
-
-static int64_t runs_of(const attending *t, int64_t b) {
-    return t->unit_rows ? (t->a.group * queries_of(t, b) + t->unit_rows - 1) / t->unit_rows : 0;
-}
-
 /* Visible keys must have a column in a bias, and a row in a tensor or cache. */
 static gqac_status check_ranges(const target_call *call, const attending *t, int64_t columns) {
     const cpu_attend *a = &t->a;
     const bool blocks = a->k.blocks || a->v.blocks;
     for (int64_t b = 0; b < a->batch; b++) {
         const int64_t held = blocks ? call->kv->past[b] + call->kv->count[b] : a->keys;
-        const int64_t rows = held < a->keys ? held : a->keys, first = first_row(t, b);
-        for (int64_t i = first; i < first + queries_of(t, b); i++) {
+        const int64_t rows = held < a->keys ? held : a->keys, first = attend_first_row(&t->runs, b);
+        for (int64_t i = first; i < first + attend_queries(&t->runs, b); i++) {
             if (t->lo[i] >= t->hi[i])
                 continue;
             if (t->lo[i] < 0 || t->hi[i] > rows)
@@ -235,7 +213,7 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
 static size_t packed_bytes(const attending *t, bool in_blocks) {
     const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
     size_t bytes;
-    if (in_blocks || runs_of(t, 0) < 2 ||
+    if (in_blocks || attend_runs_of(&t->runs, 0) < 2 ||
         !gqac_mul_size((size_t)(t->a.batch * t->a.kv_heads), (size_t)t->key_blocks, &bytes) ||
         !gqac_mul_size(bytes, block, &bytes) || bytes > PACK_MOST)
         return 0;
@@ -257,10 +235,9 @@ static void pack_keys(const target_call *call, attending *t) {
 
 /* ---- units --------------------------------------------------------------- */
 
-/* How many rows a unit has, and how many runs of them there are. Nothing of it reaches a result. */
+/* Blocks and splits of the keys. */
 static void plan(attending *t) {
     cpu_attend *a = &t->a;
-    int64_t most = 0;
     t->key_blocks = (a->keys + CPU_ATTEND_KEYS - 1) / CPU_ATTEND_KEYS;
     a->split = GQAC_KEY_SPLIT;
 #ifdef GQAC_CONTROL_CPU_SPLIT_BY_THREADS /* negative control: splits follow the number of threads  \
@@ -268,52 +245,6 @@ static void plan(attending *t) {
     a->split = CPU_ATTEND_KEYS * t->threads;
 #endif
     a->splits = (a->keys + a->split - 1) / a->split;
-    for (int64_t b = 0; b < a->batch; b++)
-        most = queries_of(t, b) > most ? queries_of(t, b) : most;
-    most *= a->group;
-    t->unit_rows = most < CPU_ATTEND_ROWS ? most : CPU_ATTEND_ROWS;
-    for (int64_t b = 0; b < a->batch; b++)
-        t->n_runs += runs_of(t, b);
-}
-
-/* Keys of a run are cut where there are too few runs for the threads, at multiples of a split. */
-static void cut_keys(attending *t, double work) {
-    const cpu_attend *a = &t->a;
-    const int64_t step = a->split > CPU_ATTEND_KEYS ? a->split : CPU_ATTEND_KEYS;
-    const double wanted = t->threads > 1 ? UNITS_A_THREAD * (double)t->threads : 1;
-    for (int64_t i = 0; i < t->n_runs; i++) {
-        run *r = &t->runs[i];
-        const int64_t steps = (r->keys + step - 1) / step;
-        const double share = (double)(r->rows * r->keys) * wanted;
-        r->pieces = work > 0 ? (int64_t)ceil(share / work) : 1;
-        r->pieces = r->pieces > steps ? steps : r->pieces;
-        r->pieces = r->pieces < 1 ? 1 : r->pieces;
-        r->piece = steps > 0 ? (steps + r->pieces - 1) / r->pieces * step : step;
-        r->pieces = steps > 0 ? (steps * step + r->piece - 1) / r->piece : 1;
-        r->first_unit = t->n_units;
-        t->n_units += r->pieces;
-    }
-}
-
-/* The last rows of a sequence see the most keys when it is causal: they come first. */
-static void make_runs(attending *t) {
-    const cpu_attend *a = &t->a;
-    double work = 0;
-    int64_t n = 0;
-    for (int64_t back = 1; n < t->n_runs; back++)
-        for (int64_t b = 0; b < a->batch; b++) {
-            const int64_t row = (runs_of(t, b) - back) * t->unit_rows;
-            const int64_t left = a->group * queries_of(t, b) - row;
-            if (row < 0)
-                continue;
-            t->runs[n] = (run){.b = b,
-                               .row = row,
-                               .rows = left < t->unit_rows ? left : t->unit_rows,
-                               .keys = keys_of(t, b)};
-            work += (double)(t->runs[n].rows * t->runs[n].keys) * (double)a->kv_heads;
-            n++;
-        }
-    cut_keys(t, work);
 }
 
 static void run_unit(void *arg, size_t item, int worker) {
@@ -321,22 +252,15 @@ static void run_unit(void *arg, size_t item, int worker) {
     const cpu_attend *a = &t->a;
     float *scratch = (float *)(void *)(t->units + (size_t)worker * t->unit_bytes);
     const int64_t unit = (int64_t)item / a->kv_heads, head = (int64_t)item % a->kv_heads;
-    const int32_t index = t->of[unit];
-    const run *r = &t->runs[index];
-    const int64_t piece = unit - r->first_unit;
-    const cpu_attend_unit u = {.b = r->b,
-                               .head = head,
-                               .first = first_row(t, r->b),
-                               .skip = t->packed_kv ? t->packed_kv->begin[r->b] : 0,
-                               .row = r->row,
-                               .rows = (int)r->rows,
-                               .begin = piece * r->piece,
-                               .end = (piece + 1) * r->piece,
-                               .cut = r->pieces > 1};
+    const attend_run *r = &t->runs.list[t->of[unit]];
+    const cpu_attend_unit u = attend_runs_unit(&t->runs, r, head, unit - r->first_unit);
     t->kernels->run(a, &u, scratch);
-    if (u.cut && atomic_fetch_sub_explicit(&t->left[index * a->kv_heads + head], 1,
-                                           memory_order_acq_rel) == 1)
-        t->kernels->join(a, &u, scratch);
+    for (int64_t own = r->own; u.cut && own < r->own + r->members; own++)
+        if (atomic_fetch_sub_explicit(&t->left[own * a->kv_heads + head], 1,
+                                      memory_order_acq_rel) == 1) {
+            const cpu_attend_unit whole = attend_runs_unit(&t->runs, &t->runs.list[own], head, 0);
+            t->kernels->join(a, &whole, scratch);
+        }
 }
 
 static void run_units(const target_call *call, attending *t) {
@@ -344,15 +268,15 @@ static void run_units(const target_call *call, attending *t) {
     int64_t visible = 0;
     for (int64_t i = 0; i < a->rows; i++)
         visible += a->hi[i] > a->lo[i] ? a->hi[i] - a->lo[i] : 0;
-    for (int32_t i = 0; i < t->n_runs; i++) {
-        const run *r = &t->runs[i];
+    for (int32_t i = 0; i < t->runs.n; i++) {
+        const attend_run *r = &t->runs.list[i];
         for (int64_t unit = 0; unit < r->pieces; unit++)
             t->of[r->first_unit + unit] = i;
         for (int64_t head = 0; head < a->kv_heads && t->left; head++)
-            atomic_init(&t->left[i * a->kv_heads + head], (int)r->pieces);
+            atomic_init(&t->left[i * a->kv_heads + head], (int)r->waits);
     }
     const int64_t ns = visible * a->q_heads * (a->size + a->value_size) / 16;
-    gqac_pool_queue(ns < ALONE_NS ? NULL : call->work.pool, (size_t)(t->n_units * a->kv_heads),
+    gqac_pool_queue(ns < ALONE_NS ? NULL : call->work.pool, (size_t)(t->runs.n_units * a->kv_heads),
                     run_unit, t);
 }
 
@@ -371,9 +295,8 @@ static gqac_status open_scratch(const target_call *call, attending *t, size_t pa
                                 op_scratch *scratch) {
     const cpu_attend *a = &t->a;
     const int64_t entries = tables ? a->batch * t->key_blocks : 0;
-    const bool cut = t->n_units > t->n_runs;
-    const int64_t parts = cut ? a->q_heads * a->rows * a->splits * cpu_attend_part(a) : 0;
-    const int64_t left = cut ? t->n_runs * a->kv_heads : 0;
+    const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
+    const int64_t left = parts ? t->runs.n * a->kv_heads : 0;
     size_t bytes = 0, at[9];
     t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
     if (!reserve(&bytes, t->threads, t->unit_bytes, &at[0]) ||
@@ -384,7 +307,7 @@ static gqac_status open_scratch(const target_call *call, attending *t, size_t pa
         !reserve(&bytes, parts, sizeof(float), &at[5]) ||
         !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
         !reserve(&bytes, (int64_t)packed, 1, &at[7]) ||
-        !reserve(&bytes, t->n_units, sizeof(int32_t), &at[8]))
+        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[8]))
         return gqac_diag_oom(call->work.diag, "attention");
     GQAC_TRY(op_work_scratch(&call->work, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1,
                              scratch));
@@ -519,9 +442,11 @@ static gqac_status set_ranges(const target_call *call, attending *t) {
 static gqac_status attend_all(const target_call *call, attending *t) {
     const bool k_blocks = t->stored[0].in_blocks, v_blocks = t->stored[1].in_blocks;
     op_scratch runs, scratch;
-    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)t->n_runs, sizeof *t->runs, &runs));
-    t->runs = (run *)(void *)runs.base;
-    make_runs(t);
+    attend_runs_count(&t->runs, &t->a, t->packed_kv);
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)t->runs.n, sizeof *t->runs.list, &runs));
+    t->runs.list = (attend_run *)(void *)runs.base;
+    attend_runs_make(&t->runs, t->threads);
+    t->a.cut_rows = t->runs.cut_rows;
     gqac_status status =
         open_scratch(call, t, packed_bytes(t, k_blocks), k_blocks || v_blocks, &scratch);
     if (status == GQAC_OK) {

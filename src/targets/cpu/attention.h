@@ -77,8 +77,8 @@ typedef struct cpu_attend {
     cpu_attend_show show;
     float *shown;       /* [B,Hq,S,T] */
     float shown_hidden; /* what it holds for keys that are not shown */
-    float *parts;       /* of cut rows: [Hkv][rows*G][splits][cpu_attend_part], else NULL */
-    int64_t splits;
+    float *parts;       /* [Hkv][cut_rows][splits][cpu_attend_part]; NULL where no row is cut */
+    int64_t splits, cut_rows;
 } cpu_attend;
 
 typedef struct cpu_attend_unit {
@@ -89,6 +89,7 @@ typedef struct cpu_attend_unit {
     int rows;           /* at most CPU_ATTEND_ROWS */
     int64_t begin, end; /* keys, multiples of the block and of the split; end may be beyond T */
     bool cut;           /* leaves each split in a->parts; `join` makes y of them */
+    int64_t part;       /* its first row among the cut rows */
 } cpu_attend_unit;
 
 /* Floats of dv values in memory: whole vectors. */

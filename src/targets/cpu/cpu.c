@@ -11,6 +11,7 @@
 #include "targets/cpu/products.h"
 #include "targets/cpu/rows.h"
 #include "targets/kv_rows.h"
+#include "targets/recurrent.h"
 
 #define LINEAR(what)                                                                               \
     {.name = what "_group",                                                                        \
@@ -107,7 +108,8 @@ static const target_kernel kernels[] = {
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
-     .eval = target_recurrent_attention},
+     .bind = bind_recurrent_attention,
+     .run = target_recurrent_run},
     {.name = "attention_codes",
      .domain = "gqac",
      .op = "attention",

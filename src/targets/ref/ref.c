@@ -2,6 +2,7 @@
  * what touches KV state has kernels here. KV blocks are gathered into plain rows [B,H,T,D]. */
 #include "targets/bind.h"
 #include "targets/kv_rows.h"
+#include "targets/recurrent.h"
 
 static const target_kernel kernels[] = {
     {.name = "kv_state",
@@ -17,7 +18,8 @@ static const target_kernel kernels[] = {
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
-     .eval = target_recurrent_attention},
+     .bind = bind_recurrent_attention,
+     .run = target_recurrent_run},
     {.name = NULL},
 };
 

@@ -177,7 +177,7 @@ static void merge(work *w, int r, float m, float l, const float *acc) {
 
 static float *part_of(const work *w, int r, int64_t split) {
     const cpu_attend *a = w->a;
-    const int64_t row = (w->u->head * a->rows + w->u->first) * a->group + w->u->row + r;
+    const int64_t row = w->u->head * a->cut_rows + w->u->part + r;
     return a->parts + (row * a->splits + split) * cpu_attend_part(a);
 }
 

@@ -25,7 +25,8 @@ enum {
     FEW_SETS = 2048,            /* floats */
     X_STEP = GQAC_K_PIECE + 16, /* not a power of two: rows of a tile share no set of the cache */
     FEW = 2 * TILE_ROWS - 1,    /* rows that wait for the weights, not for the arithmetic */
-    WIDEN_ROWS = FEW + 1,       /* from here a piece of a 16-bit panel is widened once */
+    IN_PAIRS = WIDE ? 0 : 4, /* so few go in pairs, which read all columns of a panel as they lie */
+    WIDEN_ROWS = FEW + 1,    /* from here a piece of a 16-bit panel is widened once */
     AHEAD = 20 * LINE,
     CHUNK = 64,          /* k of a panel that a few rows share while it is in the first cache */
     CHUNK_AHEAD = 16384, /* bytes before their use, a panel is asked for then */
@@ -142,7 +143,7 @@ VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, con
 }
 
 /* Enough chains to hide the latency of fma, as far as registers go. */
-#define VECTORS(rows) (WIDE || (rows) == 1 ? 4 : (rows) <= 3 ? 2 : 1)
+#define VECTORS(rows) (WIDE || (rows) <= 2 ? 4 : (rows) <= 3 ? 2 : 1)
 
 #define TILE(r)                                                                                    \
     case r:                                                                                        \
@@ -167,6 +168,7 @@ VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, con
     static void few_##name(const piece *p, float *acc, int row, int rows, int k, ahead next) {     \
         const gqac_dtype dtype = dtype_;                                                           \
         switch (rows) {                                                                            \
+            FEW_TILE(1);                                                                           \
             FEW_TILE(2);                                                                           \
             FEW_TILE(3);                                                                           \
             FEW_TILE(4);                                                                           \
@@ -216,7 +218,8 @@ static void run_few_tile(const piece *p, float *acc, int row, int rows, int k, a
 /* A few rows wait for the weights: each chunk of a panel is read once, by all of them. */
 static void run_few(const piece *p) {
     float acc[FEW * LINEAR_PANEL];
-    const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int height = p->rows <= IN_PAIRS ? 2 : TILE_ROWS;
+    const int groups = (p->rows + height - 1) / height;
     const int least = p->rows / groups, more = p->rows % groups;
     const int64_t line = LINEAR_PANEL * (int64_t)width_of(p->dtype);
     for (int k = 0; k < p->n_k; k += CHUNK) {

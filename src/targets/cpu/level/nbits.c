@@ -15,7 +15,6 @@ enum {
     ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
     HALVES = ENDS ? 2 : 1,    /* as which codes of 8 bits are multiplied */
     AHEAD = 4096,             /* bytes before their use, codes are fetched for one row */
-    UNPACK_ROWS = 24,         /* from here, words are cut once for all tiles */
 };
 
 /* ---- activations ----------------------------------------------------------- */

@@ -6,13 +6,15 @@
 #include "targets/cpu/nbits.h"
 
 /* Tiles of TILE_ROWS rows by TILE_VECTORS vectors fill the registers of a level; of WORD_ROWS where
- * codes are cut out of words on the way. Plain C has no such registers, and is not unrolled. */
+ * codes are cut out of words on the way. From UNPACK_ROWS rows on, words are cut once for all
+ * tiles: with 512 bits never, where cutting costs less than reading the bytes again. Plain C has no
+ * such registers, and is not unrolled. */
 #if defined(__AVX512F__)
-enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 4 };
+enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 4, UNPACK_ROWS = CPU_NBITS_ROWS + 1 };
 #elif defined(__AVX2__)
-enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 1 };
+enum { TILE_ROWS = 6, WORD_ROWS = 4, TILE_VECTORS = 1, UNPACK_ROWS = 24 };
 #else
-enum { TILE_ROWS = 3, WORD_ROWS = 3, TILE_VECTORS = 4 };
+enum { TILE_ROWS = 3, WORD_ROWS = 3, TILE_VECTORS = 4, UNPACK_ROWS = 24 };
 #endif
 enum { GROUPS = NBITS_COLUMNS / 16 };
 

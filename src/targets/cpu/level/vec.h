@@ -13,13 +13,16 @@
 #include "numerics/dialect.h"
 
 /* Plain C has no registers to keep such lanes in: inlined and unrolled, it only takes minutes to
- * compile. UNROLL(n) stands before a loop. */
+ * compile. UNROLL(n) stands before a loop; under a sanitizer, gcc refuses it in some places. */
 #if defined(__AVX2__)
-#define VEC_FN        static inline __attribute__((always_inline, unused))
+#define VEC_FN static inline __attribute__((always_inline, unused))
+#else
+#define VEC_FN static inline __attribute__((unused))
+#endif
+#if defined(__AVX2__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define UNROLL_(text) _Pragma(#text)
 #define UNROLL(n)     UNROLL_(GCC unroll n)
 #else
-#define VEC_FN static inline __attribute__((unused))
 #define UNROLL(n)
 #endif
 

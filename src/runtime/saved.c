@@ -1,0 +1,338 @@
+/* A sequence in one piece of memory.
+ *
+ *   header      192 bytes  what it is of, lengths, digest of header and all that follows
+ *   positions   i64        how many tokens each of its states has seen
+ *   ids         i64        of its tokens, but for those that were imported
+ *   rows        each slot that is no state, canonical: [heads][tokens][head_size]
+ *   states      each state, each slot that is one: [heads][rows][head_size]
+ *
+ * Every part begins at a multiple of 64 bytes. All of it is checked before a sequence is made.
+ * Anyone can compute a digest, so lengths, positions and ids are checked as well. */
+#include <stdint.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/sized.h"
+#include "base/str.h"
+#include "runtime/sequence.h"
+
+enum { VERSION = 1, BYTE_ORDER_MARK = 0x01020304, LINE = 64 };
+static const char magic[8] = "GQACSEQ";
+
+typedef struct header {
+    char magic[8];
+    uint32_t version, byte_order;
+    uint64_t bytes;            /* of the whole */
+    unsigned char program[32]; /* fingerprint */
+    int64_t tokens;            /* with rows */
+    int64_t behind, given;     /* see gqac_sequence */
+    int64_t pinned, final_length;
+    uint64_t guards;
+    int64_t states;
+    uint64_t zero[6];
+    unsigned char digest[32]; /* of the header with this zero, then all else */
+} header;
+
+_Static_assert(sizeof(header) == 3 * LINE, "layout");
+
+/* Where the first three parts begin, and the end. */
+typedef struct layout {
+    size_t positions, ids, rows, end;
+} layout;
+
+/* One slot of rows or states: of rows, `state` is -1. */
+typedef struct part {
+    int slot, state;
+    int64_t tokens;
+    size_t at, bytes;
+} part;
+/* Copies a part from the sequence to data (read_part) or from data to the sequence (write_part). */
+typedef void part_visitor(gqac_sequence *s, unsigned char *data, const part *part);
+
+/* Begins a part of n times `bytes` at *end. */
+static size_t place(size_t *end, size_t n, size_t bytes, bool *fits) {
+    const size_t at = *end;
+    size_t all = 0;
+    *fits = *fits && gqac_mul_size(n, bytes, &all) && gqac_add_size(at, all, end) &&
+            gqac_add_size(*end, LINE - 1, end);
+    *end -= *end % LINE;
+    return at;
+}
+
+static bool visit_slots(const gqac_program *p, const header *h, int state, size_t *end,
+                        part_visitor *f, gqac_sequence *s, unsigned char *data) {
+    bool fits = true;
+    for (int i = 0; i < p->n_kv && fits; i++) {
+        part one = {.slot = i, .state = state, .tokens = h->tokens};
+        if ((p->kv[i].rows > 0) != (state >= 0))
+            continue;
+        fits = sequence_slot_bytes(&p->kv[i], h->tokens, &one.bytes);
+        one.at = place(end, 1, one.bytes, &fits);
+        if (f && fits)
+            f(s, data, &one);
+    }
+    return fits;
+}
+
+/* Calls f, which may be NULL, for each slot of rows and of states; they begin at *end, which
+ * becomes the end of the whole. False when its size cannot be that of memory. */
+static bool visit_parts(const gqac_program *p, const header *h, size_t *end, part_visitor *f,
+                        gqac_sequence *s, unsigned char *data) {
+    bool fits = visit_slots(p, h, -1, end, f, s, data);
+    for (int state = 0; state < h->states && fits; state++)
+        fits = visit_slots(p, h, state, end, f, s, data);
+    return fits;
+}
+
+static bool lay_out(const gqac_program *p, const header *h, layout *out) {
+    const int64_t ids = h->tokens + h->behind - h->given;
+    bool fits = true;
+    size_t end = sizeof *h;
+    out->positions = place(&end, (size_t)h->states, sizeof(int64_t), &fits);
+    out->ids = place(&end, (size_t)ids, sizeof(int64_t), &fits);
+    out->rows = end;
+    fits = fits && visit_parts(p, h, &end, NULL, NULL, NULL);
+    out->end = end;
+    return fits;
+}
+
+/* What decides the bits of rows: profile, graph and, by sample, weights. */
+static gqac_status fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
+    gqac_str text = {0};
+    gqac_sha256 state;
+    gqac_sha256_init(&state);
+    ir_print(&text, p->module, IR_PRINT_SAMPLE);
+    const bool printed = !text.failed;
+    if (printed) {
+        gqac_sha256_update(&state, p->profile, sizeof p->profile);
+        gqac_sha256_update(&state, text.text, strlen(text.text));
+    }
+    gqac_str_free(&text);
+    gqac_sha256_final(&state, digest);
+    return printed ? GQAC_OK : gqac_diag_oom(diag, "the text of a graph");
+}
+
+static void digest_of(const header *h, const unsigned char *data, unsigned char digest[32]) {
+    header clean = *h;
+    gqac_sha256 state;
+    memset(clean.digest, 0, sizeof clean.digest);
+    gqac_sha256_init(&state);
+    gqac_sha256_update(&state, &clean, sizeof clean);
+    gqac_sha256_update(&state, data + sizeof clean, (size_t)h->bytes - sizeof clean);
+    gqac_sha256_final(&state, digest);
+}
+
+static gqac_status check_alignment(const void *data, gqac_diag *diag) {
+    if ((uintptr_t)data % _Alignof(int64_t))
+        GQAC_FAIL(diag, GQAC_USAGE, "the memory of a saved sequence is not aligned to 8 bytes");
+    return GQAC_OK;
+}
+
+/* ---- saving -------------------------------------------------------------- */
+
+static header describe(const gqac_sequence *s) {
+    header h = {.version = VERSION, .byte_order = BYTE_ORDER_MARK};
+    memcpy(h.magic, magic, sizeof magic);
+    h.tokens = kv_sequence_length(s->kv);
+    h.behind = s->behind;
+    h.given = s->given;
+    h.pinned = s->pinned;
+    h.final_length = s->final_length;
+    h.guards = s->guards;
+    h.states = kv_states_kept(s->kv);
+    return h;
+}
+
+size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
+    const header h = describe(sequence);
+    layout l;
+    (void)lay_out(sequence->program, &h, &l); /* less than what is in memory now */
+    return l.end;
+}
+
+static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
+    if (part->state < 0)
+        kv_read_rows(s->kv, part->slot, 0, part->tokens, data + part->at, part->tokens);
+    else
+        memcpy(data + part->at, kv_state_kept(s->kv, part->slot, part->state), part->bytes);
+}
+
+static void write_lists(const gqac_sequence *s, const header *h, const layout *l,
+                        unsigned char *data) {
+    const int64_t ids = h->tokens + h->behind - h->given;
+    int64_t *positions = (int64_t *)(data + l->positions);
+    for (int i = 0; i < h->states; i++)
+        positions[i] = kv_state_position(s->kv, i);
+    if (ids)
+        memcpy(data + l->ids, s->ids, (size_t)ids * sizeof *s->ids);
+}
+
+gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *data, size_t bytes,
+                               gqac_diag *diag) {
+    gqac_sequence *s = (gqac_sequence *)sequence; /* see part_visitor */
+    header h = describe(sequence);
+    layout l;
+    (void)lay_out(sequence->program, &h, &l);
+    GQAC_TRY(check_alignment(data, diag));
+    if (bytes < l.end)
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the sequence needs %zu bytes, the buffer has %zu",
+                  l.end, bytes);
+    GQAC_TRY(fingerprint(sequence->program, h.program, diag));
+    h.bytes = l.end;
+    memset(data, 0, l.end);
+    write_lists(sequence, &h, &l, data);
+    size_t end = l.rows;
+    (void)visit_parts(sequence->program, &h, &end, read_part, s, data);
+    digest_of(&h, data, h.digest);
+    memcpy(data, &h, sizeof h);
+    return GQAC_OK;
+}
+
+/* ---- loading ------------------------------------------------------------- */
+
+static gqac_status refuse(gqac_diag *diag, const char *why) {
+    gqac_diag_set(diag, GQAC_INVALID_INPUT, "not a saved sequence: %s", why);
+    gqac_diag_hint(diag, "save the sequence again with this version of gqac");
+    return GQAC_INVALID_INPUT;
+}
+
+/* Else nothing can have been imported. */
+static bool has_rows(const gqac_program *p) {
+    for (int i = 0; i < p->n_kv; i++)
+        if (!p->kv[i].rows)
+            return true;
+    return false;
+}
+
+/* Lengths that a sequence of the program can have. */
+static bool sound_lengths(const gqac_program *p, const header *h) {
+    const int64_t most = INT32_MAX;
+    const bool recurrent = kv_pool_state_bytes(p->pool) > 0;
+    return h->tokens >= 0 && h->tokens <= most && h->behind >= 0 && h->behind <= most &&
+           h->given >= 0 && h->given <= h->tokens && (!h->given || has_rows(p)) &&
+           h->final_length >= 0 && h->pinned >= 0 && (recurrent || !h->behind) &&
+           h->tokens + h->behind <= most &&
+           (!h->behind || h->tokens + h->behind <= p->most_tokens) && h->states >= 0 &&
+           h->states <= kv_states_most(h->tokens) + 1 &&
+           (h->states > 0) == (recurrent && h->tokens > 0);
+}
+
+/* States lie at multiples of a block, except the last one and the one after the imported tokens,
+ * which is always there. */
+static bool sound_positions(const header *h, const int64_t *positions) {
+    int64_t before = 0;
+    bool given = !h->given || !h->states;
+    for (int64_t i = 0; i < h->states; i++) {
+        const bool last = i + 1 == h->states;
+        if (positions[i] <= before || positions[i] > h->tokens ||
+            (last && positions[i] != h->tokens))
+            return false;
+        if (!last && positions[i] % GQAC_KV_BLOCK && positions[i] != h->given)
+            return false;
+        before = positions[i];
+        given = given || before == h->given;
+    }
+    return given;
+}
+
+static bool sound_ids(const gqac_program *p, const int64_t *ids, int64_t n) {
+    const int64_t vocabulary = gqac_program_vocabulary(p);
+    const int64_t most = vocabulary ? vocabulary : INT32_MAX;
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= most)
+            return false;
+    return true;
+}
+
+static gqac_status check(const gqac_program *p, const unsigned char *data, size_t bytes, header *h,
+                         layout *l, gqac_diag *diag) {
+    unsigned char digest[32];
+    if (bytes < sizeof *h)
+        return refuse(diag, "it is too short");
+    memcpy(h, data, sizeof *h);
+    if (memcmp(h->magic, magic, sizeof magic) != 0)
+        return refuse(diag, "the first bytes are wrong");
+    if (h->version != VERSION || h->byte_order != BYTE_ORDER_MARK)
+        return refuse(diag,
+                      "it was written by another version, or on a machine of another byte order");
+    if (h->bytes != bytes)
+        return refuse(diag, "it does not have the length that it was saved with");
+    digest_of(h, data, digest);
+    if (memcmp(digest, h->digest, sizeof digest) != 0)
+        return refuse(diag, "the checksum is wrong");
+    GQAC_TRY(fingerprint(p, digest, diag));
+    if (memcmp(digest, h->program, sizeof digest) != 0) {
+        gqac_diag_set(diag, GQAC_USAGE, "the sequence was saved from another model");
+        gqac_diag_rule(diag, "a sequence loads into a program of the same model, options, target "
+                             "and numerics profile");
+        return GQAC_USAGE;
+    }
+    if (!sound_lengths(p, h) || !lay_out(p, h, l) || l->end != bytes)
+        return refuse(diag, "its lengths contradict each other");
+    if (!sound_positions(h, (const int64_t *)(data + l->positions)))
+        return refuse(diag, "its states are not where a sequence has them");
+    if (!sound_ids(p, (const int64_t *)(data + l->ids), h->tokens + h->behind - h->given))
+        return refuse(diag, "it holds ids that are not in the vocabulary");
+    return GQAC_OK;
+}
+
+static void write_part(gqac_sequence *s, unsigned char *data, const part *part) {
+    int64_t position = 0;
+    if (part->state < 0)
+        kv_write_rows(s->kv, part->slot, 0, part->tokens, data + part->at, part->tokens);
+    else
+        memcpy(kv_state_due(s->kv, part->slot, part->state, &position), data + part->at,
+               part->bytes);
+}
+
+static gqac_status fill(gqac_sequence *s, const header *h, const layout *l, unsigned char *data,
+                        gqac_diag *diag) {
+    const int64_t *positions = (const int64_t *)(data + l->positions);
+    const int64_t length = h->tokens + h->behind;
+    size_t end = l->rows;
+    s->given = h->given;
+    GQAC_TRY(sequence_reserve_ids(s, length, diag));
+    if (length > h->given)
+        memcpy(s->ids, data + l->ids, (size_t)(length - h->given) * sizeof *s->ids);
+    GQAC_TRY(kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, diag));
+    (void)visit_parts(s->program, h, &end, write_part, s, data);
+    kv_sequence_publish(s->kv, h->tokens);
+    s->behind = h->behind;
+    s->pinned = h->pinned;
+    s->guards = (unsigned)h->guards;
+    s->imported = length > 0; /* the next step computes the guards, whatever is written here */
+    return GQAC_OK;
+}
+
+gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_options *options,
+                               const void *data, size_t bytes, gqac_sequence **sequence,
+                               gqac_diag *diag) {
+    gqac_sequence_options own = {0};
+    header h;
+    layout l;
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_sequence_options", diag));
+    if (program->stateless || !program->pool)
+        GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
+    GQAC_TRY(check_alignment(data, diag));
+    GQAC_TRY(check(program, data, bytes, &h, &l, diag));
+    if (own.final_length > 0 && own.final_length != h.final_length)
+        GQAC_FAIL(diag, GQAC_USAGE,
+                  "the sequence was opened for %lld tokens in all, the options say %lld",
+                  (long long)h.final_length, (long long)own.final_length);
+    if (own.capacity > 0 && h.tokens + h.behind > own.capacity)
+        GQAC_FAIL(diag, GQAC_CAPACITY, "%lld saved tokens do not fit the capacity of %lld",
+                  (long long)(h.tokens + h.behind), (long long)own.capacity);
+    gqac_sequence *s = NULL;
+    own.size = sizeof own;
+    own.final_length = own.final_length < 0 ? own.final_length : h.final_length;
+    GQAC_TRY(gqac_sequence_create(program, &own, &s, diag));
+    const gqac_status status = fill(s, &h, &l, (unsigned char *)data, diag);
+    if (status != GQAC_OK) {
+        gqac_sequence_free(s);
+        return status;
+    }
+    *sequence = s;
+    return GQAC_OK;
+}

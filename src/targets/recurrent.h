@@ -1,0 +1,18 @@
+/* recurrent_attention: the recurrence of LinearAttention on states that sequences keep. For every
+ * target; it has the speed of the machine by itself. */
+#ifndef GQAC_TARGETS_RECURRENT_H
+#define GQAC_TARGETS_RECURRENT_H
+
+#include "ops/recurrence.h"
+#include "targets/call.h"
+
+typedef struct target_recurrent_record {
+    recurrence_form form;
+    int slot;
+    int query, key, value, decay, beta; /* operands */
+    int output, token;                  /* results */
+} target_recurrent_record;
+/* INTERNAL outside of a step. */
+gqac_status target_recurrent_run(target_call *call, const void *record);
+
+#endif

@@ -31,7 +31,7 @@ static void draw(cli_progress *p, double part) {
 static void tell(void *arg, int64_t done, int64_t total) {
     cli_progress *p = arg;
     const double now = cli_seconds();
-    if (done <= p->done || !p->began) { /* another call */
+    if (done <= p->done || p->began == 0) { /* another call */
         p->began = now;
         p->told = now;
     }

@@ -188,9 +188,9 @@ static bool calculate_choices(ir_dims *dims, char op, const term *a, const term 
     out->no = calculate(op, a->no, b->no);
     if (sure || same_truth(&a->when, &b->when))
         return true;
-    const bool masks = op == '+' && !a->yes && !b->yes && term_hides(GQAC_F16, a->no) &&
+    const bool masks = op == '+' && a->yes == 0 && b->yes == 0 && term_hides(GQAC_F16, a->no) &&
                        term_hides(GQAC_F16, b->no);
-    const bool flags = op == '*' && !a->no && !b->no;
+    const bool flags = op == '*' && a->no == 0 && b->no == 0;
     if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when)) {
         if (masks) /* where only one of them hides, its number alone is left */
             out->no = fmax(a->no, b->no);

@@ -27,15 +27,6 @@ OP_KERNEL(capped, (float *y, const float *s, size_t n, const void *arg), (y, s, 
 
 static const op_unary kernel = {.f32 = capped};
 
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    float cap = ir_attr_float(call->node, "cap");
-    return op_unary_eval(call, &kernel, &cap);
-}
-
 const gqac_op gqac_op_softcap = {
     .schema = {.name = "softcap",
                .domain = "gqac",
@@ -45,7 +36,8 @@ const gqac_op gqac_op_softcap = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = cap * tanh(s / cap)"},
-    .infer = infer,
+    .formula.unary = &kernel,
+    .infer = op_unary_infer,
+    .eval = op_unary_eval,
     .verify = verify,
-    .eval = eval,
 };

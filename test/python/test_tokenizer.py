@@ -4,7 +4,7 @@ test/tokenizers, on strings made to be awkward. Each string and each list of ids
 
     python test/python/test_tokenizer.py          prints `N passed, N failed`
 
-GQAC_TEXT_TOOL names the program (test/llm/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
+GQAC_TEXT_TOOL names the program (test/text/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
 strings.
 """
 
@@ -222,7 +222,7 @@ def check_ids(score, path, oracle, rng):
 
 
 # Steps that are put together at random; the oracle reads the same file. It panics when a Strip at
-# the end meets a short token, so that is left to test/llm/test_tokenizer.c.
+# the end meets a short token, so that is left to test/text/test_tokenizer.c.
 SPLITS = [{"type": "Split", "pattern": pattern, "behavior": behaviour, "invert": invert}
           for pattern in ({"String": "a"}, {"String": "--"}, {"Regex": "[0-9]+"},
                           {"Regex": "\\s+(?!\\S)|\\s"}, {"Regex": "x*"}, {"Regex": "\\p{Lu}"})

@@ -19,6 +19,8 @@ gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag);
 void sampler_free(sampler *s);
 /* USAGE names the option that is out of range. */
 gqac_status sampler_check(const gqac_sampling *options, gqac_diag *diag);
+/* OUT_OF_RANGE names an id of a bias that is outside of the vocabulary. */
+gqac_status sampler_check_ids(const gqac_sampling *options, int64_t vocabulary, gqac_diag *diag);
 /* The next id of a row of logits [vocabulary]. `history` are prompt and answer so far (repetition
  * penalty; ids outside of the vocabulary are ignored), `position` is the place the id will have in
  * the sequence, `banned` ids (end-of-text ids too early) are never chosen. *probability as in
@@ -27,6 +29,11 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
+/* Softmax of the logits at `id`, and its natural logarithm. */
+void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
+                     double *log_probability);
+/* The n likeliest ids, or all that have a number; returns how many. */
+int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top);
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 

@@ -120,6 +120,7 @@ typedef struct encoder {
     span text;   /* what the raw added tokens cut */
     span normed; /* what the others cut */
     bool first;  /* normed begins where the text does */
+    bool plain;  /* special tokens are text */
 } encoder;
 
 static gqac_status take_id(encoder *e, int64_t id, gqac_diag *diag) {
@@ -158,7 +159,7 @@ static gqac_status take_raw(void *arg, int64_t id, size_t begin, size_t end, gqa
             normalizer_run(&e->t->normalizer, &e->normal, e->normed, &e->growth, &e->first, diag));
         e->normed = (span){e->normal.text.text, e->normal.text.length};
     }
-    return added_cut(&e->t->normalized, e->normed, &e->hits, take_normed, e, diag);
+    return added_cut(&e->t->normalized, e->normed, e->plain, &e->hits, take_normed, e, diag);
 }
 
 static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) {
@@ -208,17 +209,17 @@ static void encoder_free(encoder *e) {
     gqac_free(e->hits.items);
 }
 
-gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, bool special,
+gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, unsigned how,
                              int64_t **ids, size_t *n, gqac_diag *diag) {
     *ids = NULL;
     GQAC_TRY(check_text(text, length, diag));
-    encoder e = {.t = t, .text = {text, length}};
+    encoder e = {.t = t, .text = {text, length}, .plain = how & TOKENIZER_PLAIN};
     growth_begin(&e.growth);
     growth_admit(&e.growth, length);
     gqac_status status = id_list_reserve(&e.ids, length / 4 + 1, diag);
     if (status == GQAC_OK)
-        status = added_cut(&t->raw, e.text, &e.raw_hits, take_raw, &e, diag);
-    if (status == GQAC_OK && special)
+        status = added_cut(&t->raw, e.text, e.plain, &e.raw_hits, take_raw, &e, diag);
+    if (status == GQAC_OK && how & TOKENIZER_SPECIAL)
         status = add_special(t, &e.ids, diag);
     if (status == GQAC_OK) /* never NULL, also when there are none */
         status = id_list_reserve(&e.ids, 1, diag);

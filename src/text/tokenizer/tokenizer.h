@@ -12,9 +12,14 @@
 typedef struct tokenizer tokenizer;
 gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
 void tokenizer_free(tokenizer *t);
-/* As gqac_text_tokenize and gqac_text_detokenize. */
-gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, bool special,
+/* How a text becomes ids: with those of the post-processor, and with special tokens that the text
+ * spells taken for text. */
+enum { TOKENIZER_SPECIAL = 1, TOKENIZER_PLAIN = 2 };
+/* As gqac_text_tokenize, gqac_text_detokenize and gqac_text_token_bytes. */
+gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, unsigned how,
                              int64_t **ids, size_t *n, gqac_diag *diag);
+gqac_status tokenizer_bytes(const tokenizer *t, int64_t id, char **bytes, size_t *length,
+                            bool *special, gqac_diag *diag);
 gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, bool skip_special,
                              char **out, size_t *length, gqac_diag *diag);
 typedef struct tokenizer_stream tokenizer_stream;

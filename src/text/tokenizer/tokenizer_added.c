@@ -171,8 +171,8 @@ static size_t strip_right(span text, size_t end) {
 
 /* As in the reference, white space that rstrip took is still searched for tokens, and `done` may
  * even go back; only the matches themselves never overlap. */
-gqac_status added_cut(const added_set *set, span text, hit_list *hits, added_taker *take, void *arg,
-                      gqac_diag *diag) {
+gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hits,
+                      added_taker *take, void *arg, gqac_diag *diag) {
     size_t done = 0, free_from = 0, stripped = 0;
     GQAC_TRY(matcher_run(&set->matcher, text.bytes, text.length, hits, diag));
     for (size_t i = hits->n; i-- > 0;) {
@@ -182,6 +182,8 @@ gqac_status added_cut(const added_set *set, span text, hit_list *hits, added_tak
         if (begin < free_from)
             continue;
         free_from = end;
+        if (plain && token->special)
+            continue;
         if (token->single_word && word_around(text, begin, end))
             continue;
         if (token->lstrip)

@@ -17,6 +17,7 @@ typedef struct decode_state {
     pattern_scratch *scratch; /* Replace by an expression */
     bool begun;               /* a token was seen */
     bool stripping;           /* Strip: still at the start of the token */
+    bool within;              /* Strip: neither start nor end of its token is seen */
 } decode_state;
 
 struct tokenizer_stream {
@@ -24,6 +25,7 @@ struct tokenizer_stream {
     gqac_str out;
     decode_state states[TOKENIZER_MAX_STEPS];
     growth growth;
+    bool raw;        /* bytes that are no character go out as they are */
     gqac_diag *diag; /* of the current call */
 };
 
@@ -58,11 +60,19 @@ static size_t next_part(const unsigned char *text, size_t length, bool *good) {
     return need;
 }
 
+static gqac_status pass_raw(tokenizer_stream *s, decode_state *state) {
+    gqac_str_append_n(&s->out, state->bytes.text, state->bytes.length);
+    state->bytes.length = 0;
+    return text_check(&s->out, TOKENIZER_MAX_GROWN, s->diag);
+}
+
 /* Passes on what is certain of state->bytes; with `last` all of it. */
 static gqac_status pass_bytes(tokenizer_stream *s, int k, bool last) {
     decode_state *state = &s->states[k];
     const unsigned char *text = (const unsigned char *)state->bytes.text;
     size_t length = state->bytes.length, done = 0, i = 0;
+    if (s->raw) /* later steps take characters */
+        return pass_raw(s, state);
     while (i < length) {
         bool good;
         size_t n = next_part(text + i, length - i, &good);
@@ -123,6 +133,8 @@ static gqac_status end_run(tokenizer_stream *s, int k) {
     decode_state *state = &s->states[k];
     size_t length = state->bytes.length;
     bool good = true;
+    if (s->raw && length)
+        return pass_raw(s, state);
     for (size_t i = 0; i < length && good;) {
         size_t n = gqac_utf8_char(state->bytes.text + i, length - i);
         good = n > 0;
@@ -314,6 +326,8 @@ static gqac_status end(tokenizer_stream *s, int k) {
     case DECODE_FUSE:
         return GQAC_OK; /* finish() has the one end */
     case DECODE_STRIP:
+        if (state->within)
+            GQAC_TRY(release(s, k, state->n));
         state->stripping = true;
         state->n = 0;
         break;
@@ -335,7 +349,7 @@ static void begin(tokenizer_stream *s) {
     for (int k = 0; k < s->t->decoder.n; k++) {
         decode_state *state = &s->states[k];
         state->held.length = state->bytes.length = state->n = 0;
-        state->begun = false;
+        state->begun = state->within = false;
         state->stripping = true;
     }
 }
@@ -440,6 +454,41 @@ gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, b
     if (status == GQAC_OK) {
         *out = s->out.text;
         *length = s->out.length;
+        s->out = (gqac_str){0};
+    }
+    tokenizer_stream_free(s);
+    return status;
+}
+
+/* The steps are those of a token in the middle of a text: none is at its beginning. */
+static void begin_within(tokenizer_stream *s) {
+    bool fused = false; /* from here on the whole text is one token */
+    begin(s);
+    s->raw = true;
+    for (int k = 0; k < s->t->decoder.n; k++) {
+        s->states[k].begun = true;
+        s->states[k].stripping = !fused;
+        s->states[k].within = fused;
+        fused |= s->t->decoder.steps[k].kind == DECODE_FUSE;
+    }
+}
+
+gqac_status tokenizer_bytes(const tokenizer *t, int64_t id, char **bytes, size_t *length,
+                            bool *special, gqac_diag *diag) {
+    tokenizer_stream *s;
+    *bytes = NULL;
+    GQAC_TRY(tokenizer_stream_create(t, &s, diag));
+    begin_within(s);
+    gqac_status status = push_id(s, id, false, diag);
+    if (status == GQAC_OK)
+        status = finish(s);
+    gqac_str_append_n(&s->out, "", 0);
+    if (status == GQAC_OK)
+        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
+    if (status == GQAC_OK) {
+        *bytes = s->out.text;
+        *length = s->out.length;
+        *special = t->words.tokens[id].flags & TOKEN_SPECIAL;
         s->out = (gqac_str){0};
     }
     tokenizer_stream_free(s);

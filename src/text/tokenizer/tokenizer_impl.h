@@ -405,10 +405,10 @@ struct tokenizer {
 gqac_status post_read(const json_t *value, tokenizer *t, gqac_diag *diag);
 /* added_tokens, after model and normalizer were read. */
 gqac_status added_read(const json_t *list, tokenizer *t, gqac_diag *diag);
-/* Cuts a text at added tokens: calls take(arg, id, begin, end) in order, id -1 for what lies
- * between them. */
+/* Cuts a text at added tokens, with `plain` at those only that are not special: calls take(arg, id,
+ * begin, end) in order, id -1 for what lies between them. */
 typedef gqac_status added_taker(void *arg, int64_t id, size_t begin, size_t end, gqac_diag *diag);
-gqac_status added_cut(const added_set *set, span text, hit_list *hits, added_taker *take, void *arg,
-                      gqac_diag *diag);
+gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hits,
+                      added_taker *take, void *arg, gqac_diag *diag);
 
 #endif

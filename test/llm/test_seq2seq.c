@@ -37,7 +37,7 @@ static void open_rig(rig *r, const char *name, int threads) {
                           GQAC_OK);
     uint32_t seed = 9;
     for (int i = 0; i < STATES; i++)
-        r->ids[i] = 2 + (i * 23 + 5) % 59;
+        r->ids[i] = (const int64_t[STATES]){9, 9, 49, 31, 36, 37, 44}[i];
     for (int i = 0; i < BANDS * FRAMES; i++) {
         seed = seed * 1664525u + 1013904223u;
         r->features[i] = (float)(seed >> 8) / 8388608.0f - 1.0f;

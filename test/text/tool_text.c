@@ -1,4 +1,4 @@
-/* What Python tests compare with an oracle: parts of src/llm that no verb shows alone.
+/* What Python tests compare with an oracle: parts of src/text that no verb shows alone.
  *
  *   tool_text pattern FILE     all matches of each expression in each text
  *   tool_text normal FORM FILE a text in a normal form: nfc, nfd, nfkc, nfkd, lower
@@ -8,8 +8,9 @@
  * the bytes, a newline. A text is matched by the last expression; a line of "begin:end" goes out
  * for each, "refused STATUS WHAT" for an expression that is refused.
  *
- * A file for `tokens` has records of the same form: 'E' a text, 'S' a text with the post-processor;
- * 'D' ids, 'K' ids without special tokens, 'V' the same through a stream. Out go a line of ids, or
+ * A file for `tokens` has records of the same form: 'E' a text, 'S' a text with the post-processor,
+ * 'N' a text whose special tokens are text; 'D' ids, 'K' ids without special tokens, 'V' the same
+ * through a stream, 'B' the bytes of each id by itself. Out go a line of ids, or
  * the number of bytes, a newline, the bytes and a newline; or the refusal. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,11 +128,11 @@ static void refused(gqac_status status, const gqac_diag *diag) {
     printf("refused %s %s\n", gqac_status_name(status), diag->what);
 }
 
-static void print_ids(const tokenizer *t, const char *text, size_t length, bool special) {
+static void print_ids(const tokenizer *t, const char *text, size_t length, unsigned how) {
     gqac_diag diag = {0};
     int64_t *ids;
     size_t n;
-    gqac_status status = tokenizer_encode(t, text, length, special, &ids, &n, &diag);
+    gqac_status status = tokenizer_encode(t, text, length, how, &ids, &n, &diag);
     if (status != GQAC_OK) {
         refused(status, &diag);
         return;
@@ -164,6 +165,21 @@ static gqac_status stream(const tokenizer *t, const int64_t *ids, size_t n, gqac
     return status;
 }
 
+static gqac_status join_bytes(const tokenizer *t, const int64_t *ids, size_t n, gqac_str *out,
+                              gqac_diag *diag) {
+    gqac_status status = GQAC_OK;
+    for (size_t i = 0; i < n && status == GQAC_OK; i++) {
+        char *bytes;
+        size_t length;
+        bool special;
+        status = tokenizer_bytes(t, ids[i], &bytes, &length, &special, diag);
+        if (status == GQAC_OK)
+            gqac_str_append_n(out, bytes, length);
+        gqac_free(bytes);
+    }
+    return status;
+}
+
 static void print_text(const tokenizer *t, char kind, const char *text, size_t length) {
     gqac_diag diag = {0};
     int64_t *ids = malloc((length + 1) * sizeof *ids);
@@ -179,6 +195,8 @@ static void print_text(const tokenizer *t, char kind, const char *text, size_t l
     }
     if (kind == 'V')
         status = stream(t, ids, n, &out, &diag);
+    else if (kind == 'B')
+        status = join_bytes(t, ids, n, &out, &diag);
     else
         status = tokenizer_decode(t, ids, n, kind == 'K', &out.text, &out.length, &diag);
     free(ids);
@@ -210,8 +228,11 @@ static int run_tokens(const char *json_path, const char *path) {
         n = strtoul(at + 1, &at, 10);
         if (*at++ != '\n' || n > (size_t)(all + length - at))
             return 2;
-        if (kind == 'E' || kind == 'S')
-            print_ids(t, at, n, kind == 'S');
+        if (kind == 'E' || kind == 'S' || kind == 'N')
+            print_ids(t, at, n,
+                      kind == 'S'   ? TOKENIZER_SPECIAL
+                      : kind == 'N' ? TOKENIZER_PLAIN
+                                    : 0u);
         else
             print_text(t, kind, at, n);
         at += n + 1;

@@ -16,17 +16,18 @@ static gqac_generate_request make_request(gqac_session *session, const int64_t *
 typedef struct grammar {
     int64_t vocabulary, until; /* calls after which it ends the request */
     size_t calls, n;
-    bool even; /* ids that are odd are not chosen */
+    int parity; /* ids that are odd (1) or even (2) are not chosen; 0: all may be */
     int64_t ids[PROMPT + NEW];
 } grammar;
 
-static bool keep_even(void *arg, float *logits, int64_t vocabulary, const int64_t *ids, size_t n) {
+static bool choose_parity(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
+                          size_t n) {
     grammar *g = arg;
     g->vocabulary = vocabulary;
     g->calls++;
     g->n = n;
     memcpy(g->ids, ids, n * sizeof *ids);
-    for (int64_t i = 1; g->even && i < vocabulary; i += 2)
+    for (int64_t i = g->parity % 2; g->parity && i < vocabulary; i += 2)
         logits[i] = NAN;
     return (int64_t)g->calls != g->until;
 }
@@ -58,7 +59,7 @@ static void test_hook(void) {
     gqac_generation *plain = generate(&r, &q);
     grammar g = {.until = -1};
     heard h = {0};
-    q.on_logits = keep_even;
+    q.on_logits = choose_parity;
     q.logits_arg = &g;
     q.on_token = hear;
     q.arg = &h;
@@ -68,13 +69,18 @@ static void test_hook(void) {
     CU_ASSERT(g.n == PROMPT + NEW - 1 && !memcmp(g.ids, prompt, sizeof prompt));
     CU_ASSERT(!memcmp(g.ids + PROMPT, plain->ids, (NEW - 1) * sizeof *g.ids));
     gqac_generation_free(same);
-    g = (grammar){.until = -1, .even = true};
+    const int odd = (int)(plain->ids[0] % 2);
+    g = (grammar){.until = -1, .parity = odd ? 1 : 2};
     h = (heard){0};
-    gqac_generation *even = generate(&r, &q);
-    CU_ASSERT(even->n_ids == NEW && !same_ids(plain, even));
-    for (size_t i = 0; i < even->n_ids; i++)
-        CU_ASSERT(even->ids[i] % 2 == 0 && h.probability[i] < 1);
-    gqac_generation_free(even);
+    q.n_top = 1;
+    gqac_generation *other = generate(&r, &q);
+    CU_ASSERT(other->n_ids == NEW);
+    for (size_t i = 0; i < other->n_ids; i++)
+        CU_ASSERT(other->ids[i] % 2 != odd && h.log_probability[i] <= h.top[i][0].log_probability);
+    CU_ASSERT(h.top[0][0].id == plain->ids[0]); /* by the model's own logits */
+    CU_ASSERT(h.log_probability[0] < h.top[0][0].log_probability);
+    gqac_generation_free(other);
+    q.n_top = 0;
     /* ended in the middle, and before the first id */
     for (int64_t until = 1; until < 5; until += 3) {
         g = (grammar){.until = until};
@@ -191,7 +197,7 @@ static void test_memory(void) {
     gqac_generate_request q = make_request(session, prompt);
     grammar hook = {.until = -1};
     q.max_new = 2;
-    q.on_logits = keep_even;
+    q.on_logits = choose_parity;
     q.logits_arg = &hook;
     q.n_top = TOP;
     for (size_t n = 1;; n++) {

@@ -241,10 +241,11 @@ def check_bytes(score, path, oracle):
     for i, got, whole in zip(known, answers, after):
         name = oracle.id_to_token(i)
         expected = whole.removeprefix(before)
-        if re.fullmatch("<0x[0-9A-F]{2}>", name) and style not in BYTE_LEVEL:
-            expected = bytes([int(name[3:5], 16)]).decode("utf-8", "replace")
-        score.compare(f"{style} bytes of {name!r}", [got.decode("utf-8", "replace")], [expected],
-                      [i])
+        if re.fullmatch("<0x[0-9A-F]{2}>", name):
+            expected = bytes([int(name[3:5], 16)])
+        else:
+            got = got.decode("utf-8", "replace")
+        score.compare(f"{style} bytes of {name!r}", [got], [expected], [i])
     score.compare(f"{style} no id", run_tool(path, [ids_record("B", [1 << 20])]),
                   ["refused OUT_OF_RANGE the tokenizer has no token with id 1048576"], [1 << 20])
 

@@ -7,7 +7,7 @@ conversation is rendered with every template; what raises is stored as an error.
 environment that has transformers 5.23 (tools/README.md):
 
     make/bin/python tools/make_templates.py
-    make/bin/python tools/make_templates.py --fuzz 100000 --renderer build/test/test_llm_jinja
+    make/bin/python tools/make_templates.py --fuzz 100000 --renderer build/test/test_text_jinja
                           random snippets through both renderers; prints those that differ
 """
 
@@ -115,7 +115,7 @@ def fuzz(count, renderer, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fuzz", type=int, default=0)
-    parser.add_argument("--renderer", default=ROOT / "build/test/test_llm_jinja")
+    parser.add_argument("--renderer", default=ROOT / "build/test/test_text_jinja")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if not transformers.__version__.startswith("5.23"):

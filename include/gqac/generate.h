@@ -37,8 +37,16 @@ GQAC_API gqac_status gqac_decode(gqac_context *context, gqac_sequence *sequence,
 
 /* ---- generation ---------------------------------------------------------- */
 
-/* How the next id is chosen from a row of logits. In this order: repetition penalty, once for each
- * id of prompt and answer (logit / p if > 0, else * p; Keskar et al. 2019), temperature, top-k,
+typedef struct gqac_logit_bias {
+    int64_t id;
+    double bias; /* finite, or -INFINITY: the id is never chosen */
+} gqac_logit_bias;
+
+/* How the next id is chosen from a row of logits. In this order: logit bias, which is added to the
+ * logit of its id; repetition penalty, once for each id of prompt and answer (logit / p if > 0,
+ * else
+ * * p; Keskar et al. 2019); logit - (count * frequency penalty + presence penalty) for each id that
+ * the answer alone has `count` times (as OpenAI's API defines them); temperature, top-k,
  * top-p (the smallest set of most likely ids whose share of what top-k left reaches p), min-p (ids
  * at least min_p times as likely as the likeliest); ties go to the lowest id. At least one id
  * always remains. The kept ids, in ascending order, divide [0, 1) by their probabilities, and the
@@ -55,6 +63,11 @@ typedef struct gqac_sampling {
     double min_p;              /* [0, 1]; 0: all */
     double repetition_penalty; /* > 0; 1: none */
     uint64_t seed, request;
+    double presence_penalty, frequency_penalty; /* finite; 0: none */
+    size_t n_prompt; /* of gqac_sample: ids at the beginning of the history that are no answer;
+                        gqac_generate puts the length of its prompt */
+    int n_bias;
+    const gqac_logit_bias *bias; /* OUT_OF_RANGE for an id that the model does not have */
 } gqac_sampling;
 /* The likeliest id; with `sample`, by the model's own probabilities. */
 static inline void gqac_sampling_init(gqac_sampling *sampling) {
@@ -96,6 +109,11 @@ GQAC_API const char *gqac_session_kind(const gqac_session *session);
 /* The ids whose rows are cached; none with kind "off". */
 GQAC_API const int64_t *gqac_session_ids(const gqac_session *session, size_t *n);
 
+typedef struct gqac_scored_id {
+    int64_t id;
+    double log_probability; /* natural logarithm of the softmax of the model's own logits */
+} gqac_scored_id;
+
 /* Told after each new id. */
 typedef struct gqac_generate_event {
     size_t size;
@@ -110,10 +128,22 @@ typedef struct gqac_generate_event {
     size_t length;      /* bytes; no NUL follows them */
     const char *phase;  /* "prefill": logits of the prompt; "decode" */
     bool eos;           /* the id is an end-of-text id; it gives no text of its own */
+    double log_probability;    /* of the id, as in gqac_scored_id */
+    int n_top;                 /* those that the request asks for, or the whole vocabulary */
+    const gqac_scored_id *top; /* the likeliest ids before any bias, penalty or hook, likeliest
+                                  first; valid during the call */
 } gqac_generate_event;
 /* false ends this request with GQAC_FINISH_STOP after this id. It must not use the context or the
  * sessions of the call, but may read gqac_session_ids. */
 typedef bool gqac_generate_callback(void *arg, const gqac_generate_event *event);
+
+/* Called before each id is chosen, with a copy of the last row of logits, which it may change: an
+ * id whose logit becomes NaN is not chosen, one of -INFINITY only when no other is left. ids:
+ * prompt and answer so far. What events tell of probabilities is that of the model. false ends this
+ * request with GQAC_FINISH_STOP, without a further id. It must not use the context or the sessions
+ * of the call. */
+typedef bool gqac_logits_callback(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
+                                  size_t n_ids);
 
 typedef struct gqac_generate_request {
     size_t size;
@@ -134,6 +164,9 @@ typedef struct gqac_generate_request {
     void *arg;
     double (*clock)(void *arg); /* seconds, monotonic; NULL: the system's */
     void *clock_arg;
+    gqac_logits_callback *on_logits; /* may be NULL */
+    void *logits_arg;
+    int64_t n_top; /* >= 0 likeliest ids that events list */
 } gqac_generate_request;
 /* Greedy, 128 new ids, and end-of-text ids and min_length of the model's settings; text may be
  * NULL. */

@@ -35,6 +35,14 @@ typedef struct gqac_diag {
     char hint[256];  /* what to try */
 } gqac_diag;
 
+/* Returns the failure of a call to the caller. */
+#define GQAC_TRY(call)                                                                             \
+    do {                                                                                           \
+        gqac_status gqac_try_status_ = (call);                                                     \
+        if (gqac_try_status_ != GQAC_OK)                                                           \
+            return gqac_try_status_;                                                               \
+    } while (0)
+
 /* Name of a status, e.g. "INVALID_MODEL". Never NULL. */
 GQAC_API const char *gqac_status_name(gqac_status status);
 /* One line of meaning, e.g. "a comparison failed". Never NULL. */

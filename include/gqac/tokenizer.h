@@ -79,6 +79,28 @@ GQAC_API int gqac_text_attachments(const gqac_text *text, const gqac_attachment 
  * may have ids that the model does not have: feeding them is OUT_OF_RANGE. */
 GQAC_API gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
                                         bool special, int64_t **ids, size_t *n, gqac_diag *diag);
+typedef struct gqac_tokenize_options {
+    size_t size;
+    bool special; /* with the ids of the post-processor (beginning of text, ...) */
+    bool plain;   /* special tokens that the text spells ("<|im_end|>") are text like any other: for
+                     what users wrote, so that it cannot end or begin a turn */
+} gqac_tokenize_options;
+static inline void gqac_tokenize_options_init(gqac_tokenize_options *options) {
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+    options->special = true;
+}
+/* gqac_text_tokenize with more to choose; options NULL: as gqac_tokenize_options_init sets them. */
+GQAC_API gqac_status gqac_text_tokenize_with(const gqac_text *text, const char *bytes,
+                                             size_t length, const gqac_tokenize_options *options,
+                                             int64_t **ids, size_t *n, gqac_diag *diag);
+/* The bytes that an id stands for in the middle of a text, which need not be whole characters:
+ * those of byte tokens and of byte-level tokens as they are; a special token gives what it is
+ * spelled as, and *special, which may be NULL, is true. For tables of a whole vocabulary, as
+ * grammars need them. *bytes ends with NUL and is freed with gqac_release. OUT_OF_RANGE for an id
+ * that the tokenizer does not have. */
+GQAC_API gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **bytes,
+                                           size_t *length, bool *special, gqac_diag *diag);
 /* The text of ids, always valid UTF-8: bytes that are no character become U+FFFD. With
  * skip_special, special tokens give nothing. *out ends with NUL and is freed with gqac_release.
  * OUT_OF_RANGE for an id that the tokenizer does not have. */

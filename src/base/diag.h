@@ -1,4 +1,4 @@
-/* Filling a gqac_diag, and the two macros every fallible function is written with. */
+/* Filling a gqac_diag, and the macro that fails; GQAC_TRY is in gqac/status.h. */
 #ifndef GQAC_BASE_DIAG_H
 #define GQAC_BASE_DIAG_H
 
@@ -25,13 +25,6 @@ gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose);
 /* What an errno means, in English whatever the locale. Never NULL. */
 const char *gqac_errno_text(int error);
 
-/* Returns the failure of a call to the caller. */
-#define GQAC_TRY(call)                                                                             \
-    do {                                                                                           \
-        gqac_status gqac_try_status_ = (call);                                                     \
-        if (gqac_try_status_ != GQAC_OK)                                                           \
-            return gqac_try_status_;                                                               \
-    } while (0)
 /* Fails here: GQAC_FAIL(diag, GQAC_UNSUPPORTED, "opset %d", n). */
 #define GQAC_FAIL(diag, ...) return gqac_diag_set((diag), __VA_ARGS__)
 

@@ -95,6 +95,8 @@ gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
 bool cli_kv_off(const cli *c);
 /* What watches a model that is opened or compiled: of gqac_options. */
 const gqac_monitor *cli_watch_model(cli *c);
+/* What lets Ctrl-C end steps, and tells of those that take long as `what` (NULL: never). */
+const gqac_monitor *cli_watch_steps(cli *c, const char *what);
 /* A context whose steps Ctrl-C ends, and tells of those that take long as `what` (NULL: never). */
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context);

@@ -28,10 +28,8 @@ static gqac_status plans_all(equiv *e, int64_t n, int64_t *scratch) {
     if (!e->plans)
         return no_memory(e);
     for (int64_t k = 1; k < n; k++)
-        if (set_plan(e, e->n_plans++, (int64_t[]){k, n - k}, 2) != GQAC_OK)
-            return GQAC_NO_MEMORY;
-    if (set_plan(e, e->n_plans++, &n, 1) != GQAC_OK)
-        return GQAC_NO_MEMORY;
+        GQAC_TRY(set_plan(e, e->n_plans++, (int64_t[]){k, n - k}, 2));
+    GQAC_TRY(set_plan(e, e->n_plans++, &n, 1));
     for (int64_t i = 0; i < n; i++)
         scratch[i] = 1;
     return set_plan(e, e->n_plans++, scratch, (int)n);
@@ -54,8 +52,7 @@ static gqac_status plans_random(equiv *e, int64_t n, long long count, int64_t *s
     if (!e->plans)
         return no_memory(e);
     for (; e->n_plans < count; e->n_plans++)
-        if (set_plan(e, e->n_plans, scratch, random_chunks(n, &state, scratch)) != GQAC_OK)
-            return GQAC_NO_MEMORY;
+        GQAC_TRY(set_plan(e, e->n_plans, scratch, random_chunks(n, &state, scratch)));
     return GQAC_OK;
 }
 
@@ -119,10 +116,8 @@ gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n) 
         return no_memory(e);
     for (int b = 0; b < batch; b++) {
         int64_t length = n - n * b / (batch + 1);
-        gqac_status status = make_row(e, &e->rows[b], length < 1 ? 1 : length, b ? NULL : ids,
-                                      ID_SEED + (uint64_t)b);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(make_row(e, &e->rows[b], length < 1 ? 1 : length, b ? NULL : ids,
+                          ID_SEED + (uint64_t)b));
     }
     return GQAC_OK;
 }
@@ -133,19 +128,13 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
                                  gqac_sequence *sequence) {
     for (int64_t i = 0; i < row->n; i++) {
         int64_t rows = 0, vocabulary = 0;
-        gqac_status status =
-            gqac_sequence_append(context, sequence, row->ids + i, 1, 1, &e->c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_sequence_append(context, sequence, row->ids + i, 1, 1, &e->c->diag));
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
         memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
     }
     for (int k = 0; k < e->n_pairs; k++) {
-        gqac_status status =
-            gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
-                                 equiv_pair_bytes(&e->pairs[k], row->n), &e->c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
+                                      equiv_pair_bytes(&e->pairs[k], row->n), &e->c->diag));
     }
     return GQAC_OK;
 }

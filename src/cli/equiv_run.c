@@ -136,9 +136,7 @@ static gqac_status turn(attempt *a, int b) {
         return GQAC_OK;
     a->turns[b]++;
     if (drawn == 0) {
-        gqac_status status = gqac_sequence_fork(a->sequences[b], &fork, &a->e->c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_sequence_fork(a->sequences[b], &fork, &a->e->c->diag));
         gqac_sequence_free(a->sequences[b]);
         a->sequences[b] = fork;
         return GQAC_OK;
@@ -166,8 +164,8 @@ static gqac_status feed(attempt *a, bool *more) {
     *more = n > 0;
     if (!n)
         return GQAC_OK;
-    gqac_status status = gqac_step(a->context, n, a->items, &e->c->diag);
-    for (int i = 0; status == GQAC_OK && i < n; i++) {
+    GQAC_TRY(gqac_step(a->context, n, a->items, &e->c->diag));
+    for (int i = 0; i < n; i++) {
         const int b = a->row_of[i];
         int64_t rows = 0, vocabulary = 0;
         const float *logits = gqac_context_logits(a->context, i, &rows, &vocabulary);
@@ -175,9 +173,9 @@ static gqac_status feed(attempt *a, bool *more) {
         for (int64_t j = 0; j < rows; j++)
             compare_logits(a, b, a->done[b] - rows + j, logits + j * vocabulary);
     }
-    for (int i = 0; status == GQAC_OK && i < n; i++)
-        status = turn(a, a->row_of[i]);
-    return status;
+    for (int i = 0; i < n; i++)
+        GQAC_TRY(turn(a, a->row_of[i]));
+    return GQAC_OK;
 }
 
 /* --via prefix: what the first call computed goes out as past tensors and into fresh sequences. */
@@ -223,17 +221,12 @@ static gqac_status reopen(attempt *a, int b, const char *kv) {
 static gqac_status feed_all(attempt *a, const char *kv) {
     bool more = true;
     for (int call = 0; more; call++) {
-        gqac_status status = feed(a, &more);
-        for (int b = 0;
-             status == GQAC_OK && call == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
-            status = reopen(a, b, kv);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(feed(a, &more));
+        for (int b = 0; call == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
+            GQAC_TRY(reopen(a, b, kv));
     }
     for (int b = 0; b < a->e->batch; b++) {
-        gqac_status status = compare_kv(a, b);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(compare_kv(a, b));
     }
     return GQAC_OK;
 }
@@ -255,10 +248,7 @@ static gqac_status set_up(attempt *a, const char *kv) {
     for (int b = 0; b < e->batch; b++) {
         const gqac_sequence_options options = {
             .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
-        gqac_status status =
-            gqac_sequence_create(e->program, &options, &a->sequences[b], &e->c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_sequence_create(e->program, &options, &a->sequences[b], &e->c->diag));
         a->state[b] = (uint64_t)a->plan * 1000 + (uint64_t)b;
     }
     return GQAC_OK;

@@ -2,6 +2,8 @@
  * else greedy. Text goes to stdout, all else to stderr. */
 #include "cli/generating.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,31 +11,59 @@
 
 /* ---- settings ------------------------------------------------------------ */
 
+/* "ID=B" */
+static gqac_status read_bias(cli *c, const char *text, gqac_logit_bias *bias) {
+    char *end = NULL;
+    errno = 0;
+    bias->id = strtoll(text, &end, 10);
+    if (end == text || errno || *end != '=' || !isdigit((unsigned char)*text))
+        return cli_usage(c, "--logit-bias '%s' is not ID=B, a token id and a number", text);
+    const char *value = end + 1;
+    bias->bias = strtod(value, &end);
+    const bool never = !strcmp(value, "-inf");
+    if (end == value || *end || (!never && value[strspn(value, "+-.0123456789eE")]))
+        return cli_usage(c, "--logit-bias '%s': '%s' is not a decimal number or -inf", text, value);
+    return GQAC_OK;
+}
+
+static gqac_status read_biases(generating *g) {
+    int n = 0;
+    while (cli_repeat(g->c, "logit-bias", n))
+        n++;
+    g->bias = calloc((size_t)n + 1, sizeof *g->bias);
+    if (!g->bias)
+        return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
+    for (int i = 0; i < n; i++)
+        GQAC_TRY(read_bias(g->c, cli_repeat(g->c, "logit-bias", i), &g->bias[i]));
+    g->sampling.n_bias = n;
+    g->sampling.bias = g->bias;
+    return GQAC_OK;
+}
+
 gqac_status generating_sampling(generating *g) {
     cli *c = g->c;
     const gqac_text_settings *x = gqac_text_get_settings(g->text);
     gqac_sampling *s = &g->sampling;
-    long long top_k = 0, seed = 0;
+    long long top_k = 0, seed = 0, n_top = 0;
     static const char *const flags[] = {"temperature", "top-k", "top-p", "min-p", "seed"};
     gqac_sampling_init(s);
     g->request.sampling = s;
     s->sample = x->do_sample;
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         s->sample |= cli_value(c, flags[i]) != NULL;
-    gqac_status status = cli_real(c, "temperature", x->temperature, &s->temperature);
-    if (status == GQAC_OK)
-        status = cli_real(c, "top-p", x->top_p, &s->top_p);
-    if (status == GQAC_OK)
-        status = cli_real(c, "min-p", 0, &s->min_p);
-    if (status == GQAC_OK)
-        status = cli_real(c, "repetition-penalty", x->repetition_penalty, &s->repetition_penalty);
-    if (status == GQAC_OK)
-        status = cli_number(c, "top-k", 0, INT64_MAX, x->top_k, &top_k);
-    if (status == GQAC_OK)
-        status = cli_number(c, "seed", 0, INT64_MAX, 0, &seed);
+    GQAC_TRY(cli_real(c, "temperature", x->temperature, &s->temperature));
+    GQAC_TRY(cli_real(c, "top-p", x->top_p, &s->top_p));
+    GQAC_TRY(cli_real(c, "min-p", 0, &s->min_p));
+    GQAC_TRY(cli_real(c, "repetition-penalty", x->repetition_penalty, &s->repetition_penalty));
+    GQAC_TRY(cli_real(c, "presence-penalty", 0, &s->presence_penalty));
+    GQAC_TRY(cli_real(c, "frequency-penalty", 0, &s->frequency_penalty));
+    GQAC_TRY(cli_number(c, "top-k", 0, INT64_MAX, x->top_k, &top_k));
+    GQAC_TRY(cli_number(c, "seed", 0, INT64_MAX, 0, &seed));
+    GQAC_TRY(cli_number(c, "top-logprobs", 0, INT32_MAX, 0, &n_top));
     s->top_k = top_k;
     s->seed = (uint64_t)seed;
-    return status;
+    g->request.n_top = n_top;
+    return read_biases(g);
 }
 
 gqac_status generating_stops(generating *g) {
@@ -59,45 +89,35 @@ static gqac_status choose(generating *g, gqac_session_options *session) {
     const char *kv = cli_value(c, "kv");
     long long most = 128, context = 0;
     gqac_generate_request_init(&g->request, g->text, NULL, NULL, 0);
-    gqac_status status = cli_number(c, "new-tokens", 0, INT32_MAX, most, &most);
-    if (status == GQAC_OK)
-        status = cli_number(c, "context", 1, INT64_MAX, x->context_length, &context);
-    if (status == GQAC_OK)
-        status = generating_sampling(g);
-    if (status == GQAC_OK)
-        status = generating_stops(g);
+    GQAC_TRY(cli_number(c, "new-tokens", 0, INT32_MAX, most, &most));
+    GQAC_TRY(cli_number(c, "context", 1, INT64_MAX, x->context_length, &context));
+    GQAC_TRY(generating_sampling(g));
+    GQAC_TRY(generating_stops(g));
     g->request.max_new = most;
     g->max_length = cli_value(c, "new-tokens") ? 0 : x->max_length;
     session->kv = kv && *kv ? kv : NULL;
     session->context = context;
-    return status;
+    return GQAC_OK;
 }
 
 /* ---- opening ------------------------------------------------------------- */
 
 static gqac_status open_program(generating *g, const gqac_session_options *session) {
     int threads = 1;
-    gqac_status status = cli_threads(g->c, &threads);
-    if (status == GQAC_OK)
-        status = cli_open(g->c, cli_kv_off(g->c), &g->program);
+    GQAC_TRY(cli_threads(g->c, &threads));
+    GQAC_TRY(cli_open(g->c, cli_kv_off(g->c), &g->program));
     interrupt_hold(true);
-    if (status == GQAC_OK)
-        status = cli_context(g->c, g->program, threads, "prompt", &g->context);
+    const gqac_status status = cli_context(g->c, g->program, threads, "prompt", &g->context);
     interrupt_hold(false);
-    if (status == GQAC_OK)
-        status = gqac_session_create(g->program, session, &g->session, &g->c->diag);
-    return status;
+    GQAC_TRY(status);
+    return gqac_session_create(g->program, session, &g->session, &g->c->diag);
 }
 
 gqac_status generating_open(generating *g, unsigned parts) {
     gqac_session_options session = {.size = sizeof session};
-    gqac_status status = gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag);
-    if (status == GQAC_OK)
-        status = choose(g, &session);
-    if (status == GQAC_OK)
-        status = open_program(g, &session);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag));
+    GQAC_TRY(choose(g, &session));
+    GQAC_TRY(open_program(g, &session));
     g->request.session = g->session;
     g->json = cli_json(g->c);
     g->log = cli_switch(g->c, "log-steps");
@@ -109,10 +129,26 @@ gqac_status generating_open(generating *g, unsigned parts) {
 
 void generating_free(generating *g) {
     free((void *)g->stops);
+    free(g->bias);
+    json_decref(g->scores);
     gqac_session_free(g->session);
     gqac_context_free(g->context);
     gqac_program_free(g->program);
     gqac_text_free(g->text);
+}
+
+gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids, size_t *n) {
+    cli *c = g->c;
+    gqac_tokenize_options options;
+    gqac_tokenize_options_init(&options);
+    options.plain = cli_switch(c, "no-parse-special");
+    GQAC_TRY(gqac_text_tokenize_with(g->text, prompt, strlen(prompt), &options, ids, n, &c->diag));
+    if (*n)
+        return GQAC_OK;
+    cli_fail(c, GQAC_INVALID_INPUT, "the prompt gives no tokens");
+    snprintf(c->diag.hint, sizeof c->diag.hint,
+             "give some text, or --ids FILE with the id that texts begin with");
+    return GQAC_INVALID_INPUT;
 }
 
 /* ---- an answer ----------------------------------------------------------- */
@@ -128,12 +164,31 @@ static void log_step(const gqac_generate_event *e) {
     json_decref(text);
 }
 
+static json_t *score_json(int64_t id, double log_probability) {
+    return json_pack("{s:I, s:o}", "id", (json_int_t)id, "logprob", cli_real_json(log_probability));
+}
+
+/* {"id", "logprob", "top": [{"id", "logprob"}, ...]} */
+static void keep_scores(generating *g, const gqac_generate_event *e) {
+    json_t *own = score_json(e->id, e->log_probability), *top = json_array();
+    for (int i = 0; i < e->n_top; i++)
+        json_array_append_new(top, score_json(e->top[i].id, e->top[i].log_probability));
+    json_object_set_new(own, "top", top);
+    if (!g->scores || e->step == 1) {
+        json_decref(g->scores);
+        g->scores = json_array();
+    }
+    json_array_append_new(g->scores, own);
+}
+
 bool generating_hear(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
     g->c->steps.finishing = true; /* the answer ends behind a token */
     if (g->log)
         log_step(e);
+    if (g->json && e->n_top)
+        keep_scores(g, e);
     if (!g->json && g->ids_only)
         printf("%s%lld", e->step > 1 ? " " : "", (long long)e->id);
     else if (!g->json)
@@ -194,13 +249,17 @@ static json_t *metrics_json(const gqac_generate_metrics *m) {
                      (json_int_t)m->computed_tokens);
 }
 
-json_t *generating_json(const gqac_generation *said) {
+json_t *generating_json(const generating *g, const gqac_generation *said) {
     json_t *ids = json_array();
     for (size_t i = 0; i < said->n_ids; i++)
         json_array_append_new(ids, json_integer(said->ids[i]));
-    return json_pack("{s:o, s:o, s:s, s:o}", "ids", ids, "text",
-                     json_stringn(said->text, said->length), "finish_reason",
-                     gqac_finish_name(said->finish), "metrics", metrics_json(&said->metrics));
+    json_t *all = json_pack(
+        "{s:o, s:o, s:s, s:o}", "ids", ids, "text", json_stringn(said->text, said->length),
+        "finish_reason", gqac_finish_name(said->finish), "metrics", metrics_json(&said->metrics));
+    if (all && g->request.n_top)
+        json_object_set_new(all, "logprobs",
+                            g->scores && said->n_ids ? json_incref(g->scores) : json_array());
+    return all;
 }
 
 void generating_metrics(const generating *g, const gqac_generation *said) {

@@ -61,13 +61,17 @@ const gqac_monitor *cli_watch_model(cli *c) {
     return &c->model.monitor;
 }
 
+const gqac_monitor *cli_watch_steps(cli *c, const char *what) {
+    open_progress(c, &c->steps, what, 1);
+    return &c->steps.monitor;
+}
+
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context) {
     gqac_status status = gqac_context_create(program, threads, context, &c->diag);
     if (status != GQAC_OK)
         return status;
-    open_progress(c, &c->steps, what, 1);
-    return gqac_context_set_monitor(*context, &c->steps.monitor, NULL, &c->diag);
+    return gqac_context_set_monitor(*context, cli_watch_steps(c, what), NULL, &c->diag);
 }
 
 void cli_clear_progress(cli *c) {

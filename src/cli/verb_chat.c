@@ -126,7 +126,7 @@ static gqac_status take_turn(generating *g, json_t *messages, const char *line, 
         return GQAC_OK;
     }
     if (status == GQAC_OK && g->json)
-        status = cli_print_json_line(g->c, generating_json(said));
+        status = cli_print_json_line(g->c, generating_json(g, said));
     if (status == GQAC_OK)
         generating_metrics(g, said);
     if (status == GQAC_OK)

@@ -1,69 +1,63 @@
 /* gqac generate MODEL: text behind a prompt, streamed as it becomes certain. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
-#include "cli/sides.h"
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
     {"prompt", "TEXT", "what to go on with; the tokenizer adds its special tokens"},
     {"ids", "FILE", "token ids instead of a text, taken as they are"},
+    {"no-parse-special", NULL, "special tokens that the prompt spells are text"},
     {"features", "FILE", "a .npy that the encoder of a folder with an encoder takes"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
 
-static gqac_status tokenize(generating *g, const char *prompt, int64_t **ids, size_t *n) {
-    cli *c = g->c;
-    gqac_status status =
-        gqac_text_tokenize(g->text, prompt, strlen(prompt), true, ids, n, &c->diag);
-    if (status != GQAC_OK || *n)
-        return status;
-    status = cli_fail(c, GQAC_INVALID_INPUT, "the prompt gives no tokens");
-    snprintf(c->diag.hint, sizeof c->diag.hint,
-             "give some text, or --ids FILE with the id that texts begin with");
-    return status;
+typedef struct prompt {
+    int64_t *ids; /* of --prompt */
+    size_t n;
+    int64_t *given, n_given; /* --ids */
+} prompt;
+
+static gqac_status read_prompt(generating *g, prompt *p) {
+    const char *text = cli_value(g->c, "prompt");
+    if (text)
+        GQAC_TRY(generating_tokenize(g, text, &p->ids, &p->n));
+    cli_tell_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
+    return GQAC_OK;
 }
 
-static gqac_status generate(generating *g) {
-    const char *prompt = cli_value(g->c, "prompt"), *file = cli_value(g->c, "ids");
-    int64_t *ids = NULL, *given = NULL, n_given = 0;
-    size_t n = 0;
-    gqac_generation *said = NULL;
-    if (sides_are(g->c))
+static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
+    const char *text = cli_value(g->c, "prompt"), *file = cli_value(g->c, "ids");
+    if (gqac_seq2seq_is(g->c->operands[0]))
         return translating_run(g);
     if (cli_value(g->c, "features"))
         return cli_usage(g->c, "--features is for a folder with an encoder and a decoder");
-    if (!prompt == !file)
-        return cli_usage(g->c, prompt ? "--prompt and --ids exclude each other"
-                                      : "--prompt TEXT or --ids FILE is missing");
-    gqac_status status = GQAC_OK;
+    if (!text == !file)
+        return cli_usage(g->c, text ? "--prompt and --ids exclude each other"
+                                    : "--prompt TEXT or --ids FILE is missing");
     if (file)
-        status = cli_read_ids(g->c, file, &given, &n_given);
-    if (status == GQAC_OK)
-        status = generating_open(g, GQAC_TEXT_CONFIG | GQAC_TEXT_TOKENIZER);
-    if (status == GQAC_OK && prompt)
-        status = tokenize(g, prompt, &ids, &n);
-    if (status == GQAC_OK)
-        cli_tell_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
-    if (status == GQAC_OK)
-        status = generating_answer(g, file ? given : ids, file ? (size_t)n_given : n, &said);
-    if (status == GQAC_OK && g->json)
-        status = cli_print_json_line(g->c, generating_json(said));
-    if (status == GQAC_OK)
-        generating_metrics(g, said);
-    gqac_generation_free(said);
-    gqac_release(ids);
-    free(given);
-    return status;
+        GQAC_TRY(cli_read_ids(g->c, file, &p->given, &p->n_given));
+    GQAC_TRY(generating_open(g, GQAC_TEXT_CONFIG | GQAC_TEXT_TOKENIZER));
+    GQAC_TRY(read_prompt(g, p));
+    GQAC_TRY(
+        generating_answer(g, file ? p->given : p->ids, file ? (size_t)p->n_given : p->n, said));
+    if (g->json)
+        GQAC_TRY(cli_print_json_line(g->c, generating_json(g, *said)));
+    generating_metrics(g, *said);
+    return GQAC_OK;
 }
 
 static int run(cli *c) {
     generating g = {.c = c};
+    prompt p = {0};
+    gqac_generation *said = NULL;
     interrupt_listen();
-    gqac_status status = generate(&g);
+    const gqac_status status = generate(&g, &p, &said);
+    gqac_generation_free(said);
+    gqac_release(p.ids);
+    free(p.given);
     generating_free(&g);
     return cli_finish(c, status);
 }

@@ -52,13 +52,10 @@ static gqac_status rewrite(cli *c) {
                          "--pass is given twice: one rewrite writes one file, the next reads it");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = cli_model(c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_rewrite(path, name, &options, out, &done, &c->diag);
-    if (status == GQAC_OK)
-        status = tell(c, name, done);
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_model(c, &options, path, sizeof path));
+    GQAC_TRY(gqac_rewrite(path, name, &options, out, &done, &c->diag));
+    const gqac_status status = tell(c, name, done);
     gqac_release(done);
     return status;
 }

@@ -61,16 +61,13 @@ static gqac_status check_new(session *s, int index) {
 }
 
 static gqac_status read_input(session *s, int index, const char *path) {
-    gqac_status status = check_new(s, index);
-    if (status == GQAC_OK)
-        status = gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag);
-    if (status == GQAC_OK)
-        s->names[s->n_given++] = s->in[index].name;
+    GQAC_TRY(check_new(s, index));
+    GQAC_TRY(gqac_npy_read(path, s->in[index].dtype, &s->tensors[s->n_given], &s->c->diag));
+    s->names[s->n_given++] = s->in[index].name;
     const size_t length = strlen(s->in[index].name), end = strlen("input_ids");
-    if (status == GQAC_OK && length >= end &&
-        !strcmp(s->in[index].name + length - end, "input_ids"))
-        status = cli_check_ids(s->c, s->in[index].name, &s->tensors[s->n_given - 1]);
-    return status;
+    if (length >= end && !strcmp(s->in[index].name + length - end, "input_ids"))
+        GQAC_TRY(cli_check_ids(s->c, s->in[index].name, &s->tensors[s->n_given - 1]));
+    return GQAC_OK;
 }
 
 /* The input that NAME of NAME=VALUE names, and VALUE; `form` is what the flag expects. */
@@ -133,11 +130,8 @@ static gqac_status fill_input(session *s, const char *spec) {
     long long ones = 0;
     size_t bytes = 0;
     int index = 0;
-    gqac_status status = split_named(s, spec, form, &index, &text);
-    if (status == GQAC_OK)
-        status = check_new(s, index);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(split_named(s, spec, form, &index, &text));
+    GQAC_TRY(check_new(s, index));
     *tensor = (gqac_tensor){.dtype = s->in[index].dtype};
     if (!parse_fill(text, tensor, &ones))
         return cli_usage(s->c, "%s, not '%s'", form, spec);
@@ -168,25 +162,23 @@ static bool is_given(const session *s, const char *name) {
 
 /* --input and --fill beat --inputs. */
 static gqac_status read_inputs(session *s) {
-    gqac_status status = GQAC_OK;
     const char *spec, *dir = cli_value(s->c, "inputs");
-    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "input", i)); i++) {
+    for (int i = 0; (spec = cli_repeat(s->c, "input", i)); i++) {
         int index;
         const char *path;
-        status = split_named(s, spec, "--input takes NAME=FILE", &index, &path);
-        if (status == GQAC_OK)
-            status = read_input(s, index, path);
+        GQAC_TRY(split_named(s, spec, "--input takes NAME=FILE", &index, &path));
+        GQAC_TRY(read_input(s, index, path));
     }
-    for (int i = 0; status == GQAC_OK && (spec = cli_repeat(s->c, "fill", i)); i++)
-        status = fill_input(s, spec);
-    for (int i = 0; status == GQAC_OK && dir && i < s->n_in; i++) {
+    for (int i = 0; (spec = cli_repeat(s->c, "fill", i)); i++)
+        GQAC_TRY(fill_input(s, spec));
+    for (int i = 0; dir && i < s->n_in; i++) {
         char path[4096];
         if (is_given(s, s->in[i].name))
             continue;
         cli_tensor_path(path, sizeof path, dir, s->in[i].name);
-        status = read_input(s, i, path);
+        GQAC_TRY(read_input(s, i, path));
     }
-    return status;
+    return GQAC_OK;
 }
 
 /* ---- past tensors -------------------------------------------------------- */
@@ -264,9 +256,7 @@ static gqac_status make_copies(session *s) {
                              : "the model has no past tensors");
     if (s->rotate > s->warmup + s->repeat)
         s->rotate = s->warmup + s->repeat; /* no run reads the rest */
-    gqac_status status = check_room(s);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(check_room(s));
     for (int k = 0; k < s->n_pasts; k++) {
         const gqac_tensor *t = &s->tensors[s->pasts[k].at];
         gqac_tensor *copies = calloc((size_t)s->rotate, sizeof *copies);
@@ -298,22 +288,19 @@ static void free_copies(session *s) {
 static gqac_status write_outputs(session *s, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return cli_fail(s->c, GQAC_IO, "cannot make folder '%s': %s", dir, strerror(errno));
-    gqac_status status = GQAC_OK;
-    for (int i = 0; status == GQAC_OK && i < s->n_out; i++) {
+    for (int i = 0; i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
-        status = gqac_npy_write(path, &s->results[i], &s->c->diag);
+        GQAC_TRY(gqac_npy_write(path, &s->results[i], &s->c->diag));
     }
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status compare_output(session *s, int i, const char *path, json_t *rows,
                                   int64_t *differing) {
     gqac_tensor expected = {0};
     int64_t first = -1;
-    gqac_status status = gqac_npy_read(path, s->out[i].dtype, &expected, &s->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_npy_read(path, s->out[i].dtype, &expected, &s->c->diag));
     *differing = cli_compare(&s->results[i], &expected, &first);
     if (!cli_json(s->c) && *differing) {
         printf("FAIL %s: %lld of %lld elements differ", cli_shown(s->out[i].name).s,
@@ -334,9 +321,8 @@ static gqac_status compare_output(session *s, int i, const char *path, json_t *r
 /* Outputs that have no file are not compared; at least one must have one. */
 static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bool *equal) {
     int compared = 0;
-    gqac_status status = GQAC_OK;
     *equal = true;
-    for (int i = 0; status == GQAC_OK && i < s->n_out; i++) {
+    for (int i = 0; i < s->n_out; i++) {
         char path[4096];
         struct stat info;
         int64_t differing = 0;
@@ -344,12 +330,12 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
         if (stat(path, &info) != 0)
             continue;
         compared++;
-        status = compare_output(s, i, path, rows, &differing);
+        GQAC_TRY(compare_output(s, i, path, rows, &differing));
         *equal = *equal && !differing;
     }
-    if (status == GQAC_OK && !compared)
+    if (!compared)
         return cli_fail(s->c, GQAC_IO, "'%s' holds no file of any output", dir);
-    return status;
+    return GQAC_OK;
 }
 
 /* ---- the run ------------------------------------------------------------- */
@@ -359,24 +345,15 @@ static gqac_status open_session(session *s) {
     gqac_options options;
     int threads = 1;
     s->in_place = cli_switch(s->c, "in-place");
-    gqac_status status = cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat);
-    if (status == GQAC_OK)
-        status = cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup);
-    if (status == GQAC_OK)
-        status = cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate);
-    if (status == GQAC_OK)
-        status = cli_threads(s->c, &threads);
-    if (status == GQAC_OK)
-        status = cli_options(s->c, &options);
-    if (status == GQAC_OK)
-        status = cli_model(s->c, NULL, path, sizeof path);
+    GQAC_TRY(cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat));
+    GQAC_TRY(cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup));
+    GQAC_TRY(cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate));
+    GQAC_TRY(cli_threads(s->c, &threads));
+    GQAC_TRY(cli_options(s->c, &options));
+    GQAC_TRY(cli_model(s->c, NULL, path, sizeof path));
     options.stateless = true;
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &s->program, &s->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create(s->program, threads, &s->context, &s->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_program_open(path, &options, &s->program, &s->c->diag));
+    GQAC_TRY(gqac_context_create(s->program, threads, &s->context, &s->c->diag));
     s->n_in = gqac_program_inputs(s->program, &s->in);
     s->n_out = gqac_program_outputs(s->program, &s->out);
     s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
@@ -392,15 +369,14 @@ static gqac_status open_session(session *s) {
 
 /* The operands of run i, and where its present tensors go. */
 static gqac_status choose_copies(session *s, long long i) {
-    gqac_status status = GQAC_OK;
-    for (int k = 0; status == GQAC_OK && k < s->n_pasts; k++) {
+    for (int k = 0; k < s->n_pasts; k++) {
         gqac_tensor *t = &s->now[s->pasts[k].at];
         t->data = s->pasts[k].copies[i % s->rotate].data;
         if (s->in_place && s->pasts[k].output >= 0)
-            status = gqac_context_bind_output(s->context, s->out[s->pasts[k].output].name, t->data,
-                                              gqac_tensor_bytes(t), &s->c->diag);
+            GQAC_TRY(gqac_context_bind_output(s->context, s->out[s->pasts[k].output].name, t->data,
+                                              gqac_tensor_bytes(t), &s->c->diag));
     }
-    return status;
+    return GQAC_OK;
 }
 
 static void print_shape(char *text, size_t size, const gqac_tensor *t) {
@@ -446,20 +422,21 @@ static gqac_status explain_in_place(session *s, gqac_status status) {
     return status;
 }
 
+static gqac_status run_once(session *s, long long i) {
+    GQAC_TRY(choose_copies(s, i));
+    const double start = cli_seconds();
+    GQAC_TRY(gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
+                      &s->c->diag));
+    if (i >= s->warmup)
+        s->times_ms[i - s->warmup] = (cli_seconds() - start) * 1e3;
+    return check_in_place(s);
+}
+
 static gqac_status run_times(session *s) {
     gqac_status status = GQAC_OK;
     memcpy(s->now, s->tensors, (size_t)s->n_given * sizeof *s->now);
-    for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++) {
-        status = choose_copies(s, i);
-        const double start = cli_seconds();
-        if (status == GQAC_OK)
-            status = gqac_run(s->context, s->n_given, s->names, s->now, s->n_out, NULL, s->results,
-                              &s->c->diag);
-        if (i >= s->warmup)
-            s->times_ms[i - s->warmup] = (cli_seconds() - start) * 1e3;
-        if (status == GQAC_OK)
-            status = check_in_place(s);
-    }
+    for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++)
+        status = run_once(s, i);
     return explain_in_place(s, status);
 }
 
@@ -523,18 +500,18 @@ static gqac_status report(session *s, bool *equal) {
     return status;
 }
 
+static gqac_status run_model(session *s, bool *equal) {
+    GQAC_TRY(open_session(s));
+    GQAC_TRY(read_inputs(s));
+    GQAC_TRY(make_copies(s));
+    GQAC_TRY(run_times(s));
+    return report(s, equal);
+}
+
 static int run(cli *c) {
     session s = {.c = c};
     bool equal = true;
-    gqac_status status = open_session(&s);
-    if (status == GQAC_OK)
-        status = read_inputs(&s);
-    if (status == GQAC_OK)
-        status = make_copies(&s);
-    if (status == GQAC_OK)
-        status = run_times(&s);
-    if (status == GQAC_OK)
-        status = report(&s, &equal);
+    const gqac_status status = run_model(&s, &equal);
     for (int i = 0; s.tensors && i < s.n_in; i++)
         gqac_tensor_free(&s.tensors[i]);
     free_copies(&s);

@@ -50,9 +50,7 @@ static gqac_status read_side(cli *c, const char *dir, const char *side, gqac_ten
         snprintf(path, sizeof path, "%s/%s_%d.pb", dir, side, *n);
         if (!exists(path))
             break;
-        gqac_status status = gqac_pb_read(path, &list[*n], NULL, 0, &c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_pb_read(path, &list[*n], NULL, 0, &c->diag));
     }
     return GQAC_OK;
 }
@@ -202,16 +200,20 @@ static gqac_status run_operand(totals *t, const char *dir, const gqac_options *o
     return GQAC_OK;
 }
 
-static int run(cli *c) {
-    totals t = {.c = c, .rows = json_array()};
+static gqac_status run_all(totals *t) {
     gqac_options options;
     int threads = 1;
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = cli_threads(c, &threads);
+    GQAC_TRY(cli_options(t->c, &options));
+    GQAC_TRY(cli_threads(t->c, &threads));
     options.stateless = true;
-    for (int i = 0; status == GQAC_OK && i < c->n_operands; i++)
-        status = run_operand(&t, c->operands[i], &options, threads);
+    for (int i = 0; i < t->c->n_operands; i++)
+        GQAC_TRY(run_operand(t, t->c->operands[i], &options, threads));
+    return GQAC_OK;
+}
+
+static int run(cli *c) {
+    totals t = {.c = c, .rows = json_array()};
+    const gqac_status status = run_all(&t);
     if (status != GQAC_OK) {
         json_decref(t.rows);
         return cli_finish(c, status);

@@ -11,6 +11,7 @@ static const cli_flag flags[] = {
     {"file", "FILE", "one text, byte for byte; may be repeated"},
     {"decode", NULL, "the text of --ids, special tokens left out; no newline but on a terminal"},
     {"ids", "FILE", "whitespace-separated token ids for --decode"},
+    {"no-parse-special", NULL, "special tokens that the text spells are text"},
     {"template", NULL, "the text is a message of the user, put into the chat template"},
     {NULL, NULL, NULL},
 };
@@ -52,12 +53,14 @@ static gqac_status encode(cli *c, const gqac_text *text, const char *bytes, size
     char *rendered = NULL;
     int64_t *ids = NULL;
     size_t n = 0;
+    const gqac_tokenize_options options = {
+        .size = sizeof options, .special = !template, .plain = cli_switch(c, "no-parse-special")};
     gqac_status status = GQAC_OK;
     if (template)
         status = render(c, text, bytes, length, &rendered, &length);
     if (status == GQAC_OK)
-        status = gqac_text_tokenize(text, template ? rendered : bytes, length, !template, &ids, &n,
-                                    &c->diag);
+        status = gqac_text_tokenize_with(text, template ? rendered : bytes, length, &options, &ids,
+                                         &n, &c->diag);
     if (status == GQAC_OK)
         status = print_ids(c, ids, n);
     gqac_release(rendered);
@@ -111,6 +114,8 @@ static gqac_status check(cli *c) {
     const bool texts = cli_repeat(c, "text", 0) || cli_repeat(c, "file", 0);
     if (decoding && (texts || cli_switch(c, "template")))
         return cli_usage(c, "--decode takes --ids FILE only");
+    if (cli_switch(c, "no-parse-special") && (decoding || cli_switch(c, "template")))
+        return cli_usage(c, "--no-parse-special is for texts without a template");
     if (decoding && !ids)
         return cli_usage(c, "--decode needs --ids FILE");
     if (ids && !decoding)

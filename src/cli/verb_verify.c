@@ -185,14 +185,13 @@ static void compare_seen(void *arg, const gqac_observed *seen) {
 static gqac_status run_step(verify *v, const int64_t *ids, int64_t n) {
     const int64_t rows = gqac_program_last_logits(v->program) ? 1 : GQAC_LOGITS_ALL;
     free_kept(v);
-    gqac_status status = gqac_sequence_append(v->reference_context, v->reference_sequence, ids, n,
-                                              rows, &v->c->diag);
+    GQAC_TRY(gqac_sequence_append(v->reference_context, v->reference_sequence, ids, n, rows,
+                                  &v->c->diag));
     sort_kept(v);
-    if (status == GQAC_OK)
-        status = gqac_sequence_append(v->context, v->sequence, ids, n, rows, &v->c->diag);
-    if (status == GQAC_OK && v->no_memory)
+    GQAC_TRY(gqac_sequence_append(v->context, v->sequence, ids, n, rows, &v->c->diag));
+    if (v->no_memory)
         return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair, int64_t length) {
@@ -225,20 +224,19 @@ static gqac_status run_steps(verify *v, const int64_t *ids, int64_t n) {
     const gqac_kv_pair *pairs = NULL;
     const int n_pairs = gqac_program_kv_pairs(v->program, &pairs);
     const int64_t prompt = n > SINGLE_TOKENS ? n - SINGLE_TOKENS : 1;
-    gqac_status status = gqac_sequence_create(v->program, &options, &v->sequence, &v->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_sequence_create(v->reference, &options, &v->reference_sequence, &v->c->diag);
+    GQAC_TRY(gqac_sequence_create(v->program, &options, &v->sequence, &v->c->diag));
+    GQAC_TRY(gqac_sequence_create(v->reference, &options, &v->reference_sequence, &v->c->diag));
     gqac_context_observe(v->reference_context, keep, v);
     gqac_context_observe(v->context, compare_seen, v);
-    for (int64_t at = 0; status == GQAC_OK && at < n; at += at ? 1 : prompt) {
+    for (int64_t at = 0; at < n; at += at ? 1 : prompt) {
         v->step = v->steps++;
-        status = run_step(v, ids + at, at ? 1 : prompt);
+        GQAC_TRY(run_step(v, ids + at, at ? 1 : prompt));
     }
-    for (int i = 0; status == GQAC_OK && i < n_pairs; i++)
-        status = compare_rows(v, &pairs[i], n);
-    if (status == GQAC_OK && v->no_memory)
+    for (int i = 0; i < n_pairs; i++)
+        GQAC_TRY(compare_rows(v, &pairs[i], n));
+    if (v->no_memory)
         return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
-    return status;
+    return GQAC_OK;
 }
 
 /* ---- two targets --------------------------------------------------------- */
@@ -247,26 +245,19 @@ static gqac_status open_both(verify *v, const char *against) {
     char path[4096];
     int threads = 1;
     gqac_options options;
-    gqac_status status = cli_options(v->c, &options);
-    if (status == GQAC_OK)
-        status = cli_threads(v->c, &threads);
-    if (status == GQAC_OK && !strcmp(options.target, against))
+    GQAC_TRY(cli_options(v->c, &options));
+    GQAC_TRY(cli_threads(v->c, &threads));
+    if (!strcmp(options.target, against))
         return cli_usage(v->c, "--target %s and --against %s are the same", options.target,
                          against);
-    if (status == GQAC_OK)
-        status = cli_model(v->c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &v->program, &v->c->diag);
+    GQAC_TRY(cli_model(v->c, &options, path, sizeof path));
+    GQAC_TRY(gqac_program_open(path, &options, &v->program, &v->c->diag));
     options.target = against;
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &v->reference, &v->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create(v->program, threads, &v->context, &v->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create(v->reference, threads, &v->reference_context, &v->c->diag);
-    if (status == GQAC_OK)
-        v->tolerance = gqac_program_tolerance(v->program);
-    return status;
+    GQAC_TRY(gqac_program_open(path, &options, &v->reference, &v->c->diag));
+    GQAC_TRY(gqac_context_create(v->program, threads, &v->context, &v->c->diag));
+    GQAC_TRY(gqac_context_create(v->reference, threads, &v->reference_context, &v->c->diag));
+    v->tolerance = gqac_program_tolerance(v->program);
+    return GQAC_OK;
 }
 
 static gqac_status make_ids(verify *v, int64_t **ids, int64_t *n) {
@@ -286,9 +277,8 @@ static gqac_status make_ids(verify *v, int64_t **ids, int64_t *n) {
 
 static gqac_status verify_targets(verify *v, const char *against) {
     int64_t *ids = NULL, n = 0;
-    gqac_status status = open_both(v, against);
-    if (status == GQAC_OK)
-        status = make_ids(v, &ids, &n);
+    GQAC_TRY(open_both(v, against));
+    gqac_status status = make_ids(v, &ids, &n);
     if (status == GQAC_OK)
         status = run_steps(v, ids, n);
     free(ids);
@@ -317,9 +307,7 @@ static gqac_status compare_stored(verify *v, const char *dir, const gqac_io *out
         v->unmatched++;
         return GQAC_OK;
     }
-    gqac_status status = gqac_npy_read(path, out->dtype, &expected, &v->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_npy_read(path, out->dtype, &expected, &v->c->diag));
     note(v,
          &(gqac_observed){
              .value = out->name, .node = "", .op = "output", .kernel = "", .tensor = result},
@@ -333,23 +321,19 @@ static gqac_status run_stored(verify *v, const char *dir, const gqac_io *in, int
                               gqac_tensor *tensors) {
     char folder[4096], path[4096];
     gqac_tensor *results = tensors + n_in;
-    gqac_status status = GQAC_OK;
     choose_folder(folder, sizeof folder, dir, "inputs");
-    for (int i = 0; status == GQAC_OK && i < n_in; i++) {
+    for (int i = 0; i < n_in; i++) {
         names[i] = in[i].name;
         cli_tensor_path(path, sizeof path, folder, in[i].name);
-        status = gqac_npy_read(path, in[i].dtype, &tensors[i], &v->c->diag);
+        GQAC_TRY(gqac_npy_read(path, in[i].dtype, &tensors[i], &v->c->diag));
     }
-    if (status == GQAC_OK)
-        status = gqac_run(v->context, n_in, names, tensors, n_out, NULL, results, &v->c->diag);
+    GQAC_TRY(gqac_run(v->context, n_in, names, tensors, n_out, NULL, results, &v->c->diag));
     v->steps = 1;
-    for (int i = 0; status == GQAC_OK && i < n_out; i++)
-        status = compare_stored(v, dir, &out[i], &results[i]);
-    for (int i = 0; i < n_in; i++)
-        gqac_tensor_free(&tensors[i]);
-    if (status == GQAC_OK && !v->compared)
+    for (int i = 0; i < n_out; i++)
+        GQAC_TRY(compare_stored(v, dir, &out[i], &results[i]));
+    if (!v->compared)
         return cli_fail(v->c, GQAC_IO, "'%s' holds no file of any output", dir);
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status verify_folder(verify *v, const char *dir) {
@@ -359,25 +343,22 @@ static gqac_status verify_folder(verify *v, const char *dir) {
     const gqac_io *in = NULL, *out = NULL;
     if (cli_value(v->c, "ids"))
         return cli_usage(v->c, "--ids and --against DIR exclude each other");
-    gqac_status status = cli_options(v->c, &options);
+    GQAC_TRY(cli_options(v->c, &options));
+    GQAC_TRY(cli_threads(v->c, &threads));
+    GQAC_TRY(cli_model(v->c, NULL, path, sizeof path));
     options.stateless = true;
-    if (status == GQAC_OK)
-        status = cli_threads(v->c, &threads);
-    if (status == GQAC_OK)
-        status = cli_model(v->c, NULL, path, sizeof path);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &v->program, &v->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create(v->program, threads, &v->context, &v->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_program_open(path, &options, &v->program, &v->c->diag));
+    GQAC_TRY(gqac_context_create(v->program, threads, &v->context, &v->c->diag));
     v->tolerance = gqac_program_tolerance(v->program);
     const int n_in = gqac_program_inputs(v->program, &in);
     const int n_out = gqac_program_outputs(v->program, &out);
     const char **names = calloc((size_t)n_in + 1, sizeof *names);
     gqac_tensor *tensors = calloc((size_t)n_in + (size_t)n_out + 1, sizeof *tensors);
-    status = names && tensors ? run_stored(v, dir, in, n_in, out, n_out, names, tensors)
-                              : cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    const gqac_status status = names && tensors
+                                   ? run_stored(v, dir, in, n_in, out, n_out, names, tensors)
+                                   : cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+    for (int i = 0; tensors && i < n_in; i++)
+        gqac_tensor_free(&tensors[i]);
     free((void *)names);
     free(tensors);
     return status;
@@ -454,10 +435,8 @@ static gqac_status check_no_artefact(cli *c) {
     char path[4096];
     gqac_attachment *files = NULL;
     int n = 0;
-    gqac_status status = cli_model(c, NULL, path, sizeof path);
-    if (status != GQAC_OK)
-        return status;
-    status = gqac_artefact_attachments(path, &files, &n, &c->diag);
+    GQAC_TRY(cli_model(c, NULL, path, sizeof path));
+    gqac_status status = gqac_artefact_attachments(path, &files, &n, &c->diag);
     gqac_release(files);
     if (status == GQAC_USAGE)
         return GQAC_OK;
@@ -483,20 +462,21 @@ static gqac_status check_against(cli *c, const char *against) {
     return status;
 }
 
+static gqac_status verify_model(verify *v) {
+    const char *given = cli_value(v->c, "against"), *against = given ? given : "ref";
+    GQAC_TRY(check_against(v->c, given));
+    GQAC_TRY(check_no_artefact(v->c));
+    GQAC_TRY(given && is_folder(given) ? verify_folder(v, given) : verify_targets(v, against));
+    if (cli_json(v->c))
+        print_json(v, against);
+    else
+        print_table(v, against);
+    return GQAC_OK;
+}
+
 static int run(cli *c) {
     verify v = {.c = c};
-    const char *against = cli_value(c, "against");
-    const bool folder = against && is_folder(against);
-    against = against ? against : "ref";
-    gqac_status status = check_against(c, cli_value(c, "against"));
-    if (status == GQAC_OK)
-        status = check_no_artefact(c);
-    if (status == GQAC_OK)
-        status = folder ? verify_folder(&v, against) : verify_targets(&v, against);
-    if (status == GQAC_OK && cli_json(c))
-        print_json(&v, against);
-    else if (status == GQAC_OK)
-        print_table(&v, against);
+    const gqac_status status = verify_model(&v);
     free_kept(&v);
     free(v.kept);
     for (size_t i = 0; i < v.n_findings; i++)

@@ -11,8 +11,9 @@
 
 /* ---- before -------------------------------------------------------------- */
 
-static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
-    if (!q->session)
+static gqac_status check(const gqac_generate_request *q, const gqac_program *decoder,
+                         gqac_diag *diag) {
+    if (!q->session && !decoder)
         GQAC_FAIL(diag, GQAC_USAGE, "the session is NULL");
     if (q->n_prompt < 1 || !q->prompt)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the prompt has no ids, at least one is needed");
@@ -22,12 +23,20 @@ static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE,
                   "max_new %lld, min_length %lld and chunk %lld must not be negative",
                   (long long)q->max_new, (long long)q->min_length, (long long)q->chunk);
+    if (q->n_top < 0 || q->n_top > INT32_MAX)
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "n_top is %lld", (long long)q->n_top);
     if (q->n_eos < 0 || (q->n_eos && !q->eos) || q->n_stop < 0 || (q->n_stop && !q->stop))
         GQAC_FAIL(diag, GQAC_USAGE, "%d end-of-text ids and %d stop texts, and no such list",
                   q->n_eos, q->n_stop);
-    const int64_t vocabulary = gqac_program_vocabulary(q->session->program);
-    if (vocabulary < 1)
+    return GQAC_OK;
+}
+
+static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    int64_t vocabulary = gqac_program_vocabulary(decoder ? decoder : q->session->program);
+    if (vocabulary < 1 && !decoder)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
+    vocabulary = vocabulary < 1 ? INT32_MAX : vocabulary;
     for (size_t i = 0; i < q->n_prompt; i++)
         if (q->prompt[i] < 0 || q->prompt[i] >= vocabulary) {
             gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the prompt",
@@ -36,23 +45,26 @@ static gqac_status check(const gqac_generate_request *q, gqac_diag *diag) {
             gqac_diag_hint(diag, "the ids are those of the model's own tokenizer");
             return GQAC_OUT_OF_RANGE;
         }
-    return GQAC_OK;
+    return sampler_check_ids(&a->sampling, vocabulary, diag);
 }
 
 /* The caller's request into the answer; and what the answer is to read of it is checked. */
-static gqac_status take(answer *a, const gqac_generate_request *request, gqac_diag *diag) {
+static gqac_status take(answer *a, const gqac_generate_request *request,
+                        const gqac_program *decoder, gqac_diag *diag) {
     a->request = &a->own;
     gqac_sampling_init(&a->sampling);
     GQAC_TRY(gqac_sized_take(&a->own, sizeof a->own, request, "gqac_generate_request", diag));
     GQAC_TRY(
         gqac_sized_take(&a->sampling, sizeof a->sampling, a->own.sampling, "gqac_sampling", diag));
-    GQAC_TRY(check(&a->own, diag));
-    return sampler_check(&a->sampling, diag);
+    a->sampling.n_prompt = a->own.n_prompt;
+    GQAC_TRY(check(&a->own, decoder, diag));
+    GQAC_TRY(sampler_check(&a->sampling, diag));
+    return check_ids(a, decoder, diag);
 }
 
 /* The most tokens of prompt and answer together; 0: no bound. */
 static int64_t bound(const answer *a, const gqac_text *text) {
-    const int64_t own = a->session->context;
+    const int64_t own = a->session ? a->session->context : 0;
     const int64_t model = text ? gqac_text_get_settings(text)->context_length : 0;
     return own && (!model || own < model) ? own : model;
 }
@@ -99,24 +111,17 @@ static double read_clock(const gqac_generate_request *q) {
 }
 
 gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqac_text *text,
-                        int index, gqac_diag *diag) {
-    gqac_status status = take(a, given, diag);
+                        const gqac_program *decoder, gqac_diag *diag) {
+    const gqac_status status = take(a, given, decoder, diag);
     const gqac_generate_request *request = a->request;
     a->session = request->session;
-    if (status == GQAC_OK)
-        status = set_limit(a, text, diag);
-    if (status == GQAC_OK)
-        status = reply_open(&a->reply, text, request->n_stop, request->stop, diag);
-    if (status == GQAC_OK) {
-        a->n = a->room = request->n_prompt;
-        a->list = gqac_alloc(a->n * sizeof *a->list);
-        if (!a->list)
-            status = gqac_diag_oom(diag, "an answer");
-    }
-    if (status != GQAC_OK) {
-        gqac_diag_where(diag, "request %d", index);
-        return status;
-    }
+    GQAC_TRY(status);
+    GQAC_TRY(set_limit(a, text, diag));
+    GQAC_TRY(reply_open(&a->reply, text, request->n_stop, request->stop, diag));
+    a->n = a->room = request->n_prompt;
+    a->list = gqac_alloc(a->n * sizeof *a->list);
+    if (!a->list)
+        return gqac_diag_oom(diag, "an answer");
     memcpy(a->list, request->prompt, a->n * sizeof *a->list);
     a->start = read_clock(request);
     return GQAC_OK;
@@ -126,6 +131,8 @@ void answer_close(answer *a) {
     reply_close(&a->reply);
     gqac_free(a->list);
     gqac_free(a->forward);
+    gqac_free(a->hooked);
+    gqac_free(a->top);
     if (a->session)
         session_end(a->session);
 }
@@ -138,15 +145,17 @@ gqac_status answer_step(answer *a, gqac_diag *diag) {
     if (a->running)
         return GQAC_OK;
     a->begin = read_clock(a->request);
-    GQAC_TRY(session_begin(a->session, (int64_t)a->n, diag));
+    if (a->session)
+        GQAC_TRY(session_begin(a->session, (int64_t)a->n, diag));
     a->running = true;
     return GQAC_OK;
 }
 
 void answer_took(answer *a, int64_t count) {
-    session_append(a->session, a->list + a->session->n, (size_t)count);
+    if (a->session)
+        session_append(a->session, a->list + a->session->n, (size_t)count);
     a->computed += count;
-    if (!answer_pending(a)) /* before the answers of others take their time */
+    if (!a->session || !answer_pending(a)) /* before the answers of others take their time */
         a->end = read_clock(a->request);
 }
 
@@ -179,39 +188,80 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-static void tell(answer *a, double probability, bool eos, int index) {
+/* Tells of the newest id. */
+static void tell(answer *a, sampler *s, const float *logits, bool eos, int index) {
     const gqac_generate_request *q = a->request;
     const size_t step = answer_new(a);
     gqac_generate_event event = {.size = sizeof event,
                                  .request = index,
                                  .step = (int64_t)step,
                                  .id = a->list[a->n - 1],
-                                 .probability = probability,
                                  .phase = step == 1 ? "prefill" : "decode",
-                                 .eos = eos};
+                                 .eos = eos,
+                                 .top = a->top};
+    sampler_measure(s, logits, event.id, &event.probability, &event.log_probability);
+    if (a->top)
+        event.n_top = sampler_top(s, logits, q->n_top, a->top);
     event.text = reply_tell(&a->reply, a->done, &event.length);
     if (!q->on_token(q->arg, &event) && !a->done)
         answer_finish(a, GQAC_FINISH_STOP);
 }
 
-gqac_status answer_pick(answer *a, sampler *s, const float *logits, int index, gqac_diag *diag) {
+/* The logits to choose by: those of the model, or what the hook makes of a copy; *wanted false: it
+ * ends the answer. */
+static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const float **logits,
+                        bool *wanted, gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
-    const bool early = a->n < (uint64_t)q->min_length;
-    double probability = 0;
-    int64_t id = 0;
+    const size_t bytes = (size_t)vocabulary * sizeof(float);
+    *logits = model;
+    *wanted = true;
+    if (!q->on_logits)
+        return GQAC_OK;
+    if (!a->hooked)
+        a->hooked = gqac_alloc(bytes);
+    if (!a->hooked)
+        return gqac_diag_oom(diag, "an answer");
+    memcpy(a->hooked, model, bytes);
+    *wanted = q->on_logits(q->logits_arg, a->hooked, vocabulary, a->list, a->n);
+    *logits = a->hooked;
+    return GQAC_OK;
+}
+
+/* What an answer grows by with each id. */
+static gqac_status make_room(answer *a, int64_t vocabulary, gqac_diag *diag) {
+    const int64_t asked = a->request->n_top, n_top = asked < vocabulary ? asked : vocabulary;
     GQAC_TRY(grow((void **)&a->list, a->n, &a->room, sizeof *a->list, diag));
     GQAC_TRY(grow((void **)&a->forward, a->n_forward, &a->forward_room, sizeof *a->forward, diag));
-    GQAC_TRY(sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
-                          a->n, &id, q->on_token ? &probability : NULL, diag));
-    a->forward[a->n_forward++] = a->end - a->begin;
+    if (!n_top || a->top || !a->request->on_token)
+        return GQAC_OK;
+    a->top = gqac_calloc((size_t)n_top, sizeof *a->top);
+    return a->top ? GQAC_OK : gqac_diag_oom(diag, "an answer");
+}
+
+gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocabulary, int index,
+                        gqac_diag *diag) {
+    const gqac_generate_request *q = a->request;
+    const bool early = a->n < (uint64_t)q->min_length;
+    const float *logits = NULL;
+    bool wanted = true;
+    int64_t id = 0;
+    GQAC_TRY(make_room(a, vocabulary, diag));
+    GQAC_TRY(hook(a, model, vocabulary, &logits, &wanted, diag));
     a->running = false;
+    if (!wanted) {
+        answer_finish(a, GQAC_FINISH_STOP);
+        return GQAC_OK;
+    }
+    GQAC_TRY(sampler_pick(s, &a->sampling, logits, a->list, a->n, q->eos, early ? q->n_eos : 0,
+                          a->n, &id, NULL, diag));
+    a->forward[a->n_forward++] = a->end - a->begin;
     a->list[a->n++] = id;
     if (answer_new(a) == 1)
         a->first = read_clock(q) - a->start;
     const bool eos = is_eos(q, id);
     GQAC_TRY(take_text(a, eos, diag));
     if (q->on_token)
-        tell(a, probability, eos, index);
+        tell(a, s, model, eos, index);
     return GQAC_OK;
 }
 

@@ -82,14 +82,14 @@ static bool needs_tables(const run *r, const answer *a) {
  * step. */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];
-    int64_t rows = 0, vocabulary = 0;
+    int64_t rows = 0, vocabulary = gqac_program_vocabulary(a->session->program);
     if (answer_pending(a))
         return GQAC_OK;
     const float *logits = a->session->logits;
     if (!logits)
         logits = gqac_context_logits(r->context, row, &rows, &vocabulary);
     const float *last = rows > 1 ? logits + (rows - 1) * vocabulary : logits;
-    const gqac_status status = answer_pick(a, r->sampler, last, index, r->diag);
+    const gqac_status status = answer_pick(a, r->sampler, last, vocabulary, index, r->diag);
     if (status != GQAC_OK)
         gqac_diag_where(r->diag, "request %d", index);
     return status;
@@ -251,7 +251,12 @@ static gqac_status open_run(run *r, const gqac_text *text, const gqac_generate_r
         return gqac_diag_oom(r->diag, "generation");
     for (int i = 0; i < r->n; i++) {
         const char *request = (const char *)requests + (size_t)i * requests->size;
-        GQAC_TRY(answer_open(&r->answers[i], (const void *)request, text, i, r->diag));
+        const gqac_status status =
+            answer_open(&r->answers[i], (const void *)request, text, NULL, r->diag);
+        if (status != GQAC_OK) {
+            gqac_diag_where(r->diag, "request %d", i);
+            return status;
+        }
         if (((const gqac_generate_request *)(const void *)request)->size != requests->size)
             GQAC_FAIL(r->diag, GQAC_USAGE, "request %d has another size than the first", i);
     }

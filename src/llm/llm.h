@@ -1,5 +1,5 @@
-/* What the files of src/llm share: the parts of a gqac_text, and the interfaces between tokenizer,
- * template, sampler and the loop. Memory that crosses them comes from base/alloc.h. */
+/* What the files of src/llm share: the parts of a gqac_text, and the interfaces between folder,
+ * config, sampler and the loop. Memory that crosses them comes from base/alloc.h. */
 #ifndef GQAC_LLM_LLM_H
 #define GQAC_LLM_LLM_H
 
@@ -9,86 +9,8 @@
 #include "base/arena.h"
 #include "base/diag.h"
 #include "base/str.h"
-
-/* ---- pattern.c: the regular expressions of pre-tokenizers ----------------- */
-
-/* A compiled expression. Matching is leftmost-first as a backtracking engine finds it, but runs all
- * threads at once: a call takes time linear in the text and in the size of the expression. All
- * calls over a text together are bounded too: the expressions of real pre-tokenizers take a few
- * steps for each byte, and one that takes far more (a*b|a reads to the end for each a) is refused
- * while it runs. */
-typedef struct pattern pattern;
-/* UNSUPPORTED names the construct and its offset; LIMIT when it is too large. */
-gqac_status pattern_create(const char *source, size_t length, pattern **out, gqac_diag *diag);
-void pattern_free(pattern *p);
-typedef struct pattern_scratch pattern_scratch;
-pattern_scratch *pattern_scratch_create(const pattern *p); /* NULL: out of memory */
-void pattern_scratch_free(pattern_scratch *scratch);
-/* Allows the work that a text of so many bytes may take; called before the calls over it. */
-void pattern_scratch_admit(pattern_scratch *scratch, size_t bytes);
-typedef struct pattern_match {
-    bool found;
-    size_t begin, end;
-} pattern_match;
-/* The match at or after `from`. The text is valid UTF-8. Thread-safe on a shared pattern: `scratch`
- * is the caller's. LIMIT when all calls together take more work than was allowed. */
-gqac_status pattern_find(const pattern *p, pattern_scratch *scratch, const char *text,
-                         size_t length, size_t from, pattern_match *match, gqac_diag *diag);
-/* Steps of work since it was created, for tests of bounds. */
-uint64_t pattern_scratch_steps(const pattern_scratch *scratch);
-
-/* ---- unicode.c: what utf8proc knows ------------------------------------------ */
-
-/* Reads one character of valid UTF-8; returns its bytes. */
-size_t unicode_read(const char *text, size_t length, int32_t *codepoint);
-/* Writes one character; returns its bytes, 0 for what is no code point. */
-size_t unicode_write(int32_t codepoint, char out[4]);
-/* Where the last character of [begin, end) begins; begin < end. */
-size_t unicode_before(const char *text, size_t begin, size_t end);
-/* Bytes of the first extended grapheme cluster (Unicode Annex 29). */
-size_t unicode_cluster(const char *text, size_t length);
-int unicode_hex_digit(char c); /* -1: none */
-/* General category as in \p{..}: "L", "Lu", "N", "Nd", "M", "P", "S", "Z", "C", ...; false when the
- * name is not one. */
-bool unicode_category(const char *name, size_t length, uint32_t *mask);
-bool unicode_is(int32_t codepoint, uint32_t mask);
-bool unicode_is_space(int32_t codepoint); /* White_Space, \s */
-bool unicode_is_word(int32_t codepoint);  /* \w: letters, marks, digits, connectors */
-typedef enum unicode_form { UNICODE_NFC, UNICODE_NFD, UNICODE_NFKC, UNICODE_NFKD } unicode_form;
-/* LIMIT when the text has more than `most` characters once they are taken apart. */
-gqac_status unicode_normalise(unicode_form form, const char *text, size_t length, size_t most,
-                              gqac_str *out, gqac_diag *diag);
-gqac_status unicode_lower(const char *text, size_t length, gqac_str *out, gqac_diag *diag);
-
-/* ---- tokenizer.c --------------------------------------------------------------- */
-
-/* A tokenizer.json: byte-level BPE and byte-fallback BPE. Immutable. */
-typedef struct tokenizer tokenizer;
-gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
-void tokenizer_free(tokenizer *t);
-/* As gqac_text_tokenize and gqac_text_detokenize. */
-gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, bool special,
-                             int64_t **ids, size_t *n, gqac_diag *diag);
-gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, bool skip_special,
-                             char **out, size_t *length, gqac_diag *diag);
-typedef struct tokenizer_stream tokenizer_stream;
-gqac_status tokenizer_stream_create(const tokenizer *t, tokenizer_stream **out, gqac_diag *diag);
-void tokenizer_stream_free(tokenizer_stream *s);
-gqac_status tokenizer_stream_push(tokenizer_stream *s, int64_t id, const char **piece,
-                                  size_t *length, gqac_diag *diag);
-gqac_status tokenizer_stream_finish(tokenizer_stream *s, const char **piece, size_t *length,
-                                    gqac_diag *diag);
-
-/* ---- jinja.c ------------------------------------------------------------------- */
-
-/* A parsed template. Immutable. */
-typedef struct jinja jinja;
-/* INVALID_MODEL (syntax, with line), UNSUPPORTED (a tag, filter, test or function by name). */
-gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_diag *diag);
-void jinja_free(jinja *j);
-/* Appends to *out. `variables` is an object. INVALID_INPUT for raise_exception and run-time errors
- * (with line), LIMIT for too many steps, too deep recursion or too long results. */
-gqac_status jinja_render(const jinja *j, const json_t *variables, gqac_str *out, gqac_diag *diag);
+#include "text/jinja/jinja.h"
+#include "text/tokenizer/tokenizer.h"
 
 /* ---- sampler.c ----------------------------------------------------------------- */
 
@@ -97,6 +19,8 @@ gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag);
 void sampler_free(sampler *s);
 /* USAGE names the option that is out of range. */
 gqac_status sampler_check(const gqac_sampling *options, gqac_diag *diag);
+/* OUT_OF_RANGE names an id of a bias that is outside of the vocabulary. */
+gqac_status sampler_check_ids(const gqac_sampling *options, int64_t vocabulary, gqac_diag *diag);
 /* The next id of a row of logits [vocabulary]. `history` are prompt and answer so far (repetition
  * penalty; ids outside of the vocabulary are ignored), `position` is the place the id will have in
  * the sequence, `banned` ids (end-of-text ids too early) are never chosen. *probability as in
@@ -105,6 +29,11 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
+/* Softmax of the logits at `id`, and its natural logarithm. */
+void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
+                     double *log_probability);
+/* The n likeliest ids, or all that have a number; returns how many. */
+int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top);
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 

@@ -1,5 +1,4 @@
-/* The next id of a row of logits: repetition penalty, temperature, top-k, top-p, min-p, and one
- * draw.
+/* The next id of a row of logits: bias, penalties, temperature, top-k, top-p, min-p, and one draw.
  *
  * Every set that a filter leaves is a beginning of the ids in order of likelihood (ties: lowest id
  * first), so one heap gives all of them; the draw then walks the kept ids upwards. Scalar double
@@ -72,6 +71,26 @@ gqac_status sampler_check(const gqac_sampling *o, gqac_diag *diag) {
     if (!(o->repetition_penalty > 0 && isfinite(o->repetition_penalty)))
         return refuse(diag, "repetition_penalty", o->repetition_penalty,
                       "repetition_penalty > 0, and finite; 1 is none");
+    if (!isfinite(o->presence_penalty))
+        return refuse(diag, "presence_penalty", o->presence_penalty, "finite; 0 is none");
+    if (!isfinite(o->frequency_penalty))
+        return refuse(diag, "frequency_penalty", o->frequency_penalty, "finite; 0 is none");
+    if (o->n_bias < 0 || (o->n_bias && !o->bias))
+        GQAC_FAIL(diag, GQAC_USAGE, "%d logit biases, and no such list", o->n_bias);
+    for (int i = 0; i < o->n_bias; i++)
+        if (!isfinite(o->bias[i].bias) && o->bias[i].bias != -INFINITY)
+            return refuse(diag, "a logit bias", o->bias[i].bias, "finite, or -INFINITY");
+    return GQAC_OK;
+}
+
+gqac_status sampler_check_ids(const gqac_sampling *o, int64_t vocabulary, gqac_diag *diag) {
+    for (int i = 0; i < o->n_bias; i++)
+        if (o->bias[i].id < 0 || o->bias[i].id >= vocabulary) {
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld has a logit bias",
+                          (long long)o->bias[i].id);
+            gqac_diag_rule(diag, "0 <= id < %lld", (long long)vocabulary);
+            return GQAC_OUT_OF_RANGE;
+        }
     return GQAC_OK;
 }
 
@@ -135,16 +154,50 @@ static double below(double score, double best, double temperature) {
     return score == best ? 0 : (score - best) / temperature;
 }
 
-/* The softmax of the logits at `id`; what is no number has no share. */
-static double probability_of(const sampler *s, const float *logits, int64_t id) {
-    double best = -INFINITY, sum = 0;
+/* The denominator of the softmax of the logits, and what was subtracted from them; what is no
+ * number has no share. */
+static double sum_of(const sampler *s, const float *logits, double *best) {
+    double sum = 0;
+    *best = -INFINITY;
     for (int64_t i = 0; i < s->vocabulary; i++)
-        if (logits[i] > best)
-            best = logits[i];
+        if (logits[i] > *best)
+            *best = logits[i];
     for (int64_t i = 0; i < s->vocabulary; i++)
         if (!isnan(logits[i]))
-            sum += exp_down(below(logits[i], best, 1));
-    return exp_down(below(logits[id], best, 1)) / sum;
+            sum += exp_down(below(logits[i], *best, 1));
+    return sum;
+}
+
+void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
+                     double *log_probability) {
+    double best;
+    const double sum = sum_of(s, logits, &best), x = below(logits[id], best, 1);
+    *probability = exp_down(x) / sum;
+    *log_probability = x - log(sum);
+}
+
+static void add_bias(sampler *s, const gqac_sampling *o) {
+    for (int i = 0; i < o->n_bias; i++) {
+        const int64_t id = o->bias[i].id;
+        if (id >= 0 && id < s->vocabulary)
+            s->score[id] = o->bias[i].bias == -INFINITY ? NAN : s->score[id] + o->bias[i].bias;
+    }
+}
+
+/* Presence and frequency penalties; the weights, which are not filled yet, count. */
+static void penalise_answer(sampler *s, const gqac_sampling *o, const int64_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < s->vocabulary)
+            s->weight[ids[i]] = 0;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && ids[i] < s->vocabulary)
+            s->weight[ids[i]]++;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= s->vocabulary || s->weight[ids[i]] <= 0)
+            continue;
+        s->score[ids[i]] -= s->weight[ids[i]] * o->frequency_penalty + o->presence_penalty;
+        s->weight[ids[i]] = 0;
+    }
 }
 
 /* Penalises each id of the history once. */
@@ -219,6 +272,20 @@ static int64_t heap_take(sampler *s) {
     return id;
 }
 
+int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top) {
+    double best;
+    const double log_sum = log(sum_of(s, logits, &best));
+    int listed = 0;
+    for (int64_t i = 0; i < s->vocabulary; i++)
+        s->score[i] = logits[i];
+    heap_fill(s);
+    for (; listed < n && s->size > 0; listed++) {
+        const int64_t id = heap_take(s);
+        top[listed] = (gqac_scored_id){id, below(logits[id], best, 1) - log_sum};
+    }
+    return listed;
+}
+
 /* ---- filters ------------------------------------------------------------- */
 
 /* Applies top-k, top-p and min-p: ids that are left out get weight 0. */
@@ -274,8 +341,11 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
                          gqac_diag *diag) {
     for (int64_t i = 0; i < s->vocabulary; i++)
         s->score[i] = logits[i];
+    add_bias(s, o);
     if (o->repetition_penalty != 1)
         penalise(s, o->repetition_penalty, history, n_history);
+    if ((o->presence_penalty != 0 || o->frequency_penalty != 0) && o->n_prompt < n_history)
+        penalise_answer(s, o, history + o->n_prompt, n_history - o->n_prompt);
     for (int i = 0; i < n_banned; i++)
         if (banned[i] >= 0 && banned[i] < s->vocabulary)
             s->score[banned[i]] = NAN;
@@ -284,7 +354,8 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
         gqac_diag_set(diag, GQAC_INVALID_INPUT, "no id can follow at position %llu",
                       (unsigned long long)position);
         gqac_diag_rule(diag, "at least one logit that may be chosen is a number");
-        gqac_diag_hint(diag, "the model overflows, or min_length bans its only ids");
+        gqac_diag_hint(diag,
+                       "the model overflows, or min_length, a bias or a hook bans its only ids");
         return GQAC_INVALID_INPUT;
     }
     if (o->sample && o->temperature > 0) {
@@ -295,7 +366,7 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
     }
     *id = chosen;
     if (probability)
-        *probability = probability_of(s, logits, chosen);
+        sampler_measure(s, logits, chosen, probability, &(double){0});
     return GQAC_OK;
 }
 
@@ -308,6 +379,7 @@ gqac_status gqac_sample(const gqac_sampling *given, const float *logits, int64_t
     gqac_sampling_init(&own);
     GQAC_TRY(gqac_sized_take(&own, sizeof own, given, "gqac_sampling", diag));
     GQAC_TRY(sampler_check(options, diag));
+    GQAC_TRY(sampler_check_ids(options, vocabulary, diag));
     GQAC_TRY(sampler_create(vocabulary, &s, diag));
     const gqac_status status = sampler_pick(s, options, logits, history, n_history, NULL, 0,
                                             (uint64_t)n_history, id, probability, diag);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "llm/llm.h"
 
 enum { TOKENIZER_BYTES = 1 << 28, TEMPLATE_BYTES = 4 << 20, CONFIG_BYTES = 16 << 20, FILES = 8 };
@@ -326,8 +327,29 @@ static gqac_status need_tokenizer(const gqac_text *text, gqac_diag *diag) {
 
 gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
                                bool special, int64_t **ids, size_t *n, gqac_diag *diag) {
+    const gqac_tokenize_options options = {.size = sizeof options, .special = special};
+    return gqac_text_tokenize_with(text, bytes, length, &options, ids, n, diag);
+}
+
+gqac_status gqac_text_tokenize_with(const gqac_text *text, const char *bytes, size_t length,
+                                    const gqac_tokenize_options *options, int64_t **ids, size_t *n,
+                                    gqac_diag *diag) {
+    gqac_tokenize_options own = {.special = true};
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_tokenize_options", diag));
     GQAC_TRY(need_tokenizer(text, diag));
-    return tokenizer_encode(text->tokenizer, bytes, length, special, ids, n, diag);
+    const unsigned how =
+        (own.special ? TOKENIZER_SPECIAL : 0u) | (own.plain ? TOKENIZER_PLAIN : 0u);
+    return tokenizer_encode(text->tokenizer, bytes, length, how, ids, n, diag);
+}
+
+gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **bytes, size_t *length,
+                                  bool *special, gqac_diag *diag) {
+    bool is_special = false;
+    GQAC_TRY(need_tokenizer(text, diag));
+    GQAC_TRY(tokenizer_bytes(text->tokenizer, id, bytes, length, &is_special, diag));
+    if (special)
+        *special = is_special;
+    return GQAC_OK;
 }
 
 gqac_status gqac_text_detokenize(const gqac_text *text, const int64_t *ids, size_t n,

@@ -11,7 +11,9 @@
 
 #include <gqac/text.h>
 
-#define MODEL GQAC_SOURCE_DIR "/test/models/llama/model.onnx"
+#define FOLDER GQAC_SOURCE_DIR "/test/models/llama"
+#define MODEL  FOLDER "/model.onnx"
+#define T5     GQAC_SOURCE_DIR "/test/traced/t5"
 
 static gqac_diag diag;
 
@@ -45,7 +47,10 @@ static void test_forgotten(void) {
     gqac_session *session = NULL;
     gqac_info *info = NULL;
     gqac_rewritten *done = NULL;
+    gqac_seq2seq *seq2seq = NULL;
+    gqac_text *text = NULL;
     char hex[65];
+    CU_ASSERT_EQUAL_FATAL(gqac_text_open(FOLDER, GQAC_TEXT_TOKENIZER, &text, &diag), GQAC_OK);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         gqac_options options;
         gqac_options_init(&options);
@@ -54,6 +59,9 @@ static void test_forgotten(void) {
         const gqac_session_options of_session = {.size = wrong[i]};
         const gqac_sampling sampling = {.size = wrong[i]};
         const gqac_generate_request request = {.size = wrong[i]};
+        const gqac_tokenize_options tokenize = {.size = wrong[i]};
+        int64_t *tokens = NULL;
+        size_t n_tokens = 0;
         const gqac_log log = {.size = wrong[i]};
         gqac_options with_log;
         gqac_options_init(&with_log);
@@ -86,10 +94,15 @@ static void test_forgotten(void) {
         REFUSED("gqac_session_options", gqac_session_create(program, &of_session, &session, &diag));
         REFUSED("gqac_sampling", gqac_sample(&sampling, logits, 2, NULL, 0, &id, NULL, &diag));
         REFUSED("gqac_generate_request", gqac_generate(context, NULL, 1, &request, &said, &diag));
+        REFUSED("gqac_tokenize_options",
+                gqac_text_tokenize_with(text, "a", 1, &tokenize, &tokens, &n_tokens, &diag));
+        REFUSED("gqac_options", gqac_seq2seq_open(T5, &options, &seq2seq, &diag));
         REFUSED("gqac_memory", gqac_program_memory(program, 4, 4, &memory, &diag));
         CU_ASSERT(!other && !sequence && !session && !info && !said && !done);
+        CU_ASSERT(!tokens && !seq2seq);
         gqac_context_free(context);
     }
+    gqac_text_free(text);
     gqac_program_free(program);
 }
 
@@ -226,6 +239,40 @@ static void test_requests(void) {
     gqac_program_free(program);
 }
 
+/* Wrong sizes of what a model with an encoder takes. */
+static void test_seq2seq(void) {
+    static const size_t wrong[] = {0, 7, 4104};
+    const int64_t ids[] = {5, 6};
+    gqac_seq2seq *model = NULL;
+    gqac_threads *threads = NULL;
+    gqac_seq2seq_context *context = NULL;
+    gqac_generation *said = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_seq2seq_open(T5, NULL, &model, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_threads_create(1, &threads, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_seq2seq_context_create(model, threads, &context, &diag), GQAC_OK);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        gqac_generate_request request;
+        gqac_seq2seq_source source = {.size = sizeof source, .ids = ids, .n_ids = 2};
+        gqac_monitor monitor = {.size = wrong[i]};
+        gqac_seq2seq_request_init(&request, model);
+        CU_ASSERT_EQUAL(gqac_seq2seq_context_set_monitor(context, &monitor, &diag), GQAC_USAGE);
+        source.size = wrong[i];
+        CU_ASSERT_EQUAL(gqac_seq2seq_generate(context, NULL, &source, &request, &said, &diag),
+                        GQAC_USAGE);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "gqac_seq2seq_source.size"));
+        source.size = sizeof source;
+        request.size = wrong[i];
+        CU_ASSERT_EQUAL(gqac_seq2seq_generate(context, NULL, &source, &request, &said, &diag),
+                        GQAC_USAGE);
+        CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "gqac_generate_request.size"));
+        CU_ASSERT_PTR_NULL(said);
+    }
+    CU_ASSERT_EQUAL(gqac_seq2seq_get_settings(model)->size, sizeof(gqac_seq2seq_settings));
+    gqac_seq2seq_context_free(context);
+    gqac_threads_free(threads);
+    gqac_seq2seq_free(model);
+}
+
 /* What the library makes says its size, and a list is walked by it. */
 static void test_lists(void) {
     gqac_program *program = open_model();
@@ -256,6 +303,7 @@ static const unit_case cases[] = {
     {"other older structs", test_older_others},
     {"newer structs", test_newer},
     {"requests one behind another", test_requests},
+    {"an encoder and a decoder", test_seq2seq},
     {"what the library makes", test_lists},
 };
 

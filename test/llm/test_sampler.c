@@ -92,6 +92,13 @@ static bool holds(const int64_t *ids, size_t n, int64_t id) {
     return false;
 }
 
+static size_t count_of(const int64_t *ids, size_t n, int64_t id) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += ids[i] == id;
+    return count;
+}
+
 /* What the options leave of a row, in ascending order of ids, with shares that add up to 1. Returns
  * how many. */
 static size_t reference_set(const gqac_sampling *o, const float *logits, int64_t v,
@@ -101,10 +108,18 @@ static size_t reference_set(const gqac_sampling *o, const float *logits, int64_t
     long double total = 0, reached = 0;
     for (int64_t i = 0; i < v; i++) {
         double x = logits[i];
+        for (int b = 0; b < o->n_bias; b++)
+            if (o->bias[b].id == i)
+                x = o->bias[b].bias == -INFINITY ? NAN : x + o->bias[b].bias;
         if (isnan(x) || holds(banned, n_banned, i))
             continue;
         if (holds(history, n_history, i))
             x = x > 0 ? x / o->repetition_penalty : x * o->repetition_penalty;
+        const size_t count = n_history > o->n_prompt
+                                 ? count_of(history + o->n_prompt, n_history - o->n_prompt, i)
+                                 : 0;
+        if (count)
+            x -= (double)count * o->frequency_penalty + o->presence_penalty;
         set[n++] = (ranked){.score = x, .id = i};
     }
     if (!n)
@@ -165,9 +180,24 @@ static gqac_sampling random_options(int64_t v) {
     o.top_p = next_random() % 2 ? 1 : 1 - uniform();
     o.min_p = next_random() % 3 ? 0 : uniform();
     o.repetition_penalty = next_random() % 2 ? 1 : 0.5 + uniform() * 2;
+    if (next_random() % 3 == 0) {
+        o.presence_penalty = 3 * uniform() - 1;
+        o.frequency_penalty = 2 * uniform() - 0.5;
+        o.n_prompt = next_random() % 30;
+    }
     o.seed = (uint64_t)next_random() << 32 | next_random();
     o.request = (uint64_t)next_random() << 32 | next_random();
     return o;
+}
+
+/* Biases of ids 0 to n - 1, some of them never to be chosen. */
+static void add_biases(gqac_sampling *o, gqac_logit_bias *list, int64_t v) {
+    o->n_bias = next_random() % 3 ? 0 : (int)(next_random() % (v < 5 ? v : 5));
+    o->bias = list;
+    for (int i = 0; i < o->n_bias; i++) {
+        list[i].id = (int64_t)(next_random() % v);
+        list[i].bias = next_random() % 6 ? 4 * uniform() - 2 : -INFINITY;
+    }
 }
 
 static void random_row(float *logits, int64_t v) {
@@ -187,7 +217,9 @@ static void test_reference(void) {
     int wrong = 0, empty = 0;
     for (int row = 0; row < ROWS; row++) {
         const int64_t v = 1 + next_random() % WIDEST;
-        const gqac_sampling o = random_options(v);
+        gqac_sampling o = random_options(v);
+        gqac_logit_bias biases[5];
+        add_biases(&o, biases, v);
         int64_t history[40], banned[2], id = -1;
         const size_t n_history = next_random() % 40, n_banned = next_random() % 3;
         for (size_t i = 0; i < n_history; i++) /* some twice, some outside of the vocabulary */
@@ -433,6 +465,90 @@ static void test_penalty(void) {
     sampler_free(s);
 }
 
+/* Presence once, frequency for each time, and the prompt for neither. */
+static void test_answer_penalties(void) {
+    const float row[] = {4, 3, 2, 1};
+    const int64_t history[] = {0, 0, 0, 0, 1, 1, 1, -1, 9};
+    gqac_sampling o = plain;
+    int64_t id = -1;
+    o.sample = false;
+    o.n_prompt = 3; /* the answer has id 0 once and id 1 three times */
+    o.presence_penalty = 0.5;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 0); /* 3.5, 2.5 */
+    o.presence_penalty = 2.5;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 2); /* 1.5, 0.5, 2 */
+    o.presence_penalty = 0;
+    o.frequency_penalty = 0.9; /* 3.1, 0.3 */
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 0);
+    o.n_prompt = 0; /* id 0 four times: 0.4 */
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 2);
+    o.n_prompt = 99;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, history, 9, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 0);
+}
+
+static void test_bias(void) {
+    const float row[] = {4, 3, 2, NAN};
+    gqac_logit_bias bias[] = {{0, -1.5}, {2, 0.25}, {3, 100}};
+    gqac_sampling o = plain;
+    int64_t id = -1;
+    o.sample = false;
+    o.bias = bias;
+    for (o.n_bias = 0; o.n_bias <= 3; o.n_bias++) {
+        CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, NULL, 0, &id, NULL, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(id, o.n_bias > 0);
+    }
+    o.n_bias = 3;
+    bias[0].bias = bias[2].bias = -INFINITY;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 4, NULL, 0, &id, NULL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(id, 1);
+    bias[1] = (gqac_logit_bias){1, -INFINITY};
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 2, NULL, 0, &id, NULL, &diag), GQAC_OUT_OF_RANGE);
+    CU_ASSERT(strstr(diag.what, "token id 3") && *diag.rule);
+    o.n_bias = 2;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 2, NULL, 0, &id, NULL, &diag), GQAC_INVALID_INPUT);
+    bias[0].id = -1;
+    CU_ASSERT_EQUAL(gqac_sample(&o, row, 2, NULL, 0, &id, NULL, &diag), GQAC_OUT_OF_RANGE);
+}
+
+/* The n likeliest, with the logarithms of their shares. */
+static void test_top(void) {
+    float row[SMALL];
+    gqac_scored_id top[SMALL + 2];
+    sampler *s = open_sampler(SMALL);
+    for (int i = 0; i < 300; i++) {
+        random_row(row, SMALL);
+        int numbers = 0;
+        long double sum = 0;
+        for (int j = 0; j < SMALL; j++) {
+            numbers += !isnan(row[j]);
+            sum += isnan(row[j]) ? 0 : expl(row[j]);
+        }
+        const int64_t asked = i % (SMALL + 3);
+        const int n = sampler_top(s, row, asked, top);
+        CU_ASSERT_EQUAL(n, asked < numbers ? (int)asked : numbers);
+        for (int j = 0; j < n; j++) {
+            const double expected = (double)(row[top[j].id] - logl(sum));
+            double p, log_p;
+            CU_ASSERT(top[j].log_probability == expected ||
+                      fabs(top[j].log_probability - expected) < 1e-12);
+            sampler_measure(s, row, top[j].id, &p, &log_p);
+            CU_ASSERT(log_p == top[j].log_probability);
+            CU_ASSERT(fabs(p - exp(log_p)) < 1e-12);
+            for (int k = 0; k < j; k++)
+                CU_ASSERT(top[k].id != top[j].id);
+            if (j)
+                CU_ASSERT(row[top[j - 1].id] > row[top[j].id] ||
+                          (row[top[j - 1].id] == row[top[j].id] && top[j - 1].id < top[j].id));
+        }
+    }
+    sampler_free(s);
+}
+
 /* The probability is that of the model, whatever the options do. */
 static void test_probability(void) {
     float row[SMALL];
@@ -489,8 +605,9 @@ static void test_large_vocabulary(void) {
 }
 
 static void test_options(void) {
-    gqac_sampling bad[13];
-    for (size_t i = 0; i < 13; i++)
+    static const gqac_logit_bias biases[] = {{0, NAN}, {0, INFINITY}};
+    gqac_sampling bad[18];
+    for (size_t i = 0; i < 18; i++)
         bad[i] = plain;
     bad[0].temperature = -1;
     bad[1].temperature = NAN;
@@ -505,6 +622,12 @@ static void test_options(void) {
     bad[10].repetition_penalty = 0;
     bad[11].repetition_penalty = -1;
     bad[12].repetition_penalty = NAN;
+    bad[13].presence_penalty = NAN;
+    bad[14].frequency_penalty = INFINITY;
+    for (int i = 15; i < 18; i++) {
+        bad[i].n_bias = 1;
+        bad[i].bias = i < 17 ? &biases[i - 15] : NULL;
+    }
     static const char *const names[] = {"temperature",
                                         "temperature",
                                         "temperature",
@@ -517,12 +640,17 @@ static void test_options(void) {
                                         "min_p",
                                         "repetition_penalty",
                                         "repetition_penalty",
-                                        "repetition_penalty"};
-    for (size_t i = 0; i < 13; i++) {
+                                        "repetition_penalty",
+                                        "presence_penalty",
+                                        "frequency_penalty",
+                                        "logit bias",
+                                        "logit bias",
+                                        "logit biases"};
+    for (size_t i = 0; i < 18; i++) {
         memset(&diag, 0, sizeof diag);
         CU_ASSERT_EQUAL(sampler_check(&bad[i], &diag), GQAC_USAGE);
         CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, names[i]));
-        CU_ASSERT(*diag.rule);
+        CU_ASSERT(*diag.rule || i == 17);
     }
     CU_ASSERT_EQUAL(sampler_check(&plain, &diag), GQAC_OK);
     sampler *s = NULL;
@@ -546,6 +674,9 @@ static const unit_case cases[] = {
     {"edges", test_edges},
     {"nothing can be chosen", test_nothing_left},
     {"repetition penalty", test_penalty},
+    {"presence and frequency penalties", test_answer_penalties},
+    {"logit bias", test_bias},
+    {"the likeliest ids", test_top},
     {"probability of the model", test_probability},
     {"a vocabulary of 128,256", test_large_vocabulary},
     {"options out of range", test_options},

@@ -289,7 +289,43 @@ static void test_absent_tokenizer(void) {
     CU_ASSERT_EQUAL(gqac_text_detokenize(text, &(int64_t){1}, 1, true, &out, &n, &diag),
                     GQAC_USAGE);
     CU_ASSERT_EQUAL(gqac_text_stream_create(text, &stream, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_text_tokenize_with(text, "a", 1, NULL, &ids, &n, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(gqac_text_token_bytes(text, 1, &out, &n, NULL, &diag), GQAC_USAGE);
     gqac_text_stream_free(NULL);
+}
+
+/* A special token that a text spells: itself, or text; and its bytes. */
+static void test_special_in_text(void) {
+    static const char words[] = "a<s>";
+    gqac_tokenize_options options;
+    gqac_tokenize_options_init(&options);
+    CU_ASSERT_EQUAL_FATAL(open_text(unit_path("test/models/llama"), GQAC_TEXT_TOKENIZER), GQAC_OK);
+    for (int plain = 0; plain < 2; plain++) {
+        int64_t *ids = NULL;
+        size_t n = 0, n_special = 0, at = 0;
+        options.special = false;
+        options.plain = plain;
+        CU_ASSERT_EQUAL_FATAL(gqac_text_tokenize_with(text, words, 4, &options, &ids, &n, &diag),
+                              GQAC_OK);
+        for (size_t i = 0; i < n; i++) {
+            char *bytes = NULL;
+            size_t length = 0;
+            bool special = false;
+            CU_ASSERT_EQUAL_FATAL(
+                gqac_text_token_bytes(text, ids[i], &bytes, &length, &special, &diag), GQAC_OK);
+            CU_ASSERT(at + length <= 4 && !memcmp(words + at, bytes, length) && !bytes[length]);
+            at += length;
+            n_special += special;
+            gqac_release(bytes);
+        }
+        CU_ASSERT(at == 4 && n_special == !plain);
+        gqac_release(ids);
+    }
+    char *bytes = NULL;
+    size_t length = 0;
+    CU_ASSERT_EQUAL(gqac_text_token_bytes(text, -1, &bytes, &length, NULL, &diag),
+                    GQAC_OUT_OF_RANGE);
+    CU_ASSERT_PTR_NULL(bytes);
 }
 
 static void copy(const char *from, const char *name) {
@@ -453,6 +489,7 @@ static const unit_case cases[] = {
     {"special tokens", test_special_tokens},
     {"wrong files are refused by name", test_wrong_files},
     {"without a tokenizer", test_absent_tokenizer},
+    {"special tokens in a text, bytes of a token", test_special_in_text},
     {"tokens that the model does not have", test_beyond_vocabulary},
     {"a tokenizer that is refused", test_refused_tokenizer},
     {"a template that is refused", test_refused_template},

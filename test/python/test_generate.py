@@ -54,7 +54,7 @@ class Generating(Case):
         """The JSON of a run that must succeed."""
         args = ("--prompt", prompt, *args) if prompt is not None else args
         found = self.good("generate", model, *args, "--format", "json", **more).json()
-        self.assertEqual(set(found), {"ids", "text", "finish_reason", "metrics"})
+        self.assertEqual(set(found) - {"logprobs"}, {"ids", "text", "finish_reason", "metrics"})
         return found
 
     def fails(self, code, *args, words=()):
@@ -225,7 +225,8 @@ class Flags(Generating):
         """Every flag of design §7 is in the help."""
         out = self.good("generate", "--help").out
         for flag in ("prompt", "ids", "new-tokens", "temperature", "top-k", "top-p", "min-p",
-                     "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty"):
+                     "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty", "presence-penalty",
+                     "frequency-penalty", "logit-bias", "top-logprobs", "no-parse-special"):
             self.assertIn(f"--{flag} ", out)
         self.assertIn("-n;", out)
 
@@ -332,6 +333,61 @@ class Greedy(Generating):
         self.assertEqual(self.said("-n", 10, model=folder)["ids"], found)
         self.assertEqual(self.said("-n", 10, "--repetition-penalty", "1", model=folder)["ids"],
                          self.said("-n", 10)["ids"])
+
+    def test_bias(self):
+        """Ids that are added to, or never chosen; and what is refused."""
+        plain = self.said("-n", 6)["ids"]
+        banned = self.said("-n", 6, "--logit-bias", f"{plain[0]}=-inf")["ids"]
+        self.assertNotIn(plain[0], banned)
+        self.assertEqual(self.said("-n", 6, "--logit-bias", "9=1e3", "--logit-bias", "9=-1e3")
+                         ["ids"], plain)
+        self.assertEqual(self.said("-n", 6, "--logit-bias", "9=1e3")["ids"], [9] * 6)
+        for word in ("9", "=3", "x=1", "9=", "9=x", "-1=2", "9=nan", "9=inf", "9=1 "):
+            self.usage(LLAMA, "--prompt", "x", "--logit-bias", word, words=("--logit-bias",))
+        self.fails(4, LLAMA, "--prompt", "x", "--logit-bias", "99999999=1", words=("99999999",))
+
+    def test_answer_penalties(self):
+        """By the logits of `score`: what the answer has, not the prompt."""
+        ids = [i * 5 % 40 + 3 for i in range(12)]
+        file = write_ids(self.dir / "p", ids)
+        for presence, frequency in ((2, 0), (0, 1), (0.7, 0.4), (-1, 0)):
+            found = self.said("--ids", file, "-n", 8, "--presence-penalty", presence,
+                              "--frequency-penalty", frequency, prompt=None)["ids"]
+            rows = self.logits(ids + found)
+            for at, new in enumerate(found):
+                row = rows[len(ids) + at - 1].copy()
+                for one in set(found[:at]):
+                    row[one] -= presence + frequency * found[:at].count(one)
+                self.assertEqual(int(row.argmax()), new, (presence, frequency, at))
+
+    def test_top_logprobs(self):
+        """Of each token and of the likeliest, by the logits of `score`."""
+        ids = [i * 5 % 40 + 3 for i in range(12)]
+        file = write_ids(self.dir / "p", ids)
+        said = self.said("--ids", file, "-n", 5, "--top-logprobs", 3, "--seed", 4, prompt=None)
+        rows = self.logits(ids + said["ids"])
+        self.assertEqual([one["id"] for one in said["logprobs"]], said["ids"])
+        for at, one in enumerate(said["logprobs"]):
+            row = rows[len(ids) + at - 1]
+            logs = row - row.max() - np.log(np.exp(row - row.max()).sum())
+            best = np.argsort(-logs, kind="stable")[:3]
+            self.assertEqual([top["id"] for top in one["top"]], best.tolist())
+            for top in (one, *one["top"]):
+                self.assertAlmostEqual(top["logprob"], logs[top["id"]], places=5)
+        self.assertNotIn("logprobs", self.said("-n", 2))
+
+    def test_special_in_prompt(self):
+        """A special token that the prompt spells is text on demand."""
+        text = "<s>a</s>"
+        for flags, plain in (((), False), (("--no-parse-special",), True)):
+            oracle = tokenizer()
+            oracle.encode_special_tokens = plain
+            want = oracle.encode(text).ids
+            ids = self.said("--ids", write_ids(self.dir / "p", want), "-n", 4, prompt=None)
+            said = self.said("-n", 4, *flags, prompt=text)
+            self.assertEqual(said["ids"], ids["ids"])
+            self.assertEqual(said["metrics"]["computed_tokens"],
+                             ids["metrics"]["computed_tokens"])
 
     def test_room(self):
         """--context, context_length and max_length of the config bound an answer."""

@@ -42,6 +42,19 @@ class Encode(Case):
             path.write_bytes(text.encode())
             self.assertEqual(self.ids("--file", path), want, text)
 
+    def test_special_as_text(self):
+        """--no-parse-special, as the library has it."""
+        oracle = tokenizer()
+        oracle.encode_special_tokens = True
+        changed = 0
+        for text in TEXTS:
+            want = oracle.encode(text).ids
+            changed += want != tokenizer().encode(text).ids
+            self.assertEqual(self.ids("--text", text, "--no-parse-special"), want, text)
+        self.assertGreater(changed, 0)
+        self.check(gqac("tokenize", LLAMA, "--text", "a", "--template", "--no-parse-special"), 2,
+                   "without a template")
+
     def test_bytes(self):
         """A file is taken byte for byte: NUL, and the newline at its end."""
         path = self.dir / "text"

@@ -4,7 +4,7 @@ test/tokenizers, on strings made to be awkward. Each string and each list of ids
 
     python test/python/test_tokenizer.py          prints `N passed, N failed`
 
-GQAC_TEXT_TOOL names the program (test/llm/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
+GQAC_TEXT_TOOL names the program (test/text/tool_text.c); GQAC_TEST_FULL=1 takes ten times as many
 strings.
 """
 
@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def parse_answers(out, kinds):
         at = end + 1
         if line.startswith(b"refused"):
             answers.append(line.decode("utf-8", "replace"))
-        elif kind in "ES":
+        elif kind in "ESN":
             answers.append([int(word) for word in line.split()])
         else:
             answers.append(out[at:at + int(line)])
@@ -203,7 +204,15 @@ def check_strings(score, path, rng):
     answers = run_tool(path, records)
     score.compare(f"{style} encode", answers[:len(texts)], plain, texts)
     score.compare(f"{style} post-processor", answers[len(texts):], whole, texts)
+    oracle.encode_special_tokens = True
+    plain_special = [e.ids for e in oracle.encode_batch(texts, add_special_tokens=False)]
+    oracle.encode_special_tokens = False
+    answers = run_tool(path, [("N", t.encode()) for t in texts])
+    score.compare(f"{style} special tokens as text", answers, plain_special, texts)
+    score.check(style == "mixed" or plain_special != plain, f"{style}: texts with special tokens")
     if style in BYTE_LEVEL:
+        joined = run_tool(path, [ids_record("B", ids) for ids in plain])
+        score.compare(f"{style} bytes joined", joined, [t.encode() for t in texts], texts)
         back = run_tool(path, [ids_record("D", ids) for ids in plain])
         score.compare(f"{style} round trip", back, [t.encode() for t in texts], texts)
     return oracle
@@ -221,8 +230,28 @@ def check_ids(score, path, oracle, rng):
         score.compare(f"{style} decode {kind}", answers, expected, lists)
 
 
+def check_bytes(score, path, oracle):
+    """Of each id: its bytes are what it adds to a text that went on before; or one byte."""
+    style = path.parent.name
+    known = sorted(oracle.get_vocab().values())
+    answers = run_tool(path, [ids_record("B", [i]) for i in known])
+    first = oracle.encode("a", add_special_tokens=False).ids
+    before = oracle.decode(first, skip_special_tokens=False)
+    after = oracle.decode_batch([first + [i] for i in known], skip_special_tokens=False)
+    for i, got, whole in zip(known, answers, after):
+        name = oracle.id_to_token(i)
+        expected = whole.removeprefix(before)
+        if re.fullmatch("<0x[0-9A-F]{2}>", name):
+            expected = bytes([int(name[3:5], 16)])
+        else:
+            got = got.decode("utf-8", "replace")
+        score.compare(f"{style} bytes of {name!r}", [got], [expected], [i])
+    score.compare(f"{style} no id", run_tool(path, [ids_record("B", [1 << 20])]),
+                  ["refused OUT_OF_RANGE the tokenizer has no token with id 1048576"], [1 << 20])
+
+
 # Steps that are put together at random; the oracle reads the same file. It panics when a Strip at
-# the end meets a short token, so that is left to test/llm/test_tokenizer.c.
+# the end meets a short token, so that is left to test/text/test_tokenizer.c.
 SPLITS = [{"type": "Split", "pattern": pattern, "behavior": behaviour, "invert": invert}
           for pattern in ({"String": "a"}, {"String": "--"}, {"Regex": "[0-9]+"},
                           {"Regex": "\\s+(?!\\S)|\\s"}, {"Regex": "x*"}, {"Regex": "\\p{Lu}"})
@@ -404,6 +433,7 @@ def main():
     for path in chosen:
         oracle = check_strings(score, path, rng)
         check_ids(score, path, oracle, rng)
+        check_bytes(score, path, oracle)
         check_refused(score, path)
         check_linear(score, path)
     check_mixtures(score, rng)

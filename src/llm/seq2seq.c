@@ -1,0 +1,351 @@
+/* Running an encoder and a decoder. The first call of the decoder has caches of no rows, or of as
+ * many as the encoder's states where the file says so, and every id of the prompt, each further one
+ * the newest id alone; a decoder without caches is given all ids every time. What happens to the
+ * logits is that of any answer (answer.h). */
+#include "llm/seq2seq.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+#include "base/sized.h"
+#include "llm/answer.h"
+
+enum { MOST_ENCODER_INPUTS = 8 };
+
+struct gqac_seq2seq_context {
+    const gqac_seq2seq *model;
+    gqac_context *encoder, *decoder, *later;
+    gqac_monitor monitor;
+    gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
+    gqac_tensor *caches; /* by input of model->with; data is ours */
+    int64_t *ones, *places;
+    size_t n_counts; /* of each of them */
+};
+
+/* ---- the context --------------------------------------------------------- */
+
+gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads *threads,
+                                        gqac_seq2seq_context **context, gqac_diag *diag) {
+    gqac_seq2seq_context *c = gqac_calloc(1, sizeof *c);
+    if (c)
+        c->caches = gqac_calloc((size_t)model->with->n_inputs + 1, sizeof *c->caches);
+    if (!c || !c->caches) {
+        gqac_free(c);
+        return gqac_diag_oom(diag, "a context");
+    }
+    c->model = model;
+    gqac_status status = gqac_context_create_on(model->encoder.program, threads, &c->encoder, diag);
+    if (status == GQAC_OK)
+        status = gqac_context_create_on(model->decoder.program, threads, &c->decoder, diag);
+    if (status == GQAC_OK && model->later.program)
+        status = gqac_context_create_on(model->later.program, threads, &c->later, diag);
+    if (status == GQAC_OK)
+        *context = c;
+    else
+        gqac_seq2seq_context_free(c);
+    return status;
+}
+
+void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
+    if (!c)
+        return;
+    gqac_context_free(c->encoder);
+    gqac_context_free(c->decoder);
+    gqac_context_free(c->later);
+    for (int i = 0; i < c->model->with->n_inputs; i++)
+        gqac_free(c->caches[i].data);
+    gqac_free(c->caches);
+    gqac_free(c->ones);
+    gqac_free(c->places);
+    gqac_free(c);
+}
+
+gqac_status gqac_seq2seq_context_set_monitor(gqac_seq2seq_context *c, const gqac_monitor *monitor,
+                                             gqac_diag *diag) {
+    gqac_context *const contexts[] = {c->encoder, c->decoder, c->later};
+    gqac_monitor own = {.size = sizeof own};
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, monitor, "gqac_monitor", diag));
+    own.progress = NULL;
+    for (int i = 0; i < 3; i++)
+        if (contexts[i])
+            GQAC_TRY(gqac_context_set_monitor(contexts[i], own.abort ? &own : NULL, NULL, diag));
+    return GQAC_OK;
+}
+
+/* [1,n] of i64. */
+static gqac_tensor row(const int64_t *data, size_t n) {
+    return (gqac_tensor){
+        .dtype = GQAC_I64, .rank = 2, .dims = {1, (int64_t)n}, .data = (void *)(uintptr_t)data};
+}
+
+/* Masks and positions of at least n rows. */
+static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) {
+    size_t bytes = 0;
+    if (n <= c->n_counts)
+        return GQAC_OK;
+    n = n < 64 ? 64 : n < SIZE_MAX / 2 ? 2 * n : n;
+    if (!gqac_mul_size(n, sizeof *c->ones, &bytes))
+        return gqac_diag_oom(diag, "masks");
+    int64_t *ones = gqac_realloc(c->ones, bytes);
+    c->ones = ones ? ones : c->ones;
+    int64_t *places = gqac_realloc(c->places, bytes);
+    c->places = places ? places : c->places;
+    if (!ones || !places)
+        return gqac_diag_oom(diag, "masks");
+    for (size_t i = 0; i < n; i++) {
+        ones[i] = 1;
+        places[i] = (int64_t)i;
+    }
+    c->n_counts = n;
+    return GQAC_OK;
+}
+
+/* gqac_run; an error names the file. */
+static gqac_status run(gqac_context *context, const side *s, int n_in, const char *const *names,
+                       const gqac_tensor *in, int n_out, const char *const *out_names,
+                       gqac_tensor *out, gqac_diag *diag) {
+    const gqac_status status = gqac_run(context, n_in, names, in, n_out, out_names, out, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%.256s", s->path);
+    return status;
+}
+
+/* ---- the encoder --------------------------------------------------------- */
+
+static gqac_status check_source(const gqac_seq2seq_source *source, gqac_diag *diag) {
+    if (!source->ids == !source->features)
+        GQAC_FAIL(diag, GQAC_USAGE, "a source is either ids or features");
+    if (source->ids && (source->n_ids < 1 || source->n_ids > INT32_MAX))
+        GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "the source has %zu ids", source->n_ids);
+    for (size_t i = 0; source->ids && i < source->n_ids; i++)
+        if (source->ids[i] < 0) {
+            gqac_diag_set(diag, GQAC_OUT_OF_RANGE, "token id %lld at index %zu of the source",
+                          (long long)source->ids[i], i);
+            gqac_diag_rule(diag, "0 <= id");
+            return GQAC_OUT_OF_RANGE;
+        }
+    return GQAC_OK;
+}
+
+/* The encoder's first output is its states, [1,L,M]. */
+static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
+                          gqac_diag *diag) {
+    const side *s = &c->model->encoder;
+    const char *names[MOST_ENCODER_INPUTS];
+    gqac_tensor in[MOST_ENCODER_INPUTS];
+    if (s->n_inputs > MOST_ENCODER_INPUTS)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has %d inputs", s->n_inputs);
+    if (s->n_outputs < 1)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has no outputs");
+    GQAC_TRY(count_to(c, source->n_ids, diag));
+    for (int i = 0; i < s->n_inputs; i++) {
+        names[i] = s->inputs[i].name;
+        const bool ids = s->inputs[i].dtype == GQAC_I64;
+        if (ids == !source->ids)
+            GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
+                      names[i], s->inputs[i].shape);
+        in[i] = !ids ? *source->features
+                     : row(strstr(names[i], "mask") ? c->ones : source->ids, source->n_ids);
+    }
+    GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name},
+                 &c->states, diag));
+    if (c->states.rank != 3)
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
+                  s->outputs[0].name, s->outputs[0].shape);
+    return GQAC_OK;
+}
+
+/* ---- caches -------------------------------------------------------------- */
+
+/* Whether the first call gives input i as many rows as the encoder's states. A merged decoder may
+ * say that caches of those rows have them in every call; what it is given there in the first is not
+ * read, since `use_cache_branch` tells; any other decoder would read it. */
+static bool has_source_rows(const gqac_seq2seq *m, int i) {
+    const side *s = &m->decoder;
+    size_t length, other;
+    const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");
+    if (m->with != s || states < 0 || side_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
+        return false;
+    const char *rows = side_dimension(&s->inputs[states], 1, &length);
+    const char *own = side_dimension(&s->inputs[i], 2, &other);
+    return length == other && !strncmp(rows, own, length);
+}
+
+static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
+    const gqac_seq2seq *m = c->model;
+    for (int i = 0; i < m->with->n_inputs; i++) {
+        size_t bytes = 0;
+        if (m->first[i] < 0)
+            continue;
+        gqac_tensor empty = m->caches[i];
+        if (has_source_rows(m, i))
+            empty.dims[2] = c->states.dims[1];
+        GQAC_TRY(gqac_shape_bytes(empty.dtype, empty.rank, empty.dims, &bytes, diag));
+        gqac_free(c->caches[i].data);
+        c->caches[i] = empty;
+        c->caches[i].data = gqac_calloc(bytes + 1, 1);
+        if (!c->caches[i].data)
+            return gqac_diag_oom(diag, "caches");
+    }
+    return GQAC_OK;
+}
+
+/* The results become the caches. One without rows says that the old one stays. */
+static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, const gqac_tensor *out,
+                               gqac_diag *diag) {
+    const gqac_seq2seq *m = c->model;
+    for (int i = 0; i < m->with->n_inputs; i++) {
+        if (m->first[i] < 0 || results[i] < 0 || !gqac_tensor_count(&out[results[i]]))
+            continue;
+        gqac_tensor next = out[results[i]];
+        const size_t bytes = gqac_tensor_bytes(&next);
+        next.data = gqac_alloc(bytes);
+        if (!next.data)
+            return gqac_diag_oom(diag, "caches");
+        memcpy(next.data, out[results[i]].data, bytes); /* which may be the old one */
+        gqac_free(c->caches[i].data);
+        c->caches[i] = next;
+    }
+    return GQAC_OK;
+}
+
+/* ---- the decoder --------------------------------------------------------- */
+
+typedef struct decoding {
+    gqac_seq2seq_context *c;
+    answer answer;
+    size_t fed; /* ids whose rows the caches have */
+    sampler *sampler;
+    int64_t vocabulary; /* of the sampler */
+    float *logits;      /* [vocabulary] */
+    gqac_diag *diag;
+} decoding;
+
+/* What input i of a decoder is fed when ids [first, n) go in. */
+static gqac_status feed(const decoding *d, const side *s, int i, size_t first, gqac_tensor *in) {
+    static bool yes = true, no = false;
+    const gqac_seq2seq_context *c = d->c;
+    const size_t n = d->answer.n;
+    const char *name = s->inputs[i].name;
+    const char *bare = !strncmp(name, "decoder_", 8) ? name + 8 : name;
+    if (s == c->model->with && c->model->first[i] >= 0)
+        *in = c->caches[i];
+    else if (!strcmp(name, "encoder_hidden_states"))
+        *in = c->states;
+    else if (!strcmp(name, "encoder_attention_mask"))
+        *in = row(c->ones, (size_t)c->states.dims[1]);
+    else if (!strcmp(name, "use_cache_branch"))
+        *in = (gqac_tensor){.dtype = GQAC_BOOL, .rank = 1, .dims = {1}, .data = first ? &yes : &no};
+    else if (!strcmp(bare, "input_ids"))
+        *in = row(d->answer.list + first, n - first);
+    else if (!strcmp(bare, "position_ids"))
+        *in = row(c->places + first, n - first);
+    else if (!strcmp(bare, "attention_mask"))
+        *in = row(c->ones, n);
+    else
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "the decoder's input '%s' %s is not known", name,
+                  s->inputs[i].shape);
+    return GQAC_OK;
+}
+
+/* The last row of logits as fp32, and a sampler for it. */
+static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
+    const int64_t columns = logits->rank == 3 ? logits->dims[2] : 0;
+    const int64_t first = gqac_tensor_count(logits) - columns;
+    if (columns < 1 || first < 0)
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "the decoder's logits are not [B,S,V]");
+    if (!d->sampler) {
+        GQAC_TRY(sampler_create(columns, &d->sampler, d->diag));
+        d->vocabulary = columns;
+        d->logits = gqac_calloc((size_t)columns, sizeof *d->logits);
+        if (!d->logits)
+            return gqac_diag_oom(d->diag, "logits");
+    }
+    if (columns != d->vocabulary)
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "logits of %lld ids, after some of %lld",
+                  (long long)columns, (long long)d->vocabulary);
+    for (int64_t i = 0; i < columns; i++)
+        d->logits[i] = (float)gqac_tensor_get(logits, first + i);
+    return GQAC_OK;
+}
+
+/* Feeds ids [first, n) to a decoder: its logits and caches are taken. */
+static gqac_status decode(decoding *d, const side *s, gqac_context *context, size_t first,
+                          const char **names, gqac_tensor *in, gqac_tensor *out) {
+    const int logits = side_find(s->outputs, s->n_outputs, "logits");
+    if (logits < 0)
+        GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "'%s' has no output logits", s->path);
+    for (int i = 0; i < s->n_inputs; i++) {
+        names[i] = s->inputs[i].name;
+        GQAC_TRY(feed(d, s, i, first, &in[i]));
+    }
+    GQAC_TRY(run(context, s, s->n_inputs, names, in, s->n_outputs, NULL, out, d->diag));
+    GQAC_TRY(take_logits(d, &out[logits]));
+    const gqac_seq2seq *m = d->c->model;
+    return keep_caches(d->c, s == &m->decoder ? m->first : m->next, out, d->diag);
+}
+
+/* One step: the prompt in the first, then the newest id. */
+static gqac_status step(decoding *d) {
+    gqac_seq2seq_context *c = d->c;
+    const gqac_seq2seq *m = c->model;
+    const bool later = d->fed && m->with == &m->later;
+    const side *s = later ? &m->later : &m->decoder;
+    const size_t first = m->settings.cached ? d->fed : 0;
+    GQAC_TRY(answer_step(&d->answer, d->diag));
+    GQAC_TRY(count_to(c, d->answer.n, d->diag));
+    const char **names = gqac_calloc((size_t)s->n_inputs + 1, sizeof *names);
+    gqac_tensor *in = gqac_calloc((size_t)s->n_inputs + 1, sizeof *in);
+    gqac_tensor *out = gqac_calloc((size_t)s->n_outputs + 1, sizeof *out);
+    const gqac_status status =
+        names && in && out ? decode(d, s, later ? c->later : c->decoder, first, names, in, out)
+                           : gqac_diag_oom(d->diag, "a step");
+    gqac_free(names);
+    gqac_free(in);
+    gqac_free(out);
+    GQAC_TRY(status);
+    answer_took(&d->answer, (int64_t)(d->answer.n - first));
+    d->fed = d->answer.n;
+    return answer_pick(&d->answer, d->sampler, d->logits, d->vocabulary, 0, d->diag);
+}
+
+/* ---- generation ---------------------------------------------------------- */
+
+static gqac_status generate(decoding *d, const gqac_text *text, const gqac_seq2seq_source *source,
+                            const gqac_generate_request *request, gqac_generation **result) {
+    gqac_seq2seq_context *c = d->c;
+    GQAC_TRY(check_source(source, d->diag));
+    GQAC_TRY(answer_open(&d->answer, request, text, c->model->decoder.program, d->diag));
+    if (!d->answer.done) {
+        GQAC_TRY(encode(c, source, d->diag));
+        GQAC_TRY(count_to(c, (size_t)c->states.dims[1], d->diag));
+        GQAC_TRY(clear_caches(c, d->diag));
+    }
+    while (!d->answer.done)
+        GQAC_TRY(step(d));
+    return answer_result(&d->answer, result, d->diag);
+}
+
+gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text *text,
+                                  const gqac_seq2seq_source *given_source,
+                                  const gqac_generate_request *given, gqac_generation **result,
+                                  gqac_diag *diag) {
+    decoding d = {.c = context, .diag = diag};
+    gqac_seq2seq_source source = {0};
+    gqac_generate_request request = {0};
+    *result = NULL;
+    GQAC_TRY(gqac_sized_take(&source, sizeof source, given_source, "gqac_seq2seq_source", diag));
+    GQAC_TRY(gqac_sized_take(&request, sizeof request, given, "gqac_generate_request", diag));
+    if (request.session || request.chunk)
+        GQAC_FAIL(diag, GQAC_USAGE, "a request for an encoder has a session or a chunk");
+    if (!request.n_prompt) {
+        request.prompt = &context->model->settings.start;
+        request.n_prompt = 1;
+    }
+    const gqac_status status = generate(&d, text, &source, &request, result);
+    answer_close(&d.answer);
+    sampler_free(d.sampler);
+    gqac_free(d.logits);
+    return status;
+}

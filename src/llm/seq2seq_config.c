@@ -1,0 +1,78 @@
+/* The ids that a text begins and ends with: each from generation_config.json, else from
+ * config.json. */
+#include "llm/seq2seq.h"
+
+typedef struct reader {
+    gqac_seq2seq *model;
+    bool found; /* the start */
+    gqac_diag *diag;
+} reader;
+
+/* An id, or a list of ids; absent or null: none. */
+static gqac_status read_ids(const json_t *config, const char *key, int64_t *ids, int *n,
+                            gqac_diag *diag) {
+    const json_t *value = json_object_get(config, key);
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    *n = 0;
+    if (!value || json_is_null(value))
+        return GQAC_OK;
+    for (size_t i = 0; i < count && count <= SEQ2SEQ_MOST_EOS; i++) {
+        const json_t *id = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(id))
+            break;
+        ids[(*n)++] = json_integer_value(id);
+    }
+    if ((size_t)*n == count)
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_INVALID_MODEL, "%s is neither an id nor a list of at most %d ids", key,
+              SEQ2SEQ_MOST_EOS);
+}
+
+static gqac_status take(reader *r, const json_t *config) {
+    gqac_seq2seq_settings *settings = &r->model->settings;
+    int64_t start[SEQ2SEQ_MOST_EOS];
+    int n = 0;
+    if (!r->found)
+        GQAC_TRY(read_ids(config, "decoder_start_token_id", start, &n, r->diag));
+    if (n > 1)
+        GQAC_FAIL(r->diag, GQAC_INVALID_MODEL, "decoder_start_token_id is a list of %d ids", n);
+    if (n == 1) {
+        settings->start = start[0];
+        r->found = true;
+    }
+    if (settings->n_eos)
+        return GQAC_OK;
+    return read_ids(config, "eos_token_id", r->model->eos, &settings->n_eos, r->diag);
+}
+
+static gqac_status read_file(reader *r, const folder *f, const char *name) {
+    gqac_attachment file;
+    json_t *config = NULL;
+    GQAC_TRY(folder_read(f, name, FOLDER_CONFIG_BYTES, r->model->memory, &file, r->diag));
+    if (!file.data)
+        return GQAC_OK;
+    gqac_status status = folder_json(file.data, file.bytes, &config, r->diag);
+    if (status == GQAC_OK)
+        status = json_is_object(config)
+                     ? take(r, config)
+                     : gqac_diag_set(r->diag, GQAC_INVALID_MODEL, "it is not a JSON object");
+    json_decref(config);
+    if (status != GQAC_OK)
+        gqac_diag_where(r->diag, "%s/%s", f->name, name);
+    return status;
+}
+
+gqac_status seq2seq_read_config(const char *path, gqac_seq2seq *model, gqac_diag *diag) {
+    reader r = {.model = model, .diag = diag};
+    folder f;
+    GQAC_TRY(folder_open(path, &f, diag));
+    gqac_status status = read_file(&r, &f, "generation_config.json");
+    if (status == GQAC_OK)
+        status = read_file(&r, &f, "config.json");
+    folder_close(&f);
+    GQAC_TRY(status);
+    if (r.found)
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_INVALID_MODEL,
+              "'%s' has no decoder_start_token_id in generation_config.json or config.json", path);
+}

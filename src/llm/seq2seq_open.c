@@ -1,0 +1,274 @@
+/* The files of a folder with an encoder and a decoder: which they are, what they must be, and which
+ * of their inputs are caches. File names are those of exporters (encoder_model.onnx,
+ * decoder_model_merged.onnx) and of people who write the files themselves (encoder.onnx). */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/sized.h"
+#include "llm/seq2seq.h"
+
+enum { MOST_NAMES = 4, MOST_PATH = 4096 };
+
+static const char *const encoders[MOST_NAMES] = {"encoder.onnx", "encoder_model.onnx"};
+static const char *const decoders[MOST_NAMES] = {"decoder.onnx", "decoder_model_merged.onnx",
+                                                 "decoder_model.onnx"};
+static const char *const laters[MOST_NAMES] = {"decoder_with_past_model.onnx"};
+
+static bool has_file(const char *folder, const char *name, char path[MOST_PATH]) {
+    const int n = snprintf(path, MOST_PATH, "%s/%s", folder, name);
+    return n > 0 && n < MOST_PATH && access(path, F_OK) == 0;
+}
+
+/* The first of the names that is there; NULL: none. */
+static const char *find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
+    for (int i = 0; names[i]; i++)
+        if (has_file(folder, names[i], path))
+            return names[i];
+    return NULL;
+}
+
+bool gqac_seq2seq_is(const char *folder) {
+    char path[MOST_PATH];
+    return !has_file(folder, "genai_config.json", path) &&
+           (find_file(folder, encoders, path) || find_file(folder, decoders, path));
+}
+
+static void list_names(const char *const *names, char *text, size_t size) {
+    size_t n = 0;
+    for (int i = 0; names[i] && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s",
+                              !i             ? ""
+                              : names[i + 1] ? ", "
+                                             : " or ",
+                              names[i]);
+}
+
+static gqac_status check_files(const char *folder, gqac_diag *diag) {
+    char path[MOST_PATH], list[128];
+    const char *encoder = find_file(folder, encoders, path);
+    const char *decoder = find_file(folder, decoders, path);
+    if (encoder && decoder)
+        return GQAC_OK;
+    list_names(encoder ? decoders : encoders, list, sizeof list);
+    if (!encoder && !decoder)
+        gqac_diag_set(diag, GQAC_IO, "there is no folder with an encoder and a decoder");
+    else
+        gqac_diag_set(diag, GQAC_IO, "the folder has %s but no %s", encoder ? encoder : decoder,
+                      encoder ? "decoder" : "encoder");
+    gqac_diag_where(diag, "%s", folder);
+    gqac_diag_rule(diag, "%s is %s", encoder ? "a decoder" : "an encoder", list);
+    if (decoder)
+        gqac_diag_hint(diag, "a decoder that needs no encoder is given as a file: %s", path);
+    return GQAC_IO;
+}
+
+/* ---- one file ------------------------------------------------------------ */
+
+static gqac_status open_side(gqac_seq2seq *m, const char *folder, const char *const *names,
+                             const gqac_options *options, side *s, gqac_diag *diag) {
+    char path[MOST_PATH];
+    if (!find_file(folder, names, path))
+        return GQAC_OK;
+    s->path = gqac_arena_strdup(m->memory, path);
+    if (!s->path)
+        return gqac_diag_oom(diag, "a model folder");
+    GQAC_TRY(gqac_program_open(s->path, options, &s->program, diag));
+    s->n_inputs = gqac_program_inputs(s->program, &s->inputs);
+    s->n_outputs = gqac_program_outputs(s->program, &s->outputs);
+    return GQAC_OK;
+}
+
+int side_find(const gqac_io *list, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (!strcmp(list[i].name, name))
+            return i;
+    return -1;
+}
+
+const char *side_dimension(const gqac_io *io, int axis, size_t *length) {
+    const char *at = io->shape + 1;
+    for (; axis && strchr(at, ','); axis--)
+        at = strchr(at, ',') + 1;
+    *length = strcspn(at, ",]");
+    return at;
+}
+
+/* "the file is no encoder: it takes 'x'" */
+static gqac_status refuse(const side *s, const char *why, const char *name, const char *rule,
+                          gqac_diag *diag) {
+    gqac_diag_set(diag, GQAC_UNSUPPORTED, "the file is no %s '%s'", why, name);
+    gqac_diag_where(diag, "%s", s->path);
+    gqac_diag_rule(diag, "%s", rule);
+    return GQAC_UNSUPPORTED;
+}
+
+static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_diag *diag) {
+    static const char states[] = "encoder_hidden_states", logits[] = "logits";
+    static const char encodes[] = "an encoder takes ids or features, and gives their states";
+    static const char decodes[] = "a decoder takes ids and encoder_hidden_states, and gives logits";
+    for (int i = 0; i < encoder->n_inputs; i++) {
+        const char *name = encoder->inputs[i].name;
+        if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
+            return refuse(encoder, "encoder: it takes", name, encodes, diag);
+    }
+    if (side_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
+        return refuse(encoder, "encoder: it gives", logits, encodes, diag);
+    if (side_find(decoder->outputs, decoder->n_outputs, logits) < 0)
+        return refuse(decoder, "decoder: it does not give", logits, decodes, diag);
+    if (side_find(decoder->inputs, decoder->n_inputs, states) < 0)
+        return refuse(decoder, "decoder of an encoder: it does not take", states, decodes, diag);
+    return GQAC_OK;
+}
+
+/* ---- caches -------------------------------------------------------------- */
+
+/* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
+ * cache_X_in_i; -1 when the input is no cache or has no such output. */
+static int result_of(const side *s, const char *name) {
+    static const char past[] = "past_key_values.";
+    char result[512];
+    const char *in = !strncmp(name, "cache_", 6) ? strstr(name, "in_") : NULL;
+    if (!strncmp(name, past, sizeof past - 1))
+        snprintf(result, sizeof result, "present.%s", name + sizeof past - 1);
+    else if (in)
+        snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
+    else
+        return -1;
+    return side_find(s->outputs, s->n_outputs, result);
+}
+
+/* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
+static bool read_shape(const gqac_io *io, gqac_tensor *t) {
+    *t = (gqac_tensor){.dtype = io->dtype, .rank = io->rank};
+    if (io->rank != 4)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        size_t length;
+        char *end = NULL;
+        const char *at = side_dimension(io, i, &length);
+        const long long n = strtoll(at, &end, 10);
+        t->dims[i] = i == 0 ? 1 : i == 2 ? 0 : n;
+        if (i != 0 && i != 2 && (end != at + length || n < 0))
+            return false;
+    }
+    return true;
+}
+
+static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
+    const gqac_io *input = &m->with->inputs[i];
+    m->first[i] = result_of(&m->decoder, input->name);
+    m->next[i] = result_of(m->with, input->name);
+    if (m->first[i] < 0 && m->next[i] >= 0) {
+        gqac_diag_set(diag, GQAC_UNSUPPORTED,
+                      "the file takes the cache '%s', which '%s' does not give", input->name,
+                      m->decoder.path);
+        gqac_diag_where(diag, "%s", m->with->path);
+        gqac_diag_rule(diag,
+                       "the two decoders of a folder are one model, without a past and with it");
+        return GQAC_UNSUPPORTED;
+    }
+    if (m->first[i] < 0)
+        return GQAC_OK;
+    m->settings.cached = true;
+    if (!read_shape(input, &m->caches[i]))
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "heads and size of the cache '%s' %s are not constant",
+                  input->name, input->shape);
+    return GQAC_OK;
+}
+
+static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
+    const size_t n = (size_t)m->with->n_inputs + 1;
+    m->caches = GQAC_ARENA_ARRAY(m->memory, gqac_tensor, n);
+    m->first = GQAC_ARENA_ARRAY(m->memory, int, n);
+    m->next = GQAC_ARENA_ARRAY(m->memory, int, n);
+    if (!m->caches || !m->first || !m->next)
+        return gqac_diag_oom(diag, "a model folder");
+    for (int i = 0; i < m->with->n_inputs; i++)
+        GQAC_TRY(open_cache(m, i, diag));
+    return GQAC_OK;
+}
+
+/* A decoder without pasts may lie beside one that has them. */
+static gqac_status open_later(gqac_seq2seq *m, const char *folder, const gqac_options *options,
+                              gqac_diag *diag) {
+    m->with = &m->decoder;
+    for (int i = 0; i < m->decoder.n_inputs; i++)
+        if (result_of(&m->decoder, m->decoder.inputs[i].name) >= 0)
+            return GQAC_OK;
+    GQAC_TRY(open_side(m, folder, laters, options, &m->later, diag));
+    if (m->later.program)
+        m->with = &m->later;
+    return GQAC_OK;
+}
+
+/* ---- the model ----------------------------------------------------------- */
+
+static gqac_status check_id(const gqac_seq2seq *m, const char *folder, const char *key, int64_t id,
+                            gqac_diag *diag) {
+    const int64_t most = m->settings.vocabulary ? m->settings.vocabulary : INT32_MAX;
+    if (id >= 0 && id < most)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s %lld is no token id", key, (long long)id);
+    gqac_diag_where(diag, "%s", folder);
+    gqac_diag_rule(diag, "0 <= id < %lld", (long long)most);
+    return GQAC_INVALID_MODEL;
+}
+
+static gqac_status open_all(gqac_seq2seq *m, const char *folder, const gqac_options *options,
+                            gqac_diag *diag) {
+    gqac_seq2seq_settings *s = &m->settings;
+    s->size = sizeof *s;
+    s->eos = m->eos;
+    GQAC_TRY(seq2seq_read_config(folder, m, diag));
+    GQAC_TRY(open_side(m, folder, encoders, options, &m->encoder, diag));
+    GQAC_TRY(open_side(m, folder, decoders, options, &m->decoder, diag));
+    if (!m->encoder.program || !m->decoder.program)
+        GQAC_FAIL(diag, GQAC_IO, "a file of the folder '%s' is gone", folder);
+    GQAC_TRY(open_later(m, folder, options, diag));
+    GQAC_TRY(check_kinds(&m->encoder, &m->decoder, diag));
+    for (int i = 0; i < m->encoder.n_inputs; i++)
+        s->features |= m->encoder.inputs[i].dtype != GQAC_I64;
+    s->vocabulary = gqac_program_vocabulary(m->decoder.program);
+    GQAC_TRY(check_id(m, folder, "decoder_start_token_id", s->start, diag));
+    for (int i = 0; i < s->n_eos; i++)
+        GQAC_TRY(check_id(m, folder, "eos_token_id", s->eos[i], diag));
+    return open_caches(m, diag);
+}
+
+gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options, gqac_seq2seq **model,
+                              gqac_diag *diag) {
+    gqac_options own;
+    gqac_options_init(&own);
+    GQAC_TRY(gqac_sized_take(&own, sizeof own, options, "gqac_options", diag));
+    if (own.bytes)
+        GQAC_FAIL(diag, GQAC_USAGE, "a model in memory is no folder");
+    own.stateless = true;
+    GQAC_TRY(check_files(folder, diag));
+    gqac_seq2seq *m = gqac_calloc(1, sizeof *m);
+    if (!m || !(m->memory = gqac_arena_create(0))) {
+        gqac_free(m);
+        return gqac_diag_oom(diag, "a model folder");
+    }
+    const gqac_status status = open_all(m, folder, &own, diag);
+    if (status == GQAC_OK)
+        *model = m;
+    else
+        gqac_seq2seq_free(m);
+    return status;
+}
+
+void gqac_seq2seq_free(gqac_seq2seq *m) {
+    if (!m)
+        return;
+    gqac_program_free(m->encoder.program);
+    gqac_program_free(m->decoder.program);
+    gqac_program_free(m->later.program);
+    gqac_arena_free(m->memory);
+    gqac_free(m);
+}
+
+const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *m) {
+    return &m->settings;
+}

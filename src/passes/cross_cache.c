@@ -7,6 +7,7 @@
  * same graph included. Attention becomes the ONNX op over what the If gives; nothing is appended,
  * so that the results are the inputs again. */
 #include "ops/attention.h"
+#include "ops/build.h"
 #include "passes/insert_kv.h"
 
 #include <string.h>

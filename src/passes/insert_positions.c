@@ -9,6 +9,7 @@
  * whoever asks afterwards. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 

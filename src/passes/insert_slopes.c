@@ -3,6 +3,7 @@
  * caches, and written anew for cached keys and new ones afterwards. */
 #include <float.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 

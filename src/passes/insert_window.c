@@ -2,6 +2,7 @@
  * do not know; a mask says the same to all. */
 #include <math.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 

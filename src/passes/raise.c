@@ -6,6 +6,7 @@
  * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials.
  * What came near and was not raised is noted with the node that stopped it. */
 #include "passes/raise.h"
+#include "ops/build.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,6 +5,7 @@
  * Keys and values may be repeated for groups of heads, and may be a past with new rows behind it,
  * which is then the op's own. The op is given [B,S,H*D] and the attention mask as it is: what the
  * mask says besides (raise_mask.c) are its attributes. */
+#include "ops/build.h"
 #include "passes/raise_scores.h"
 
 #include <float.h>

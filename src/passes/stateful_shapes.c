@@ -3,6 +3,7 @@
  * gives to each token of each sequence. What is left is refused by stateful_inputs. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/stateful.h"
 

@@ -10,6 +10,7 @@
  * causal, behind a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
  * attention mask is all ones, of the length that is reached: prompts have no padding. */
 #include "ops/attention.h"
+#include "ops/build.h"
 #include "passes/insert_kv.h"
 #include "passes/stateful.h"
 

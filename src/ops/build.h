@@ -12,7 +12,13 @@
 
 #include "ops/op.h"
 
-enum { OP_LINE_INPUTS = 16, OP_LINE_OUTPUTS = 4, OP_LINE_INTS = 8, OP_LINE_FLOATS = 4 };
+enum {
+    OP_LINE_INPUTS = 16,
+    OP_LINE_OUTPUTS = 4,
+    OP_LINE_INTS = 8,
+    OP_LINE_FLOATS = 4,
+    OP_LINE_TEXTS = 2
+};
 
 /* One node. All but the inputs may be left out. */
 typedef struct op_line {
@@ -41,13 +47,14 @@ typedef struct op_line {
     } dtype;
     struct {
         const char *name, *value;
-    } text;
+    } text[OP_LINE_TEXTS];
     struct {
         const char *name;
         int64_t n;
         const int64_t *values;
     } numbers;
-    /* Attributes with the values that they have in `of`; no graphs. */
+    /* Attributes with the values that they have in `of`: these, or without names all that it has.
+     * What is given above goes before. No graphs. */
     const ir_node *of;
     const char *same[OP_LINE_INTS];
 } op_line;
@@ -75,6 +82,8 @@ ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to);
 ir_value *op_build_rounded(ir_builder *b, ir_value *x);
 /* The lengths of n axes of x from the first one on: i64 [n]. */
 ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n);
+/* The length of one axis: i64 []. */
+ir_value *op_build_length(ir_builder *b, ir_value *x, int axis);
 /* n values one after another on an axis. */
 ir_value *op_build_concat(ir_builder *b, int64_t axis, int n, ir_value *const *values);
 /* x with another shape, where 0 keeps a length and -1 takes what is left. */

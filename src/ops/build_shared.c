@@ -76,6 +76,11 @@ static const void *copy(ir_builder *b, const ir_node *node, const void *data, si
 
 static void put_all(ir_builder *b, const ir_schema *op, ir_node *node, const op_line *line) {
     for (int i = 0; i < OP_LINE_INTS; i++)
+        put_same(b, op, node, line->of, line->same[i]);
+    const ir_attr_spec *all = line->of && !line->same[0] ? line->of->op->attrs : NULL;
+    for (; all && all->name; all++)
+        put_same(b, op, node, line->of, all->name);
+    for (int i = 0; i < OP_LINE_INTS; i++)
         put(b, op, node, line->ints[i].name, IR_ATTR_INT,
             (ir_attr){.set = true, .i = line->ints[i].value});
     for (int i = 0; i < OP_LINE_FLOATS; i++)
@@ -83,15 +88,15 @@ static void put_all(ir_builder *b, const ir_schema *op, ir_node *node, const op_
             (ir_attr){.set = true, .f = line->floats[i].value});
     put(b, op, node, line->dtype.name, IR_ATTR_DTYPE,
         (ir_attr){.set = true, .dtype = line->dtype.value});
-    const char *text = line->text.value;
-    text = copy(b, node, text, text ? strlen(text) + 1 : 0);
-    put(b, op, node, line->text.name, IR_ATTR_STRING, (ir_attr){.set = true, .s = text});
+    for (int i = 0; i < OP_LINE_TEXTS; i++) {
+        const char *text = line->text[i].value;
+        text = copy(b, node, text, text ? strlen(text) + 1 : 0);
+        put(b, op, node, line->text[i].name, IR_ATTR_STRING, (ir_attr){.set = true, .s = text});
+    }
     const size_t n = (size_t)line->numbers.n;
     const int64_t *numbers = copy(b, node, line->numbers.values, n * sizeof *numbers);
     put(b, op, node, line->numbers.name, IR_ATTR_INTS,
         (ir_attr){.set = true, .count = n, .ints = numbers});
-    for (int i = 0; i < OP_LINE_INTS; i++)
-        put_same(b, op, node, line->of, line->same[i]);
 }
 
 /* Whether there are not more values than the op has. */
@@ -172,6 +177,10 @@ ir_value *op_build_rounded(ir_builder *b, ir_value *x) {
 
 ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n) {
     return OP_BUILD(b, "Shape", .in = {x}, .ints = {{"start", first}, {"end", first + n}});
+}
+
+ir_value *op_build_length(ir_builder *b, ir_value *x, int axis) {
+    return OP_BUILD(b, "Squeeze", .in = {op_build_lengths(b, x, axis, 1)});
 }
 
 ir_value *op_build_concat(ir_builder *b, int64_t axis, int n, ir_value *const *values) {

@@ -79,7 +79,7 @@ static void read_lengths(gqa *g, const op_options *options) {
     OP_BUILD(g->b, "seqlens_to_past",
              .in = {g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY], g->in[PAST_KEY], ids,
                     other_length(g, KEY), other_length(g, VALUE)},
-             .text = {"convention", options->cached_lengths ? "cached" : "total-1"},
+             .text = {{"convention", options->cached_lengths ? "cached" : "total-1"}},
              .ints = {{"windowed", g->windowed}},
              .out = {&g->past_len, &g->new_len, ids ? &g->positions : NULL});
     g->key_past = g->past_len;

@@ -100,7 +100,17 @@ static void attributes(void) {
                         ->def;
     CU_ASSERT(ir_attr_float(same, "scale") == odd && ir_attr_int(same, "window") == INT64_MAX);
     CU_ASSERT(ir_attr_int(same, "causal") == 0 && ir_attr_float(same, "softcap") == 0);
-    n = OP_BUILD(&g.b, "seqlens_to_past", .in = {x[0], x[1], x[2]}, .text = {"convention", text})
+    same = OP_BUILD(&g.b, "attention", .in = {x[0], x[1], x[2], x[3], x[4]}, .of = n,
+                    .ints = {{"window", 7}})
+               ->def; /* all, and what is given goes before */
+    CU_ASSERT(ir_attr_float(same, "softcap") == tiny && ir_attr_int(same, "causal") == 0);
+    CU_ASSERT_EQUAL(ir_attr_int(same, "window"), 7);
+    same = OP_BUILD(&g.b, "kv_state", .text = {{"past", "p"}, {"present", "q"}})->def;
+    CU_ASSERT_EQUAL(same->n_inputs, 0);
+    CU_ASSERT_STRING_EQUAL(ir_attr_get(same, "present")->s, "q");
+    n = OP_BUILD(&g.b, "Add", .in = {x[0], x[1]})->def; /* has none */
+    CU_ASSERT_PTR_NOT_NULL(OP_BUILD(&g.b, "Add", .in = {x[0], x[1]}, .of = n));
+    n = OP_BUILD(&g.b, "seqlens_to_past", .in = {x[0], x[1], x[2]}, .text = {{"convention", text}})
             ->def;
     *text = 'x';
     CU_ASSERT_STRING_EQUAL(ir_attr_get(n, "convention")->s, "cached");
@@ -180,7 +190,7 @@ static ir_value *build_some(graph *g) {
     ir_builder *b = &g->b;
     ir_value **x = g->x, *past, *fresh;
     void *data;
-    OP_BUILD(b, "seqlens_to_past", .in = {x[0], x[1], x[2]}, .text = {"convention", "cached"},
+    OP_BUILD(b, "seqlens_to_past", .in = {x[0], x[1], x[2]}, .text = {{"convention", "cached"}},
              .out = {&past, &fresh});
     ir_value *y = OP_TRANSPOSE(b, OP_RESHAPE(b, past, 0, 0, 4, 8), 0, 2, 1, 3);
     ir_value *c = op_build_constant(b, b->graph, "c", GQAC_F32, 1, (int64_t[]){3}, &data);

@@ -1,6 +1,7 @@
 /* y [1,H*D] = rotary embedding of one row x [1,H*D] at a position of the tables cos, sin [M,D'/2]:
  * row `position` of what rope_dynamic_offset makes of many rows. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 enum { X, COS, SIN, POSITION };
 
@@ -32,20 +33,15 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *in[4];
+    ir_value *in[POSITION + 1];
     int64_t rows;
     (void)options;
     for (int i = X; i <= POSITION; i++)
         in[i] = ir_node_input(node, i);
-    if (!ir_dim_is_const(op_in_dim(node, X, 0), &rows) && b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                            "the number of rows of x is not constant: it must be 1");
-    ir_node *rope = op_build(b, "gqac", "rope_dynamic_offset", 4, in, 1);
-    if (rope) {
-        ir_attr_set_int(rope, "head_size", ir_attr_int(node, "head_size"));
-        ir_attr_set_int(rope, "interleaved", ir_attr_int(node, "interleaved"));
-    }
-    results[0] = ir_build_result(b, rope, 0);
+    if (!ir_dim_is_const(op_in_dim(node, X, 0), &rows))
+        op_refuse(b, node, "the number of rows of x is not constant: it must be 1");
+    results[0] = OP_BUILD(b, "rope_dynamic_offset", .list = {POSITION + 1, in}, .of = node,
+                          .same = {"head_size", "interleaved"});
 }
 
 const gqac_op gqac_op_apply_rope_single_row = {

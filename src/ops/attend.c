@@ -7,6 +7,7 @@
  * a batch row for each of those sequences then.
  * A composite: what no kernel claims becomes the chain of ops built below. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 
@@ -68,28 +69,20 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static ir_value *scores(ir_builder *b, const ir_node *node, ir_value *q, ir_value *lo,
                         ir_value *hi) {
-    ir_node *scores = op_build(b, "gqac", "attention_scores", 4,
-                               (ir_value *[]){q, ir_node_input(node, K), lo, hi}, 1);
-    if (scores)
-        ir_attr_set_float(scores, "scale", ir_attr_float(node, "scale"));
-    return ir_build_result(b, scores, 0);
+    return OP_BUILD(b, "attention_scores", .in = {q, ir_node_input(node, K), lo, hi}, .of = node,
+                    .same = {"scale"});
 }
 
 static ir_value *capped(ir_builder *b, const ir_node *node, ir_value *s) {
-    if (ir_attr_float(node, "softcap") == 0)
-        return s;
-    ir_node *cap = op_build(b, "gqac", "softcap", 1, &s, 1);
-    if (cap)
-        ir_attr_set_float(cap, "cap", ir_attr_float(node, "softcap"));
-    return ir_build_result(b, cap, 0);
+    const float cap = ir_attr_float(node, "softcap");
+    return cap == 0 ? s : OP_BUILD(b, "softcap", .in = {s}, .floats = {{"cap", cap}});
 }
 
 /* Stages before the mask, of all keys. */
 static ir_value *unmasked(ir_builder *b, const ir_node *node) {
-    ir_node *all = op_build(b, "gqac", "key_range", 2,
-                            (ir_value *[]){ir_node_input(node, Q), ir_node_input(node, K)}, 2);
-    ir_value *s = scores(b, node, ir_node_input(node, Q), ir_build_result(b, all, 0),
-                         ir_build_result(b, all, 1));
+    ir_value *q = ir_node_input(node, Q), *lo, *hi;
+    OP_BUILD(b, "key_range", .in = {q, ir_node_input(node, K)}, .out = {&lo, &hi});
+    ir_value *s = scores(b, node, q, lo, hi);
     return ir_attr_int(node, "qk_stage") == CAPPED ? capped(b, node, s) : s;
 }
 
@@ -110,15 +103,11 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     if (in[MASK] && in[MASK]->type.rank == 4)
         in[MASK] = attention_unpack(b, in[MASK], in[NEW_LEN], 2);
     ir_value *s = capped(b, node, scores(b, node, in[Q], in[LO], in[HI]));
-    if (in[MASK]) {
-        ir_node *hide = op_build(b, "gqac", "mask_scores", 2, (ir_value *[]){s, in[MASK]}, 1);
-        if (hide)
-            ir_attr_set_int(hide, "every", ir_attr_int(node, "every"));
-        s = ir_build_result(b, hide, 0);
-    }
-    masked = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, in[LO], in[HI]});
-    s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){masked, in[SINK]});
-    ir_value *y = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], in[LO], in[HI]});
+    if (in[MASK])
+        s = OP_BUILD(b, "mask_scores", .in = {s, in[MASK]}, .of = node, .same = {"every"});
+    masked = OP_BUILD(b, "causal_mask", .in = {s, in[LO], in[HI]});
+    s = OP_BUILD(b, "softmax_sink", .in = {masked, in[SINK]});
+    ir_value *y = OP_BUILD(b, "weigh", .in = {s, in[V], in[LO], in[HI]});
     results[0] = attention_pack(b, y, in[NEW_LEN], queries);
     if (ir_node_output(node, 1))
         results[1] = stage == PROBABILITIES ? s : stage == MASKED ? masked : unmasked(b, node);

@@ -7,6 +7,7 @@
  * Rows of q, y and the bias may be packed (attention.h); k and v have a batch row a sequence then.
  * A composite: what no kernel claims becomes the chain of ops built below. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 
@@ -76,49 +77,30 @@ static bool mixes(const ir_node *node) {
     return !ir_attr_int(node, "causal");
 }
 
-static void set_int(ir_node *node, const char *name, int64_t value) {
-    if (node)
-        ir_attr_set_int(node, name, value);
-}
-
-static ir_value *one(ir_builder *b, ir_node *node) {
-    return ir_build_result(b, node, 0);
-}
-
 static void make_bf16(ir_node *node) {
     ir_attr_set_int(node, "bf16", 1);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *in[SINK + 1];
+    ir_value *in[SINK + 1], *lo, *hi;
     for (int i = 0; i <= SINK; i++)
         in[i] = ir_node_input(node, i);
     ir_value *queries = in[Q], *fresh = in[NEW_LEN];
     in[Q] = attention_unpack(b, in[Q], fresh, 2);
     in[BIAS] = attention_unpack(b, in[BIAS], fresh, 2);
-    ir_node *range = op_build(b, "gqac", "visible_range", 3,
-                              (ir_value *[]){in[PAST_LEN], in[NEW_LEN], in[Q]}, 2);
-    set_int(range, "causal", ir_attr_int(node, "causal"));
-    set_int(range, "window", ir_attr_int(node, "window"));
-    ir_value *lo = ir_build_result(b, range, 0), *hi = ir_build_result(b, range, 1);
-    ir_node *scores =
-        op_build(b, "gqac", "attention_scores", 4, (ir_value *[]){in[Q], in[K], lo, hi}, 1);
-    if (scores)
-        ir_attr_set_float(scores, "scale", ir_attr_float(node, "scale"));
-    ir_value *s = one(b, scores);
-    if (ir_attr_float(node, "softcap") > 0) {
-        ir_node *cap = op_build(b, "gqac", "softcap", 1, &s, 1);
-        if (cap)
-            ir_attr_set_float(cap, "cap", ir_attr_float(node, "softcap"));
-        s = one(b, cap);
-    }
+    OP_BUILD(b, "visible_range", .in = {in[PAST_LEN], in[NEW_LEN], in[Q]}, .of = node,
+             .same = {"causal", "window"}, .out = {&lo, &hi});
+    ir_value *s = OP_BUILD(b, "attention_scores", .in = {in[Q], in[K], lo, hi}, .of = node,
+                           .same = {"scale"});
+    if (ir_attr_float(node, "softcap") > 0)
+        s = OP_BUILD(b, "softcap", .in = {s}, .floats = {{"cap", ir_attr_float(node, "softcap")}});
     if (in[BIAS])
-        s = op_build1(b, "gqac", "add_bias", 4, (ir_value *[]){s, in[BIAS], lo, hi});
+        s = OP_BUILD(b, "add_bias", .in = {s, in[BIAS], lo, hi});
     ir_value *shown = s;
-    s = op_build1(b, "gqac", "causal_mask", 3, (ir_value *[]){s, lo, hi});
-    s = op_build1(b, "gqac", "softmax_sink", in[SINK] ? 2 : 1, (ir_value *[]){s, in[SINK]});
-    ir_value *y = op_build1(b, "gqac", "weigh", 4, (ir_value *[]){s, in[V], lo, hi});
+    s = OP_BUILD(b, "causal_mask", .in = {s, lo, hi});
+    s = OP_BUILD(b, "softmax_sink", .in = {s, in[SINK]});
+    ir_value *y = OP_BUILD(b, "weigh", .in = {s, in[V], lo, hi});
     results[0] = attention_pack(b, y, fresh, queries);
     if (ir_node_output(node, 1))
         results[1] = ir_attr_int(node, "qk_stage") == 1 ? shown : s;

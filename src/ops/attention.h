@@ -50,8 +50,9 @@ ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64
                           const ir_dim *size);
 /* y [B,N,S,D] as [B,S,N*D]. */
 ir_value *attention_flatten(ir_builder *b, ir_value *y);
-/* Fails the builder with UNSUPPORTED unless it has failed already. */
-void attention_refuse(ir_builder *b, const ir_node *node, const char *what);
+/* The attribute scale of a node; where that is 0, 1/sqrt(size). UNSUPPORTED when neither is known.
+ */
+float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
 
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
 

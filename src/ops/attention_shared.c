@@ -1,5 +1,6 @@
 /* Checks and dims shared by the ops of attention. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -126,16 +127,13 @@ bool attention_is_packed(const ir_value *new_len) {
 ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis) {
     if (!x || !attention_is_packed(new_len))
         return x;
-    ir_node *node = op_build(b, "gqac", "unpack_rows", 2, (ir_value *[]){x, new_len}, 1);
-    if (node)
-        ir_attr_set_int(node, "axis", axis);
-    return ir_build_result(b, node, 0);
+    return OP_BUILD(b, "unpack_rows", .in = {x, new_len}, .ints = {{"axis", axis}});
 }
 
 ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like) {
     if (!y || !attention_is_packed(new_len))
         return y;
-    return op_build1(b, "gqac", "pack_rows", 3, (ir_value *[]){y, new_len, like});
+    return OP_BUILD(b, "pack_rows", .in = {y, new_len, like});
 }
 
 void op_visible(const attention_rows *of, bool causal, int64_t window, int32_t *lo, int32_t *hi) {

@@ -1,5 +1,6 @@
 /* com.microsoft.BiasGelu: Gelu(A + B), B a row. Becomes Add and Gelu. Source: ONNX Runtime contrib
  * operators. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -12,10 +13,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *in[] = {ir_node_input(node, 0), ir_node_input(node, 1)};
     (void)options;
-    ir_value *sum = op_build1(b, "", "Add", 2, in);
-    results[0] = op_build1(b, "", "Gelu", 1, &sum);
+    ir_value *sum = OP_BUILD(b, "Add", .in = {ir_node_input(node, 0), ir_node_input(node, 1)});
+    results[0] = OP_BUILD(b, "Gelu", .in = {sum});
 }
 
 const gqac_op gqac_op_bias_gelu = {

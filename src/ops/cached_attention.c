@@ -3,6 +3,7 @@
  * head h reads key/value head h / G. kv_pos is the row of the token, i32 or u32. Becomes attention.
  */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 
@@ -61,48 +62,26 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* x [R,heads*D] as [1,heads,R,D]. */
 static ir_value *heads_of(ir_builder *b, const ir_node *node, int input, const char *heads) {
-    ir_value *in[2] = {ir_node_input(node, input), ir_build_i64s(b, 1, (int64_t[]){0})};
-    ir_value *x = op_build1(b, "", "Unsqueeze", 2, in);
-    ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
-    if (split)
-        ir_attr_set_int(split, "q", ir_attr_int(node, heads));
-    return ir_build_result(b, split, 0);
+    ir_value *x = OP_BUILD(b, "Unsqueeze", .in = {ir_node_input(node, input), OP_I64S(b, 0)});
+    return OP_BUILD(b, "split_heads", .in = {x}, .ints = {{"q", ir_attr_int(node, heads)}});
 }
 
 /* An integer of one element as i32 [1]; a u32 beyond i32 becomes negative, which attention refuses.
  */
 static ir_value *length(ir_builder *b, ir_value *x) {
-    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", GQAC_I32);
-    ir_value *in[2] = {ir_build_result(b, cast, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
-    return op_build1(b, "", "Reshape", 2, in);
-}
-
-static float scale_of(ir_builder *b, const ir_node *node) {
-    float scale = ir_attr_float(node, "scale");
-    int64_t size;
-    if (scale != 0.0f)
-        return scale;
-    if (ir_dim_is_const(size_of(node, Q, "num_heads"), &size) && size > 0)
-        return 1.0f / sqrtf((float)size);
-    if (b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                            "the head size is not constant and there is no scale");
-    return 1.0f;
+    return OP_RESHAPE(b, op_build_cast(b, x, GQAC_I32), 1);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    float scale = scale_of(b, node);
-    ir_value *in[5] = {heads_of(b, node, Q, "num_heads"), heads_of(b, node, K, "kv_num_heads"),
-                       heads_of(b, node, V, "kv_num_heads"), length(b, ir_node_input(node, POS)),
-                       length(b, ir_build_i64(b, 1))};
-    ir_node *attention = op_build(b, "gqac", "attention", 5, in, 1);
-    if (attention)
-        ir_attr_set_float(attention, "scale", scale);
-    ir_value *out[2] = {ir_build_result(b, attention, 0), ir_build_i64s(b, 1, (int64_t[]){0})};
-    results[0] = op_build1(b, "", "Squeeze", 2, out);
+    const float scale = attention_scale(b, node, size_of(node, Q, "num_heads"));
+    ir_value *y =
+        OP_BUILD(b, "attention",
+                 .in = {heads_of(b, node, Q, "num_heads"), heads_of(b, node, K, "kv_num_heads"),
+                        heads_of(b, node, V, "kv_num_heads"), length(b, ir_node_input(node, POS)),
+                        length(b, ir_build_i64(b, 1))},
+                 .floats = {{"scale", scale}});
+    results[0] = OP_BUILD(b, "Squeeze", .in = {y, OP_I64S(b, 0)});
 }
 
 const gqac_op gqac_op_cached_attention = {

@@ -1,5 +1,6 @@
 /* Clip: y = min(max(x, lo), hi) with optional scalar bounds; NaN stays. Source: ONNX operator spec.
  * Before opset 11 the bounds were attributes. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 typedef struct bounds {
@@ -69,8 +70,9 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
             continue;
         if (raw->kinds[attr - raw->values] != IR_ATTR_FLOAT)
             OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is no float", names[i]);
-        ir_value *like[] = {ir_build_f32(b, attr->f), ir_node_input(node, 0)};
-        GQAC_TRY(op_put_input(b, node, i + 1, op_build1(b, "", "CastLike", 2, like)));
+        ir_value *bound = ir_build_f32(b, attr->f);
+        bound = OP_BUILD(b, "CastLike", .in = {bound, ir_node_input(node, 0)});
+        GQAC_TRY(op_put_input(b, node, i + 1, bound));
     }
     return b->status;
 }

@@ -2,6 +2,7 @@
  * another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
  * past_sequence_length rows are valid; 4-D key and value are those of cross attention.
  * Lowered to MultiHeadAttention. Beam search (cache_indirection) is not supported. */
+#include "ops/build.h"
 #include "ops/multi_head.h"
 
 enum {
@@ -87,23 +88,17 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *in[BIAS + 1];
+    ir_value *in[BIAS + 1], *made[4];
     for (int i = 0; i <= BIAS; i++)
         in[i] = ir_node_input(node, i);
-    ir_value *rows = is_shared(node) ? in[PAST_LENGTH] : NULL;
-    ir_node *attention =
-        op_build(b, "com.microsoft", "MultiHeadAttention", 9,
-                 (ir_value *[]){in[QUERY], in[KEY], in[VALUE], in[BIAS], in[MASK],
-                                in[ATTENTION_BIAS], in[PAST_KEY], in[PAST_VALUE], rows},
-                 4);
-    if (attention) {
-        ir_attr_set_int(attention, "num_heads", ir_attr_int(node, "num_heads"));
-        ir_attr_set_float(attention, "scale", ir_attr_float(node, "scale"));
-        ir_attr_set_float(attention, "mask_filter_value", ir_attr_float(node, "mask_filter_value"));
-        ir_attr_set_int(attention, "unidirectional", op_in_type(node, KEY).rank != 4);
-    }
+    OP_BUILD(b, "com.microsoft.MultiHeadAttention",
+             .in = {in[QUERY], in[KEY], in[VALUE], in[BIAS], in[MASK], in[ATTENTION_BIAS],
+                    in[PAST_KEY], in[PAST_VALUE], is_shared(node) ? in[PAST_LENGTH] : NULL},
+             .of = node, .same = {"num_heads", "scale", "mask_filter_value"},
+             .ints = {{"unidirectional", op_in_type(node, KEY).rank != 4}},
+             .out = {&made[0], &made[1], &made[2], &made[3]});
     for (int i = 0; i < 4 && i < node->n_outputs; i++)
-        results[i] = ir_build_result(b, attention, i);
+        results[i] = made[i];
 }
 
 const gqac_op gqac_op_decoder_masked_multi_head_attention = {

@@ -6,6 +6,7 @@
  * this op gives the same bits however its tokens are split; --per-row-quant has quantise_rows
  * instead. Source: ONNX operator spec. */
 #include "base/diag.h"
+#include "ops/build.h"
 #include "ops/quantise.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -118,12 +119,13 @@ static gqac_status check_readers(const ir_node *node, gqac_diag *diag) {
 }
 
 static void by_row(ir_builder *b, ir_node *node, ir_value **results) {
-    ir_value *x = ir_node_input(node, 0);
+    ir_value *made[RESULTS];
     if (b->status == GQAC_OK)
         b->status = check_readers(node, b->diag);
-    ir_node *rows = op_build(b, "gqac", "quantise_rows", 1, &x, 3);
+    OP_BUILD(b, "quantise_rows", .in = {ir_node_input(node, 0)},
+             .out = {&made[CODES], &made[SCALE], &made[ZERO]});
     for (int i = 0; i < node->n_outputs; i++)
-        results[i] = ir_build_result(b, rows, i);
+        results[i] = made[i];
 }
 
 const gqac_op gqac_op_dynamic_quantize_linear = {

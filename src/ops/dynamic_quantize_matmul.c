@@ -1,6 +1,7 @@
 /* com.microsoft.DynamicQuantizeMatMul: A becomes u8 by DynamicQuantizeLinear, then
  * MatMulIntegerToFloat. As there, the codes of a row depend on all rows. Source: ONNX Runtime
  * contrib operators. */
+#include "ops/build.h"
 #include "ops/matmul.h"
 
 enum { A, B, B_SCALE, B_ZERO, BIAS };
@@ -12,27 +13,22 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 /* `codes` gives codes, scale and zero point of A. */
-static ir_value *multiply(ir_builder *b, ir_node *node, ir_node *codes) {
-    ir_value *bias = ir_node_input(node, BIAS);
-    ir_value *in[] = {ir_build_result(b, codes, 0),
-                      ir_node_input(node, B),
-                      ir_build_result(b, codes, 1),
-                      ir_node_input(node, B_SCALE),
-                      ir_build_result(b, codes, 2),
-                      ir_node_input(node, B_ZERO),
-                      bias};
-    return op_build1(b, "com.microsoft", "MatMulIntegerToFloat", bias ? 7 : in[5] ? 6 : 5, in);
+/* `quantise` makes codes, scale and zero point of A. */
+static ir_value *multiply(ir_builder *b, ir_node *node, const char *quantise) {
+    ir_value *codes, *scale, *zero;
+    OP_BUILD(b, quantise, .in = {ir_node_input(node, A)}, .out = {&codes, &scale, &zero});
+    return OP_BUILD(b, "com.microsoft.MatMulIntegerToFloat",
+                    .in = {codes, ir_node_input(node, B), scale, ir_node_input(node, B_SCALE), zero,
+                           ir_node_input(node, B_ZERO), ir_node_input(node, BIAS)});
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *a = ir_node_input(node, A);
     (void)options;
-    results[0] = multiply(b, node, op_build(b, "", "DynamicQuantizeLinear", 1, &a, 3));
+    results[0] = multiply(b, node, "DynamicQuantizeLinear");
 }
 
 static void by_row(ir_builder *b, ir_node *node, ir_value **results) {
-    ir_value *a = ir_node_input(node, A);
-    results[0] = multiply(b, node, op_build(b, "gqac", "quantise_rows", 1, &a, 3));
+    results[0] = multiply(b, node, "quantise_rows");
 }
 
 const gqac_op gqac_op_dynamic_quantize_matmul = {

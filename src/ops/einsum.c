@@ -7,6 +7,7 @@
  * and ReduceSum. A letter twice in one operand is a diagonal, which is taken first. More than 8
  * letters that are needed at once are not supported. The axes of an ellipsis count from the back
  * and are letters like the others, behind all those of the alphabet. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 #include <string.h>
@@ -244,19 +245,14 @@ static void add(term *t, int letter) {
         t->at[t->n++] = letter;
 }
 
-static made build_order(ir_builder *b, made x, const term *order) {
+static made build_order(ir_builder *b, const made *x, const term *order) {
     int64_t perm[GQAC_MAX_RANK];
     bool same = true;
     for (int i = 0; i < order->n; i++) {
-        perm[i] = find(&x.t, order->at[i]);
+        perm[i] = find(&x->t, order->at[i]);
         same = same && perm[i] == i;
     }
-    if (same)
-        return x;
-    ir_node *node = op_build(b, "", "Transpose", 1, &x.value, 1);
-    if (node && !ir_attr_set_ints(node, "perm", (size_t)order->n, perm) && b->status == GQAC_OK)
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    return (made){ir_build_result(b, node, 0), *order};
+    return same ? *x : (made){op_build_transpose(b, x->value, order->n, perm), *order};
 }
 
 /* x summed over the letters that are not kept. */
@@ -271,31 +267,23 @@ static made build_sum(ir_builder *b, made x, const term *kept) {
     }
     if (!n)
         return x;
-    ir_value *in[] = {x.value, ir_build_i64s(b, n, axes)};
-    ir_node *node = op_build(b, "", "ReduceSum", 2, in, 1);
-    if (node)
-        ir_attr_set_int(node, "keepdims", 0);
-    return (made){ir_build_result(b, node, 0), left};
+    x.value = OP_BUILD(b, "ReduceSum", .in = {x.value, ir_build_i64s(b, n, axes)},
+                       .ints = {{"keepdims", 0}});
+    return (made){x.value, left};
 }
 
 /* Lengths of axes [first, first + n) of x; of none it is 1. */
 static ir_value *build_lengths(ir_builder *b, ir_value *x, int first, int n, bool product) {
-    const int64_t one = 1;
     if (n == 0)
-        return ir_build_i64s(b, 1, &one);
+        return OP_I64S(b, 1);
     ir_value *lengths = op_build_lengths(b, x, first, n);
-    return product && n > 1 ? op_build1(b, "", "ReduceProd", 1, &lengths) : lengths;
+    return product && n > 1 ? OP_BUILD(b, "ReduceProd", .in = {lengths}) : lengths;
 }
 
 static ir_value *build_reshape(ir_builder *b, ir_value *x, int n, ir_value **parts) {
-    ir_node *shape = op_build(b, "", "Concat", n, parts, 1);
-    if (shape)
-        ir_attr_set_int(shape, "axis", 0);
-    ir_value *in[] = {x, ir_build_result(b, shape, 0)};
-    ir_node *node = op_build(b, "", "Reshape", 2, in, 1);
-    if (node)
-        ir_attr_set_int(node, "allowzero", 1); /* a length of 0 is meant */
-    return ir_build_result(b, node, 0);
+    ir_value *shape = op_build_concat(b, 0, n, parts);
+    return OP_BUILD(b, "Reshape", .in = {x, shape},
+                    .ints = {{"allowzero", 1}}); /* a length of 0 is meant */
 }
 
 /* [batch..., first..., second...] with one axis for each of the last two groups. */
@@ -315,35 +303,34 @@ static ir_value *build_diagonal(ir_builder *b, ir_value *x, int rank) {
     ir_value *n = build_lengths(b, x, rank - 1, 1, false), *parts[2], **at = parts;
     if (rank > 2)
         *at++ = build_lengths(b, x, 0, rank - 2, false);
-    *at++ = op_build1(b, "", "Mul", 2, (ir_value *[]){n, n});
+    *at++ = OP_BUILD(b, "Mul", .in = {n, n});
     x = build_reshape(b, x, (int)(at - parts), parts);
-    ir_value *step = op_build1(b, "", "Add", 2, (ir_value *[]){n, ir_build_i64(b, 1)});
-    const int64_t first = 0, last = INT64_MAX, axis = rank - 2;
-    ir_value *in[] = {x, ir_build_i64s(b, 1, &first), ir_build_i64s(b, 1, &last),
-                      ir_build_i64s(b, 1, &axis), step};
-    return op_build1(b, "", "Slice", 5, in);
+    ir_value *step = OP_BUILD(b, "Add", .in = {n, ir_build_i64(b, 1)});
+    return OP_BUILD(b, "Slice",
+                    .in = {x, OP_I64S(b, 0), OP_I64S(b, INT64_MAX), OP_I64S(b, rank - 2), step});
+}
+
+/* x with the diagonal of two axes of one letter in their place, the last axis. */
+static made build_once(ir_builder *b, const made *x, int first, int twice) {
+    int64_t perm[GQAC_MAX_RANK], n = 0;
+    made y = {.value = NULL};
+    for (int k = 0; k < x->t.n; k++)
+        if (k != first && k != twice) {
+            perm[n++] = k;
+            add(&y.t, x->t.at[k]);
+        }
+    perm[n++] = first;
+    perm[n++] = twice;
+    add(&y.t, x->t.at[first]);
+    y.value = build_diagonal(b, op_build_transpose(b, x->value, n, perm), (int)n);
+    return y;
 }
 
 /* An operand whose letters are all different. */
 static made build_operand(ir_builder *b, const ir_node *node, const equation *e, int i) {
     made x = {ir_node_input(node, i), e->in[i]};
-    for (int twice; (twice = find_twice(&x.t)) >= 0;) {
-        const int first = find(&x.t, x.t.at[twice]), last[] = {first, twice};
-        int64_t perm[GQAC_MAX_RANK], n = 0;
-        term t = {0};
-        for (int k = 0; k < x.t.n; k++)
-            if (k != first && k != twice) {
-                perm[n++] = k;
-                add(&t, x.t.at[k]);
-            }
-        for (int k = 0; k < 2; k++)
-            perm[n++] = last[k];
-        add(&t, x.t.at[first]);
-        ir_node *turn = op_build(b, "", "Transpose", 1, &x.value, 1);
-        if (turn && !ir_attr_set_ints(turn, "perm", (size_t)n, perm) && b->status == GQAC_OK)
-            b->status = gqac_diag_oom(b->diag, "an attribute");
-        x = (made){build_diagonal(b, ir_build_result(b, turn, 0), (int)n), t};
-    }
+    for (int twice; (twice = find_twice(&x.t)) >= 0;)
+        x = build_once(b, &x, find(&x.t, x.t.at[twice]), twice);
     return x;
 }
 
@@ -385,11 +372,11 @@ static made build_matmul(ir_builder *b, made x, made y, const groups *g) {
     const term left = join(&g->batch, &g->x, &g->summed),
                right = join(&g->batch, &g->summed, &g->y), all = join(&g->batch, &g->x, &g->y);
     const int n = g->batch.n;
-    x = build_order(b, x, &left);
-    y = build_order(b, y, &right);
-    ir_value *in[] = {build_matrix(b, x.value, n, g->x.n, g->summed.n),
-                      build_matrix(b, y.value, n, g->summed.n, g->y.n)};
-    ir_value *z = op_build1(b, "", "MatMul", 2, in);
+    x = build_order(b, &x, &left);
+    y = build_order(b, &y, &right);
+    ir_value *z = OP_BUILD(b, "MatMul",
+                           .in = {build_matrix(b, x.value, n, g->x.n, g->summed.n),
+                                  build_matrix(b, y.value, n, g->summed.n, g->y.n)});
     if (g->x.n == 1 && g->y.n == 1)
         return (made){z, all};
     ir_value *parts[3], **at = parts;
@@ -399,11 +386,8 @@ static made build_matmul(ir_builder *b, made x, made y, const groups *g) {
         *at++ = build_lengths(b, x.value, n, g->x.n, false);
     if (g->y.n)
         *at++ = build_lengths(b, y.value, n + g->summed.n, g->y.n, false);
-    if (at == parts) { /* a scalar */
-        const int64_t axes[] = {0, 1};
-        ir_value *squeeze[] = {z, ir_build_i64s(b, 2, axes)};
-        return (made){op_build1(b, "", "Squeeze", 2, squeeze), all};
-    }
+    if (at == parts) /* a scalar */
+        return (made){OP_BUILD(b, "Squeeze", .in = {z, OP_I64S(b, 0, 1)}), all};
     return (made){build_reshape(b, z, (int)(at - parts), parts), all};
 }
 
@@ -417,11 +401,10 @@ static ir_value *build_aligned(ir_builder *b, made x, const term *all) {
         else
             axes[n++] = i;
     }
-    x = build_order(b, x, &order);
+    x = build_order(b, &x, &order);
     if (!n)
         return x.value;
-    ir_value *in[] = {x.value, ir_build_i64s(b, n, axes)};
-    return op_build1(b, "", "Unsqueeze", 2, in);
+    return OP_BUILD(b, "Unsqueeze", .in = {x.value, ir_build_i64s(b, n, axes)});
 }
 
 /* By Mul and ReduceSum, in fp32 where the operands are narrower. */
@@ -431,7 +414,7 @@ static made build_product(ir_builder *b, made x, made y, const groups *g, gqac_d
     ir_value *in[] = {build_aligned(b, x, &all), build_aligned(b, y, &all)};
     for (int i = 0; i < 2 && narrow; i++)
         in[i] = op_build_cast(b, in[i], GQAC_F32);
-    x = build_sum(b, (made){op_build1(b, "", "Mul", 2, in), all}, &kept);
+    x = build_sum(b, (made){OP_BUILD(b, "Mul", .in = {in[0], in[1]}), all}, &kept);
     if (narrow)
         x.value = op_build_cast(b, x.value, dtype);
     return x;
@@ -468,11 +451,9 @@ static made build_step(ir_builder *b, ir_node *node, const equation *e, made x, 
     const groups g = group(e, i + 1, &x.t, &y.t);
     const bool matmul = fits_matmul(node, e, i, &g, b->diag);
     const int n = g.batch.n + g.x.n + g.y.n + (matmul ? 0 : g.summed.n);
-    if (n > GQAC_MAX_RANK && b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                            "operands 0 to %d have %d letters that are needed at once, more than "
-                            "%d",
-                            i, n, GQAC_MAX_RANK);
+    if (n > GQAC_MAX_RANK)
+        op_refuse(b, node, "operands 0 to %d have %d letters that are needed at once, more than %d",
+                  i, n, GQAC_MAX_RANK);
     if (b->status != GQAC_OK)
         return x;
     return matmul ? build_matmul(b, x, y, &g)
@@ -496,9 +477,9 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         x = build_step(b, node, &e, x, i);
     if (b->status != GQAC_OK)
         return;
-    x = build_order(b, x, &e.out);
+    x = build_order(b, &x, &e.out);
     if (x.value == ir_node_input(node, 0))
-        x.value = op_build1(b, "", "Identity", 1, &x.value);
+        x.value = OP_BUILD(b, "Identity", .in = {x.value});
     results[0] = x.value;
 }
 

@@ -2,6 +2,7 @@
  * embeddings; mask_index is the number of words that the mask shows. Becomes Gather, Add,
  * LayerNormalization and ReduceSum. Without position_ids they count from 0 in each call, so a row
  * depends on where it lies. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 enum { IDS, SEGMENTS, WORD, POSITION, SEGMENT, GAMMA, BETA, MASK, POSITION_IDS };
@@ -36,51 +37,41 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static ir_value *gather(ir_builder *b, ir_value *table, ir_value *ids) {
-    return op_build1(b, "", "Gather", 2, (ir_value *[]){table, ids});
-}
-
-static ir_value *add(ir_builder *b, ir_value *x, ir_value *y) {
-    return op_build1(b, "", "Add", 2, (ir_value *[]){x, y});
+    return OP_BUILD(b, "Gather", .in = {table, ids});
 }
 
 /* 0, 1, ... S-1 */
 static ir_value *places(ir_builder *b, ir_value *ids) {
-    ir_value *shape = op_build1(b, "", "Shape", 1, &ids);
+    ir_value *shape = OP_BUILD(b, "Shape", .in = {ids});
     ir_value *tokens = gather(b, shape, ir_build_i64(b, 1));
-    ir_value *in[] = {ir_build_i64(b, 0), tokens, ir_build_i64(b, 1)};
-    return op_build1(b, "", "Range", 3, in);
+    return OP_BUILD(b, "Range", .in = {ir_build_i64(b, 0), tokens, ir_build_i64(b, 1)});
 }
 
 /* Words that the mask shows; zeros without a mask. */
 static ir_value *mask_index(ir_builder *b, ir_node *node) {
-    const int64_t axis = 1;
-    ir_value *mask = ir_node_input(node, MASK), *axes = ir_build_i64s(b, 1, &axis);
-    if (!mask) {
-        ir_value *ids = ir_node_input(node, IDS);
-        mask = op_build1(b, "", "Sub", 2, (ir_value *[]){ids, ids});
-    }
-    ir_node *sum = op_build(b, "", "ReduceSum", 2, (ir_value *[]){mask, axes}, 1);
-    if (sum)
-        ir_attr_set_int(sum, "keepdims", 0);
-    ir_value *count = ir_build_result(b, sum, 0);
-    ir_node *cast = op_build(b, "", "Cast", 1, &count, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", GQAC_I32);
-    return ir_build_result(b, cast, 0);
+    ir_value *mask = ir_node_input(node, MASK), *ids = ir_node_input(node, IDS);
+    ir_value *axes = OP_I64S(b, 1);
+    if (!mask)
+        mask = OP_BUILD(b, "Sub", .in = {ids, ids});
+    ir_value *count = OP_BUILD(b, "ReduceSum", .in = {mask, axes}, .ints = {{"keepdims", 0}});
+    return op_build_cast(b, count, GQAC_I32);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     ir_value *ids = ir_node_input(node, IDS), *where = ir_node_input(node, POSITION_IDS);
     (void)options;
-    ir_value *sum = add(b, gather(b, ir_node_input(node, WORD), ids),
-                        gather(b, ir_node_input(node, POSITION), where ? where : places(b, ids)));
+    if (!where)
+        where = places(b, ids);
+    ir_value *position = gather(b, ir_node_input(node, POSITION), where);
+    ir_value *word = gather(b, ir_node_input(node, WORD), ids);
+    ir_value *sum = OP_BUILD(b, "Add", .in = {word, position});
     if (ir_node_input(node, SEGMENTS))
-        sum = add(b, sum, gather(b, ir_node_input(node, SEGMENT), ir_node_input(node, SEGMENTS)));
-    ir_value *in[] = {sum, ir_node_input(node, GAMMA), ir_node_input(node, BETA)};
-    ir_node *norm = op_build(b, "", "LayerNormalization", 3, in, 1);
-    if (norm)
-        ir_attr_set_float(norm, "epsilon", ir_attr_float(node, "epsilon"));
-    results[0] = ir_build_result(b, norm, 0);
+        sum = OP_BUILD(
+            b, "Add",
+            .in = {sum, gather(b, ir_node_input(node, SEGMENT), ir_node_input(node, SEGMENTS))});
+    results[0] = OP_BUILD(b, "LayerNormalization",
+                          .in = {sum, ir_node_input(node, GAMMA), ir_node_input(node, BETA)},
+                          .of = node, .same = {"epsilon"});
     if (ir_node_output(node, 1))
         results[1] = mask_index(b, node);
     if (ir_node_output(node, 2))

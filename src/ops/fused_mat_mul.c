@@ -3,6 +3,7 @@
  * transBatchB the first axis of the operand comes behind its batch before that. Becomes Transpose,
  * MatMul and Mul. A vector B beside a transposed A is not supported: ONNX Runtime takes the
  * elements of A in another order. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/matmul.h"
 
 static const ir_attr_spec attrs[] = {
@@ -104,29 +105,25 @@ static ir_value *build_operand(ir_builder *b, ir_node *node, int operand) {
     int64_t perm[GQAC_MAX_RANK];
     if (!is_transposed(node, operand))
         return x;
-    if (rank < 2 && b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "the rank of operand %d is not known",
-                            operand);
-    if (b->status != GQAC_OK)
+    if (rank < 2) {
+        op_refuse(b, node, "the rank of operand %d is not known", operand);
         return NULL;
+    }
     order_of(node, operand, perm);
-    ir_node *turned = op_build(b, "", "Transpose", 1, &x, 1);
-    if (turned && !ir_attr_set_ints(turned, "perm", (size_t)rank, perm) && b->status == GQAC_OK)
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    return ir_build_result(b, turned, 0);
+    return op_build_transpose(b, x, rank, perm);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *in[] = {build_operand(b, node, 0), build_operand(b, node, 1)};
-    results[0] = op_build1(b, "", "MatMul", 2, in);
     const float alpha = ir_attr_float(node, "alpha");
+    results[0] =
+        OP_BUILD(b, "MatMul", .in = {build_operand(b, node, 0), build_operand(b, node, 1)});
     if (alpha == 1.0f)
         return;
     ir_value *factor = ir_build_f32(b, alpha);
     if (op_in_type(node, 0).dtype != GQAC_F32)
         factor = op_build_cast(b, factor, op_in_type(node, 0).dtype);
-    results[0] = op_build1(b, "", "Mul", 2, (ir_value *[]){results[0], factor});
+    results[0] = OP_BUILD(b, "Mul", .in = {results[0], factor});
 }
 
 const gqac_op gqac_op_fused_mat_mul = {

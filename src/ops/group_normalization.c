@@ -5,6 +5,7 @@
  * with mean and population variance of the group. Becomes ReduceMean and elementwise ops, in fp32
  * unless stash_type says otherwise. Before opset 21 scale and bias were by group: not supported.
  * Source: ONNX operator spec, 21. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 static const ir_attr_spec attrs[] = {
@@ -75,25 +76,8 @@ static bool mixes(const ir_node *node) {
     return false;
 }
 
-static ir_value *build2(ir_builder *b, const char *op, ir_value *x, ir_value *y) {
-    return op_build1(b, "", op, 2, (ir_value *[]){x, y});
-}
-
 static ir_value *build_mean(ir_builder *b, ir_value *x) {
-    const int64_t axis = 2;
-    return build2(b, "ReduceMean", x, ir_build_i64s(b, 1, &axis));
-}
-
-/* x [N,C,...] as [N,n,all else]. */
-static ir_value *build_parts(ir_builder *b, ir_value *x, int64_t n) {
-    return build2(b, "Reshape", x, ir_build_i64s(b, 3, (const int64_t[]){0, n, -1}));
-}
-
-static ir_value *concat(ir_builder *b, int n, ir_value **parts) {
-    ir_node *node = op_build(b, "", "Concat", n, parts, 1);
-    if (node)
-        ir_attr_set_int(node, "axis", 0);
-    return ir_build_result(b, node, 0);
+    return OP_BUILD(b, "ReduceMean", .in = {x, OP_I64S(b, 2)});
 }
 
 /* Scale and bias go through [groups,-1] and [C,1]: that fails where lengths which the model does
@@ -102,23 +86,28 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     (void)options;
     const gqac_dtype dtype = op_in_type(node, 0).dtype;
     ir_value *x = ir_node_input(node, 0), *by[2];
-    ir_value *shape = op_build1(b, "", "Shape", 1, &x), *channels = op_build_lengths(b, x, 1, 1);
-    const int64_t groups = ir_attr_int(node, "num_groups"), zero = 0, one = 1, rest = -1;
-    ir_value *column[] = {channels, ir_build_i64s(b, 1, &one)};
-    for (int i = 0; i < 2; i++)
-        by[i] = build2(b, "Reshape",
-                       build2(b, "Reshape", op_build_cast(b, ir_node_input(node, 1 + i), GQAC_F32),
-                              ir_build_i64s(b, 2, (const int64_t[]){groups, -1})),
-                       concat(b, 2, column));
-    x = build_parts(b, op_build_cast(b, x, GQAC_F32), groups);
-    x = build2(b, "Sub", x, build_mean(b, x));
-    ir_value *var = build2(b, "Add", build_mean(b, build2(b, "Mul", x, x)),
-                           ir_build_f32(b, ir_attr_float(node, "epsilon")));
-    x = build2(b, "Div", x, op_build1(b, "", "Sqrt", 1, &var));
-    ir_value *parts[] = {ir_build_i64s(b, 1, &zero), channels, ir_build_i64s(b, 1, &rest)};
-    x = build2(b, "Reshape", x, concat(b, 3, parts));
-    x = build2(b, "Add", build2(b, "Mul", x, by[0]), by[1]);
-    results[0] = build2(b, "Reshape", op_build_cast(b, x, dtype), shape);
+    ir_value *shape = OP_BUILD(b, "Shape", .in = {x}), *channels = op_build_lengths(b, x, 1, 1);
+    const int64_t groups = ir_attr_int(node, "num_groups");
+    ir_value *one = OP_I64S(b, 1);
+    for (int i = 0; i < 2; i++) { /* scale and bias */
+        ir_value *column = OP_BUILD(b, "Concat", .in = {channels, one}, .ints = {{"axis", 0}});
+        ir_value *rows = OP_I64S(b, groups, -1);
+        by[i] = op_build_cast(b, ir_node_input(node, 1 + i), GQAC_F32);
+        by[i] = OP_BUILD(b, "Reshape", .in = {by[i], rows});
+        by[i] = OP_BUILD(b, "Reshape", .in = {by[i], column});
+    }
+    x = OP_RESHAPE(b, op_build_cast(b, x, GQAC_F32), 0, groups, -1);
+    x = OP_BUILD(b, "Sub", .in = {x, build_mean(b, x)});
+    ir_value *epsilon = ir_build_f32(b, ir_attr_float(node, "epsilon"));
+    ir_value *var = build_mean(b, OP_BUILD(b, "Mul", .in = {x, x}));
+    var = OP_BUILD(b, "Add", .in = {var, epsilon});
+    x = OP_BUILD(b, "Div", .in = {x, OP_BUILD(b, "Sqrt", .in = {var})});
+    ir_value *flat = OP_BUILD(b, "Concat", .in = {OP_I64S(b, 0), channels, OP_I64S(b, -1)},
+                              .ints = {{"axis", 0}});
+    x = OP_BUILD(b, "Reshape", .in = {x, flat});
+    x = OP_BUILD(b, "Mul", .in = {x, by[0]});
+    x = OP_BUILD(b, "Add", .in = {x, by[1]});
+    results[0] = OP_BUILD(b, "Reshape", .in = {op_build_cast(b, x, dtype), shape});
 }
 
 const gqac_op gqac_op_group_normalization = {

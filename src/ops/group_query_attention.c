@@ -4,10 +4,8 @@
  *   past_key, past_value [B,Hkv,P,D] -> output [B,S,Hq*D], present [B,Hkv,max(total,P),D]
  * Always lowered: what it means is the graph that `expand` builds. docs/group-query-attention.md
  * tells it with an example. */
+#include "ops/build.h"
 #include "ops/gqa.h"
-
-#include <math.h>
-#include <string.h>
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
@@ -53,203 +51,125 @@ typedef struct gqa {
     ir_value *key_past; /* rows before the new ones among those that attention sees */
 } gqa;
 
-static ir_node *split(gqa *g, ir_value *x, int64_t q, int64_t kv) {
-    ir_node *split = op_build(g->b, "gqac", "split_heads", 1, &x, kv > 0 ? 3 : 1);
-    if (split) {
-        ir_attr_set_int(split, "q", q);
-        ir_attr_set_int(split, "kv", kv);
-    }
-    return split;
-}
-
 static ir_value *norm(gqa *g, ir_value *x, ir_value *weight) {
     if (!weight)
         return x;
-    ir_node *norm =
-        op_build(g->b, "", "SimplifiedLayerNormalization", 2, (ir_value *[]){x, weight}, 1);
-    if (norm)
-        ir_attr_set_float(norm, "epsilon", ir_attr_float(g->node, "qk_norm_epsilon"));
-    return ir_build_result(g->b, norm, 0);
+    return OP_BUILD(g->b, "SimplifiedLayerNormalization", .in = {x, weight},
+                    .floats = {{"epsilon", ir_attr_float(g->node, "qk_norm_epsilon")}});
 }
 
 static ir_value *rotate(gqa *g, ir_value *x) {
     if (ir_attr_int(g->node, "do_rotary") != 1)
         return x;
-    ir_node *rotary = op_build(
-        g->b, "gqac", "rotary", g->positions ? 6 : 5,
-        (ir_value *[]){x, g->in[COS], g->in[SIN], g->past_len, g->new_len, g->positions}, 1);
-    if (rotary)
-        ir_attr_set_int(rotary, "interleaved", ir_attr_int(g->node, "rotary_interleaved"));
-    return ir_build_result(g->b, rotary, 0);
+    return OP_BUILD(g->b, "rotary",
+                    .in = {x, g->in[COS], g->in[SIN], g->past_len, g->new_len, g->positions},
+                    .ints = {{"interleaved", ir_attr_int(g->node, "rotary_interleaved")}});
 }
 
 /* ---- lengths and cache --------------------------------------------------- */
 
-/* Whether an operand may have other rows than the query: then they are compared at run time. */
-static bool is_other_length(const gqa *g, int operand) {
+/* An operand that may have other rows than the query: they are compared at run time then. */
+static ir_value *other_length(const gqa *g, int operand) {
     const ir_dim *rows = op_in_dim(g->node, QUERY, 1);
-    return g->in[operand] && (!rows || op_in_dim(g->node, operand, 1) != rows);
+    return rows && op_in_dim(g->node, operand, 1) == rows ? NULL : g->in[operand];
 }
 
 static void read_lengths(gqa *g, const op_options *options) {
-    bool ids = g->in[POSITION_IDS] && ir_attr_int(g->node, "do_rotary") == 1;
-    ir_value *in[] = {g->in[SEQLENS_K],
-                      g->in[TOTAL],
-                      g->in[QUERY],
-                      g->in[PAST_KEY],
-                      ids ? g->in[POSITION_IDS] : NULL,
-                      is_other_length(g, KEY) ? g->in[KEY] : NULL,
-                      is_other_length(g, VALUE) ? g->in[VALUE] : NULL};
-    int n = (int)(sizeof in / sizeof *in);
-    while (n > 3 && !in[n - 1])
-        n--;
-    ir_node *lengths = op_build(g->b, "gqac", "seqlens_to_past", n, in, ids ? 3 : 2);
-    if (lengths &&
-        !ir_attr_set_string(lengths, "convention", options->cached_lengths ? "cached" : "total-1"))
-        g->b->status = gqac_diag_oom(g->b->diag, "an attribute");
-    if (lengths)
-        ir_attr_set_int(lengths, "windowed", g->windowed);
-    g->past_len = g->key_past = ir_build_result(g->b, lengths, 0);
-    g->new_len = ir_build_result(g->b, lengths, 1);
-    g->positions = ids ? ir_build_result(g->b, lengths, 2) : NULL;
-}
-
-/* An op of window-sized caches, by its name. */
-static ir_node *windowed(gqa *g, const char *name, int n_inputs, ir_value *const *inputs,
-                         int n_outputs) {
-    ir_node *node = op_build(g->b, "gqac", name, n_inputs, inputs, n_outputs);
-    if (node)
-        ir_attr_set_int(node, "window", ir_attr_int(g->node, "local_window_size"));
-    return node;
+    ir_value *ids = ir_attr_int(g->node, "do_rotary") == 1 ? g->in[POSITION_IDS] : NULL;
+    OP_BUILD(g->b, "seqlens_to_past",
+             .in = {g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY], g->in[PAST_KEY], ids,
+                    other_length(g, KEY), other_length(g, VALUE)},
+             .text = {{"convention", options->cached_lengths ? "cached" : "total-1"}},
+             .ints = {{"windowed", g->windowed}},
+             .out = {&g->past_len, &g->new_len, ids ? &g->positions : NULL});
+    g->key_past = g->past_len;
 }
 
 static void start_window(gqa *g) {
+    const int64_t window = ir_attr_int(g->node, "local_window_size");
     ir_value *past = g->in[PAST_KEY];
-    ir_node *start = windowed(g, "window_start", 2, (ir_value *[]){past, g->past_len}, 2);
-    g->key_past = ir_build_result(g->b, start, 1);
+    OP_BUILD(g->b, "window_start", .in = {past, g->past_len}, .ints = {{"window", window}},
+             .out = {NULL, &g->key_past});
     if (g->in[BIAS])
         g->in[BIAS] =
-            ir_build_result(g->b,
-                            windowed(g, "window_bias", 4,
-                                     (ir_value *[]){g->in[BIAS], past, g->past_len, g->new_len}, 1),
-                            0);
+            OP_BUILD(g->b, "window_bias", .in = {g->in[BIAS], past, g->past_len, g->new_len},
+                     .ints = {{"window", window}});
 }
 
 /* kv_quantise or kv_dequantise of the keys (PAST_KEY) or values (PAST_VALUE). */
-static ir_node *code(gqa *g, const char *name, ir_value *x, int past) {
-    ir_node *node =
-        op_build(g->b, "gqac", name, 2, (ir_value *[]){x, g->in[past - PAST_KEY + K_SCALE]}, 1);
-    if (node) {
-        ir_attr_set_int(node, "bits", g->bits);
-        ir_attr_set_int(node, "per_channel", gqa_per_channel(g->node, past));
-    }
-    return node;
+static ir_value *code(gqa *g, const char *op, ir_value *x, int past, int64_t size) {
+    return OP_BUILD(g->b, op, .in = {x, g->in[past - PAST_KEY + K_SCALE]},
+                    .ints = {{"bits", g->bits},
+                             {"per_channel", gqa_per_channel(g->node, past)},
+                             {size ? "size" : NULL, size}});
 }
 
 static ir_value *decode(gqa *g, ir_value *codes, int past) {
     int64_t size = 0;
-    if (!ir_dim_is_const(gqa_head_size(g->node), &size) && g->b->status == GQAC_OK)
-        g->b->status = op_fail(g->node, g->b->diag, GQAC_UNSUPPORTED,
-                               "the head size is not constant and the cache is quantised");
-    ir_node *node = code(g, "kv_dequantise", codes, past);
-    if (node)
-        ir_attr_set_int(node, "size", size);
-    return ir_build_result(g->b, node, 0);
+    if (!ir_dim_is_const(gqa_head_size(g->node), &size))
+        op_refuse(g->b, g->node, "the head size is not constant and the cache is quantised");
+    return code(g, "kv_dequantise", codes, past, size);
 }
 
-/* New rows join the cache; gives the rows that attention sees, as stored. */
+/* New rows join the cache; returns the rows that attention sees, as stored. */
 static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
+    const int64_t window = ir_attr_int(g->node, "local_window_size");
     ir_value *old = g->in[past], *rows;
     if (g->bits)
-        fresh = ir_build_result(g->b, code(g, "kv_quantise", fresh, past), 0);
+        fresh = code(g, "kv_quantise", fresh, past, 0);
     if (g->windowed) {
-        ir_value *lengths[] = {old, fresh, g->past_len, g->new_len};
-        rows = ir_build_result(g->b, windowed(g, "window_rows", 4, lengths, 1), 0);
-        lengths[1] = rows;
-        *present = ir_build_result(g->b, windowed(g, "window_present", 4, lengths, 1), 0);
+        rows = OP_BUILD(g->b, "window_rows", .in = {old, fresh, g->past_len, g->new_len},
+                        .ints = {{"window", window}});
+        *present = OP_BUILD(g->b, "window_present", .in = {old, rows, g->past_len, g->new_len},
+                            .ints = {{"window", window}});
     } else {
-        rows = *present =
-            op_build1(g->b, "gqac", "concat_past_present", 5,
-                      (ir_value *[]){old, fresh, g->past_len, g->new_len, g->in[TOTAL]});
+        rows = *present = OP_BUILD(g->b, "concat_past_present",
+                                   .in = {old, fresh, g->past_len, g->new_len, g->in[TOTAL]});
     }
     return g->bits ? decode(g, rows, past) : rows;
 }
 
 /* ---- attention ----------------------------------------------------------- */
 
-static float scale_of(gqa *g) {
-    float scale = ir_attr_float(g->node, "scale");
-    int64_t size;
-    if (scale != 0.0f)
-        return scale;
-    if (ir_dim_is_const(gqa_head_size(g->node), &size) && size > 0)
-        return 1.0f / sqrtf((float)size);
-    if (g->b->status == GQAC_OK)
-        g->b->status = op_fail(g->node, g->b->diag, GQAC_UNSUPPORTED,
-                               "the head size is not constant and there is no scale");
-    return 1.0f;
-}
-
-static ir_value *cast(gqa *g, ir_value *x, gqac_dtype to) {
-    ir_node *cast = op_build(g->b, "", "Cast", 1, &x, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", to);
-    return ir_build_result(g->b, cast, 0);
-}
-
-static ir_value *reshape(gqa *g, ir_value *x, int64_t n) {
-    return op_build1(g->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_i64s(g->b, 1, &n)});
-}
-
 /* Zeros, one for each head, for smooth_softmax; head_sink wins. */
 static ir_value *sink_of(gqa *g) {
     if (g->in[SINK] || ir_attr_int(g->node, "smooth_softmax") != 1)
         return g->in[SINK];
-    int64_t heads = ir_attr_int(g->node, "num_heads");
-    return op_build1(g->b, "", "Expand", 2,
-                     (ir_value *[]){ir_build_f32(g->b, 0), ir_build_i64s(g->b, 1, &heads)});
+    ir_value *zero = ir_build_f32(g->b, 0);
+    return OP_BUILD(g->b, "Expand", .in = {zero, OP_I64S(g->b, ir_attr_int(g->node, "num_heads"))});
 }
 
 /* The first total_sequence_length columns. */
 static ir_value *shown(gqa *g, ir_value *qk) {
-    const int64_t zero = 0, last = 3;
-    ir_value *total = cast(g, reshape(g, g->in[TOTAL], 1), GQAC_I64);
-    qk = op_build1(
-        g->b, "", "Slice", 4,
-        (ir_value *[]){qk, ir_build_i64s(g->b, 1, &zero), total, ir_build_i64s(g->b, 1, &last)});
-    return cast(g, qk, op_in_type(g->node, QUERY).dtype);
+    ir_value *total = op_build_cast(g->b, OP_RESHAPE(g->b, g->in[TOTAL], 1), GQAC_I64);
+    qk = OP_BUILD(g->b, "Slice", .in = {qk, OP_I64S(g->b, 0), total, OP_I64S(g->b, 3)});
+    return op_build_cast(g->b, qk, op_in_type(g->node, QUERY).dtype);
 }
 
-static ir_node *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_options *options) {
-    float scale = scale_of(g);
-    int64_t window = ir_attr_int(g->node, "local_window_size");
-    int64_t stage = ir_attr_int(g->node, "qk_output");
-    ir_value *sink = sink_of(g);
-    ir_node *attention = op_build(
-        g->b, "gqac", "attention",
-        sink          ? 7
-        : g->in[BIAS] ? 6
-                      : 5,
-        (ir_value *[]){q, k, v, g->key_past, g->new_len, g->in[BIAS], sink}, stage ? 2 : 1);
-    if (!attention)
-        return NULL;
-    ir_attr_set_float(attention, "scale", scale);
-    ir_attr_set_float(attention, "softcap", ir_attr_float(g->node, "softcap"));
-    ir_attr_set_int(attention, "causal", ir_attr_int(g->node, "causal"));
-    ir_attr_set_int(attention, "window",
-                    window > 0 && options->legacy_window ? window + 1 : window);
-    if (stage)
-        ir_attr_set_int(attention, "qk_stage", stage);
-    return attention;
+static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_options *options,
+                        ir_value **qk) {
+    const int64_t window = ir_attr_int(g->node, "local_window_size");
+    const int64_t stage = ir_attr_int(g->node, "qk_output");
+    const float scale = attention_scale(g->b, g->node, gqa_head_size(g->node));
+    ir_value *sink = sink_of(g), *y;
+    OP_BUILD(g->b, "attention", .in = {q, k, v, g->key_past, g->new_len, g->in[BIAS], sink},
+             .floats = {{"scale", scale}},
+             .ints = {{"window", window > 0 && options->legacy_window ? window + 1 : window},
+                      {stage ? "qk_stage" : NULL, stage}},
+             .of = g->node, .same = {"softcap", "causal"}, .out = {&y, stage ? qk : NULL});
+    return y;
 }
 
 static void split_all(gqa *g, ir_value **q, ir_value **k, ir_value **v) {
     int64_t heads = ir_attr_int(g->node, "num_heads"), kv = ir_attr_int(g->node, "kv_num_heads");
-    ir_node *first = split(g, g->in[QUERY], heads, g->in[KEY] ? 0 : kv);
-    *q = ir_build_result(g->b, first, 0);
-    *k = ir_build_result(g->b, g->in[KEY] ? split(g, g->in[KEY], kv, 0) : first, !g->in[KEY]);
-    *v = ir_build_result(g->b, g->in[KEY] ? split(g, g->in[VALUE], kv, 0) : first,
-                         g->in[KEY] ? 0 : 2);
+    if (g->in[KEY]) {
+        *q = OP_BUILD(g->b, "split_heads", .in = {g->in[QUERY]}, .ints = {{"q", heads}});
+        *k = OP_BUILD(g->b, "split_heads", .in = {g->in[KEY]}, .ints = {{"q", kv}});
+        *v = OP_BUILD(g->b, "split_heads", .in = {g->in[VALUE]}, .ints = {{"q", kv}});
+    } else {
+        OP_BUILD(g->b, "split_heads", .in = {g->in[QUERY]}, .ints = {{"q", heads}, {"kv", kv}},
+                 .out = {q, k, v});
+    }
 }
 
 /* Sequences keep all rows: there the window-sized cache is a plain one. */
@@ -258,8 +178,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
              .node = node,
              .bits = gqa_code_bits(node),
              .windowed = ir_attr_int(node, "sliding_window_cache") == 1 && !options->for_sequences};
-    const gqac_dtype dtype = op_in_type(node, QUERY).dtype;
-    ir_value *q, *k, *v, *present[2];
+    ir_value *q, *k, *v, *present[2], *qk = NULL;
     for (int i = 0; i < N_INPUTS; i++)
         g.in[i] = ir_node_input(node, i);
     read_lengths(&g, options);
@@ -271,13 +190,12 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     k = store(&g, PAST_KEY, k, &present[0]);
     v = store(&g, PAST_VALUE, v, &present[1]);
     if (g.bits)
-        q = cast(&g, q, GQAC_F32);
-    ir_node *attention = attend(&g, q, k, v, options);
-    results[0] = ir_build_result(b, attention, 0);
+        q = op_build_cast(b, q, GQAC_F32);
+    results[0] = attend(&g, q, k, v, options, &qk);
     if (g.bits)
-        results[0] = cast(&g, results[0], dtype);
-    if (ir_node_output(node, 3))
-        results[3] = shown(&g, ir_build_result(b, attention, 1));
+        results[0] = op_build_cast(b, results[0], op_in_type(node, QUERY).dtype);
+    if (qk)
+        results[3] = shown(&g, qk);
     for (int i = 1; i <= 2 && i < node->n_outputs; i++)
         results[i] = present[i - 1];
 }

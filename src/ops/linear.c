@@ -3,6 +3,7 @@
  * to the type of y. Made by a target that has a kernel for it; for others, and for files, it
  * expands to the MatMul (and Add) that it came from, on an unpacked weight. */
 #include "ops/linear.h"
+#include "ops/build.h"
 
 #include <string.h>
 
@@ -28,43 +29,29 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* The weight [K,N] as a constant of type `to`: its own or f32. */
 static ir_value *unpacked(ir_builder *b, const ir_node *node, gqac_dtype to) {
-    ir_module *module = b->graph->module;
     const ir_value *source = ir_node_input(node, W);
     const gqac_tensor *w = source->constant;
     const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    gqac_tensor plain = {.dtype = to, .rank = 2, .dims = {k, n}};
-    size_t bytes;
-    if (b->status != GQAC_OK)
-        return NULL;
-    if (!w->data) {
-        b->status =
-            op_fail(node, b->diag, GQAC_UNSUPPORTED, "the weight %%%s has no data", source->name);
-        return NULL;
-    }
-    b->status = gqac_shape_bytes(to, 2, plain.dims, &bytes, b->diag);
-    plain.data = b->status == GQAC_OK ? gqac_arena_alloc(module->arena, bytes) : NULL;
-    if (b->status == GQAC_OK && !plain.data)
-        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
-    if (b->status != GQAC_OK)
-        return NULL;
     const size_t size = op_width(w->dtype);
-    for (int64_t row = 0; row < k; row++)
+    void *data;
+    if (!w->data)
+        op_refuse(b, node, "the weight %%%s has no data", source->name);
+    ir_value *value =
+        op_build_constant(b, source->graph, source->name, to, 2, (int64_t[]){k, n}, &data);
+    for (int64_t row = 0; value && row < k; row++)
         for (int64_t column = 0; column < n; column += LINEAR_PANEL) {
             const int64_t count = n - column < LINEAR_PANEL ? n - column : LINEAR_PANEL;
             const int64_t from = (column / LINEAR_PANEL * k + row) * LINEAR_PANEL;
-            char *out = (char *)plain.data + (size_t)(row * n + column) * op_width(to);
+            char *out = (char *)data + (size_t)(row * n + column) * op_width(to);
             if (to == w->dtype)
                 memcpy(out, (const char *)w->data + (size_t)from * size, (size_t)count * size);
             else
                 op_get_f32s(w, from, count, (float *)(void *)out);
         }
-    ir_value *value = ir_graph_add_constant(source->graph, source->name, &plain);
-    if (!value)
-        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
     return value;
 }
 
-/* One rounding behind the bias: with 16-bit types all of it is done in f32. */
+/* One rounding after the bias: with 16-bit types all of it is done in f32. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     const gqac_dtype dtype = ir_node_input(node, W)->constant->dtype;
     ir_value *x = ir_node_input(node, X), *bias = ir_node_input(node, BIAS);
@@ -73,10 +60,9 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *w = unpacked(b, node, widen ? GQAC_F32 : dtype);
     if (widen)
         x = op_build_cast(b, x, GQAC_F32);
-    ir_value *y = op_build1(b, "", "MatMul", 2, (ir_value *[]){x, w});
+    ir_value *y = OP_BUILD(b, "MatMul", .in = {x, w});
     if (bias)
-        y = op_build1(b, "", "Add", 2,
-                      (ir_value *[]){y, widen ? op_build_cast(b, bias, GQAC_F32) : bias});
+        y = OP_BUILD(b, "Add", .in = {y, widen ? op_build_cast(b, bias, GQAC_F32) : bias});
     results[0] = widen ? op_build_cast(b, y, dtype) : y;
 }
 

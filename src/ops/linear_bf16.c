@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "numerics/convert.h"
+#include "ops/build.h"
 #include "ops/linear.h"
 
 enum { X = LINEAR_X, W = LINEAR_W, BIAS = LINEAR_BIAS };
@@ -44,35 +45,22 @@ static void unpack(const uint16_t *pairs, int64_t k, int64_t n, float *w) {
 static ir_value *unpacked(ir_builder *b, const ir_node *node) {
     const ir_value *source = ir_node_input(node, W);
     const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    gqac_tensor plain = {.dtype = GQAC_F32, .rank = 2, .dims = {k, n}};
-    size_t bytes;
-    if (b->status != GQAC_OK)
-        return NULL;
-    if (!source->constant->data) {
-        b->status =
-            op_fail(node, b->diag, GQAC_UNSUPPORTED, "the weight %%%s has no data", source->name);
-        return NULL;
-    }
-    b->status = gqac_shape_bytes(GQAC_F32, 2, plain.dims, &bytes, b->diag);
-    if (b->status != GQAC_OK)
-        return NULL;
-    plain.data = gqac_arena_alloc(b->graph->module->arena, bytes);
-    if (plain.data)
-        unpack(source->constant->data, k, n, plain.data);
+    void *data;
+    if (!source->constant->data)
+        op_refuse(b, node, "the weight %%%s has no data", source->name);
     ir_value *value =
-        plain.data ? ir_graph_add_constant(source->graph, source->name, &plain) : NULL;
-    if (!value)
-        b->status = gqac_diag_oom(b->diag, "an unpacked weight");
+        op_build_constant(b, source->graph, source->name, GQAC_F32, 2, (int64_t[]){k, n}, &data);
+    if (value)
+        unpack(source->constant->data, k, n, data);
     return value;
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     ir_value *x = ir_node_input(node, X), *bias = ir_node_input(node, BIAS);
     (void)options;
-    ir_value *y =
-        op_build1(b, "", "MatMul", 2, (ir_value *[]){op_build_rounded(b, x), unpacked(b, node)});
+    ir_value *y = OP_BUILD(b, "MatMul", .in = {op_build_rounded(b, x), unpacked(b, node)});
     if (bias)
-        y = op_build1(b, "", "Add", 2, (ir_value *[]){y, op_build_cast(b, bias, GQAC_F32)});
+        y = OP_BUILD(b, "Add", .in = {y, op_build_cast(b, bias, GQAC_F32)});
     results[0] = op_build_cast(b, y, op_in_type(node, X).dtype);
 }
 

@@ -5,6 +5,7 @@
  * codes u8 [panels,words,256], scales [panels,blocks,64], zero_points u8 or float
  * [panels,blocks,64]: ops/nbits.h says how they lie. Without zero points they are 2^(bits-1). The
  * numbers are those of MatMulNBits (matmul_nbits.c); expand gives that node back. */
+#include "ops/build.h"
 #include "ops/nbits.h"
 
 #include <string.h>
@@ -98,28 +99,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand: the constants as MatMulNBits has them ------------------------- */
 
-static ir_value *add_constant(ir_builder *b, const char *name, gqac_dtype dtype, int rank,
-                              const int64_t *dims, void **data) {
-    gqac_tensor tensor = {.dtype = dtype, .rank = rank};
-    size_t bytes;
-    memcpy(tensor.dims, dims, (size_t)rank * sizeof *dims);
-    b->status = gqac_shape_bytes(dtype, rank, dims, &bytes, b->diag);
-    if (b->status != GQAC_OK)
-        return NULL;
-    *data = tensor.data = gqac_arena_calloc(b->graph->module->arena, bytes ? bytes : 1, 1);
-    ir_value *value = tensor.data ? ir_graph_add_constant(b->graph, name, &tensor) : NULL;
-    if (!value)
-        b->status = gqac_diag_oom(b->diag, "unpacked weights");
-    return value;
-}
-
 static ir_value *unpack_codes(ir_builder *b, const nbits_shape *s, const gqac_tensor *packed) {
     const int64_t dims[3] = {s->n, s->blocks, s->block * s->bits / 8};
-    void *data = NULL;
-    ir_value *value = add_constant(b, "codes", GQAC_U8, 3, dims, &data);
-    if (!value)
-        return NULL;
-    for (int64_t n = 0; n < s->n; n++)
+    void *data;
+    ir_value *value = op_build_constant(b, b->graph, "codes", GQAC_U8, 3, dims, &data);
+    for (int64_t n = 0; value && n < s->n; n++)
         for (int64_t w = 0; w < s->words; w++) {
             const int64_t panel = n / NBITS_COLUMNS, column = n % NBITS_COLUMNS;
             const uint8_t *from =
@@ -138,8 +122,8 @@ static ir_value *unpack_rows(ir_builder *b, const nbits_shape *s, const char *na
                              const gqac_tensor *packed) {
     const int64_t dims[2] = {s->n, s->blocks};
     const size_t width = op_width(packed->dtype);
-    void *data = NULL;
-    ir_value *value = add_constant(b, name, packed->dtype, 2, dims, &data);
+    void *data;
+    ir_value *value = op_build_constant(b, b->graph, name, packed->dtype, 2, dims, &data);
     for (int64_t n = 0; value && n < s->n; n++)
         for (int64_t block = 0; block < s->blocks; block++) {
             const int64_t at = (n / NBITS_COLUMNS * s->blocks + block) * NBITS_COLUMNS;
@@ -155,8 +139,10 @@ static ir_value *unpack_zeros(ir_builder *b, const nbits_shape *s, const gqac_te
         return unpack_rows(b, s, "zero_points", packed);
     const int64_t dims[2] = {s->n, (s->blocks * s->bits + 7) / 8};
     const unsigned most = (1u << s->bits) - 1;
-    void *data = NULL;
-    ir_value *value = add_constant(b, "zero_points", GQAC_U8, 2, dims, &data);
+    void *data;
+    ir_value *value = op_build_constant(b, b->graph, "zero_points", GQAC_U8, 2, dims, &data);
+    if (value)
+        memset(data, 0, (size_t)(dims[0] * dims[1]));
     for (int64_t n = 0; value && n < s->n; n++)
         for (int64_t block = 0; block < s->blocks; block++) {
             const int64_t at = (n / NBITS_COLUMNS * s->blocks + block) * NBITS_COLUMNS;
@@ -171,9 +157,7 @@ static const gqac_tensor *packed_constant(ir_builder *b, const ir_node *node, in
     const ir_value *value = ir_node_input(node, input);
     if (value && value->constant && value->constant->data)
         return value->constant;
-    if (b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                            "input %d is not a constant whose data are at hand", input);
+    op_refuse(b, node, "input %d is not a constant whose data are at hand", input);
     return NULL;
 }
 
@@ -203,21 +187,18 @@ static ir_value *as_linear_bf16(ir_builder *b, const ir_node *node, const nbits_
         packed_constant(b, node, CODES), packed_constant(b, node, SCALES),
         ir_node_input(node, ZERO_POINTS) ? packed_constant(b, node, ZERO_POINTS) : NULL};
     const int64_t pairs = linear_pairs(s->k), dims[3] = {s->panels, pairs, LINEAR_PAIRS};
-    void *data = NULL;
-    ir_value *w = add_constant(b, "factors", GQAC_BF16, 3, dims, &data);
+    void *data;
+    ir_value *w = op_build_constant(b, b->graph, "factors", GQAC_BF16, 3, dims, &data);
+    if (w)
+        memset(data, 0, (size_t)(dims[0] * dims[1] * dims[2]) * sizeof(uint16_t));
     for (int64_t n = 0; w && n < s->n; n++)
         for (int64_t k = 0; k < s->k; k++) {
             const int64_t line = n / LINEAR_PANEL * pairs + k / 2;
             ((uint16_t *)data)[line * LINEAR_PAIRS + n % LINEAR_PANEL * 2 + k % 2] =
                 gqn_bf16_factor(weight_at(s, packed, n, k));
         }
-    ir_value *in[3] = {ir_node_input(node, X), w, ir_node_input(node, BIAS)};
-    ir_node *whole = w ? op_build(b, "gqac", "linear_bf16", in[2] ? 3 : 2, in, 1) : NULL;
-    if (whole) {
-        ir_attr_set_int(whole, "n", s->n);
-        ir_attr_set_int(whole, "k", s->k);
-    }
-    return ir_build_result(b, whole, 0);
+    return OP_BUILD(b, "linear_bf16", .in = {ir_node_input(node, X), w, ir_node_input(node, BIAS)},
+                    .ints = {{"n", s->n}, {"k", s->k}});
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -235,23 +216,13 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[0] = as_linear_bf16(b, node, &s);
         return;
     }
-    ir_value *in[6] = {ir_node_input(node, X), unpack_codes(b, &s, codes)};
-    if (b->status == GQAC_OK)
-        in[2] = unpack_rows(b, &s, "scales", scales);
-    if (b->status == GQAC_OK && zeros)
-        in[3] = unpack_zeros(b, &s, zeros);
-    in[5] = ir_node_input(node, BIAS);
-    if (b->status != GQAC_OK)
-        return;
-    ir_node *whole = op_build(b, "com.microsoft", "MatMulNBits", in[5] ? 6 : in[3] ? 4 : 3, in, 1);
-    results[0] = ir_build_result(b, whole, 0);
-    if (!whole)
-        return;
-    ir_attr_set_int(whole, "K", s.k);
-    ir_attr_set_int(whole, "N", s.n);
-    ir_attr_set_int(whole, "bits", s.bits);
-    ir_attr_set_int(whole, "block_size", s.block);
-    ir_attr_set_int(whole, "accuracy_level", ir_attr_int(node, "accuracy_level"));
+    ir_value *code = unpack_codes(b, &s, codes), *scale = unpack_rows(b, &s, "scales", scales);
+    ir_value *zero = zeros ? unpack_zeros(b, &s, zeros) : NULL;
+    results[0] =
+        OP_BUILD(b, "com.microsoft.MatMulNBits",
+                 .in = {ir_node_input(node, X), code, scale, zero, NULL, ir_node_input(node, BIAS)},
+                 .ints = {{"K", s.k}, {"N", s.n}, {"bits", s.bits}, {"block_size", s.block}},
+                 .of = node, .same = {"accuracy_level"});
 }
 
 static bool standard(ir_builder *b, ir_node *node, ir_value **results) {

@@ -3,6 +3,7 @@
  * the row of that part. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1:
  * column 3i + 1 is of height for i < h, column 3i + 2 of width for i < w, the others are of time.
  * Becomes Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/rotary.h"
 
 enum { X, POSITION_IDS, COS, SIN };
@@ -88,19 +89,16 @@ static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
     }
     for (int64_t i = 0; i < n; i++)
         parts[i] = part_of(node, i);
-    ir_value *in[] = {ir_build_i64s(b, n, parts), ir_build_i64(b, part)};
-    return op_build1(b, "", "Equal", 2, in);
+    return OP_BUILD(b, "Equal", .in = {ir_build_i64s(b, n, parts), ir_build_i64(b, part)});
 }
 
 /* [B,S,columns] of a table, each column at the row of its part. */
 static ir_value *build_table(ir_builder *b, ir_node *node, int table, ir_value *const *masks) {
-    ir_value *result = NULL;
+    ir_value *result = NULL, *ids = ir_node_input(node, POSITION_IDS);
     for (int part = TIME; part < PARTS; part++) {
-        ir_value *of[] = {ir_node_input(node, POSITION_IDS), ir_build_i64(b, part)};
-        ir_value *rows[] = {ir_node_input(node, table), op_build1(b, "", "Gather", 2, of)};
-        ir_value *read = op_build1(b, "", "Gather", 2, rows);
-        ir_value *chosen[] = {masks[part], read, result};
-        result = part == TIME ? read : op_build1(b, "", "Where", 3, chosen);
+        ir_value *rows = OP_BUILD(b, "Gather", .in = {ids, ir_build_i64(b, part)});
+        ir_value *read = OP_BUILD(b, "Gather", .in = {ir_node_input(node, table), rows});
+        result = part == TIME ? read : OP_BUILD(b, "Where", .in = {masks[part], read, result});
     }
     return result;
 }
@@ -110,18 +108,13 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     int64_t heads = ir_attr_int(node, "num_heads"), hidden;
     const int64_t size = 2 * columns_of(node);
     ir_value *masks[PARTS] = {NULL, build_mask(b, node, HEIGHT), build_mask(b, node, WIDTH)};
-    ir_value *in[] = {ir_node_input(node, X), build_table(b, node, COS, masks),
-                      build_table(b, node, SIN, masks)};
+    ir_value *cos = build_table(b, node, COS, masks), *sin = build_table(b, node, SIN, masks);
     if (!heads && op_in_type(node, X).rank == 3 &&
         ir_dim_is_const(op_in_dim(node, X, 2), &hidden) && hidden % size == 0)
         heads = hidden / size;
-    ir_node *rotary = op_build(b, "", "RotaryEmbedding", 3, in, 1);
-    if (rotary) {
-        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
-        ir_attr_set_int(rotary, "num_heads", heads);
-        ir_attr_set_int(rotary, "rotary_embedding_dim", ir_attr_int(node, "rotary_embedding_dim"));
-    }
-    results[0] = ir_build_result(b, rotary, 0);
+    results[0] =
+        OP_BUILD(b, "RotaryEmbedding", .in = {ir_node_input(node, X), cos, sin}, .of = node,
+                 .same = {"interleaved", "rotary_embedding_dim"}, .ints = {{"num_heads", heads}});
 }
 
 const gqac_op gqac_op_m_rotary_embedding = {

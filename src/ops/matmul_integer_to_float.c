@@ -1,5 +1,6 @@
 /* com.microsoft.MatMulIntegerToFloat: (A - a_zp) (B - b_zp) * (a_scale * b_scale) + bias. Becomes
  * MatMulInteger, Cast, Mul and Add. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/matmul.h"
 
 enum { A, B, A_SCALE, B_SCALE, A_ZERO, B_ZERO, BIAS };
@@ -12,17 +13,16 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *in[] = {ir_node_input(node, A), ir_node_input(node, B), ir_node_input(node, A_ZERO),
-                      ir_node_input(node, B_ZERO)};
-    ir_value *scales[] = {ir_node_input(node, A_SCALE), ir_node_input(node, B_SCALE)};
+    ir_value *in[BIAS + 1];
     (void)options;
-    ir_value *sum = op_build1(b, "", "MatMulInteger", in[3] ? 4 : in[2] ? 3 : 2, in);
-    ir_value *scale = op_build1(b, "", "Mul", 2, scales);
-    ir_value *real = op_build1(b, "", "CastLike", 2, (ir_value *[]){sum, scale});
-    results[0] = op_build1(b, "", "Mul", 2, (ir_value *[]){real, scale});
-    if (ir_node_input(node, BIAS))
-        results[0] =
-            op_build1(b, "", "Add", 2, (ir_value *[]){results[0], ir_node_input(node, BIAS)});
+    for (int i = 0; i <= BIAS; i++)
+        in[i] = ir_node_input(node, i);
+    ir_value *sum = OP_BUILD(b, "MatMulInteger", .in = {in[A], in[B], in[A_ZERO], in[B_ZERO]});
+    ir_value *scale = OP_BUILD(b, "Mul", .in = {in[A_SCALE], in[B_SCALE]});
+    ir_value *real = OP_BUILD(b, "CastLike", .in = {sum, scale});
+    results[0] = OP_BUILD(b, "Mul", .in = {real, scale});
+    if (in[BIAS])
+        results[0] = OP_BUILD(b, "Add", .in = {results[0], in[BIAS]});
 }
 
 const gqac_op gqac_op_matmul_integer_to_float = {

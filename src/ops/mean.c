@@ -1,5 +1,6 @@
 /* Mean: elementwise mean of all inputs. Becomes Sum, then Div by their number. Source: ONNX
  * operator spec. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -29,11 +30,10 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         int n = 1;
         for (in[0] = sum; n < 64 && at < node->n_inputs; n++)
             in[n] = ir_node_input(node, at++);
-        sum = op_build1(b, "", "Sum", n, in);
+        sum = OP_BUILD(b, "Sum", .list = {n, in});
     }
-    ir_value *count = op_build1(b, "", "CastLike", 2,
-                                (ir_value *[]){ir_build_f32(b, (float)node->n_inputs), sum});
-    results[0] = op_build1(b, "", "Div", 2, (ir_value *[]){sum, count});
+    ir_value *count = ir_build_f32(b, (float)node->n_inputs);
+    results[0] = OP_BUILD(b, "Div", .in = {sum, OP_BUILD(b, "CastLike", .in = {count, sum})});
 }
 
 const gqac_op gqac_op_mean = {

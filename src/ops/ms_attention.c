@@ -2,6 +2,7 @@
  *   input [B,S,M], weights [M,Dq+Dk+Dv], bias [Dq+Dk+Dv], past [2,B,N,P,D] (keys, then values)
  *   -> output [B,S,Dv], present [2,B,N,P+S,D]
  * mask_index is a padding mask (see padding_bias). Always lowered. */
+#include "ops/build.h"
 #include "ops/multi_head.h"
 
 enum { INPUT, WEIGHTS, BIAS, MASK, PAST, ATTENTION_BIAS, PAST_LENGTH };
@@ -127,29 +128,21 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 static void project(ir_builder *b, const ir_node *node, ir_value *parts[3]) {
     int64_t widths[3] = {0};
     for (int i = 0; i < 3; i++)
-        if (!ir_dim_is_const(width_of(node, i), &widths[i]) && b->status == GQAC_OK)
-            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                                "the number of columns of the weights is not constant");
+        if (!ir_dim_is_const(width_of(node, i), &widths[i]))
+            op_refuse(b, node, "the number of columns of the weights is not constant");
     ir_value *x =
-        op_build1(b, "", "MatMul", 2,
-                  (ir_value *[]){ir_node_input(node, INPUT), ir_node_input(node, WEIGHTS)});
+        OP_BUILD(b, "MatMul", .in = {ir_node_input(node, INPUT), ir_node_input(node, WEIGHTS)});
     if (ir_node_input(node, BIAS))
-        x = op_build1(b, "", "Add", 2, (ir_value *[]){x, ir_node_input(node, BIAS)});
-    ir_node *split = op_build(b, "", "Split", 2, (ir_value *[]){x, ir_build_i64s(b, 3, widths)}, 3);
-    if (split)
-        ir_attr_set_int(split, "axis", 2);
-    for (int i = 0; i < 3; i++)
-        parts[i] = ir_build_result(b, split, i);
+        x = OP_BUILD(b, "Add", .in = {x, ir_node_input(node, BIAS)});
+    OP_BUILD(b, "Split", .in = {x, ir_build_i64s(b, 3, widths)}, .ints = {{"axis", 2}},
+             .out = {&parts[0], &parts[1], &parts[2]});
 }
 
 static ir_value *both(ir_builder *b, ir_value *k, ir_value *v) {
-    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
-    k = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){k, axis});
-    v = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){v, axis});
-    ir_node *concat = op_build(b, "", "Concat", 2, (ir_value *[]){k, v}, 1);
-    if (concat)
-        ir_attr_set_int(concat, "axis", 0);
-    return ir_build_result(b, concat, 0);
+    ir_value *axis = OP_I64S(b, 0);
+    k = OP_BUILD(b, "Unsqueeze", .in = {k, axis});
+    v = OP_BUILD(b, "Unsqueeze", .in = {v, axis});
+    return OP_BUILD(b, "Concat", .in = {k, v}, .ints = {{"axis", 0}});
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -165,7 +158,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                     .past_v = past ? multi_head_pick(b, past, 0, 1) : NULL,
                     .padding = ir_node_input(node, MASK),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
-                    .scale = multi_head_scale(b, node, head_size(node, 0)),
+                    .scale = attention_scale(b, node, head_size(node, 0)),
                     .filter = ir_attr_float(node, "mask_filter_value"),
                     .causal = ir_attr_int(node, "unidirectional") == 1};
     multi_head_build(b, &m);
@@ -179,14 +172,12 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     ir_value *x[3];
     (void)positions, (void)options;
     project(b, node, x);
-    for (int i = 0; i < 3 && b->status == GQAC_OK; i++)
+    for (int i = 0; i < 3; i++)
         x[i] = attention_heads(b, node, x[i], ir_attr_int(node, "num_heads"), head_size(node, i));
-    if (b->status != GQAC_OK)
-        return;
     *parts = (op_parts){.q = x[0],
                         .k = x[1],
                         .v = x[2],
-                        .scale = multi_head_scale(b, node, head_size(node, 0)),
+                        .scale = attention_scale(b, node, head_size(node, 0)),
                         .causal = ir_attr_int(node, "unidirectional") == 1,
                         .window = -1};
 }

@@ -1,4 +1,5 @@
 /* com.microsoft.Gelu: Gelu by erf. Becomes that of ONNX. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -7,9 +8,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    ir_value *x = ir_node_input(node, 0);
     (void)options;
-    results[0] = op_build1(b, "", "Gelu", 1, &x);
+    results[0] = OP_BUILD(b, "Gelu", .in = {ir_node_input(node, 0)});
 }
 
 const gqac_op gqac_op_ms_gelu = {

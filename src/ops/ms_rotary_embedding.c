@@ -1,5 +1,6 @@
 /* com.microsoft.RotaryEmbedding: input [B,S,H*D] or [B,H,S,D], position_ids [1] (start offset) or
  * [B,S], cos_cache, sin_cache [M,R/2] -> output as input. Lowered to rotary. */
+#include "ops/build.h"
 #include "ops/rotary.h"
 
 enum { X, POSITION_IDS, COS, SIN };
@@ -73,23 +74,15 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     int rank = op_in_type(node, X).rank;
     int64_t heads = rank == 3 ? heads_of(node) : 1;
     ir_value *x = ir_node_input(node, X);
-    if (b->status == GQAC_OK && (rank < 0 || heads < 1))
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                            "the rank of the input or the number of heads is not known");
-    if (rank == 3) {
-        ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
-        if (split)
-            ir_attr_set_int(split, "q", heads);
-        x = ir_build_result(b, split, 0);
-    }
-    ir_node *rotary = op_build(b, "gqac", "rotary", 6,
-                               (ir_value *[]){x, ir_node_input(node, COS), ir_node_input(node, SIN),
-                                              NULL, NULL, ir_node_input(node, POSITION_IDS)},
-                               1);
-    if (rotary)
-        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
-    x = ir_build_result(b, rotary, 0);
-    results[0] = rank == 3 ? op_build1(b, "gqac", "merge_heads", 1, &x) : x;
+    if (rank < 0 || heads < 1)
+        op_refuse(b, node, "the rank of the input or the number of heads is not known");
+    if (rank == 3)
+        x = OP_BUILD(b, "split_heads", .in = {x}, .ints = {{"q", heads}});
+    x = OP_BUILD(b, "rotary",
+                 .in = {x, ir_node_input(node, COS), ir_node_input(node, SIN), NULL, NULL,
+                        ir_node_input(node, POSITION_IDS)},
+                 .of = node, .same = {"interleaved"});
+    results[0] = rank == 3 ? OP_BUILD(b, "merge_heads", .in = {x}) : x;
 }
 
 const gqac_op gqac_op_ms_rotary_embedding = {

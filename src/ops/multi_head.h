@@ -17,8 +17,6 @@ void multi_head_build(ir_builder *b, multi_head *m);
 
 /* Checks of num_heads, unidirectional, scale and mask_filter_value. */
 gqac_status multi_head_verify(const ir_node *node, gqac_diag *diag);
-/* The scale of a node: its attribute, 1/sqrt(size) when that is 0. */
-float multi_head_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
 /* x [B,S,N*D] as [B,N,S,D]. */
 ir_value *multi_head_split(ir_builder *b, ir_value *x, int64_t heads);
 /* x[..., index, ...] of an axis, which goes. */

@@ -6,6 +6,7 @@
  *   -> output [B,S,N*Dv], present [B,N,P+L,D], qk [B,N,S,P+L] (scores before softmax)
  * With past_sequence_length P past and present are buffers [B,N,M,D] of which P rows are valid.
  * bias [Dq+Dk+Dv] is added to query, key and value; to 4-D keys and values it is not. Lowered. */
+#include "ops/build.h"
 #include "ops/multi_head.h"
 
 enum {
@@ -156,56 +157,41 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-static void refuse(ir_builder *b, const ir_node *node, const char *what) {
-    if (b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "%s", what);
-}
-
 /* The parts of bias for query, key, value, each as one row of heads [1,1,N*D]. */
 static void split_bias(ir_builder *b, const ir_node *node, const layout *l, ir_value *parts[3]) {
     const ir_dim *sizes[3] = {l->size, l->size, l->v_size};
-    int64_t widths[3], heads = ir_attr_int(node, "num_heads");
+    int64_t widths[3] = {0}, heads = ir_attr_int(node, "num_heads");
     ir_value *bias = ir_node_input(node, BIAS);
-    for (int i = 0; i < 3; i++) {
-        parts[i] = NULL;
-        if (bias && !ir_dim_is_const(sizes[i], &widths[i])) {
-            refuse(b, node, "a bias, and a head size that is not constant");
-            return;
-        }
-        widths[i] = bias ? widths[i] * heads : 0;
-    }
+    parts[0] = parts[1] = parts[2] = NULL;
     if (!bias)
         return;
-    ir_node *split =
-        op_build(b, "", "Split", 2, (ir_value *[]){bias, ir_build_i64s(b, 3, widths)}, 3);
-    if (split)
-        ir_attr_set_int(split, "axis", 0);
-    for (int i = 0; i < 3; i++)
-        parts[i] = ir_build_result(b, split, i);
+    for (int i = 0; i < 3; i++) {
+        if (!ir_dim_is_const(sizes[i], &widths[i]))
+            op_refuse(b, node, "a bias, and a head size that is not constant");
+        widths[i] *= heads;
+    }
+    OP_BUILD(b, "Split", .in = {bias, ir_build_i64s(b, 3, widths)}, .ints = {{"axis", 0}},
+             .out = {&parts[0], &parts[1], &parts[2]});
 }
 
 /* x [B,S,N*D] plus its bias, as [B,N,S,D]. */
 static ir_value *flat_heads(ir_builder *b, const ir_node *node, ir_value *x, ir_value *bias) {
     if (bias)
-        x = op_build1(b, "", "Add", 2, (ir_value *[]){x, bias});
+        x = OP_BUILD(b, "Add", .in = {x, bias});
     return multi_head_split(b, x, ir_attr_int(node, "num_heads"));
 }
 
 /* Part `index` of x [B,S,N,parts,D], as [B,S,N*D] so that the bias fits. */
 static ir_value *unpacked(ir_builder *b, ir_value *x, int64_t index) {
-    static const int64_t flat[3] = {0, 0, -1};
-    ir_value *part = multi_head_pick(b, x, 3, index);
-    return op_build1(b, "", "Reshape", 2, (ir_value *[]){part, ir_build_i64s(b, 3, flat)});
+    return OP_RESHAPE(b, multi_head_pick(b, x, 3, index), 0, 0, -1);
 }
 
 static void read_heads(ir_builder *b, const ir_node *node, ir_value *const bias[3], multi_head *m) {
     ir_value *query = ir_node_input(node, QUERY), *key = ir_node_input(node, KEY);
     ir_value *value = ir_node_input(node, VALUE);
     int q = op_in_type(node, QUERY).rank, k = op_in_type(node, KEY).rank;
-    if (q < 0 || (key && k < 0)) {
-        refuse(b, node, "the rank of query or key is not known");
-        return;
-    }
+    if (q < 0 || (key && k < 0))
+        op_refuse(b, node, "the rank of query or key is not known");
     if (q == 5) {
         key = unpacked(b, query, 1);
         value = unpacked(b, query, 2);
@@ -228,7 +214,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                     .past_rows = ir_node_input(node, PAST_LENGTH),
                     .padding = ir_node_input(node, PADDING),
                     .bias = ir_node_input(node, ATTENTION_BIAS),
-                    .scale = multi_head_scale(b, node, l.size),
+                    .scale = attention_scale(b, node, l.size),
                     .filter = ir_attr_float(node, "mask_filter_value"),
                     .causal = ir_attr_int(node, "unidirectional") == 1,
                     .wants_qk = ir_node_output(node, 3) != NULL};
@@ -240,12 +226,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[1] = m.present_k;
     if (node->n_outputs > 2)
         results[2] = m.present_v;
-    if (m.wants_qk) {
-        ir_node *cast = op_build(b, "", "Cast", 1, &m.qk, 1);
-        if (cast)
-            ir_attr_set_dtype(cast, "to", op_in_type(node, QUERY).dtype);
-        results[3] = ir_build_result(b, cast, 0);
-    }
+    if (m.wants_qk)
+        results[3] = op_build_cast(b, m.qk, op_in_type(node, QUERY).dtype);
 }
 
 static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
@@ -255,22 +237,20 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     ir_value *x[3], *bias[3];
     (void)positions, (void)options;
     if (op_in_type(node, QUERY).rank != 3 || op_in_type(node, KEY).rank != 3)
-        attention_refuse(b, node, "query, key and value are packed");
+        op_refuse(b, node, "query, key and value are packed");
     if (ir_node_output(node, 3))
-        attention_refuse(b, node, "output qk has a column for each key of one call");
+        op_refuse(b, node, "output qk has a column for each key of one call");
     split_bias(b, node, &l, bias);
-    for (int i = 0; i < 3 && b->status == GQAC_OK; i++) {
+    for (int i = 0; i < 3; i++) {
         x[i] = ir_node_input(node, i);
         if (bias[i])
-            x[i] = op_build1(b, "", "Add", 2, (ir_value *[]){x[i], bias[i]});
+            x[i] = OP_BUILD(b, "Add", .in = {x[i], bias[i]});
         x[i] = attention_heads(b, node, x[i], ir_attr_int(node, "num_heads"), sizes[i]);
     }
-    if (b->status != GQAC_OK)
-        return;
     *parts = (op_parts){.q = x[0],
                         .k = x[1],
                         .v = x[2],
-                        .scale = multi_head_scale(b, node, l.size),
+                        .scale = attention_scale(b, node, l.size),
                         .causal = ir_attr_int(node, "unidirectional") == 1,
                         .window = -1};
 }

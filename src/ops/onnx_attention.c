@@ -4,6 +4,7 @@
  * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s with
  * a cache that the model writes itself. The scale is applied once, to the scores. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 
@@ -137,102 +138,63 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-static void refuse(ir_builder *b, const ir_node *node, const char *what) {
-    if (b->status == GQAC_OK)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "%s", what);
-}
-
-static ir_value *split(ir_builder *b, ir_value *x, int64_t heads) {
-    ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
-    if (split)
-        ir_attr_set_int(split, "q", heads);
-    return ir_build_result(b, split, 0);
-}
-
 static ir_value *heads_of(ir_builder *b, const ir_node *node, int i) {
-    ir_value *x = ir_node_input(node, i);
-    int rank = op_in_type(node, i).rank;
+    const int rank = op_in_type(node, i).rank;
     if (rank < 0)
-        refuse(b, node, "the rank of Q, K or V is not known");
-    return rank == 3 ? split(b, x, ir_attr_int(node, i == Q ? "q_num_heads" : "kv_num_heads")) : x;
+        op_refuse(b, node, "the rank of Q, K or V is not known");
+    if (rank != 3)
+        return ir_node_input(node, i);
+    return OP_BUILD(b, "split_heads", .in = {ir_node_input(node, i)},
+                    .ints = {{"q", ir_attr_int(node, i == Q ? "q_num_heads" : "kv_num_heads")}});
 }
 
 static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh) {
-    if (!past)
-        return fresh;
-    ir_node *concat = op_build(b, "", "Concat", 2, (ir_value *[]){past, fresh}, 1);
-    if (concat)
-        ir_attr_set_int(concat, "axis", 2);
-    return ir_build_result(b, concat, 0);
-}
-
-static ir_node *ranges(ir_builder *b, const ir_node *node, ir_value *q, ir_value *k) {
-    ir_value *nonpad = ir_node_input(node, NONPAD);
-    ir_node *range = op_build(b, "gqac", "key_range", 4,
-                              (ir_value *[]){q, k, ir_node_input(node, PAST_KEY), nonpad}, 2);
-    int64_t right = ir_attr_int(node, "right_window_size");
-    if (!range)
-        return NULL;
-    ir_attr_set_int(range, "left", ir_attr_int(node, "left_window_size"));
-    ir_attr_set_int(range, "right", ir_attr_int(node, "is_causal") ? 0 : right);
-    ir_attr_set_int(range, "align_end", nonpad != NULL);
-    return range;
+    return past ? OP_BUILD(b, "Concat", .in = {past, fresh}, .ints = {{"axis", 2}}) : fresh;
 }
 
 static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype from, gqac_dtype to) {
-    if (from == to)
-        return x;
-    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", to);
-    return ir_build_result(b, cast, 0);
+    return from == to ? x : op_build_cast(b, x, to);
 }
 
 static float scale_of(ir_builder *b, const ir_node *node) {
     const ir_dim *q[4];
-    int64_t size;
-    if (ir_attr_is_set(node, "scale"))
-        return ir_attr_float(node, "scale");
     as_heads(node, Q, q);
-    if (ir_dim_is_const(q[3], &size) && size > 0)
-        return 1.0f / sqrtf((float)size);
-    refuse(b, node, "the head size is not constant and there is no scale");
-    return 1.0f;
+    return ir_attr_is_set(node, "scale") ? ir_attr_float(node, "scale")
+                                         : attention_scale(b, node, q[3]);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    gqac_dtype dtype = op_in_type(node, Q).dtype;
-    const ir_dim *q_dims[4];
-    int64_t heads = 1;
-    float scale = scale_of(b, node);
+    const gqac_dtype dtype = op_in_type(node, Q).dtype;
+    const bool wants_qk = ir_node_output(node, 3) != NULL;
+    const int64_t right = ir_attr_int(node, "right_window_size");
+    ir_value *nonpad = ir_node_input(node, NONPAD), *lo, *hi, *y, *qk;
+    const float scale = scale_of(b, node);
     ir_value *q = heads_of(b, node, Q);
     ir_value *k = with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
     ir_value *v = with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
-    ir_node *range = ranges(b, node, q, k);
-    bool wants_qk = ir_node_output(node, 3) != NULL;
-    ir_node *attend =
-        op_build(b, "gqac", "attend", 6,
-                 (ir_value *[]){q, k, v, ir_build_result(b, range, 0), ir_build_result(b, range, 1),
-                                ir_node_input(node, MASK)},
-                 wants_qk ? 2 : 1);
-    if (attend) {
-        ir_attr_set_float(attend, "scale", scale);
-        ir_attr_set_float(attend, "softcap", ir_attr_float(node, "softcap"));
-        ir_attr_set_int(attend, "qk_stage", ir_attr_int(node, "qk_matmul_output_mode"));
+    OP_BUILD(b, "key_range", .in = {q, k, ir_node_input(node, PAST_KEY), nonpad},
+             .ints = {{"left", ir_attr_int(node, "left_window_size")},
+                      {"right", ir_attr_int(node, "is_causal") ? 0 : right},
+                      {"align_end", nonpad != NULL}},
+             .out = {&lo, &hi});
+    OP_BUILD(b, "attend", .in = {q, k, v, lo, hi, ir_node_input(node, MASK)},
+             .floats = {{"scale", scale}, {"softcap", ir_attr_float(node, "softcap")}},
+             .ints = {{"qk_stage", ir_attr_int(node, "qk_matmul_output_mode")}},
+             .out = {&y, wants_qk ? &qk : NULL});
+    results[0] = cast(b, y, op_in_type(node, V).dtype, dtype);
+    if (op_in_type(node, Q).rank == 4) {
+        int64_t heads = 1;
+        if (!ir_dim_is_const(op_in_dim(node, Q, 1), &heads))
+            op_refuse(b, node, "the number of query heads is not constant");
+        results[0] = OP_BUILD(b, "split_heads", .in = {results[0]}, .ints = {{"q", heads}});
     }
-    as_heads(node, Q, q_dims);
-    bool four = op_in_type(node, Q).rank == 4;
-    if (four && !ir_dim_is_const(q_dims[1], &heads))
-        refuse(b, node, "the number of query heads is not constant");
-    ir_value *y = cast(b, ir_build_result(b, attend, 0), op_in_type(node, V).dtype, dtype);
-    results[0] = four ? split(b, y, heads) : y;
     if (node->n_outputs > 1)
         results[1] = k;
     if (node->n_outputs > 2)
         results[2] = v;
     if (wants_qk)
-        results[3] = cast(b, ir_build_result(b, attend, 1), GQAC_F32, dtype);
+        results[3] = cast(b, qk, GQAC_F32, dtype);
 }
 
 /* Windows that look ahead, or differ from what causality leaves, have no such form. */
@@ -243,10 +205,10 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     const int64_t left = ir_attr_int(node, "left_window_size");
     const int64_t right = ir_attr_int(node, "right_window_size");
     if (has(node, NONPAD))
-        attention_refuse(b, node, "the model writes its cache by itself already");
+        op_refuse(b, node, "the model writes its cache by itself already");
     if (ir_node_output(node, 3))
-        attention_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
-    for (int i = Q; i <= V && b->status == GQAC_OK; i++) {
+        op_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
+    for (int i = Q; i <= V; i++) {
         const ir_dim *dims[4];
         const char *heads = i == Q ? "q_num_heads" : "kv_num_heads";
         x[i] = ir_node_input(node, i);
@@ -254,8 +216,6 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
         if (op_in_type(node, i).rank == 3)
             x[i] = attention_heads(b, node, x[i], ir_attr_int(node, heads), dims[3]);
     }
-    if (b->status != GQAC_OK)
-        return;
     *parts = (op_parts){.q = x[Q],
                         .k = x[K],
                         .v = x[V],

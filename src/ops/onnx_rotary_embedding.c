@@ -3,6 +3,7 @@
  *   without: cos_cache, sin_cache [B,S,R/2] hold the rows of their tokens already
  * Lowered to rotary; gathered tables are one table of B*S rows, read in order. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 enum { X, COS, SIN, POSITION_IDS };
 
@@ -77,32 +78,20 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-static ir_value *reshape(ir_builder *b, ir_value *x, ir_value *shape) {
-    return op_build1(b, "", "Reshape", 2, (ir_value *[]){x, shape});
-}
-
 /* [B,S,R/2] to [B*S,R/2]. */
 static ir_value *as_table(ir_builder *b, const ir_node *node, int input) {
-    int64_t half;
-    if (!ir_dim_is_const(op_in_dim(node, input, 2), &half)) {
-        if (b->status == GQAC_OK)
-            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                                "the width of the gathered tables is not constant");
-        return NULL;
-    }
-    return reshape(b, ir_node_input(node, input), ir_build_i64s(b, 2, (int64_t[]){-1, half}));
+    int64_t half = 0;
+    if (!ir_dim_is_const(op_in_dim(node, input, 2), &half))
+        op_refuse(b, node, "the width of the gathered tables is not constant");
+    return OP_RESHAPE(b, ir_node_input(node, input), -1, half);
 }
 
 /* 0 .. B*S-1 in the shape [B,S] that gathered tables start with. */
 static ir_value *own_rows(ir_builder *b, ir_value *tables) {
     ir_value *shape = op_build_lengths(b, tables, 0, 2);
-    ir_node *product = op_build(b, "", "ReduceProd", 1, &shape, 1);
-    if (product)
-        ir_attr_set_int(product, "keepdims", 0);
-    ir_value *range = op_build1(
-        b, "", "Range", 3,
-        (ir_value *[]){ir_build_i64(b, 0), ir_build_result(b, product, 0), ir_build_i64(b, 1)});
-    return reshape(b, range, shape);
+    ir_value *product = OP_BUILD(b, "ReduceProd", .in = {shape}, .ints = {{"keepdims", 0}});
+    ir_value *range = OP_BUILD(b, "Range", .in = {ir_build_i64(b, 0), product, ir_build_i64(b, 1)});
+    return OP_BUILD(b, "Reshape", .in = {range, shape});
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -110,25 +99,18 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     int rank = op_in_type(node, X).rank;
     ir_value *x = ir_node_input(node, X), *cos = ir_node_input(node, COS);
     ir_value *sin = ir_node_input(node, SIN), *ids = ir_node_input(node, POSITION_IDS);
-    if (b->status == GQAC_OK && rank < 0)
-        b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED, "the rank of the input is not known");
+    if (rank < 0)
+        op_refuse(b, node, "the rank of the input is not known");
     if (!ids) {
         ids = own_rows(b, cos);
         cos = as_table(b, node, COS);
         sin = as_table(b, node, SIN);
     }
-    if (rank == 3) {
-        ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
-        if (split)
-            ir_attr_set_int(split, "q", ir_attr_int(node, "num_heads"));
-        x = ir_build_result(b, split, 0);
-    }
-    ir_node *rotary =
-        op_build(b, "gqac", "rotary", 6, (ir_value *[]){x, cos, sin, NULL, NULL, ids}, 1);
-    if (rotary)
-        ir_attr_set_int(rotary, "interleaved", ir_attr_int(node, "interleaved"));
-    x = ir_build_result(b, rotary, 0);
-    results[0] = rank == 3 ? op_build1(b, "gqac", "merge_heads", 1, &x) : x;
+    if (rank == 3)
+        x = OP_BUILD(b, "split_heads", .in = {x}, .ints = {{"q", ir_attr_int(node, "num_heads")}});
+    x = OP_BUILD(b, "rotary", .in = {x, cos, sin, NULL, NULL, ids}, .of = node,
+                 .same = {"interleaved"});
+    results[0] = rank == 3 ? OP_BUILD(b, "merge_heads", .in = {x}) : x;
 }
 
 const gqac_op gqac_op_onnx_rotary_embedding = {

@@ -64,11 +64,6 @@ ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inp
     return ir_build(b, schema, NULL, n_inputs, inputs, n_outputs);
 }
 
-ir_value *op_build1(ir_builder *b, const char *domain, const char *name, int n_inputs,
-                    ir_value *const *inputs) {
-    return ir_build_result(b, op_build(b, domain, name, n_inputs, inputs, 1), 0);
-}
-
 /* Failures that did not come through op_fail (no memory, say) get their place here. */
 static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status status) {
     if (status != GQAC_OK && diag && !diag->where[0])

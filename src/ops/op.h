@@ -140,12 +140,10 @@ static inline const gqac_op *op_of(const ir_node *node) {
 /* Is this node that op? Own ops: op_is(node, "attention"). */
 bool op_is(const ir_node *node, const char *domain, const char *name);
 
-/* op_find and build; a name that is not in the table is an INTERNAL failure of the builder. */
+/* op_find and build, for callers that count results; ops/build.h is for the others. A name that is
+ * not in the table is an INTERNAL failure of the builder. */
 ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inputs,
                   ir_value *const *inputs, int n_outputs);
-/* The same for one output: returns it. */
-ir_value *op_build1(ir_builder *b, const char *domain, const char *name, int n_inputs,
-                    ir_value *const *inputs);
 
 /* Runs infer of one node with its place in the diag. */
 gqac_status op_infer(ir_node *node, gqac_diag *diag);

@@ -1,6 +1,7 @@
 /* QLinearMatMul: codes of a, times codes of b, as codes of y: q((a - a_zero) (b - b_zero) * a_scale
  * * b_scale). Becomes MatMulInteger, Cast, Mul and QuantizeLinear. A scale of a for each row, or of
  * y for each row or column, is not supported. Source: ONNX operator spec. */
+#include "ops/build.h"
 #include "ops/matmul.h"
 
 enum { A, A_SCALE, A_ZERO, B, B_SCALE, B_ZERO, Y_SCALE, Y_ZERO };
@@ -43,22 +44,23 @@ static bool mixes(const ir_node *node) {
 /* The operand as a scalar; the Reshape fails where it has more than one element after all, which
  * infer cannot see in a length that is not known. */
 static ir_value *build_scalar(ir_builder *b, ir_node *node, int operand) {
-    ir_value *in[] = {ir_node_input(node, operand), ir_build_i64s(b, 0, NULL)};
-    return op_build1(b, "", "Reshape", 2, in);
+    return OP_BUILD(b, "Reshape", .in = {ir_node_input(node, operand), ir_build_i64s(b, 0, NULL)});
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *codes[] = {ir_node_input(node, A), ir_node_input(node, B),
-                         build_scalar(b, node, A_ZERO), ir_node_input(node, B_ZERO)};
-    ir_value *scales[] = {op_build_cast(b, build_scalar(b, node, A_SCALE), GQAC_F32),
-                          op_build_cast(b, ir_node_input(node, B_SCALE), GQAC_F32)};
-    ir_value *sum = op_build_cast(b, op_build1(b, "", "MatMulInteger", 4, codes), GQAC_F32);
-    ir_value *scale = op_build1(b, "", "Mul", 2, scales);
-    ir_value *y[] = {op_build1(b, "", "Mul", 2, (ir_value *[]){sum, scale}),
-                     op_build_cast(b, build_scalar(b, node, Y_SCALE), GQAC_F32),
-                     build_scalar(b, node, Y_ZERO)};
-    results[0] = op_build1(b, "", "QuantizeLinear", 3, y);
+    ir_value *a_zero = build_scalar(b, node, A_ZERO);
+    ir_value *a_scale = op_build_cast(b, build_scalar(b, node, A_SCALE), GQAC_F32);
+    ir_value *b_scale = op_build_cast(b, ir_node_input(node, B_SCALE), GQAC_F32);
+    ir_value *sum = OP_BUILD(b, "MatMulInteger",
+                             .in = {ir_node_input(node, A), ir_node_input(node, B), a_zero,
+                                    ir_node_input(node, B_ZERO)});
+    sum = op_build_cast(b, sum, GQAC_F32);
+    ir_value *scale = OP_BUILD(b, "Mul", .in = {a_scale, b_scale});
+    ir_value *y = OP_BUILD(b, "Mul", .in = {sum, scale});
+    ir_value *y_scale = op_build_cast(b, build_scalar(b, node, Y_SCALE), GQAC_F32);
+    ir_value *y_zero = build_scalar(b, node, Y_ZERO);
+    results[0] = OP_BUILD(b, "QuantizeLinear", .in = {y, y_scale, y_zero});
 }
 
 const gqac_op gqac_op_qlinear_matmul = {

@@ -2,6 +2,7 @@
  * r has the position offset + r. offset is an integer of one element that is known when the graph
  * runs, so that one graph serves every step. Becomes rotary. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 enum { X, COS, SIN, OFFSET };
 
@@ -40,40 +41,22 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 /* An integer of one element as i64 [1]: the start of rotary's positions. */
-static ir_value *start(ir_builder *b, ir_value *x) {
-    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", GQAC_I64);
-    ir_value *in[2] = {ir_build_result(b, cast, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
-    return op_build1(b, "", "Reshape", 2, in);
-}
-
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    int64_t width, size = ir_attr_int(node, "head_size");
+    int64_t width = 0;
     (void)options;
-    if (!ir_dim_is_const(op_in_dim(node, X, 1), &width)) {
-        if (b->status == GQAC_OK)
-            b->status = op_fail(node, b->diag, GQAC_UNSUPPORTED,
-                                "the number of columns of x is not constant");
-        return;
-    }
-    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
-    ir_value *x = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){ir_node_input(node, X), axis});
-    ir_node *split = op_build(b, "gqac", "split_heads", 1, &x, 1);
-    if (split)
-        ir_attr_set_int(split, "q", width / size);
-    ir_value *in[6] = {ir_build_result(b, split, 0),
-                       ir_node_input(node, COS),
-                       ir_node_input(node, SIN),
-                       NULL,
-                       NULL,
-                       start(b, ir_node_input(node, OFFSET))};
-    ir_node *turn = op_build(b, "gqac", "rotary", 6, in, 1);
-    if (turn)
-        ir_attr_set_int(turn, "interleaved", ir_attr_int(node, "interleaved"));
-    ir_value *turned = ir_build_result(b, turn, 0);
-    ir_value *flat = op_build1(b, "gqac", "merge_heads", 1, &turned);
-    results[0] = op_build1(b, "", "Squeeze", 2, (ir_value *[]){flat, axis});
+    if (!ir_dim_is_const(op_in_dim(node, X, 1), &width))
+        op_refuse(b, node, "the number of columns of x is not constant");
+    ir_value *axis = OP_I64S(b, 0);
+    ir_value *x = OP_BUILD(b, "Unsqueeze", .in = {ir_node_input(node, X), axis});
+    x = OP_BUILD(b, "split_heads", .in = {x},
+                 .ints = {{"q", width / ir_attr_int(node, "head_size")}});
+    ir_value *start = op_build_cast(b, ir_node_input(node, OFFSET), GQAC_I64);
+    start = OP_RESHAPE(b, start, 1);
+    x = OP_BUILD(b, "rotary",
+                 .in = {x, ir_node_input(node, COS), ir_node_input(node, SIN), NULL, NULL, start},
+                 .of = node, .same = {"interleaved"});
+    x = OP_BUILD(b, "merge_heads", .in = {x});
+    results[0] = OP_BUILD(b, "Squeeze", .in = {x, axis});
 }
 
 const gqac_op gqac_op_rope_dynamic_offset = {

@@ -304,15 +304,6 @@ bool op_softmax_mixes(const ir_node *node);
 /* The axis split the tensor into a matrix once: for others than the last, Flatten and Reshape. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
-/* ---- building ------------------------------------------------------------- */
-
-/* x as type `to`. */
-ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to);
-/* x rounded to bf16, in f32: a factor of --math bf16 for targets without a kernel. */
-ir_value *op_build_rounded(ir_builder *b, ir_value *x);
-/* The lengths of n axes of x from the first one on: i64 [n]. */
-ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n);
-
 /* ---- scatter: data, indices, updates, and an attribute `reduction` --------- */
 
 gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);

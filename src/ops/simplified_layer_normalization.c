@@ -1,5 +1,6 @@
 /* SimplifiedLayerNormalization, in the default domain as ONNX Runtime writes it: RMS norm over the
  * axes from `axis` on, computed in fp32 and rounded once. */
+#include "ops/build.h"
 #include "ops/norm.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -8,12 +9,6 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static gqac_status eval(op_call *call) {
     return norm_eval(call, &norm_rms);
-}
-
-static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
-    ir_node *node = op_build(b, "", "Cast", 1, &x, 1);
-    ir_attr_set_dtype(node, "to", to);
-    return ir_build_result(b, node, 0);
 }
 
 /* RMSNormalization rounds before it scales; around it in fp32 there is one rounding, as here. */
@@ -25,13 +20,11 @@ static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
     if ((inverse && !ir_value_unused(inverse)) || dtype == GQAC_NONE || dtype == GQAC_F64)
         return false;
     for (int i = 0; i < 2 && !wide; i++)
-        in[i] = cast(b, in[i], GQAC_F32);
-    ir_node *norm = op_build(b, "", "RMSNormalization", 2, in, 1);
-    ir_attr_set_int(norm, "axis", ir_attr_int(node, "axis"));
-    ir_attr_set_float(norm, "epsilon", ir_attr_float(node, "epsilon"));
-    results[0] = ir_build_result(b, norm, 0);
+        in[i] = op_build_cast(b, in[i], GQAC_F32);
+    results[0] = OP_BUILD(b, "RMSNormalization", .in = {in[0], in[1]}, .of = node,
+                          .same = {"axis", "epsilon"});
     if (!wide)
-        results[0] = cast(b, results[0], dtype);
+        results[0] = op_build_cast(b, results[0], dtype);
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed where
  * it lies, or in scratch. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 #include "numerics/math.h"
@@ -102,14 +103,11 @@ gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op
     /* Without an operand or a result there is nothing to rebuild: the check of arity says so. */
     if (!x || !y || axis == -1 || (rank > 0 && axis == rank - 1))
         return GQAC_OK;
-    ir_value *shape = op_build1(b, "", "Shape", 1, &x);
-    ir_node *flat = op_build(b, "", "Flatten", 1, &x, 1);
-    if (flat)
-        ir_attr_set_int(flat, "axis", axis);
-    ir_node_set_input(node, 0, ir_build_result(b, flat, 0));
+    ir_value *shape = OP_BUILD(b, "Shape", .in = {x});
+    x = OP_BUILD(b, "Flatten", .in = {x}, .ints = {{"axis", axis}});
+    ir_node_set_input(node, 0, x);
     ir_attr_set_int(node, "axis", -1);
-    ir_builder behind = {.graph = b->graph, .diag = b->diag, .status = b->status};
-    ir_value *in[] = {y, shape};
-    raw->results[0] = op_build1(&behind, "", "Reshape", 2, in);
-    return behind.status;
+    ir_builder after = {.graph = b->graph, .diag = b->diag, .status = b->status};
+    raw->results[0] = OP_BUILD(&after, "Reshape", .in = {y, shape});
+    return after.status;
 }

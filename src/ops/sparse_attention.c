@@ -3,6 +3,7 @@
  * after this call. Lowered to GroupQueryAttention with the bias that block_bias makes of the
  * layout. */
 #include "ops/attention.h"
+#include "ops/build.h"
 
 #include <math.h>
 
@@ -90,27 +91,23 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static ir_value *bias_of(ir_builder *b, ir_node *node, ir_value *const *in, ir_value *last) {
-    ir_node *lengths = op_build(b, "gqac", "seqlens_to_past", 4,
-                                (ir_value *[]){last, in[TOTAL], in[QUERY], in[PAST_KEY]}, 2);
-    ir_node *bias =
-        op_build(b, "gqac", "block_bias", 7,
-                 (ir_value *[]){in[BLOCK_ROWS], in[BLOCK_COLS], ir_build_result(b, lengths, 0),
-                                ir_build_result(b, lengths, 1), in[QUERY], in[PAST_KEY], in[TOTAL]},
-                 1);
-    if (bias) {
-        ir_attr_set_int(bias, "heads", ir_attr_int(node, "num_heads"));
-        ir_attr_set_int(bias, "block", ir_attr_int(node, "sparse_block_size"));
-    }
-    return ir_build_result(b, bias, 0);
+    ir_value *past, *fresh;
+    OP_BUILD(b, "seqlens_to_past", .in = {last, in[TOTAL], in[QUERY], in[PAST_KEY]},
+             .out = {&past, &fresh});
+    return OP_BUILD(
+        b, "block_bias",
+        .in = {in[BLOCK_ROWS], in[BLOCK_COLS], past, fresh, in[QUERY], in[PAST_KEY], in[TOTAL]},
+        .ints = {{"heads", ir_attr_int(node, "num_heads")},
+                 {"block", ir_attr_int(node, "sparse_block_size")}});
 }
 
 static bool is_possible(ir_builder *b, const ir_node *node, const op_options *options) {
     if (options->for_sequences) {
-        attention_refuse(b, node, "a layout of blocks in a sequence is not supported");
+        op_refuse(b, node, "a layout of blocks in a sequence is not supported");
         gqac_diag_rule(b->diag, "the mask of a sequence is causal, a window or padding");
         gqac_diag_hint(b->diag, "`gqac run` runs the graph as exported");
     } else if (options->cached_lengths) {
-        attention_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
+        op_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
         gqac_diag_rule(b->diag, "they count all tokens, those of the call too");
         gqac_diag_hint(b->diag, "leave --seqlens-k out");
     }
@@ -118,29 +115,21 @@ static bool is_possible(ir_builder *b, const ir_node *node, const op_options *op
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
-    static const char *const ints[] = {"num_heads", "kv_num_heads", "do_rotary",
-                                       "rotary_interleaved"};
-    ir_value *in[N_INPUTS];
+    ir_value *in[N_INPUTS], *made[3];
     for (int i = 0; i < N_INPUTS; i++)
         in[i] = ir_node_input(node, i);
     if (!is_possible(b, node, options))
         return;
-    ir_node *cast = op_build(b, "", "Cast", 1, (ir_value *[]){ir_build_i64(b, 1)}, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", GQAC_I32);
-    ir_value *last =
-        op_build1(b, "", "Sub", 2, (ir_value *[]){in[LENGTHS], ir_build_result(b, cast, 0)});
-    ir_node *attention =
-        op_build(b, "com.microsoft", "GroupQueryAttention", 11,
-                 (ir_value *[]){in[QUERY], in[KEY], in[VALUE], in[PAST_KEY], in[PAST_VALUE], last,
-                                in[TOTAL], in[COS], in[SIN], NULL, bias_of(b, node, in, last)},
-                 3);
-    for (size_t i = 0; attention && i < sizeof ints / sizeof *ints; i++)
-        ir_attr_set_int(attention, ints[i], ir_attr_int(node, ints[i]));
-    if (attention)
-        ir_attr_set_float(attention, "scale", ir_attr_float(node, "scale"));
+    ir_value *one = op_build_cast(b, ir_build_i64(b, 1), GQAC_I32);
+    ir_value *last = OP_BUILD(b, "Sub", .in = {in[LENGTHS], one});
+    OP_BUILD(b, "com.microsoft.GroupQueryAttention",
+             .in = {in[QUERY], in[KEY], in[VALUE], in[PAST_KEY], in[PAST_VALUE], last, in[TOTAL],
+                    in[COS], in[SIN], NULL, bias_of(b, node, in, last)},
+             .of = node,
+             .same = {"num_heads", "kv_num_heads", "do_rotary", "rotary_interleaved", "scale"},
+             .out = {&made[0], &made[1], &made[2]});
     for (int i = 0; i < 3 && i < node->n_outputs; i++)
-        results[i] = ir_build_result(b, attention, i);
+        results[i] = made[i];
 }
 
 const gqac_op gqac_op_sparse_attention = {

@@ -7,6 +7,7 @@
  * same graph included. Attention becomes the ONNX op over what the If gives; nothing is appended,
  * so that the results are the inputs again. */
 #include "ops/attention.h"
+#include "ops/build.h"
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -21,22 +22,16 @@ static gqac_status short_of_memory(const cross_caches *c) {
 
 /* [B,L] of key_padding_mask as bool [B,1,1,L]. */
 static ir_value *as_bool(ir_builder *b, ir_value *mask) {
-    ir_node *cast = op_build(b, "", "Cast", 1, &mask, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", GQAC_BOOL);
-    ir_value *axes = ir_build_i64s(b, 2, (int64_t[]){1, 2});
-    return op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){ir_build_result(b, cast, 0), axes});
+    mask = op_build_cast(b, mask, GQAC_BOOL);
+    return OP_BUILD(b, "Unsqueeze", .in = {mask, OP_I64S(b, 1, 2)});
 }
 
 /* A row of the mask for each query: [B,1,1,L] to [B,1,S,L]. */
 static ir_value *for_each_query(ir_builder *b, ir_value *mask, ir_value *q) {
-    ir_value *rows = op_build_lengths(b, q, 2, 1);
-    ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
-    ir_value *front = ir_build_i64s(b, 2, (int64_t[]){1, 1});
-    ir_node *shape = op_build(b, "", "Concat", 3, (ir_value *[]){front, rows, one}, 1);
-    if (shape)
-        ir_attr_set_int(shape, "axis", 0);
-    return op_build1(b, "", "Expand", 2, (ir_value *[]){mask, ir_build_result(b, shape, 0)});
+    ir_value *rows = op_build_lengths(b, q, 2, 1), *one = OP_I64S(b, 1);
+    ir_value *shape =
+        OP_BUILD(b, "Concat", .in = {OP_I64S(b, 1, 1), rows, one}, .ints = {{"axis", 0}});
+    return OP_BUILD(b, "Expand", .in = {mask, shape});
 }
 
 /* The one mask of a node, NULL when it has none. */
@@ -78,18 +73,14 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     ir_node *last = node->prev;
     l->rows[0] = p.k;
     l->rows[1] = p.v;
-    ir_value *in[4] = {p.q, p.k, p.v, NULL};
-    GQAC_TRY(read_mask(c, &b, node, p.q, &in[3]));
-    l->attention = op_build(&b, "", "Attention", in[3] ? 4 : 3, in, 1);
-    if (l->attention) {
-        ir_attr_set_float(l->attention, "scale", p.scale);
-        ir_attr_set_float(l->attention, "softcap", p.softcap);
-    }
-    ir_value *y = ir_build_result(&b, l->attention, 0);
+    ir_value *mask;
+    GQAC_TRY(read_mask(c, &b, node, p.q, &mask));
+    ir_value *y = OP_BUILD(&b, "Attention", .in = {p.q, p.k, p.v, mask},
+                           .floats = {{"scale", p.scale}, {"softcap", p.softcap}});
+    l->attention = y ? y->def : NULL;
     if (node->outputs[0]->type.rank == 3)
         y = attention_flatten(&b, y);
-    if (b.status != GQAC_OK)
-        return b.status;
+    GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(node, last, c->context->diag));
     ir_value_replace(node->outputs[0], y);
     ir_node_remove(node);
@@ -170,7 +161,7 @@ static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool giv
         return short_of_memory(c);
     ir_builder b = {.graph = branch, .diag = c->context->diag};
     for (int i = 0; i < n; i++)
-        values[i] = given ? op_build1(&b, "", "Identity", 1, &c->layers[i / 2].in[i % 2])
+        values[i] = given ? OP_BUILD(&b, "Identity", .in = {c->layers[i / 2].in[i % 2]})
                           : c->layers[i / 2].rows[i % 2];
     if (b.status != GQAC_OK)
         return b.status;
@@ -179,10 +170,10 @@ static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool giv
 
 /* Is there a row in the first cache? */
 static ir_value *is_filled(const cross_caches *c, ir_builder *b) {
-    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
+    ir_value *axis = OP_I64S(b, 0);
     ir_value *rows = op_build_lengths(b, c->layers[0].in[0], 2, 1);
-    rows = op_build1(b, "", "Squeeze", 2, (ir_value *[]){rows, axis});
-    return op_build1(b, "", "Greater", 2, (ir_value *[]){rows, ir_build_i64(b, 0)});
+    rows = OP_BUILD(b, "Squeeze", .in = {rows, axis});
+    return OP_BUILD(b, "Greater", .in = {rows, ir_build_i64(b, 0)});
 }
 
 static ir_node *first_reader(const cross_caches *c) {

@@ -1,5 +1,6 @@
 /* What a graph asks of the shape of its masks. Masks get columns for what is cached; so whoever
  * wants to know the number of tokens in a call, or of the batch, asks the token ids instead. */
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
@@ -43,9 +44,8 @@ static gqac_status ask_ids(ir_graph *graph, ir_value *ids, int axis, const ir_va
         if (use->node->graph != graph || !(use->node->mark & INSERT_DATA))
             continue;
         if (!by) {
-            by = op_build_lengths(&b, ids, axis, 1);
-            if (!length->type.rank)
-                by = op_build1(&b, "", "Squeeze", 1, &by);
+            by = length->type.rank ? op_build_lengths(&b, ids, axis, 1)
+                                   : op_build_length(&b, ids, axis);
             GQAC_TRY(b.status);
             GQAC_TRY(pass_settle(b.before, prev, diag));
         }

@@ -9,6 +9,7 @@
  * whoever asks afterwards. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
@@ -131,7 +132,7 @@ static gqac_status replace(counter *c, ir_node *node) {
     ir_builder b = {.graph = c->graph, .before = node, .diag = c->diag};
     ir_value *by = c->input;
     if (n_axes > 0)
-        by = op_build1(&b, "", "Unsqueeze", 2, (ir_value *[]){by, ir_build_i64s(&b, n_axes, axes)});
+        by = OP_BUILD(&b, "Unsqueeze", .in = {by, ir_build_i64s(&b, n_axes, axes)});
     if (type->dtype != GQAC_I64)
         by = op_build_cast(&b, by, type->dtype);
     GQAC_TRY(b.status);

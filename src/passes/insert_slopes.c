@@ -3,6 +3,7 @@
  * caches, and written anew for cached keys and new ones afterwards. */
 #include <float.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
@@ -37,15 +38,15 @@ gqac_status insert_slopes_take(pass_context *context, int *steps, ir_node *node,
 static ir_value *build_bias(raise *r, const insert_slopes *slopes, const ir_node *node) {
     ir_builder *b = &r->b;
     ir_value *q = ir_node_input(node, 0), *past = ir_node_input(node, PAST_KEY);
-    ir_value *in[] = {op_build_lengths(b, past, 2, 1), op_build_lengths(b, q, q->type.rank - 2, 1)};
-    ir_value *end = op_build1(b, "", "Add", 2, in);
-    end = op_build1(b, "", "Squeeze", 1, &end);
-    ir_value *keys =
-        op_build1(b, "", "Range", 3, (ir_value *[]){ir_build_i64(b, 0), end, ir_build_i64(b, 1)});
-    ir_value *axes = ir_build_i64s(b, 3, (int64_t[]){0, 2, 3});
-    ir_value *each = op_build1(b, "", "Unsqueeze", 2,
-                               (ir_value *[]){raise_slopes(r, &slopes->seen, slopes->heads), axes});
-    return op_build1(b, "", "Mul", 2, (ir_value *[]){each, op_build_cast(b, keys, GQAC_F32)});
+    ir_value *end = OP_BUILD(
+        b, "Add",
+        .in = {op_build_lengths(b, past, 2, 1), op_build_lengths(b, q, q->type.rank - 2, 1)});
+    end = OP_BUILD(b, "Squeeze", .in = {end});
+    ir_value *keys = OP_BUILD(b, "Range", .in = {ir_build_i64(b, 0), end, ir_build_i64(b, 1)});
+    ir_value *axes = OP_I64S(b, 0, 2, 3);
+    ir_value *each =
+        OP_BUILD(b, "Unsqueeze", .in = {raise_slopes(r, &slopes->seen, slopes->heads), axes});
+    return OP_BUILD(b, "Mul", .in = {each, op_build_cast(b, keys, GQAC_F32)});
 }
 
 gqac_status insert_slopes_put(pass_context *context, ir_node *node, const insert_slopes *slopes,
@@ -53,7 +54,7 @@ gqac_status insert_slopes_put(pass_context *context, ir_node *node, const insert
     raise r = {.context = context,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
     ir_builder *b = &r.b;
-    ir_value *in[NONPAD] = {NULL}, *one = ir_build_i64s(b, 1, (int64_t[]){1});
+    ir_value *in[NONPAD] = {NULL}, *one = OP_I64S(b, 1);
     ir_node *prev = node->prev;
     if (last->made && last->old == slopes->old) {
         in[MASK] = last->made;
@@ -62,8 +63,7 @@ gqac_status insert_slopes_put(pass_context *context, ir_node *node, const insert
         ir_value *bias = build_bias(&r, slopes, node);
         if (slopes->seen.padding) {
             ir_value *here = raise_padding(&r, slopes->seen.padding, rows);
-            bias =
-                op_build1(b, "", "Where", 3, (ir_value *[]){here, bias, ir_build_f32(b, -FLT_MAX)});
+            bias = OP_BUILD(b, "Where", .in = {here, bias, ir_build_f32(b, -FLT_MAX)});
         } else {
             bias = raise_expand(&r, bias, 4, (ir_value *[]){one, one, rows, one});
         }

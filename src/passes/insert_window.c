@@ -2,6 +2,7 @@
  * do not know; a mask says the same to all. */
 #include <math.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"
 
@@ -29,36 +30,29 @@ static bool has_window(const ir_node *node) {
     return rows && (ir_node_input(node, PAST_KEY) || rows == rows_of(ir_node_input(node, 1)));
 }
 
-static ir_value *length_of(ir_builder *b, ir_value *x, int axis) {
-    ir_value *length = op_build_lengths(b, x, axis, 1);
-    return op_build1(b, "", "Squeeze", 1, &length);
-}
-
 static ir_value *count(ir_builder *b, ir_value *start, ir_value *end) {
-    return op_build1(b, "", "Range", 3, (ir_value *[]){start, end, ir_build_i64(b, 1)});
+    return OP_BUILD(b, "Range", .in = {start, end, ir_build_i64(b, 1)});
 }
 
 /* Bool [S,P+S]: key k is not more than `left` rows before query q, which stands at P + q. */
 static ir_value *build_window(ir_builder *b, ir_value *q, ir_value *past, int64_t left) {
     ir_value *zero = ir_build_i64(b, 0);
-    ir_value *start = past ? length_of(b, past, 2) : zero;
-    ir_value *end = length_of(b, q, q->type.rank - 2);
+    ir_value *start = past ? op_build_length(b, past, 2) : zero;
+    ir_value *end = op_build_length(b, q, q->type.rank - 2);
     if (past)
-        end = op_build1(b, "", "Add", 2, (ir_value *[]){start, end});
-    ir_value *first =
-        op_build1(b, "", "Sub", 2, (ir_value *[]){count(b, start, end), ir_build_i64(b, left)});
-    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){1});
-    first = op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){first, axis});
-    return op_build1(b, "", "GreaterOrEqual", 2, (ir_value *[]){count(b, zero, end), first});
+        end = OP_BUILD(b, "Add", .in = {start, end});
+    ir_value *first = OP_BUILD(b, "Sub", .in = {count(b, start, end), ir_build_i64(b, left)});
+    first = OP_BUILD(b, "Unsqueeze", .in = {first, OP_I64S(b, 1)});
+    return OP_BUILD(b, "GreaterOrEqual", .in = {count(b, zero, end), first});
 }
 
 /* Both in one: a mask that is no bool is added to scores. */
 static ir_value *build_both(ir_builder *b, ir_value *mask, ir_value *window) {
     const gqac_dtype dtype = mask->type.dtype;
     if (dtype == GQAC_BOOL)
-        return op_build1(b, "", "And", 2, (ir_value *[]){mask, window});
+        return OP_BUILD(b, "And", .in = {mask, window});
     ir_value *hidden = op_build_cast(b, ir_build_f32(b, -INFINITY), dtype);
-    return op_build1(b, "", "Where", 3, (ir_value *[]){window, mask, hidden});
+    return OP_BUILD(b, "Where", .in = {window, mask, hidden});
 }
 
 static ir_value *build_mask(ir_builder *b, const ir_node *node, ir_value *past, made *last) {

@@ -6,6 +6,7 @@
  * and Unsqueeze, or a Slice), take_rows stands in its place, so that such a model gives any row.
  * Bits do not depend on it, for those nodes do not mix rows. Models whose logits are not made so
  * are left as they are. */
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"
 
@@ -168,11 +169,10 @@ static gqac_status run(pass_context *context) {
     if (!rows)
         return gqac_diag_oom(context->diag, "an input");
     ir_builder b = {.graph = graph, .before = first->node, .diag = context->diag};
-    ir_node *take = op_build(&b, "gqac", "take_rows", 2, (ir_value *[]){x, rows}, 1);
-    if (b.status != GQAC_OK)
-        return b.status;
-    GQAC_TRY(op_infer(take, context->diag));
-    ir_node_set_input(first->node, (int)(first - first->node->inputs), take->outputs[0]);
+    ir_value *taken = OP_BUILD(&b, "take_rows", .in = {x, rows});
+    GQAC_TRY(b.status);
+    GQAC_TRY(op_infer(taken->def, context->diag));
+    ir_node_set_input(first->node, (int)(first - first->node->inputs), taken);
     context->changed++;
     return pass_infer_again(graph, context->diag);
 }

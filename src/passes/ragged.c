@@ -10,6 +10,7 @@
  * A graph stays as it is, and its run time pads rows to the longest, when a node makes rows depend
  * on each other, or reads lengths, caches or the shape of a call in a way that is not known here.
  * That node is pass_context.padded_by. */
+#include "ops/build.h"
 #include "ops/rotary.h"
 #include "passes/rewrite.h"
 
@@ -274,18 +275,13 @@ static gqac_status tell_attend(ragged *r, ir_node *node) {
 
 static gqac_status replace_conv(ragged *r, ir_node *node) {
     ir_builder b = {.graph = node->graph, .before = node, .diag = r->context->diag};
-    ir_value *in[] = {pass_operand(node, "input"), pass_operand(node, "weight"),
-                      pass_operand(node, "bias"), pass_operand(node, "past_state"), r->new_len};
-    ir_node *conv = op_build(&b, "gqac", "causal_conv", 5, in, 1);
-    ir_value *y = ir_build_result(&b, conv, 0);
-    if (b.status == GQAC_OK &&
-        !ir_attr_set_string(conv, "activation", ir_attr_get(node, "activation")->s))
-        b.status = gqac_diag_oom(b.diag, "an attribute");
-    if (b.status != GQAC_OK)
-        return b.status;
-    if (*node->op->domain)
-        ir_attr_set_int(conv, "dilation", ir_attr_int(node, "dilation"));
-    conv->name = node->name;
+    ir_value *y =
+        OP_BUILD(&b, "causal_conv",
+                 .in = {pass_operand(node, "input"), pass_operand(node, "weight"),
+                        pass_operand(node, "bias"), pass_operand(node, "past_state"), r->new_len},
+                 .of = node, .same = {"activation", *node->op->domain ? "dilation" : NULL});
+    GQAC_TRY(b.status);
+    y->def->name = node->name;
     ir_value_replace(node->outputs[0], y);
     ir_node_remove(node);
     return GQAC_OK;

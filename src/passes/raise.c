@@ -6,6 +6,7 @@
  * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials.
  * What came near and was not raised is noted with the node that stopped it. */
 #include "passes/raise.h"
+#include "ops/build.h"
 
 #include <math.h>
 #include <string.h>
@@ -78,28 +79,13 @@ bool raise_stopped(raise *r, const ir_node *node, const char *why) {
 
 /* ---- building ------------------------------------------------------------ */
 
-static const int64_t swap_heads[] = {0, 2, 1, 3};
-
-static ir_value *transposed(raise *r, ir_value *x) {
-    ir_node *node = op_build(&r->b, "", "Transpose", 1, &x, 1);
-    if (node && !ir_attr_set_ints(node, "perm", 4, swap_heads) && r->b.status == GQAC_OK)
-        r->b.status = gqac_diag_oom(r->b.diag, "a permutation");
-    return ir_build_result(&r->b, node, 0);
-}
-
-static ir_value *reshaped(raise *r, ir_value *x, int n, const int64_t *shape) {
-    ir_value *to = ir_build_i64s(&r->b, n, shape);
-    return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){x, to});
-}
-
 ir_value *raise_pack(raise *r, ir_value *x) {
-    const int64_t shape[] = {0, 0, raise_dim(x, 1) * raise_dim(x, 3)};
-    return reshaped(r, transposed(r, x), 3, shape);
+    const int64_t width = raise_dim(x, 1) * raise_dim(x, 3);
+    return OP_RESHAPE(&r->b, OP_TRANSPOSE(&r->b, x, 0, 2, 1, 3), 0, 0, width);
 }
 
 ir_value *raise_unpack(raise *r, ir_value *x, int64_t heads, int64_t size) {
-    const int64_t shape[] = {0, 0, heads, size};
-    return transposed(r, reshaped(r, x, 4, shape));
+    return OP_TRANSPOSE(&r->b, OP_RESHAPE(&r->b, x, 0, 0, heads, size), 0, 2, 1, 3);
 }
 
 ir_value *raise_ask_dim(raise *r, ir_value *x, int axis) {
@@ -115,10 +101,8 @@ ir_value *raise_ask_dim(raise *r, ir_value *x, int axis) {
 }
 
 ir_value *raise_expand(raise *r, ir_value *x, int n, ir_value *const *lengths) {
-    ir_node *shape = op_build(&r->b, "", "Concat", n, lengths, 1);
-    if (shape)
-        ir_attr_set_int(shape, "axis", 0);
-    return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){x, ir_build_result(&r->b, shape, 0)});
+    ir_value *shape = op_build_concat(&r->b, 0, n, lengths);
+    return OP_BUILD(&r->b, "Expand", .in = {x, shape});
 }
 
 void raise_also(raise *r, ir_value *old, ir_value *by, bool returned) {

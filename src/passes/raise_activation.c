@@ -1,5 +1,6 @@
 /* Activations: x * sigmoid(alpha x) becomes Swish; x * (1 + erf(x / sqrt 2)) / 2 and its form with
  * tanh become Gelu, whatever the order of the factors. */
+#include "ops/build.h"
 #include "passes/raise.h"
 
 enum { FACTORS = 4 };
@@ -79,11 +80,8 @@ static ir_value *gelu(raise *r, const ir_node *mul) {
         const bool erf = is_erf(p.of[1 - i], x);
         if (!erf && !is_tanh(p.of[1 - i], x))
             continue;
-        ir_node *node = op_build(&r->b, "", "Gelu", 1, &x, 1);
-        if (node && !ir_attr_set_string(node, "approximate", erf ? "none" : "tanh"))
-            r->b.status = gqac_diag_oom(r->b.diag, "an activation");
         r->what = "Gelu";
-        return ir_build_result(&r->b, node, 0);
+        return OP_BUILD(&r->b, "Gelu", .in = {x}, .text = {{"approximate", erf ? "none" : "tanh"}});
     }
     return NULL;
 }
@@ -98,11 +96,8 @@ static ir_value *swish(raise *r, const ir_node *mul) {
             (ir_node_input(sigmoid, 0) != x &&
              raise_unscaled(ir_node_input(sigmoid, 0), &alpha) != x))
             continue;
-        ir_node *node = op_build(&r->b, "", "Swish", 1, &x, 1);
-        if (node)
-            ir_attr_set_float(node, "alpha", (float)alpha);
         r->what = "Swish";
-        return ir_build_result(&r->b, node, 0);
+        return OP_BUILD(&r->b, "Swish", .in = {x}, .floats = {{"alpha", (float)alpha}});
     }
     return NULL;
 }

@@ -5,6 +5,7 @@
  * Keys and values may be repeated for groups of heads, and may be a past with new rows behind it,
  * which is then the op's own. The op is given [B,S,H*D] and the attention mask as it is: what the
  * mask says besides (raise_mask.c) are its attributes. */
+#include "ops/build.h"
 #include "passes/raise_scores.h"
 
 #include <float.h>
@@ -191,13 +192,10 @@ static ir_value *through_transpose(raise *r, ir_value *value, double *scale) {
         return raise_unscaled(x, scale);
     if (!raise_is_perm(transpose, 4, both))
         return raise_stopped(r, transpose, "it does not swap the last axes of k"), NULL;
-    ir_node *swap = op_build(&r->b, "", "Transpose", 1, &x, 1);
-    if (swap && !ir_attr_set_ints(swap, "perm", 4, heads))
-        r->b.status = gqac_diag_oom(r->b.diag, "a permutation");
-    if (!swap || r->b.status != GQAC_OK ||
-        (r->b.status = pass_infer_node(swap, r->b.diag)) != GQAC_OK)
-        return NULL;
-    return ir_node_output(swap, 0);
+    x = op_build_transpose(&r->b, x, 4, heads);
+    if (x)
+        r->b.status = pass_infer_node(x->def, r->b.diag);
+    return r->b.status == GQAC_OK ? x : NULL;
 }
 
 /* ---- the whole ----------------------------------------------------------- */
@@ -223,20 +221,13 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
 static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
     if (x->type.rank != 3 || raise_dim(x, 0) == 1)
         return x;
-    ir_value *in[] = {ir_build_i64s(&r->b, 2, (int64_t[]){-1, heads}), NULL};
-    in[1] = op_build_lengths(&r->b, x, 1, 2);
-    ir_node *to = op_build(&r->b, "", "Concat", 2, in, 1);
-    if (to)
-        ir_attr_set_int(to, "axis", 0);
-    ir_node *reshape =
-        op_build(&r->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_result(&r->b, to, 0)}, 1);
-    for (ir_node *node = in[1] ? in[1]->def : NULL; node && r->b.status == GQAC_OK;
-         node = node->next) {
+    ir_value *split = OP_I64S(&r->b, -1, heads), *rest = op_build_lengths(&r->b, x, 1, 2);
+    ir_value *to = op_build_concat(&r->b, 0, 2, (ir_value *[]){split, rest});
+    ir_value *y = OP_BUILD(&r->b, "Reshape", .in = {x, to});
+    for (ir_node *node = y ? rest->def : NULL; node && r->b.status == GQAC_OK;
+         node = node == y->def ? NULL : node->next)
         r->b.status = pass_infer_node(node, r->b.diag);
-        if (node == reshape)
-            break;
-    }
-    return ir_build_result(&r->b, reshape, 0);
+    return y;
 }
 
 /* Why may Attention not be given it as it is? NULL: it may. Where it had it already, it may. */
@@ -334,15 +325,10 @@ static bool read(raise *r, attention *a) {
 }
 
 ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows) {
-    if (padding->type.dtype != GQAC_BOOL) {
-        ir_node *cast = op_build(&r->b, "", "Cast", 1, &padding, 1);
-        if (cast)
-            ir_attr_set_dtype(cast, "to", GQAC_BOOL);
-        padding = ir_build_result(&r->b, cast, 0);
-    }
-    ir_value *axes = ir_build_i64s(&r->b, 2, (int64_t[]){1, 2});
-    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
-    padding = op_build1(&r->b, "", "Unsqueeze", 2, (ir_value *[]){padding, axes});
+    if (padding->type.dtype != GQAC_BOOL)
+        padding = op_build_cast(&r->b, padding, GQAC_BOOL);
+    ir_value *axes = OP_I64S(&r->b, 1, 2), *one = OP_I64S(&r->b, 1);
+    padding = OP_BUILD(&r->b, "Unsqueeze", .in = {padding, axes});
     return raise_expand(r, padding, 4, (ir_value *[]){one, one, rows, one});
 }
 
@@ -351,21 +337,21 @@ static ir_value *build_part(raise *r, const raise_part *part, bool alone) {
     if (!part->fill || (alone && part->seen.left >= 0 && !part->hidden))
         return part->of;
     if (alone && part->seen.left >= 0)
-        return op_build1(&r->b, "", "Not", 1, &(ir_value *){part->of});
+        return OP_BUILD(&r->b, "Not", .in = {part->of});
     ir_value *zero = ir_build_f32(&r->b, 0);
     if (part->fill->type.dtype != GQAC_F32)
         zero = op_build_cast(&r->b, zero, part->fill->type.dtype);
-    return op_build1(&r->b, "", "Where", 3,
-                     (ir_value *[]){part->of, part->hidden ? part->fill : zero,
-                                    part->hidden ? zero : part->fill});
+    return OP_BUILD(
+        &r->b, "Where",
+        .in = {part->of, part->hidden ? part->fill : zero, part->hidden ? zero : part->fill});
 }
 
 /* A column for each key. */
 static ir_value *widen(raise *r, const operand *k, ir_value *mask) {
     ir_value *keys = raise_ask_dim(r, k->rows, 2);
     if (k->past)
-        keys = op_build1(&r->b, "", "Add", 2, (ir_value *[]){raise_ask_dim(r, k->past, 2), keys});
-    return op_build1(&r->b, "", "Expand", 2, (ir_value *[]){mask, keys});
+        keys = OP_BUILD(&r->b, "Add", .in = {raise_ask_dim(r, k->past, 2), keys});
+    return OP_BUILD(&r->b, "Expand", .in = {mask, keys});
 }
 
 /* Padding as numbers that are added to scores of queries q. */
@@ -376,7 +362,7 @@ static ir_value *build_hidden(raise *r, ir_value *padding, ir_value *q) {
                       ir_build_f32(&r->b, dtype == GQAC_F16 ? -65504 : -FLT_MAX)};
     for (int i = 1; i < 3 && dtype != GQAC_F32; i++)
         in[i] = op_build_cast(&r->b, in[i], dtype);
-    return op_build1(&r->b, "", "Where", 3, in);
+    return OP_BUILD(&r->b, "Where", .in = {in[0], in[1], in[2]});
 }
 
 /* What attributes cannot say: padding, or every part that says something beside them. */
@@ -398,12 +384,12 @@ static ir_value *build_all_of_mask(raise *r, const attention *a) {
         const int rank = part->of->type.rank;
         wide = wide || !part->carried ||
                (rank > 1 && part->of->type.dims[rank - 2] == a->q->type.dims[2]);
-        sum = sum ? op_build1(&r->b, "", "Add", 2, (ir_value *[]){sum, one}) : one;
+        sum = sum ? OP_BUILD(&r->b, "Add", .in = {sum, one}) : one;
     }
     if (wide || !r->portable)
         return sum;
     rows = raise_ask_dim(r, a->q, 2);
-    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
+    ir_value *one = OP_I64S(&r->b, 1);
     return raise_expand(r, sum, 4, (ir_value *[]){one, one, rows, one});
 }
 
@@ -418,35 +404,30 @@ static ir_value *build(raise *r, const attention *a) {
     const int64_t heads = raise_dim(a->q, 1);
     const bool split = is_split(a->q) && is_split(a->k.rows) && is_split(a->v.rows);
     ir_value *in[] = {a->q, a->k.rows, a->v.rows, build_all_of_mask(r, a), a->k.past, a->v.past};
+    ir_value *y, *present[2] = {NULL};
     for (int i = 0; i < 3 && split; i++)
         in[i] = raise_pack(r, in[i]);
-    ir_node *node = op_build(&r->b, "", "Attention", a->k.past ? 6 : 4, in, a->k.past ? 3 : 1);
-    if (!node)
+    OP_BUILD(
+        &r->b, "Attention", .list = {6, in},
+        .ints = {{split ? "q_num_heads" : NULL, heads},
+                 {split ? "kv_num_heads" : NULL, raise_dim(a->k.rows, 1)},
+                 {"is_causal", a->seen.causal},
+                 /* opset 25 */
+                 {a->seen.left >= 0 && !r->portable ? "left_window_size" : NULL, a->seen.left}},
+        .floats = {{"scale", (float)a->scores.scale}, {"softcap", (float)a->scores.softcap}},
+        .out = {&y, a->k.past ? &present[0] : NULL, a->k.past ? &present[1] : NULL});
+    if (!y)
         return NULL;
-    if (split) {
-        ir_attr_set_int(node, "q_num_heads", heads);
-        ir_attr_set_int(node, "kv_num_heads", raise_dim(a->k.rows, 1));
-    }
-    ir_attr_set_int(node, "is_causal", a->seen.causal);
-    ir_attr_set_float(node, "scale", (float)a->scores.scale);
-    if (a->seen.left >= 0 && !r->portable) /* opset 25 */
-        ir_attr_set_int(node, "left_window_size", a->seen.left);
-    if (a->scores.softcap != 0)
-        ir_attr_set_float(node, "softcap", (float)a->scores.softcap);
-    raise_also(r, a->k.present, ir_node_output(node, 1), true); /* what the model gives back */
-    raise_also(r, a->v.present, ir_node_output(node, 2), true);
-    ir_value *y = ir_build_result(&r->b, node, 0);
+    raise_also(r, a->k.present, present[0], true); /* what the model gives back */
+    raise_also(r, a->v.present, present[1], true);
     return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
 }
 
 /* y [B,H,S,D] where the product with the values is [B*H,S,D]. */
 static ir_value *build_folded(raise *r, ir_value *y) {
-    ir_value *first = ir_build_i64s(&r->b, 1, (int64_t[]){-1});
-    ir_value *rest = op_build_lengths(&r->b, y, 2, 2);
-    ir_node *to = op_build(&r->b, "", "Concat", 2, (ir_value *[]){first, rest}, 1);
-    if (to)
-        ir_attr_set_int(to, "axis", 0);
-    return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){y, ir_build_result(&r->b, to, 0)});
+    ir_value *first = OP_I64S(&r->b, -1), *rest = op_build_lengths(&r->b, y, 2, 2);
+    ir_value *to = op_build_concat(&r->b, 0, 2, (ir_value *[]){first, rest});
+    return OP_BUILD(&r->b, "Reshape", .in = {y, to});
 }
 
 /* May a query see no key? Not where a mask is causal, a window or a bias only. */

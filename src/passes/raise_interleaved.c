@@ -2,6 +2,7 @@
  * where rotate(x) is (-x1, x0, -x3, x2, ...), put together by Concat along a new last axis, and the
  * tables [B,S,1,D] hold each angle of [B,S,D/2] twice. x is [B,S,H,D]; the op is given [B,S,H*D].
  */
+#include "ops/build.h"
 #include "passes/raise.h"
 
 #include "ops/shared.h"
@@ -83,19 +84,12 @@ static ir_value *read_table(raise *r, ir_value *value, const ir_value *x) {
     return half;
 }
 
-static ir_value *reshaped(raise *r, ir_value *x, int n, const int64_t *shape) {
-    return op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){x, ir_build_i64s(&r->b, n, shape)});
-}
-
 static ir_value *build(raise *r, ir_value *x, ir_value *cos, ir_value *sin) {
     const int64_t heads = raise_dim(x, 2), size = raise_dim(x, 3);
-    ir_value *in[] = {reshaped(r, x, 3, (int64_t[]){0, 0, heads * size}), cos, sin};
-    ir_node *node = op_build(&r->b, "", "RotaryEmbedding", 3, in, 1);
-    if (node) {
-        ir_attr_set_int(node, "num_heads", heads);
-        ir_attr_set_int(node, "interleaved", 1);
-    }
-    return reshaped(r, ir_build_result(&r->b, node, 0), 4, (int64_t[]){0, 0, heads, size});
+    x = OP_RESHAPE(&r->b, x, 0, 0, heads * size);
+    x = OP_BUILD(&r->b, "RotaryEmbedding", .in = {x, cos, sin},
+                 .ints = {{"num_heads", heads}, {"interleaved", 1}});
+    return OP_RESHAPE(&r->b, x, 0, 0, heads, size);
 }
 
 ir_value *raise_interleaved(raise *r, ir_node *add) {

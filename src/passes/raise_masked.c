@@ -1,4 +1,5 @@
 /* An Attention whose mask says what its attributes can say. */
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise.h"
 
@@ -18,8 +19,7 @@ ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads) {
 
 /* The bias of a sequence: `stateful` gives it the cache, whose rows it has a column for. */
 static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
-    ir_value *in[] = {raise_slopes(r, seen, heads), past};
-    return op_build1(&r->b, "gqac", "key_bias", 2, in);
+    return OP_BUILD(&r->b, "key_bias", .in = {raise_slopes(r, seen, heads), past});
 }
 
 bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
@@ -43,7 +43,7 @@ bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
 
 /* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
 ir_value *raise_masked(raise *r, ir_node *node) {
-    ir_value *q = ir_node_input(node, 0), *in[NONPAD];
+    ir_value *q = ir_node_input(node, 0), *in[NONPAD], *made[4], **out[4] = {NULL};
     const ir_value *past = ir_node_input(node, PAST_KEY);
     const int64_t left = ir_attr_int(node, "left_window_size");
     raise_mask seen;
@@ -60,14 +60,15 @@ ir_value *raise_masked(raise *r, ir_node *node) {
     in[MASK] = seen.padding  ? raise_padding(r, seen.padding, raise_ask_dim(r, q, q->type.rank - 2))
                : seen.slopes ? build_slopes(r, &seen, n_heads, in[PAST_KEY])
                              : NULL;
-    ir_node *by = op_build(&r->b, "", "Attention", NONPAD, in, node->n_outputs);
-    for (size_t i = 0; by && node->op->attrs[i].name; i++)
-        by->attrs[i] = node->attrs[i];
-    if (by && seen.left >= 0)
-        ir_attr_set_int(by, "left_window_size", left < 0 || seen.left < left ? seen.left : left);
-    if (by && seen.causal)
-        ir_attr_set_int(by, "is_causal", 1);
-    for (int i = 1; by && i < node->n_outputs; i++)
-        raise_also(r, node->outputs[i], by->outputs[i], false);
-    return ir_build_result(&r->b, by, 0);
+    for (int i = 0; i < node->n_outputs; i++)
+        out[i] = &made[i];
+    OP_BUILD(&r->b, "Attention",
+             .in = {in[0], in[1], in[2], in[MASK], in[PAST_KEY], in[PAST_VALUE]}, .of = node,
+             .ints = {{seen.left >= 0 ? "left_window_size" : NULL,
+                       left < 0 || seen.left < left ? seen.left : left},
+                      {seen.causal ? "is_causal" : NULL, 1}},
+             .out = {out[0], out[1], out[2], out[3]});
+    for (int i = 1; i < node->n_outputs; i++)
+        raise_also(r, node->outputs[i], made[i], false);
+    return made[0];
 }

@@ -1,6 +1,7 @@
 /* Norms: scale * (x / sqrt(mean(x^2) + epsilon)) becomes RMSNormalization. x may be widened to f32
  * for it, and the quotient narrowed again before it is multiplied, which is what that op does. Of
  * x - mean(x) it is LayerNormalization, which takes the bias that is added behind it. */
+#include "ops/build.h"
 #include "passes/raise.h"
 
 #include "ops/shared.h"
@@ -99,11 +100,8 @@ ir_value *raise_norm(raise *r, ir_node *mul) {
         ir_value *whole = narrow ? NULL : centred(x);
         if (whole)
             r->what = "LayerNormalization";
-        ir_node *node =
-            op_build(&r->b, "", r->what, 2, (ir_value *[]){whole ? whole : x, scale}, 1);
-        if (node)
-            ir_attr_set_float(node, "epsilon", (float)epsilon);
-        return ir_build_result(&r->b, node, 0);
+        return OP_BUILD(&r->b, r->what, .in = {whole ? whole : x, scale},
+                        .floats = {{"epsilon", (float)epsilon}});
     }
     return NULL;
 }
@@ -118,12 +116,8 @@ ir_value *raise_norm_bias(raise *r, ir_node *add) {
             (axis != -1 && axis != norm->outputs[0]->type.rank - 1) ||
             !is_scale(bias, norm->outputs[0]))
             continue;
-        ir_node *node =
-            op_build(&r->b, "", "LayerNormalization", 3,
-                     (ir_value *[]){ir_node_input(norm, 0), ir_node_input(norm, 1), bias}, 1);
-        for (size_t a = 0; node && node->op->attrs[a].name; a++)
-            node->attrs[a] = norm->attrs[a];
-        return ir_build_result(&r->b, node, 0);
+        return OP_BUILD(&r->b, "LayerNormalization",
+                        .in = {ir_node_input(norm, 0), ir_node_input(norm, 1), bias}, .of = norm);
     }
     return NULL;
 }

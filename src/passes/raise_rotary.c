@@ -1,6 +1,7 @@
 /* Rotary embeddings: x * cos + rotate_half(x) * sin becomes RotaryEmbedding, where rotate_half(x)
  * is (-x2, x1) of the halves of x, and the tables, made in the graph for each token, have two equal
  * halves, of which one is kept. x is [B,H,S,D]; the op is given [B,S,H*D]. */
+#include "ops/build.h"
 #include "passes/raise.h"
 
 #include <string.h>
@@ -140,19 +141,18 @@ static ir_value *build_angles(raise *r, ir_value *value) {
         raise_dim(of[1], 1) != 1)
         return value;
     for (int i = 0; i < 2; i++) {
-        ir_value *old = ir_build_i64s(&r->b, 1, (int64_t[]){i ? 1 : 2});
-        ir_value *new = ir_build_i64s(&r->b, 1, (int64_t[]){i ? 2 : 1});
-        of[i] = op_build1(&r->b, "", "Squeeze", 2, (ir_value *[]){of[i], old});
-        of[i] = op_build1(&r->b, "", "Unsqueeze", 2, (ir_value *[]){of[i], new});
+        ir_value *old = OP_I64S(&r->b, i ? 1 : 2), *new = OP_I64S(&r->b, i ? 2 : 1);
+        of[i] = OP_BUILD(&r->b, "Squeeze", .in = {of[i], old});
+        of[i] = OP_BUILD(&r->b, "Unsqueeze", .in = {of[i], new});
     }
-    return op_build1(&r->b, "", "Mul", 2, (ir_value *[]){of[1], of[0]});
+    return OP_BUILD(&r->b, "Mul", .in = {of[1], of[0]});
 }
 
 /* One half of the table, with a row for each token of x. */
 static ir_value *build_table(raise *r, const table *t, ir_value *x) {
     ir_value *value = build_angles(r, t->half);
     if (raise_dim(t->half, 0) == 1 && raise_dim(x, 0) != 1) {
-        ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
+        ir_value *one = OP_I64S(&r->b, 1);
         value = raise_expand(r, value, 3, (ir_value *[]){raise_ask_dim(r, x, 0), one, one});
     }
     for (int i = t->n - 1; i >= 0; i--) {
@@ -160,10 +160,7 @@ static ir_value *build_table(raise *r, const table *t, ir_value *x) {
         ir_value *in[2] = {value, NULL};
         for (int k = 0; k < step->n_inputs && step->n_inputs == 2; k++)
             in[k] = ir_node_input(step, k) == operand_of(step) ? value : ir_node_input(step, k);
-        ir_node *node = op_build(&r->b, "", step->op->name, step->n_inputs, in, 1);
-        for (size_t a = 0; node && step->op->attrs && step->op->attrs[a].name; a++)
-            node->attrs[a] = step->attrs[a];
-        value = ir_build_result(&r->b, node, 0);
+        value = OP_BUILD(&r->b, step->op->name, .list = {step->n_inputs, in}, .of = step);
     }
     return value;
 }
@@ -213,10 +210,9 @@ ir_value *raise_rotary(raise *r, ir_node *add) {
         return NULL;
     if (!is_for(&cos, found.x) || !is_for(&sin, found.x))
         return raise_stopped(r, add, "the tables have not a row of D for each token of x"), NULL;
-    ir_value *in[] = {raise_pack(r, found.x), build_table(r, &cos, found.x),
-                      build_table(r, &sin, found.x)};
-    ir_node *node = op_build(&r->b, "", "RotaryEmbedding", 3, in, 1);
-    if (node)
-        ir_attr_set_int(node, "num_heads", heads);
-    return raise_unpack(r, ir_build_result(&r->b, node, 0), heads, size);
+    ir_value *y = OP_BUILD(&r->b, "RotaryEmbedding",
+                           .in = {raise_pack(r, found.x), build_table(r, &cos, found.x),
+                                  build_table(r, &sin, found.x)},
+                           .ints = {{"num_heads", heads}});
+    return raise_unpack(r, y, heads, size);
 }

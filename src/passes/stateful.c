@@ -7,6 +7,7 @@
  * rows); input and result go, and the last token becomes the result "state.i", so that appends are
  * never dead. Lengths are the run time's own: see stateful_lengths.c. */
 #include "passes/stateful.h"
+#include "ops/build.h"
 
 #include <string.h>
 
@@ -119,7 +120,9 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
                      pair->past->name);
 }
 
-static gqac_status describe(const stateful *s, int slot, const ir_value *fresh, ir_node *state) {
+/* A state of a slot, whose rows are like `fresh`. */
+static gqac_status build_state(const stateful *s, int slot, const ir_value *fresh, ir_builder *b,
+                               ir_value **state) {
     const struct stateful_pair *pair = &s->pairs[slot];
     const bool recurrent = pair->kind == STATEFUL_RECURRENT;
     int64_t heads, size, rows = 0;
@@ -132,27 +135,25 @@ static gqac_status describe(const stateful *s, int slot, const ir_value *fresh, 
     GQAC_TRY(read_shape(s, pair, fresh, 3, &size));
     if (recurrent)
         GQAC_TRY(read_shape(s, pair, fresh, 2, &rows));
-    ir_attr_set_int(state, "slot", slot);
-    ir_attr_set_int(state, "heads", heads);
-    ir_attr_set_int(state, "head_size", size);
-    ir_attr_set_int(state, "rows", recurrent ? rows : 0);
-    ir_attr_set_dtype(state, "dtype", pair->past->type.dtype);
-    if (!ir_attr_set_string(state, "past", pair->past->name) ||
-        !ir_attr_set_string(state, "present", pair->present))
-        return gqac_diag_oom(s->context->diag, "KV state");
-    return GQAC_OK;
+    *state = OP_BUILD(b, "kv_state",
+                      .ints = {{"slot", slot},
+                               {"heads", heads},
+                               {"head_size", size},
+                               {"rows", recurrent ? rows : 0}},
+                      .dtype = {"dtype", pair->past->type.dtype},
+                      .text = {{"past", pair->past->name}, {"present", pair->present}});
+    GQAC_TRY(b->status);
+    (*state)->def->name = pair->concat->name;
+    return op_infer((*state)->def, b->diag);
 }
 
 /* A recurrence changes its state in place: no rows, no lengths. */
 static gqac_status make_recurrent(stateful *s, int slot, ir_builder *b, ir_value **token) {
-    ir_node *node = s->pairs[slot].concat, *state = op_build(b, "gqac", "kv_state", 0, NULL, 1);
-    if (b->status != GQAC_OK)
-        return b->status;
-    GQAC_TRY(describe(s, slot, node->outputs[1], state));
-    state->name = node->name;
-    GQAC_TRY(op_infer(state, b->diag));
+    ir_node *node = s->pairs[slot].concat;
+    ir_value *state;
+    GQAC_TRY(build_state(s, slot, node->outputs[1], b, &state));
     s->context->changed++;
-    return stateful_recurrent_join(b, node, state->outputs[0], token);
+    return stateful_recurrent_join(b, node, state, token);
 }
 
 /* Gives the last token of the slot. */
@@ -167,21 +168,17 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
         GQAC_TRY(stateful_conv_rows(&b, pair->concat, &fresh));
     else
         fresh = stateful_fresh(pair->concat);
-    ir_node *state = op_build(&b, "gqac", "kv_state", 0, NULL, 1);
-    ir_value *operands[] = {ir_build_result(&b, state, 0), fresh, s->past_len, s->new_len};
-    ir_node *append = op_build(&b, "gqac", "kv_append", 4, operands, 2);
-    if (b.status != GQAC_OK)
-        return b.status;
-    GQAC_TRY(describe(s, slot, fresh, state));
-    ir_attr_set_int(append, "slot", slot);
-    state->name = append->name = pair->concat->name;
-    GQAC_TRY(op_infer(state, diag));
-    GQAC_TRY(op_infer(append, diag));
+    ir_value *state, *rows;
+    GQAC_TRY(build_state(s, slot, fresh, &b, &state));
+    OP_BUILD(&b, "kv_append", .in = {state, fresh, s->past_len, s->new_len},
+             .ints = {{"slot", slot}}, .out = {token, &rows});
+    GQAC_TRY(b.status);
+    rows->def->name = pair->concat->name;
+    GQAC_TRY(op_infer(rows->def, diag));
     s->context->changed++;
-    *token = append->outputs[0];
     if (pair->kind == STATEFUL_CONV)
-        return stateful_conv_join(&b, pair->concat, append->outputs[1], s->past_len);
-    ir_value_replace(pair->concat->outputs[0], append->outputs[1]);
+        return stateful_conv_join(&b, pair->concat, rows, s->past_len);
+    ir_value_replace(pair->concat->outputs[0], rows);
     ir_node_remove(pair->concat);
     return GQAC_OK;
 }

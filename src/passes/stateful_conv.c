@@ -5,6 +5,7 @@
  * So splits, rewinds and forks need nothing of their own, and where a call ends changes no bit. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "passes/stateful.h"
 
 enum { X, WEIGHT, BIAS, PAST };
@@ -22,17 +23,11 @@ bool stateful_is_conv(const ir_node *node, const ir_value *past) {
 }
 
 gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows) {
-    ir_value *x = conv->inputs[X].value;
-    ir_node *turned = op_build(b, "", "Transpose", 1, &x, 1);
-    if (turned && !ir_attr_set_ints(turned, "perm", 3, (int64_t[]){0, 2, 1}))
-        b->status = gqac_diag_oom(b->diag, "an attribute");
-    ir_value *of[] = {ir_build_result(b, turned, 0), ir_build_i64s(b, 1, (int64_t[]){1})};
-    ir_node *head = op_build(b, "", "Unsqueeze", 2, of, 1);
-    *rows = ir_build_result(b, head, 0);
-    if (b->status != GQAC_OK)
-        return b->status;
-    GQAC_TRY(op_infer(turned, b->diag));
-    return op_infer(head, b->diag);
+    ir_value *turned = OP_TRANSPOSE(b, conv->inputs[X].value, 0, 2, 1);
+    *rows = OP_BUILD(b, "Unsqueeze", .in = {turned, OP_I64S(b, 1)});
+    GQAC_TRY(b->status);
+    GQAC_TRY(op_infer(turned->def, b->diag));
+    return op_infer((*rows)->def, b->diag);
 }
 
 gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len) {
@@ -41,13 +36,10 @@ gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_
     if (present->rank != 3 || !ir_dim_is_const(present->dims[2], &length) || length < 1)
         return pass_fail(conv, b->diag, GQAC_UNSUPPORTED,
                          "a convolution whose taps are not constant, or one only");
-    ir_node *tail = op_build(b, "gqac", "kv_tail", 2, (ir_value *[]){rows, past_len}, 1);
-    ir_value *state = ir_build_result(b, tail, 0);
-    if (b->status != GQAC_OK)
-        return b->status;
-    ir_attr_set_int(tail, "length", length);
-    tail->name = conv->name;
-    GQAC_TRY(op_infer(tail, b->diag));
+    ir_value *state = OP_BUILD(b, "kv_tail", .in = {rows, past_len}, .ints = {{"length", length}});
+    GQAC_TRY(b->status);
+    state->def->name = conv->name;
+    GQAC_TRY(op_infer(state->def, b->diag));
     ir_value *inputs[PAST + 1] = {conv->inputs[X].value, conv->inputs[WEIGHT].value,
                                   conv->inputs[BIAS].value, state};
     if (!ir_node_set_inputs(conv, PAST + 1, inputs))

@@ -2,6 +2,7 @@
  * heads apart, so they are split before it: the rows that are written, and the graph input. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "passes/stateful.h"
 
 static bool along_rows(const ir_node *node) {
@@ -36,13 +37,6 @@ static ir_node *scatter_of(const ir_value *past) {
                : NULL;
 }
 
-static ir_value *split(ir_builder *b, ir_value *x, int64_t heads) {
-    ir_node *node = op_build(b, "gqac", "split_heads", 1, &x, 1);
-    if (node)
-        ir_attr_set_int(node, "q", heads);
-    return ir_build_result(b, node, 0);
-}
-
 static gqac_status unfold(stateful *s, ir_value *past, ir_node *scatter, int64_t heads) {
     gqac_diag *diag = s->context->diag;
     ir_dims *dims = s->context->module->dims;
@@ -57,7 +51,8 @@ static gqac_status unfold(stateful *s, ir_value *past, ir_node *scatter, int64_t
         return gqac_diag_oom(diag, "KV state");
     ir_builder b = {.graph = s->graph, .before = scatter, .diag = diag};
     ir_node *prev = scatter->prev;
-    ir_value *rows = split(&b, ir_node_input(scatter, 1), heads);
+    ir_value *rows =
+        OP_BUILD(&b, "split_heads", .in = {ir_node_input(scatter, 1)}, .ints = {{"q", heads}});
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(scatter, prev, diag));
     past->type = type;

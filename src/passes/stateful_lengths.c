@@ -6,6 +6,7 @@
  * goes. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
@@ -169,16 +170,9 @@ static gqac_status find_totals(const stateful *s, const ir_value *mask, values *
 
 /* total_len as the type of `value`. */
 static ir_value *adapt(ir_builder *b, ir_value *total, const ir_value *value) {
-    ir_value *by = total;
-    if (value->type.dtype != GQAC_I64) {
-        ir_node *cast = op_build(b, "", "Cast", 1, &by, 1);
-        ir_attr_set_dtype(cast, "to", value->type.dtype);
-        by = ir_build_result(b, cast, 0);
-    }
-    if (value->type.rank == 1)
-        by =
-            op_build1(b, "", "Reshape", 2, (ir_value *[]){by, ir_build_i64s(b, 1, (int64_t[]){1})});
-    return by;
+    if (value->type.dtype != GQAC_I64)
+        total = op_build_cast(b, total, value->type.dtype);
+    return value->type.rank == 1 ? OP_RESHAPE(b, total, 1) : total;
 }
 
 static gqac_status replace_total(stateful *s, ir_value *value) {

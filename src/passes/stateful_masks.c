@@ -5,6 +5,7 @@
  * is refused: it may say what a sequence would have to say for every split. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
@@ -244,12 +245,12 @@ static gqac_status look_at(const stateful *s, const ir_node *attend, ir_value *m
 /* A bias of keys gets a column for each row of the cache. */
 static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *bias) {
     ir_builder b = {.graph = attend->graph, .before = attend, .diag = s->context->diag};
-    ir_node *by = op_build(&b, "gqac", "key_bias", 2,
-                           (ir_value *[]){ir_node_input(bias, 0), ir_node_input(attend, 1)}, 1);
+    ir_value *by =
+        OP_BUILD(&b, "key_bias", .in = {ir_node_input(bias, 0), ir_node_input(attend, 1)});
     GQAC_TRY(b.status);
-    ir_node_set_input(attend, MASK, by->outputs[0]);
+    ir_node_set_input(attend, MASK, by);
     s->context->changed++;
-    return pass_infer_node(by, s->context->diag);
+    return pass_infer_node(by->def, s->context->diag);
 }
 
 gqac_status stateful_masks(stateful *s) {

@@ -3,6 +3,7 @@
  * LinearAttention carries one matrix a head from call to call. A sequence keeps that matrix, and
  * the op that replaces it, recurrent_attention, reads the one of the published length and writes
  * the next. */
+#include "ops/build.h"
 #include "passes/stateful.h"
 
 enum { PAST = 3, INPUTS = 6 };
@@ -18,20 +19,15 @@ bool stateful_is_recurrent(const ir_node *node, const ir_value *past) {
 
 gqac_status stateful_recurrent_join(ir_builder *b, ir_node *node, ir_value *token,
                                     ir_value **last) {
-    ir_value *inputs[INPUTS] = {0};
+    ir_value *in[INPUTS] = {0}, *y;
     for (int i = 0; i < node->n_inputs; i++)
-        inputs[i] = i == PAST ? token : node->inputs[i].value;
-    ir_node *made = op_build(b, "gqac", "recurrent_attention", node->n_inputs, inputs, 2);
-    if (b->status != GQAC_OK)
-        return b->status;
-    for (const ir_attr_spec *spec = node->op->attrs; spec->name; spec++)
-        made->attrs[spec - node->op->attrs] = node->attrs[spec - node->op->attrs];
-    made->name = node->name;
-    GQAC_TRY(op_infer(made, b->diag));
-    ir_value_replace(node->outputs[RESULT], made->outputs[RESULT]);
-    /* a result, which goes with the presents */
-    ir_value_replace(node->outputs[PRESENT], made->outputs[PRESENT]);
+        in[i] = i == PAST ? token : node->inputs[i].value;
+    OP_BUILD(b, "recurrent_attention", .list = {INPUTS, in}, .of = node, .out = {&y, last});
+    GQAC_TRY(b->status);
+    y->def->name = node->name;
+    GQAC_TRY(op_infer(y->def, b->diag));
+    ir_value_replace(node->outputs[RESULT], y);
+    ir_value_replace(node->outputs[PRESENT], *last); /* a result, which goes with the presents */
     ir_node_remove(node);
-    *last = made->outputs[PRESENT];
     return GQAC_OK;
 }

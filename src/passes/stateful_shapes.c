@@ -3,6 +3,7 @@
  * gives to each token of each sequence. What is left is refused by stateful_inputs. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
@@ -19,9 +20,8 @@ static bool is_number(const ir_value *value, const ir_dim *dim) {
 static gqac_status ask_ids(const stateful *s, ir_value *ids, int axis, ir_value *value) {
     ir_node *node = value->def, *prev = node->prev;
     ir_builder b = {.graph = node->graph, .before = node, .diag = s->context->diag};
-    ir_value *by = op_build_lengths(&b, ids, axis, 1);
-    if (value->type.rank == 0)
-        by = op_build1(&b, "", "Squeeze", 1, &by);
+    ir_value *by =
+        value->type.rank ? op_build_lengths(&b, ids, axis, 1) : op_build_length(&b, ids, axis);
     GQAC_TRY(b.status);
     GQAC_TRY(pass_settle(node, prev, s->context->diag));
     ir_value_replace(value, by);

@@ -10,6 +10,7 @@
  * causal, behind a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
  * attention mask is all ones, of the length that is reached: prompts have no padding. */
 #include "ops/attention.h"
+#include "ops/build.h"
 #include "passes/insert_kv.h"
 #include "passes/stateful.h"
 
@@ -56,17 +57,14 @@ static gqac_status find_ids(splitter *s) {
 }
 
 static ir_value *unsqueeze(ir_builder *b, ir_value *x, int64_t axis) {
-    return op_build1(b, "", "Unsqueeze", 2, (ir_value *[]){x, ir_build_i64s(b, 1, &axis)});
-}
-
-static ir_value *squeeze(ir_builder *b, ir_value *x) {
-    return op_build1(b, "", "Squeeze", 2, (ir_value *[]){x, ir_build_i64s(b, 1, (int64_t[]){0})});
+    return OP_BUILD(b, "Unsqueeze", .in = {x, OP_I64S(b, axis)});
 }
 
 /* 0, 1, ... below the one element of `end`. */
 static ir_value *count_to(ir_builder *b, ir_value *end) {
-    return op_build1(b, "", "Range", 3,
-                     (ir_value *[]){ir_build_i64(b, 0), squeeze(b, end), ir_build_i64(b, 1)});
+    ir_value *zero = ir_build_i64(b, 0);
+    end = OP_BUILD(b, "Squeeze", .in = {end, OP_I64S(b, 0)});
+    return OP_BUILD(b, "Range", .in = {zero, end, ir_build_i64(b, 1)});
 }
 
 static gqac_status make_positions(splitter *s) {
@@ -74,11 +72,7 @@ static gqac_status make_positions(splitter *s) {
     if (!s->decode) {
         ir_value *row = unsqueeze(b, count_to(b, op_build_lengths(b, s->ids, 1, 1)), 0);
         ir_value *shape[2] = {op_build_lengths(b, s->ids, 0, 1), op_build_lengths(b, s->ids, 1, 1)};
-        ir_node *both = op_build(b, "", "Concat", 2, shape, 1);
-        if (both)
-            ir_attr_set_int(both, "axis", 0);
-        ir_value *all[2] = {row, ir_build_result(b, both, 0)};
-        s->positions = op_build1(b, "", "Expand", 2, all);
+        s->positions = OP_BUILD(b, "Expand", .in = {row, op_build_concat(b, 0, 2, shape)});
         return b->status;
     }
     ir_module *module = s->context->module;
@@ -87,38 +81,23 @@ static gqac_status make_positions(splitter *s) {
     if (!s->kv_pos)
         return short_of_memory(s);
     s->positions = unsqueeze(b, s->kv_pos, 1);
-    ir_value *next[2] = {s->kv_pos, ir_build_i64s(b, 1, (int64_t[]){1})};
-    s->valid = op_build1(b, "", "Add", 2, next);
+    s->valid = OP_BUILD(b, "Add", .in = {s->kv_pos, OP_I64S(b, 1)});
     return b->status;
 }
 
 /* The largest of lengths [B], as [1]. */
 static ir_value *longest(ir_builder *b, ir_value *rows) {
-    ir_value *axis = ir_build_i64s(b, 1, (int64_t[]){0});
-    ir_node *most = op_build(b, "", "ReduceMax", 2, (ir_value *[]){rows, axis}, 1);
-    if (most)
-        ir_attr_set_int(most, "keepdims", 1);
-    return ir_build_result(b, most, 0);
+    return OP_BUILD(b, "ReduceMax", .in = {rows, OP_I64S(b, 0)}, .ints = {{"keepdims", 1}});
 }
 
 /* A mask of ones [B,T]: nothing but lengths is computed from it. */
 static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     ir_builder *b = &s->b;
     ir_value *total = s->decode ? longest(b, s->valid) : op_build_lengths(b, s->ids, 1, 1);
-    ir_node *shape =
-        op_build(b, "", "Concat", 2, (ir_value *[]){op_build_lengths(b, s->ids, 0, 1), total}, 1);
-    if (shape)
-        ir_attr_set_int(shape, "axis", 0);
-    ir_value *one = ir_build_i64s(b, 1, (int64_t[]){1});
-    ir_node *fill =
-        op_build(b, "", "Expand", 2, (ir_value *[]){one, ir_build_result(b, shape, 0)}, 1);
-    ir_value *mask = ir_build_result(b, fill, 0);
-    if (dtype == GQAC_I64)
-        return mask;
-    ir_node *cast = op_build(b, "", "Cast", 1, &mask, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", dtype);
-    return ir_build_result(b, cast, 0);
+    ir_value *shape[2] = {op_build_lengths(b, s->ids, 0, 1), total};
+    ir_value *to = op_build_concat(b, 0, 2, shape), *one = OP_I64S(b, 1);
+    ir_value *mask = OP_BUILD(b, "Expand", .in = {one, to});
+    return dtype == GQAC_I64 ? mask : op_build_cast(b, mask, dtype);
 }
 
 /* Elements [start, end) of the shape of a past, whose rows the decode graph is told. */
@@ -136,14 +115,11 @@ static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type 
         else if (axis == 0)
             parts[n++] = op_build_lengths(b, s->ids, 0, 1);
         else if (axis == 2)
-            parts[n++] = s->decode ? longest(b, s->kv_pos) : ir_build_i64s(b, 1, (int64_t[]){0});
+            parts[n++] = s->decode ? longest(b, s->kv_pos) : OP_I64S(b, 0);
         else
             return NULL;
     }
-    ir_node *all = n ? op_build(b, "", "Concat", n, parts, 1) : NULL;
-    if (all)
-        ir_attr_set_int(all, "axis", 0);
-    return ir_build_result(b, all, 0);
+    return n ? op_build_concat(b, 0, n, parts) : NULL;
 }
 
 /* Places that are counted from the past on: nothing else reads one now. */
@@ -182,10 +158,9 @@ static gqac_status replace_inputs(splitter *s) {
 static ir_value *window_mask(splitter *s, ir_value *keys, int64_t window) {
     ir_builder *b = &s->b;
     ir_value *columns = count_to(b, op_build_lengths(b, keys, 2, 1));
-    ir_value *first =
-        op_build1(b, "", "Sub", 2, (ir_value *[]){s->positions, ir_build_i64(b, window)});
+    ir_value *first = OP_BUILD(b, "Sub", .in = {s->positions, ir_build_i64(b, window)});
     first = unsqueeze(b, unsqueeze(b, first, 1), 3);
-    return op_build1(b, "", "Greater", 2, (ir_value *[]){columns, first});
+    return OP_BUILD(b, "Greater", .in = {columns, first});
 }
 
 static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
@@ -199,31 +174,20 @@ static ir_value *cached(splitter *s, ir_value *fresh, const char *name) {
         s->b.status = short_of_memory(s);
         return NULL;
     }
-    return op_build1(&s->b, "", "TensorScatter", 3, (ir_value *[]){past, fresh, s->kv_pos});
-}
-
-static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype to) {
-    ir_node *cast = op_build(b, "", "Cast", 1, &x, 1);
-    if (cast)
-        ir_attr_set_dtype(cast, "to", to);
-    return ir_build_result(b, cast, 0);
+    return OP_BUILD(&s->b, "TensorScatter", .in = {past, fresh, s->kv_pos});
 }
 
 /* A sink is a score beside those of the keys, without a value: y exp(l) / (exp(l) + exp(sink)) with
  * l = log sum exp of the scores [B,H,S,T]. */
 static ir_value *with_sink(ir_builder *b, ir_value *y, ir_value *scores, ir_value *sink,
                            gqac_dtype dtype) {
-    static const int64_t each_head[] = {1, -1, 1, 1};
-    ir_node *sum =
-        op_build(b, "", "ReduceLogSumExp", 2,
-                 (ir_value *[]){cast(b, scores, GQAC_F32), ir_build_i64s(b, 1, (int64_t[]){3})}, 1);
-    if (sum)
-        ir_attr_set_int(sum, "keepdims", 1);
-    sink = op_build1(b, "", "Reshape", 2, (ir_value *[]){sink, ir_build_i64s(b, 4, each_head)});
-    ir_value *rest = op_build1(b, "", "Sub", 2,
-                               (ir_value *[]){ir_build_result(b, sum, 0), cast(b, sink, GQAC_F32)});
-    ir_value *part = cast(b, op_build1(b, "", "Sigmoid", 1, &rest), dtype);
-    return op_build1(b, "", "Mul", 2, (ir_value *[]){y, part});
+    ir_value *sum =
+        OP_BUILD(b, "ReduceLogSumExp", .in = {op_build_cast(b, scores, GQAC_F32), OP_I64S(b, 3)},
+                 .ints = {{"keepdims", 1}});
+    sink = OP_RESHAPE(b, sink, 1, -1, 1, 1); /* for each head */
+    ir_value *rest = OP_BUILD(b, "Sub", .in = {sum, op_build_cast(b, sink, GQAC_F32)});
+    ir_value *part = op_build_cast(b, OP_BUILD(b, "Sigmoid", .in = {rest}), dtype);
+    return OP_BUILD(b, "Mul", .in = {y, part});
 }
 
 /* An Attention; with its scores, as the softmax takes them, in output 3. */
@@ -375,13 +339,10 @@ static gqac_status keep_last_row(splitter *s) {
     ir_use *first = pass_first_local(s->graph->ret->inputs[0].value);
     ir_use *use = first ? first : &s->graph->ret->inputs[0];
     s->b.before = first ? first->node : NULL;
-    ir_node *last =
-        op_build(&s->b, "", "Gather", 2,
-                 (ir_value *[]){use->value, ir_build_i64s(&s->b, 1, (int64_t[]){-1})}, 1);
-    if (s->b.status != GQAC_OK)
-        return s->b.status;
-    ir_attr_set_int(last, "axis", 1);
-    ir_node_set_input(use->node, (int)(use - use->node->inputs), last->outputs[0]);
+    ir_value *last =
+        OP_BUILD(&s->b, "Gather", .in = {use->value, OP_I64S(&s->b, -1)}, .ints = {{"axis", 1}});
+    GQAC_TRY(s->b.status);
+    ir_node_set_input(use->node, (int)(use - use->node->inputs), last);
     return GQAC_OK;
 }
 

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/build.h"
+
 static gqac_status infer_one(void *diag, ir_node *node) {
     return op_infer(node, diag);
 }
@@ -129,8 +131,7 @@ static void test_refusals(void) {
     gqac_diag diag = {0};
     wire_import *import = typed(wire_import_model(wire_small("Relu"), NULL));
     ir_builder b = {.graph = import->module->graph, .diag = &diag};
-    ir_value *in[] = {import->module->graph->inputs[0]};
-    (void)op_build1(&b, "gqac", "merge_heads", 1, in);
+    OP_BUILD(&b, "merge_heads", .in = {import->module->graph->inputs[0]});
     CU_ASSERT_EQUAL_FATAL(b.status, GQAC_OK);
     wire_write("out.onnx", "old", 3);
     CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), &diag), GQAC_UNSUPPORTED);

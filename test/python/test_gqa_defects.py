@@ -64,10 +64,9 @@ DEFECTS = {
         ("weigh", "if (lo <= first + i && first + i < hi)",
          "if (lo <= first + i && first + i + 1 < hi)", ORACLE, "random"),
     "softcap after the bias":
-        ("attention", "    if (ir_attr_float(node, \"softcap\") > 0) {",
-         "    if (in[BIAS])\n        s = op_build1(b, \"gqac\", \"add_bias\", 4, "
-         "(ir_value *[]){s, in[BIAS], lo, hi});\n    in[BIAS] = NULL;\n"
-         "    if (ir_attr_float(node, \"softcap\") > 0) {", ORACLE, "random"),
+        ("attention", "    if (ir_attr_float(node, \"softcap\") > 0)\n",
+         "    if (in[BIAS])\n        s = OP_BUILD(b, \"add_bias\", .in = {s, in[BIAS], lo, hi});\n"
+         "    in[BIAS] = NULL;\n    if (ir_attr_float(node, \"softcap\") > 0)\n", ORACLE, "random"),
     "bias of the first head for all":
         ("add_bias", "h * a->stride[1]", "0 * h", ORACLE, "random"),
     "bias scaled":
@@ -129,12 +128,11 @@ DEFECTS = {
          "random"),
     "codes: the current tokens are read uncoded":
         ("group_query_attention",
-         ("static ir_value *store(", "*old = g->in[past], *rows;", "return g->bits ? decode("),
-         ("static ir_value *cast(gqa *, ir_value *, gqac_dtype);\nstatic ir_value *store(",
-          "*old = g->in[past], *rows, *raw = fresh;",
-          "if (g->bits && !g->windowed)\n        return op_build1(g->b, \"gqac\", "
-          "\"concat_past_present\", 5, (ir_value *[]){decode(g, old, past), "
-          "cast(g, raw, GQAC_F32), g->past_len, g->new_len, g->in[TOTAL]});\n"
+         ("*old = g->in[past], *rows;", "return g->bits ? decode("),
+         ("*old = g->in[past], *rows, *raw = fresh;",
+          "if (g->bits && !g->windowed)\n        return OP_BUILD(g->b, "
+          "\"concat_past_present\", .in = {decode(g, old, past), "
+          "op_build_cast(g->b, raw, GQAC_F32), g->past_len, g->new_len, g->in[TOTAL]});\n"
           "    return g->bits ? decode("), BITS, "split"),
     "window cache: one row too many goes":
         ("attention_shared", "int64_t gap = capacity - window + 1;",

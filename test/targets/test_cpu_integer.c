@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "ir/text.h"
+#include "ops/build.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/integer.h"
 #include "targets/cpu/pack.h"
@@ -65,8 +66,8 @@ static void pack(product *p) {
     if (p->b_zeros)
         in[3] = constant(module->graph, "bz", p->b_type, 1, &p->b_zeros, p->b_zero);
     ir_builder b = {.graph = module->graph, .diag = &diag};
-    ir_value *y = op_build1(&b, "", "MatMulInteger", 4, in);
-    op_build1(&b, "", "Abs", 1, &y);
+    ir_value *y = OP_BUILD(&b, "MatMulInteger", .list = {4, in});
+    OP_BUILD(&b, "Abs", .in = {y});
     CU_ASSERT_EQUAL_FATAL(b.status, GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, NULL, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(changed, 1);

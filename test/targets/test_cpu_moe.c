@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/shared.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/moe.h"
@@ -108,7 +109,7 @@ static void make(rig *r, const kind *k, int64_t rows) {
         ir_attr_set_int(r->node, "block_size", k->block);
     }
     ir_value *y = ir_build_result(&r->b, r->node, 0);
-    op_build1(&r->b, "", "Abs", 1, &y);
+    OP_BUILD(&r->b, "Abs", .in = {y});
     CU_ASSERT_EQUAL_FATAL(r->b.status, GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(cpu_pack(module, &options, &changed, NULL, &r->diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(changed, 1);
@@ -225,7 +226,7 @@ static void test_types(void) {
     r.in[0]->type.dtype = r.in[1]->type.dtype = GQAC_F16;
     ir_node *moe = op_build(&r.b, "com.microsoft", "MoE", 8, r.in, 1);
     ir_value *out = ir_build_result(&r.b, moe, 0);
-    op_build1(&r.b, "", "Abs", 1, &out);
+    OP_BUILD(&r.b, "Abs", .in = {out});
     CU_ASSERT_EQUAL(cpu_pack(r.graph->module, &options, &changed, NULL, &r.diag), GQAC_OK);
     CU_ASSERT_EQUAL(changed, 0);
     r.x = random_tensor(&r, GQAC_F16, 2, (int64_t[]){3, r.hidden});

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "ops/build.h"
 #include "ops/nbits.h"
 #include "ops/quantise.h"
 #include "targets/cpu/pack.h"
@@ -96,15 +97,12 @@ static int64_t scale_at(const weight *w, int64_t n, int64_t b) {
 
 static ir_value *add_constant(ir_builder *b, const char *name, const gqac_tensor *like,
                               uint8_t **data) {
-    gqac_tensor tensor = *like;
-    size_t bytes;
-    b->status = gqac_shape_bytes(tensor.dtype, tensor.rank, tensor.dims, &bytes, b->diag);
-    if (b->status != GQAC_OK)
-        return NULL;
-    tensor.data = *data = gqac_arena_calloc(b->graph->module->arena, bytes, 1);
-    ir_value *value = *data ? ir_graph_add_constant(b->graph, name, &tensor) : NULL;
-    if (!value)
-        b->status = gqac_diag_oom(b->diag, "packed weights");
+    void *bytes;
+    ir_value *value =
+        op_build_constant(b, b->graph, name, like->dtype, like->rank, like->dims, &bytes);
+    *data = bytes;
+    if (value)
+        memset(bytes, 0, gqac_tensor_bytes(value->constant));
     return value;
 }
 
@@ -162,22 +160,16 @@ gqac_status cpu_pack_dequantised(ir_node *node, const op_options *options, gqac_
     if (a.dtype != GQAC_F32 || a.rank < 1 || !read_weight(node, &w))
         return GQAC_OK;
     ir_builder b = {.graph = node->graph, .before = node, .diag = diag};
-    ir_value *in[4] = {ir_node_input(node, 0), make_codes(&b, &w)};
-    if (b.status == GQAC_OK)
-        in[2] = make_scales(&b, &w);
-    if (b.status == GQAC_OK)
-        in[3] = make_zeros(&b, &w);
+    ir_value *codes = make_codes(&b, &w), *scales = make_scales(&b, &w);
+    ir_value *y =
+        OP_BUILD(&b, "com.microsoft.MatMulNBits",
+                 .in = {ir_node_input(node, 0), codes, scales, make_zeros(&b, &w)},
+                 .ints = {{"K", w.k}, {"N", w.n}, {"bits", w.bits}, {"block_size", w.block}});
     GQAC_TRY(b.status);
-    ir_node *by = op_build(&b, "com.microsoft", "MatMulNBits", in[3] ? 4 : 3, in, 1);
-    GQAC_TRY(b.status);
-    by->name = node->name;
-    ir_attr_set_int(by, "K", w.k);
-    ir_attr_set_int(by, "N", w.n);
-    ir_attr_set_int(by, "bits", w.bits);
-    ir_attr_set_int(by, "block_size", w.block);
-    GQAC_TRY(op_infer(by, diag));
-    ir_value_replace(node->outputs[0], by->outputs[0]);
+    y->def->name = node->name;
+    GQAC_TRY(op_infer(y->def, diag));
+    ir_value_replace(node->outputs[0], y);
     *packed = true;
     bool again;
-    return cpu_pack_nbits(by, options, poll, &again, diag);
+    return cpu_pack_nbits(y->def, options, poll, &again, diag);
 }

@@ -1,6 +1,7 @@
 /* Packs MatMulInteger with constant B: the node becomes linear_integer, the same numbers in the
  * panels of ops/integer.h. Left as they are: stacks of matrices, zero points of B that are no
  * constants, and more k than sums of 32 bits are sure to hold. */
+#include "ops/build.h"
 #include "ops/integer.h"
 #include "targets/cpu/pack.h"
 
@@ -58,14 +59,11 @@ gqac_status cpu_pack_integer(ir_node *node, const op_options *options, gqac_poll
                           &in[2], &terms, diag));
     pack_codes(b, cpu_pack_constant(ir_node_input(node, B_ZERO)), codes, terms);
     ir_builder at = {.graph = node->graph, .before = node, .diag = diag};
-    ir_node *by = op_build(&at, "gqac", "linear_integer", in[3] ? 4 : 3, in, 1);
-    ir_value *y = ir_build_result(&at, by, 0);
-    if (!y)
-        return at.status;
-    by->name = node->name;
-    ir_attr_set_int(by, "k", b->dims[0]);
-    ir_attr_set_int(by, "n", b->dims[1]);
-    GQAC_TRY(op_infer(by, diag));
+    ir_value *y = OP_BUILD(&at, "linear_integer", .in = {in[0], in[1], in[2], in[3]},
+                           .ints = {{"k", b->dims[0]}, {"n", b->dims[1]}});
+    GQAC_TRY(at.status);
+    y->def->name = node->name;
+    GQAC_TRY(op_infer(y->def, diag));
     ir_value_replace(node->outputs[0], y);
     *packed = true;
     return GQAC_OK;

@@ -6,6 +6,7 @@
  * product goes in as bias: f32 is rounded at the same places either way, 16 bits are not. */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/linear.h"
 #include "targets/cpu/pack.h"
 
@@ -202,15 +203,13 @@ static ir_value *flat_bias(ir_builder *b, const product *p) {
 static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) {
     ir_builder b = {.graph = p->node->graph, .before = p->node, .diag = diag};
     ir_value *bias = flat_bias(&b, p);
-    ir_value *inputs[] = {p->a, packed, bias};
     const bool pairs = linear_is_pairs(packed->constant, p->k, p->n);
-    ir_node *node = op_build(&b, "gqac", pairs ? "linear_bf16" : "linear", bias ? 3 : 2, inputs, 1);
+    ir_value *y = OP_BUILD(&b, pairs ? "linear_bf16" : "linear", .in = {p->a, packed, bias},
+                           .ints = {{"n", p->n}, {"k", p->k}});
     GQAC_TRY(b.status);
-    ir_attr_set_int(node, "n", p->n);
-    ir_attr_set_int(node, "k", p->k);
-    node->name = p->node->name;
-    GQAC_TRY(op_infer(node, diag));
-    ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], node->outputs[0]);
+    y->def->name = p->node->name;
+    GQAC_TRY(op_infer(y->def, diag));
+    ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], y);
     for (int i = 0; p->add && i < 2; i++) /* which nobody reads any more, nor may it read */
         ir_node_set_input(p->add, i, p->bias);
     return GQAC_OK;

@@ -5,6 +5,7 @@
  * names what is wrong). */
 #include <string.h>
 
+#include "ops/build.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 #include "ops/nbits.h"
@@ -202,13 +203,11 @@ gqac_status cpu_pack_moe(ir_node *node, const op_options *options, gqac_poll *po
     }
     in[MOE_ROUTER_WEIGHTS] = codes ? ir_node_input(node, MOE_ROUTER_WEIGHTS) : NULL;
     ir_builder b = {.graph = node->graph, .before = node, .diag = diag};
-    ir_node *by = op_build(&b, "gqac", "moe", INPUTS, in, 1);
-    ir_value *y = ir_build_result(&b, by, 0);
-    if (!y)
-        return b.status;
-    by->name = node->name;
-    set_attrs(by, node, m);
-    GQAC_TRY(op_infer(by, diag));
+    ir_value *y = OP_BUILD(&b, "moe", .list = {INPUTS, in});
+    GQAC_TRY(b.status);
+    y->def->name = node->name;
+    set_attrs(y->def, node, m);
+    GQAC_TRY(op_infer(y->def, diag));
     ir_value_replace(node->outputs[0], y);
     *packed = true;
     return GQAC_OK;

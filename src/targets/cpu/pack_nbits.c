@@ -3,6 +3,7 @@
  * of a code becomes a byte. Left as they are: weights that are not constants or not of the size
  * that the attributes ask for (the op's own eval names what is wrong), blocks longer than a piece
  * of the sum over k, and weights of so few columns that panels would hold mostly nothing. */
+#include "ops/build.h"
 #include "targets/cpu/nbits.h"
 
 #include <string.h>
@@ -116,18 +117,16 @@ gqac_status cpu_pack_nbits(ir_node *node, const op_options *options, gqac_poll *
         GQAC_TRY(pack_rows(node, &s, ZERO_POINTS, &in[3], diag));
     in[4] = ir_node_input(node, BIAS);
     ir_builder b = {.graph = node->graph, .before = node, .diag = diag};
-    ir_node *by = op_build(&b, "gqac", "linear_nbits", in[4] ? 5 : in[3] ? 4 : 3, in, 1);
-    ir_value *y = ir_build_result(&b, by, 0);
-    if (!y)
-        return b.status;
-    by->name = node->name;
-    ir_attr_set_int(by, "k", s.k);
-    ir_attr_set_int(by, "n", s.n);
-    ir_attr_set_int(by, "bits", s.bits);
-    ir_attr_set_int(by, "block_size", s.block);
-    ir_attr_set_int(by, "accuracy_level", ir_attr_int(node, "accuracy_level"));
-    ir_attr_set_int(by, "bf16", options->bf16);
-    GQAC_TRY(op_infer(by, diag));
+    ir_value *y = OP_BUILD(&b, "linear_nbits", .in = {in[0], in[1], in[2], in[3], in[4]},
+                           .ints = {{"k", s.k},
+                                    {"n", s.n},
+                                    {"bits", s.bits},
+                                    {"block_size", s.block},
+                                    {"bf16", options->bf16}},
+                           .of = node, .same = {"accuracy_level"});
+    GQAC_TRY(b.status);
+    y->def->name = node->name;
+    GQAC_TRY(op_infer(y->def, diag));
     ir_value_replace(node->outputs[0], y);
     *packed = true;
     return GQAC_OK;

@@ -16,7 +16,7 @@ static const cli_flag flags[] = {
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
     {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
     {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
-    {"budget", "60s", "stops after that time and tells the coverage"},
+    {"budget", "60s", "stops after that time and reports the coverage"},
     {"certificate", "FILE",
      "writes digests of model, tokens and logits; if FILE is there, checks this run against it"},
     {NULL, NULL, NULL},
@@ -321,5 +321,8 @@ const gqac_cli_verb gqac_cli_verb_equiv = {
     .least = 1,
     .most = 1,
     .summary = "proves that splits, batches and threads give the same bits",
+    .examples = "gqac equiv tiny.gqac --tokens 100 --batch 3 --threads 1,2\n"
+                "gqac equiv tiny.gqac --splits random:20 --budget 30s\n"
+                "gqac equiv tiny.gqac --splits 3,7 --certificate tiny.json\n",
     .flags = flags,
     .run = run};

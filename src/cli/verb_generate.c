@@ -1,4 +1,4 @@
-/* gqac generate MODEL: text behind a prompt, streamed as it becomes certain. */
+/* gqac generate MODEL: text after a prompt, streamed as it becomes certain. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
-    {"prompt", "TEXT", "what to go on with; the tokenizer adds its special tokens"},
+    {"prompt", "TEXT", "what to continue, - for stdin; the tokenizer adds its special tokens"},
+    {"prompt-file", "FILE", "the prompt from a file, without the newline at its end"},
     {"ids", "FILE", "token ids instead of a text, taken as they are"},
     {"features", "FILE", "a .npy that the encoder of a folder with an encoder takes"},
     GENERATING_FLAGS,
@@ -27,7 +28,19 @@ static gqac_status tokenize(generating *g, const char *prompt, int64_t **ids, si
     return status;
 }
 
+/* --prompt, --prompt - or --prompt-file, of which the last newline is the editor's. */
+static gqac_status take_prompt(cli *c) {
+    gqac_status status = cli_take_text(c, "prompt");
+    size_t n = c->read ? strlen(c->read) : 0;
+    if (n && c->read[n - 1] == '\n')
+        c->read[n -= n > 1 && c->read[n - 2] == '\r' ? 2 : 1] = '\0';
+    return status;
+}
+
 static gqac_status generate(generating *g) {
+    gqac_status status = take_prompt(g->c);
+    if (status != GQAC_OK)
+        return status;
     const char *prompt = cli_value(g->c, "prompt"), *file = cli_value(g->c, "ids");
     int64_t *ids = NULL, *given = NULL, n_given = 0;
     size_t n = 0;
@@ -39,7 +52,6 @@ static gqac_status generate(generating *g) {
     if (!prompt == !file)
         return cli_usage(g->c, prompt ? "--prompt and --ids exclude each other"
                                       : "--prompt TEXT or --ids FILE is missing");
-    gqac_status status = GQAC_OK;
     if (file)
         status = cli_read_ids(g->c, file, &given, &n_given);
     if (status == GQAC_OK)
@@ -69,10 +81,15 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_generate;
-const gqac_cli_verb gqac_cli_verb_generate = {.name = "generate",
-                                              .operands = "MODEL",
-                                              .least = 1,
-                                              .most = 1,
-                                              .summary = "goes on with a text or with token ids",
-                                              .flags = flags,
-                                              .run = run};
+const gqac_cli_verb gqac_cli_verb_generate = {
+    .name = "generate",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "continues a text or token ids",
+    .examples = "gqac generate tiny.gqac --prompt 'It was a fine day' -n 50\n"
+                "gqac generate tiny.gqac --prompt-file story.txt --temperature 0.8 --seed 7\n"
+                "echo 'It was a fine day' | gqac generate tiny.gqac --prompt - --format jsonl\n",
+    .flags = flags,
+    .formats = "table json jsonl",
+    .run = run};

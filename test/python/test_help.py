@@ -45,7 +45,7 @@ class Help(Case):
             self.assertIn(len(lines), (2, 3), verb)
             for line in lines:
                 line = line.split("|")[-2 if line.endswith("man -l -") else -1]
-                line = re.sub(r"^source <\((.*)\)$", r"\1", line)
+                line = re.sub(r"^source <\((.*)\)$", r"\1", line.strip())
                 words = shlex.split(re.sub(r"[<>]\S*", "", line))
                 self.assertEqual(words[:2], ["gqac", verb])
                 result = gqac(*words[1:], cwd=self.dir)

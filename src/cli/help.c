@@ -59,7 +59,7 @@ void help_print_verb(const gqac_cli_verb *verb) {
     printf("\nexamples:\n");
     print_examples(verb->examples);
     if (verb->flags && verb->flags->name) {
-        printf("\nflags:\n");
+        printf("\nflags (defaults in parentheses):\n");
         print_flags(verb, verb->flags);
     }
     printf("\ncommon flags:\n");

@@ -3,6 +3,7 @@
  * computed. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
@@ -97,6 +98,8 @@ static bool obey(const generating *g, json_t *messages, const char *line, size_t
 
 static gqac_status converse(generating *g, json_t *messages, lines *l) {
     const char *line = NULL;
+    if (isatty(STDIN_FILENO) && !cli_quiet(g->c))
+        fprintf(stderr, "/help lists commands, /exit ends\n");
     for (;;) {
         size_t length = 0;
         interrupt_listen();
@@ -122,8 +125,9 @@ static gqac_status require_parts(generating *g) {
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     snprintf(g->c->diag.hint, sizeof g->c->diag.hint,
-             x->has_tokenizer ? "put a chat_template.jinja beside the model, or use `generate`"
-                              : "put its tokenizer.json beside it, or use `generate --ids`");
+             x->has_tokenizer ? "put a chat_template.jinja into the model folder, or use `generate`"
+                              : "give a folder with tokenizer.json and genai_config.json, or an "
+                                "artefact of one");
     return status;
 }
 

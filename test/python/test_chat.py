@@ -246,6 +246,9 @@ class Chat(Case):
         self.assertEqual(turn(b"\x1b[A\x1b[A\r"), want[2])
         self.assertEqual(turn(b"/reset\rab\xc3\xffd\r"), other)
         os.write(leader, b"half a line")
+        seen = b""
+        while b"half a line" not in seen:  # the editor echoes it, after the prompt
+            seen += os.read(leader, 4096)
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(20), 0)
         os.close(leader)

@@ -13,6 +13,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -235,6 +236,9 @@ class Chat(Case):
         leader, follower = pty.openpty()
         child = self.start("-n", 3, "--format", "json", stdin=follower, stderr=follower)
         os.close(follower)
+        timer = threading.Timer(60, child.kill)
+        timer.start()
+        self.addCleanup(timer.cancel)
 
         def turn(keys):
             os.write(leader, keys)

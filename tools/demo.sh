@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The main job on the bundled model, a trained Llama with GQA: compile it, write text, show what the
-# cache saves and that it changes nothing, then the proof that no split, batch or thread count
-# changes a bit.
+# The main job on the bundled model, in one screen: compile it, write text, show what the cache saves
+# and that it changes nothing, then the proof that no split, batch or thread count changes a bit.
 set -euo pipefail
 gqac=$1
 model=models/tiny-gqa
@@ -13,35 +12,35 @@ say() {
   printf '\n== %s\n' "$*"
 }
 
-say "A Llama trained on Jane Austen and exported by the onnxruntime-genai model builder"
-"$gqac" inspect "$model" --kv --invariance
-
-say "One GroupQueryAttention node before and after lowering"
-show() { # short names for the long ones of the file
-  sed -E 's/ loc\(.*//; s#%"/model/layers.0/attn/([A-Za-z_]+)/[^"]*"#%\1#g; s#%"[^"]*/(Sub|Gather)/Cast/output_0"#%\1#g
-    s/_sequence_length/_seq/g; s/sequence_length/S/g; s/batch_size/B/g'
+# Text to one file, metrics to another: they are printed one after the other.
+write() { # NAME, FLAGS
+  "$gqac" generate "$work/tiny.gqac" --prompt "$prompt" -n 60 --metrics "${@:2}" \
+    >"$work/$1.txt" 2>"$work/$1.metrics"
 }
-"$gqac" compile "$model" --dump tidy --stop-after tidy | grep GroupQueryAttention | sed -n 1p | show
-echo
-"$gqac" compile "$model" --dump lower --stop-after lower |
-  grep -E '= (seqlens_to_past|split_heads|rotary|concat_past_present|attention) ' | sed -n 1,7p | show
+metrics() { # NAME
+  grep -E '^(kv cache|time|decode|tokens)' "$work/$1.metrics" | tr -s ' ' | paste -sd ';' | sed 's/;/; /g'
+}
 
-say "Compile the folder to one artefact: graph, weights, tokenizer, template, settings"
-"$gqac" compile "$model" -o "$work/tiny.gqac"
-ls -l "$work/tiny.gqac" | awk '{print $5, "bytes"}'
+say "A Llama with grouped-query attention, trained on Jane Austen, exported to ONNX by genai's model builder"
+"$gqac" inspect "$model" --invariance
+"$gqac" compile "$model" -o "$work/tiny.gqac" -q
+echo "compiled to one file of $(stat -c %s "$work/tiny.gqac") bytes, with tokenizer, template and settings"
 
-say "Text from the artefact, with the cache"
-echo "prompt: $prompt ..."
-"$gqac" generate "$work/tiny.gqac" --prompt "$prompt" -n 100 --metrics | tee "$work/on.txt"
-say "The same without: every token is computed again at each step"
-"$gqac" generate "$work/tiny.gqac" --prompt "$prompt" -n 100 --metrics --kv off | tee "$work/off.txt"
+say "Text from that file"
+write on
+write off --kv off
+fold -s -w 100 <(printf '%s' "$prompt"; cat "$work/on.txt")
+
+say "The same with a cache and without one"
+metrics on
+metrics off
 cmp "$work/on.txt" "$work/off.txt"
 echo 'the two texts are equal, byte for byte'
 
-say "A prompt behind a cached prefix against ONNX Runtime's outputs (a smaller test model)"
+say "15 tokens after 9 cached ones, beside ONNX Runtime's outputs (test/models/llama)"
 ref=test/models/llama/ref/hybrid
 "$gqac" run test/models/llama --inputs "$ref/inputs" --output "$work/hybrid" >/dev/null
-build/venv/bin/python tools/compare.py "$work/hybrid" "$ref/expect" 2e-5
+build/venv/bin/python tools/compare.py "$work/hybrid" "$ref/expect" 2e-5 | sed -n 1p
 
-say "The proof: 100 tokens, every 2-split, ragged batch of 3, 1 and 2 threads"
+say "The proof: 100 tokens in every 2-split, a batch of 3 with other splits, 1 and 2 threads"
 "$gqac" equiv "$work/tiny.gqac" --tokens 100 --batch 3 --threads 1,2

@@ -10,8 +10,8 @@
 
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
-    const char *value; /* what the help calls the value; NULL: a switch. "[a|b]": the value may be
-                          left out, and is one of these words */
+    const char *value; /* what the help calls the value; NULL: a switch. "a|b" are words to choose
+                          from; "[a|b]": the value may be left out, and is one of these words */
     const char *help;
 } cli_flag;
 
@@ -22,6 +22,7 @@ typedef struct gqac_cli_verb {
     const char *operands; /* "MODEL", "DIR ..." or "" */
     int least, most;      /* operands; most -1: any number */
     const char *summary;
+    const char *examples;  /* command lines */
     const cli_flag *flags; /* ends with name NULL; NULL: only the common ones */
     const char *formats;   /* words of --format; NULL: "table json" */
     int (*run)(cli *c);    /* exit code */
@@ -48,6 +49,7 @@ struct cli {
     struct cli_given {
         const char *name, *value;
     } * given;
+    char *read;        /* what cli_take_text read */
     gqac_text *config; /* what cli_model found beside the graph */
     gqac_diag diag;
     cli_progress model, steps;
@@ -61,7 +63,9 @@ bool cli_switch(const cli *c, const char *flag);
 const char *cli_repeat(const cli *c, const char *flag, int i);
 /* Is the word one of a list whose words stand between any of these characters? */
 bool cli_lists(const char *list, const char *separators, const char *word);
+/* --format json or jsonl; --format jsonl. */
 bool cli_json(const cli *c);
+bool cli_json_lines(const cli *c);
 bool cli_quiet(const cli *c);
 /* A whole number of a flag in [least, most]; `fallback` when absent. USAGE otherwise. */
 gqac_status cli_number(cli *c, const char *flag, long long least, long long most,
@@ -103,8 +107,11 @@ gqac_status cli_context(cli *c, const gqac_program *program, int threads, const 
 /* Before anything else is written to stderr. */
 void cli_clear_progress(cli *c);
 
-/* The bytes of a file, a NUL behind them; malloc'd. */
+/* The bytes of a file ("-": standard input), a NUL after them; malloc'd. */
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length);
+/* A text flag that may also come as `--NAME -` from standard input or as `--NAME-file FILE`: from
+ * here on cli_value(c, name) is the text of the file. Once for a command line. */
+gqac_status cli_take_text(cli *c, const char *name);
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
 /* Refuses negative ids, which would count from the end of a table: those behind it are refused by

@@ -6,38 +6,63 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
+
+static gqac_status read_all(cli *c, FILE *f, const char *name, char **data, size_t *n) {
+    size_t capacity = 0, got = 1;
+    for (*n = 0; got; *n += got) {
+        if (*n + 1 >= capacity) {
+            capacity = capacity ? 2 * capacity : 4096;
+            char *more = realloc(*data, capacity);
+            if (!more)
+                return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+            *data = more;
+        }
+        got = fread(*data + *n, 1, capacity - 1 - *n, f);
+    }
+    (*data)[*n] = 0;
+    if (ferror(f) && interrupt_seen())
+        return cli_fail(c, GQAC_ABORTED, "interrupted");
+    if (ferror(f))
+        return cli_fail(c, GQAC_IO, "cannot read '%s': %s", name, strerror(errno));
+    return GQAC_OK;
+}
 
 gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length) {
-    FILE *f = fopen(path, "rbe");
-    size_t n = 0, room = 0;
+    const bool standard = !strcmp(path, "-");
+    FILE *f = standard ? stdin : fopen(path, "rbe");
     char *data = NULL;
     if (!f)
         return cli_fail(c, GQAC_IO, "cannot open '%s': %s", path, strerror(errno));
-    for (;;) {
-        if (n + 1 >= room) {
-            room = room ? 2 * room : 4096;
-            char *more = realloc(data, room);
-            if (!more) {
-                free(data);
-                fclose(f);
-                return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-            }
-            data = more;
-        }
-        const size_t got = fread(data + n, 1, room - 1 - n, f);
-        n += got;
-        if (!got)
-            break;
-    }
-    const bool failed = ferror(f) != 0;
-    fclose(f);
-    data[n] = 0;
-    if (failed) {
+    const gqac_status status = read_all(c, f, standard ? "standard input" : path, &data, length);
+    if (!standard)
+        fclose(f);
+    if (status == GQAC_OK)
+        *text = data;
+    else
         free(data);
-        return cli_fail(c, GQAC_IO, "cannot read '%s'", path);
-    }
-    *text = data;
-    *length = n;
+    return status;
+}
+
+gqac_status cli_take_text(cli *c, const char *name) {
+    char file[64];
+    size_t length = 0;
+    snprintf(file, sizeof file, "%s-file", name);
+    const bool given = cli_repeat(c, name, 0) != NULL, given_file = cli_repeat(c, file, 0) != NULL;
+    const char *text = cli_value(c, name), *path = given ? NULL : cli_value(c, file);
+    if (given && given_file)
+        return cli_usage(c, "--%s and --%s exclude each other", name, file);
+    if (!path && text && !strcmp(text, "-"))
+        path = text;
+    if (!path)
+        return GQAC_OK;
+    gqac_status status = cli_read_file(c, path, &c->read, &length);
+    if (status != GQAC_OK)
+        return status;
+    if (strlen(c->read) != length)
+        return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL",
+                        strlen(c->read), path);
+    c->given[c->n_given++] = (struct cli_given){.name = name, .value = c->read};
     return GQAC_OK;
 }
 

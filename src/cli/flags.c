@@ -10,19 +10,38 @@
 #include <time.h>
 
 const cli_flag cli_common_flags[] = {
-    {"target", "NAME", "cpu, or ref: the definition, slow (cpu)"},
+    {"target", "cpu|ref", "ref is the definition, and slow (cpu)"},
     {"threads", "N", "threads of the run (the cores that may be used)"},
-    {"math", "KIND",
-     "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors"},
-    {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
-    {"legacy-window", NULL, "local_window_size W shows W+1 keys"},
-    {"per-row-quant", NULL, "DynamicQuantizeLinear with a scale a row: approximate, split-safe"},
+    {"math", "model|exact|bf16",
+     "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors (model)"},
+    {"seqlens-k", "total-1|cached",
+     "meaning of the input seqlens_k: ONNX Runtime's, or that of MIGraphX's prefix cache "
+     "(total-1)"},
+    {"legacy-window", NULL, "a window of W shows W+1 keys, as in ONNX Runtime before 2025-09"},
+    {"per-row-quant", NULL,
+     "a scale for each row in DynamicQuantizeLinear: split-safe, but not what the file says"},
     {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
-    {"format", "KIND", "table or json (bench also md, csv)"},
-    {"verbose", NULL, "passes, steps and their times on stderr (-v)"},
-    {"quiet", NULL, "nothing on stderr but errors (-q)"},
+    {"format", "KIND", "form of what is printed (table)"},
+    {"verbose", NULL, "passes, steps and their times on stderr"},
+    {"quiet", NULL, "nothing on stderr but errors"},
     {NULL, NULL, NULL},
 };
+
+const char *cli_brief(const char *flag) {
+    static const char *const list[][2] = {{"-v", "verbose"},
+                                          {"-q", "quiet"},
+                                          {"-o", "output"},
+                                          {"-n", "new-tokens"},
+                                          {"-p", "prompt-tokens"}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (!strcmp(flag, list[i][1]))
+            return list[i][0];
+    return NULL;
+}
+
+const char *cli_formats(const gqac_cli_verb *verb) {
+    return verb->formats ? verb->formats : "table json";
+}
 
 /* ---- errors -------------------------------------------------------------- */
 
@@ -76,16 +95,21 @@ void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusa
 
 /* ---- parsing ------------------------------------------------------------- */
 
-static const cli_flag *find_in(const cli_flag *flags, const char *name, size_t length) {
-    for (const cli_flag *f = flags; f && f->name; f++)
-        if (strlen(f->name) == length && !strncmp(f->name, name, length))
+static const cli_flag *find_in(const cli_flag *flags, const char *word, size_t length) {
+    for (const cli_flag *f = flags; f && f->name; f++) {
+        const char *brief = cli_brief(f->name);
+        if (word[1] != '-' && brief && !strcmp(word, brief))
             return f;
+        if (word[1] == '-' && strlen(f->name) == length && !strncmp(f->name, word + 2, length))
+            return f;
+    }
     return NULL;
 }
 
-static const cli_flag *find_flag(const cli *c, const char *name, size_t length) {
-    const cli_flag *f = find_in(c->verb->flags, name, length);
-    return f ? f : find_in(cli_common_flags, name, length);
+/* The flag that a word names: "-n", or `length` characters after "--". */
+static const cli_flag *find_flag(const cli *c, const char *word, size_t length) {
+    const cli_flag *f = find_in(c->verb->flags, word, length);
+    return f ? f : find_in(cli_common_flags, word, length);
 }
 
 bool cli_lists(const char *list, const char *separators, const char *word) {
@@ -115,21 +139,13 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
 }
 
 static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
-    static const struct {
-        const char *brief, *full;
-    } brief[] = {{"-v", "--verbose"},
-                 {"-q", "--quiet"},
-                 {"-o", "--output"},
-                 {"-n", "--new-tokens"},
-                 {"-p", "--prompt-tokens"}};
-    for (size_t i = 0; i < sizeof brief / sizeof *brief; i++)
-        if (!strcmp(word, brief[i].brief))
-            word = brief[i].full;
-    const char *name = word + 2, *equals = strchr(word, '=');
-    const size_t length = equals ? (size_t)(equals - name) : strlen(name);
-    const cli_flag *f = word[1] == '-' ? find_flag(c, name, length) : NULL;
-    if (!f)
-        return cli_usage(c, "unknown flag '%s'", word);
+    const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    const cli_flag *f = find_flag(c, word, strcspn(word, "=") - (word[1] == '-' ? 2 : 0));
+    if (!f) {
+        cli_usage(c, "unknown flag '%s'", word);
+        suggest_flag(c, word);
+        return GQAC_USAGE;
+    }
     if (!f->value && equals)
         return cli_usage(c, "--%s takes no value", f->name);
     struct cli_given *given = &c->given[c->n_given++];
@@ -147,7 +163,7 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
 
 gqac_status cli_parse(cli *c, int argc, char **argv) {
     c->operands = calloc((size_t)argc + 1, sizeof *c->operands);
-    c->given = calloc((size_t)argc + 1, sizeof *c->given);
+    c->given = calloc((size_t)argc + 1, sizeof *c->given); /* one more for cli_take_text */
     if (!c->operands || !c->given)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0, used = 1; i < argc; i += used) {
@@ -165,15 +181,16 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
         return cli_usage(c, "%s is missing", v->operands);
     if (v->most >= 0 && c->n_operands > v->most)
         return cli_usage(c, "unexpected operand '%s'", c->operands[v->most]);
-    const char *format = cli_value(c, "format"), *formats = v->formats ? v->formats : "table json";
-    if (format && !cli_lists(formats, " ", format))
-        return cli_usage(c, "--format '%s' is not one of: %s", format, formats);
+    const char *format = cli_value(c, "format");
+    if (format && !cli_lists(cli_formats(v), " ", format))
+        return cli_usage(c, "--format '%s' is not one of: %s", format, cli_formats(v));
     return GQAC_OK;
 }
 
 void cli_free(cli *c) {
     free((void *)c->operands);
     free(c->given);
+    free(c->read);
     gqac_text_free(c->config);
 }
 
@@ -206,7 +223,12 @@ const char *cli_repeat(const cli *c, const char *flag, int index) {
 
 bool cli_json(const cli *c) {
     const char *format = cli_value(c, "format");
-    return format && !strcmp(format, "json");
+    return format && (!strcmp(format, "json") || !strcmp(format, "jsonl"));
+}
+
+bool cli_json_lines(const cli *c) {
+    const char *format = cli_value(c, "format");
+    return format && !strcmp(format, "jsonl");
 }
 
 bool cli_quiet(const cli *c) {

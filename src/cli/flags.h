@@ -1,4 +1,4 @@
-/* Parsing of flags, and the flags every verb has. */
+/* Parsing of flags, the flags every verb has, and what is printed from the tables of flags. */
 #ifndef GQAC_CLI_FLAGS_H
 #define GQAC_CLI_FLAGS_H
 
@@ -7,5 +7,25 @@
 extern const cli_flag cli_common_flags[]; /* ends with name NULL */
 gqac_status cli_parse(cli *c, int argc, char **argv);
 void cli_free(cli *c);
+
+/* The short form of a flag, "-o"; NULL: it has none. */
+const char *cli_brief(const char *flag);
+/* The words that --format takes, separated by spaces. */
+const char *cli_formats(const gqac_cli_verb *verb);
+
+/* help.c: what --help prints. */
+void help_print(void);
+void help_print_verb(const gqac_cli_verb *verb);
+/* How help writes the value of a flag: "FILE", "table|json"; "": a switch. */
+typedef struct help_value {
+    char s[64];
+} help_value;
+help_value help_value_of(const gqac_cli_verb *verb, const cli_flag *flag);
+/* Exit code i and its meaning; -1 after the last. */
+int help_exit_code(int i, const char **meaning);
+
+/* suggest.c: names what was probably meant in the hint of a usage error. */
+void suggest_flag(cli *c, const char *word);
+void suggest_verb(cli *c, const char *word);
 
 #endif

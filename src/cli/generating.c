@@ -9,6 +9,8 @@
 
 #include "cli/interrupt.h"
 
+enum { SHOWN_FORWARDS = 8 }; /* of --metrics; json has all */
+
 /* ---- settings ------------------------------------------------------------ */
 
 /* "ID=B" */
@@ -169,25 +171,42 @@ static json_t *score_json(int64_t id, double log_probability) {
 }
 
 /* {"id", "logprob", "top": [{"id", "logprob"}, ...]} */
-static void keep_scores(generating *g, const gqac_generate_event *e) {
+static json_t *scores_json(const gqac_generate_event *e) {
     json_t *own = score_json(e->id, e->log_probability), *top = json_array();
     for (int i = 0; i < e->n_top; i++)
         json_array_append_new(top, score_json(e->top[i].id, e->top[i].log_probability));
     json_object_set_new(own, "top", top);
+    return own;
+}
+
+static void keep_scores(generating *g, const gqac_generate_event *e) {
     if (!g->scores || e->step == 1) {
         json_decref(g->scores);
         g->scores = json_array();
     }
-    json_array_append_new(g->scores, own);
+    json_array_append_new(g->scores, scores_json(e));
+}
+
+/* The line of a token in --format jsonl. */
+static void print_step(generating *g, const gqac_generate_event *e) {
+    json_t *text = json_stringn(e->text, e->length);
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:s, s:b}", "step", (json_int_t)e->step, "id",
+                             (json_int_t)e->id, "text", text ? text : json_null(), "probability",
+                             cli_real_json(e->probability), "phase", e->phase, "eos", (int)e->eos);
+    if (e->n_top)
+        json_object_update_new(line, scores_json(e));
+    g->failed |= cli_print_json_line(g->c, line) != GQAC_OK;
 }
 
 bool generating_hear(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
-    g->c->steps.finishing = true; /* the answer ends behind a token */
+    g->c->steps.finishing = true; /* the answer ends after a token */
     if (g->log)
         log_step(e);
-    if (g->json && e->n_top)
+    if (cli_json_lines(g->c))
+        print_step(g, e);
+    else if (g->json && e->n_top)
         keep_scores(g, e);
     if (!g->json && g->ids_only)
         printf("%s%lld", e->step > 1 ? " " : "", (long long)e->id);
@@ -271,9 +290,12 @@ void generating_metrics(const generating *g, const gqac_generation *said) {
     fprintf(stderr, "decode                %.3f tokens/s\n", m->decode_tokens_per_second);
     fprintf(stderr, "forwards              n %zu  min %.3f  max %.3f  mean %.3f ms\n",
             m->n_forwards, m->forward_ms_min, m->forward_ms_max, m->forward_ms_mean);
-    fprintf(stderr, "each forward, ms     ");
-    for (size_t i = 0; i < m->n_forwards; i++)
+    if (m->n_forwards)
+        fprintf(stderr, "first forwards, ms   ");
+    for (size_t i = 0; i < m->n_forwards && i < SHOWN_FORWARDS; i++)
         fprintf(stderr, " %.3f", m->forward_ms[i]);
-    fprintf(stderr, "\ntokens                reused %lld  computed %lld\n",
+    if (m->n_forwards)
+        fprintf(stderr, "%s\n", m->n_forwards > SHOWN_FORWARDS ? " ..." : "");
+    fprintf(stderr, "tokens                reused %lld  computed %lld\n",
             (long long)m->reused_tokens, (long long)m->computed_tokens);
 }

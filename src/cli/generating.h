@@ -7,7 +7,7 @@
 
 /* Rows of a flag table. */
 #define GENERATING_FLAGS                                                                           \
-    {"new-tokens", "N", "new tokens at most (-n; 128)"},                                           \
+    {"new-tokens", "N", "maximum number of new tokens (128)"},                                     \
         {"temperature", "T", "divides the logits; 0: always the likeliest token"},                 \
         {"top-k", "K", "only the K likeliest tokens; 0: all"},                                     \
         {"top-p", "P", "only the likeliest tokens that reach probability P"},                      \
@@ -21,8 +21,8 @@
         {"stop", "TEXT", "ends before this text; may be repeated"},                                \
         {"kv", "[contiguous|basic|off]",                                                           \
          "cache of keys and values; off computes all tokens again for each one (contiguous)"},     \
-        {"context", "N", "most tokens of prompt and answer (what the model has room for)"},        \
-        {"metrics", NULL, "times and token counts on stderr; json has them always"}, {             \
+        {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
+        {"metrics", NULL, "times and token counts on stderr, after the answer; json has them"}, {  \
         "log-steps", NULL, "a line for each new token on stderr"                                   \
     }
 

@@ -26,10 +26,10 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"prompt-tokens", "N,...", "prompts of so many tokens (-p; 512)"},
-    {"new-tokens", "N,...", "decode steps behind each prompt (-n; 64)"},
+    {"prompt-tokens", "N,...", "prompts of so many tokens (512)"},
+    {"new-tokens", "N,...", "decode steps after each prompt (64)"},
     {"batch", "N,...", "sequences that decode together (1)"},
-    {"prefix", "P:S,...", "S tokens behind P cached ones"},
+    {"prefix", "P:S,...", "S tokens after P cached ones"},
     {"mix", "S+NxM@P,...",
      "S tokens of one sequence and M of each of N others, P cached; and apart"},
     {"repeat", "R", "measured runs of each row (5)"},
@@ -466,7 +466,10 @@ const gqac_cli_verb gqac_cli_verb_bench = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "times prompts, decode, prompts behind a prefix, and batches",
+    .summary = "times prompts, decode, prompts after a prefix, and batches",
+    .examples = "gqac bench tiny.gqac -p 128 -n 32\n"
+                "gqac bench tiny.gqac --prefix 128:32 --repeat 3 --format md\n"
+                "gqac bench tiny.gqac --batch 1,8 --mix 64+3x1@64\n",
     .flags = flags,
     .formats = "table json md csv",
     .run = run};

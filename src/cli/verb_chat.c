@@ -1,81 +1,19 @@
 /* gqac chat MODEL: a conversation, one line of stdin a turn. Every turn renders the whole
  * conversation through the model's template and goes on in one session, so that only what is new is
  * computed. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
+#include "cli/lines.h"
 
 static const cli_flag flags[] = {
-    {"system", "TEXT", "the first message: what the model is told to be"},
+    {"system", "TEXT", "the first message, which says what the model is to be"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
-
-/* ---- lines --------------------------------------------------------------- */
-
-/* What was read of stdin and not yet given out. */
-typedef struct lines {
-    char *data;
-    size_t length, room, at; /* of data; `at`: begin of the next line */
-    bool ended;
-} lines;
-
-static gqac_status read_more(cli *c, lines *l) {
-    if (l->at) {
-        memmove(l->data, l->data + l->at, l->length - l->at);
-        l->length -= l->at;
-        l->at = 0;
-    }
-    if (l->length == l->room) {
-        const size_t room = l->room ? 2 * l->room : 4096;
-        char *data = realloc(l->data, room);
-        if (!data)
-            return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-        l->data = data;
-        l->room = room;
-    }
-    if (!interrupt_wait(STDIN_FILENO)) {
-        l->ended = true;
-        l->length = 0;
-        return GQAC_OK;
-    }
-    const ssize_t got = read(STDIN_FILENO, l->data + l->length, l->room - l->length);
-    if (got < 0 && errno != EINTR)
-        return cli_fail(c, GQAC_IO, "cannot read standard input: %s", strerror(errno));
-    l->ended = got == 0;
-    l->length += got > 0 ? (size_t)got : 0;
-    return GQAC_OK;
-}
-
-/* The next line without its end; *line is NULL behind the last one, and valid until the next call.
- */
-static gqac_status next_line(cli *c, lines *l, const char **line, size_t *length) {
-    size_t seen = 0; /* bytes of the line that hold no end */
-    for (;;) {
-        const size_t left = l->length - l->at;
-        const char *start = l->data ? l->data + l->at : "";
-        const char *end = left > seen ? memchr(start + seen, '\n', left - seen) : NULL;
-        if (end || (l->ended && left)) {
-            *line = start;
-            *length = end ? (size_t)(end - start) : left;
-            l->at += *length + (end ? 1 : 0);
-            if (*length && start[*length - 1] == '\r')
-                --*length;
-            return GQAC_OK;
-        }
-        *line = NULL;
-        if (l->ended)
-            return GQAC_OK;
-        seen = left;
-        gqac_status status = read_more(c, l);
-        if (status != GQAC_OK)
-            return status;
-    }
-}
 
 /* ---- the conversation ---------------------------------------------------- */
 
@@ -135,20 +73,40 @@ static gqac_status take_turn(generating *g, json_t *messages, const char *line, 
     return status;
 }
 
+static bool is_word(const char *line, size_t length, const char *word) {
+    return length == strlen(word) && !memcmp(line, word, length);
+}
+
+/* A line that is one of these words alone is no message: false. */
+static bool obey(const generating *g, json_t *messages, const char *line, size_t length) {
+    const size_t first = cli_value(g->c, "system") ? 1 : 0;
+    if (is_word(line, length, "/help")) {
+        fprintf(stderr, "  /reset  begins a new conversation\n"
+                        "  /exit   ends the program, as the end of the input does\n"
+                        "  Ctrl-C  ends an answer; at the prompt, the program\n"
+                        "Every other line is a message.\n");
+        return true;
+    }
+    if (!is_word(line, length, "/reset"))
+        return false;
+    while (json_array_size(messages) > first)
+        json_array_remove(messages, first);
+    if (!cli_quiet(g->c))
+        fprintf(stderr, "gqac: a new conversation\n");
+    return true;
+}
+
 static gqac_status converse(generating *g, json_t *messages, lines *l) {
-    const bool terminal = isatty(STDIN_FILENO);
     const char *line = NULL;
+    if (isatty(STDIN_FILENO) && !cli_quiet(g->c))
+        fprintf(stderr, "/help lists commands, /exit ends\n");
     for (;;) {
         size_t length = 0;
         interrupt_listen();
-        if (terminal)
-            fprintf(stderr, "> ");
-        gqac_status status = next_line(g->c, l, &line, &length);
-        if (terminal && status == GQAC_OK && !line)
-            fprintf(stderr, "\n");
-        if (status != GQAC_OK || !line)
+        gqac_status status = lines_next(l, &line, &length);
+        if (status != GQAC_OK || !line || is_word(line, length, "/exit"))
             return status;
-        if (length)
+        if (length && !obey(g, messages, line, length))
             status = take_turn(g, messages, line, length);
         if (status != GQAC_OK)
             return status;
@@ -167,14 +125,15 @@ static gqac_status require_parts(generating *g) {
     gqac_status status = cli_usage(g->c, "'%s' has no %s", g->c->operands[0],
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     snprintf(g->c->diag.hint, sizeof g->c->diag.hint,
-             x->has_tokenizer ? "put a chat_template.jinja beside the model, or use `generate`"
-                              : "put its tokenizer.json beside it, or use `generate --ids`");
+             x->has_tokenizer ? "put a chat_template.jinja into the model folder, or use `generate`"
+                              : "give a folder with tokenizer.json and genai_config.json, or an "
+                                "artefact of one");
     return status;
 }
 
 static gqac_status chat(generating *g) {
     const char *told = cli_value(g->c, "system");
-    lines l = {0};
+    lines *l = NULL;
     gqac_status status = generating_open(g, GQAC_TEXT_ALL);
     if (status == GQAC_OK)
         status = require_parts(g);
@@ -182,9 +141,11 @@ static gqac_status chat(generating *g) {
     if (status == GQAC_OK && told)
         status = say(g->c, messages, "system", told, strlen(told));
     if (status == GQAC_OK)
-        status = converse(g, messages, &l);
+        status = lines_open(g->c, &l);
+    if (status == GQAC_OK)
+        status = converse(g, messages, l);
     json_decref(messages);
-    free(l.data);
+    lines_free(l);
     return status;
 }
 
@@ -197,12 +158,15 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_chat;
-const gqac_cli_verb gqac_cli_verb_chat = {.name = "chat",
-                                          .operands = "MODEL",
-                                          .least = 1,
-                                          .most = 1,
-                                          .summary =
-                                              "answers the lines of stdin, one a turn, with the "
-                                              "model's chat template",
-                                          .flags = flags,
-                                          .run = run};
+const gqac_cli_verb gqac_cli_verb_chat = {
+    .name = "chat",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "answers the lines of stdin, one a turn, with the model's chat template",
+    .examples = "gqac chat tiny.gqac\n"
+                "gqac chat tiny.gqac --system 'Be brief.' --temperature 0.7 -n 200\n"
+                "gqac chat tiny.gqac --format jsonl <questions.txt\n",
+    .flags = flags,
+    .formats = "table json jsonl",
+    .run = run};

@@ -6,15 +6,14 @@
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
-    {"output", "FILE", "what to write (-o)"},
-    {"emit", "KIND", "gqac (an artefact), onnx or text"},
+    {"output", "FILE", "what to write"},
+    {"emit", "gqac|onnx|text", "form of the file: an artefact, ONNX or text IR (gqac)"},
     {"dump", "PASS,...|all", "prints the graph after these passes"},
     {"stop-after", "PASS", "the last pass to run"},
     {"disable", "PASS,...", "passes to leave out"},
     {"list-passes", NULL, "names and summaries of all passes"},
     {"time-passes", NULL, "seconds of each pass, on stderr"},
     {"stateless", NULL, "keeps past and present explicit"},
-    {"bake", "FILE", "not built yet"},
     {NULL, NULL, NULL},
 };
 
@@ -93,8 +92,6 @@ static gqac_status compile(cli *c) {
     gqac_options options;
     gqac_emit emit = GQAC_EMIT_NONE;
     listener l = {.dump = cli_value(c, "dump"), .time = cli_switch(c, "time-passes")};
-    if (cli_value(c, "bake"))
-        return cli_usage(c, "--bake is not built yet");
     gqac_status status = cli_options(c, &options);
     static const char *const lists[] = {"dump", "disable", "stop-after"};
     for (int i = 0; status == GQAC_OK && i < 3; i++)
@@ -148,5 +145,8 @@ const gqac_cli_verb gqac_cli_verb_compile = {
     .operands = "MODEL",
     .most = 1,
     .summary = "compiles to an artefact, or shows and writes the graph after a pass",
+    .examples = "gqac compile models/tiny-gqa -o tiny.gqac\n"
+                "gqac compile model.onnx --dump lower --stop-after lower\n"
+                "gqac compile model.onnx --emit text -o model.gq\n",
     .flags = flags,
     .run = run};

@@ -14,9 +14,10 @@ static const cli_flag flags[] = {
     {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
     {"threads", "N,N,...", "thread counts to try (the cores that may be used)"},
     {"kv", "KIND,...", "cache kinds to try (contiguous)"},
-    {"via", "HOW", "split, decode (first chunk, then one by one) or prefix (past tensors moved)"},
+    {"via", "split|decode|prefix",
+     "decode: the first chunk, then one by one; prefix: past tensors moved out and in (split)"},
     {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
-    {"budget", "60s", "stops after that time and tells the coverage"},
+    {"budget", "60s", "stops after that time and reports the coverage"},
     {"certificate", "FILE",
      "writes digests of model, tokens and logits; if FILE is there, checks this run against it"},
     {NULL, NULL, NULL},
@@ -321,5 +322,8 @@ const gqac_cli_verb gqac_cli_verb_equiv = {
     .least = 1,
     .most = 1,
     .summary = "proves that splits, batches and threads give the same bits",
+    .examples = "gqac equiv tiny.gqac --tokens 100 --batch 3 --threads 1,2\n"
+                "gqac equiv tiny.gqac --splits random:20 --budget 30s\n"
+                "gqac equiv tiny.gqac --splits 3,7 --certificate tiny.json\n",
     .flags = flags,
     .run = run};

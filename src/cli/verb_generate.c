@@ -1,12 +1,14 @@
-/* gqac generate MODEL: text behind a prompt, streamed as it becomes certain. */
+/* gqac generate MODEL: text after a prompt, streamed as it becomes certain. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/generating.h"
 #include "cli/interrupt.h"
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
-    {"prompt", "TEXT", "what to go on with; the tokenizer adds its special tokens"},
+    {"prompt", "TEXT", "what to continue, - for stdin; the tokenizer adds its special tokens"},
+    {"prompt-file", "FILE", "the prompt from a file, without the newline at its end"},
     {"ids", "FILE", "token ids instead of a text, taken as they are"},
     {"no-parse-special", NULL, "special tokens that the prompt spells are text"},
     {"features", "FILE", "a .npy that the encoder of a folder with an encoder takes"},
@@ -28,7 +30,17 @@ static gqac_status read_prompt(generating *g, prompt *p) {
     return GQAC_OK;
 }
 
+/* --prompt, --prompt - or --prompt-file, of which the last newline is the editor's. */
+static gqac_status take_prompt(cli *c) {
+    GQAC_TRY(cli_take_text(c, "prompt"));
+    size_t n = c->read ? strlen(c->read) : 0;
+    if (n && c->read[n - 1] == '\n')
+        c->read[n -= n > 1 && c->read[n - 2] == '\r' ? 2 : 1] = '\0';
+    return GQAC_OK;
+}
+
 static gqac_status generate(generating *g, prompt *p, gqac_generation **said) {
+    GQAC_TRY(take_prompt(g->c));
     const char *text = cli_value(g->c, "prompt"), *file = cli_value(g->c, "ids");
     if (gqac_seq2seq_is(g->c->operands[0]))
         return translating_run(g);
@@ -63,10 +75,15 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_generate;
-const gqac_cli_verb gqac_cli_verb_generate = {.name = "generate",
-                                              .operands = "MODEL",
-                                              .least = 1,
-                                              .most = 1,
-                                              .summary = "goes on with a text or with token ids",
-                                              .flags = flags,
-                                              .run = run};
+const gqac_cli_verb gqac_cli_verb_generate = {
+    .name = "generate",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "continues a text or token ids",
+    .examples = "gqac generate tiny.gqac --prompt 'It was a fine day' -n 50\n"
+                "gqac generate tiny.gqac --prompt-file story.txt --temperature 0.8 --seed 7\n"
+                "echo 'It was a fine day' | gqac generate tiny.gqac --prompt - --format jsonl\n",
+    .flags = flags,
+    .formats = "table json jsonl",
+    .run = run};

@@ -10,7 +10,7 @@ static const cli_flag flags[] = {
     {"invariance", NULL, "nodes that mix rows (none: the model is split-safe)"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N", "memory that a sequence of N tokens needs: weights, cache, activations"},
-    {"plan", NULL, "kernels of one token (behind the N of --memory, else none), bytes, barriers"},
+    {"plan", NULL, "kernels of one token (after the N of --memory, else none), bytes, barriers"},
     {NULL, NULL, NULL},
 };
 
@@ -226,5 +226,8 @@ const gqac_cli_verb gqac_cli_verb_inspect = {
     .least = 1,
     .most = 1,
     .summary = "shows ops, inputs, KV pairs and every unsupported node (then exit 3)",
+    .examples = "gqac inspect models/tiny-gqa --kv --invariance\n"
+                "gqac inspect tiny.gqac --plan --memory 512\n"
+                "gqac inspect model.onnx --ops --io --format json\n",
     .flags = flags,
     .run = run};

@@ -5,7 +5,7 @@
 
 static const cli_flag flags[] = {
     {"pass", "NAME", "the rewrite; see --list"},
-    {"output", "FILE", "what to write (-o); may be MODEL itself"},
+    {"output", "FILE", "what to write; may be MODEL itself"},
     {"list", NULL, "names and summaries of all rewrites"},
     {NULL, NULL, NULL},
 };
@@ -70,6 +70,9 @@ const gqac_cli_verb gqac_cli_verb_rewrite = {
     .operands = "MODEL",
     .most = 1,
     .summary = "writes a model as ONNX again, with a cache, in two graphs, ...",
+    .examples = "gqac rewrite --list\n"
+                "gqac rewrite no-cache.onnx --pass insert-kv -o cached.onnx\n"
+                "gqac rewrite model.onnx --pass two-graph -o split.onnx\n",
     .flags = flags,
     .run = run,
 };

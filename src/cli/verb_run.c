@@ -17,12 +17,13 @@ static const cli_flag flags[] = {
     {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
     {"fill", "NAME=DIMS[:N]", "one input of zeros, the first N of them ones: mask=1,32:20"},
     {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
-    {"output", "DIR", "writes all outputs there (-o)"},
+    {"output", "DIR", "writes all outputs there"},
     {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
     {"repeat", "N", "runs N times and reports the time of each (json: times_ms)"},
     {"warmup", "N", "runs N times before, untimed (0)"},
     {"rotate", "R", "R copies of the past tensors, in turn: reads them from memory (1)"},
-    {"in-place", NULL, "present tensors are written over the past tensors, which have room"},
+    {"in-place", NULL,
+     "present tensors are written over the past tensors, whose rows are the capacity"},
     {NULL, NULL, NULL},
 };
 
@@ -526,11 +527,15 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_run;
-const gqac_cli_verb gqac_cli_verb_run = {.name = "run",
-                                         .operands = "MODEL",
-                                         .least = 1,
-                                         .most = 1,
-                                         .summary =
-                                             "runs the graph as exported on tensors in .npy files",
-                                         .flags = flags,
-                                         .run = run};
+const gqac_cli_verb gqac_cli_verb_run = {
+    .name = "run",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "runs the graph as exported on tensors in .npy files",
+    .examples =
+        "gqac run model.onnx --inputs in --output out\n"
+        "gqac run model.onnx --inputs in --expect out\n"
+        "gqac run model.onnx --input input_ids=ids.npy --fill attention_mask=1,5:5 -o out\n",
+    .flags = flags,
+    .run = run};

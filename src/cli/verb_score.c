@@ -1,4 +1,4 @@
-/* gqac score MODEL --ids FILE: log-likelihood and logits of a text through a sequence. */
+/* gqac score MODEL: log-likelihood and logits of a text or of token ids through a sequence. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,9 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"ids", "FILE", "whitespace-separated token ids"},
+    {"text", "TEXT", "a text, - for stdin; the tokenizer adds its special tokens"},
+    {"text-file", "FILE", "the text from a file, byte for byte"},
+    {"ids", "FILE", "whitespace-separated token ids, taken as they are (-: stdin)"},
     {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
     {"kv", "[contiguous|basic|off]",
      "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},
@@ -55,16 +57,45 @@ static gqac_status make_sequence(scoring *s) {
     return status;
 }
 
+static gqac_status tokenize(scoring *s, const char *text) {
+    gqac_text *opened = NULL;
+    int64_t *ids = NULL;
+    size_t n = 0;
+    gqac_status status =
+        gqac_text_open(s->c->operands[0], GQAC_TEXT_TOKENIZER, &opened, &s->c->diag);
+    if (status == GQAC_OK)
+        status = gqac_text_tokenize(opened, text, strlen(text), true, &ids, &n, &s->c->diag);
+    gqac_text_free(opened);
+    if (status == GQAC_OK && !n)
+        status = cli_fail(s->c, GQAC_INVALID_INPUT, "the text gives no tokens");
+    s->ids = status == GQAC_OK ? calloc(n, sizeof *ids) : NULL;
+    if (status == GQAC_OK && !s->ids)
+        status = cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
+    if (status == GQAC_OK)
+        memcpy(s->ids, ids, n * sizeof *ids);
+    s->n = (int64_t)n;
+    gqac_release(ids);
+    return status;
+}
+
+static gqac_status read_tokens(scoring *s) {
+    gqac_status status = cli_take_text(s->c, "text");
+    if (status != GQAC_OK)
+        return status;
+    const char *ids = cli_value(s->c, "ids"), *text = cli_value(s->c, "text");
+    if (!ids == !text)
+        return cli_usage(s->c, ids ? "--text and --ids exclude each other"
+                                   : "--text TEXT or --ids FILE is missing");
+    return ids ? cli_read_ids(s->c, ids, &s->ids, &s->n) : tokenize(s, text);
+}
+
 static gqac_status prepare(scoring *s) {
     int threads = 1;
-    const char *ids = cli_value(s->c, "ids"), *splits = cli_value(s->c, "splits");
-    if (!ids)
-        return cli_usage(s->c, "--ids FILE is missing");
     gqac_status status = cli_threads(s->c, &threads);
     if (status == GQAC_OK)
-        status = cli_read_ids(s->c, ids, &s->ids, &s->n);
+        status = read_tokens(s);
     if (status == GQAC_OK)
-        status = tokens_chunks(s->c, splits, s->n, &s->chunks, &s->n_chunks);
+        status = tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
         status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
     if (status == GQAC_OK)
@@ -91,7 +122,7 @@ static void check_again(scoring *s, int64_t i, float value) {
     s->changed = true;
     if (!cli_quiet(s->c))
         fprintf(stderr,
-                "gqac: logits of position %lld change with the tokens behind it: the model is not "
+                "gqac: logits of position %lld change with the tokens after it: the model is not "
                 "causal, so its logits and their score depend on --splits\n",
                 (long long)(i / s->vocabulary));
 }
@@ -192,11 +223,14 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_score;
-const gqac_cli_verb gqac_cli_verb_score = {.name = "score",
-                                           .operands = "MODEL",
-                                           .least = 1,
-                                           .most = 1,
-                                           .summary =
-                                               "log-likelihood, perplexity and logits of token ids",
-                                           .flags = flags,
-                                           .run = run};
+const gqac_cli_verb gqac_cli_verb_score = {
+    .name = "score",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "log-likelihood, perplexity and logits of a text or of token ids",
+    .examples = "gqac score tiny.gqac --text 'It was a fine day, and they walked out.'\n"
+                "gqac score tiny.gqac --text-file story.txt --format json\n"
+                "gqac score tiny.gqac --ids ids.txt --splits 9,15 --logits logits.npy\n",
+    .flags = flags,
+    .run = run};

@@ -236,4 +236,6 @@ const gqac_cli_verb gqac_cli_verb_test = {.name = "test",
                                           .least = 1,
                                           .most = -1,
                                           .summary = "runs ONNX node-test folders",
+                                          .examples = "gqac test node/test_relu\n"
+                                                      "gqac test node --format json\n",
                                           .run = run};

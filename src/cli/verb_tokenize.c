@@ -8,7 +8,7 @@
 
 static const cli_flag flags[] = {
     {"text", "TEXT", "a text; may be repeated: ids, a line for each"},
-    {"file", "FILE", "one text, byte for byte; may be repeated"},
+    {"file", "FILE", "one text, byte for byte (-: stdin); may be repeated"},
     {"decode", NULL, "the text of --ids, special tokens left out; no newline but on a terminal"},
     {"ids", "FILE", "whitespace-separated token ids for --decode"},
     {"no-parse-special", NULL, "special tokens that the text spells are text"},
@@ -143,10 +143,15 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_tokenize;
-const gqac_cli_verb gqac_cli_verb_tokenize = {.name = "tokenize",
-                                              .operands = "MODEL",
-                                              .least = 1,
-                                              .most = 1,
-                                              .summary = "token ids of texts, or the text of ids",
-                                              .flags = flags,
-                                              .run = run};
+const gqac_cli_verb gqac_cli_verb_tokenize = {
+    .name = "tokenize",
+    .operands = "MODEL",
+    .least = 1,
+    .most = 1,
+    .summary = "token ids of texts, or the text of ids",
+    .examples = "gqac tokenize tiny.gqac --text 'It was a fine day'\n"
+                "gqac tokenize tiny.gqac --text 'How do you do?' --template\n"
+                "echo 1 85 260 | gqac tokenize tiny.gqac --decode --ids -\n",
+    .flags = flags,
+    .formats = "table json jsonl",
+    .run = run};

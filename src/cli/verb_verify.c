@@ -499,5 +499,7 @@ const gqac_cli_verb gqac_cli_verb_verify = {
     .least = 1,
     .most = 1,
     .summary = "compares the target with ref or stored outputs, names the first node that differs",
+    .examples = "gqac verify models/tiny-gqa\n"
+                "gqac verify model.onnx --ids ids.txt --math bf16\n",
     .flags = flags,
     .run = run};

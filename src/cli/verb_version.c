@@ -18,5 +18,10 @@ static int run(cli *c) {
 }
 
 extern const gqac_cli_verb gqac_cli_verb_version;
-const gqac_cli_verb gqac_cli_verb_version = {
-    .name = "version", .operands = "", .most = 0, .summary = "prints the version", .run = run};
+const gqac_cli_verb gqac_cli_verb_version = {.name = "version",
+                                             .operands = "",
+                                             .most = 0,
+                                             .summary = "prints the version",
+                                             .examples = "gqac version\n"
+                                                         "gqac version --format json\n",
+                                             .run = run};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The demo runs to its end, three times (a pipe that breaks breaks now and then), and says what it
-# is there to say.
+# The demo runs to its end, three times (a pipe that breaks breaks now and then), says what it is
+# there to say, and fits one screen.
 set -uo pipefail
 gqac=${GQAC:-build/release/gqac}
 cd "${GQAC_SOURCE_DIR:-$(dirname "${BASH_SOURCE[0]}")/../..}" || exit 1
@@ -24,6 +24,12 @@ for run in 1 2 3; do
   expect "kv cache: off"
   expect "time to first token"
   expect "equal: 0 differing values"
+  if [ "$(wc -l <<<"$out")" -le 32 ] && [ "$(wc -L <<<"$out")" -le 120 ]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "the demo is $(wc -l <<<"$out") lines of up to $(wc -L <<<"$out") columns"
+  fi
   if [ $code -ne 0 ]; then
     failed=$((failed + 1))
     echo "run $run of the demo ended with $code"

@@ -188,6 +188,15 @@ class Text(Case):
                 if not line.startswith("|"):
                     self.assertLessEqual(len(line), COLUMNS, f"{page.name}: {line}")
 
+    def test_figure(self):
+        """The speed that README.md names is a row of performance.md."""
+        text = (ROOT / "README.md").read_text()
+        speed = re.search(r"decodes (\d+) tokens a second on\s", text)[1]
+        row = re.search(r"\(`([^`]*decode@512)`", text)[1]
+        rows = [line for line in (ROOT / "docs" / "performance.md").read_text().splitlines()
+                if line.startswith(f"| {row} ")]
+        self.assertEqual(rows[0].split(" | ")[2], f"{speed} tok/s")
+
     def test_graphs(self):
         """Every `gq` block is read, typed, and printed again."""
         count = 0

@@ -14,7 +14,7 @@ libdir=$(dirname "$(find "$work/prefix" -name gqac.pc)")
 export PKG_CONFIG_PATH="$libdir"
 
 mkdir "$work/by_pkg_config"
-for name in example host; do
+for name in example generate host; do
   # shellcheck disable=SC2046
   cc -std=c11 -Wall -Wextra -Werror "$GQAC_SOURCE_DIR/test/example/$name.c" \
     -o "$work/by_pkg_config/$name" $(pkg-config --cflags --libs gqac)
@@ -35,6 +35,29 @@ for folder in by_pkg_config build; do
   expect $folder example "6 tokens cached"
   expect $folder host "request 5: .* answered with the bits of a run alone"
 done
+answer=$("$work/by_pkg_config/generate" "$GQAC_SOURCE_DIR/models/tiny-gqa" "She had been")
+if [ "$answer" != "${answer/ spoken of, and the first time/}" ] && [[ $answer == *"(length, "* ]]; then
+  passed=$((passed + 1))
+else
+  echo "FAIL generate: $answer"
+  failed=$((failed + 1))
+fi
+# A page of the manual for each verb and for gqac, and the completion of bash.
+for verb in "" $("$work/prefix/bin/gqac" completion | sed -n 's/^  \([a-z]*\)) flags=.*/-\1/p'); do
+  page="$work/prefix/share/man/man1/gqac$verb.1"
+  if [ -s "$page" ] && [ "$("$work/prefix/bin/gqac" man ${verb#-})" = "$(cat "$page")" ]; then
+    passed=$((passed + 1))
+  else
+    echo "FAIL gqac$verb(1)"
+    failed=$((failed + 1))
+  fi
+done
+if bash -c "source '$work/prefix/share/bash-completion/completions/gqac' && complete -p gqac" >/dev/null; then
+  passed=$((passed + 1))
+else
+  echo "FAIL completion"
+  failed=$((failed + 1))
+fi
 for header in "$work"/prefix/include/gqac/*.h; do
   # every header stands alone, in C and in C++
   if cc -std=c11 -Wall -Wextra -Werror -I"$work/prefix/include" -fsyntax-only -x c "$header" &&

@@ -13,6 +13,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import harness
@@ -110,6 +111,26 @@ class Chat(Case):
         self.assertEqual(len(self.turns("x" * 500 + "\ny\n", "-n", 4)), 2)
         self.chat("x" * 10000 + "\n", "-n", 4, code=4)
 
+    def test_words(self):
+        """/help, /reset and /exit alone on a line; any other line is a message."""
+        first, second = self.turns("one\ntwo\n", "-n", 5, "--system", "x")
+        typed = "one\n/help\ntwo\n/reset\none\n/exit\nthree\n"
+        result = self.chat(typed, "-n", 5, "--system", "x", "--format", "json")
+        found = [json.loads(line)["ids"] for line in result.out.splitlines()]
+        self.assertEqual(found, [first["ids"], second["ids"], first["ids"]])
+        for word in ("/reset ", "/exit ", "gqac: a new conversation\n"):
+            self.assertIn(word, result.err)
+        asked = ("/helpless", " /exit", "/exit now", "/no_think", "/")
+        self.assertEqual(len(self.turns("\n".join(asked), "-n", 2)), len(asked))
+
+    def test_json_lines(self):
+        """--format jsonl: each turn is its tokens, then what json has."""
+        want = self.turns("one\ntwo\n", "-n", 5)
+        lines = [json.loads(x) for x in self.chat("one\ntwo\n", "-n", 5, "--format",
+                                                  "jsonl").out.splitlines()]
+        self.assertEqual([x["ids"] for x in lines if "ids" in x], [x["ids"] for x in want])
+        self.assertEqual([x["id"] for x in lines if "id" in x], sum((x["ids"] for x in want), []))
+
     def test_full(self):
         """A conversation that outgrows the context ends with exit 4 and keeps what was said."""
         result = self.chat("one\ntwo\nthree\n", "-n", 20, "--context", 60, "--format", "json",
@@ -205,6 +226,35 @@ class Chat(Case):
         os.write(leader, b"\x04")
         self.assertEqual(child.wait(20), 0)
         self.assertTrue(child.stdout.read().endswith(b"\n"))
+        os.close(leader)
+
+    def test_editor(self):
+        """On a terminal a line can be edited and an earlier one comes back, with libedit."""
+        linked = subprocess.run(["ldd", GQAC], capture_output=True, text=True, check=False).stdout
+        if "libedit" not in linked:
+            self.skipTest("built without libedit")
+        leader, follower = pty.openpty()
+        child = self.start("-n", 3, "--format", "json", stdin=follower, stderr=follower)
+        os.close(follower)
+        timer = threading.Timer(60, child.kill)
+        timer.start()
+        self.addCleanup(timer.cancel)
+
+        def turn(keys):
+            os.write(leader, keys)
+            return json.loads(child.stdout.readline())["ids"]
+        want = [t["ids"] for t in self.turns("ab\u00e4d\nabd\nab\u00e4d\n", "-n", 3)]
+        other = self.turns("abd\n", "-n", 3)[0]["ids"]
+        self.assertEqual(turn("ad\x1b[Db\u00e4\r".encode()), want[0])
+        self.assertEqual(turn("abdx\x7f\r".encode()), want[1])
+        self.assertEqual(turn(b"\x1b[A\x1b[A\r"), want[2])
+        self.assertEqual(turn(b"/reset\rab\xc3\xffd\r"), other)
+        os.write(leader, b"half a line")
+        seen = b""
+        while b"half a line" not in seen:  # the editor echoes it, after the prompt
+            seen += os.read(leader, 4096)
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.wait(20), 0)
         os.close(leader)
 
     def test_closed_pipe(self):

@@ -20,7 +20,7 @@ LLAMA = model("llama")
 IDS = MODELS / "llama" / "ref" / "ids.txt"
 INPUTS = MODELS / "llama" / "ref" / "hybrid" / "inputs"
 VERBS = ("inspect", "compile", "rewrite", "run", "test", "score", "equiv", "generate", "chat",
-         "tokenize", "verify", "version")
+         "tokenize", "verify", "version", "completion", "man")
 NOT_BUILT = ("cache", "devices")
 PASSES = ("tidy", "lower", "stateful", "claim", "expand", "order", "plan")
 GOOD = {"inspect": (LLAMA,), "compile": (LLAMA, "--stop-after", "tidy"),
@@ -123,7 +123,7 @@ class Usage(Case):
             for value in ("frobnicate", "tidy,frobnicate", "", "Tidy", "tidy,"):
                 self.usage("compile", LLAMA, flag, value, "-o", self.dir / "o",
                            words=("pass",) if value else ())
-        self.usage("compile", LLAMA, "--bake", "f", "-o", self.dir / "o", words=("not built",))
+        self.usage("compile", LLAMA, "--bake", "f", "-o", self.dir / "o", words=("--bake",))
         self.usage("compile", LLAMA, "--stop-after", "tidy", "-o", self.dir / "o")
         self.assertEqual(list(self.dir.iterdir()), [])
 
@@ -311,6 +311,25 @@ class Output(Case):
         found = self.good("score", LLAMA, "--ids", write_ids(self.dir / "1", [5]),
                           "--format", "json").json()
         self.assertEqual((found["tokens"], found["nll"], found["perplexity"]), (1, 0, 1))
+
+    def test_score_text(self):
+        """A text is scored as its ids are, from the command line, a file or stdin."""
+        text = "Once upon a time\n"
+        path = self.dir / "text"
+        path.write_text(text)
+        ids = self.dir / "ids"
+        ids.write_text(self.good("tokenize", LLAMA, "--file", path).out)
+        want = self.good("score", LLAMA, "--ids", ids).out
+        self.assertIn("tokens 17,", want)
+        self.assertEqual(self.good("score", LLAMA, "--text", text).out, want)
+        self.assertEqual(self.good("score", LLAMA, "--text-file", path).out, want)
+        for flag, name in (("--text", path), ("--text-file", path), ("--ids", ids)):
+            with open(name, "rb") as typed:
+                self.assertEqual(self.good("score", LLAMA, flag, "-", stdin=typed).out, want)
+        for args in ((), ("--text", "x", "--ids", ids), ("--text", "x", "--text-file", path)):
+            self.check(gqac("score", LLAMA, *args), 2, "--text")
+        self.check(gqac("score", LLAMA, "--text", ""), 4, "no tokens")
+        self.check(gqac("score", LLAMA, "--text-file", self.dir / "nothere"), 5, "nothere")
 
     def test_splits(self):
         """A sum of N is taken, beyond it is usage."""

@@ -206,6 +206,31 @@ class Flags(Generating):
         self.check(gqac("generate", LLAMA, "--ids", self.dir / "none"), 5, "none")
         self.check(gqac("generate", self.dir / "none", "--prompt", "x"), 5, "none")
 
+    def test_prompt_from_a_file(self):
+        """--prompt-file and --prompt - are --prompt, but for the newline at the end."""
+        want = self.said("-n", 4)["ids"]
+        path = self.dir / "prompt.txt"
+        for end in ("", "\n", "\r\n"):
+            path.write_bytes((PROMPT + end).encode())
+            with open(path, "rb") as typed:
+                found = self.said("--prompt", "-", "-n", 4, prompt=None, stdin=typed)
+            self.assertEqual(found["ids"], want)
+            for args, env in ((("--prompt-file", path), {}), ((), {"GQAC_PROMPT_FILE": str(path)})):
+                found = self.said(*args, "-n", 4, prompt=None, env=env)
+                self.assertEqual(found["ids"], want)
+        other = self.said("-n", 4, prompt=PROMPT + "\n")["ids"]
+        self.assertNotEqual(other, want)
+        path.write_text(PROMPT + "\n\n")
+        self.assertEqual(self.said("--prompt-file", path, "-n", 4, prompt=None)["ids"], other)
+        self.assertEqual(self.said("-n", 4, env={"GQAC_PROMPT_FILE": "nothere"})["ids"], want)
+        self.usage(LLAMA, "--prompt", "x", "--prompt-file", path, words=("exclude",))
+        self.usage(LLAMA, "--ids", path, "--prompt-file", path, words=("exclude",))
+        self.fails(5, LLAMA, "--prompt-file", self.dir / "nothere", words=("nothere",))
+        self.fails(4, LLAMA, "--prompt", "-", words=("no tokens",))  # stdin is empty
+        for data, word in ((b"a\0b", "byte 1 "), (b"a\xff", "UTF-8")):
+            path.write_bytes(data)
+            self.fails(4, LLAMA, "--prompt-file", path, words=(word,))
+
     def test_values(self):
         """Numbers that no flag takes."""
         for flag, values in (("-n", ("-1", "x", "1.5", "")), ("--top-k", ("-1", "2.5", "x")),
@@ -228,7 +253,7 @@ class Flags(Generating):
                      "seed", "stop", "kv", "context", "metrics", "log-steps", "repetition-penalty", "presence-penalty",
                      "frequency-penalty", "logit-bias", "top-logprobs", "no-parse-special"):
             self.assertIn(f"--{flag} ", out)
-        self.assertIn("-n;", out)
+        self.assertIn("-n, --new-tokens N ", out)
 
 
 class Greedy(Generating):
@@ -538,12 +563,39 @@ class Caches(Generating):
         told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "--metrics")
         self.assertEqual(told.out, plain.out)
         for word in ("time to first token ", "decode ", "forwards              n 5  min ",
-                     "each forward, ms ", "reused 0  computed "):
+                     "first forwards, ms ", "reused 0  computed "):
             self.assertIn(word, told.err)
-        line = next(x for x in told.err.splitlines() if x.startswith("each forward"))
+        line = next(x for x in told.err.splitlines() if x.startswith("first forwards"))
         self.assertEqual(len(line.split()[3:]), 5)
+        told = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 40, "--metrics").err
+        line = next(x for x in told.splitlines() if x.startswith("first forwards"))
+        self.assertEqual((len(line.split()[3:]), line[-4:]), (9, " ..."))
+        self.assertNotIn("first forwards",
+                         self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 0, "--metrics").err)
         quiet = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 5, "-q")
         self.assertEqual((quiet.err, quiet.out), ("", plain.out))
+
+    def test_json_lines(self):
+        """--format jsonl: a line for each token, the one object of json after them."""
+        result = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 9, "--log-steps",
+                           "--format", "jsonl")
+        *lines, last = [json.loads(line) for line in result.out.splitlines()]
+        want = self.said("-n", 9)
+        for key in ("ids", "text", "finish_reason"):
+            self.assertEqual(last[key], want[key])
+        self.assertEqual([x["id"] for x in lines], want["ids"])
+        self.assertEqual("".join(x["text"] for x in lines), want["text"])
+        logged = steps(result.err)
+        self.assertEqual([(x["step"], x["id"], x["phase"], x["text"]) for x in lines],
+                         [(n, i, phase, text) for n, i, _, phase, text in logged])
+        for line, row in zip(lines, logged, strict=True):
+            self.assertAlmostEqual(100 * line["probability"], row[2], places=2)
+        folder = copy_model(self.dir / "eos", model={"eos_token_id": want["ids"][3]})
+        *lines, last = [json.loads(line) for line in self.good(
+            "generate", folder, "--prompt", PROMPT, "-n", 9, "--format", "jsonl").out.splitlines()]
+        self.assertEqual(last["finish_reason"], "eos")
+        self.assertEqual([x["eos"] for x in lines], [False] * (len(lines) - 1) + [True])
+        self.check(gqac("score", LLAMA, "--ids", LLAMA / "ref" / "ids.txt", "--format", "jsonl"), 2)
 
     def test_broken_tokenizer(self):
         """It is refused where it is needed, and only there."""

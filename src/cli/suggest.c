@@ -1,0 +1,136 @@
+/* What was probably meant by a flag or verb that gqac does not have: what other tools call ours,
+ * else the name that is spelled most alike. */
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/flags.h"
+
+enum { MOST_LETTERS = 24 };
+
+/* Names of other tools (llama.cpp, onnxruntime-genai, transformers) and of our other verbs. The
+ * first whose flag the verb has is meant; a flag may come with a value. */
+static const struct {
+    const char *theirs, *ours;
+} others[] = {
+    {"p", "prompt"},
+    {"p", "text"},
+    {"text", "prompt"},
+    {"prompt", "text"},
+    {"f", "prompt-file"},
+    {"file", "prompt-file"},
+    {"file", "text-file"},
+    {"prompt-file", "text-file"},
+    {"prompt-file", "file"},
+    {"sys", "system"},
+    {"system-prompt", "system"},
+    {"tokens", "new-tokens"},
+    {"n-predict", "new-tokens"},
+    {"predict", "new-tokens"},
+    {"max-tokens", "new-tokens"},
+    {"max-new-tokens", "new-tokens"},
+    {"c", "context"},
+    {"ctx-size", "context"},
+    {"max-length", "context"},
+    {"t", "threads"},
+    {"s", "seed"},
+    {"repeat-penalty", "repetition-penalty"},
+    {"no-cache", "kv off"},
+    {"json", "format json"},
+    {"stream", "format jsonl"},
+    {"device", "target"},
+    {"backend", "target"},
+    {"execution-provider", "target"},
+    {"e", "target"},
+    {"out", "output"},
+    {"outfile", "output"},
+};
+
+static bool has_flag(const cli_flag *flags, const char *name, size_t length) {
+    for (const cli_flag *f = flags; f && f->name; f++)
+        if (strlen(f->name) == length && !strncmp(f->name, name, length))
+            return true;
+    return false;
+}
+
+/* Letters to insert, leave out or replace on the way from one word to the other. */
+static int distance(const char *a, const char *b) {
+    int row[MOST_LETTERS + 1];
+    const size_t n = strlen(a), m = strlen(b);
+    if (n > MOST_LETTERS || m > MOST_LETTERS)
+        return MOST_LETTERS;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            const int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            const int shorter = (row[j - 1] < row[j] ? row[j - 1] : row[j]) + 1;
+            row[j] = replaced < shorter ? replaced : shorter;
+        }
+    }
+    return row[m];
+}
+
+/* 0: one begins with the other; else letters that differ, of which there may be a third. */
+static int unlike(const char *typed, const char *name) {
+    const size_t n = strlen(typed), m = strlen(name), shorter = n < m ? n : m;
+    if (shorter >= 3 && !strncmp(typed, name, shorter))
+        return 0;
+    const int letters = distance(typed, name);
+    return letters <= (int)(n < m ? m : n) / 3 ? letters : MOST_LETTERS;
+}
+
+static void closest(const char *typed, const char *name, const char **best, int *least) {
+    const int letters = unlike(typed, name);
+    if (letters >= *least)
+        return;
+    *least = letters;
+    *best = name;
+}
+
+static const char *find(const cli *c, const char *typed) {
+    const cli_flag *const tables[] = {c->verb->flags, cli_common_flags};
+    const char *best = NULL;
+    int least = MOST_LETTERS;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (int t = 0; t < 2 && !strcmp(typed, others[i].theirs); t++)
+            if (has_flag(tables[t], others[i].ours, strcspn(others[i].ours, " ")))
+                return others[i].ours;
+    for (int t = 0; t < 2; t++)
+        for (const cli_flag *f = tables[t]; f && f->name; f++)
+            closest(typed, f->name, &best, &least);
+    return best;
+}
+
+void suggest_flag(cli *c, const char *word) {
+    char typed[MOST_LETTERS + 1] = "";
+    word += strspn(word, "-");
+    const size_t n = strcspn(word, "=");
+    if (!n || n > MOST_LETTERS)
+        return;
+    memcpy(typed, word, n);
+    for (char *s = typed; *s; s++)
+        *s = *s == '_' ? '-' : *s;
+    const char *name = c->verb->name, *found = find(c, typed);
+    if (!strcmp(c->verb->operands, "MODEL") && (!strcmp(typed, "m") || !strcmp(typed, "model")))
+        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s MODEL: the model has no flag", name);
+    else if (found)
+        snprintf(c->diag.hint, sizeof c->diag.hint, "--%s; gqac %s --help lists all flags", found,
+                 name);
+}
+
+void suggest_verb(cli *c, const char *word) {
+    const char *best = NULL;
+    int least = MOST_LETTERS;
+    for (int i = 0; gqac_cli_verbs[i]; i++)
+        closest(word, gqac_cli_verbs[i]->name, &best, &least);
+    if (best)
+        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac %s; gqac --help lists the verbs", best);
+    else if (*word != '-' && access(word, F_OK) == 0)
+        snprintf(c->diag.hint, sizeof c->diag.hint,
+                 "gqac chat MODEL: the verb comes first; gqac --help lists the verbs");
+    else
+        snprintf(c->diag.hint, sizeof c->diag.hint, "gqac --help lists the verbs");
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""What is printed from the tables of flags: help, suggestions, manual pages, completion.
+
+    python test/python/test_help.py
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import harness
+from harness import Case, GQAC, MODELS, gqac
+
+LLAMA = MODELS / "llama" / "model.onnx"
+
+
+class Help(Case):
+    """Each page, however it is printed."""
+
+    def verbs(self):
+        """The verbs of the help."""
+        return re.findall(r"^  ([a-z]+) +\S", self.good("--help").out.split("examples:")[0], re.M)
+
+    def flags(self, verb):
+        """{flag: its value or ""} of the help of a verb."""
+        rows = re.findall(r"^  (?:-[a-z], )?--([a-z0-9-]+)(?: (\S+))?(?:  |$)",
+                          self.good(verb, "--help").out, re.M)
+        return dict(rows)
+
+    def shell(self, text):
+        """Output of bash, which must succeed."""
+        path = f"{GQAC.parent}:/usr/bin:/bin"
+        done = subprocess.run(["bash", "--norc", "-c", text], capture_output=True, text=True,
+                              cwd=self.dir, check=False, env={"PATH": path, "HOME": str(self.dir)})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), text)
+        return done.stdout
+
+    def test_examples(self):
+        """Two or three for each verb, none of which is a usage error."""
+        for verb in self.verbs():
+            text = self.good(verb, "--help").out
+            lines = text.split("\nexamples:\n")[1].split("\n\n")[0].splitlines()
+            self.assertIn(len(lines), (2, 3), verb)
+            for line in lines:
+                line = line.split("|")[-2 if line.endswith("man -l -") else -1]
+                line = re.sub(r"^source <\((.*)\)$", r"\1", line.strip())
+                words = shlex.split(re.sub(r"[<>]\S*", "", line))
+                self.assertEqual(words[:2], ["gqac", verb])
+                result = gqac(*words[1:], cwd=self.dir)
+                self.assertIn(result.code, (0, 4, 5), str(result))
+
+    def test_words(self):
+        """Help says after, not behind; what is not built is not in it."""
+        for verb in self.verbs():
+            text = self.good(verb, "--help").out
+            for word in ("behind", "not built", "bake", "whoever", "told", "tells"):
+                self.assertNotRegex(text, rf"\b{word}\b", verb)
+
+    def test_suggestions(self):
+        """Names of other tools and misspelled ones."""
+        for verb, word, hint in (
+                ("generate", "--temp", "--temperature;"), ("generate", "-temp", "--temperature;"),
+                ("generate", "--top_k", "--top-k;"), ("generate", "--n-predict", "--new-tokens;"),
+                ("generate", "-p", "--prompt;"), ("generate", "-c", "--context;"),
+                ("generate", "--max-tokens=5", "--new-tokens;"), ("generate", "-t", "--threads;"),
+                ("generate", "-f", "--prompt-file;"), ("generate", "--sed", "--seed;"),
+                ("generate", "--no-cache", "--kv off;"), ("generate", "--json", "--format json;"),
+                ("score", "--prompt", "--text;"), ("tokenize", "--prompt", "--text;"),
+                ("compile", "--ouput", "--output;"), ("equiv", "--tokens-", "--tokens;"),
+                ("generate", "-m", "gqac generate MODEL:"), ("run", "--model", "gqac run MODEL:"),
+                ("generate", "--frobnicate", "gqac generate --help\n"),
+                ("generate", "--x", "gqac generate --help\n"),
+                ("generate", "--" + "temperature" * 9, "gqac generate"),
+                ("test", "-m", "gqac test --help\n")):
+            result = self.check(gqac(verb, LLAMA, word, "1"), 2, hint)
+            self.assertEqual(result.out, "")
+        for word, hint in (("generte", "gqac generate;"), ("tokenise", "gqac tokenize;"),
+                           ("comp", "gqac compile;"), (LLAMA, "the verb comes first"),
+                           ("frobnicate", "gqac --help")):
+            self.check(gqac(word), 2, hint)
+
+    def test_manual(self):
+        """A page for each verb, with every flag, which groff takes without a warning."""
+        for verb in (None, *self.verbs()):
+            page = self.good("man", *([verb] if verb else [])).out
+            self.assertTrue(page.startswith(".TH GQAC"), page[:40])
+            for flag in self.flags(verb) if verb else ():
+                self.assertIn("\\fB\\-\\-" + flag.replace("-", "\\-") + "\\fR", page)
+            if shutil.which("groff"):
+                done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-P-c"], input=page,
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                text = re.sub(" +", " ", re.sub(r".\x08", "", done.stdout))
+                self.assertIn(f"gqac-{verb} - " if verb else "gqac - ", text)
+                for line in re.findall(r"^  (gqac .*)$", self.good(verb or "--help", "--help").out,
+                                       re.M) if verb else ():
+                    self.assertIn(line, text)
+        self.check(gqac("man", "frobnicate"), 2, "frobnicate")
+
+    def complete(self, *words):
+        """What bash offers for the last of these words."""
+        text = (f"source <(gqac completion); COMP_WORDS=({shlex.join(words)}); "
+                f"COMP_CWORD={len(words) - 1}; _gqac; printf '%s\\n' \"${{COMPREPLY[@]}}\"")
+        return set(self.shell(text).split())
+
+    def test_completion(self):
+        """Verbs, flags, words, files and folders."""
+        verbs = self.verbs()
+        self.assertEqual(self.complete("gqac", ""), {*verbs, "--help"})
+        self.assertEqual(self.complete("gqac", "ge"), {"generate"})
+        for verb in verbs:
+            self.assertEqual(self.complete("gqac", verb, "--"),
+                             {"--help", *(f"--{flag}" for flag in self.flags(verb))})
+        self.assertEqual(self.complete("gqac", "generate", "--te"), {"--temperature"})
+        for flag, words in (("target", "cpu ref"), ("format", "table json jsonl"),
+                            ("kv", "contiguous basic off"), ("math", "model exact bf16"),
+                            ("threads", ""), ("prompt", "")):
+            self.assertEqual(self.complete("gqac", "generate", f"--{flag}", ""), {*words.split()})
+        self.assertEqual(self.complete("gqac", "score", "--format", "=", "j"), {"json"})
+        self.assertEqual(self.complete("gqac", "score", "--format", "="), {"json", "table"})
+        self.assertIn("lower", self.complete("gqac", "compile", "--dump", ""))
+        (self.dir / "model.onnx").touch()
+        (self.dir / "folder").mkdir()
+        both = {"model.onnx", "folder"}
+        for words, want in ((("compile", ""), both), (("compile", "-o", ""), both),
+                            (("generate", "m", "--prompt-file", ""), both),
+                            (("run", "m", "--inputs", ""), {"folder"}),
+                            (("score", "m", "--logits", "mo"), {"model.onnx"})):
+            self.assertEqual(self.complete("gqac", *words), want, words)
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -14,7 +14,7 @@ from onnx import TensorProto
 
 import decoders
 import harness
-from decoders import F, HEADS, I64, KV_HEADS, SIZE, VOCABULARY, WIDTH, Decoder
+from decoders import F, HEADS, I32, I64, KV_HEADS, SIZE, VOCABULARY, WIDTH, Decoder
 from harness import FULL, Case, write_ids
 
 try:
@@ -133,6 +133,26 @@ class Exported(Decoder):
                       self.ints(3), self.ints(1))
         return self.flat(self.node("MatMul", p, self.repeated(v)))
 
+    def shared_gqa(self, layer, x):
+        """The same as GroupQueryAttention has it: no new rows, and the other layer's present."""
+        lengths = self.once("_gqa", lambda: [
+            self.node("Cast", self.node("Sub", self.valid(), "one"), to=I32),
+            self.node("Cast", self.node("Squeeze", self.node(
+                "Shape", "attention_mask", start=1, end=2)), to=I32)])
+        q = self.project(f"q{layer}", x, WIDTH, WIDTH)
+        k, v = (self.project(n + str(layer), x, WIDTH, KV_HEADS * SIZE) for n in "kv")
+        if layer:
+            shape = self.node("Concat", self.node("Shape", "input_ids", start=0, end=1),
+                              self.ints(0, KV_HEADS * SIZE), axis=0)
+            none = self.constant("none", np.zeros((1, 0, KV_HEADS * SIZE), np.float32))
+            k = v = self.node("Expand", none, shape)
+            past, out = self._presents, [f"y{layer}"]
+        else:
+            past, self._presents = self.pair(layer, KV_HEADS)
+            out = [f"y{layer}", *self._presents]
+        return self.node("GroupQueryAttention", q, k, v, *past, *lengths, out=out,
+                         domain="com.microsoft", num_heads=HEADS, kv_num_heads=KV_HEADS)
+
     def shared(self, layer, x):
         """Gemma 3n and 4, eager: the last layer attends to the keys and values of the one before."""
         q = self.rotated(self.heads(self.project(f"q{layer}", x, WIDTH, WIDTH), HEADS))
@@ -203,6 +223,12 @@ class Forms(Case):
         pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
         self.assertEqual(len(pairs), 2)
         self.padded("shared")
+
+    def test_shared_gqa(self):
+        """Without new rows nothing is appended a second time."""
+        self.sequence("shared_gqa")
+        pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
+        self.assertEqual(len(pairs), 2)
 
     def test_sinks(self):
         """Raised to GroupQueryAttention with head_sink."""

@@ -83,9 +83,9 @@ ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made) {
     enum { SEQLENS = 5, TOTAL, BIAS = 10, SINK, N_INPUTS };
     ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
     ir_value *heads = ir_build_i64s(&r->b, 1, (int64_t[]){raise_dim(s->q, 1)});
-    ir_value *total = op_build1(
-        &r->b, "", "Add", 2,
-        (ir_value *[]){raise_ask_dim(r, s->past_key, 2), raise_ask_dim(r, s->k, 2)});
+    ir_value *total =
+        op_build1(&r->b, "", "Add", 2,
+                  (ir_value *[]){raise_ask_dim(r, s->past_key, 2), raise_ask_dim(r, s->k, 2)});
     ir_value *last = op_build1(&r->b, "", "Sub", 2, (ir_value *[]){total, one});
     ir_value *in[N_INPUTS] = {raise_pack(r, s->q), raise_pack(r, s->k), raise_pack(r, s->v),
                               s->past_key, s->past_value};

@@ -451,6 +451,9 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
     GQAC_TRY(step_check(&s));
     const gqac_status status = run_all(&s);
     if (status != GQAC_OK) {
+#ifdef GQAC_CONTROL_PUBLISH_FAILED /* negative control: sequences keep what a failed step wrote */
+        publish(&s);
+#endif
         give_back(&s);
         return status;
     }

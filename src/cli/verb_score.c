@@ -9,6 +9,7 @@
 
 static const cli_flag flags[] = {
     {"ids", "FILE", "whitespace-separated token ids"},
+    {"embeds", "FILE.npy", "their embeddings [N,E], for a model that takes inputs_embeds"},
     {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
     {"kv", "[contiguous|basic|off]",
      "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},
@@ -35,6 +36,8 @@ typedef struct scoring {
     gqac_program *program;
     gqac_context *context;
     gqac_sequence *sequence;
+    float *embeddings; /* [n,width]; NULL: none */
+    int64_t width;
     float *logits; /* [n,V] */
     int64_t vocabulary;
     bool changed; /* tokens behind a row changed it, which was told */
@@ -55,6 +58,21 @@ static gqac_status make_sequence(scoring *s) {
     return status;
 }
 
+static gqac_status read_embeddings(scoring *s) {
+    const char *file = cli_value(s->c, "embeds");
+    int64_t n = 0;
+    gqac_status status = GQAC_OK;
+    if (file)
+        status = tokens_embeddings(s->c, file, &s->embeddings, &n, &s->width);
+    if (status == GQAC_OK && file && n != s->n)
+        status = cli_fail(s->c, GQAC_INVALID_INPUT, "--embeds: %lld rows for %lld ids",
+                          (long long)n, (long long)s->n);
+    if (status == GQAC_OK && !file && gqac_program_embedding(s->program))
+        status = cli_usage(s->c, "--embeds FILE.npy is missing: the model takes inputs_embeds");
+    return status == GQAC_OK ? tokens_embeddings_fit(s->c, s->program, s->embeddings, s->width)
+                             : status;
+}
+
 static gqac_status prepare(scoring *s) {
     int threads = 1;
     const char *ids = cli_value(s->c, "ids"), *splits = cli_value(s->c, "splits");
@@ -67,6 +85,8 @@ static gqac_status prepare(scoring *s) {
         status = tokens_chunks(s->c, splits, s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
         status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
+    if (status == GQAC_OK)
+        status = read_embeddings(s);
     if (status == GQAC_OK)
         status = cli_context(s->c, s->program, threads, "score", &s->context);
     if (status == GQAC_OK)
@@ -126,10 +146,16 @@ static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
     gqac_status status = GQAC_OK;
     if (skipped)
         status = gqac_sequence_rewind(s->sequence, 0, &s->c->diag);
+    const int64_t first = at - skipped;
+    const gqac_step_item item = {
+        .size = sizeof item,
+        .sequence = s->sequence,
+        .tokens = s->ids + first,
+        .count = fed,
+        .n_logits = gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
+        .embeddings = s->embeddings ? s->embeddings + first * s->width : NULL};
     if (status == GQAC_OK)
-        status = gqac_sequence_append(s->context, s->sequence, s->ids + at - skipped, fed,
-                                      gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
-                                      &s->c->diag);
+        status = gqac_step(s->context, 1, &item, &s->c->diag);
     if (status != GQAC_OK)
         return status;
     const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
@@ -183,6 +209,7 @@ static int run(cli *c) {
     if (status == GQAC_OK)
         status = report(&s);
     free(s.ids);
+    free(s.embeddings);
     free(s.chunks);
     free(s.logits);
     gqac_sequence_free(s.sequence);

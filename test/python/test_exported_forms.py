@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Forms that exporters write and that sequences must take: eager attention with sinks.
+"""Forms that exporters write and that sequences must take: eager attention with sinks, layers that
+read the cache of another one, decoders on inputs_embeds.
 
 Small decoders are written node by node, as the exporter writes them, and compared with ONNX
 Runtime: one call, and a call behind a past of two rows, one of them padded on the left. `score`
@@ -10,7 +11,8 @@ import sys
 import unittest
 
 import numpy as np
-from onnx import TensorProto
+import onnx
+from onnx import TensorProto, numpy_helper
 
 import decoders
 import harness
@@ -164,6 +166,23 @@ class Exported(Decoder):
         return self.flat(self.node("MatMul", p, v))
 
 
+def on_embeds(decoder):
+    """The file of a decoder that takes inputs_embeds in the place of ids, and its table."""
+    model = decoder.model()
+    graph = model.graph
+    first = graph.node[0]
+    table = next(w for w in graph.initializer if w.name == first.input[0])
+    for node in graph.node:
+        for i, name in enumerate(node.input):
+            if name in (first.output[0], "input_ids"):
+                node.input[i] = "inputs_embeds"
+    del graph.node[0]
+    graph.initializer.remove(table)
+    graph.input.remove(next(i for i in graph.input if i.name == "input_ids"))
+    graph.input.insert(0, decoder.info("inputs_embeds", F, ["B", "S", WIDTH]))
+    return model, numpy_helper.to_array(table)
+
+
 def token_ids(n, seed=11):
     """Ids that do not repeat with a short period."""
     return [(i * 37 + i // 7 * 5 + seed) % VOCABULARY for i in range(n)]
@@ -229,6 +248,51 @@ class Forms(Case):
         self.sequence("shared_gqa")
         pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
         self.assertEqual(len(pairs), 2)
+
+    def test_embeds(self):
+        """Decoders on inputs_embeds: the bits of the model whose table gives the embeddings."""
+        ids = write_ids(self.dir / "ids.txt", self.ids)
+        for kind in ("attention", "multi_head_padded", "attention_static", "rotary_padded"):
+            with_ids, rows, out = (self.dir / f"{kind}.{n}" for n in ("onnx", "npy", "out.npy"))
+            decoder = Decoder(kind)
+            decoder.save(with_ids)
+            model, table = on_embeds(decoder)
+            onnx.save(model, self.path)
+            np.save(rows, table[self.ids])
+            for splits in ("1,7,20", "40"):
+                self.good("score", with_ids, "--ids", ids, "--logits", out, "-q")
+                expected = out.read_bytes()
+                self.good("score", self.path, "--ids", ids, "--embeds", rows, "--logits", out,
+                          "--splits", splits, "-q")
+                self.assertEqual(out.read_bytes(), expected, f"{kind} {splits}")
+            padded = [self.good("inspect", p, "--invariance", "--format", "json").json()["padded_by"]
+                      for p in (with_ids, self.path)]
+            self.assertEqual(padded[0] is None, padded[1] is None, kind)
+            for more in (["--tokens", TOKENS], ["--embeds", rows]):
+                proof = self.good("equiv", self.path, *more, "--splits", "random:3", "--batch", 5,
+                                  "--format", "json", "-q").json()
+                self.assertEqual((proof["tokens"], proof["differing"]), (TOKENS, 0), kind)
+
+    def test_embeds_refused(self):
+        """Rows that are missing, too many, too wide, or not taken."""
+        ids = write_ids(self.dir / "ids.txt", self.ids)
+        decoder = Decoder("attention")
+        decoder.save(self.dir / "ids.onnx")
+        model, table = on_embeds(decoder)
+        onnx.save(model, self.path)
+        rows = self.dir / "rows.npy"
+        np.save(rows, table[self.ids])
+        self.check(harness.gqac("score", self.path, "--ids", ids), 2, "--embeds")
+        self.check(harness.gqac("score", self.dir / "ids.onnx", "--ids", ids, "--embeds", rows), 2,
+                   "takes token ids")
+        self.check(harness.gqac("generate", self.path, "--ids", ids, "-n", 2, "-q"), 2, "inputs_embeds")
+        self.check(harness.gqac("equiv", self.path, "--embeds", rows, "--tokens", 3), 2, "--embeds")
+        np.save(rows, table[self.ids][:, :5])
+        self.check(harness.gqac("equiv", self.path, "--embeds", rows), 4, "5 numbers")
+        np.save(rows, table[self.ids][:7])
+        self.check(harness.gqac("score", self.path, "--ids", ids, "--embeds", rows), 4, "7 rows")
+        np.save(rows, np.array(self.ids))
+        self.check(harness.gqac("equiv", self.path, "--embeds", rows), 4, "no embeddings")
 
     def test_sinks(self):
         """Raised to GroupQueryAttention with head_sink."""

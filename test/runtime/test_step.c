@@ -135,7 +135,12 @@ static void test_refused_steps(void) {
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 1, &wrong);
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 0, NULL);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 7, NULL);
-    const gqac_step_item fits = {sizeof fits, sequence, ids + 60, 6, GQAC_LOGITS_ALL, &right};
+    const gqac_step_item fits = {.size = sizeof fits,
+                                 .sequence = sequence,
+                                 .tokens = ids + 60,
+                                 .count = 6,
+                                 .n_logits = GQAC_LOGITS_ALL,
+                                 .position = &right};
     CU_ASSERT_EQUAL(gqac_step(context, 1, &fits, &diag), GQAC_OK);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 1, NULL);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);

@@ -76,6 +76,8 @@ gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const flo
     const int64_t wanted = gqac_program_embedding(program);
     if (!rows || width == wanted)
         return GQAC_OK;
+    if (gqac_program_is_stateless(program))
+        return cli_usage(c, "--embeds and --kv off exclude each other");
     if (!wanted)
         return cli_usage(c, "--embeds: the model takes token ids, not inputs_embeds");
     return cli_fail(c, GQAC_INVALID_INPUT, "--embeds: rows of %lld numbers, the model takes %lld",

@@ -56,7 +56,7 @@ const ir_node *raise_sunk_softmax(raise *r, const ir_node *slice, ir_value **sco
         return NULL;
     ir_value *x = raise_through_cast(ir_node_input(softmax, 0));
     const ir_node *concat = raise_maker(raise_through_cast(through_maximum(x)), "Concat");
-    if (!concat || concat->n_inputs != 2)
+    if (!concat || concat->n_inputs != 2 || !ir_node_input(concat, 0) || !ir_node_input(concat, 1))
         return NULL;
     const int64_t axis = ir_attr_int(concat, "axis");
     *sinks = sinks_of(ir_node_input(concat, 1));

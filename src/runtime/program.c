@@ -183,7 +183,8 @@ static void find_embeds(gqac_program *p) {
     for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
         const ir_type *type = &p->module->graph->inputs[i]->type;
         if (!strcmp(p->inputs[i].name, "inputs_embeds") && type->rank == 3 &&
-            ir_dim_is_const(type->dims[2], &p->roles.embedding) && p->roles.embedding > 0)
+            ir_dim_is_const(type->dims[2], &p->roles.embedding) && p->roles.embedding > 0 &&
+            p->roles.embedding <= INT32_MAX)
             p->roles.input_ids = i;
     }
     if (p->roles.input_ids < 0)

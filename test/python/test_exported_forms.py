@@ -25,7 +25,7 @@ except ImportError:
     Runner = None
 
 TOKENS = 40
-LIMIT = 5e-6  # of max|logit|
+LIMIT = 2e-5  # of max|logit|
 LOWEST = float(np.finfo(np.float32).min)
 WINDOW = 6
 
@@ -166,6 +166,100 @@ class Exported(Decoder):
         return self.flat(self.node("MatMul", p, v))
 
 
+    # ---- Qwen3-MoE, as Optimum traces it -----------------------------------------------------------
+
+    def eager(self, layer, x):
+        """Attention with nothing special about it."""
+        q, k, v = (self.heads(y, n) for y, n in zip(self.qkv(layer, x, KV_HEADS),
+                                                    (HEADS, KV_HEADS, KV_HEADS)))
+        k, v = self.grown(layer, self.rotated(k), v)
+        p = self.node("Softmax", self.scores(self.rotated(q), self.repeated(k), self.seen()),
+                      axis=-1)
+        return self.flat(self.node("MatMul", p, self.repeated(v)))
+
+    def expert(self, layer, number, x, chosen, share):
+        """What one expert adds to the tokens [N,W] that chose it: their places, and rows."""
+        name, out = f"{layer}.{number}", [f"at.{layer}.{number}.{i}" for i in (0, 1)]
+        picked = self.node("Gather", chosen, self.constant(f"number{name}", np.int64(number)))
+        self.node("Split", self.node("NonZero", picked), out=out, axis=0, num_outputs=2)
+        choice, token = (self.node("Squeeze", o, self.ints(0)) for o in out)
+        y = self.node("Gather", x, token)
+        gate = self.project(f"gate{name}", y, WIDTH, 12)
+        y = self.node("Mul", self.node("Mul", gate, self.node("Sigmoid", gate)),
+                      self.project(f"up{name}", y, WIDTH, 12))
+        at = self.node("Unsqueeze", token, self.ints(-1))
+        both = self.node("Concat", at, self.node("Unsqueeze", choice, self.ints(-1)), axis=-1)
+        factor = self.node("Unsqueeze", self.node("GatherND", share, both), self.ints(-1))
+        return at, self.node("Mul", self.project(f"down{name}", y, 12, WIDTH), factor)
+
+    def experts(self, layer, x):
+        """Tokens are picked for each of four experts, two for each token."""
+        x = self.node("Add", x, self.eager(layer, x))
+        flat = self.node("Reshape", x, self.ints(-1, WIDTH))
+        p = self.node("Softmax", self.project(f"router{layer}", flat, WIDTH, 4), axis=1)
+        share, chosen = f"share{layer}", f"chosen{layer}"
+        self.node("TopK", p, self.ints(2), out=[share, chosen], axis=-1)
+        share = self.node("Div", share, self.node("ReduceSum", share, self.ints(-1), keepdims=1))
+        chosen = self.node("Transpose", self.node("OneHot", chosen, self.ints(4), self.ints(0, 1)),
+                           perm=[2, 1, 0])
+        y = self.node("ConstantOfShape", self.node("Shape", flat))
+        for number in range(4):
+            y = self.node("ScatterND", y, *self.expert(layer, number, flat, chosen, share),
+                          reduction="add")
+        return self.node("Reshape", y, self.node("Shape", x))
+
+    # ---- Cohere, as Optimum traces it --------------------------------------------------------------
+
+    def layer_norm(self, name, x, *shape):
+        """(x - mean) / sqrt(var + eps) * weight, which may have heads besides."""
+        mean = self.node("ReduceMean", x, self.ints(-1), keepdims=1)
+        x = self.node("Sub", x, mean)
+        square = self.node("Pow", x, self.once("_2", lambda: self.constant("f2", np.float32(2))))
+        var = self.node("Add", self.node("ReduceMean", square, self.ints(-1), keepdims=1),
+                        self.once("_eps", lambda: self.constant("eps", np.float32(1e-5))))
+        weight = (1 + 0.1 * self.random.standard_normal(shape)).astype(np.float32)
+        return self.node("Mul", self.constant(name, weight),
+                         self.node("Div", x, self.node("Sqrt", var)))
+
+    def repeated_angles(self):
+        """Tables [B,1,S,D] that hold each angle twice; angles are a product of matrices."""
+        def make():
+            rate = (1e4 ** (-np.arange(SIZE // 2) / (SIZE // 2))).astype(np.float32)
+            batch = self.node("Shape", self.positions(), start=0, end=1)
+            rate = self.node("Expand", self.constant("rates", rate[None, :, None]),
+                             self.node("Concat", batch, self.ints(1, 1), axis=0))
+            places = self.node("Cast", self.node("Unsqueeze", self.positions(), self.ints(1)), to=F)
+            x = self.node("Transpose", self.node("MatMul", rate, places), perm=[0, 2, 1])
+            x = self.node("Tile", self.node("Unsqueeze", x, self.ints(-1)), self.ints(1, 1, 1, 2))
+            x = self.node("Reshape", x, self.ints(0, 0, SIZE))
+            return [self.node("Unsqueeze", self.node(op, x), self.ints(1)) for op in ("Cos", "Sin")]
+        return self.once("_repeated_angles", make)
+
+    def interleaved(self, x):
+        """x [B,H,S,D] rotated by pairs of neighbours."""
+        cos, sin = self.repeated_angles()
+        end = self.once("_end", lambda: self.constant("end", np.array([2 ** 63 - 1])))
+        even, odd = (self.node("Slice", x, self.ints(i), end, self.ints(3), self.ints(2))
+                     for i in (0, 1))
+        y = self.node("Concat", self.node("Unsqueeze", self.node("Neg", odd), self.ints(-1)),
+                      self.node("Unsqueeze", even, self.ints(-1)), axis=-1)
+        y = self.node("Reshape", y, self.node("Shape", x))
+        return self.node("Add", self.node("Mul", x, cos), self.node("Mul", y, sin))
+
+    def cohere(self, layer, x):
+        """Norms of queries and keys whose scale is [H,D], neighbours rotated."""
+        x = self.layer_norm(f"ln{layer}", x, WIDTH)
+        heads = []
+        for name, y, n in zip("qkv", self.qkv(layer, x, KV_HEADS), (HEADS, KV_HEADS, KV_HEADS)):
+            y = self.node("Reshape", y, self.ints(0, 0, n, SIZE))
+            y = y if name == "v" else self.layer_norm(f"{name}n{layer}", y, n, SIZE)
+            y = self.node("Transpose", y, perm=[0, 2, 1, 3])
+            heads.append(y if name == "v" else self.interleaved(y))
+        k, v = self.grown(layer, *heads[1:])
+        p = self.node("Softmax", self.scores(heads[0], self.repeated(k), self.seen()), axis=-1)
+        return self.flat(self.node("MatMul", p, self.repeated(v)))
+
+
 def on_embeds(decoder):
     """The file of a decoder that takes inputs_embeds in the place of ids, and its table."""
     model = decoder.model()
@@ -198,7 +292,7 @@ class Forms(Case):
         self.ids = token_ids(TOKENS)
         self.path = self.dir / "model.onnx"
 
-    def sequence(self, kind):
+    def sequence(self, kind, mixes=False):
         """Logits of ONNX Runtime in one call, and no differing bit in any split."""
         Exported(kind).save(self.path)
         ids = write_ids(self.dir / "ids.txt", self.ids)
@@ -214,7 +308,7 @@ class Forms(Case):
             self.assertEqual(proof["differing"], 0, f"{kind} {batch}")
             self.assertGreater(proof["compared"], TOKENS * VOCABULARY)
         report = self.good("inspect", self.path, "--invariance", "--format", "json").json()
-        self.assertEqual(report["mixing"], [])
+        self.assertEqual(bool(report["mixing"]), mixes)
 
     def padded(self, kind):
         """An artefact for sequences, run on two rows behind a past, one of them padded on the left."""
@@ -248,6 +342,15 @@ class Forms(Case):
         self.sequence("shared_gqa")
         pairs = self.good("inspect", self.path, "--kv", "--format", "json").json()["kv_pairs"]
         self.assertEqual(len(pairs), 2)
+
+    def test_experts(self):
+        """A mixture written out: every bit is equal, though it is not proven."""
+        self.sequence("experts", mixes=True)
+
+    def test_cohere(self):
+        """Norms of heads, and angles whose rows are seen to be those of tokens."""
+        self.sequence("cohere")
+        self.padded("cohere")
 
     def test_embeds(self):
         """Decoders on inputs_embeds: the bits of the model whose table gives the embeddings."""

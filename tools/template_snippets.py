@@ -791,6 +791,51 @@ none < none
 '😀' > '\uffff'
 'a\tb' | tojson
 ['\n'] 
+'ª' is lower
+'aʰ' is lower
+'ⅷ' is lower
+'Ⅷ' is upper
+'Ⓐb'.istitle()
+'ⓐ'.swapcase()
+'ǅ'.swapcase()
+none is lower
+{s ~ '!': n, s | lower: 2, n + 1: 3}
+{none: 1, (1, 2): 2}[1, 2]
+{n: 1}[n]
+{'a' if yes else 'b': {n > 3: 'big'}[true]}
+[1]['x',]
+l[]
+l[0,]
+l[0, 1]
+l[1:2, 0]
+l[1:2,]
+l[:, 1]
+l[:::]
+l[1:2:1:]
+range(10)[2:8:2]
+range(10)[::-1]
+range(10)[8:2:-3] | list
+range(5, 50, 5)[::100]
+[nil, nil] | sort
+[nil, 1] | sort
+[d, d] | sort
+[[nil, 2], [nil, 1]] | sort
+rows | sort(attribute='tag.nope') | map(attribute='name') | join
+[nil, nil] | unique | list
+nil in [nil]
+nil in [0, false, '']
+s.startswith(('x', 1), 99)
+s.startswith(1, 99)
+s.endswith(none, 99)
+s.startswith((), 3)
+s.startswith(('',), 11)
+'ab'.removeprefix(('a', 'b'))
+'a\v\fb\x1cc\x85d\u2028e'.splitlines()
+'\r\n\n\r'.splitlines(true)
+[1, 1.5, true] | sum
+[[1], [2]] | sum
+[(1,), (2,)] | sum(start=())
+rows | sum('v', 0.5)
 """
 
 _BLOCKS = [

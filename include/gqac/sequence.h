@@ -89,6 +89,9 @@ typedef struct gqac_step_item {
     int64_t n_logits;        /* rows of logits: after each of the last n_logits tokens; 0: none;
                                 GQAC_LOGITS_ALL: after every token */
     const int64_t *position; /* NULL, or the length that the sequence must have */
+    const float *embeddings; /* [count, gqac_program_embedding] where that is not 0, else NULL. They
+                                are what is computed, rounded once to the model's type; `tokens` are
+                                then any ids >= 0 by which the caller knows them */
 } gqac_step_item;
 enum { GQAC_LOGITS_ALL = -1 };
 
@@ -99,13 +102,13 @@ enum { GQAC_LOGITS_ALL = -1 };
  * computed; diag->index is the item at fault, so that the others can be stepped without it, or -1.
  * CAPACITY of the memory budget is nobody's fault: `index` is the item that found no room, or -1;
  * step fewer items, or free a sequence.
- * USAGE (the size or sequence of an item, a sequence given twice, n < 1); OUT_OF_RANGE (ids,
- * positions, rows of logits, tables of positions); CAPACITY; RECOMPUTE (LongRoPE threshold);
- * UNSUPPORTED (more than the last row of a model that gives no other: gqac_program_last_logits);
- * ABORTED (by the monitor of the context). */
+ * USAGE (the size or sequence of an item, a sequence given twice, n < 1, embeddings that are
+ * missing or that the model does not take); OUT_OF_RANGE (ids, positions, rows of logits, tables of
+ * positions); CAPACITY; RECOMPUTE (LongRoPE threshold); UNSUPPORTED (more than the last row of a
+ * model that gives no other: gqac_program_last_logits); ABORTED (by the monitor of the context). */
 GQAC_API gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
                                gqac_diag *diag);
-/* A step of one sequence: n_logits as in gqac_step_item. */
+/* A step of one sequence that is fed ids: n_logits as in gqac_step_item. */
 GQAC_API gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *sequence,
                                           const int64_t *tokens, int64_t count, int64_t n_logits,
                                           gqac_diag *diag);

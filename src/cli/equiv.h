@@ -17,8 +17,9 @@ typedef struct equiv_plan {
 typedef struct equiv_row {
     int64_t n;
     int64_t *ids;
-    float *logits; /* [n,V] */
-    void **kv;     /* by pair: [heads,n,head_size] */
+    float *embeddings; /* [n,E]; NULL: the model takes ids */
+    float *logits;     /* [n,V] */
+    void **kv;         /* by pair: [heads,n,head_size] */
 } equiv_row;
 
 typedef struct equiv_first { /* the first differing value */
@@ -32,7 +33,8 @@ typedef struct equiv_first { /* the first differing value */
 typedef struct equiv {
     cli *c;
     gqac_program *program, *reference;
-    int64_t vocabulary;
+    int64_t vocabulary, embedding; /* E of gqac_program_embedding */
+    float *given;                  /* embeddings of row 0 [n,E]; NULL: they are made */
     const gqac_kv_pair *pairs;
     int n_pairs;
     int batch;

@@ -99,7 +99,9 @@ static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *
     row->ids = calloc((size_t)n, sizeof *row->ids);
     row->logits = calloc((size_t)n * (size_t)e->vocabulary, sizeof *row->logits);
     row->kv = calloc((size_t)e->n_pairs + 1, sizeof *row->kv);
-    if (!row->ids || !row->logits || !row->kv)
+    if (e->embedding)
+        row->embeddings = tokens_made_embeddings(seed, n, e->embedding);
+    if (!row->ids || !row->logits || !row->kv || (e->embedding && !row->embeddings))
         return no_memory(e);
     for (int k = 0; k < e->n_pairs; k++)
         if (!(row->kv[k] = malloc(equiv_pair_bytes(&e->pairs[k], n) + 1)))
@@ -119,6 +121,8 @@ gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n) 
         GQAC_TRY(make_row(e, &e->rows[b], length < 1 ? 1 : length, b ? NULL : ids,
                           ID_SEED + (uint64_t)b));
     }
+    if (e->given)
+        memcpy(e->rows->embeddings, e->given, (size_t)(n * e->embedding) * sizeof *e->given);
     return GQAC_OK;
 }
 
@@ -128,7 +132,14 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
                                  gqac_sequence *sequence) {
     for (int64_t i = 0; i < row->n; i++) {
         int64_t rows = 0, vocabulary = 0;
-        GQAC_TRY(gqac_sequence_append(context, sequence, row->ids + i, 1, 1, &e->c->diag));
+        const gqac_step_item item = {
+            .size = sizeof item,
+            .sequence = sequence,
+            .tokens = row->ids + i,
+            .count = 1,
+            .n_logits = 1,
+            .embeddings = row->embeddings ? row->embeddings + i * e->embedding : NULL};
+        GQAC_TRY(gqac_step(context, 1, &item, &e->c->diag));
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
         memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
     }
@@ -165,12 +176,14 @@ void equiv_free(equiv *e) {
         for (int k = 0; e->rows[b].kv && k < e->n_pairs; k++)
             free(e->rows[b].kv[k]);
         free(e->rows[b].ids);
+        free(e->rows[b].embeddings);
         free(e->rows[b].logits);
         free(e->rows[b].kv);
     }
     for (int p = 0; e->plans && p < e->n_plans; p++)
         free(e->plans[p].chunks);
     free(e->rows);
+    free(e->given);
     free(e->plans);
     if (e->reference != e->program)
         gqac_program_free(e->reference);

@@ -153,13 +153,16 @@ static gqac_status feed(attempt *a, bool *more) {
     for (int b = 0; b < e->batch; b++) {
         if (a->done[b] == e->rows[b].n)
             continue;
+        const equiv_row *row = &e->rows[b];
         a->row_of[n] = b;
-        a->items[n++] = (gqac_step_item){.size = sizeof *a->items,
-                                         .sequence = a->sequences[b],
-                                         .tokens = e->rows[b].ids + a->done[b],
-                                         .count = next_chunk(a, b),
-                                         .n_logits = n_logits,
-                                         .position = &a->done[b]};
+        a->items[n++] = (gqac_step_item){
+            .size = sizeof *a->items,
+            .sequence = a->sequences[b],
+            .tokens = row->ids + a->done[b],
+            .count = next_chunk(a, b),
+            .n_logits = n_logits,
+            .position = &a->done[b],
+            .embeddings = row->embeddings ? row->embeddings + a->done[b] * e->embedding : NULL};
     }
     *more = n > 0;
     if (!n)

@@ -38,3 +38,48 @@ uint64_t tokens_random(uint64_t *state) {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     return z ^ (z >> 31);
 }
+
+/* ---- embeddings ------------------------------------------------------------ */
+
+gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n, int64_t *width) {
+    gqac_tensor t = {0};
+    gqac_status status = gqac_npy_read(path, GQAC_NONE, &t, &c->diag);
+    if (status != GQAC_OK)
+        return status;
+    const bool fits = gqac_dtype_is_float(t.dtype) && (t.rank == 2 || t.rank == 3) &&
+                      (t.rank == 2 || t.dims[0] == 1) && t.dims[t.rank - 1] > 0 &&
+                      t.dims[t.rank - 2] > 0;
+    if (!fits)
+        status = cli_fail(c, GQAC_INVALID_INPUT, "%s holds no embeddings: floats [N,E] or [1,N,E]",
+                          cli_shown(path).s);
+    *n = fits ? t.dims[t.rank - 2] : 0;
+    *width = fits ? t.dims[t.rank - 1] : 0;
+    const size_t count = (size_t)(*n * *width);
+    *rows = fits ? malloc(count * sizeof **rows) : NULL;
+    if (fits && !*rows)
+        status = cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    for (size_t i = 0; status == GQAC_OK && i < count; i++)
+        (*rows)[i] = (float)gqac_tensor_get(&t, (int64_t)i);
+    gqac_tensor_free(&t);
+    return status;
+}
+
+float *tokens_made_embeddings(uint64_t seed, int64_t n, int64_t width) {
+    float *rows = calloc((size_t)n, (size_t)width * sizeof *rows);
+    for (int64_t i = 0; rows && i < n * width; i++)
+        rows[i] = (float)((int64_t)(tokens_random(&seed) >> 40) - (1 << 23)) * 0x1p-23f;
+    return rows;
+}
+
+gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,
+                                  int64_t width) {
+    const int64_t wanted = gqac_program_embedding(program);
+    if (!rows || width == wanted)
+        return GQAC_OK;
+    if (gqac_program_is_stateless(program))
+        return cli_usage(c, "--embeds and --kv off exclude each other");
+    if (!wanted)
+        return cli_usage(c, "--embeds: the model takes token ids, not inputs_embeds");
+    return cli_fail(c, GQAC_INVALID_INPUT, "--embeds: rows of %lld numbers, the model takes %lld",
+                    (long long)width, (long long)wanted);
+}

@@ -8,6 +8,14 @@
  * array is malloc'd. */
 gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunks, int *n_chunks);
 
+/* Embeddings [N,E] or [1,N,E] of a .npy file, as f32; malloc'd. */
+gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n, int64_t *width);
+/* Embeddings of `n` tokens between -1 and 1; malloc'd, NULL: no memory. */
+float *tokens_made_embeddings(uint64_t seed, int64_t n, int64_t width);
+/* USAGE unless a program that takes embeddings has some of its width, and no other has any. */
+gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,
+                                  int64_t width);
+
 /* A small deterministic generator (splitmix64), for plans and token ids of `equiv`. */
 uint64_t tokens_random(uint64_t *state);
 

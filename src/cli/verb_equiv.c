@@ -5,10 +5,13 @@
 
 #include "cli/certificate.h"
 #include "cli/interrupt.h"
+#include "cli/tokens.h"
 
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
     {"ids", "FILE", "token ids instead of made ones"},
+    {"embeds", "FILE.npy",
+     "embeddings [N,E] for a model that takes inputs_embeds, instead of made ones"},
     {"splits", "KIND",
      "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
     {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
@@ -67,13 +70,15 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
     char cores[16];
     snprintf(cores, sizeof cores, "%d", gqac_threads_default());
-    const char *file = cli_value(e->c, "ids");
+    const char *file = cli_value(e->c, "ids"), *embeds = cli_value(e->c, "embeds");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
         return cli_usage(e->c, "--certificate and --against exclude each other");
     if (cli_value(e->c, "certificate") && !*cli_value(e->c, "certificate"))
         return cli_usage(e->c, "--certificate needs the name of a file");
     if (file && cli_value(e->c, "tokens"))
         return cli_usage(e->c, "--tokens and --ids exclude each other");
+    if (embeds && (file || cli_value(e->c, "tokens") || cli_value(e->c, "certificate")))
+        return cli_usage(e->c, "--embeds excludes --ids, --tokens and --certificate");
     gqac_status status = parse_via(e);
     if (status == GQAC_OK)
         status = parse_budget(e, s);
@@ -87,6 +92,8 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
     *n = tokens;
     if (status == GQAC_OK && file)
         status = cli_read_ids(e->c, file, ids, n);
+    if (status == GQAC_OK && embeds)
+        status = tokens_embeddings(e->c, embeds, &e->given, n, &e->embedding);
     const size_t length = kv ? strlen(kv) : 0;
     if (status == GQAC_OK && kv &&
         (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
@@ -134,6 +141,9 @@ static gqac_status open_programs(equiv *e, gqac_options *options, char *path, si
         if (status == GQAC_OK)
             e->reference = reference;
     }
+    if (status == GQAC_OK)
+        status = tokens_embeddings_fit(e->c, e->program, e->given, e->embedding);
+    e->embedding = gqac_program_embedding(e->program);
     e->vocabulary = gqac_program_vocabulary(e->program);
     e->n_pairs = gqac_program_kv_pairs(e->program, &e->pairs);
     if (status == GQAC_OK && !e->vocabulary)

@@ -11,6 +11,7 @@ static const cli_flag flags[] = {
     {"text", "TEXT", "a text, - for stdin; the tokenizer adds its special tokens"},
     {"text-file", "FILE", "the text from a file, byte for byte"},
     {"ids", "FILE", "whitespace-separated token ids, taken as they are (-: stdin)"},
+    {"embeds", "FILE.npy", "their embeddings [N,E], for a model that takes inputs_embeds"},
     {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
     {"kv", "[contiguous|basic|off]",
      "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},
@@ -37,6 +38,8 @@ typedef struct scoring {
     gqac_program *program;
     gqac_context *context;
     gqac_sequence *sequence;
+    float *embeddings; /* [n,width]; NULL: none */
+    int64_t width;
     float *logits; /* [n,V] */
     int64_t vocabulary;
     bool changed; /* tokens behind a row changed it, which was told */
@@ -89,6 +92,19 @@ static gqac_status read_tokens(scoring *s) {
     return ids ? cli_read_ids(s->c, ids, &s->ids, &s->n) : tokenize(s, text);
 }
 
+static gqac_status read_embeddings(scoring *s) {
+    const char *file = cli_value(s->c, "embeds");
+    int64_t n = 0;
+    if (file)
+        GQAC_TRY(tokens_embeddings(s->c, file, &s->embeddings, &n, &s->width));
+    if (file && n != s->n)
+        return cli_fail(s->c, GQAC_INVALID_INPUT, "--embeds: %lld rows for %lld ids", (long long)n,
+                        (long long)s->n);
+    if (!file && gqac_program_embedding(s->program))
+        return cli_usage(s->c, "--embeds FILE.npy is missing: the model takes inputs_embeds");
+    return tokens_embeddings_fit(s->c, s->program, s->embeddings, s->width);
+}
+
 static gqac_status prepare(scoring *s) {
     int threads = 1;
     gqac_status status = cli_threads(s->c, &threads);
@@ -98,6 +114,8 @@ static gqac_status prepare(scoring *s) {
         status = tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
         status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
+    if (status == GQAC_OK)
+        status = read_embeddings(s);
     if (status == GQAC_OK)
         status = cli_context(s->c, s->program, threads, "score", &s->context);
     if (status == GQAC_OK)
@@ -157,10 +175,16 @@ static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
     gqac_status status = GQAC_OK;
     if (skipped)
         status = gqac_sequence_rewind(s->sequence, 0, &s->c->diag);
+    const int64_t first = at - skipped;
+    const gqac_step_item item = {
+        .size = sizeof item,
+        .sequence = s->sequence,
+        .tokens = s->ids + first,
+        .count = fed,
+        .n_logits = gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
+        .embeddings = s->embeddings ? s->embeddings + first * s->width : NULL};
     if (status == GQAC_OK)
-        status = gqac_sequence_append(s->context, s->sequence, s->ids + at - skipped, fed,
-                                      gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
-                                      &s->c->diag);
+        status = gqac_step(s->context, 1, &item, &s->c->diag);
     if (status != GQAC_OK)
         return status;
     const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
@@ -214,6 +238,7 @@ static int run(cli *c) {
     if (status == GQAC_OK)
         status = report(&s);
     free(s.ids);
+    free(s.embeddings);
     free(s.chunks);
     free(s.logits);
     gqac_sequence_free(s.sequence);

@@ -308,8 +308,14 @@ static void filter(sampler *s, const gqac_sampling *o, double total) {
         s->mark[id] = 1;
         kept++;
         reached += s->weight[id];
+#ifdef GQAC_CONTROL_TOP_P_BOUNDARY /* negative control: ids that reach top_p exactly need one more \
+                                    */
+        if (o->top_p < 1 && reached > o->top_p * total)
+            break;
+#else
         if (o->top_p < 1 && reached >= o->top_p * total)
             break;
+#endif
     }
     for (int64_t i = 0; i < s->vocabulary; i++) {
         if (!s->mark[i])

@@ -22,6 +22,15 @@ typedef struct norm_form {
     float epsilon;
 } norm_form;
 
+/* Weights of row r of x: row (r / repeat) % count of theirs. */
+typedef struct norm_period {
+    int64_t repeat, count;
+} norm_period;
+
+static inline int64_t norm_weights_of(norm_period period, int64_t row) {
+    return period.count == 1 ? 0 : row / period.repeat % period.count;
+}
+
 typedef struct norm_run {
     const norm *kind;
     float epsilon;
@@ -29,11 +38,12 @@ typedef struct norm_run {
     const gqac_tensor *x, *skip, *bias, *weight, *beta;
     gqac_tensor *y, *sum, *mean, *inv;
     int64_t rows, n, skip_rows; /* row r of skip is r modulo skip_rows */
+    norm_period weight_period, beta_period;
     int axis;
     op_scratch scratch;
 } norm_run;
 
-/* Checks the operands, which are set, and finds rows, n, skip_rows and axis. */
+/* Checks the operands, which are set, and finds rows, n, skip_rows, axis and periods. */
 gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r);
 /* Types and shapes of the results: y and sum as x (y of the type of the weight when x is rounded
  * before it), mean and inv f32 [.., 1, ..]. */

@@ -50,6 +50,19 @@ gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Do the weights have an axis, before those that are normalised over, that holds tokens of x? */
+static bool weights_of_tokens(const ir_value *x, const ir_value *weights, int axis) {
+    if (!weights || (weights->type.rank >= 0 && weights->type.rank <= -axis))
+        return false;
+    for (int i = weights->type.rank; i > -axis; i--) {
+        int64_t one;
+        if (op_axis_is_row(x, -i) &&
+            !(ir_dim_is_const(weights->type.dims[weights->type.rank - i], &one) && one == 1))
+            return true;
+    }
+    return weights->type.rank < 0;
+}
+
 bool norm_mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, 0);
     int64_t axis = has_axis(node) ? ir_attr_int(node, "axis") : -1;
@@ -57,8 +70,11 @@ bool norm_mixes(const ir_node *node) {
         return true;
     if (x->type.rank >= 0 && axis >= 0)
         axis -= x->type.rank;
-    for (; axis < 0; axis++)
-        if (op_axis_is_row(x, (int)axis))
+    for (int i = (int)axis; i < 0; i++)
+        if (op_axis_is_row(x, i))
+            return true;
+    for (int i = 1; has_axis(node) && i < 3; i++)
+        if (weights_of_tokens(x, ir_node_input(node, i), (int)axis))
             return true;
     return false;
 }
@@ -128,7 +144,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         int64_t row = (int64_t)i;
         float mean, sum_sq;
         load_row(r, row, x, w);
-        op_get_f32s(r->weight, 0, r->n, w);
+        op_get_f32s(r->weight, norm_weights_of(r->weight_period, row) * r->n, r->n, w);
         moments(x, r->n, r->kind->centred, &mean, &sum_sq);
         float inv = gqn_rsqrt(sum_sq / (float)r->n + r->epsilon);
         if (r->mean)
@@ -145,7 +161,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
         for (int64_t k = 0; k < r->n; k++)
             x[k] *= w[k];
         if (r->beta) {
-            op_get_f32s(r->beta, 0, r->n, beta);
+            op_get_f32s(r->beta, norm_weights_of(r->beta_period, row) * r->n, r->n, beta);
             for (int64_t k = 0; k < r->n; k++)
                 x[k] += beta[k];
         }
@@ -173,6 +189,34 @@ static gqac_status want_vector(const op_work *work, const gqac_tensor *t, const 
         OP_STOP(work, GQAC_INVALID_INPUT, "input '%s' has %lld elements, the rows have %lld", name,
                 (long long)gqac_tensor_count(t), (long long)n);
     return GQAC_OK;
+}
+
+/* Weights of the axes that are normalised over, or of axes before them as well: those are one run,
+ * such as the heads of [B,S,H,D] or [B,H,S,D], with 1 elsewhere. */
+static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqac_tensor *t,
+                               const char *name, norm_period *period) {
+    const int off = t ? r->x->rank - t->rank : 0;
+    const int64_t *full = r->x->dims, *dims = t ? t->dims : NULL;
+    *period = (norm_period){1, 1};
+    if (!t || r->kind->skip || off < 0 || off >= r->axis || gqac_tensor_count(t) == r->n)
+        return want_vector(work, t, name, r->n);
+    int last = r->axis, first;
+    bool fits = true;
+    for (int i = off; i < r->x->rank; i++)
+        fits = fits && (dims[i - off] == full[i] || (i < r->axis && dims[i - off] == 1));
+    while (last > off && dims[last - 1 - off] == 1)
+        last--;
+    for (first = last; first > off && dims[first - 1 - off] != 1; first--) {
+    }
+    for (int i = off; i < first; i++)
+        fits = fits && dims[i - off] == 1;
+    if (!fits)
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "input '%s' does not go with the rows: it has their axes, and one run of those "
+                "before them or 1",
+                name);
+    *period = (norm_period){op_product(full, last, r->axis), op_product(full, first, last)};
+    return want_floats(work, t, name);
 }
 
 static gqac_status fit_skip(const op_work *work, norm_run *r) {
@@ -209,8 +253,8 @@ gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r) {
     r->n = op_product(r->x->dims, r->axis, r->x->rank);
     if (r->kind->skip)
         GQAC_TRY(fit_skip(work, r));
-    GQAC_TRY(want_vector(work, r->weight, "weight", r->n));
-    GQAC_TRY(want_vector(work, r->beta, "beta", r->n));
+    GQAC_TRY(fit_weights(work, r, r->weight, "weight", &r->weight_period));
+    GQAC_TRY(fit_weights(work, r, r->beta, "beta", &r->beta_period));
     return want_vector(work, r->bias, "bias", r->n);
 }
 

@@ -226,9 +226,9 @@ static gqac_status retype(ragged *r) {
         const int rank = input->type.rank;
         if (input == r->past_len || input == r->new_len) {
             input->type = ir_type_make(module, GQAC_I32, 1, &n);
-        } else if (is_call(r, input)) {
+        } else if (is_call(r, input) || (input == r->ids && rank == 3)) {
             memcpy(dims, input->type.dims, (size_t)rank * sizeof *dims);
-            dims[rank - 2] = one;
+            dims[input == r->ids ? 0 : rank - 2] = one;
             input->type = ir_type_make(module, input->type.dtype, rank, dims);
         }
         if (input->type.rank < 0)
@@ -314,6 +314,8 @@ static gqac_status run(pass_context *context) {
         return GQAC_OK;
     for (int i = 0; i < graph->n_inputs; i++) {
         ir_value *input = graph->inputs[i];
+        if (!r.ids && pass_is_embeds(input))
+            r.ids = input;
         if (input->type.rank != 2)
             continue;
         if (!strcmp(input->name, "position_ids") || !strcmp(input->name, "gqac.positions"))

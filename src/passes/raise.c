@@ -119,9 +119,9 @@ static const struct rule {
     const char *op;
     ir_value *(*apply)(raise *r, ir_node *node);
 } rules[] = {
-    {"Mul", raise_activation},   {"Mul", raise_norm},         {"Add", raise_rotary},
-    {"Add", raise_interleaved},  {"Add", raise_norm_bias},    {"MatMul", raise_attention},
-    {"Attention", raise_cached}, {"Attention", raise_masked},
+    {"Transpose", raise_angles}, {"Mul", raise_activation},   {"Mul", raise_norm},
+    {"Add", raise_rotary},       {"Add", raise_interleaved},  {"Add", raise_norm_bias},
+    {"MatMul", raise_attention}, {"Attention", raise_cached}, {"Attention", raise_masked},
 };
 
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,

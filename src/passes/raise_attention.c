@@ -21,6 +21,8 @@ typedef struct operand { /* keys or values */
 
 typedef struct attention {
     const ir_node *root, *softmax;
+    ir_value *given; /* to the softmax, but for sinks */
+    ir_value *sinks; /* NULL: none */
     ir_value *q;
     operand k, v;
     raise_scores scores;
@@ -40,10 +42,14 @@ static ir_value *through_guard(ir_value *value) {
     return guard ? ir_node_input(where, 2) : value;
 }
 
-static const ir_node *find_softmax(ir_value *value) {
+static const ir_node *find_softmax(raise *r, ir_value *value, attention *a) {
     ir_value *four = raise_unfolded(value);
     value = through_guard(raise_through_cast(through_guard(four ? four : value)));
-    return raise_maker(value, "Softmax");
+    const ir_node *slice = raise_maker(value, "Slice"), *softmax = raise_maker(value, "Softmax");
+    if (slice)
+        return raise_sunk_softmax(r, slice, &a->given, &a->sinks);
+    a->given = softmax ? ir_node_input(softmax, 0) : NULL;
+    return softmax;
 }
 
 /* ---- keys and values ----------------------------------------------------- */
@@ -207,6 +213,9 @@ static bool fits(raise *r, const attention *a, const ir_node *place) {
                              "queries are not [B,H,S,D] with constant H and D");
     if (raise_dim(a->v.rows, 1) != hk || hq % hk || raise_dim(a->k.rows, 3) != raise_dim(a->q, 3))
         return raise_stopped(r, place, "heads of queries, keys and values do not go together");
+    if (a->sinks && (raise_dim(a->v.rows, 3) != raise_dim(a->q, 3) ||
+                     raise_dim(a->sinks, a->sinks->type.rank - 3) != hq))
+        return raise_stopped(r, place, "sinks need heads of one size, and a number for each");
     if (!isfinite((float)a->scores.scale))
         return raise_stopped(r, place, "the scale is not finite");
     if (!a->k.past != !a->v.past)
@@ -307,12 +316,12 @@ static bool read_masks(raise *r, attention *a) {
 }
 
 static bool read(raise *r, attention *a) {
-    const ir_value *s = ir_node_input(a->softmax, 0);
+    const ir_value *s = a->given;
     const int64_t axis = ir_attr_int(a->softmax, "axis");
     double *scale = &a->scores.scale;
     if (s->type.rank < 3 || s->type.rank > 4 || (axis != -1 && axis != s->type.rank - 1))
         return raise_stopped(r, a->softmax, "it is not over the last axis of scores [B,H,S,T]");
-    if (!raise_find_scores(r, a->softmax, &a->scores))
+    if (!raise_find_scores(r, a->softmax, a->given, &a->scores))
         return false;
     a->q = raise_unscaled(a->scores.q, scale);
     if (a->q->type.rank == 3 && raise_unfolded(a->q))
@@ -423,6 +432,26 @@ static ir_value *build(raise *r, const attention *a) {
     return split ? raise_unpack(r, y, heads, raise_dim(a->v.rows, 3)) : y;
 }
 
+static ir_value *build_sunk(raise *r, const attention *a) {
+    const raise_sunk s = {.q = a->q,
+                          .k = a->k.rows,
+                          .v = a->v.rows,
+                          .past_key = a->k.past,
+                          .past_value = a->v.past,
+                          .sinks = a->sinks,
+                          .bias = a->seen.padding ? build_hidden(r, a->seen.padding, a->q) : NULL,
+                          .seen = &a->seen,
+                          .scale = a->scores.scale,
+                          .softcap = a->scores.softcap};
+    ir_node *node = NULL;
+    ir_value *y = raise_build_sunk(r, &s, &node);
+    if (!node)
+        return NULL;
+    raise_also(r, a->k.present, ir_node_output(node, 1), true);
+    raise_also(r, a->v.present, ir_node_output(node, 2), true);
+    return y;
+}
+
 /* y [B,H,S,D] where the product with the values is [B*H,S,D]. */
 static ir_value *build_folded(raise *r, ir_value *y) {
     ir_value *first = OP_I64S(&r->b, -1), *rest = op_build_lengths(&r->b, y, 2, 2);
@@ -456,7 +485,7 @@ static bool shows_hidden_rows(raise *r, const attention *a) {
 ir_value *raise_attention(raise *r, ir_node *matmul) {
     attention a = {.root = matmul, .scores = {.scale = 1}};
     ir_value *p = ir_node_input(matmul, 0), *v = ir_node_input(matmul, 1);
-    a.softmax = find_softmax(p);
+    a.softmax = find_softmax(r, p, &a);
     raise look = {.b = r->b};
     const ir_value *rows = through_repeat(&look, v);
     if (v->constant || (!a.softmax && !(rows && grows(rows))))
@@ -467,12 +496,15 @@ ir_value *raise_attention(raise *r, ir_node *matmul) {
                NULL;
     if (!read(r, &a) || shows_hidden_rows(r, &a))
         return NULL;
+    const char *no = a.sinks ? raise_no_sinks(r, &a.seen, a.k.past, a.carries) : NULL;
+    if (no)
+        return raise_stopped(r, a.softmax, no), NULL;
     const ir_type *t = &matmul->outputs[0]->type;
     if (t->rank >= 3) { /* broadcasts on the way may have hidden what it is */
         r->rows = t->dims[t->rank - 2];
         r->queries = a.q->type.dims[2];
     }
-    ir_value *y = build(r, &a);
+    ir_value *y = a.sinks ? build_sunk(r, &a) : build(r, &a);
     return t->rank == 3 ? build_folded(r, y) : y;
 }
 

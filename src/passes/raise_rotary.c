@@ -148,6 +148,12 @@ static ir_value *build_angles(raise *r, ir_value *value) {
     return OP_BUILD(&r->b, "Mul", .in = {of[1], of[0]});
 }
 
+/* Also where what follows is not raised: no row depends on others then. */
+ir_value *raise_angles(raise *r, ir_node *transpose) {
+    ir_value *angles = transpose->outputs[0], *by = build_angles(r, angles);
+    return by == angles ? NULL : by;
+}
+
 /* One half of the table, with a row for each token of x. */
 static ir_value *build_table(raise *r, const table *t, ir_value *x) {
     ir_value *value = build_angles(r, t->half);

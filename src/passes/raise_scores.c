@@ -168,8 +168,8 @@ static bool find_product(raise *r, const ir_node *softmax, ir_value *value, rais
     return true;
 }
 
-bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *s) {
-    ir_value *value = bare(scale_behind(bare(ir_node_input(softmax, 0)), s));
+bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_scores *s) {
+    ir_value *value = bare(scale_behind(bare(given), s));
     bool found = true;
     r->behind = s->behind;
     for (int i = 0; found && i < MOST_WAY; i++) {

@@ -29,7 +29,25 @@ typedef struct raise_scores {
 /* The value behind Casts between floats, and between [B,H,S,T] and [B*H,S,T]. */
 ir_value *raise_through_cast(ir_value *value);
 ir_value *raise_unfolded(ir_value *value);
-/* false: it was stopped. */
-bool raise_find_scores(raise *r, const ir_node *softmax, raise_scores *out);
+/* What is given to the softmax; false: it was stopped. */
+bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_scores *out);
+
+/* ---- sinks (raise_sink.c) -------------------------------------------------- */
+
+/* The softmax over scores and sinks whose last column this Slice leaves out. NULL: it does not. */
+const ir_node *raise_sunk_softmax(raise *r, const ir_node *slice, ir_value **scores,
+                                  ir_value **sinks);
+/* Why attention with sinks stays in simple ops; NULL: it does not. */
+const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past, bool carries);
+
+typedef struct raise_sunk {
+    ir_value *q, *k, *v, *past_key, *past_value; /* [B,H,S,D], [B,H,P,D] */
+    ir_value *sinks;                             /* constant, H elements */
+    ir_value *bias;                              /* padding, added [B,1,S,T]; NULL: none */
+    const raise_mask *seen;
+    double scale, softcap;
+} raise_sunk;
+/* GroupQueryAttention with head_sink; gives y [B,H,S,D]. */
+ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made);
 
 #endif

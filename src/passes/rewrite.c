@@ -54,6 +54,10 @@ bool pass_is_attention_mask(const ir_graph *main, const ir_value *value) {
            strcmp(value->name, "attention_mask") == 0;
 }
 
+bool pass_is_embeds(const ir_value *input) {
+    return input->type.rank == 3 && strcmp(input->name, "inputs_embeds") == 0;
+}
+
 static gqac_status clear_mark(void *arg, ir_node *node) {
     (void)arg;
     node->mark = 0;

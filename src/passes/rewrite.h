@@ -19,6 +19,8 @@ bool pass_names_past(const ir_value *input);
 /* Is it the input of the main graph that says which of the tokens so far are no padding: [B,T],
  * ones in a sequence? Masks of an encoder, or of tokens that all see, have longer names. */
 bool pass_is_attention_mask(const ir_graph *main, const ir_value *value);
+/* Is it the graph input of embeddings [B,S,E] that some decoders have in the place of token ids? */
+bool pass_is_embeds(const ir_value *input);
 /* Every mark of a graph and of those within it becomes 0. */
 void pass_clear_marks(ir_graph *graph);
 /* A constant whose data is at hand (one of a dump may have none). */

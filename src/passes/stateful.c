@@ -63,6 +63,22 @@ static gqac_status find_pairs(stateful *s) {
     return GQAC_OK;
 }
 
+/* A layer without keys of its own that reads those of another: nothing is put behind them. */
+static void share_caches(stateful *s) {
+    for (ir_node *node = s->graph->first, *next; node; node = next) {
+        next = node->next;
+        int64_t rows;
+        ir_value *past = is_concat(node) ? pass_operand(node, "past") : NULL;
+        const ir_value *fresh = past ? stateful_fresh(node) : NULL;
+        if (!past || !past->def || !is_concat(past->def) || fresh->type.rank != 4 ||
+            !ir_dim_is_const(fresh->type.dims[2], &rows) || rows != 0)
+            continue;
+        ir_value_replace(node->outputs[0], past);
+        ir_node_remove(node);
+        s->context->changed++;
+    }
+}
+
 static gqac_status no_pairs(const stateful *s) {
     gqac_diag *diag = s->context->diag;
     kv_slot *slots;
@@ -215,6 +231,7 @@ static gqac_status convert(stateful *s) {
     GQAC_TRY(find_pairs(s));
     if (!s->n_pairs)
         return no_pairs(s);
+    share_caches(s);
     GQAC_TRY(check_complete(s));
     GQAC_TRY(stateful_lengths(s));
     GQAC_TRY(stateful_masks(s));

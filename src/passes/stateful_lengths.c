@@ -193,7 +193,7 @@ static gqac_status replace_total(stateful *s, ir_value *value) {
 
 /* What the run time feeds. */
 static bool kept(const stateful *s, const ir_value *input) {
-    static const char *const names[] = {"input_ids", "position_ids", NULL};
+    static const char *const names[] = {"input_ids", "inputs_embeds", "position_ids", NULL};
     return pass_listed(names, input->name) || input == s->past_len || input == s->new_len ||
            input == s->total_len;
 }

@@ -9,7 +9,7 @@
 #include "ops/shared.h"
 #include "passes/stateful.h"
 
-enum { MASK = 5, SEEN = 1 }; /* operand of attend; ir_node.mark */
+enum { MASK = 5, SEEN = 1 }; /* operand of attend and attention; ir_node.mark */
 enum { MOST = 64 };          /* nodes from attention_mask to a mask */
 
 typedef struct trial {
@@ -256,7 +256,8 @@ static gqac_status give_keys(const stateful *s, ir_node *attend, const ir_node *
 gqac_status stateful_masks(stateful *s) {
     const ir_value *known = NULL; /* most models have one mask for all layers */
     for (ir_node *node = s->graph->first; node; node = node->next) {
-        ir_value *mask = op_is(node, "gqac", "attend") ? ir_node_input(node, MASK) : NULL;
+        const bool attends = op_is(node, "gqac", "attend") || op_is(node, "gqac", "attention");
+        ir_value *mask = attends ? ir_node_input(node, MASK) : NULL;
         if (!mask)
             continue;
         if (mask->def && op_is(mask->def, "gqac", "key_bias")) {

@@ -132,10 +132,13 @@ static gqac_status give_places(const stateful *s, const ir_value *ids) {
 
 gqac_status stateful_shapes(stateful *s) {
     ir_value *ids = NULL;
-    for (int i = 0; i < s->graph->n_inputs; i++)
-        if (!strcmp(s->graph->inputs[i]->name, "input_ids"))
-            ids = s->graph->inputs[i];
-    if (!ids || ids->type.rank != 2)
+    for (int i = 0; i < s->graph->n_inputs; i++) {
+        ir_value *input = s->graph->inputs[i];
+        if (!strcmp(input->name, "input_ids") ? input->type.rank == 2
+                                              : !ids && pass_is_embeds(input))
+            ids = input;
+    }
+    if (!ids)
         return GQAC_OK;
     GQAC_TRY(ask_all(s, ids));
     pass_sweep(s->context->module);

@@ -415,6 +415,21 @@ static const ir_node *reaching(const ir_graph *graph, ir_node *const *nodes, int
     return NULL;
 }
 
+/* Is it computed from the places of what is not zero? So tokens are picked for each expert of a
+ * mixture that is written out. */
+static bool picks_tokens(const ir_graph *graph, const ir_node *node) {
+    for (ir_node *at = graph->first; at; at = at->next) {
+        at->mark = op_is(at, "", "NonZero");
+        for (int i = 0; i < at->n_inputs; i++) {
+            const ir_value *value = at->inputs[i].value;
+            at->mark |= value && value->def ? value->def->mark : 0;
+        }
+        if (at == node)
+            return at->mark != 0;
+    }
+    return false;
+}
+
 /* What meets other tokens of its call but by the cache of an attention has none of them in a graph
  * of one token. (A scale for a whole tensor is that of whatever a call holds.) */
 static gqac_status check_rows(const splitter *s) {
@@ -438,6 +453,18 @@ static gqac_status check_rows(const splitter *s) {
     if (!node)
         return GQAC_OK;
     gqac_diag *diag = s->context->diag;
+    const bool picks = picks_tokens(s->graph, node);
+    pass_clear_marks(s->graph);
+    if (picks) {
+        pass_fail(node, diag, GQAC_UNSUPPORTED,
+                  "it takes tokens that are picked by their values (NonZero), as experts of a "
+                  "mixture do that are written out: that no token changes another is not proven");
+        gqac_diag_rule(diag, "a graph of one token knows the others by the caches of its attention "
+                             "alone");
+        gqac_diag_hint(diag, "export the mixture as the op MoE, or with every expert on every "
+                             "token (mobius)");
+        return GQAC_UNSUPPORTED;
+    }
     pass_fail(node, diag, GQAC_UNSUPPORTED,
               "this depends on the number or the place of the tokens in a call, or on other tokens "
               "of it");

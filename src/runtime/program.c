@@ -146,7 +146,9 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
     for (int i = 0; i < p->n_inputs; i++) {
         const gqac_io *io = &p->inputs[i];
         bool fits = false;
-        if (i == r->input_ids)
+        if (i == r->input_ids && r->embedding)
+            fits = io->rank == 3 && gqac_dtype_is_float(io->dtype) && io->dtype != GQAC_F64;
+        else if (i == r->input_ids)
             fits = io->rank == 2 && (io->dtype == GQAC_I64 || io->dtype == GQAC_I32);
         else if (i == r->positions)
             fits = io->rank == 2 && io->dtype == GQAC_I64;
@@ -175,6 +177,20 @@ static void count_planes(gqac_program *p) {
         p->roles.position_planes = (int)n;
 }
 
+/* Decoders behind a tower of images or sound, and what the model builder makes without embeddings.
+ */
+static void find_embeds(gqac_program *p) {
+    for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
+        const ir_type *type = &p->module->graph->inputs[i]->type;
+        if (!strcmp(p->inputs[i].name, "inputs_embeds") && type->rank == 3 &&
+            ir_dim_is_const(type->dims[2], &p->roles.embedding) && p->roles.embedding > 0 &&
+            p->roles.embedding <= INT32_MAX)
+            p->roles.input_ids = i;
+    }
+    if (p->roles.input_ids < 0)
+        p->roles.embedding = 0;
+}
+
 static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     const struct {
         const char *name;
@@ -194,6 +210,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     count_planes(p);
     if (p->stateless)
         return GQAC_OK;
+    find_embeds(p);
     /* Models that call their token ids otherwise: the one input that has no other part. */
     for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
         bool taken = false;
@@ -282,6 +299,11 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .dtype = ir_attr_get(n, "dtype")->dtype,
                              .rows = ir_attr_int(n, "rows"),
                              .columns = p->target->columns && p->target->columns(n)};
+        if (p->kv[i].rows && p->roles.embedding)
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                      "recurrent states ('%s') behind inputs_embeds: what a rewind computes again "
+                      "is not kept",
+                      p->kv[i].past);
         p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
                                         .past = p->kv[i].past,
                                         .present = p->kv[i].present,
@@ -464,6 +486,10 @@ int64_t gqac_program_memory_used(const gqac_program *program) {
 
 bool gqac_program_is_stateless(const gqac_program *program) {
     return program->stateless;
+}
+
+int64_t gqac_program_embedding(const gqac_program *program) {
+    return program->stateless ? 0 : program->roles.embedding;
 }
 
 int64_t gqac_program_vocabulary(const gqac_program *program) {

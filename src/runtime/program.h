@@ -22,6 +22,7 @@ enum { PROGRAM_MAX_GUARDS = 32 };
 typedef struct program_roles {
     int input_ids, position_ids, positions, past_len, new_len, total_len, logit_rows;
     int position_planes; /* of position_ids [planes,B,S]; 0: they are [B,S] */
+    int64_t embedding;   /* E: input_ids stands for inputs_embeds [B,S,E]; 0: for ids */
     int logits;          /* result index; -1: none */
     bool packed;         /* ids are [1,N] */
     bool last_only;      /* logits are [B,1,V] whatever is asked for */

@@ -111,6 +111,20 @@ static void put_id(gqac_dtype dtype, void *data, int64_t index, int64_t id) {
         ((int32_t *)data)[index] = (int32_t)id;
 }
 
+/* Row `index` of the embeddings: `row`, or zeros where that is NULL. */
+static void put_embedding(const gqac_io *to, void *data, int64_t index, const float *row,
+                          int64_t width) {
+    uint16_t *halves = (uint16_t *)data + index * width;
+    float *floats = (float *)data + index * width;
+    for (int64_t i = 0; i < width; i++) {
+        const float x = row ? row[i] : 0.0f;
+        if (to->dtype == GQAC_F32)
+            floats[i] = x;
+        else
+            halves[i] = to->dtype == GQAC_F16 ? gqn_f32_to_f16(x) : gqn_f32_to_bf16(x);
+    }
+}
+
 static bool is_packed(const step *s) {
     return s->context->program->roles.packed;
 }
@@ -120,18 +134,23 @@ static int64_t first_row(const step *s, const kv_batch *kv, int b) {
     return is_packed(s) ? kv->begin[b] : b * s->width;
 }
 
-/* Token ids and positions of every row; a pad repeats the last position, so that it stays inside
- * the rope table. */
+/* Token ids, or embeddings, and positions of every row; a pad repeats the last position, so that it
+ * stays inside the rope table. */
 static void fill_rows(const step *s, const kv_batch *kv) {
     gqac_context *c = s->context;
-    const gqac_dtype dtype = c->program->inputs[c->program->roles.input_ids].dtype;
+    const gqac_io *ids = &c->program->inputs[c->program->roles.input_ids];
+    const int64_t width = c->program->roles.embedding;
     int64_t *positions = c->scratch[POSITIONS].data;
     for (int b = 0; b < kv->n; b++) {
         const gqac_step_item *given = &s->items[s->members[b]].given;
         const int64_t rows = is_packed(s) ? given->count : s->width;
         for (int64_t j = 0, at = first_row(s, kv, b); j < rows; j++, at++) {
             const bool real = j < given->count;
-            put_id(dtype, c->scratch[IDS].data, at, real ? given->tokens[j] : 0);
+            if (width)
+                put_embedding(ids, c->scratch[IDS].data, at,
+                              real ? given->embeddings + j * width : NULL, width);
+            else
+                put_id(ids->dtype, c->scratch[IDS].data, at, real ? given->tokens[j] : 0);
             positions[at] = kv->past[b] + (real ? j : given->count - 1);
         }
     }
@@ -161,7 +180,8 @@ static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logit
     const int64_t batch = is_packed(s) ? 1 : kv->n;
     const size_t cells = (size_t)batch * (size_t)s->width, n = (size_t)kv->n;
     const int64_t planes = roles->position_planes;
-    GQAC_TRY(room(&c->scratch[IDS], cells, sizeof(int64_t), s->diag));
+    const size_t wide = roles->embedding ? (size_t)roles->embedding * sizeof(float) : 0;
+    GQAC_TRY(room(&c->scratch[IDS], cells, wide ? wide : sizeof(int64_t), s->diag));
     GQAC_TRY(room(&c->scratch[POSITIONS], cells, (planes ? (size_t)planes : 1) * sizeof(int64_t),
                   s->diag));
     GQAC_TRY(room(&c->scratch[LENGTHS], n, 2 * sizeof(int32_t), s->diag));
@@ -182,6 +202,10 @@ static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logit
     gqac_tensor ids = rows, fresh_lengths = lengths, three = rows;
     ids.dtype = roles->input_ids >= 0 ? c->program->inputs[roles->input_ids].dtype : GQAC_I64;
     ids.data = c->scratch[IDS].data;
+    if (roles->embedding) {
+        ids.rank = 3;
+        ids.dims[2] = roles->embedding;
+    }
     fresh_lengths.data = fresh;
     if (planes)
         three = (gqac_tensor){
@@ -451,6 +475,10 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
     GQAC_TRY(step_check(&s));
     const gqac_status status = run_all(&s);
     if (status != GQAC_OK) {
+#ifdef GQAC_CONTROL_PUBLISH_FAILED /* negative control: sequences keep what a failed step wrote */
+        if (status == GQAC_OUT_OF_RANGE)
+            publish(&s);
+#endif
         give_back(&s);
         return status;
     }

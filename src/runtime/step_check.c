@@ -11,8 +11,22 @@ gqac_status step_at_item(const step *s, int i, gqac_status status) {
     return status;
 }
 
+static gqac_status check_embeddings(const step *s, int i) {
+    const int64_t width = s->context->program->roles.embedding;
+    if (!width == !s->items[i].given.embeddings)
+        return GQAC_OK;
+    if (!width)
+        GQAC_FAIL(s->diag, GQAC_USAGE, "item %d has embeddings, the model takes token ids", i);
+    gqac_diag_set(s->diag, GQAC_USAGE,
+                  "item %d has no embeddings: the model takes inputs_embeds, not token ids", i);
+    gqac_diag_hint(s->diag, "gqac_step_item.embeddings, %lld numbers for each token",
+                   (long long)width);
+    return GQAC_USAGE;
+}
+
 static gqac_status check_tokens(const step *s, int i) {
-    const int64_t vocabulary = gqac_program_vocabulary(s->context->program);
+    const gqac_program *p = s->context->program;
+    const int64_t vocabulary = p->roles.embedding ? 0 : gqac_program_vocabulary(p);
     const gqac_step_item *given = &s->items[i].given;
     for (int64_t j = 0; j < given->count; j++) {
         const int64_t id = given->tokens[j];
@@ -76,6 +90,7 @@ static gqac_status check_item(const step *s, int i) {
         GQAC_FAIL(s->diag, GQAC_USAGE, "the sequence of item %d belongs to another program", i);
     GQAC_TRY(check_length(s, i, gqac_sequence_length(q)));
     GQAC_TRY(check_logits_wanted(s, i));
+    GQAC_TRY(check_embeddings(s, i));
     return check_tokens(s, i);
 }
 

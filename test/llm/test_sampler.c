@@ -665,6 +665,26 @@ static void test_options(void) {
     }
 }
 
+/* Equal logits have shares that are exact: ids that reach top_p exactly are enough. */
+static void test_top_p_boundary(void) {
+    static const struct {
+        float p;
+        int64_t k, kept;
+    } rows[] = {{0.25f, 0, 2}, {0.5f, 0, 4}, {0.75f, 0, 6}, {0.125f, 0, 1}, {0.5f, 4, 2}};
+    const float logits[8] = {2, 2, 2, 2, 2, 2, 2, 2};
+    sampler *s = open_sampler(8);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gqac_sampling o = plain;
+        unsigned seen = 0;
+        o.top_p = rows[i].p;
+        o.top_k = rows[i].k;
+        for (uint64_t position = 0; position < 200; position++)
+            seen |= 1u << pick_at(s, &o, logits, position);
+        CU_ASSERT_EQUAL(seen, (1u << rows[i].kept) - 1);
+    }
+    sampler_free(s);
+}
+
 static const unit_case cases[] = {
     {"Philox4x32-10 gives the known answers", test_philox},
     {"10,000 rows: as a sampler that sorts", test_reference},
@@ -679,6 +699,7 @@ static const unit_case cases[] = {
     {"the likeliest ids", test_top},
     {"probability of the model", test_probability},
     {"a vocabulary of 128,256", test_large_vocabulary},
+    {"shares that reach top_p exactly", test_top_p_boundary},
     {"options out of range", test_options},
 };
 

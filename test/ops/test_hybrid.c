@@ -171,6 +171,14 @@ static void recurrences(void) {
          .op = "GatedRMSNorm",
          .inputs = "f32[1,3]: 1 1 1 | f32[2]: 1 2 | f32[1,3]: 0 0 0",
          .status = GQAC_INVALID_INPUT},
+        {.domain = "com.microsoft",
+         .op = "GatedAdd",
+         .inputs = "f32[2,2]: 0 1 2 3 | f32[2,2]: 1 2 3 4 | f32[2,2]: 1 2 3 4",
+         .status = GQAC_INVALID_MODEL},
+        {.domain = "com.microsoft",
+         .op = "GatedAdd",
+         .inputs = "f32[2,2]: 0 1 2 3 | f32[2,2]: 1 2 3 4 | f16[2,1]: 1 2",
+         .status = GQAC_INVALID_MODEL},
     };
     run_cases(cases, COUNT(cases));
 }

@@ -271,6 +271,25 @@ class Decoder:
         self.attention = kept
         return y
 
+    def rotary_padded(self, layer, x):
+        """GroupQueryAttention that rotates by its own lengths, in a graph that reads the length of
+        a call: rows of several sequences are padded."""
+        lengths = self.once("_gqa", lambda: [
+            self.node("Cast", self.node("Sub", self.valid(), "one"), to=I32),
+            self.node("Cast", self.node("Squeeze", self.node(
+                "Shape", "attention_mask", start=1, end=2)), to=I32)])
+        angles = np.outer(np.arange(ROOM), 1e3 ** (-np.arange(SIZE // 2) / (SIZE // 2)))
+        tables = self.once("_tables", lambda: [
+            self.constant(n, f(angles).astype(np.float32))
+            for n, f in (("cos", np.cos), ("sin", np.sin))])
+        past, present = self.pair(layer, KV_HEADS)
+        nothing = self.node("Mul", self.node("Cast", self.chunk(), to=F),
+                            self.constant(f"f0{layer}", np.float32(0)))
+        return self.node("GroupQueryAttention", *self.qkv(layer, self.node("Add", x, nothing),
+                                                          KV_HEADS), *past, *lengths, *tables,
+                         out=[f"y{layer}", *present], domain="com.microsoft", num_heads=HEADS,
+                         kv_num_heads=KV_HEADS, do_rotary=1)
+
     # ---- what a sequence must refuse -------------------------------------------------------------
 
     def mask_from_shapes(self, layer, x):

@@ -14,6 +14,7 @@ import sys
 import unittest
 
 import harness
+from decoders import Decoder
 
 BOTH = ("ref", "cpu")
 # control: (targets, model, flags). The plans are those that exercise the broken rule.
@@ -26,18 +27,24 @@ CONTROLS = {
     "PACKED_BEGIN": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15", "--batch", "3"]),
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
+    "ROTARY_BATCH": (("cpu",), "rotary_padded", ["--tokens", "40", "--splits", "9,15",
+                                                 "--batch", "6"]),
 }
+WRITTEN = "rotary_padded"  # a kind of decoders.py
 FIRST = re.compile(r"^first difference: position \d+, (layer \d+, )?\S+, value \d+: \S+, "
                    r"expected \S+; plan ", re.MULTILINE)
 
 
-class Controls(unittest.TestCase):
+class Controls(harness.Case):
     """One case for each broken build and target; the tool as it is must pass the same."""
 
     def equiv(self, tool, target, control, *more):
         """Runs the control's plans with that binary."""
         _, model, flags = CONTROLS[control]
-        words = [tool, "equiv", harness.model(model), *flags, "--target", target, *more]
+        path = self.dir / "model.onnx" if model == WRITTEN else harness.model(model)
+        if model == WRITTEN:
+            Decoder(model).save(path)
+        words = [tool, "equiv", path, *flags, "--target", target, *more]
         return subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, timeout=600,
                               stdin=subprocess.DEVNULL, env=harness.environment(), check=False,
                               text=True)

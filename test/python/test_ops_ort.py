@@ -145,6 +145,34 @@ def gated_norm(rng, pick):
                 activation=pick.choice(["silu", "swish", "sigmoid"]), epsilon=1e-4)
 
 
+def wide_norm(rng, pick):
+    """A random norm whose scale, and bias, have axes before those it runs over."""
+    shape = [pick.randint(1, 3), pick.randint(1, 5), pick.randint(1, 4), pick.choice([5, 16, 33])]
+    axis = pick.choice([-1, -1, 3, -2])
+    first = axis if axis > 0 else axis + 4
+
+    def weights():
+        begin = pick.randint(0, first)
+        last = pick.randint(begin, first)
+        return floats(rng, *[1 if last <= i < first else shape[i] for i in range(begin, 4)])
+
+    inputs = {"x": floats(rng, *shape), "s": weights()}
+    layer = pick.randint(0, 2)
+    if layer:
+        inputs["b"] = half(pick, weights())
+    return Node("LayerNormalization" if layer else "RMSNormalization", "", inputs, ["y"], axis=axis,
+                epsilon=1e-3)
+
+
+def gated_add(rng, pick):
+    """A random GatedAdd."""
+    shape = [pick.randint(1, 5) for _ in range(pick.randint(0, 2))] + [pick.randint(1, 40)]
+    inputs = {n: floats(rng, *shape) for n in "xy"} | {"g": floats(rng, *shape[:-1], 1)}
+    kind, code = pick.choice([(np.float32, TensorProto.FLOAT), (np.float16, TensorProto.FLOAT16)])
+    return Node("GatedAdd", "com.microsoft", {n: v.astype(kind) for n, v in inputs.items()},
+                [("o", code)])
+
+
 def router(pick, experts):
     """The attributes that both mixtures of experts have."""
     kind = pick.choice(["silu", "relu", "gelu", "swiglu", "swiglu", "identity"])
@@ -413,6 +441,18 @@ class Ops(Nodes):
     def test_gated_rms_norm(self):
         """Groups of the last axis, both activations."""
         self.compare(gated_norm, 0.9, count=COUNT)
+
+    def test_wide_norms(self):
+        """Scales that go with heads as well, and with other axes."""
+        self.compare(wide_norm, 0.5, count=COUNT)
+
+    def test_gated_add(self):
+        """Nothing of ONNX Runtime's on the CPU: the product is rounded, then the sum."""
+        rng, pick = np.random.default_rng(ortnodes.SEED), random.Random(ortnodes.SEED)
+        for number in range(COUNT):
+            node = gated_add(rng, pick)
+            x, y, gate = node.inputs.values()
+            np.testing.assert_array_equal(self.ours(node)[0], x + y * gate, f"case {number}")
 
     def test_moe(self):
         """Every activation, routing with and without normalisation."""

@@ -124,13 +124,13 @@ def make_ids(rng, known, low):
 
 # ---- the tool ------------------------------------------------------------------------------------
 
-def run_tool(path, records, seconds=120):
+def run_tool(path, records, seconds=120, tool=TOOL):
     """Answers to [(kind, bytes)]: bytes of a text, a list of ids, or 'refused ...'."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "records"
         file.write_bytes(b"".join(kind.encode() + b"%d\n" % len(data) + data + b"\n"
                                   for kind, data in records))
-        done = subprocess.run([TOOL, "tokens", str(path), str(file)], stdout=subprocess.PIPE,
+        done = subprocess.run([tool, "tokens", str(path), str(file)], stdout=subprocess.PIPE,
                               timeout=seconds * SLOW, check=False)
     return parse_answers(done.stdout, [kind for kind, _ in records])
 
@@ -405,6 +405,34 @@ def check_speed(score):
         score.check(ids == Tokenizer.from_file(str(big)).encode("abcabc").ids, "its ids")
 
 
+def check_ties(score):
+    """Pairs of one rank: the leftmost is merged first, in short words and in long ones, which have
+    another loop; a program that takes the rightmost must differ."""
+    pieces = ["l", "ll", "lll", "llll", "s", "ss", "a", "b", "ab", "aba", "ba"]
+    merges = [["l", "l"], ["ll", "l"], ["ll", "ll"], ["s", "s"], ["a", "b"], ["ab", "a"],
+              ["b", "a"]]
+    state = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+             "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None,
+             "model": {"type": "BPE", "dropout": None, "unk_token": None, "fuse_unk": False,
+                       "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                       "byte_fallback": False, "ignore_merges": False,
+                       "vocab": {p: i for i, p in enumerate(pieces)}, "merges": merges}}
+    texts = [unit * n + end for unit in ("l", "s", "ab", "ba", "aba", "lls")
+             for n in (*range(1, 10), 24, 47, 48, 49, 61, 97, 301) for end in ("", "l", "a")]
+    broken = os.path.join(os.environ.get("GQAC_CONTROLS", ""), "BPE_TIES.test")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_text(json.dumps(state))
+        expected = [e.ids for e in Tokenizer.from_file(str(path)).encode_batch(texts)]
+        records = [("E", t.encode()) for t in texts]
+        score.compare("ties", run_tool(path, records), expected, texts)
+        if Path(broken).exists():
+            answers = run_tool(path, records, tool=broken)
+            for text in ("lll", "s" * 61):
+                at = texts.index(text)
+                score.check(answers[at] != expected[at], f"ties of {text!r} are not seen")
+
+
 def big_vocabulary(n):
     """n tokens and the merges that make them, each from an earlier one and a letter."""
     letters = [chr(c) for c in range(0x61, 0x7b)]
@@ -436,6 +464,7 @@ def main():
         check_bytes(score, path, oracle)
         check_refused(score, path)
         check_linear(score, path)
+    check_ties(score)
     check_mixtures(score, rng)
     check_speed(score)
     print(f"{score.passed} passed, {score.failed} failed")

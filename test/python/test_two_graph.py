@@ -17,6 +17,7 @@ import harness
 from decoders import Decoder
 from harness import Case, gqac
 from ortref import Runner
+from test_exported_forms import Exported
 from test_insert_kv import names, session
 
 MODELS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt-oss")
@@ -112,6 +113,21 @@ class TwoGraph(Case):
             ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
             expected = Runner(self.dir / "model.onnx").score(ids)[PROMPT - 1:]
             self.close(self.run_both(ids), expected, 2e-5, (sink, softcap))
+
+    def test_cohere(self):
+        """As Optimum traces it: angles are a product of matrices, norms have a scale for heads."""
+        path = self.dir / "model.onnx"
+        Exported("cohere").save(path)
+        self.rewrite(path)
+        ids = np.array([i * 7 % 50 + 3 for i in range(TOKENS)], np.int64)
+        self.close(self.run_both(ids), Runner(path).score(ids)[PROMPT - 1:], 2e-5, "cohere")
+
+    def test_experts_written_out(self):
+        """Qwen3-MoE of Optimum: the reason is that tokens are picked, not where positions are."""
+        path = self.dir / "model.onnx"
+        Exported("experts").save(path)
+        self.check(gqac("rewrite", path, "--pass", "two-graph", "-o", self.out), 3, "NonZero",
+                   "picked by their values", "op MoE")
 
     def test_m1_weights(self):
         """Both graphs name the same weights alike, with the same bytes."""

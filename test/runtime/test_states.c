@@ -28,8 +28,12 @@ static gqac_sequence *new_sequence(int64_t capacity) {
 static bool feed(gqac_sequence *sequence, int64_t end) {
     const int64_t length = gqac_sequence_length(sequence), count = end - length;
     int64_t rows = 0, width = 0;
-    const gqac_step_item item = {sizeof item, sequence,        ids + length,
-                                 count,       GQAC_LOGITS_ALL, &length};
+    const gqac_step_item item = {.size = sizeof item,
+                                 .sequence = sequence,
+                                 .tokens = ids + length,
+                                 .count = count,
+                                 .n_logits = GQAC_LOGITS_ALL,
+                                 .position = &length};
     if (gqac_step(context, 1, &item, &diag) != GQAC_OK)
         return false;
     const float *logits = gqac_context_logits(context, 0, &rows, &width);

@@ -6,6 +6,7 @@
 #include <gqac/gqac.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 70, MOST_PAIRS = 64 };
 
@@ -134,7 +135,12 @@ static void test_refused_steps(void) {
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 1, &wrong);
     expect_refused(program, context, sequence, GQAC_OUT_OF_RANGE, ids, 0, NULL);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 7, NULL);
-    const gqac_step_item fits = {sizeof fits, sequence, ids + 60, 6, GQAC_LOGITS_ALL, &right};
+    const gqac_step_item fits = {.size = sizeof fits,
+                                 .sequence = sequence,
+                                 .tokens = ids + 60,
+                                 .count = 6,
+                                 .n_logits = GQAC_LOGITS_ALL,
+                                 .position = &right};
     CU_ASSERT_EQUAL(gqac_step(context, 1, &fits, &diag), GQAC_OK);
     expect_refused(program, context, sequence, GQAC_CAPACITY, ids, 1, NULL);
     const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
@@ -309,7 +315,73 @@ static void test_longrope(void) {
     gqac_program_free(program);
 }
 
+/* A graph whose table of rows is too short for positions, which nobody knows before it runs. */
+static const char failing[] =
+    "graph @m(%input_ids: i64[B,S], %attention_mask: i64[B,T], %position_ids: i64[B,S], "
+    "%past.0.key: f32[B,1,P,8], %past.0.value: f32[B,1,P,8]) {\n"
+    "  const %two: i64[] = 2\n  const %one: i64[] = 1\n  const %axis: i64[1] = [1]\n"
+    "  const %last_axis: i64[1] = [2]\n"
+    "  const %full: i64[3] = [1, 1, 8]\n  const %table: f32[20] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, "
+    "10, 11, "
+    "12, 13, 14, 15, 16, 17, 18, 19]\n"
+    "  %sum = ReduceSum %attention_mask, %axis {keepdims=0} : i64[B]\n"
+    "  %last = Sub %sum, %one : i64[B]\n  %seqlens_k = Cast %last {to=i32} : i32[B]\n"
+    "  %shape = Shape %attention_mask : i64[2]\n  %t = Gather %shape, %one : i64[]\n"
+    "  %total = Cast %t {to=i32} : i32[]\n  %twice = Mul %position_ids, %two : i64[B,S]\n"
+    "  %row = Gather %table, %twice : f32[B,S]\n  %wide = Unsqueeze %row, %last_axis : f32[B,S,1]\n"
+    "  %ids = Cast %input_ids {to=f32} : f32[B,S]\n"
+    "  %tall = Unsqueeze %ids, %last_axis : f32[B,S,1]\n  %x1 = Add %wide, %tall : f32[B,S,1]\n"
+    "  %x = Expand %x1, %full : f32[B,S,8]\n"
+    "  %y, %k, %v = com.microsoft.GroupQueryAttention %x, %x, %x, %past.0.key, %past.0.value, "
+    "%seqlens_k, %total {num_heads=1, kv_num_heads=1} : f32[B,S,8], f32[B,1,T,8], f32[B,1,T,8]\n"
+    "  return %y as \"logits\", %k as \"present.0.key\", %v as \"present.0.value\"\n}\n";
+
+static gqac_program *open_text(const char *text) {
+    char path[] = "/tmp/gqac-step-XXXXXX.gq";
+    const int fd = mkstemps(path, 3);
+    CU_ASSERT_FATAL(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    close(fd);
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_options_init(&options);
+    const gqac_status status = gqac_program_open(path, &options, &program, &diag);
+    unlink(path);
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    return program;
+}
+
+/* One of three sequences is too long for the table inside of the graph: none of them goes on. */
+static void test_failure_inside(void) {
+    enum { ALL = 3 };
+    gqac_program *program = open_text(failing);
+    gqac_context *context = open_context(program, 2);
+    gqac_sequence *sequences[ALL];
+    const int64_t ids[N] = {1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4};
+    const int64_t lengths[ALL] = {3, 9, 6}, counts[ALL] = {2, 2, 2};
+    unsigned char *before[ALL];
+    size_t bytes[ALL], after;
+    for (int i = 0; i < ALL; i++) {
+        sequences[i] = open_sequence(program, 0, 0);
+        CU_ASSERT_EQUAL_FATAL(feed(context, sequences[i], ids, lengths[i]), GQAC_OK);
+        before[i] = snapshot(program, sequences[i], &bytes[i]);
+    }
+    CU_ASSERT_EQUAL(steps_run(context, ALL, sequences, ids, counts, 1, &diag), GQAC_OUT_OF_RANGE);
+    for (int i = 0; i < ALL; i++) {
+        CU_ASSERT_EQUAL(gqac_sequence_length(sequences[i]), lengths[i]);
+        unsigned char *now = snapshot(program, sequences[i], &after);
+        CU_ASSERT(after == bytes[i] && !memcmp(now, before[i], after));
+        free(now);
+        free(before[i]);
+    }
+    CU_ASSERT_EQUAL(feed(context, sequences[1], ids, 1), GQAC_OK);
+    for (int i = 0; i < ALL; i++)
+        gqac_sequence_free(sequences[i]);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
 static const unit_case cases[] = {
+    {"a step that fails inside of the graph", test_failure_inside},
     {"split = full, logits and cache", test_split_equals_full},
     {"a refused step leaves the sequence as it was", test_refused_steps},
     {"one bad row refuses the whole step", test_one_bad_row},

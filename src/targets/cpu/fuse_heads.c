@@ -29,7 +29,7 @@ const norm *cpu_head_norm(const ir_node *node, int64_t size) {
     const int64_t axis = ir_attr_int(node, "axis");
     int64_t n;
     if (!x || !weight || (inverse && !ir_value_unused(inverse)) || x->type.rank < 1 ||
-        (axis != -1 && axis != x->type.rank - 1))
+        (axis != -1 && axis != x->type.rank - 1) || weight->type.rank > 1)
         return NULL;
     if (!OP_IN(OP_FLOATS, x->type.dtype) || !OP_IN(OP_FLOATS, weight->type.dtype) ||
         !ir_dim_is_const(x->type.dims[x->type.rank - 1], &n) || n != size)

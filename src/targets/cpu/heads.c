@@ -89,7 +89,11 @@ void cpu_heads_make(const cpu_heads_run *run, int64_t b, int64_t head, int64_t f
         } else if (rotary_is_pad(r, b, i)) {
             memset(y, 0, row);
         } else {
+#ifdef GQAC_CONTROL_ROTARY_BATCH /* negative control: four rows of a batch have their positions */
+            const size_t line = (size_t)rotary_position(r, b < 4 ? b : 0, i) * table;
+#else
             const size_t line = (size_t)rotary_position(r, b, i) * table;
+#endif
             run->kernels->head(&run->p, x, (const unsigned char *)r->cos->data + line,
                                (const unsigned char *)r->sin->data + line, y);
         }

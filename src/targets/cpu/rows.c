@@ -70,6 +70,8 @@ gqac_status cpu_norm_run(target_call *call, const void *record) {
         .kernels = cpu_level_of(call)->row,
         .p = {.n = r.n,
               .skip_rows = r.skip ? r.skip_rows : 1,
+              .weight_period = r.weight_period,
+              .beta_period = r.beta_period,
               .epsilon = r.epsilon,
               .centred = kind->centred,
               .round_before = kind->round_before && r.x->dtype != GQAC_F32,

@@ -21,6 +21,7 @@ enum {
 /* Rows of n elements; see ops/norm.h for the formula. */
 typedef struct cpu_norm {
     int64_t n, skip_rows;
+    norm_period weight_period, beta_period;
     float epsilon;
     bool centred, round_before;
     bool

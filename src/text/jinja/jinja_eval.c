@@ -148,6 +148,23 @@ static jvalue slice_text(jrun *r, jvalue of, int64_t at, int64_t step, size_t co
     return jinja_taken(r, &out);
 }
 
+/* A slice of a range is a range. Its bounds may lie one step beyond those of the whole. */
+static jvalue slice_range(jrun *r, const jrange *of, int64_t from, int64_t to, int64_t by,
+                          int64_t count) {
+    jrange *range = jinja_alloc(r, 1, sizeof *range);
+    int64_t start, stop, step;
+    if (!range)
+        return jinja_undefined;
+    if (__builtin_mul_overflow(from, of->step, &start) ||
+        __builtin_add_overflow(start, of->start, &start) ||
+        __builtin_mul_overflow(to, of->step, &stop) ||
+        __builtin_add_overflow(stop, of->start, &stop) ||
+        __builtin_mul_overflow(by, of->step, &step))
+        return jinja_fail(r, GQAC_LIMIT, "an integer has more than 64 bits");
+    *range = (jrange){start, stop, step, count};
+    return (jvalue){.type = J_RANGE, .range = range};
+}
+
 jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     size_t length;
     int64_t by = step.type == J_INT ? step.i : 1, from, to;
@@ -160,6 +177,7 @@ jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     if (by == 0 || (step.type != J_INT && step.type != J_NONE && step.type != J_MISSING))
         return by == 0 ? jinja_fail(r, GQAC_INVALID_INPUT, "the step of a slice is 0")
                        : jinja_wrong(r, "a slice by such a step", step);
+    const int64_t given = by;
     by = by > n + 1 ? n + 1 : by < -n - 1 ? -n - 1 : by;
     int64_t first = by > 0 ? 0 : -1, last = by > 0 ? n : n - 1;
     if (!slice_bound(r, low, n, by > 0 ? 0 : n - 1, first, last, &from) ||
@@ -169,11 +187,11 @@ jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     size_t count = span > 0 ? (size_t)((span + size - 1) / size) : 0;
     if (of.type == J_STR)
         return count ? slice_text(r, of, from, by, count) : jinja_literal("");
+    if (of.type == J_RANGE)
+        return slice_range(r, of.range, from, to, given, (int64_t)count);
     jvalue *v = jinja_alloc(r, count, sizeof *v);
-    for (size_t i = 0; v && i < count; i++) {
-        int64_t at = from + (int64_t)i * by;
-        v[i] = of.type == J_RANGE ? jinja_range_at(of.range, (size_t)at) : of.list->v[at];
-    }
+    for (size_t i = 0; v && i < count; i++)
+        v[i] = of.list->v[from + (int64_t)i * by];
     return v ? jinja_list(r, of.type == J_TUPLE ? J_TUPLE : J_LIST, v, count) : jinja_undefined;
 }
 

@@ -101,11 +101,14 @@ static jvalue values_of(jrun *r, const jpair *pairs, size_t n) {
     return v ? jinja_list(r, J_LIST, v, n) : jinja_undefined;
 }
 
+/* Keys are lists here, as Jinja has them: equal ones need no order. */
 FILTER(filter_sort) {
     UNUSED;
     size_t n;
     jpair *pairs = keyed(r, v, p[2], jinja_true(r, p[1]), &n);
-    if (!pairs)
+    for (size_t i = 0; pairs && i < n; i++)
+        pairs[i].k = jinja_list(r, J_LIST, &pairs[i].k, 1);
+    if (!pairs || !jinja_ok(r))
         return jinja_undefined;
     sort_pairs(r, pairs, n, jinja_true(r, p[0]));
     return values_of(r, pairs, n);

@@ -49,7 +49,9 @@ METHOD(str_swapcase) {
     for (size_t at = 0, bytes; at < v.n && jinja_ok(r); at += bytes) {
         jinja_char(v.s + at, v.n - at, &bytes);
         jvalue c = jinja_view(v.s + at, bytes);
-        c = jinja_is(c, "isupper") ? jinja_lower(r, c) : jinja_upper(r, c);
+        c = jinja_is(c, "isupper")   ? jinja_lower(r, c)
+            : jinja_is(c, "islower") ? jinja_upper(r, c)
+                                     : c;
         if (jinja_ok(r))
             text = jinja_concat(r, text, c);
     }
@@ -114,11 +116,10 @@ static jvalue affix(jrun *r, jvalue v, const jvalue *p, bool end) {
     jvalue one = p[0];
     const jlist single = {.n = 1, .v = &one};
     const jlist *all = one.type == J_TUPLE ? one.list : &single;
-    if (!narrow(r, &v, p[1], p[2], &skipped))
-        return jinja_bool(false);
+    const bool part = narrow(r, &v, p[1], p[2], &skipped);
     for (size_t i = 0; i < all->n && want_text(r, all->v[i]); i++) {
         jvalue x = all->v[i];
-        if (x.n <= v.n && memcmp(end ? v.s + v.n - x.n : v.s, x.s, x.n) == 0)
+        if (part && x.n <= v.n && memcmp(end ? v.s + v.n - x.n : v.s, x.s, x.n) == 0)
             return jinja_bool(true);
     }
     return jinja_bool(false);

@@ -212,15 +212,18 @@ static jnode *parse_index(jparser *p) {
     const jtoken *t = jinja_peek(p);
     jnode *parts[3] = {NULL};
     int colons = 0;
-    for (; colons < 3 && p->status == GQAC_OK; colons++) {
+    for (; p->status == GQAC_OK; colons++) {
         t = jinja_peek(p);
         if (!is_op(t, ':') && !is_op(t, ']') && !is_op(t, ','))
             parts[colons] = jinja_parse_expr(p);
-        if (!jinja_take_op(p, ':'))
+        if (colons == 2 || !jinja_take_op(p, ':'))
             break;
     }
-    if (colons == 0)
+    if (colons == 0) {
+        if (!parts[0])
+            unexpected(p, "an index");
         return parts[0];
+    }
     jnode *node = jinja_node(p, N_SLICE, t->line);
     if (!node)
         return NULL;
@@ -228,6 +231,22 @@ static jnode *parse_index(jparser *p) {
     node->b = parts[1];
     node->c = parts[2];
     return jinja_seal(p, node);
+}
+
+/* One index is itself, none or several are a tuple, which no slice is part of. */
+static jnode *parse_indices(jparser *p, uint32_t line) {
+    const bool empty = is_op(jinja_peek(p), ']');
+    jnode *index = empty ? NULL : parse_index(p);
+    if (!empty && !is_op(jinja_peek(p), ','))
+        return index;
+    jnode *tuple = jinja_node(p, N_TUPLE, line);
+    if (!tuple)
+        return NULL;
+    tuple->a = index;
+    for (; index; index = index->next = jinja_take_op(p, ',') ? parse_index(p) : NULL)
+        if (index->kind == N_SLICE)
+            jinja_refuse(p, GQAC_INVALID_MODEL, line, "a slice beside another index");
+    return jinja_seal(p, tuple);
 }
 
 static jnode *parse_subscript(jparser *p, jnode *of) {
@@ -245,18 +264,7 @@ static jnode *parse_subscript(jparser *p, jnode *of) {
         return node;
     }
     jinja_expect_op(p, '[');
-    jnode *index = parse_index(p);
-    if (!index)
-        unexpected(p, "an index");
-    if (is_op(jinja_peek(p), ',')) {
-        jnode *tuple = jinja_node(p, N_TUPLE, line);
-        if (!tuple)
-            return NULL;
-        tuple->a = index;
-        while (index && jinja_take_op(p, ','))
-            index = index->next = parse_index(p);
-        index = jinja_seal(p, tuple);
-    }
+    jnode *index = parse_indices(p, line);
     jinja_expect_op(p, ']');
     return join(p, N_ITEM, 0, line, of, index);
 }

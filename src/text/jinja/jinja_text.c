@@ -170,9 +170,44 @@ static void out_upper(jrun *r, gqac_str *out, int32_t c, bool title) {
     jinja_out_char(r, out, title ? utf8proc_totitle(c) : utf8proc_toupper(c));
 }
 
+typedef struct span {
+    int32_t first, last;
+} span;
+
+/* Unicode's Other_Lowercase and Other_Uppercase: letters with case whose category does not say it.
+ */
+static const span other_lower[] = {
+    {0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},    {0x2e0, 0x2e4},
+    {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},   {0x1d78, 0x1d78},  {0x1d9b, 0x1dbf},
+    {0x2071, 0x2071},   {0x207f, 0x207f},   {0x2090, 0x209c},   {0x2170, 0x217f},  {0x24d0, 0x24e9},
+    {0x2c7c, 0x2c7d},   {0xa69c, 0xa69d},   {0xa770, 0xa770},   {0xa7f8, 0xa7f9},  {0xab5c, 0xab5f},
+    {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}};
+static const span other_upper[] = {
+    {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+
+static bool in_spans(int32_t c, const span *spans, size_t n) {
+    for (size_t i = 0; c > 0x7f && i < n && c >= spans[i].first; i++)
+        if (c <= spans[i].last)
+            return true;
+    return false;
+}
+
+static bool is_lower(int32_t c) {
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_LL ||
+           in_spans(c, other_lower, sizeof other_lower / sizeof *other_lower);
+}
+
+static bool is_upper(int32_t c) {
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_LU ||
+           in_spans(c, other_upper, sizeof other_upper / sizeof *other_upper);
+}
+
+static bool is_title(int32_t c) {
+    return utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
+}
+
 static bool cased(int32_t c) {
-    utf8proc_category_t k = utf8proc_category(c);
-    return k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LL || k == UTF8PROC_CATEGORY_LT;
+    return is_lower(c) || is_upper(c) || is_title(c);
 }
 
 static bool case_ignorable(int32_t c) {
@@ -214,7 +249,7 @@ jvalue jinja_lower(jrun *r, jvalue text) {
     for (size_t at = 0, bytes; at < text.n && jinja_ok(r); at += bytes) {
         int32_t c = jinja_char(text.s + at, text.n - at, &bytes);
         out_lower(r, &out, c, in_word, text, at + bytes);
-        in_word = cased(c) || (in_word && case_ignorable(c));
+        in_word = case_ignorable(c) ? in_word : cased(c);
     }
     return jinja_taken(r, &out);
 }
@@ -267,11 +302,9 @@ static bool case_is(jvalue text, const char *what) {
     bool any = false, in_word = false;
     for (size_t at = 0, bytes; at < text.n; at += bytes) {
         int32_t c = jinja_char(text.s + at, text.n - at, &bytes);
-        utf8proc_category_t k = utf8proc_category(c);
-        bool upper = k == UTF8PROC_CATEGORY_LU || k == UTF8PROC_CATEGORY_LT;
-        bool lower = k == UTF8PROC_CATEGORY_LL;
+        const bool upper = is_upper(c) || is_title(c), lower = is_lower(c);
         if (what[2] == 't' ? (upper && in_word) || (lower && !in_word)
-                           : (what[2] == 'u' ? lower || k == UTF8PROC_CATEGORY_LT : upper))
+                           : (what[2] == 'u' ? lower || is_title(c) : upper))
             return false;
         any = any || upper || lower;
         in_word = upper || lower;

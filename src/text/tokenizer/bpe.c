@@ -262,6 +262,15 @@ static inline uint64_t pair_value(const bpe *b, uint32_t left, uint32_t right) {
     return map64_get(&b->merges, (uint64_t)left << 32 | right);
 }
 
+/* Entries begin with a rank in the upper half; of one rank the leftmost comes first. */
+static inline bool sooner(uint64_t a, uint64_t b) {
+#ifdef GQAC_CONTROL_BPE_TIES /* negative control: the rightmost of equal pairs is merged first */
+    return a >> 32 != b >> 32 ? a < b : a >= b;
+#else
+    return a < b;
+#endif
+}
+
 /* value[i] is rank << 32 | result of the pair (i, i + 1). */
 static size_t merge_short(const bpe *b, bpe_scratch *s, size_t n) {
     for (size_t i = 0; i + 1 < n; i++)
@@ -269,7 +278,7 @@ static size_t merge_short(const bpe *b, bpe_scratch *s, size_t n) {
     while (n > 1) {
         size_t best = 0;
         for (size_t i = 1; i + 1 < n; i++)
-            if (s->value[i] < s->value[best]) /* ranks differ, or the pairs are equal */
+            if (sooner(s->value[i], s->value[best])) /* ranks differ, or the pairs are equal */
                 best = i;
         if (s->value[best] == MAP64_NONE)
             break;
@@ -287,7 +296,7 @@ static size_t merge_short(const bpe *b, bpe_scratch *s, size_t n) {
 
 static void heap_push(bpe_scratch *s, uint64_t entry) {
     size_t i = s->n_heap++;
-    while (i > 0 && s->heap[(i - 1) / 2] > entry) {
+    while (i > 0 && sooner(entry, s->heap[(i - 1) / 2])) {
         s->heap[i] = s->heap[(i - 1) / 2];
         i = (i - 1) / 2;
     }
@@ -298,9 +307,9 @@ static uint64_t heap_pop(bpe_scratch *s) {
     uint64_t top = s->heap[0], last = s->heap[--s->n_heap];
     size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < s->n_heap; i = child) {
-        if (child + 1 < s->n_heap && s->heap[child + 1] < s->heap[child])
+        if (child + 1 < s->n_heap && sooner(s->heap[child + 1], s->heap[child]))
             child++;
-        if (last <= s->heap[child])
+        if (!sooner(s->heap[child], last))
             break;
         s->heap[i] = s->heap[child];
     }

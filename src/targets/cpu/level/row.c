@@ -26,9 +26,15 @@
     } while (0)
 
 typedef struct norm_row {
-    const void *x, *skip, *bias;
+    const void *x, *skip, *bias, *weight, *beta;
     void *y, *sum;
 } norm_row;
+
+VEC_FN const void *norm_weights(const void *all, norm_period period, size_t row, int64_t n,
+                                gqac_dtype type) {
+    const size_t at = (size_t)(norm_weights_of(period, (int64_t)row) * n);
+    return all ? (const unsigned char *)all + at * row_width(type) : NULL;
+}
 
 /* x of a norm before it is normalised. */
 VEC_FN v16 norm_load(const cpu_norm *p, const norm_row *row, gqac_dtype type, int64_t i, int n) {
@@ -71,6 +77,8 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             .skip =
                 p->skip ? (const unsigned char *)p->skip + r % (size_t)p->skip_rows * bytes : NULL,
             .bias = p->bias,
+            .weight = norm_weights(p->weight, p->weight_period, r, p->n, weight_type),
+            .beta = norm_weights(p->beta, p->beta_period, r, p->n, p->beta_type),
             .y = (unsigned char *)p->y + r * (size_t)p->n * row_width(y_type),
             .sum = p->sum ? (unsigned char *)p->sum + r * bytes : NULL,
         };
@@ -91,9 +99,9 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             x = v16_mul(x, v16_set1(inv));
             if (p->round_before)
                 x = row_round(x, type);
-            x = v16_mul(x, row_load(p->weight, weight_type, i, n));
-            if (p->beta)
-                x = v16_add(x, row_load(p->beta, p->beta_type, i, n));
+            x = v16_mul(x, row_load(row.weight, weight_type, i, n));
+            if (row.beta)
+                x = v16_add(x, row_load(row.beta, p->beta_type, i, n));
             row_store(row.y, y_type, i, x, n);
         });
     }

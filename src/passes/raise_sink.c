@@ -1,0 +1,109 @@
+/* Sinks as gpt-oss writes them: a column beside the scores, one number for each head, which joins
+ * the softmax and is cut off again:
+ *   p = Slice(Softmax(x - ReduceMax(x)), all but the last column), x = Concat(scores, sinks)
+ * No Attention of the standard has them. GroupQueryAttention has, and counts rows from lengths:
+ * those of a sequence. */
+#include "passes/raise_scores.h"
+
+#include "ops/shared.h"
+
+static bool one_int(const ir_value *value, int64_t wanted) {
+    int64_t n = 0, x;
+    return value && ir_const_ints(value, 1, &x, &n) && n == 1 && x == wanted;
+}
+
+static bool is_last(const ir_value *axes, int rank) {
+    return one_int(axes, -1) || one_int(axes, rank - 1);
+}
+
+static bool cuts_last_column(const ir_node *slice, int rank) {
+    const ir_value *steps = ir_node_input(slice, 4);
+    return one_int(ir_node_input(slice, 1), 0) && one_int(ir_node_input(slice, 2), -1) &&
+           is_last(ir_node_input(slice, 3), rank) && (!steps || one_int(steps, 1));
+}
+
+/* x of x - m, where m is one number for each row. */
+static ir_value *through_maximum(ir_value *value) {
+    const ir_node *sub = raise_maker(value, "Sub");
+    const ir_value *most = sub ? ir_node_input(sub, 1) : NULL;
+    const ir_node *reduce = raise_maker(most, "ReduceMax");
+    const int rank = value->type.rank;
+    if (!reduce || most->type.rank != rank || raise_dim(most, rank - 1) != 1)
+        return value;
+    ir_value *x = ir_node_input(sub, 0);
+    return raise_through_cast(ir_node_input(reduce, 0)) == raise_through_cast(x) ? x : value;
+}
+
+/* The constant [.., H, 1, 1] that is widened to a column, NULL: it is something else. */
+static ir_value *sinks_of(ir_value *column) {
+    const ir_node *expand = raise_maker(column, "Expand");
+    ir_value *sinks = raise_through_cast(expand ? ir_node_input(expand, 0) : column);
+    const int rank = sinks->type.rank;
+    if (!sinks->constant || rank < 3 || rank > 4 || raise_dim(sinks, rank - 1) != 1 ||
+        raise_dim(sinks, rank - 2) != 1 || (rank == 4 && raise_dim(sinks, 0) != 1))
+        return NULL;
+    return column->type.rank == 4 && raise_dim(column, 3) == 1 &&
+                   raise_dim(column, 1) == raise_dim(sinks, rank - 3)
+               ? sinks
+               : NULL;
+}
+
+const ir_node *raise_sunk_softmax(raise *r, const ir_node *slice, ir_value **scores,
+                                  ir_value **sinks) {
+    const int rank = slice->outputs[0]->type.rank;
+    const ir_node *softmax = raise_maker(raise_through_cast(ir_node_input(slice, 0)), "Softmax");
+    if (!softmax || rank != 4 || !cuts_last_column(slice, rank))
+        return NULL;
+    ir_value *x = raise_through_cast(ir_node_input(softmax, 0));
+    const ir_node *concat = raise_maker(raise_through_cast(through_maximum(x)), "Concat");
+    if (!concat || concat->n_inputs != 2 || !ir_node_input(concat, 0) || !ir_node_input(concat, 1))
+        return NULL;
+    const int64_t axis = ir_attr_int(concat, "axis");
+    *sinks = sinks_of(ir_node_input(concat, 1));
+    *scores = ir_node_input(concat, 0);
+    if (!*sinks || (axis != 3 && axis != -1))
+        return raise_stopped(r, concat, "its last column is not a constant for each head"), NULL;
+    return softmax;
+}
+
+const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past, bool carries) {
+    if (r->portable || !r->context->options.for_sequences)
+        return "no op of the standard has sinks; in sequences it is raised";
+    if (!has_past)
+        return "sinks need a past here";
+    return !seen->causal || carries ? "beside sinks a mask must be causality, a window or padding"
+                                    : NULL;
+}
+
+static ir_value *as_i32(raise *r, ir_value *x) {
+    return op_build_cast(&r->b, x, GQAC_I32);
+}
+
+ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made) {
+    enum { SEQLENS = 5, TOTAL, BIAS = 10, SINK, N_INPUTS };
+    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
+    ir_value *heads = ir_build_i64s(&r->b, 1, (int64_t[]){raise_dim(s->q, 1)});
+    ir_value *total =
+        op_build1(&r->b, "", "Add", 2,
+                  (ir_value *[]){raise_ask_dim(r, s->past_key, 2), raise_ask_dim(r, s->k, 2)});
+    ir_value *last = op_build1(&r->b, "", "Sub", 2, (ir_value *[]){total, one});
+    ir_value *in[N_INPUTS] = {raise_pack(r, s->q), raise_pack(r, s->k), raise_pack(r, s->v),
+                              s->past_key, s->past_value};
+    in[SEQLENS] = as_i32(r, raise_expand(r, last, 1, (ir_value *[]){raise_ask_dim(r, s->q, 0)}));
+    in[TOTAL] = as_i32(r, total);
+    in[BIAS] = s->bias;
+    in[SINK] = op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){s->sinks, heads});
+    if (s->sinks->type.dtype != s->q->type.dtype)
+        in[SINK] = op_build_cast(&r->b, in[SINK], s->q->type.dtype);
+    ir_node *node = op_build(&r->b, "com.microsoft", "GroupQueryAttention", N_INPUTS, in, 3);
+    *made = node;
+    if (!node)
+        return NULL;
+    ir_attr_set_int(node, "num_heads", raise_dim(s->q, 1));
+    ir_attr_set_int(node, "kv_num_heads", raise_dim(s->k, 1));
+    ir_attr_set_float(node, "scale", (float)s->scale);
+    ir_attr_set_float(node, "softcap", (float)s->softcap);
+    if (s->seen->left >= 0)
+        ir_attr_set_int(node, "local_window_size", s->seen->left + 1);
+    return raise_unpack(r, ir_node_output(node, 0), raise_dim(s->q, 1), raise_dim(s->v, 3));
+}

@@ -121,6 +121,10 @@ typedef struct cli_text {
     char s[1024];
 } cli_text;
 cli_text cli_shown(const char *text);
+/* USAGE when writing to `path`, for a flag, would destroy the model or a file that another flag
+ * gives to be read. With the program, when it is open, its external data are known too. */
+gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
+                             const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
     {"pass", "NAME", "the rewrite; see --list"},
@@ -64,6 +65,8 @@ static gqac_status rewrite(cli *c) {
 }
 
 static int run(cli *c) {
+    interrupt_listen();
+    interrupt_listen_term();
     return cli_switch(c, "list") ? list() : cli_finish(c, rewrite(c));
 }
 

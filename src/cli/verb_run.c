@@ -295,6 +295,17 @@ static void free_copies(session *s) {
 
 /* ---- outputs ------------------------------------------------------------- */
 
+/* Before anything runs. */
+static gqac_status check_outputs(session *s, const char *dir) {
+    gqac_status status = GQAC_OK;
+    for (int i = 0; dir && status == GQAC_OK && i < s->n_out; i++) {
+        char path[4096];
+        cli_tensor_path(path, sizeof path, dir, s->out[i].name);
+        status = cli_check_output(s->c, "output", s->program, path);
+    }
+    return status;
+}
+
 static gqac_status write_outputs(session *s, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return cli_fail(s->c, GQAC_IO, "cannot make folder '%s': %s", dir, strerror(errno));
@@ -527,6 +538,8 @@ static int run(cli *c) {
     session s = {.c = c};
     bool equal = true;
     gqac_status status = open_session(&s);
+    if (status == GQAC_OK)
+        status = check_outputs(&s, cli_value(c, "output"));
     if (status == GQAC_OK)
         status = read_inputs(&s);
     if (status == GQAC_OK)

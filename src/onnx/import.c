@@ -82,6 +82,8 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
     gqac_arena_free(im.scratch);
     if (status == GQAC_OK) {
         *module = im.module;
+        im.module->copied = onnx_files_copied;
+        im.module->copied_arg = im.files;
         *files = im.files;
         return GQAC_OK;
     }

@@ -89,13 +89,39 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     return status;
 }
 
+/* Before the model is loaded: its config and its tables of positions bound a context. */
+static gqac_status check_context(generating *g, int64_t context) {
+    int64_t most = gqac_text_get_settings(g->text)->context_length;
+    if (!most || context <= most)
+        most = cli_most_tokens(g->c);
+    if (context <= most)
+        return GQAC_OK;
+    cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld, the model has %lld positions",
+             (long long)context, (long long)most);
+    snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "--context %lld, or none", (long long)most);
+    return GQAC_OUT_OF_RANGE;
+}
+
+int64_t generating_most_tokens(const generating *g) {
+    const int64_t rows = gqac_program_most_tokens(g->program);
+    const int64_t config = gqac_text_get_settings(g->text)->context_length;
+    int64_t most = g->context_tokens ? g->context_tokens : INT64_MAX;
+    most = config && config < most ? config : most;
+    return rows < most ? rows : most;
+}
+
 gqac_status generating_open(generating *g, unsigned parts) {
     gqac_session_options session = {.size = sizeof session};
-    gqac_status status = gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag);
+    gqac_status status = GQAC_OK;
+    if (!g->text)
+        status = gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag);
     if (status == GQAC_OK)
         status = choose(g, &session);
+    if (status == GQAC_OK && cli_value(g->c, "context"))
+        status = check_context(g, session.context);
     if (status == GQAC_OK)
         status = open_program(g, &session);
+    g->context_tokens = session.context;
     if (status != GQAC_OK)
         return status;
     g->request.session = g->session;

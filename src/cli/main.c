@@ -14,6 +14,13 @@ static void print_flags(const cli_flag *flags) {
     }
 }
 
+/* What main returns: a result that could not be written is a failure. */
+static int flushed(cli *c, int code) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
+        return cli_finish(c, cli_fail(c, GQAC_IO, "cannot write to standard output"));
+    return code;
+}
+
 static int print_verb_help(const gqac_cli_verb *verb) {
     printf("usage: gqac %s %s [flags]\n\n%s\n", verb->name, verb->operands, verb->summary);
     if (verb->flags && verb->flags->name) {
@@ -50,7 +57,7 @@ int main(int argc, char **argv) {
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
         !strcmp(argv[1], "help")) {
         print_help();
-        return argc < 2 ? 2 : 0;
+        return flushed(&c, argc < 2 ? 2 : 0);
     }
     const char *name = !strcmp(argv[1], "--version") ? "version" : argv[1];
     c.verb = find_verb(name);
@@ -61,11 +68,9 @@ int main(int argc, char **argv) {
     }
     for (int i = 2; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-            return print_verb_help(c.verb);
+            return flushed(&c, print_verb_help(c.verb));
     gqac_status status = cli_parse(&c, argc - 2, argv + 2);
-    int code = status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        code = cli_finish(&c, cli_fail(&c, GQAC_IO, "cannot write to standard output"));
+    const int code = flushed(&c, status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status));
     cli_free(&c);
     return code;
 }

@@ -48,9 +48,6 @@ static gqac_status rewrite(cli *c) {
         return cli_usage(c, "MODEL is missing");
     if (!name)
         return cli_usage(c, "--pass NAME is missing; --list tells them");
-    if (cli_repeat(c, "pass", 1))
-        return cli_usage(c,
-                         "--pass is given twice: one rewrite writes one file, the next reads it");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
     gqac_status status = cli_options(c, &options);

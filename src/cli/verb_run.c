@@ -15,7 +15,8 @@
 
 static const cli_flag flags[] = {
     {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
-    {"fill", "NAME=DIMS[:N]", "one input of zeros, the first N of them ones: mask=1,32:20"},
+    {"fill", "NAME=DIMS[:N]",
+     "one input of zeros, the first N of them ones: mask=1,32:20; may be repeated"},
     {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
     {"output", "DIR", "writes all outputs there (-o)"},
     {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},

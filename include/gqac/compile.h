@@ -12,7 +12,8 @@ typedef enum gqac_emit { GQAC_EMIT_NONE, GQAC_EMIT_GQAC, GQAC_EMIT_ONNX, GQAC_EM
 /* Runs the passes up to options->stop_after (for an artefact: up to pack, and then checks that the
  * rest succeeds) and writes the graph to `path`, whole or not at all. NONE runs and writes nothing.
  * The artefact keeps the packed graph and weights, target, math, numerics profile and the SHA-256
- * of the model and its external data. */
+ * of the model and its external data. USAGE when `path` is a file of the model: gqac_check_output.
+ */
 GQAC_API gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit emit,
                                   const char *path, gqac_diag *diag);
 

@@ -21,8 +21,8 @@ typedef struct gqac_monitor {
      * no sequence has new tokens, no file is written, and the context can be used again;
      * gqac_generate keeps the steps that were complete, gqac_prefill leaves the sequence empty. It
      * is asked after each node of a graph and, about every millisecond, inside of long ones;
-     * between the passes of a compilation and every few MiB of weights (but not while ONNX or text
-     * is written, or a disk is waited for). NULL: the call runs to its end. */
+     * between the passes of a compilation and every few MiB of weights (but not while text is
+     * written, or a disk is waited for). NULL: the call runs to its end. */
     bool (*abort)(void *arg);
     /* How far the call is: `done` never falls, total > 0. NULL: nobody wants to know.
      *   gqac_step: tokens. All tokens of a step go through the model together, node by node, so
@@ -31,8 +31,8 @@ typedef struct gqac_monitor {
      *     are published: a step can still be aborted then.
      *   gqac_run: nodes of the graph.
      *   gqac_generate: tokens of the prompts; answers are not told of.
-     *   gqac_program_open, gqac_compile: bytes of weights that were packed, hashed and written.
-     *     total is an estimate until all of them are packed, and may change. */
+     *   gqac_program_open, gqac_compile, gqac_rewrite: bytes of weights that were packed, hashed
+     * and written. total is an estimate until all of them are packed, and may change. */
     void (*progress)(void *arg, int64_t done, int64_t total);
     void *arg;
 } gqac_monitor;

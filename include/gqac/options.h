@@ -100,8 +100,8 @@ typedef struct gqac_options {
                               A call that needs more is CAPACITY, and everything is as before it.
                               Not counted: weights, threads, ids, what is as large as the graph.
                               0: no bound. See gqac_program_memory_used */
-    const gqac_monitor *monitor;   /* watches gqac_program_open and gqac_compile, which it may end
-                                      with ABORTED; NULL: nobody. It is not kept */
+    const gqac_monitor *monitor;   /* watches gqac_program_open, gqac_compile and gqac_rewrite,
+                                      which it may end with ABORTED; NULL: nobody. It is not kept */
     const gqac_model_bytes *bytes; /* not NULL: the model lies there. The path of every call with
                                       these options is its name then: for messages, and for its
                                       format, which the ending says (.onnx, .gqac, .gq). Nothing is

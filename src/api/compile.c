@@ -150,15 +150,6 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     return GQAC_OK;
 }
 
-/* Bytes of constants of the main graph. */
-static int64_t weight_bytes(const loaded *m) {
-    const ir_graph *g = m->module->graph;
-    int64_t bytes = 0;
-    for (int i = 0; i < g->n_constants; i++)
-        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
-    return bytes;
-}
-
 /* What a host's log says of a program that was opened. */
 static void log_program(const char *model, const gqac_program *p, double began) {
     const gqac_log *log = &p->log;
@@ -186,7 +177,7 @@ static gqac_status open_program(const char *model, const gqac_options *options, 
     const double began = gqac_log_now();
     GQAC_TRY(load_model(model, options, false, &m, diag));
     m.poll = poll;
-    gqac_poll_expect(poll, poll->done + weight_bytes(&m) + more);
+    gqac_poll_expect(poll, poll->done + load_weight_bytes(&m) + more);
     gqac_status status = make_program(&m, options, program, diag);
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "%s", model);
@@ -291,12 +282,12 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     gqac_program *program = NULL;
     quiet.log = NULL;
     quiet.after = NULL; /* passes are told of once, all of them: by the program */
-    const int64_t weights = weight_bytes(m), source = source_bytes(m);
+    const int64_t weights = load_weight_bytes(m), source = source_bytes(m);
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
     GQAC_TRY(run_passes(context, &quiet, "pack"));
-    gqac_poll_expect(m->poll, m->poll->done + source + 2 * weight_bytes(m));
+    gqac_poll_expect(m->poll, m->poll->done + source + 2 * load_weight_bytes(m));
     GQAC_TRY(digest_text(m, model, hex, diag));
     gqac_numerics_profile(profile, context->target->name, o->math);
     const char *disabled = "";
@@ -343,9 +334,18 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
     GQAC_TRY(run_passes(&context, o, stop));
     if (kind == GQAC_EMIT_ONNX) {
         GQAC_TRY(pass_standardise(&context));
-        return onnx_export(m->module, path, diag);
+        return onnx_export(m->module, path, m->poll, diag);
     }
     return kind == GQAC_EMIT_TEXT ? write_text(m->module, path, diag) : GQAC_OK;
+}
+
+/* Before anything is computed. */
+static gqac_status check_path(const loaded *m, gqac_emit kind, const char *model, const char *path,
+                              gqac_diag *diag) {
+    if (kind == GQAC_EMIT_NONE || m->bytes.data)
+        return GQAC_OK;
+    return kind == GQAC_EMIT_ONNX ? guard_onnx(model, m->files, false, path, diag)
+                                  : guard_output(model, m->files, path, diag);
 }
 
 gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
@@ -359,8 +359,10 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
     gqac_poll_begin(&poll, 0);
     GQAC_TRY(load_model(model, &own, false, &m, diag));
     m.poll = &poll;
-    gqac_poll_expect(&poll, weight_bytes(&m));
-    gqac_status status = emit(&m, &own, kind, model, path, diag);
+    gqac_poll_expect(&poll, load_weight_bytes(&m));
+    gqac_status status = check_path(&m, kind, model, path, diag);
+    if (status == GQAC_OK)
+        status = emit(&m, &own, kind, model, path, diag);
     if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);

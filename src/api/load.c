@@ -167,6 +167,18 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
     return b;
 }
 
+int64_t load_weight_bytes(const loaded *m) {
+    const ir_graph *g = m->module->graph;
+    int64_t bytes = 0;
+    for (int i = 0; i < g->n_constants; i++)
+        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
+    return bytes;
+}
+
+const onnx_files *load_files(const void *memory) {
+    return ((const backing *)memory)->files;
+}
+
 gqac_status load_disabled(const loaded *model, const gqac_options *options, gqac_options *own,
                           gqac_diag *diag) {
     const char *of_file = model->meta.disabled ? model->meta.disabled : "";

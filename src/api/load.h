@@ -37,6 +37,23 @@ void load_free(loaded *model);
 bool load_is_artefact_name(const char *path); /* ends with .gqac */
 /* Moves arena, files and map to a program-like owner: see gqac_program.backing. */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
+/* Bytes of constants of the main graph. */
+int64_t load_weight_bytes(const loaded *m);
+/* The files of an ONNX model in there, else NULL. */
+const onnx_files *load_files(const void *backing);
+
+/* ---- guard.c: what must not be written over ------------------------------- */
+
+/* Do two paths lead to one file? */
+bool guard_same_file(const char *a, const char *b);
+/* USAGE when writing to `path` would destroy the model: see gqac_check_output. `files` may be NULL.
+ */
+gqac_status guard_output(const char *model, const onnx_files *files, const char *path,
+                         gqac_diag *diag);
+/* The same for an ONNX file, and the file of its data beside it. `in_place`: the path may be an
+ * ONNX model whose weights lie in it. */
+gqac_status guard_onnx(const char *model, const onnx_files *files, bool in_place, const char *path,
+                       gqac_diag *diag);
 
 /* Gives inputs and results the names of options->io_names. INVALID_MODEL when two would have one
  * name. */

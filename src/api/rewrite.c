@@ -4,7 +4,6 @@
  * the file, not the tidied one. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "api/load.h"
 #include "base/alloc.h"
@@ -29,6 +28,7 @@ typedef struct job {
     const char *model;
     const gqac_options *options;
     gqac_diag *diag;
+    gqac_poll poll;
     loaded made[PASS_MOST_FILES];
     rewritten *done;
 } job;
@@ -64,33 +64,13 @@ static gqac_status name_file(char *out, size_t size, const char *path, const cha
     return GQAC_OK;
 }
 
-static bool is_same_file(const char *a, const char *b) {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-/* Nothing that is written may be what the model still needs. */
-static gqac_status check_path(const job *j, const onnx_files *files, const char *path) {
-    char data[4096 + 8];
-    snprintf(data, sizeof data, "%s.data", path);
-    const bool same = !j->options->bytes && is_same_file(path, j->model);
-    if (!files || !onnx_files_external(files))
-        return GQAC_OK;
-    if (!same && !onnx_files_hold(files, path) && !onnx_files_hold(files, data))
-        return GQAC_OK;
-    gqac_diag_set(j->diag, GQAC_USAGE, "writing '%s' would destroy %s", path,
-                  same ? "a model whose weights lie in other files" : "weights of the model");
-    gqac_diag_rule(j->diag, "a model may be rewritten in place when its weights lie in it");
-    gqac_diag_hint(j->diag, "-o with another name");
-    return GQAC_USAGE;
-}
-
 /* ---- making -------------------------------------------------------------- */
 
 static gqac_status make(job *j, loaded *m, const gqac_pass *const *passes, size_t *changed) {
     pass_context context;
     const pass_request request = {.stateful = true}; /* what comes of it may be fed as one */
     GQAC_TRY(load_model(j->model, j->options, false, m, j->diag));
+    m->poll = &j->poll;
     if (m->map.data) {
         gqac_diag_set(j->diag, GQAC_USAGE, "an artefact cannot be rewritten");
         gqac_diag_hint(j->diag, "rewrite the model that it was made from, and compile that");
@@ -120,7 +100,7 @@ static gqac_status make_all(job *j, const pass_rewrite *rewrite) {
 
 static bool is_written(const job *j, int i) {
     return j->done->shown.changes || j->options->bytes ||
-           !is_same_file(j->done->paths[i], j->model);
+           !guard_same_file(j->done->paths[i], j->model);
 }
 
 /* Before the first is written. */
@@ -128,19 +108,23 @@ static gqac_status check_all(job *j, const pass_rewrite *rewrite, const char *pa
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
         char *to = j->done->paths[i];
         GQAC_TRY(name_file(to, sizeof j->done->paths[i], path, rewrite->files[i].part, j->diag));
-        if (is_written(j, i))
-            GQAC_TRY(check_path(j, j->made[i].files, to));
+        if (is_written(j, i) && !j->options->bytes)
+            GQAC_TRY(guard_onnx(j->model, j->made[i].files, true, to, j->diag));
     }
     return GQAC_OK;
 }
 
 static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *path) {
     gqac_rewritten *shown = &j->done->shown;
+    int64_t bytes = 0;
     GQAC_TRY(check_all(j, rewrite, path));
+    for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++)
+        bytes += is_written(j, i) ? load_weight_bytes(&j->made[i]) : 0;
+    gqac_poll_begin(&j->poll, bytes);
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
         if (!is_written(j, i))
             continue;
-        GQAC_TRY(onnx_export(j->made[i].module, j->done->paths[i], j->diag));
+        GQAC_TRY(onnx_export(j->made[i].module, j->done->paths[i], &j->poll, j->diag));
         j->done->files[shown->n_files++] = j->done->paths[i];
     }
     return GQAC_OK;
@@ -154,6 +138,8 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
     GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(find(name, &rewrite, diag));
     job j = {.model = model, .options = &own, .diag = diag};
+    GQAC_TRY(gqac_poll_set(&j.poll, own.monitor, NULL, diag));
+    gqac_poll_begin(&j.poll, 0);
     j.done = gqac_calloc(1, sizeof *j.done);
     if (!j.done)
         return gqac_diag_oom(diag, "a rewrite");
@@ -167,6 +153,7 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
         if (j.made[i].arena)
             load_free(&j.made[i]);
     if (status == GQAC_OK) {
+        gqac_poll_finish(&j.poll);
         *done = &j.done->shown;
         return GQAC_OK;
     }

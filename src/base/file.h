@@ -23,8 +23,9 @@ void gqac_unmap(gqac_map *map);
  * reading a large file once does not count as resident memory. */
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 
-/* Writes a file by: temporary file in the same folder (exclusive, 0600 & then umask mode), all
- * bytes, fsync, rename over `path`, fsync of the folder. Until commit, `path` is untouched. */
+/* Writes a file by: temporary file in the same folder (without a name where the file system has
+ * such; 0600, at last umask mode), all bytes, fsync, link or rename to `path`, fsync of the folder.
+ * Until commit, `path` is untouched. */
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);

@@ -1,9 +1,10 @@
 /* Files that appear whole or not at all.
  *
- * Bytes go to a temporary file beside the target, which nobody else can open; commit writes out
- * what is buffered, syncs, gives the file its mode, renames it over the target and syncs the
- * folder. After a failed sync the kernel may have dropped the pages, so nothing is ever retried:
- * the temporary is removed and the failure reported. */
+ * Bytes go to a temporary file in the target's folder, which nobody else can open. It has no name
+ * where the file system has such files (O_TMPFILE), so that a process that is killed leaves
+ * nothing. Commit writes out what is buffered, syncs, gives the file its mode, links or renames it
+ * to the target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
+ * nothing is ever retried: the temporary is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,9 +23,9 @@ struct gqac_writer {
     int fd, folder;
     mode_t mode; /* what the umask leaves of 0666 */
     bool failed;
-    char *path;       /* as the caller gave it, for messages */
-    const char *base; /* its last part, inside `path` */
-    char temporary[NAME];
+    char *path;           /* as the caller gave it, for messages */
+    const char *base;     /* its last part, inside `path` */
+    char temporary[NAME]; /* its name in the folder; "": it has none */
     uint64_t offset;
     size_t buffered;
     unsigned char buffer[BUFFER];
@@ -76,28 +77,54 @@ static gqac_status open_folder(gqac_writer *w, gqac_diag *diag) {
     return w->folder < 0 ? fail(w, error, diag) : GQAC_OK;
 }
 
+/* A name for the temporary; attempt i of ATTEMPTS. */
+static void name_temporary(gqac_writer *w, int i) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const unsigned seed = (unsigned)now.tv_nsec * 2654435761u + (unsigned)getpid();
+    snprintf(w->temporary, sizeof w->temporary, ".%.200s.%08x.tmp", w->base,
+             seed + (unsigned)i * 40503u);
+}
+
+/* The path by which a file without a name is linked. */
+static void descriptor_path(const gqac_writer *w, char path[64]) {
+    snprintf(path, 64, "/proc/self/fd/%d", w->fd);
+}
+
+static bool open_nameless(gqac_writer *w) {
+    char path[64];
+    w->fd = openat(w->folder, ".", O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+    if (w->fd < 0)
+        return false;
+    descriptor_path(w, path);
+    if (access(path, F_OK) == 0)
+        return true;
+    close(w->fd); /* without /proc it could not be linked */
+    w->fd = -1;
+    return false;
+}
+
+static gqac_status open_named(gqac_writer *w, gqac_diag *diag) {
+    for (int i = 0; i < ATTEMPTS && w->fd < 0; i++) {
+        name_temporary(w, i);
+        w->fd = openat(w->folder, w->temporary,
+                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (w->fd < 0 && errno != EEXIST && errno != EINTR)
+            break;
+    }
+    if (w->fd >= 0)
+        return GQAC_OK;
+    const int error = errno;
+    w->temporary[0] = '\0'; /* not ours */
+    return fail(w, error, diag);
+}
+
 /* Creates the temporary. It is opened with 0666 so that the kernel applies the umask, whose result
  * is kept for commit; until then the file is ours alone. */
 static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    unsigned long long seed = (unsigned long long)now.tv_nsec * 2654435761u + (unsigned)getpid();
-    for (int i = 0; i < ATTEMPTS; i++) {
-        snprintf(w->temporary, sizeof w->temporary, ".%.200s.%08x.tmp", w->base,
-                 (unsigned)(seed + (unsigned)i * 40503u));
-        w->fd = openat(w->folder, w->temporary,
-                       O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (w->fd >= 0)
-            break;
-        if (errno != EEXIST && errno != EINTR)
-            break;
-    }
-    if (w->fd < 0) {
-        int error = errno;
-        w->temporary[0] = '\0'; /* not ours */
-        return fail(w, error, diag);
-    }
     struct stat st;
+    if (!open_nameless(w))
+        GQAC_TRY(open_named(w, diag));
     if (fstat(w->fd, &st) != 0 || fchmod(w->fd, 0600) != 0)
         return fail(w, errno, diag);
     w->mode = st.st_mode & 0777;
@@ -176,17 +203,36 @@ uint64_t gqac_writer_offset(const gqac_writer *writer) {
     return writer->offset;
 }
 
+/* Gives a file without a name that of the target, or, when that is taken, one to rename. */
+static gqac_status link_nameless(gqac_writer *w, bool *published, gqac_diag *diag) {
+    char path[64];
+    descriptor_path(w, path);
+    *published = linkat(AT_FDCWD, path, w->folder, w->base, AT_SYMLINK_FOLLOW) == 0;
+    for (int i = 0; i < ATTEMPTS && !*published && errno == EEXIST; i++) {
+        name_temporary(w, i);
+        if (linkat(AT_FDCWD, path, w->folder, w->temporary, AT_SYMLINK_FOLLOW) == 0)
+            return GQAC_OK;
+        const int error = errno;
+        w->temporary[0] = '\0';
+        errno = error;
+    }
+    return *published ? GQAC_OK : fail(w, errno, diag);
+}
+
 static gqac_status finish(gqac_writer *w, gqac_diag *diag) {
+    bool published = false;
     if (w->failed)
         return fail(w, EIO, diag);
     GQAC_TRY(flush(w, diag));
     if (fchmod(w->fd, w->mode) != 0 || fsync(w->fd) != 0)
         return fail(w, errno, diag);
-    int fd = w->fd;
+    if (!w->temporary[0])
+        GQAC_TRY(link_nameless(w, &published, diag));
+    const int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0)
         return fail(w, errno, diag);
-    if (renameat(w->folder, w->temporary, w->folder, w->base) != 0)
+    if (!published && renameat(w->folder, w->temporary, w->folder, w->base) != 0)
         return fail(w, errno, diag);
     w->temporary[0] = '\0';
     /* some file systems cannot sync a folder and say so with EINVAL */

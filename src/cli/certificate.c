@@ -75,9 +75,8 @@ static const char *text_at(const json_t *root, const char *outer, const char *in
     return json_string_value(inner ? json_object_get(value, inner) : value);
 }
 
-static gqac_status check_same(const certificate *x, cli *c, const char *what, const char *outer,
-                              const char *inner) {
-    const char *stored = text_at(x->stored, outer, inner), *made = text_at(x->made, outer, inner);
+static gqac_status check_text(const certificate *x, cli *c, const char *what, const char *stored,
+                              const char *made) {
     if (!strcmp(stored, made))
         return GQAC_OK;
     gqac_status status =
@@ -88,29 +87,58 @@ static gqac_status check_same(const certificate *x, cli *c, const char *what, co
     return status;
 }
 
+static gqac_status check_same(const certificate *x, cli *c, const char *what, const char *outer,
+                              const char *inner) {
+    return check_text(x, c, what, text_at(x->stored, outer, inner), text_at(x->made, outer, inner));
+}
+
+gqac_status certificate_check(certificate *x, cli *c, const char *model,
+                              const gqac_options *options, const int64_t *ids, int64_t n) {
+    char digest[65], stored[24], given[24];
+    const char *target = text_at(x->stored, "target", NULL);
+    if (!x->stored)
+        return GQAC_OK;
+    const json_t *tokens = json_object_get(x->stored, "tokens");
+    snprintf(stored, sizeof stored, "%lld tokens",
+             (long long)json_integer_value(json_object_get(tokens, "n")));
+    snprintf(given, sizeof given, "%lld tokens", (long long)n);
+    gqac_status status = check_text(x, c, "token list", stored, given);
+    if (status == GQAC_OK && ids) {
+        gqac_digest(ids, (size_t)n * sizeof *ids, digest);
+        status = check_text(x, c, "token list", text_at(x->stored, "tokens", "digest"), digest);
+    }
+    if (status == GQAC_OK && target)
+        status = check_text(x, c, "numerics profile, that of target", target, options->target);
+    if (status == GQAC_OK)
+        status = gqac_model_digest(model, options, x->model, &c->diag);
+    return status == GQAC_OK
+               ? check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model)
+               : status;
+}
+
 gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
                               const gqac_options *options) {
-    char digest[65], ids[65];
+    char ids[65];
     const equiv_row *row = &e->rows[0];
     const char *level = gqac_program_level(e->program);
     if (!x->path)
         return GQAC_OK;
-    gqac_status status = gqac_model_digest(model, options, digest, &e->c->diag);
+    gqac_status status = GQAC_OK;
+    if (!*x->model)
+        status = gqac_model_digest(model, options, x->model, &e->c->diag);
     if (status != GQAC_OK)
         return status;
     gqac_digest(row->ids, (size_t)row->n * sizeof *row->ids, ids);
     x->made =
         json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
                   CERTIFICATE_NAME, "version", CERTIFICATE_VERSION, "gqac", gqac_version(), "model",
-                  "digest", digest, "tokens", "n", (json_int_t)row->n, "digest", ids, "profile",
+                  "digest", x->model, "tokens", "n", (json_int_t)row->n, "digest", ids, "profile",
                   gqac_program_profile(e->program), "target", options->target, "level", level);
     if (!x->made)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     if (!x->stored)
         return GQAC_OK;
-    status = check_same(x, e->c, "model", "model", "digest");
-    if (status == GQAC_OK)
-        status = check_same(x, e->c, "token list", "tokens", "digest");
+    status = check_same(x, e->c, "token list", "tokens", "digest");
     if (status == GQAC_OK)
         status = check_same(x, e->c, "numerics profile", "profile", NULL);
     return status;

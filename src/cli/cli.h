@@ -8,6 +8,9 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* Stands in the help of a flag that takes a value and is not a usage error when given again. */
+#define CLI_REPEATS "may be repeated"
+
 typedef struct cli_flag {
     const char *name;  /* without the dashes */
     const char *value; /* what the help calls the value; NULL: a switch. "a|b" are words to choose
@@ -55,7 +58,7 @@ struct cli {
     cli_progress model, steps;
 };
 
-/* Last value of a flag, else of the environment GQAC_<FLAG>, else NULL. A switch gives "1", a value
+/* Value of a flag (the last one of those that repeat), else of the environment GQAC_<FLAG>, else NULL. A switch gives "1", a value
  * that was left out "". */
 const char *cli_value(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
@@ -96,6 +99,9 @@ gqac_status cli_threads(cli *c, int *threads);
 /* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
  * stateless, for gqac_forward_whole. */
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
+/* gqac_program_most_tokens of the model of operand 0, found without its weights being packed:
+ * before it is loaded. INT64_MAX too when it cannot be opened; loading it says why. */
+int64_t cli_most_tokens(cli *c);
 bool cli_kv_off(const cli *c);
 /* What watches a model that is opened or compiled: of gqac_options. */
 const gqac_monitor *cli_watch_model(cli *c);
@@ -130,6 +136,10 @@ typedef struct cli_text {
     char s[1024];
 } cli_text;
 cli_text cli_shown(const char *text);
+/* USAGE when writing to `path`, for a flag, would destroy the model or a file that another flag
+ * gives to be read. With the program, when it is open, its external data are known too. */
+gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
+                             const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 

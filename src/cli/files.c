@@ -1,9 +1,11 @@
 /* Files and comparisons that several verbs use. */
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
@@ -135,6 +137,59 @@ gqac_status cli_print_json_line(cli *c, json_t *value) {
     if (fflush(stdout) != 0)
         return cli_fail(c, GQAC_IO, "cannot write to standard output");
     return GQAC_OK;
+}
+
+/* ---- what must not be written over ---------------------------------------- */
+
+static bool is_same(const char *path, const struct stat *wanted) {
+    struct stat found;
+    return stat(path, &found) == 0 && found.st_dev == wanted->st_dev &&
+           found.st_ino == wanted->st_ino;
+}
+
+static bool lies_in(const char *folder, const struct stat *wanted) {
+    char path[4096];
+    DIR *list = opendir(folder);
+    bool found = false;
+    for (struct dirent *entry; list && !found && (entry = readdir(list));) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        found = is_same(path, wanted);
+    }
+    if (list)
+        closedir(list);
+    return found;
+}
+
+/* Is it a file that one of the other flags names, or that lies in a folder that one names? */
+static bool is_given(const cli *c, const char *flag, const struct stat *wanted) {
+    bool found = false;
+    for (int i = 0; i < c->n_given && !found; i++) {
+        const char *value = c->given[i].value, *equals = strchr(value, '=');
+        const char *kind = "";
+        for (const cli_flag *f = c->verb->flags; f->name; f++)
+            if (!strcmp(f->name, c->given[i].name) && strcmp(f->name, flag) != 0 && f->value)
+                kind = f->value;
+        if (!strcmp(kind, "DIR"))
+            found = lies_in(value, wanted);
+        else if (strstr(kind, "=FILE") && equals)
+            found = is_same(equals + 1, wanted);
+        else
+            found = !strcmp(kind, "FILE") && is_same(value, wanted);
+    }
+    return found;
+}
+
+gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
+                             const char *path) {
+    struct stat wanted;
+    gqac_status status = gqac_check_output(c->operands[0], program, path, &c->diag);
+    if (status != GQAC_OK || stat(path, &wanted) != 0 || !is_given(c, flag, &wanted))
+        return status;
+    status = cli_usage(c, "writing '%s' would destroy a file that is read", path);
+    snprintf(c->diag.rule, sizeof c->diag.rule,
+             "nothing is written over a file that is read or that belongs to the model");
+    snprintf(c->diag.hint, sizeof c->diag.hint, "--%s with another name", flag);
+    return status;
 }
 
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name) {

@@ -148,6 +148,8 @@ static gqac_status parse_flag(cli *c, const char *word, const char *next, int *u
     }
     if (!f->value && equals)
         return cli_usage(c, "--%s takes no value", f->name);
+    if (f->value && cli_repeat(c, f->name, 0) && !strstr(f->help, CLI_REPEATS))
+        return cli_usage(c, "--%s is given twice", f->name);
     struct cli_given *given = &c->given[c->n_given++];
     given->name = f->name;
     if (f->value && *f->value == '[')
@@ -324,6 +326,23 @@ gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
     options->n_io_names = settings->n_io_names;
     options->io_names = settings->io_names;
     return GQAC_OK;
+}
+
+int64_t cli_most_tokens(cli *c) {
+    static const char *const pack[] = {"pack", NULL};
+    gqac_options options;
+    gqac_program *program = NULL;
+    const gqac_diag before = c->diag;
+    int64_t most = INT64_MAX;
+    if (cli_options(c, &options) == GQAC_OK) {
+        options.disable = pack;
+        options.log = NULL;
+        if (gqac_model_open(c->operands[0], &options, 0, &program, NULL, &c->diag) == GQAC_OK)
+            most = gqac_program_most_tokens(program);
+    }
+    gqac_program_free(program);
+    c->diag = before;
+    return most;
 }
 
 bool cli_kv_off(const cli *c) {

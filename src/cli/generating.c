@@ -115,11 +115,36 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     return gqac_session_create(g->program, session, &g->session, &g->c->diag);
 }
 
+/* Before the model is loaded: its config and its tables of positions bound a context. */
+static gqac_status check_context(generating *g, int64_t context) {
+    int64_t most = gqac_text_get_settings(g->text)->context_length;
+    if (!most || context <= most)
+        most = cli_most_tokens(g->c);
+    if (context <= most)
+        return GQAC_OK;
+    cli_fail(g->c, GQAC_OUT_OF_RANGE, "--context %lld, the model has %lld positions",
+             (long long)context, (long long)most);
+    snprintf(g->c->diag.hint, sizeof g->c->diag.hint, "--context %lld, or none", (long long)most);
+    return GQAC_OUT_OF_RANGE;
+}
+
+int64_t generating_most_tokens(const generating *g) {
+    const int64_t rows = gqac_program_most_tokens(g->program);
+    const int64_t config = gqac_text_get_settings(g->text)->context_length;
+    int64_t most = g->context_tokens ? g->context_tokens : INT64_MAX;
+    most = config && config < most ? config : most;
+    return rows < most ? rows : most;
+}
+
 gqac_status generating_open(generating *g, unsigned parts) {
     gqac_session_options session = {.size = sizeof session};
-    GQAC_TRY(gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag));
+    if (!g->text)
+        GQAC_TRY(gqac_text_open(g->c->operands[0], parts, &g->text, &g->c->diag));
     GQAC_TRY(choose(g, &session));
+    if (cli_value(g->c, "context"))
+        GQAC_TRY(check_context(g, session.context));
     GQAC_TRY(open_program(g, &session));
+    g->context_tokens = session.context;
     g->request.session = g->session;
     g->json = cli_json(g->c);
     g->log = cli_switch(g->c, "log-steps");

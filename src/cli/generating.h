@@ -39,13 +39,17 @@ typedef struct generating {
     json_t *scores;                /* of --top-logprobs: a list for the answer; NULL: not wanted */
     bool json, log, ids_only;      /* ids_only: no tokenizer, so that ids are printed */
     int64_t max_length;            /* of prompt and answer, when -n is not given; 0: none */
+    int64_t context_tokens;        /* of --context or the config; 0: neither says */
     size_t printed;                /* bytes of the answer */
     int64_t steps;
     bool failed; /* stdout cannot be written */
 } generating;
 
-/* Opens the parts (GQAC_TEXT_...) and the model of operand 0, by the flags. */
+/* Opens the parts (GQAC_TEXT_...), unless g->text is there, and the model of operand 0, by the
+ * flags. */
 gqac_status generating_open(generating *g, unsigned parts);
+/* Tokens that prompt and answer can have; INT64_MAX: no bound is known. */
+int64_t generating_most_tokens(const generating *g);
 /* Sampling of the request by flags and the settings of g->text. */
 gqac_status generating_sampling(generating *g);
 void generating_free(generating *g);

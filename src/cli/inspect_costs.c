@@ -6,6 +6,17 @@
 
 enum { MOST_TOKENS = 1 << 30, PROMPT_CHUNK = 512 };
 
+/* Before the weights are packed. */
+static gqac_status check_tokens(cli *c, int64_t tokens) {
+    const int64_t most = cli_most_tokens(c);
+    if (tokens <= most)
+        return GQAC_OK;
+    cli_fail(c, GQAC_OUT_OF_RANGE, "--memory %lld, the tables of positions have rows for %lld",
+             (long long)tokens, (long long)most);
+    snprintf(c->diag.hint, sizeof c->diag.hint, "--memory %lld, or less", (long long)most);
+    return GQAC_OUT_OF_RANGE;
+}
+
 static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x) {
     char path[4096];
     gqac_options options;
@@ -35,7 +46,10 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
     }
     if (status != GQAC_OK || (!plan && !x->has_memory))
         return status;
-    status = open_program(c, info, x);
+    if (x->has_memory)
+        status = check_tokens(c, tokens);
+    if (status == GQAC_OK)
+        status = open_program(c, info, x);
     if (status == GQAC_OK && x->has_memory)
         status = gqac_program_memory(x->program, x->tokens,
                                      tokens < PROMPT_CHUNK ? tokens : PROMPT_CHUNK, &x->memory,

@@ -15,6 +15,15 @@ static void note(int number) {
     seen = 1;
 }
 
+void interrupt_listen_term(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = note;
+    action.sa_flags = (int)SA_RESETHAND;
+    sigaction(SIGTERM, &action, NULL);
+}
+
 void interrupt_listen(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);

@@ -5,6 +5,13 @@
 #include "cli/cli.h"
 #include "cli/flags.h"
 
+/* What main returns: a result that could not be written is a failure. */
+static int flushed(cli *c, int code) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
+        return cli_finish(c, cli_fail(c, GQAC_IO, "cannot write to standard output"));
+    return code;
+}
+
 static const gqac_cli_verb *find_verb(const char *name) {
     for (int i = 0; gqac_cli_verbs[i]; i++)
         if (!strcmp(gqac_cli_verbs[i]->name, name))
@@ -17,7 +24,7 @@ int main(int argc, char **argv) {
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
         !strcmp(argv[1], "help")) {
         help_print();
-        return argc < 2 ? 2 : 0;
+        return flushed(&c, argc < 2 ? 2 : 0);
     }
     const char *name = !strcmp(argv[1], "--version") ? "version" : argv[1];
     c.verb = find_verb(name);
@@ -29,12 +36,10 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
             help_print_verb(c.verb);
-            return 0;
+            return flushed(&c, 0);
         }
     gqac_status status = cli_parse(&c, argc - 2, argv + 2);
-    int code = status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        code = cli_finish(&c, cli_fail(&c, GQAC_IO, "cannot write to standard output"));
+    const int code = flushed(&c, status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status));
     cli_free(&c);
     return code;
 }

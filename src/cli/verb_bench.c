@@ -417,6 +417,25 @@ static void print_table(const bench *b, const char *format) {
     }
 }
 
+/* Before the model is loaded: names the row that is longer than its tables of positions. */
+static gqac_status check_lengths(bench *b) {
+    const int64_t most = cli_most_tokens(b->c);
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *r = &b->rows[i];
+        const int64_t length = r->past + r->calls * larger(r->tokens, r->each);
+        if (length <= most)
+            continue;
+        cli_fail(b->c, GQAC_OUT_OF_RANGE,
+                 "row %s needs a sequence of %lld tokens, the model has %lld positions", r->name,
+                 (long long)length, (long long)most);
+        snprintf(b->c->diag.hint, sizeof b->c->diag.hint,
+                 "prompt and new tokens (-p, -n, --prefix, --mix) of at most %lld together",
+                 (long long)most);
+        return GQAC_OUT_OF_RANGE;
+    }
+    return GQAC_OK;
+}
+
 static gqac_status measure_all(bench *b) {
     char path[4096];
     int threads = 1;
@@ -428,6 +447,8 @@ static gqac_status measure_all(bench *b) {
         status = choose_rows(b);
     if (status == GQAC_OK)
         status = cli_model(b->c, &options, path, sizeof path);
+    if (status == GQAC_OK)
+        status = check_lengths(b);
     if (status == GQAC_OK)
         status = gqac_program_open(path, &options, &b->program, &b->c->diag);
     if (status == GQAC_OK)

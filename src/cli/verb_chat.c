@@ -17,13 +17,22 @@ static const cli_flag flags[] = {
 
 /* ---- the conversation ---------------------------------------------------- */
 
-static gqac_status say(cli *c, json_t *messages, const char *role, const char *text,
-                       size_t length) {
+typedef struct conversation {
+    generating *g;
+    json_t *messages; /* [system,] user, assistant, user, ... */
+    size_t first;     /* index of the oldest turn */
+    int64_t most;     /* tokens of prompt and answer; INT64_MAX: no bound is known */
+    bool shortened;   /* oldest turns were left out, which was told */
+    int code;         /* exit code of the last turn that failed; 0: none did */
+} conversation;
+
+static gqac_status say(conversation *t, const char *role, const char *text, size_t length) {
+    cli *c = t->g->c;
     json_t *message = json_pack("{s:s, s:o}", "role", role, "content", json_stringn(text, length));
     if (!message)
         return cli_fail(c, GQAC_INVALID_INPUT, "the message is not UTF-8: '%.*s'",
                         length < 60 ? (int)length : 60, text);
-    if (json_array_append_new(messages, message) != 0)
+    if (json_array_append_new(t->messages, message) != 0)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     return GQAC_OK;
 }
@@ -47,28 +56,83 @@ static gqac_status tokenize(generating *g, json_t *messages, int64_t **ids, size
     return status;
 }
 
-static gqac_status take_turn(generating *g, json_t *messages, const char *line, size_t length) {
+/* Leaves out the oldest turn; false when only the message in hand is left. */
+static bool forget_oldest(conversation *t) {
+    if (json_array_size(t->messages) - t->first < 3)
+        return false;
+    json_array_remove(t->messages, t->first);
+    json_array_remove(t->messages, t->first);
+    return true;
+}
+
+/* Tokens of the conversation with an answer to come. When they would not fit the context, turns are
+ * left out until half of it is free: not one in each turn, because all that is left is computed
+ * anew. */
+static gqac_status tokenize_what_fits(conversation *t, int64_t **ids, size_t *n) {
+    const int64_t wanted = t->g->request.max_new, quarter = t->most / 4;
+    const int64_t answer = wanted < quarter ? wanted : quarter;
+    bool shortened = false;
+    gqac_status status = tokenize(t->g, t->messages, ids, n);
+    if (status != GQAC_OK || (int64_t)*n <= t->most - answer)
+        return status;
+    while (status == GQAC_OK && (int64_t)*n > t->most / 2 && forget_oldest(t)) {
+        shortened = true;
+        gqac_release(*ids);
+        *ids = NULL;
+        status = tokenize(t->g, t->messages, ids, n);
+    }
+    shortened &= status == GQAC_OK && (int64_t)*n <= t->most;
+    if (shortened && !t->shortened && !cli_quiet(t->g->c))
+        fprintf(stderr, "gqac: the context of %lld tokens is full: the oldest turns are left out\n",
+                (long long)t->most);
+    t->shortened |= shortened;
+    return status;
+}
+
+/* A turn that failed because of its message: it never was, and the next one may go better. */
+static gqac_status skip_turn(conversation *t, gqac_status status) {
+    cli *c = t->g->c;
+    if (status != GQAC_INVALID_INPUT && status != GQAC_OUT_OF_RANGE && status != GQAC_CAPACITY &&
+        status != GQAC_LIMIT)
+        return status;
+    if (status == GQAC_CAPACITY)
+        snprintf(c->diag.hint, sizeof c->diag.hint, "a shorter message");
+    t->code = cli_finish(c, status);
+    if (!t->g->json)
+        return GQAC_OK;
+    return cli_print_json_line(c, json_pack("{s:s}", "error", cli_shown(c->diag.what).s));
+}
+
+static gqac_status take_turn(conversation *t, const char *line, size_t length) {
+    generating *g = t->g;
     int64_t *ids = NULL;
     size_t n = 0;
     gqac_generation *said = NULL;
-    gqac_status status = say(g->c, messages, "user", line, length);
+    json_t *before = json_copy(t->messages);
+    if (!before)
+        return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status = say(t, "user", line, length);
     if (status == GQAC_OK)
-        status = tokenize(g, messages, &ids, &n);
+        status = tokenize_what_fits(t, &ids, &n);
     if (status == GQAC_OK)
         status = generating_answer(g, ids, n, &said);
     gqac_release(ids);
+    json_decref(status == GQAC_OK ? before : t->messages);
+    if (status != GQAC_OK)
+        t->messages = before;
     if (status == GQAC_ABORTED) { /* in the prompt: the turn never was */
-        json_array_remove(messages, json_array_size(messages) - 1);
         cli_clear_progress(g->c);
         fprintf(stderr, "gqac: interrupted; the conversation is as before this turn\n");
         return GQAC_OK;
     }
-    if (status == GQAC_OK && g->json)
+    if (status != GQAC_OK)
+        return skip_turn(t, status);
+    if (g->json)
         status = cli_print_json_line(g->c, generating_json(g, said));
     if (status == GQAC_OK)
         generating_metrics(g, said);
     if (status == GQAC_OK)
-        status = say(g->c, messages, "assistant", said->text, said->length);
+        status = say(t, "assistant", said->text, said->length);
     gqac_generation_free(said);
     return status;
 }
@@ -78,8 +142,7 @@ static bool is_word(const char *line, size_t length, const char *word) {
 }
 
 /* A line that is one of these words alone is no message: false. */
-static bool obey(const generating *g, json_t *messages, const char *line, size_t length) {
-    const size_t first = cli_value(g->c, "system") ? 1 : 0;
+static bool obey(const conversation *t, const char *line, size_t length) {
     if (is_word(line, length, "/help")) {
         fprintf(stderr, "  /reset  begins a new conversation\n"
                         "  /exit   ends the program, as the end of the input does\n"
@@ -89,16 +152,16 @@ static bool obey(const generating *g, json_t *messages, const char *line, size_t
     }
     if (!is_word(line, length, "/reset"))
         return false;
-    while (json_array_size(messages) > first)
-        json_array_remove(messages, first);
-    if (!cli_quiet(g->c))
+    while (json_array_size(t->messages) > t->first)
+        json_array_remove(t->messages, t->first);
+    if (!cli_quiet(t->g->c))
         fprintf(stderr, "gqac: a new conversation\n");
     return true;
 }
 
-static gqac_status converse(generating *g, json_t *messages, lines *l) {
+static gqac_status converse(conversation *t, lines *l) {
     const char *line = NULL;
-    if (isatty(STDIN_FILENO) && !cli_quiet(g->c))
+    if (isatty(STDIN_FILENO) && !cli_quiet(t->g->c))
         fprintf(stderr, "/help lists commands, /exit ends\n");
     for (;;) {
         size_t length = 0;
@@ -106,8 +169,8 @@ static gqac_status converse(generating *g, json_t *messages, lines *l) {
         gqac_status status = lines_next(l, &line, &length);
         if (status != GQAC_OK || !line || is_word(line, length, "/exit"))
             return status;
-        if (length && !obey(g, messages, line, length))
-            status = take_turn(g, messages, line, length);
+        if (length && !obey(t, line, length))
+            status = take_turn(t, line, length);
         if (status != GQAC_OK)
             return status;
     }
@@ -131,30 +194,46 @@ static gqac_status require_parts(generating *g) {
     return status;
 }
 
-static gqac_status chat(generating *g) {
+/* Before the model is loaded: what of the model folder is needed, and the first message. */
+static gqac_status prepare(conversation *t) {
+    generating *g = t->g;
     const char *told = cli_value(g->c, "system");
-    lines *l = NULL;
-    gqac_status status = generating_open(g, GQAC_TEXT_ALL);
+    t->messages = json_array();
+    if (!t->messages)
+        return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
+    gqac_status status = gqac_text_open(g->c->operands[0], GQAC_TEXT_ALL, &g->text, &g->c->diag);
     if (status == GQAC_OK)
         status = require_parts(g);
-    json_t *messages = json_array();
     if (status == GQAC_OK && told)
-        status = say(g->c, messages, "system", told, strlen(told));
+        status = say(t, "system", told, strlen(told));
+    t->first = json_array_size(t->messages);
+    return status;
+}
+
+static gqac_status chat(conversation *t) {
+    generating *g = t->g;
+    lines *l = NULL;
+    gqac_status status = prepare(t);
+    if (status == GQAC_OK)
+        status = generating_open(g, GQAC_TEXT_ALL);
     if (status == GQAC_OK)
         status = lines_open(g->c, &l);
-    if (status == GQAC_OK)
-        status = converse(g, messages, l);
-    json_decref(messages);
+    if (status == GQAC_OK) {
+        t->most = generating_most_tokens(g);
+        status = converse(t, l);
+    }
+    json_decref(t->messages);
     lines_free(l);
     return status;
 }
 
 static int run(cli *c) {
     generating g = {.c = c};
+    conversation t = {.g = &g};
     interrupt_listen();
-    gqac_status status = chat(&g);
+    gqac_status status = chat(&t);
     generating_free(&g);
-    return cli_finish(c, status);
+    return status == GQAC_OK ? t.code : cli_finish(c, status);
 }
 
 extern const gqac_cli_verb gqac_cli_verb_chat;

@@ -1,6 +1,7 @@
 /* gqac compile MODEL -o OUT: runs the passes, dumps, writes an artefact, ONNX or text. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
@@ -87,6 +88,55 @@ static const char **split(char *list) {
     return names;
 }
 
+/* ---- what was saved ------------------------------------------------------ */
+
+/* A size as people read it: "816.1 MiB". */
+static cli_text size_text(double bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    cli_text text;
+    int u = 0;
+    for (; bytes >= 1024 && u < 4; u++)
+        bytes /= 1024;
+    snprintf(text.s, sizeof text.s, "%.*f %s", u > 0, bytes, units[u]);
+    return text;
+}
+
+/* How long the artefact takes to open, and what it needs then. */
+static gqac_status tell_opened(cli *c, const char *path, const gqac_options *made) {
+    gqac_options options = *made;
+    gqac_program *program = NULL;
+    gqac_memory memory = {.size = sizeof memory};
+    gqac_diag unused;
+    options.after = NULL;
+    options.log = NULL;
+    options.n_attachments = 0;
+    const double began = cli_seconds();
+    gqac_status status = gqac_program_open(path, &options, &program, &c->diag);
+    if (status != GQAC_OK)
+        return status;
+    fprintf(stderr, ", opens in %.2f s; weights %s, mapped", cli_seconds() - began,
+            size_text((double)gqac_program_weight_bytes(program)).s);
+    if (gqac_program_memory(program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
+        fprintf(stderr, "; cache %s a token",
+                size_text((double)memory.kv_block / (double)memory.kv_block_tokens).s);
+    gqac_program_free(program);
+    return GQAC_OK;
+}
+
+static gqac_status tell_saved(cli *c, gqac_emit emit, const gqac_options *options) {
+    const char *path = cli_value(c, "output");
+    struct stat info;
+    if (emit == GQAC_EMIT_NONE || cli_quiet(c) || stat(path, &info) != 0)
+        return GQAC_OK;
+    cli_clear_progress(c);
+    fprintf(stderr, "gqac: saved %s: %s", cli_shown(path).s, size_text((double)info.st_size).s);
+    const gqac_status status = emit == GQAC_EMIT_GQAC ? tell_opened(c, path, options) : GQAC_OK;
+    fprintf(stderr, "\n");
+    return status;
+}
+
+/* ---- compiling ----------------------------------------------------------- */
+
 static gqac_status compile(cli *c) {
     char path[4096];
     gqac_options options;
@@ -100,6 +150,10 @@ static gqac_status compile(cli *c) {
         status = choose_emit(c, &emit);
     if (status == GQAC_OK)
         status = cli_model(c, &options, path, sizeof path);
+    if (status == GQAC_OK && (emit == GQAC_EMIT_GQAC || emit == GQAC_EMIT_TEXT))
+        status = cli_check_output(c, "output", NULL, cli_value(c, "output"));
+    if (status == GQAC_OK && l.dump)
+        status = cli_check_output(c, "dump", NULL, "/dev/stdout");
     if (status != GQAC_OK)
         return status;
     gqac_text *text = NULL;
@@ -122,11 +176,13 @@ static gqac_status compile(cli *c) {
     options.after = hear;
     options.after_arg = &l;
     status = gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag);
+    if (status == GQAC_OK && l.failed)
+        status = cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
+    if (status == GQAC_OK)
+        status = tell_saved(c, emit, &options);
     gqac_text_free(text);
     free((void *)names);
     free(disable);
-    if (status == GQAC_OK && l.failed)
-        return cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
     return status;
 }
 
@@ -136,6 +192,7 @@ static int run(cli *c) {
     if (c->n_operands < 1)
         return cli_finish(c, cli_usage(c, "MODEL is missing"));
     interrupt_listen();
+    interrupt_listen_term();
     return cli_finish(c, compile(c));
 }
 

@@ -121,13 +121,9 @@ static void tell_cacheless(equiv *e, const char *path, const gqac_options *optio
     gqac_program_free(program);
 }
 
-static gqac_status open_programs(equiv *e, gqac_options *options, char *path, size_t size) {
+static gqac_status open_programs(equiv *e, const gqac_options *options, const char *path) {
     const char *against = cli_value(e->c, "against");
-    gqac_status status = cli_options(e->c, options);
-    if (status == GQAC_OK)
-        status = cli_model(e->c, options, path, size);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, options, &e->program, &e->c->diag);
+    gqac_status status = gqac_program_open(path, options, &e->program, &e->c->diag);
     if (status == GQAC_UNSUPPORTED)
         tell_cacheless(e, path, options);
     if (status != GQAC_OK)
@@ -282,7 +278,13 @@ static gqac_status prove(equiv *e, settings *s) {
     if (status == GQAC_OK)
         status = certificate_open(e->c, &s->certificate);
     if (status == GQAC_OK)
-        status = open_programs(e, &options, path, sizeof path);
+        status = cli_options(e->c, &options);
+    if (status == GQAC_OK)
+        status = cli_model(e->c, &options, path, sizeof path);
+    if (status == GQAC_OK)
+        status = certificate_check(&s->certificate, e->c, path, &options, ids, n);
+    if (status == GQAC_OK)
+        status = open_programs(e, &options, path);
     if (status == GQAC_OK)
         status = equiv_make_rows(e, (int)batch, ids, n);
     free(ids);

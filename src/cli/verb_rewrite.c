@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
     {"pass", "NAME", "the rewrite; see --list"},
@@ -47,9 +48,6 @@ static gqac_status rewrite(cli *c) {
         return cli_usage(c, "MODEL is missing");
     if (!name)
         return cli_usage(c, "--pass NAME is missing; --list tells them");
-    if (cli_repeat(c, "pass", 1))
-        return cli_usage(c,
-                         "--pass is given twice: one rewrite writes one file, the next reads it");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
     GQAC_TRY(cli_options(c, &options));
@@ -61,6 +59,8 @@ static gqac_status rewrite(cli *c) {
 }
 
 static int run(cli *c) {
+    interrupt_listen();
+    interrupt_listen_term();
     return cli_switch(c, "list") ? list() : cli_finish(c, rewrite(c));
 }
 

@@ -15,7 +15,8 @@
 
 static const cli_flag flags[] = {
     {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
-    {"fill", "NAME=DIMS[:N]", "one input of zeros, the first N of them ones: mask=1,32:20"},
+    {"fill", "NAME=DIMS[:N]",
+     "one input of zeros, the first N of them ones: mask=1,32:20; may be repeated"},
     {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
     {"output", "DIR", "writes all outputs there"},
     {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
@@ -286,6 +287,17 @@ static void free_copies(session *s) {
 
 /* ---- outputs ------------------------------------------------------------- */
 
+/* Before anything runs. */
+static gqac_status check_outputs(session *s, const char *dir) {
+    gqac_status status = GQAC_OK;
+    for (int i = 0; dir && status == GQAC_OK && i < s->n_out; i++) {
+        char path[4096];
+        cli_tensor_path(path, sizeof path, dir, s->out[i].name);
+        status = cli_check_output(s->c, "output", s->program, path);
+    }
+    return status;
+}
+
 static gqac_status write_outputs(session *s, const char *dir) {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         return cli_fail(s->c, GQAC_IO, "cannot make folder '%s': %s", dir, strerror(errno));
@@ -503,6 +515,7 @@ static gqac_status report(session *s, bool *equal) {
 
 static gqac_status run_model(session *s, bool *equal) {
     GQAC_TRY(open_session(s));
+    GQAC_TRY(check_outputs(s, cli_value(s->c, "output")));
     GQAC_TRY(read_inputs(s));
     GQAC_TRY(make_copies(s));
     GQAC_TRY(run_times(s));

@@ -114,6 +114,8 @@ static gqac_status prepare(scoring *s) {
         status = tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks);
     if (status == GQAC_OK)
         status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
+    if (status == GQAC_OK && cli_value(s->c, "logits"))
+        status = cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits"));
     if (status == GQAC_OK)
         status = read_embeddings(s);
     if (status == GQAC_OK)

@@ -163,6 +163,10 @@ struct ir_module {
     const char *source; /* path of the model, for messages; may be NULL */
     unsigned next_name; /* counter for fresh names */
     void *names;        /* table of the names in use */
+    /* Called after constant data were copied to another form: those of a mapped file need not stay
+     * in memory. NULL: nobody wants to know. */
+    void (*copied)(void *arg, const void *data, size_t bytes);
+    void *copied_arg;
 };
 
 /* The schema of a graph's return node ("results*"). */

@@ -130,11 +130,22 @@ static gqac_status build_model(exporter *ex, Onnx__ModelProto **out) {
 typedef struct stream {
     ProtobufCBuffer base;
     gqac_writer *writer;
+    gqac_poll *poll;
     gqac_diag *diag;
     gqac_status status;
     size_t filled;
     unsigned char block[1 << 16]; /* protobuf-c appends a few bytes at a time */
 } stream;
+
+static gqac_status write_data(gqac_writer *writer, const unsigned char *data, size_t bytes,
+                              gqac_poll *poll, gqac_diag *diag) {
+    for (size_t at = 0, n; at < bytes; at += n) {
+        n = bytes - at < GQAC_POLL_BYTES ? bytes - at : GQAC_POLL_BYTES;
+        GQAC_TRY(gqac_writer_write(writer, data + at, n, diag));
+        GQAC_TRY(gqac_poll_add(poll, (int64_t)n, diag));
+    }
+    return GQAC_OK;
+}
 
 static void flush(stream *s) {
     if (s->status == GQAC_OK && s->filled)
@@ -148,19 +159,20 @@ static void append(ProtobufCBuffer *buffer, size_t bytes, const uint8_t *data) {
         flush(s);
     if (bytes > sizeof s->block) {
         if (s->status == GQAC_OK)
-            s->status = gqac_writer_write(s->writer, data, bytes, s->diag);
+            s->status = write_data(s->writer, data, bytes, s->poll, s->diag);
     } else if (bytes) {
         memcpy(s->block + s->filled, data, bytes);
         s->filled += bytes;
     }
 }
 
-static gqac_status write_model(const Onnx__ModelProto *model, gqac_writer *writer,
+static gqac_status write_model(const Onnx__ModelProto *model, gqac_writer *writer, gqac_poll *poll,
                                gqac_arena *arena, gqac_diag *diag) {
     stream *s = gqac_arena_alloc(arena, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "the exported model");
     s->base.append = append;
+    s->poll = poll;
     s->writer = writer;
     s->diag = diag;
     s->status = GQAC_OK;
@@ -178,7 +190,7 @@ static gqac_status write_side(exporter *ex, gqac_writer *writer) {
         size_t over = (size_t)(gqac_writer_offset(writer) % EXPORT_ALIGN);
         if (over)
             GQAC_TRY(gqac_writer_write(writer, zeros, EXPORT_ALIGN - over, ex->diag));
-        GQAC_TRY(gqac_writer_write(writer, tensor->data, gqac_tensor_bytes(tensor), ex->diag));
+        GQAC_TRY(write_data(writer, tensor->data, gqac_tensor_bytes(tensor), ex->poll, ex->diag));
     }
     return GQAC_OK;
 }
@@ -208,7 +220,7 @@ static gqac_status export_to(exporter *ex, const char *path) {
         return export_oom(ex);
     GQAC_TRY(build_model(ex, &model));
     GQAC_TRY(gqac_writer_open(path, &writer, ex->diag));
-    gqac_status status = write_model(model, writer, ex->arena, ex->diag);
+    gqac_status status = write_model(model, writer, ex->poll, ex->arena, ex->diag);
     if (status == GQAC_OK)
         status = write_external(ex, path);
     if (status == GQAC_OK)
@@ -217,8 +229,9 @@ static gqac_status export_to(exporter *ex, const char *path) {
     return status;
 }
 
-gqac_status onnx_export(const ir_module *module, const char *path, gqac_diag *diag) {
-    exporter ex = {.module = module, .diag = diag, .arena = gqac_arena_create(0)};
+gqac_status onnx_export(const ir_module *module, const char *path, gqac_poll *poll,
+                        gqac_diag *diag) {
+    exporter ex = {.module = module, .poll = poll, .diag = diag, .arena = gqac_arena_create(0)};
     if (!ex.arena)
         return export_oom(&ex);
     gqac_status status = export_to(&ex, path);

@@ -19,6 +19,7 @@ enum {
 typedef struct exporter {
     gqac_arena *arena;
     const ir_module *module;
+    gqac_poll *poll; /* may be NULL */
     gqac_diag *diag;
     ir_table labels;   /* names of values that differ from their own, by value */
     ir_table taken;    /* names of values in use, by text */

@@ -128,6 +128,16 @@ static const gqac_map *map_of(const onnx_files *files, int i) {
     return i < 0 ? &files->model : &files->order[i]->map;
 }
 
+void onnx_files_copied(void *arg, const void *data, size_t bytes) {
+    const onnx_files *files = arg;
+    for (int i = -1; i < files->n; i++) {
+        const gqac_map *map = map_of(files, i);
+        const uintptr_t offset = (uintptr_t)data - (uintptr_t)map->data;
+        if (map->data && (uintptr_t)data >= (uintptr_t)map->data && offset < map->size)
+            gqac_map_release(map, offset, bytes);
+    }
+}
+
 int64_t onnx_files_bytes(const onnx_files *files) {
     int64_t bytes = 0;
     for (int i = -1; i < files->n; i++)

@@ -2,6 +2,7 @@
  * module keeps nothing of it but views of the mapped files. */
 #include "onnx/importer.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static gqac_status check_model(importer *im) {
@@ -26,11 +27,51 @@ static gqac_status check_model(importer *im) {
     return onnx_functions_index(im);
 }
 
+/* What people take for a model, by its first bytes. */
+static const char *kind_of(const gqac_map *map) {
+    static const struct {
+        const char *begin, *kind;
+    } kinds[] = {
+        {"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"},
+        {"GGUF", "a GGUF file, which llama.cpp reads"},
+        {"PK", "a zip archive, as PyTorch saves a checkpoint"},
+        {"{", "JSON"},
+        {"<", "HTML or XML: was the download a web page?"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const size_t n = strlen(kinds[i].begin);
+        if (map->size >= n && !memcmp(map->data, kinds[i].begin, n))
+            return kinds[i].kind;
+    }
+    return NULL;
+}
+
+/* A ModelProto begins with one of its first fields, or with a list of opsets. */
+static bool begins_as_model(const gqac_map *map) {
+    static const unsigned char tags[] = {0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72};
+    return map->size && memchr(tags, map->data[0], sizeof tags);
+}
+
+/* After the scan failed: was it a model at all? */
+static void explain(const gqac_map *map, gqac_diag *diag) {
+    char cause[sizeof diag->what];
+    const char *kind = kind_of(map);
+    if (begins_as_model(map) || !map->size)
+        return;
+    snprintf(cause, sizeof cause, "%s", diag->what);
+    snprintf(diag->what, sizeof diag->what, "it is not an ONNX file: %.200s", cause);
+    gqac_diag_rule(diag, "a model is an .onnx, a .gqac, a .gq, or a folder with genai_config.json");
+    if (kind)
+        gqac_diag_hint(diag, "it looks like %s", kind);
+}
+
 static gqac_status unpack(importer *im, gqac_str *thin) {
     const gqac_map *map = onnx_files_model(im->files);
     const ProtobufCMessageDescriptor *type = &onnx__model_proto__descriptor;
     ProtobufCMessage *message;
-    GQAC_TRY(onnx_scan(map->data, map->size, type, thin, im->diag));
+    gqac_status status = onnx_scan(map->data, map->size, type, thin, im->diag);
+    if (status == GQAC_INVALID_MODEL)
+        explain(map, im->diag);
+    GQAC_TRY(status);
     gqac_map_release(map, 0, map->size);
     GQAC_TRY(onnx_unpack(thin, type, im->scratch, &message, im->diag));
     gqac_str_free(thin); /* protobuf-c copied what it needs */
@@ -82,6 +123,8 @@ gqac_status onnx_import(const char *path, const onnx_options *options, gqac_aren
     gqac_arena_free(im.scratch);
     if (status == GQAC_OK) {
         *module = im.module;
+        im.module->copied = onnx_files_copied;
+        im.module->copied_arg = im.files;
         *files = im.files;
         return GQAC_OK;
     }

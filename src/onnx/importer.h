@@ -24,6 +24,8 @@ enum {
 gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_files **files,
                             gqac_diag *diag);
 const gqac_map *onnx_files_model(const onnx_files *files);
+/* See ir_module.copied; arg is the onnx_files. */
+void onnx_files_copied(void *arg, const void *data, size_t bytes);
 /* Counts a location that may be opened later. LIMIT. */
 gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag);
 /* The map of a side file, opened beneath the model's folder or the root on first use. */

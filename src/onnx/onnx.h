@@ -77,6 +77,7 @@ gqac_status onnx_read_tensor(const char *path, gqac_arena *arena, gqac_tensor *t
 
 /* Writes a module of ONNX ops as an ONNX file, whole or not at all. UNSUPPORTED naming the first op
  * that is not ONNX. Data over 1 GiB in all goes to `<path>.data`. */
-gqac_status onnx_export(const ir_module *module, const char *path, gqac_diag *diag);
+gqac_status onnx_export(const ir_module *module, const char *path, gqac_poll *poll,
+                        gqac_diag *diag);
 
 #endif

@@ -480,6 +480,10 @@ int64_t gqac_program_weight_bytes(const gqac_program *program) {
     return bytes;
 }
 
+int64_t gqac_program_most_tokens(const gqac_program *program) {
+    return program->most_tokens;
+}
+
 int64_t gqac_program_memory_used(const gqac_program *program) {
     return (int64_t)atomic_load(&program->budget->used);
 }

@@ -37,7 +37,7 @@ static bool settles(wire_import *import) {
     gqac_diag diag = {0};
     gqac_status status = GQAC_OK;
     for (int i = 0; i < 2 && status == GQAC_OK; i++) {
-        status = onnx_export(import->module, wire_path("out.onnx"), &diag);
+        status = onnx_export(import->module, wire_path("out.onnx"), NULL, &diag);
         wire_import_free(import);
         import = typed(wire_import_path(wire_path("out.onnx"), NULL));
         text[i] = text_of(import->module);
@@ -84,7 +84,7 @@ static void test_results(void) {
     ir_value *values[] = {g->ret->inputs[0].value, g->ret->inputs[0].value, g->inputs[0]};
     const char *names[] = {"y", "again", "copy"};
     CU_ASSERT(ir_graph_set_results(g, 3, values, names));
-    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), NULL, NULL), GQAC_OK);
     wire_import_free(import);
     import = wire_import_path(wire_path("out.onnx"), NULL);
     CU_ASSERT_EQUAL_FATAL(import->status, GQAC_OK);
@@ -134,15 +134,18 @@ static void test_refusals(void) {
     OP_BUILD(&b, "merge_heads", .in = {import->module->graph->inputs[0]});
     CU_ASSERT_EQUAL_FATAL(b.status, GQAC_OK);
     wire_write("out.onnx", "old", 3);
-    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), NULL, &diag),
+                    GQAC_UNSUPPORTED);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "merge_heads"));
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.hint, "tidy"));
     wire_import_free(import);
     import = wire_import_model(wire_small("Relu"), NULL); /* nobody inferred the type of y */
-    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), &diag), GQAC_UNSUPPORTED);
-    CU_ASSERT_EQUAL(onnx_export(import->module, "/nowhere/out.onnx", &diag), GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(onnx_export(import->module, wire_path("out.onnx"), NULL, &diag),
+                    GQAC_UNSUPPORTED);
+    CU_ASSERT_EQUAL(onnx_export(import->module, "/nowhere/out.onnx", NULL, &diag),
+                    GQAC_UNSUPPORTED);
     CU_ASSERT_EQUAL(ir_graph_walk(import->module->graph, infer_one, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(onnx_export(import->module, "/nowhere/out.onnx", &diag), GQAC_IO);
+    CU_ASSERT_EQUAL(onnx_export(import->module, "/nowhere/out.onnx", NULL, &diag), GQAC_IO);
     wire_import_free(import);
 }
 
@@ -164,7 +167,7 @@ static void test_allocations(void) {
     bool done = false;
     for (size_t n = 1; !done && n < 10000; n++) {
         gqac_alloc_fail_at(n, (int)(n % 2));
-        gqac_status status = onnx_export(import->module, path, NULL);
+        gqac_status status = onnx_export(import->module, path, NULL, NULL);
         done = gqac_alloc_calls() < n;
         gqac_alloc_fail_at(0, 0);
         CU_ASSERT_EQUAL(status, done ? GQAC_OK : GQAC_NO_MEMORY);

@@ -18,6 +18,13 @@ from harness import Case, MODELS, gqac, model, write_ids
 
 LLAMA = model("llama")
 PROOF = ("equiv", LLAMA, "--target", "ref", "--tokens", 12, "--splits", "5")
+
+
+def proof(**other):
+    """The proof with other values of its flags; None leaves one out."""
+    flags = {"target": "ref", "tokens": 12, "splits": "5", **other}
+    return ("equiv", LLAMA, *(word for name, value in flags.items() if value is not None
+                              for word in (f"--{name}", value)))
 CONTROL = Path(os.environ.get("GQAC_CONTROLS", "none")) / "KERNEL_BY_ROWS"
 
 
@@ -55,9 +62,8 @@ class Certificate(Case):
         """The same run, other plans, threads and ways pass; the file stays as it is."""
         self.good(*PROOF, "--certificate", self.path)
         before = self.path.read_bytes()
-        for flags in ((), ("--splits", "random:3"), ("--threads", "2"), ("--via", "decode"),
-                      ("--batch", "3")):
-            out = self.good(*PROOF, *flags, "--certificate", self.path).out
+        for flags in ({}, {"splits": "random:3"}, {"threads": 2}, {"via": "decode"}, {"batch": 3}):
+            out = self.good(*proof(**flags), "--certificate", self.path).out
             self.assertIn("the logits of every position are those of", out)
         self.assertEqual(self.path.read_bytes(), before)
 
@@ -98,9 +104,13 @@ class Certificate(Case):
         """Another model, token list or profile is exit 1 that says so."""
         self.good(*PROOF, "--certificate", self.path)
         certificate = ("--certificate", self.path)
-        self.check(gqac(*PROOF, "--tokens", 13, *certificate), 1, "another token list")
+        self.check(gqac(*proof(tokens=13), *certificate), 1, "another token list")
         self.check(gqac("equiv", model("qwen2"), *PROOF[2:], *certificate), 1, "another model")
-        self.check(gqac(*PROOF, "--target", "cpu", *certificate), 1, "another numerics profile")
+        self.check(gqac(*proof(target="cpu"), *certificate), 1, "another numerics profile")
+        ids = write_ids(self.dir / "others", range(1, 13))
+        for args in (proof(tokens=13), proof(tokens=None, ids=ids), proof(target="cpu")):  # before the model is loaded
+            done = self.check(gqac(*args, *certificate, "-v"), 1, "another")
+            self.assertNotIn("pass ", done.err)
         self.check(gqac(*PROOF, "--against", "cpu", *certificate), 2, "exclude")
 
     def test_other_file(self):

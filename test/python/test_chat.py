@@ -132,10 +132,47 @@ class Chat(Case):
         self.assertEqual([x["id"] for x in lines if "id" in x], sum((x["ids"] for x in want), []))
 
     def test_full(self):
-        """A conversation that outgrows the context ends with exit 4 and keeps what was said."""
-        result = self.chat("one\ntwo\nthree\n", "-n", 20, "--context", 60, "--format", "json",
-                           code=4)
-        self.assertIn(len(result.out.splitlines()), (1, 2))
+        """A conversation that outgrows the context goes on without its oldest turns, which is said once."""
+        words = ("one", "two", "three", "four", "five", "six")
+        result = self.chat("".join(word + "\n" for word in words), "-n", 20, "--context", 120, "--format", "json",
+                           "--system", "be short")
+        said = [json.loads(line) for line in result.out.splitlines()]
+        self.assertEqual(len(said), len(words))
+        self.assertEqual(result.err.count("the oldest turns are left out"), 1, result.err)
+        self.assertIn("the context of 120 tokens is full", result.err)
+        # the system message stays, and the last answer is that of a conversation without the oldest turns
+        pairs = [(("user", word), ("assistant", one["text"])) for word, one in zip(words, said)]
+        answers = []
+        for first in range(len(words)):
+            left = [("system", "be short"), *(m for pair in pairs[first:] for m in pair)][:-1]
+            ids = tokenizer().encode(render(left), add_special_tokens=False).ids
+            done = gqac("generate", self.model, "--ids", write_ids(self.dir / "i", ids), "-n", 20, "--context", 120,
+                        "--format", "json")
+            answers.append(done.json()["ids"] if done.code == 0 else None)
+        self.assertIn(said[-1]["ids"], answers[1:])
+        quiet = self.chat("one\n" * 6, "-n", 20, "--context", 120, "-q")
+        self.assertEqual(quiet.err, "")
+
+    def test_bad_line(self):
+        """A line that cannot be taken does not end the conversation: exit 4 after the last one."""
+        want = [t["ids"] for t in self.turns("one\ntwo\n", "-n", 4)]
+        for bad in (b"a\xff\n", b"x" * 10000 + b"\n"):
+            result = self.chat(b"one\n" + bad + b"two\n", "-n", 4, "--format", "json", code=4)
+            first, error, second = map(json.loads, result.out.splitlines())
+            self.assertEqual([first["ids"], second["ids"]], want)
+            self.assertEqual(list(error), ["error"])
+            self.assertEqual(result.err.count("gqac: "), 1, result.err)
+
+    def test_before_loading(self):
+        """What a model folder lacks, and a context that the model does not have, are found before the model is read."""
+        folder = copy_model(self.dir / "bare", template=None)
+        (folder / "model.onnx").write_bytes(b"not a model")
+        self.chat("x\n", model=folder, code=2, words=("template",))
+        folder = copy_model(self.dir / "long")
+        (folder / "model.onnx").write_bytes(b"not a model")
+        self.chat("x\n", "--context", 641, model=folder, code=4, words=("--context 641", "640 positions"))
+        folder = copy_model(self.dir / "tables", model={"context_length": 5000})
+        self.chat("x\n", "--context", 641, model=folder, code=4, words=("--context 641", "640 positions"))
 
     def test_not_utf8(self):
         """Bytes that are no UTF-8, on stdin and in --system."""

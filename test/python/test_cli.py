@@ -128,11 +128,18 @@ class Usage(Case):
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_equals_and_repeats(self):
-        """--flag=value is --flag value; the last one wins; order is free."""
+        """--flag=value is --flag value; a value is given once; order is free."""
         want = self.good("score", LLAMA, "--ids", IDS, "--format", "json").out
         self.assertEqual(self.good("score", f"--ids={IDS}", "--format=json", LLAMA).out, want)
-        self.assertEqual(self.good("score", "--format=table", LLAMA, "--ids", "nothere",
-                                   "--ids", IDS, "--format=json").out, want)
+        self.assertEqual(self.good("score", "--format=json", LLAMA, "-q", "--ids", IDS, "-q").out, want)
+        for args, flag in ((("score", LLAMA, "--ids", IDS, "--ids", IDS), "--ids"),
+                           (("score", *GOOD["score"], "--threads=1", "--threads", 2), "--threads"),
+                           (("generate", LLAMA, "--prompt", "x", "-n", 1, "--new-tokens", 2), "--new-tokens"),
+                           (("generate", *GOOD["generate"], "--kv", "--kv", "off"), "--kv"),
+                           (("compile", LLAMA, "-o", "a", "--output", "b"), "--output")):
+            self.usage(*args, words=(f"{flag} is given twice",))
+        self.good("tokenize", LLAMA, "--text", "a", "--text", "b")
+        self.good("generate", *GOOD["generate"], "--stop", "a", "--stop", "b")
 
     def test_environment(self):
         """GQAC_<FLAG> stands in for a flag that is not given."""
@@ -178,6 +185,36 @@ class Usage(Case):
             child = harness.subprocess.run([harness.GQAC, "inspect", LLAMA], stdout=full,
                                            stderr=harness.subprocess.PIPE, check=False)
         self.assertEqual(child.returncode, 5, child.stderr)
+        for args in (("--help",), ("score", "--help"), ("help",), ("--version",), ("compile", "--list-passes")):
+            with open("/dev/full", "wb") as full:
+                child = harness.subprocess.run([harness.GQAC, *args], stdout=full, stderr=harness.subprocess.PIPE,
+                                               check=False)
+            self.assertEqual((child.returncode, child.stderr.count(b"standard output")), (5, 1), child.stderr)
+
+    def test_no_model(self):
+        """A file that is no ONNX file is called that, and what it is where its first bytes say so."""
+        for begin, words in ((b"hello", ()), (b"GGUF\3\0\0\0", ("GGUF",)), (b"PK\3\4", ("zip",)), (b"{}", ("JSON",)),
+                             (b"version https://git-lfs.github.com/spec/v1\n", ("git lfs pull",))):
+            path = self.dir / "model.onnx"
+            path.write_bytes(begin)
+            for verb in ("inspect", "generate"):
+                self.check(gqac(verb, path, *(("--prompt", "x") if verb == "generate" else ())), 3,
+                           "it is not an ONNX file", *words)
+        path.write_bytes((MODELS / "llama" / "model.onnx").read_bytes()[:5000])
+        self.assertNotIn("not an ONNX file", self.check(gqac("inspect", path), 3).err)
+
+    def test_before_packing(self):
+        """Lengths that the model does not have are refused by the name of their flag, before weights are packed."""
+        def refused(*args, words):
+            """The log of passes has none that packs."""
+            result = self.check(gqac(*args, "-v"), 4, *words)
+            self.assertNotIn("pass pack", result.err)
+            self.assertNotIn("opened", result.err)
+        refused("bench", LLAMA, "-p", "64,1000", words=("row pp1000 ", "640 positions", "-p"))
+        refused("bench", LLAMA, "-p", 600, "-n", 64, words=("row tg64@600 ", "-n"))
+        refused("bench", LLAMA, "--prefix", "640:1", words=("row hp1@640 ", "--prefix"))
+        refused("inspect", LLAMA, "--memory", 641, words=("--memory 641", "640"))
+        refused("generate", LLAMA, "--prompt", "x", "--context", 641, words=("--context 641", "640"))
 
     def test_folder(self):
         """A folder with genai_config.json is a MODEL; without it, it is not."""

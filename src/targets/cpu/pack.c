@@ -66,7 +66,10 @@ static bool is_used(const ir_node *node) {
     return false;
 }
 
+enum { MOST_WEIGHTS = 16 };
+
 typedef struct packing {
+    const ir_module *module;
     const op_options *options;
     size_t *changed;
     gqac_poll *poll;
@@ -82,8 +85,19 @@ static int64_t weight_bytes(const ir_node *node) {
     return bytes;
 }
 
+/* Constants that a node reads, at most so many as matter. */
+static int constants_of(const ir_node *node, const gqac_tensor *list[MOST_WEIGHTS]) {
+    int n = 0;
+    for (int i = 0; i < node->n_inputs && n < MOST_WEIGHTS; i++)
+        if (cpu_pack_constant(node->inputs[i].value))
+            list[n++] = node->inputs[i].value->constant;
+    return n;
+}
+
 static gqac_status visit(void *arg, ir_node *node) {
     const packing *p = arg;
+    const gqac_tensor *weights[MOST_WEIGHTS];
+    const int n = constants_of(node, weights);
     const int64_t bytes = weight_bytes(node);
     bool packed = false;
     for (const struct packer *row = packers; row->pack && !packed; row++) {
@@ -92,11 +106,14 @@ static gqac_status visit(void *arg, ir_node *node) {
         GQAC_TRY(row->pack(node, p->options, p->poll, &packed, p->diag));
     }
     *p->changed += packed;
+    for (int i = 0; packed && p->module->copied && i < n; i++)
+        p->module->copied(p->module->copied_arg, weights[i]->data, gqac_tensor_bytes(weights[i]));
     return gqac_poll_add(p->poll, packed ? bytes : 0, p->diag);
 }
 
 gqac_status cpu_pack(ir_module *module, const op_options *options, size_t *changed, gqac_poll *poll,
                      gqac_diag *diag) {
-    packing p = {.options = options, .changed = changed, .poll = poll, .diag = diag};
+    packing p = {
+        .module = module, .options = options, .changed = changed, .poll = poll, .diag = diag};
     return ir_graph_walk(module->graph, visit, &p);
 }

@@ -1,0 +1,242 @@
+#!/usr/bin/env python3
+"""What is written: never over a file that is read, whole or not at all, and said at the end.
+
+    python test/python/test_outputs.py        prints `N passed, N failed`
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+import harness
+from harness import Case, GQAC, MODELS, gqac
+
+IDS = MODELS / "llama" / "ref" / "ids.txt"
+MIB = 1 << 20
+
+
+def snapshot(folder):
+    """Every file below a folder, with its bytes."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def big_model(folder, layers, size):
+    """A chain of square products of fp32, its weights in a file of their own."""
+    nodes, weights = [], []
+    for i in range(layers):
+        data = np.full((size, size), 1 + i, np.float32)
+        weights.append(helper.make_tensor(f"w{i}", TensorProto.FLOAT, data.shape, data.tobytes(), raw=True))
+        nodes.append(helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"x{i + 1}"]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name in ("x0", f"x{layers}")]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    onnx.save(proto, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data")
+    return folder / "model.onnx"
+
+
+def refuse_nameless():
+    """In the child: files without a name are not supported, as on some network file systems. A seccomp filter: openat
+    (257) with O_TMPFILE gives EOPNOTSUPP."""
+    tmpfile, openat, refused, allowed = 0o20000000, 257, 0x50000 | 95, 0x7FFF0000
+    code = [(0x20, 0, 0, 0), (0x15, 0, 3, openat), (0x20, 0, 0, 32), (0x45, 0, 1, tmpfile),
+            (0x06, 0, 0, refused), (0x06, 0, 0, allowed)]
+    program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in code))
+    head = struct.pack("HxxxxxxP", len(code), ctypes.addressof(program))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, head, 0, 0) == 0
+
+
+class Guard(Case):
+    """No verb writes over what it reads or what belongs to the model."""
+
+    def setUp(self):
+        super().setUp()
+        self.model = self.dir / "model"
+        shutil.copytree(MODELS / "llama", self.model, ignore=shutil.ignore_patterns("ref"))
+        (self.model / "chat_template.jinja").write_text("{{ messages }}")
+        self.ids = self.dir / "ids.txt"
+        shutil.copy(IDS, self.ids)
+
+    def refused(self, *args):
+        """Exit 2, and every file is as it was."""
+        before = snapshot(self.dir)
+        self.check(gqac(*args), 2, "would destroy", "another name")
+        self.assertEqual(snapshot(self.dir), before)
+
+    def spellings(self, path):
+        """Names that lead to a file: its own, a detour, links of both kinds."""
+        soft, hard = self.dir / "soft", self.dir / "hard"
+        for link in (soft, hard):
+            link.unlink(missing_ok=True)
+        soft.symlink_to(path)
+        os.link(path, hard)
+        yield from (path, path.parent / ".." / path.parent.name / path.name, soft, hard)
+        hard.unlink()
+
+    def test_compile(self):
+        """Nothing of the folder, whatever is emitted, and however the model is given."""
+        names = ("model.onnx", "model.onnx.data", "genai_config.json", "tokenizer.json", "tokenizer_config.json",
+                 "chat_template.jinja")
+        for name in names:
+            for out in self.spellings(self.model / name):
+                self.refused("compile", self.model / "model.onnx", "-o", out, "--model-root", self.dir)
+            self.refused("compile", self.model, "-o", self.model / name)
+            self.refused("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / name)
+            self.refused("compile", self.model, "--emit", "onnx", "-o", self.model / name)
+
+    def test_compile_data(self):
+        """The data file that goes with an ONNX file; weights of another name; an artefact; a graph."""
+        (self.model / "model.onnx.data").rename(self.model / "out.onnx.data")
+        proto = onnx.load(self.model / "model.onnx", load_external_data=False)
+        for tensor in proto.graph.initializer:
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = "out.onnx.data"
+        onnx.save(proto, self.model / "model.onnx")
+        self.refused("compile", self.model, "--emit", "onnx", "-o", self.model / "out.onnx")
+        self.refused("score", self.model, "--ids", self.ids, "--logits", self.model / "out.onnx.data")
+        made = self.dir / "a.gqac"
+        self.good("compile", self.model, "-o", made)
+        self.refused("compile", made, "-o", made)
+        text = self.dir / "a.gq"
+        self.good("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", text)
+        self.refused("compile", text, "--emit", "text", "-o", text)
+        self.refused("rewrite", text, "--pass", "raise", "-o", text)
+
+    def test_free(self):
+        """What gqac wrote itself beside the model is written again."""
+        for _ in range(2):
+            self.good("compile", self.model, "-o", self.model / "model.gqac")
+            self.good("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / "tidy.gq")
+            self.good("compile", self.model, "--emit", "onnx", "-o", self.model / "tidy.onnx")
+            self.good("score", self.model, "--ids", self.ids, "--logits", self.model / "logits.npy")
+
+    def test_dump(self):
+        """A dump that is appended to the model."""
+        path = self.model / "tokenizer.json"
+        before = snapshot(self.dir)
+        with open(path, "ab") as out:
+            done = subprocess.run([GQAC, "compile", self.model, "--dump", "tidy"], stdout=out, stderr=subprocess.PIPE,
+                                  env=harness.environment(), timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"would destroy", done.stderr)
+        self.assertEqual(snapshot(self.dir), before)
+
+    def test_score(self):
+        """The ids and the model."""
+        for path in (self.ids, self.model / "model.onnx", self.model / "model.onnx.data",
+                     self.model / "tokenizer.json"):
+            for out in self.spellings(path):
+                self.refused("score", self.model / "model.onnx", "--ids", self.ids, "--logits", out,
+                             "--model-root", self.dir)
+
+    def test_run(self):
+        """Outputs over inputs, over what is expected, and over a file by a link."""
+        inputs = self.dir / "inputs"
+        shutil.copytree(MODELS / "llama" / "ref" / "hybrid" / "inputs", inputs)
+        run = ("run", self.model, "--inputs", inputs)
+        self.good(*run, "--output", self.dir / "out")
+        self.refused(*run, "--expect", self.dir / "out", "--output", self.dir / "out")
+        (self.dir / "other").mkdir()
+        (self.dir / "other" / "logits.npy").symlink_to(inputs / "input_ids.npy")
+        self.refused(*run, "--output", self.dir / "other")
+        self.refused("run", self.model, "--input", f"input_ids={inputs}/input_ids.npy", "--output",
+                     self.dir / "other")
+
+    def test_rewrite(self):
+        """Only a model that holds its own weights is rewritten in place."""
+        for name in ("model.onnx.data", "tokenizer.json", "genai_config.json", "chat_template.jinja"):
+            self.refused("rewrite", self.model / "model.onnx", "--pass", "raise", "-o", self.model / name)
+
+
+class Whole(Case):
+    """Files appear whole or not at all, and nothing else is left."""
+
+    def interrupted(self, number, prepare=None, emit="gqac"):
+        """What a folder holds after a compilation that a signal ended while it was writing."""
+        model = big_model(self.dir, 3, 2048)
+        folder = self.dir / "out"
+        folder.mkdir(exist_ok=True)
+        child = subprocess.Popen([GQAC, "compile", model, "--stateless", "--emit", emit, "-o", folder / "model.out"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=harness.environment(),
+                                 preexec_fn=prepare)
+        self.addCleanup(lambda: (child.kill(), child.communicate()))
+
+        def writing():
+            for fd in os.listdir(f"/proc/{child.pid}/fd"):
+                try:
+                    if os.readlink(f"/proc/{child.pid}/fd/{fd}").startswith(str(folder) + "/"):
+                        return os.stat(f"/proc/{child.pid}/fd/{fd}").st_size > 8 * MIB
+                except OSError:
+                    pass
+            return False
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and child.poll() is None and not writing():
+            time.sleep(0.0005)
+        self.assertIsNone(child.poll())
+        child.send_signal(number)
+        child.wait(timeout=60)
+        return child.returncode, os.listdir(folder)
+
+    def test_signals(self):
+        """Ctrl-C and SIGTERM end it in order, also where temporary files have names."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for prepare in (None, refuse_nameless):
+                self.assertEqual(self.interrupted(number, prepare), (130, []))
+
+    def test_kill(self):
+        """A kill leaves nothing where files without a name can be made."""
+        try:
+            os.close(os.open(self.dir, os.O_WRONLY | os.O_TMPFILE))
+        except OSError:
+            self.skipTest("this file system has no files without a name")
+        self.assertEqual(self.interrupted(signal.SIGKILL), (-signal.SIGKILL, []))
+
+    def test_fallback(self):
+        """With named temporaries the file is the same, over an older one and over none."""
+        model, out = big_model(self.dir, 2, 64), self.dir / "out"
+        for prepare in (None, refuse_nameless):
+            made = []
+            for _ in range(2):
+                done = subprocess.run([GQAC, "compile", model, "--stateless", "-o", out], capture_output=True,
+                                      env=harness.environment(), preexec_fn=prepare, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                made.append(out.read_bytes())
+            out.unlink()
+            self.assertEqual(made[0], made[1])
+            self.assertEqual(len([path for path in self.dir.iterdir() if path.name.startswith(".")]), 0)
+
+
+class Saved(Case):
+    """What compile says when it is done, and the memory that it takes."""
+
+    def test_line(self):
+        """Size, time to open, weights and cache on stderr; nothing with -q, nothing on stdout."""
+        out = self.dir / "a.gqac"
+        made = self.good("compile", MODELS / "llama", "-o", out)
+        self.assertEqual(made.out, "")
+        self.assertRegex(made.err, rf"(?m)^gqac: saved {out}: [\d.]+ [KM]iB, opens in \d+\.\d\d s; weights [\d.]+ [KM]iB, "
+                                   r"mapped; cache [\d.]+ (B|KiB) a token$")
+        self.assertEqual(self.good("compile", MODELS / "llama", "-q", "-o", out).err, "")
+        text = self.good("compile", MODELS / "llama", "--stop-after", "tidy", "--emit", "text", "-o", self.dir / "t.gq")
+        self.assertRegex(text.err, r"^gqac: saved .*t\.gq: [\d.]+ [KM]iB\n$")
+
+    def test_memory(self):
+        """Compiling takes little more memory than the file has: read pages are let go as weights are packed."""
+        model = big_model(self.dir, 6, 2048)  # 96 MiB
+        made = self.good("compile", model, "--stateless", "-o", self.dir / "a.gqac", memory=None)
+        if not harness.SANITIZED:
+            self.assertLess(made.peak, 160 * MIB, str(made))
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -28,7 +28,8 @@ enum {
 typedef struct gqac_text gqac_text;
 
 /* `model` is a folder, an artefact that was compiled from one, or a model file: a file that the
- * genai_config.json beside it names as decoder stands for its folder, any other has no parts. A
+ * genai_config.json beside it, or in the folder above, names as decoder stands for that folder, any
+ * other has no parts. A
  * part that is absent is not an error here but where it is needed, and neither is a tokenizer or
  * template with something that gqac does not have (see the refusals of the settings). IO;
  * INVALID_MODEL; UNSUPPORTED (a config of something that would change results); LIMIT. */

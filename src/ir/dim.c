@@ -15,8 +15,8 @@ ir_dims *ir_dims_create(gqac_arena *arena) {
     if (!dims)
         return NULL;
     dims->arena = arena;
-    ir_table_init(&dims->atoms, arena);
-    ir_table_init(&dims->dims, arena);
+    gqac_table_init(&dims->atoms, arena);
+    gqac_table_init(&dims->dims, arena);
     return dims;
 }
 
@@ -134,19 +134,19 @@ static bool same_dim(const void *item, const void *key) {
 }
 
 const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly) {
-    uint64_t hash = ir_hash_u64(dims->dims.seed, (uint64_t)poly->n);
+    uint64_t hash = gqac_hash_u64(dims->dims.seed, (uint64_t)poly->n);
     size_t length = 0;
     int depth = 0;
     bool nonneg = true;
     for (int i = 0; i < poly->n; i++) {
         const dim_term *term = &poly->terms[i];
-        hash = ir_hash_u64(hash, (uint64_t)term->coef);
-        hash = ir_hash_u64(hash, (uint64_t)term->degree);
+        hash = gqac_hash_u64(hash, (uint64_t)term->coef);
+        hash = gqac_hash_u64(hash, (uint64_t)term->degree);
         nonneg = nonneg && term->coef > 0;
         length += 1;
         for (int j = 0; j < term->degree; j++) {
             const dim_atom *atom = term->atoms[j];
-            hash = ir_hash_u64(hash, (uint64_t)(uintptr_t)atom);
+            hash = gqac_hash_u64(hash, (uint64_t)(uintptr_t)atom);
             length += atom->length + 1;
             nonneg = nonneg && atom->nonneg;
             depth = atom->depth > depth ? atom->depth : depth;
@@ -154,7 +154,7 @@ const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly) {
     }
     if (length > DIM_MAX_TEXT)
         return NULL;
-    ir_dim *dim = ir_table_find(&dims->dims, hash, same_dim, poly);
+    ir_dim *dim = gqac_table_find(&dims->dims, hash, same_dim, poly);
     if (dim)
         return dim;
     dim = GQAC_ARENA_NEW(dims->arena, ir_dim);
@@ -164,7 +164,7 @@ const ir_dim *dim_poly_intern(ir_dims *dims, const dim_poly *poly) {
     dim->nonneg = nonneg;
     dim->depth = depth;
     dim->terms = gqac_arena_copy(dims->arena, poly->terms, (size_t)poly->n * sizeof poly->terms[0]);
-    if (!dim->terms || !ir_table_add(&dims->dims, hash, dim))
+    if (!dim->terms || !gqac_table_add(&dims->dims, hash, dim))
         return failed(dims);
     return dim;
 }
@@ -183,8 +183,8 @@ static bool same_atom(const void *item, const void *key) {
 }
 
 dim_atom *dim_atom_find(const ir_dims *dims, const char *text, size_t length) {
-    return ir_table_find(&dims->atoms, ir_hash_bytes(dims->atoms.seed, text, length), same_atom,
-                         &(atom_key){text, length});
+    return gqac_table_find(&dims->atoms, gqac_hash_bytes(dims->atoms.seed, text, length), same_atom,
+                           &(atom_key){text, length});
 }
 
 dim_atom *dim_atom_intern(ir_dims *dims, const gqac_str *text, const dim_atom *model) {
@@ -203,8 +203,8 @@ dim_atom *dim_atom_intern(ir_dims *dims, const gqac_str *text, const dim_atom *m
     atom->name = model->name ? gqac_arena_strdup(dims->arena, model->name) : NULL;
     if (!atom->text || (model->name && !atom->name))
         return failed(dims);
-    uint64_t hash = ir_hash_bytes(dims->atoms.seed, atom->text, atom->length);
-    return ir_table_add(&dims->atoms, hash, atom) ? atom : failed(dims);
+    uint64_t hash = gqac_hash_bytes(dims->atoms.seed, atom->text, atom->length);
+    return gqac_table_add(&dims->atoms, hash, atom) ? atom : failed(dims);
 }
 
 const ir_dim *dim_of_atom(ir_dims *dims, const dim_atom *atom) {

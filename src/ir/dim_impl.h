@@ -8,8 +8,8 @@
 #ifndef GQAC_IR_DIM_IMPL_H
 #define GQAC_IR_DIM_IMPL_H
 
+#include "base/table.h"
 #include "ir/dim.h"
-#include "ir/table.h"
 
 enum {
     DIM_MAX_TERMS = 64,
@@ -55,7 +55,7 @@ typedef struct dim_poly {
 struct ir_dims {
     gqac_arena *arena;
     bool failed;
-    ir_table atoms, dims;
+    gqac_table atoms, dims;
 };
 
 /* Adds scale * (a term or a dimension) to a sum; false on overflow or too many terms. */

@@ -5,8 +5,8 @@
 #ifndef GQAC_IR_IMPL_H
 #define GQAC_IR_IMPL_H
 
+#include "base/table.h"
 #include "ir/ir.h"
-#include "ir/table.h"
 
 enum { IR_MAX_NESTING = 16 }; /* graphs in graphs; the verifier and the parser refuse more */
 

@@ -18,28 +18,28 @@ static bool same_name(const void *item, const void *key) {
 }
 
 bool ir_names_create(ir_module *module) {
-    ir_table *table = GQAC_ARENA_NEW(module->arena, ir_table);
+    gqac_table *table = GQAC_ARENA_NEW(module->arena, gqac_table);
     if (!table)
         return false;
-    ir_table_init(table, module->arena);
+    gqac_table_init(table, module->arena);
     module->names = table;
     return true;
 }
 
 ir_name *ir_names_find(const ir_module *module, const char *text, size_t length) {
-    const ir_table *table = module->names;
-    return ir_table_find(table, ir_hash_bytes(table->seed, text, length), same_name,
-                         &(name_key){text, length});
+    const gqac_table *table = module->names;
+    return gqac_table_find(table, gqac_hash_bytes(table->seed, text, length), same_name,
+                           &(name_key){text, length});
 }
 
 static ir_name *add(ir_module *module, const char *text, size_t length) {
-    ir_table *table = module->names;
+    gqac_table *table = module->names;
     ir_name *name = GQAC_ARENA_NEW(module->arena, ir_name);
     if (!name)
         return NULL;
     name->text = gqac_arena_strndup(module->arena, text, length);
     name->length = length;
-    if (!name->text || !ir_table_add(table, ir_hash_bytes(table->seed, text, length), name))
+    if (!name->text || !gqac_table_add(table, gqac_hash_bytes(table->seed, text, length), name))
         return NULL;
     return name;
 }

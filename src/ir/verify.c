@@ -14,7 +14,7 @@ typedef struct verifier {
     const ir_module *module;
     gqac_arena *arena;
     gqac_diag *diag;
-    ir_table nodes, values;
+    gqac_table nodes, values;
     const ir_value **list; /* the collected values, in order */
     size_t count, capacity;
     size_t operands; /* that are not absent */
@@ -27,17 +27,17 @@ static bool same_pointer(const void *item, const void *key) {
     return item == key;
 }
 
-static uint64_t pointer_hash(const ir_table *table, const void *pointer) {
-    return ir_hash_u64(table->seed, (uint64_t)(uintptr_t)pointer);
+static uint64_t pointer_hash(const gqac_table *table, const void *pointer) {
+    return gqac_hash_u64(table->seed, (uint64_t)(uintptr_t)pointer);
 }
 
-static bool has(const ir_table *table, const void *pointer) {
-    return ir_table_find(table, pointer_hash(table, pointer), same_pointer, pointer) != NULL;
+static bool has(const gqac_table *table, const void *pointer) {
+    return gqac_table_find(table, pointer_hash(table, pointer), same_pointer, pointer) != NULL;
 }
 
-static gqac_status collect(verifier *v, ir_table *table, const void *pointer) {
+static gqac_status collect(verifier *v, gqac_table *table, const void *pointer) {
     /* The table takes items without const and never touches them. */
-    if (ir_table_add(table, pointer_hash(table, pointer), (void *)(uintptr_t)pointer))
+    if (gqac_table_add(table, pointer_hash(table, pointer), (void *)(uintptr_t)pointer))
         return GQAC_OK;
     return gqac_diag_oom(v->diag, "verifying");
 }
@@ -293,8 +293,8 @@ gqac_status ir_verify(const ir_module *module, gqac_diag *diag) {
     verifier v = {.module = module, .diag = diag, .arena = gqac_arena_create(0)};
     if (!v.arena)
         return gqac_diag_oom(diag, "verifying");
-    ir_table_init(&v.nodes, v.arena);
-    ir_table_init(&v.values, v.arena);
+    gqac_table_init(&v.nodes, v.arena);
+    gqac_table_init(&v.values, v.arena);
     gqac_status status = verify_all(&v);
     gqac_arena_free(v.arena);
     return status;

@@ -36,11 +36,19 @@ gqac_status folder_open(const char *model, folder *out, gqac_diag *diag) {
     return status;
 }
 
-gqac_status folder_open_beside(const char *model, folder *out, gqac_diag *diag) {
+gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
+                              gqac_diag *diag) {
     char path[4096];
-    const char *slash = strrchr(model, '/');
-    const size_t n = slash ? (size_t)(slash - model) : 0;
+    const char *slash = NULL;
+    size_t n = strlen(model);
     *out = (folder){.name = model, .fd = -1};
+    for (int i = 0; i <= levels; i++) {
+        if (i > 0 && !slash)
+            return GQAC_OK;
+        for (slash = NULL; n > 0 && !slash;)
+            slash = model[--n] == '/' ? model + n : NULL;
+    }
+    *name = slash ? slash + 1 : model;
     if (n >= sizeof path)
         GQAC_FAIL(diag, GQAC_IO, "the path '%s' is too long", model);
     memcpy(path, model, n);

@@ -292,10 +292,18 @@ static gqac_status read_settings(reader *r, const place *root, const place *mode
     return read_search(r, &search);
 }
 
-/* A name without separators cannot lead out of the folder. */
-static bool is_plain(const char *name) {
-    return name && *name && !strpbrk(name, "/\\") && strcmp(name, ".") != 0 &&
-           strcmp(name, "..") != 0;
+/* Names between slashes, none of them empty, "." or "..", cannot lead out of the folder. */
+static bool is_beneath(const char *path) {
+    if (!path || strchr(path, '\\'))
+        return false;
+    for (const char *name = path;; name++) {
+        const size_t n = strcspn(name, "/");
+        if (n == 0 || (n == 1 && *name == '.') || (n == 2 && !strncmp(name, "..", 2)))
+            return false;
+        name += n;
+        if (!*name)
+            return true;
+    }
 }
 
 static gqac_status read_root(reader *r, const json_t *json, const char **decoder_name) {
@@ -308,8 +316,9 @@ static gqac_status read_root(reader *r, const json_t *json, const char **decoder
     if (r->settings) /* first, as a pipeline has no file of its own */
         GQAC_TRY(read_settings(r, &root, &model, &decoder));
     const json_t *value = value_of(&decoder, "filename");
-    if (!is_plain(json_string_value(value)))
-        return wrong(r, &decoder, "filename", value, "it is the name of a file in the folder");
+    if (!is_beneath(json_string_value(value)))
+        return wrong(r, &decoder, "filename", value,
+                     "it is the name of a file in the folder, as model.onnx or onnx/model.onnx");
     if (!decoder_name)
         return GQAC_OK;
     *decoder_name = gqac_arena_strdup(r->arena, json_string_value(value));

@@ -48,8 +48,10 @@ typedef struct folder {
 } folder;
 /* IO when the model does not exist or cannot be read. */
 gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
-/* The folder that a model file lies in. */
-gqac_status folder_open_beside(const char *model, folder *out, gqac_diag *diag);
+/* The folder that a model file lies in, or with `levels` 1, 2... one so many above. *name is the
+ * path of the file in it. *out is closed (fd -1) when the path has no such folder. */
+gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
+                              gqac_diag *diag);
 void folder_close(folder *f);
 /* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL behind it; data
  * is NULL when there is none. Links are not followed: whatever is read lies in the folder. */
@@ -68,8 +70,8 @@ enum { FOLDER_CONFIG_BYTES = 4 << 20 };
 /* What holds without a config: greedy, no special ids. */
 extern const gqac_text_settings genai_config_defaults;
 /* Settings of a config file; strings and lists are taken from the arena. `decoder` (may be NULL)
- * gets model.decoder.filename, a plain name. With settings NULL nothing else is read or checked.
- * UNSUPPORTED names a setting that would change results and that gqac does not have. */
+ * gets model.decoder.filename, a path beneath the folder. With settings NULL nothing else is read
+ * or checked. UNSUPPORTED names a setting that would change results and that gqac does not have. */
 gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
                               gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
 

@@ -232,26 +232,31 @@ static gqac_status open_template(opener *o) {
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* A model file stands for its folder when the config there names it; a config that cannot be read
- * names nothing. */
-static gqac_status find_folder(opener *o, const char *model) {
-    const char *slash = strrchr(model, '/'), *decoder = NULL;
+/* Takes the folder so many levels above a model file when its config names the file; a config that
+ * cannot be read names nothing. */
+static gqac_status try_folder(opener *o, const char *model, int levels) {
+    const char *name = NULL, *decoder = NULL;
     gqac_attachment file;
-    gqac_diag quiet; /* what is wrong with a config that names nothing is nobody's concern */
-    folder beside;
-    if (o->folder.fd >= 0 || o->folder.attached)
+    gqac_diag quiet; /* what is wrong with a config that names nothing does not matter */
+    folder above;
+    if (folder_open_above(model, levels, &above, &name, NULL) != GQAC_OK || above.fd < 0)
         return GQAC_OK;
-    if (folder_open_beside(model, &beside, NULL) != GQAC_OK)
-        return GQAC_OK;
-    gqac_status status = folder_read(&beside, "genai_config.json", FOLDER_CONFIG_BYTES,
+    gqac_status status = folder_read(&above, "genai_config.json", FOLDER_CONFIG_BYTES,
                                      o->text->memory, &file, &quiet);
     if (status == GQAC_OK && file.data)
         status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, &quiet);
-    if (status == GQAC_OK && decoder && !strcmp(decoder, slash ? slash + 1 : model))
-        o->folder = beside;
+    if (status == GQAC_OK && decoder && !strcmp(decoder, name))
+        o->folder = above;
     else
-        folder_close(&beside);
+        folder_close(&above);
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(o->diag, "a model folder") : GQAC_OK;
+}
+
+/* A model file stands for its folder, or for the one that this is a subfolder of. */
+static gqac_status find_folder(opener *o, const char *model) {
+    for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
+        GQAC_TRY(try_folder(o, model, levels));
+    return GQAC_OK;
 }
 
 static gqac_status open_parts(opener *o, const char *model, unsigned parts) {

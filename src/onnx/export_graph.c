@@ -252,7 +252,7 @@ typedef struct constants {
     exporter *ex;
     const ir_graph *graph;
     Onnx__GraphProto *proto;
-    ir_table written; /* ir_value * */
+    gqac_table written; /* ir_value * */
 } constants;
 
 static bool same_value(const void *item, const void *key) {
@@ -265,10 +265,10 @@ static gqac_status export_used(void *arg, ir_node *node) {
         ir_value *value = node->inputs[i].value;
         if (!value || !value->constant || value->graph != c->graph)
             continue;
-        const uint64_t hash = ir_hash_u64(c->written.seed, (uint64_t)(uintptr_t)value);
-        if (ir_table_find(&c->written, hash, same_value, value))
+        const uint64_t hash = gqac_hash_u64(c->written.seed, (uint64_t)(uintptr_t)value);
+        if (gqac_table_find(&c->written, hash, same_value, value))
             continue;
-        if (!ir_table_add(&c->written, hash, value))
+        if (!gqac_table_add(&c->written, hash, value))
             return export_oom(c->ex);
         GQAC_TRY(export_tensor(c->ex, value->constant, export_name(c->ex, value),
                                &c->proto->initializer[c->proto->n_initializer]));
@@ -281,7 +281,7 @@ static gqac_status export_used(void *arg, ir_node *node) {
  * an import of a written file is that file again. */
 static gqac_status export_constants(exporter *ex, ir_graph *graph, Onnx__GraphProto *proto) {
     constants c = {.ex = ex, .graph = graph, .proto = proto};
-    ir_table_init(&c.written, ex->arena);
+    gqac_table_init(&c.written, ex->arena);
     return ir_graph_walk_all(graph, export_used, &c);
 }
 

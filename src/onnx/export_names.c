@@ -17,17 +17,17 @@ static bool same_text(const void *item, const void *key) {
 }
 
 static uint64_t hash_of(const exporter *ex, const ir_value *value) {
-    return ir_hash_u64(ex->labels.seed, (uint64_t)(uintptr_t)value);
+    return gqac_hash_u64(ex->labels.seed, (uint64_t)(uintptr_t)value);
 }
 
 static bool is_taken(const exporter *ex, const char *text) {
-    return ir_table_find(&ex->taken, ir_hash_bytes(ex->taken.seed, text, strlen(text)), same_text,
-                         text);
+    return gqac_table_find(&ex->taken, gqac_hash_bytes(ex->taken.seed, text, strlen(text)),
+                           same_text, text);
 }
 
 static gqac_status take(exporter *ex, const char *text) {
-    uint64_t hash = ir_hash_bytes(ex->taken.seed, text, strlen(text));
-    return ir_table_add(&ex->taken, hash, (void *)(uintptr_t)text) ? GQAC_OK : export_oom(ex);
+    uint64_t hash = gqac_hash_bytes(ex->taken.seed, text, strlen(text));
+    return gqac_table_add(&ex->taken, hash, (void *)(uintptr_t)text) ? GQAC_OK : export_oom(ex);
 }
 
 const char *export_fresh(exporter *ex, const char *wanted) {
@@ -38,22 +38,22 @@ const char *export_fresh(exporter *ex, const char *wanted) {
 }
 
 const char *export_node_name(exporter *ex, const char *name) {
-    const uint64_t hash = ir_hash_bytes(ex->nodes.seed, name, strlen(name));
-    if (!*name || ir_table_find(&ex->nodes, hash, same_text, name))
+    const uint64_t hash = gqac_hash_bytes(ex->nodes.seed, name, strlen(name));
+    if (!*name || gqac_table_find(&ex->nodes, hash, same_text, name))
         return NULL;
-    return ir_table_add(&ex->nodes, hash, (void *)(uintptr_t)name) ? name : NULL;
+    return gqac_table_add(&ex->nodes, hash, (void *)(uintptr_t)name) ? name : NULL;
 }
 
 static gqac_status set_label(exporter *ex, const ir_value *value, const char *text) {
     label *own = GQAC_ARENA_NEW(ex->arena, label);
-    if (!own || !ir_table_add(&ex->labels, hash_of(ex, value), own))
+    if (!own || !gqac_table_add(&ex->labels, hash_of(ex, value), own))
         return export_oom(ex);
     *own = (label){value, text};
     return GQAC_OK;
 }
 
 static const label *find(const exporter *ex, const ir_value *value) {
-    return ir_table_find(&ex->labels, hash_of(ex, value), same_value, value);
+    return gqac_table_find(&ex->labels, hash_of(ex, value), same_value, value);
 }
 
 const char *export_name(const exporter *ex, const ir_value *value) {
@@ -89,9 +89,9 @@ static gqac_status name_node(void *arg, ir_node *node) {
 
 gqac_status export_names(exporter *ex) {
     ir_graph *graph = ex->module->graph;
-    ir_table_init(&ex->labels, ex->arena);
-    ir_table_init(&ex->taken, ex->arena);
-    ir_table_init(&ex->nodes, ex->arena);
+    gqac_table_init(&ex->labels, ex->arena);
+    gqac_table_init(&ex->taken, ex->arena);
+    gqac_table_init(&ex->nodes, ex->arena);
     for (int i = 0; i < graph->n_inputs; i++)
         GQAC_TRY(name_value(ex, graph->inputs[i]));
     for (int i = 0; i < graph->ret->n_inputs; i++) {

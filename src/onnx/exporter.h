@@ -5,7 +5,7 @@
 #ifndef GQAC_ONNX_EXPORTER_H
 #define GQAC_ONNX_EXPORTER_H
 
-#include "ir/table.h"
+#include "base/table.h"
 #include "onnx.pb-c.h"
 #include "onnx/onnx.h"
 
@@ -21,9 +21,9 @@ typedef struct exporter {
     const ir_module *module;
     gqac_poll *poll; /* may be NULL */
     gqac_diag *diag;
-    ir_table labels;   /* names of values that differ from their own, by value */
-    ir_table taken;    /* names of values in use, by text */
-    ir_table nodes;    /* names of nodes in use, by text */
+    gqac_table labels; /* names of values that differ from their own, by value */
+    gqac_table taken;  /* names of values in use, by text */
+    gqac_table nodes;  /* names of nodes in use, by text */
     int64_t opset;     /* of the default domain */
     size_t data_bytes; /* of all constants */
     bool external;     /* large tensors go to a file of their own */

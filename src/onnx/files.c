@@ -39,8 +39,8 @@ struct onnx_files {
     gqac_map model;
     dev_t device;
     ino_t inode;
-    ir_table names; /* side_name, by location */
-    ir_table files; /* side_file, by inode */
+    gqac_table names; /* side_name, by location */
+    gqac_table files; /* side_file, by inode */
     side_file **order;
     int n, capacity;
 };
@@ -108,8 +108,8 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
     if (files->arena) {
         files->path = gqac_arena_strdup(files->arena, path);
         files->root = root ? gqac_arena_strdup(files->arena, root) : NULL;
-        ir_table_init(&files->names, files->arena);
-        ir_table_init(&files->files, files->arena);
+        gqac_table_init(&files->names, files->arena);
+        gqac_table_init(&files->files, files->arena);
     }
     gqac_status status = GQAC_OK;
     if (!files->arena || !files->path || (root && !files->root))
@@ -319,12 +319,12 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     if (fstat(fd, &info) != 0)
         GQAC_FAIL(diag, GQAC_IO, "cannot look at '%s': %s", location, strerror(errno));
     GQAC_TRY(check_file(files, location, &info, diag));
-    uint64_t hash = ir_hash_u64(files->files.seed ^ (uint64_t)info.st_dev, (uint64_t)info.st_ino);
-    *out = ir_table_find(&files->files, hash, same_inode, &info);
+    uint64_t hash = gqac_hash_u64(files->files.seed ^ (uint64_t)info.st_dev, (uint64_t)info.st_ino);
+    *out = gqac_table_find(&files->files, hash, same_inode, &info);
     if (*out)
         return GQAC_OK;
     side_file *file = add_file(files, location);
-    if (!file || !ir_table_add(&files->files, hash, file))
+    if (!file || !gqac_table_add(&files->files, hash, file))
         return gqac_diag_oom(diag, "external data");
     file->device = info.st_dev;
     file->inode = info.st_ino;
@@ -386,8 +386,8 @@ static gqac_status open_side(onnx_files *files, const char *location, const side
 
 static gqac_status note_location(onnx_files *files, const char *location, side_name **out,
                                  gqac_diag *diag) {
-    uint64_t hash = ir_hash_bytes(files->names.seed, location, strlen(location));
-    side_name *name = ir_table_find(&files->names, hash, same_location, location);
+    uint64_t hash = gqac_hash_bytes(files->names.seed, location, strlen(location));
+    side_name *name = gqac_table_find(&files->names, hash, same_location, location);
     *out = name;
     if (name)
         return GQAC_OK;
@@ -395,7 +395,7 @@ static gqac_status note_location(onnx_files *files, const char *location, side_n
         GQAC_FAIL(diag, GQAC_LIMIT, "more than %d files of external data", ONNX_MAX_SIDE_FILES);
     *out = name = GQAC_ARENA_NEW(files->arena, side_name);
     if (!name || !(name->location = gqac_arena_strdup(files->arena, location)) ||
-        !ir_table_add(&files->names, hash, name))
+        !gqac_table_add(&files->names, hash, name))
         return gqac_diag_oom(diag, "external data");
     return GQAC_OK;
 }

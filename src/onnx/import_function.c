@@ -16,23 +16,23 @@ static bool same_function(const void *item, const void *key) {
 }
 
 static uint64_t hash_of(const importer *im, const function_key *k) {
-    uint64_t hash = ir_hash_bytes(im->functions.seed, k->domain, strlen(k->domain));
-    return ir_hash_bytes(hash, k->name, strlen(k->name));
+    uint64_t hash = gqac_hash_bytes(im->functions.seed, k->domain, strlen(k->domain));
+    return gqac_hash_bytes(hash, k->name, strlen(k->name));
 }
 
 gqac_status onnx_functions_index(importer *im) {
-    ir_table_init(&im->functions, im->scratch);
+    gqac_table_init(&im->functions, im->scratch);
     for (size_t i = 0; i < im->model->n_functions; i++) {
         Onnx__FunctionProto *f = im->model->functions[i];
         function_key key = {onnx_domain(f->domain), onnx_text(f->name), onnx_text(f->overload)};
         uint64_t hash = hash_of(im, &key);
         if (!*key.name)
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "a function has no name");
-        if (ir_table_find(&im->functions, hash, same_function, &key))
+        if (gqac_table_find(&im->functions, hash, same_function, &key))
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the function '%s.%s' is defined twice",
                       key.domain, key.name);
         GQAC_TRY(onnx_check_opsets(im, f->n_opset_import, f->opset_import));
-        if (!ir_table_add(&im->functions, hash, f))
+        if (!gqac_table_add(&im->functions, hash, f))
             return onnx_oom(im);
     }
     return GQAC_OK;
@@ -41,7 +41,7 @@ gqac_status onnx_functions_index(importer *im) {
 const Onnx__FunctionProto *onnx_function_find(const importer *im, const Onnx__NodeProto *node) {
     function_key key = {onnx_domain(node->domain), onnx_text(node->op_type),
                         onnx_text(node->overload)};
-    return ir_table_find(&im->functions, hash_of(im, &key), same_function, &key);
+    return gqac_table_find(&im->functions, hash_of(im, &key), same_function, &key);
 }
 
 /* ---- calls --------------------------------------------------------------- */
@@ -145,7 +145,7 @@ gqac_status onnx_import_call(onnx_scope *scope, const Onnx__NodeProto *node,
                        .depth = scope->depth,
                        .n_opsets = function->n_opset_import,
                        .opsets = function->opset_import};
-    ir_table_init(&body.names, im->scratch);
+    gqac_table_init(&body.names, im->scratch);
     GQAC_TRY(bind_inputs(scope, node, function, &body));
     GQAC_TRY(onnx_import_body(&body, function->n_node, function->node));
     return bind_outputs(scope, node, function, &body);

@@ -193,7 +193,7 @@ static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *pro
 }
 
 static gqac_status import_graph(onnx_scope *scope, const Onnx__GraphProto *proto) {
-    ir_table_init(&scope->names, scope->im->scratch);
+    gqac_table_init(&scope->names, scope->im->scratch);
     GQAC_TRY(import_initializers(scope, proto));
     GQAC_TRY(import_inputs(scope, proto));
     GQAC_TRY(onnx_import_body(scope, proto->n_node, proto->node));

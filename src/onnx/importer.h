@@ -6,7 +6,7 @@
 #ifndef GQAC_ONNX_IMPORTER_H
 #define GQAC_ONNX_IMPORTER_H
 
-#include "ir/table.h"
+#include "base/table.h"
 #include "onnx/onnx.h"
 #include "onnx/scan.h"
 
@@ -61,7 +61,7 @@ typedef struct importer {
     ir_module *module;
     onnx_files *files;
     const Onnx__ModelProto *model;
-    ir_table functions; /* const Onnx__FunctionProto * */
+    gqac_table functions; /* const Onnx__FunctionProto * */
     onnx_tally *tally;
     onnx_report *report;
     gqac_diag *diag; /* never NULL */
@@ -103,7 +103,7 @@ typedef struct onnx_scope {
     const struct onnx_scope *parent; /* of the enclosing graph; NULL in the main graph and at a
                                         function's outermost level */
     ir_graph *graph;
-    ir_table names;
+    gqac_table names;
     const onnx_call *call; /* NULL: not in a function */
     int depth;             /* of nested graphs, all calls together */
     size_t n_opsets;

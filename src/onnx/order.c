@@ -10,7 +10,7 @@
 /* Names that nested graphs around a read define themselves. */
 typedef struct inner {
     const struct inner *up;
-    ir_table names; /* const char * */
+    gqac_table names; /* const char * */
 } inner;
 
 typedef struct edge {
@@ -36,16 +36,16 @@ static bool same_text(const void *item, const void *key) {
 
 static bool is_inner(const inner *in, const char *text) {
     for (; in; in = in->up)
-        if (ir_table_find(&in->names, ir_hash_bytes(in->names.seed, text, strlen(text)), same_text,
-                          text))
+        if (gqac_table_find(&in->names, gqac_hash_bytes(in->names.seed, text, strlen(text)),
+                            same_text, text))
             return true;
     return false;
 }
 
 static void add_inner(orderer *o, inner *in, const char *text) {
-    uint64_t hash = ir_hash_bytes(in->names.seed, text, strlen(text));
-    if (*text && !ir_table_find(&in->names, hash, same_text, text) &&
-        !ir_table_add(&in->names, hash, (void *)(uintptr_t)text))
+    uint64_t hash = gqac_hash_bytes(in->names.seed, text, strlen(text));
+    if (*text && !gqac_table_find(&in->names, hash, same_text, text) &&
+        !gqac_table_add(&in->names, hash, (void *)(uintptr_t)text))
         o->oom = true;
 }
 
@@ -76,7 +76,7 @@ static void visit_node(orderer *o, const inner *in, const Onnx__NodeProto *node,
 static void visit_graph(orderer *o, const inner *up, const Onnx__GraphProto *graph,
                         read_visitor *f) {
     inner in = {.up = up};
-    ir_table_init(&in.names, o->scope->im->scratch);
+    gqac_table_init(&in.names, o->scope->im->scratch);
     for (size_t i = 0; i < graph->n_input; i++)
         add_inner(o, &in, onnx_text(graph->input[i]->name));
     for (size_t i = 0; i < graph->n_initializer; i++)

@@ -18,7 +18,7 @@ typedef struct tally_bad {
 } tally_bad;
 
 struct onnx_tally {
-    ir_table ops, bads;
+    gqac_table ops, bads;
     tally_op *first_op;
     tally_bad *first_bad;
     int n_ops, n_bads;
@@ -28,8 +28,8 @@ gqac_status onnx_tally_create(importer *im) {
     im->tally = GQAC_ARENA_NEW(im->scratch, onnx_tally);
     if (!im->tally)
         return onnx_oom(im);
-    ir_table_init(&im->tally->ops, im->scratch);
-    ir_table_init(&im->tally->bads, im->scratch);
+    gqac_table_init(&im->tally->ops, im->scratch);
+    gqac_table_init(&im->tally->bads, im->scratch);
     return GQAC_OK;
 }
 
@@ -47,12 +47,12 @@ gqac_status onnx_tally_node(importer *im, const Onnx__NodeProto *node) {
     const char *name = onnx_op_name(im, node);
     if (!name)
         return onnx_oom(im);
-    uint64_t hash = ir_hash_bytes(tally->ops.seed, name, strlen(name));
-    tally_op *op = ir_table_find(&tally->ops, hash, same_op, name);
+    uint64_t hash = gqac_hash_bytes(tally->ops.seed, name, strlen(name));
+    tally_op *op = gqac_table_find(&tally->ops, hash, same_op, name);
     if (!op) {
         op = GQAC_ARENA_NEW(im->scratch, tally_op);
         if (!op || !(op->name = gqac_arena_strdup(im->arena, name)) ||
-            !ir_table_add(&tally->ops, hash, op))
+            !gqac_table_add(&tally->ops, hash, op))
             return onnx_oom(im);
         op->next = tally->first_op;
         tally->first_op = op;
@@ -71,15 +71,15 @@ gqac_status onnx_tally_unsupported(importer *im, const char *op, const char *rea
                                    const char *node) {
     onnx_tally *tally = im->tally;
     onnx_unsupported key = {.op = op, .reason = reason};
-    uint64_t hash = ir_hash_bytes(tally->bads.seed, op, strlen(op));
-    hash = ir_hash_bytes(hash, reason, strlen(reason));
-    tally_bad *bad = ir_table_find(&tally->bads, hash, same_bad, &key);
+    uint64_t hash = gqac_hash_bytes(tally->bads.seed, op, strlen(op));
+    hash = gqac_hash_bytes(hash, reason, strlen(reason));
+    tally_bad *bad = gqac_table_find(&tally->bads, hash, same_bad, &key);
     if (!bad) {
         bad = GQAC_ARENA_NEW(im->scratch, tally_bad);
         if (!bad || !(bad->what.op = gqac_arena_strdup(im->arena, op)) ||
             !(bad->what.reason = gqac_arena_strdup(im->arena, reason)) ||
             !(bad->what.first = gqac_arena_strdup(im->arena, node)) ||
-            !ir_table_add(&tally->bads, hash, bad))
+            !gqac_table_add(&tally->bads, hash, bad))
             return onnx_oom(im);
         bad->next = tally->first_bad;
         tally->first_bad = bad;
@@ -206,18 +206,20 @@ static bool same_name(const void *item, const void *key) {
     return strcmp(item, key) == 0;
 }
 
-static gqac_status name_initializers(importer *im, const Onnx__GraphProto *graph, ir_table *names) {
-    ir_table_init(names, im->scratch);
+static gqac_status name_initializers(importer *im, const Onnx__GraphProto *graph,
+                                     gqac_table *names) {
+    gqac_table_init(names, im->scratch);
     for (size_t i = 0; i < graph->n_initializer; i++) {
         char *name = graph->initializer[i]->name;
-        if (name && !ir_table_add(names, ir_hash_bytes(names->seed, name, strlen(name)), name))
+        if (name && !gqac_table_add(names, gqac_hash_bytes(names->seed, name, strlen(name)), name))
             return onnx_oom(im);
     }
     return GQAC_OK;
 }
 
-static bool is_named(const ir_table *names, const char *name) {
-    return ir_table_find(names, ir_hash_bytes(names->seed, name, strlen(name)), same_name, name);
+static bool is_named(const gqac_table *names, const char *name) {
+    return gqac_table_find(names, gqac_hash_bytes(names->seed, name, strlen(name)), same_name,
+                           name);
 }
 
 static gqac_status list_io(importer *im) {
@@ -229,7 +231,7 @@ static gqac_status list_io(importer *im) {
     report->outputs = GQAC_ARENA_ARRAY(im->arena, onnx_io, graph->n_output + 1);
     if (!report->inputs || !report->outputs)
         return onnx_oom(im);
-    ir_table initializers;
+    gqac_table initializers;
     GQAC_TRY(name_initializers(im, graph, &initializers));
     for (size_t i = 0; i < graph->n_input; i++)
         if (!is_named(&initializers, onnx_text(graph->input[i]->name)))

@@ -27,11 +27,11 @@ static bool same_name(const void *item, const void *key) {
 }
 
 static uint64_t hash_of(const onnx_scope *scope, const char *text) {
-    return ir_hash_bytes(scope->names.seed, text, strlen(text));
+    return gqac_hash_bytes(scope->names.seed, text, strlen(text));
 }
 
 onnx_name *onnx_scope_find(const onnx_scope *scope, const char *text) {
-    return ir_table_find(&scope->names, hash_of(scope, text), same_name, text);
+    return gqac_table_find(&scope->names, hash_of(scope, text), same_name, text);
 }
 
 onnx_name *onnx_scope_find_all(const onnx_scope *scope, const char *text) {
@@ -54,7 +54,7 @@ gqac_status onnx_scope_define(onnx_scope *scope, const char *text, onnx_name **o
         GQAC_FAIL(im->diag, GQAC_INVALID_MODEL,
                   "the name '%s' is defined again in a nested graph where it is visible", text);
     onnx_name *name = GQAC_ARENA_NEW(im->scratch, onnx_name);
-    if (!name || !ir_table_add(&scope->names, hash_of(scope, text), name))
+    if (!name || !gqac_table_add(&scope->names, hash_of(scope, text), name))
         return onnx_oom(im);
     *name = (onnx_name){.text = text, .node = -1, .scope = scope};
     *out = name;

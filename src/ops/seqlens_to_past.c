@@ -100,7 +100,7 @@ static gqac_status check_rows(op_call *call, int input, const char *name, const 
 /* The rule of growing and static caches; a first prompt without past is a cache that grows from
  * nothing. */
 static gqac_status check_total(op_call *call, const lengths *l) {
-    if (l->cached || l->windowed || l->total == l->past + l->chunk || l->total <= l->past)
+    if (l->windowed || l->total == l->past + l->chunk || l->total <= l->past)
         return GQAC_OK;
     OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
             "total_sequence_length = %lld with %lld past rows and %lld new tokens: it must equal "

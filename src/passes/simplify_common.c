@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-#include "ir/table.h"
+#include "base/table.h"
 
 enum { SMALL_CONSTANT = 1024 }; /* bytes */
 
 typedef struct merger {
     pass_context *context;
-    ir_table nodes, constants;
+    gqac_table nodes, constants;
 } merger;
 
 /* What is looked for: a node or a constant, as if it belonged to `graph`. */
@@ -26,22 +26,22 @@ typedef struct wanted {
 /* ---- keys ---------------------------------------------------------------- */
 
 static uint64_t hash_attr(uint64_t hash, ir_attr_kind kind, const ir_attr *attr) {
-    hash = ir_hash_u64(hash, attr->set);
-    hash = ir_hash_u64(hash, (uint64_t)attr->i ^ (uint64_t)attr->dtype ^ attr->count);
-    hash = ir_hash_bytes(hash, &attr->f, sizeof attr->f);
+    hash = gqac_hash_u64(hash, attr->set);
+    hash = gqac_hash_u64(hash, (uint64_t)attr->i ^ (uint64_t)attr->dtype ^ attr->count);
+    hash = gqac_hash_bytes(hash, &attr->f, sizeof attr->f);
     if (kind == IR_ATTR_STRING && attr->s)
-        hash = ir_hash_bytes(hash, attr->s, strlen(attr->s));
+        hash = gqac_hash_bytes(hash, attr->s, strlen(attr->s));
     if (kind == IR_ATTR_INTS && attr->count)
-        hash = ir_hash_bytes(hash, attr->ints, attr->count * sizeof *attr->ints);
+        hash = gqac_hash_bytes(hash, attr->ints, attr->count * sizeof *attr->ints);
     if (kind == IR_ATTR_FLOATS && attr->count)
-        hash = ir_hash_bytes(hash, attr->floats, attr->count * sizeof *attr->floats);
+        hash = gqac_hash_bytes(hash, attr->floats, attr->count * sizeof *attr->floats);
     return hash;
 }
 
-static uint64_t hash_node(const ir_table *table, const ir_node *node) {
-    uint64_t hash = ir_hash_u64(table->seed, (uint64_t)(uintptr_t)node->op);
+static uint64_t hash_node(const gqac_table *table, const ir_node *node) {
+    uint64_t hash = gqac_hash_u64(table->seed, (uint64_t)(uintptr_t)node->op);
     for (int i = 0; i < node->n_inputs; i++)
-        hash = ir_hash_u64(hash, (uint64_t)(uintptr_t)node->inputs[i].value);
+        hash = gqac_hash_u64(hash, (uint64_t)(uintptr_t)node->inputs[i].value);
     const ir_attr_spec *specs = node->op->attrs;
     for (int i = 0; specs && specs[i].name; i++)
         hash = hash_attr(hash, specs[i].kind, &node->attrs[i]);
@@ -66,10 +66,10 @@ static bool same_node(const void *item, const void *key) {
     return true;
 }
 
-static uint64_t hash_constant(const ir_table *table, const gqac_tensor *t) {
-    uint64_t hash = ir_hash_u64(table->seed, (uint64_t)t->dtype);
-    hash = ir_hash_bytes(hash, t->dims, (size_t)t->rank * sizeof *t->dims);
-    return ir_hash_bytes(hash, t->data, gqac_tensor_bytes(t));
+static uint64_t hash_constant(const gqac_table *table, const gqac_tensor *t) {
+    uint64_t hash = gqac_hash_u64(table->seed, (uint64_t)t->dtype);
+    hash = gqac_hash_bytes(hash, t->dims, (size_t)t->rank * sizeof *t->dims);
+    return gqac_hash_bytes(hash, t->data, gqac_tensor_bytes(t));
 }
 
 static bool same_constant(const void *item, const void *key) {
@@ -85,19 +85,19 @@ static bool same_constant(const void *item, const void *key) {
 }
 
 /* The same thing in the graph or around it. */
-static void *find(const ir_table *table, uint64_t hash, ir_table_same *same, wanted *key) {
+static void *find(const gqac_table *table, uint64_t hash, gqac_table_same *same, wanted *key) {
     for (; key->graph; key->graph = key->graph->parent ? key->graph->parent->graph : NULL) {
         void *item =
-            ir_table_find(table, ir_hash_u64(hash, (uint64_t)(uintptr_t)key->graph), same, key);
+            gqac_table_find(table, gqac_hash_u64(hash, (uint64_t)(uintptr_t)key->graph), same, key);
         if (item)
             return item;
     }
     return NULL;
 }
 
-static gqac_status add(merger *m, ir_table *table, uint64_t hash, const ir_graph *graph,
+static gqac_status add(merger *m, gqac_table *table, uint64_t hash, const ir_graph *graph,
                        void *item) {
-    if (ir_table_add(table, ir_hash_u64(hash, (uint64_t)(uintptr_t)graph), item))
+    if (gqac_table_add(table, gqac_hash_u64(hash, (uint64_t)(uintptr_t)graph), item))
         return GQAC_OK;
     return gqac_diag_oom(m->context->diag, "common subexpressions");
 }
@@ -167,8 +167,8 @@ gqac_status simplify_common(pass_context *context) {
     gqac_arena *arena = gqac_arena_create(0);
     if (!arena)
         return gqac_diag_oom(context->diag, "common subexpressions");
-    ir_table_init(&m.nodes, arena);
-    ir_table_init(&m.constants, arena);
+    gqac_table_init(&m.nodes, arena);
+    gqac_table_init(&m.constants, arena);
     gqac_status status = merge_graph(&m, context->module->graph);
     gqac_arena_free(arena);
     return status;

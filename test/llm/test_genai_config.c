@@ -28,6 +28,10 @@ static void test_names_decoder(void) {
     CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, sizeof path, &diag), GQAC_OK);
     snprintf(expected, sizeof expected, "%s/decoder.onnx", scratch);
     CU_ASSERT_STRING_EQUAL(path, expected);
+    write_config("{\"model\": {\"decoder\": {\"filename\": \"onnx/cpu/decoder.onnx\"}}}");
+    CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, sizeof path, &diag), GQAC_OK);
+    snprintf(expected, sizeof expected, "%s/onnx/cpu/decoder.onnx", scratch);
+    CU_ASSERT_STRING_EQUAL(path, expected);
     CU_ASSERT_EQUAL(gqac_text_model_path("/no/such/model.onnx", path, sizeof path, &diag), GQAC_OK);
     CU_ASSERT_STRING_EQUAL(path, "/no/such/model.onnx"); /* a file is for the caller to open */
     CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, 8, &diag), GQAC_INVALID_MODEL);
@@ -47,6 +51,11 @@ static void test_refused(void) {
         "{\"model\": {\"decoder\": {\"filename\": \"\"}}}",
         "{\"model\": {\"decoder\": {\"filename\": \"..\"}}}",
         "{\"model\": {\"decoder\": {\"filename\": \"../model.onnx\"}}}",
+        "{\"model\": {\"decoder\": {\"filename\": \"onnx/../../model.onnx\"}}}",
+        "{\"model\": {\"decoder\": {\"filename\": \"onnx/..\"}}}",
+        "{\"model\": {\"decoder\": {\"filename\": \"onnx/./model.onnx\"}}}",
+        "{\"model\": {\"decoder\": {\"filename\": \"onnx//model.onnx\"}}}",
+        "{\"model\": {\"decoder\": {\"filename\": \"onnx/\"}}}",
         "{\"model\": {\"decoder\": {\"filename\": \"/etc/passwd\"}}}",
         "{\"model\": {\"decoder\": {\"filename\": \"a\\\\b\"}}}",
         "{\"model\": {\"decoder\": {\"filename\": \"a\\u0000b\"}}}",

@@ -96,6 +96,31 @@ static void test_model_file(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));
 }
 
+/* A config that names a file in a subfolder, and what lies two levels above. */
+static void test_subfolder(void) {
+    char path[300];
+    clear();
+    put("genai_config.json", "{\"model\": {\"decoder\": {\"filename\": \"onnx/model.onnx\"}}}");
+    CU_ASSERT_EQUAL(mkdir(path_of("onnx"), 0700), 0);
+    CU_ASSERT_EQUAL(mkdir(path_of("onnx/onnx"), 0700), 0);
+    put("onnx/model.onnx", "");
+    put("onnx/onnx/model.onnx", "");
+    put("model.onnx", "");
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("onnx/model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("onnx/onnx/model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL_FATAL(open_text(path_of("model.onnx"), GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT(!gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_CONFIG), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_text_model_path(scratch, path, sizeof path, &diag), GQAC_OK);
+    CU_ASSERT_STRING_EQUAL(path, path_of("onnx/model.onnx"));
+    unlink(path_of("onnx/onnx/model.onnx"));
+    unlink(path_of("onnx/model.onnx"));
+    rmdir(path_of("onnx/onnx"));
+    rmdir(path_of("onnx"));
+}
+
 static void compile_to(const char *model, const char *path) {
     const gqac_attachment *files = NULL;
     gqac_options options;
@@ -482,6 +507,7 @@ static void test_allocations(void) {
 static const unit_case cases[] = {
     {"a folder", test_folder},
     {"a model file beside its config", test_model_file},
+    {"a model in a subfolder of its folder", test_subfolder},
     {"an artefact", test_artefact},
     {"the test models", test_real},
     {"where the template comes from", test_template_sources},

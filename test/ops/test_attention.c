@@ -47,6 +47,9 @@ static const length_case length_cases[] = {
     {"cached: beyond the capacity", 1, {8, 0}, 10, 3, 10, GQAC_OUT_OF_RANGE, {0}, {0}},
     {"cached: decode at the capacity", 1, {10, 0}, 10, 1, 10, GQAC_OUT_OF_RANGE, {0}, {0}},
     {"cached: more than there is", 1, {6, 0}, 9, 3, 5, GQAC_OUT_OF_RANGE, {0}, {0}},
+    {"cached: first prompt that fills the buffer", 1, {0, 10}, 10, 10, 10, GQAC_OK, {0}, {10, 10}},
+    {"cached: prompt longer than the buffer", 1, {0, 0}, 12, 12, 10, GQAC_OUT_OF_RANGE, {0}, {0}},
+    {"cached: total between the rules", 1, {2, 2}, 12, 3, 10, GQAC_OUT_OF_RANGE, {0}, {0}},
     {"cached: negative", 1, {-3, 0}, 10, 1, 10, GQAC_OUT_OF_RANGE, {0}, {0}},
 };
 

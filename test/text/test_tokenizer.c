@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/table.h"
 #include "tokenizer_rig.h"
 
 /* ---- files --------------------------------------------------------------- */
@@ -228,6 +229,23 @@ static void test_deep(void) {
         free(whole);
     }
     free(text);
+}
+
+/* A vocabulary of 300 tokens whose hashes end alike, whatever capacity their table has. */
+static void test_colliding_tokens(void) {
+    char *vocab = malloc(300 * 40), *end = vocab;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(vocab);
+    for (unsigned i = 0, n = 0; n < 300; i++) {
+        char token[9];
+        snprintf(token, sizeof token, "%08x", i);
+        if ((gqac_hash_bytes(0, token, 8) & 4095) == 0)
+            end += sprintf(end, "\"%s\": %u, ", token, 100 + n++);
+    }
+    strcpy(end, "\"?\": 0");
+    char *text = exchanged(good, "\"?\": 0", vocab);
+    refuse(text, strlen(text), GQAC_LIMIT, "collide more than chance allows");
+    free(text);
+    free(vocab);
 }
 
 /* ---- what is done ---------------------------------------------------------------- */
@@ -476,6 +494,7 @@ static const unit_case cases[] = {
     {"damaged files are refused by name", test_damaged},
     {"beginnings of a file", test_truncated},
     {"deep and long files", test_deep},
+    {"tokens that were chosen to collide", test_colliding_tokens},
     {"ids and texts worked out by hand", test_by_hand},
     {"spaces at the end of a decoded text", test_strip_end},
     {"what is no text and no id", test_bad_calls},

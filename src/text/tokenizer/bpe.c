@@ -15,7 +15,8 @@ static gqac_status read_vocab(const json_t *model, bpe *b, gqac_diag *diag) {
     json_t *vocab = json_object_get(model, "vocab");
     if (!json_is_object(vocab) || json_object_size(vocab) == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'vocab' is missing, empty or not an object");
-    GQAC_TRY(words_reserve(b->words, json_object_size(vocab), diag));
+    if (!gqac_table_reserve(&b->words->ids, json_object_size(vocab)))
+        return gqac_diag_oom(diag, "a vocabulary");
     for (void *it = json_object_iter(vocab); it; it = json_object_iter_next(vocab, it)) {
         const char *text = json_object_iter_key(it);
         int64_t id;
@@ -90,7 +91,8 @@ static gqac_status read_merges(const json_t *model, bpe *b, gqac_diag *diag) {
     const json_t *merges = json_object_get(model, "merges");
     if (!json_is_array(merges))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'merges' is missing or not an array");
-    GQAC_TRY(map64_reserve(&b->merges, json_array_size(merges), diag));
+    if (!gqac_table_reserve(&b->merges, json_array_size(merges)))
+        return gqac_diag_oom(diag, "a table of merges");
     gqac_str joined = {0};
     gqac_status status = GQAC_OK;
     uint64_t rank = 0;
@@ -156,7 +158,7 @@ gqac_status bpe_read(const json_t *model, gqac_arena *arena, words *words, bpe *
 }
 
 void bpe_free(bpe *b) {
-    map64_free(&b->merges);
+    gqac_table_free(&b->merges);
 }
 
 /* ---- scratch ------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/table.h"
 #include "text/expressions/pattern.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/unicode.h"
@@ -55,29 +56,16 @@ gqac_status json_each_part(const json_t *value, const char *name, const char *li
 
 /* ---- tokenizer_map.c: hash tables that cannot be made slow ------------------- */
 
-/* 64-bit keys and values by open addressing. A table whose keys were chosen to collide is refused
- * (LIMIT), so that a look-up takes bounded time. */
+/* Tables of 64-bit keys and values. One whose keys were chosen to collide is refused (LIMIT), so
+ * that a look-up takes bounded time. The hash of a key is one-to-one, and stands for it. */
 #define MAP64_NONE UINT64_MAX
-typedef struct map64 {
-    uint64_t *entries; /* key, value; value MAP64_NONE: free */
-    size_t mask, n;
-    size_t reach; /* an entry is at most this far from its place */
-} map64;
-void map64_free(map64 *m);
-gqac_status map64_reserve(map64 *m, size_t n, gqac_diag *diag);
-gqac_status map64_put(map64 *m, uint64_t key, uint64_t value, gqac_diag *diag);
-uint64_t map64_mix(uint64_t x);
+gqac_status map64_put(gqac_table *m, uint64_t key, uint64_t value, gqac_diag *diag);
 
-static inline uint64_t map64_get(const map64 *m, uint64_t key) {
-    if (!m->n)
-        return MAP64_NONE;
-    size_t at = (size_t)map64_mix(key) & m->mask;
-    for (size_t i = 0; i <= m->reach; i++, at = (at + 1) & m->mask) {
-        const uint64_t *entry = m->entries + 2 * at;
-        if (entry[1] == MAP64_NONE || entry[0] == key)
-            return entry[1];
-    }
-    return MAP64_NONE;
+static inline uint64_t map64_get(const gqac_table *m, uint64_t key) {
+    const uint64_t hash = gqac_hash_u64(0, key);
+    size_t at = (size_t)hash;
+    const gqac_slot *slot = gqac_table_slot(m, hash, &at);
+    return slot ? slot->value - 1 : MAP64_NONE;
 }
 
 /* Texts to ids. */
@@ -92,11 +80,9 @@ typedef struct words {
     token *tokens; /* by id */
     size_t limit;  /* largest id + 1 */
     size_t room;
-    uint64_t *slots; /* hash << 32 | id + 1; 0: free */
-    size_t mask, reach, n;
+    gqac_table ids; /* id + 1 by text */
 } words;
 void words_free(words *w);
-gqac_status words_reserve(words *w, size_t n, gqac_diag *diag);
 /* Gives id its text. `find` makes it known to words_find. INVALID_MODEL when id has another text,
  * or the text another id. */
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag);
@@ -117,7 +103,7 @@ static inline span words_shown(const words *w, int64_t id) {
 enum { BPE_LOW = 0x180 }; /* characters with a direct table, among them all of ByteLevel */
 typedef struct bpe {
     words *words;                     /* the tokenizer's */
-    map64 merges;                     /* left << 32 | right to rank << 32 | result */
+    gqac_table merges;                /* left << 32 | right to rank << 32 | result */
     int32_t low[BPE_LOW], bytes[256]; /* ids of characters, of "<0x00>"...; -1: none */
     bool byte_fallback, fuse_unk, ignore_merges;
     bool has_unk;
@@ -149,7 +135,7 @@ typedef struct unigram {
     const words *words; /* the tokenizer's */
     double *scores;     /* by id: logarithms of probabilities */
     double unknown;     /* that of a character which no token begins and ends with */
-    map64 edges;        /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
+    gqac_table edges;   /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
     int32_t *ends;      /* by node: the token that ends there, or -1 */
     size_t n_nodes, room;
     int32_t bytes[256]; /* ids of "<0x00>"...; -1: none */
@@ -178,7 +164,7 @@ gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *wor
  * read from the end, the longest word that ends at a place is the longest one that begins there).
  */
 typedef struct matcher {
-    map64 edges; /* node << 8 | byte to node */
+    gqac_table edges; /* node << 8 | byte to node */
     uint32_t root[256];
     uint32_t *fail, *found; /* by node; found: word + 1 */
     size_t n_nodes;

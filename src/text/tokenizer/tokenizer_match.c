@@ -114,7 +114,7 @@ gqac_status matcher_create(const span *texts, size_t n, matcher *m, gqac_diag *d
 }
 
 void matcher_free(matcher *m) {
-    map64_free(&m->edges);
+    gqac_table_free(&m->edges);
     gqac_free(m->fail);
     gqac_free(m->found);
     *m = (matcher){.empty = true};

@@ -103,7 +103,8 @@ static gqac_status read_vocab(const json_t *model, words *words, unigram *u, gqa
         GQAC_FAIL(diag, GQAC_LIMIT, "'vocab' has %zu tokens, more than %d", n, TOKEN_MAX_ID);
     if (!(u->scores = gqac_calloc(n, sizeof *u->scores)))
         return gqac_diag_oom(diag, "a vocabulary");
-    GQAC_TRY(words_reserve(words, n, diag));
+    if (!gqac_table_reserve(&words->ids, n))
+        return gqac_diag_oom(diag, "a vocabulary");
     GQAC_TRY(new_node(u, &root, diag));
     u->unknown = HUGE_VAL;
     for (size_t i = 0; i < n; i++) {
@@ -130,7 +131,7 @@ gqac_status unigram_read(const json_t *model, words *words, unigram *u, gqac_dia
 void unigram_free(unigram *u) {
     gqac_free(u->scores);
     gqac_free(u->ends);
-    map64_free(&u->edges);
+    gqac_table_free(&u->edges);
 }
 
 /* ---- the best way -------------------------------------------------------------- */

@@ -57,8 +57,8 @@ GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
 /* Numbers of one embedding, where sequences are fed embeddings (inputs_embeds [B,S,E]) in the place
  * of token ids: gqac_step_item.embeddings. 0: they are fed ids. */
 GQAC_API int64_t gqac_program_embedding(const gqac_program *program);
-/* Tokens that a sequence can have at most, because tables of positions have so many rows; INT64_MAX:
- * no table bounds them. */
+/* Tokens that a sequence can have at most, because tables of positions have so many rows;
+ * INT64_MAX: no table bounds them. */
 GQAC_API int64_t gqac_program_most_tokens(const gqac_program *program);
 /* Bytes that count against gqac_options.memory_budget now. Contexts keep what their largest call
  * needed, sequences whole KV blocks; what a sequence gives back other sequences can take, and it

@@ -15,8 +15,8 @@ typedef struct certificate {
 
 /* Reads the file of --certificate. INVALID_MODEL when there is one that is no certificate. */
 gqac_status certificate_open(cli *c, certificate *x);
-/* Before the model is loaded: MISMATCH when the stored certificate speaks of another model, target or
- * of other tokens; `ids` NULL: they are made once the vocabulary is known. */
+/* Before the model is loaded: MISMATCH when the stored certificate speaks of another model, target
+ * or of other tokens; `ids` NULL: they are made once the vocabulary is known. */
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n);
 /* Model, tokens and profile of this run. MISMATCH when the stored certificate speaks of others. */

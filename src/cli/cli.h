@@ -58,8 +58,8 @@ struct cli {
     cli_progress model, steps;
 };
 
-/* Value of a flag (the last one of those that repeat), else of the environment GQAC_<FLAG>, else NULL. A switch gives "1", a value
- * that was left out "". */
+/* Value of a flag (the last one of those that repeat), else of the environment GQAC_<FLAG>, else
+ * NULL. A switch gives "1", a value that was left out "". */
 const char *cli_value(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
 /* Value i of a flag that may be repeated; NULL behind the last. */

@@ -59,7 +59,7 @@ function(gqac_broken_test control main)
 endfunction()
 gqac_broken_test(TOP_P_BOUNDARY llm/test_sampler.c)
 gqac_broken_test(PUBLISH_FAILED runtime/test_step.c)
-gqac_broken_test(BPE_TIES llm/tool_text.c)
+gqac_broken_test(BPE_TIES text/tool_text.c)
 
 # Small tiles: short sequences cross many of them. Sources see the constants through contract.h; a
 # second header that used them would hide who does.

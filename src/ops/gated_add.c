@@ -1,5 +1,6 @@
 /* com.microsoft.GatedAdd: output = X + Y * gate, one gate a row; the product is rounded before it
  * is added. Becomes Mul and Add. Source: ONNX Runtime contrib operators. */
+#include "ops/build.h"
 #include "ops/shared.h"
 
 enum { X, Y, GATE };
@@ -26,9 +27,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
-    ir_value *factors[] = {ir_node_input(node, Y), ir_node_input(node, GATE)};
-    ir_value *terms[] = {ir_node_input(node, X), op_build1(b, "", "Mul", 2, factors)};
-    results[0] = op_build1(b, "", "Add", 2, terms);
+    ir_value *gated = OP_BUILD(b, "Mul", .in = {ir_node_input(node, Y), ir_node_input(node, GATE)});
+    results[0] = OP_BUILD(b, "Add", .in = {ir_node_input(node, X), gated});
 }
 
 const gqac_op gqac_op_gated_add = {

@@ -5,6 +5,7 @@
  * those of a sequence. */
 #include "passes/raise_scores.h"
 
+#include "ops/build.h"
 #include "ops/shared.h"
 
 static bool one_int(const ir_value *value, int64_t wanted) {
@@ -75,35 +76,27 @@ const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past
                                     : NULL;
 }
 
-static ir_value *as_i32(raise *r, ir_value *x) {
-    return op_build_cast(&r->b, x, GQAC_I32);
-}
-
 ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made) {
-    enum { SEQLENS = 5, TOTAL, BIAS = 10, SINK, N_INPUTS };
-    ir_value *one = ir_build_i64s(&r->b, 1, (int64_t[]){1});
-    ir_value *heads = ir_build_i64s(&r->b, 1, (int64_t[]){raise_dim(s->q, 1)});
+    ir_builder *b = &r->b;
+    const int64_t heads = raise_dim(s->q, 1);
     ir_value *total =
-        op_build1(&r->b, "", "Add", 2,
-                  (ir_value *[]){raise_ask_dim(r, s->past_key, 2), raise_ask_dim(r, s->k, 2)});
-    ir_value *last = op_build1(&r->b, "", "Sub", 2, (ir_value *[]){total, one});
-    ir_value *in[N_INPUTS] = {raise_pack(r, s->q), raise_pack(r, s->k), raise_pack(r, s->v),
-                              s->past_key, s->past_value};
-    in[SEQLENS] = as_i32(r, raise_expand(r, last, 1, (ir_value *[]){raise_ask_dim(r, s->q, 0)}));
-    in[TOTAL] = as_i32(r, total);
-    in[BIAS] = s->bias;
-    in[SINK] = op_build1(&r->b, "", "Reshape", 2, (ir_value *[]){s->sinks, heads});
+        OP_BUILD(b, "Add", .in = {raise_ask_dim(r, s->past_key, 2), raise_ask_dim(r, s->k, 2)});
+    ir_value *last = OP_BUILD(b, "Sub", .in = {total, OP_I64S(b, 1)});
+    ir_value *batch[] = {raise_ask_dim(r, s->q, 0)};
+    ir_value *seqlens = op_build_cast(b, raise_expand(r, last, 1, batch), GQAC_I32);
+    ir_value *sink = OP_RESHAPE(b, s->sinks, heads);
     if (s->sinks->type.dtype != s->q->type.dtype)
-        in[SINK] = op_build_cast(&r->b, in[SINK], s->q->type.dtype);
-    ir_node *node = op_build(&r->b, "com.microsoft", "GroupQueryAttention", N_INPUTS, in, 3);
-    *made = node;
-    if (!node)
-        return NULL;
-    ir_attr_set_int(node, "num_heads", raise_dim(s->q, 1));
-    ir_attr_set_int(node, "kv_num_heads", raise_dim(s->k, 1));
-    ir_attr_set_float(node, "scale", (float)s->scale);
-    ir_attr_set_float(node, "softcap", (float)s->softcap);
-    if (s->seen->left >= 0)
-        ir_attr_set_int(node, "local_window_size", s->seen->left + 1);
-    return raise_unpack(r, ir_node_output(node, 0), raise_dim(s->q, 1), raise_dim(s->v, 3));
+        sink = op_build_cast(b, sink, s->q->type.dtype);
+    ir_value *q = raise_pack(r, s->q), *k = raise_pack(r, s->k), *v = raise_pack(r, s->v);
+    ir_value *y = NULL, *present_key = NULL, *present_value = NULL;
+    OP_BUILD(b, "com.microsoft.GroupQueryAttention",
+             .in = {q, k, v, s->past_key, s->past_value, seqlens, op_build_cast(b, total, GQAC_I32),
+                    NULL, NULL, NULL, s->bias, sink},
+             .out = {&y, &present_key, &present_value},
+             .ints = {{"num_heads", heads},
+                      {"kv_num_heads", raise_dim(s->k, 1)},
+                      {s->seen->left >= 0 ? "local_window_size" : NULL, s->seen->left + 1}},
+             .floats = {{"scale", (float)s->scale}, {"softcap", (float)s->softcap}});
+    *made = y ? y->def : NULL;
+    return y ? raise_unpack(r, y, heads, raise_dim(s->v, 3)) : NULL;
 }

@@ -1,6 +1,6 @@
 # Manual pages and the completion of bash, which the tool prints from its own tables of flags. A tool
-# that is made for another machine cannot print them here.
-if(CMAKE_CROSSCOMPILING)
+# that is made for another machine cannot print them here, and one with sanitizers is not installed.
+if(CMAKE_CROSSCOMPILING OR GQAC_SANITIZE)
   return()
 endif()
 

@@ -179,8 +179,8 @@ static gqac_status no_config(const char *model, gqac_diag *diag) {
                          "and tokenizer.json");
     if (*first)
         gqac_diag_hint(diag,
-                       "give the file itself, as %s/%s; `gqac generate` takes a folder with an "
-                       "encoder and a decoder as it is",
+                       "write one (docs/getting-a-model.md has the shortest), or give the file "
+                       "itself, as %s/%s; `gqac generate` takes encoder and decoder as they are",
                        model, first);
     else
         gqac_diag_hint(diag, "give the .onnx or .gqac file itself, or export with the model "

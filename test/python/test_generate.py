@@ -125,7 +125,7 @@ class WithoutCache(Generating):
                          np.load(self.dir / "0.npy").tobytes())
 
     def test_not_causal(self):
-        """Of a model whose rows see what is behind them, chunks of `score` say so."""
+        """Of a model whose rows see what comes after them, chunks of `score` say so."""
         for causal in (1, 0):
             model = strip(Decoder("attention").model())
             for node in model.graph.node:
@@ -135,7 +135,7 @@ class WithoutCache(Generating):
             onnx.save(model, self.dir / "m.onnx")
             run = ("score", self.dir / "m.onnx", "--ids", self.file, "--kv", "off")
             told = self.good(*run, "--splits", "4,1,7").err
-            self.assertEqual("position 0 change with the tokens behind it" in told, not causal)
+            self.assertEqual("position 0 change with the tokens after it" in told, not causal)
             self.assertEqual(self.good(*run, "--splits", "4,1,7", "-q").err, "")
             self.assertEqual(self.good(*run).err, "")
 

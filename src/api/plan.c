@@ -231,7 +231,17 @@ static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
         GQAC_TRY(fill_cache(p, past, diag));
     p->context->exec.observe = note;
     p->context->exec.observe_arg = p;
-    return gqac_sequence_append(p->context, p->sequence, &id, 1, 1, diag);
+    const int64_t width = gqac_program_embedding(p->program);
+    const float *zeros = width ? GQAC_ARENA_ARRAY(p->arena, float, (size_t)width) : NULL;
+    if (width && !zeros)
+        return gqac_diag_oom(diag, "a plan");
+    const gqac_step_item item = {.size = sizeof item,
+                                 .sequence = p->sequence,
+                                 .tokens = &id,
+                                 .count = 1,
+                                 .n_logits = 1,
+                                 .embeddings = zeros};
+    return gqac_step(p->context, 1, &item, diag);
 }
 
 static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {

@@ -22,13 +22,13 @@ typedef struct norm_form {
     float epsilon;
 } norm_form;
 
-/* Weights of row r of x: row (r / repeat) % count of theirs. */
+/* Weights of row r of x: row (r / repeat) % count of theirs; count 0 and 1: they have one row. */
 typedef struct norm_period {
     int64_t repeat, count;
 } norm_period;
 
 static inline int64_t norm_weights_of(norm_period period, int64_t row) {
-    return period.count == 1 ? 0 : row / period.repeat % period.count;
+    return period.count > 1 ? row / period.repeat % period.count : 0;
 }
 
 typedef struct norm_run {

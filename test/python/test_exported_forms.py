@@ -371,6 +371,7 @@ class Forms(Case):
             padded = [self.good("inspect", p, "--invariance", "--format", "json").json()["padded_by"]
                       for p in (with_ids, self.path)]
             self.assertEqual(padded[0] is None, padded[1] is None, kind)
+            self.assertIn("plan of one token", self.good("inspect", self.path, "--plan").out)
             for more in (["--tokens", TOKENS], ["--embeds", rows]):
                 proof = self.good("equiv", self.path, *more, "--splits", "random:3", "--batch", 5,
                                   "--format", "json", "-q").json()

@@ -10,7 +10,5 @@ bool gqac_log_wants(const gqac_log *log, gqac_log_level level);
 /* A line of at most 500 bytes; longer ones are cut. */
 __attribute__((format(printf, 3, 4))) void gqac_log_line(const gqac_log *log, gqac_log_level level,
                                                          const char *fmt, ...);
-/* Seconds of the monotonic clock, for lines that say how long something took. */
-double gqac_log_now(void);
 
 #endif

@@ -5,9 +5,9 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/threads.h"
 
 enum {
@@ -75,12 +75,6 @@ size_t gqac_pool_regions(const gqac_pool *pool) {
 
 /* ---- ranges -------------------------------------------------------------- */
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Items [begin, end) in pieces, so that the call can be stopped between them. */
 static void run_pieces(const region *r, size_t begin, size_t end, int worker) {
     size_t piece = r->grain < end / PIECE_GRAINS ? r->grain * PIECE_GRAINS : end;
@@ -89,11 +83,11 @@ static void run_pieces(const region *r, size_t begin, size_t end, int worker) {
         return;
     }
     while (begin < end && !gqac_poll_between(r->poll)) {
-        const int64_t start = now_ns();
+        const int64_t start = gqac_clock_ns();
         const size_t n = end - begin < piece ? end - begin : piece;
         r->run(r->arg, begin, begin + n, worker);
         begin += n;
-        if (now_ns() - start < PIECE_NS && piece < end)
+        if (gqac_clock_ns() - start < PIECE_NS && piece < end)
             piece *= 2;
     }
 }

@@ -25,10 +25,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 enum {
     STACK = 1024 * 1024,
@@ -71,12 +71,6 @@ static inline void relax(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void sleep_on(atomic_uint *word, unsigned value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
@@ -91,7 +85,7 @@ static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bo
         return true;
     if (!pool->spins)
         return false;
-    for (const int64_t end = now_ns() + GQAC_POOL_SPIN_NS; now_ns() < end;)
+    for (const int64_t end = gqac_clock_ns() + GQAC_POOL_SPIN_NS; gqac_clock_ns() < end;)
         for (int i = 0; i < LOOKS; i++) {
             if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
                 return true;

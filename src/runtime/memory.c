@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/sized.h"
-#include "ops/rotary.h"
+#include "ops/attention.h"
 
 typedef struct lengths {
     const ir_type *ids; /* of the token ids: [B,S] */
@@ -106,71 +106,6 @@ bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layou
         most = apart && !n->fused_into && inside > most ? inside : most;
     }
     return !apart || gqac_add_i64(*apart, most, apart);
-}
-
-/* Rows of a table; of the longer one where an If picks. INT64_MAX: it is none. */
-static int64_t table_rows(const ir_value *value) {
-    const gqac_tensor *t = value ? value->constant : NULL;
-    int64_t most = -1;
-    if (t)
-        return t->rank == 2 ? t->dims[0] : INT64_MAX;
-    if (!value || !value->def || !op_is(value->def, "", "If"))
-        return INT64_MAX;
-    for (const ir_attr_spec *spec = value->def->op->attrs; spec->name; spec++) {
-        const ir_graph *graph = value->def->attrs[spec - value->def->op->attrs].graph;
-        const ir_value *result = graph ? graph->ret->inputs[value->result].value : NULL;
-        const int64_t rows = result && result->constant ? table_rows(result) : INT64_MAX;
-        most = rows > most ? rows : most;
-    }
-    return most;
-}
-
-/* The places themselves, or what ops without arithmetic take of them: one of three planes. */
-static bool are_places(const ir_value *value, const ir_value *places) {
-    static const char *const taking[] = {"Gather",  "Slice",     "Split",   "Squeeze",
-                                         "Reshape", "Unsqueeze", "Identity"};
-    while (value && value != places && value->def) {
-        bool takes = false;
-        for (size_t i = 0; i < sizeof taking / sizeof *taking; i++)
-            takes |= op_is(value->def, "", taking[i]);
-        value = takes ? ir_node_input(value->def, 0) : NULL;
-    }
-    return value == places;
-}
-
-/* Is a Gather's index the place of a token, maybe behind a constant number of rows (OPT has 2)? */
-static bool is_place(const ir_value *index, const ir_value *places, int64_t *before) {
-    *before = 0;
-    if (are_places(index, places))
-        return true;
-    const ir_node *add = index ? index->def : NULL;
-    if (!add || !op_is(add, "", "Add") || index->type.dtype != GQAC_I64)
-        return false;
-    const bool second = are_places(ir_node_input(add, 1), places);
-    const gqac_tensor *t = ir_node_input(add, second ? 0 : 1)->constant;
-    if ((!second && !are_places(ir_node_input(add, 0), places)) || !t || gqac_tensor_count(t) != 1)
-        return false;
-    *before = *(const int64_t *)t->data;
-    return *before >= 0;
-}
-
-int64_t memory_most_tokens(const gqac_program *p) {
-    const ir_graph *g = p->module->graph;
-    const int at = p->roles.position_ids;
-    int64_t most = INT64_MAX;
-    for (const ir_node *n = g->first; n; n = n->next) {
-        const ir_value *table = NULL;
-        int64_t before = 0;
-        if (op_is(n, "gqac", "rotary"))
-            table = ir_node_input(n, ROTARY_COS);
-        else if (op_is(n, "", "Gather") && at >= 0 &&
-                 is_place(ir_node_input(n, 1), g->inputs[at], &before))
-            table = ir_node_input(n, 0);
-        const int64_t rows = table_rows(table);
-        if (rows < INT64_MAX && rows - before < most)
-            most = rows - before;
-    }
-    return most;
 }
 
 /* The arena and the results of a call; *ok false when they cannot be counted. */

@@ -18,8 +18,4 @@ typedef struct memory_lengths {
 bool memory_lay_out(const gqac_program *program, const memory_lengths *lengths, layout *l,
                     int64_t *apart);
 
-/* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions.
- * INT64_MAX: there is no such table. */
-int64_t memory_most_tokens(const gqac_program *program);
-
 #endif

@@ -7,7 +7,7 @@
 #include "kv/budget.h"
 #include "numerics/contract.h"
 #include "ops/attention.h"
-#include "runtime/memory.h"
+#include "runtime/positions.h"
 
 /* ---- numbering ----------------------------------------------------------- */
 
@@ -394,7 +394,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         kv_pool_free(p->pool);
         return status;
     }
-    p->most_tokens = stateless ? INT64_MAX : memory_most_tokens(p);
+    p->most_tokens = stateless ? INT64_MAX : positions_capacity(p);
     *program = p;
     return GQAC_OK;
 }

@@ -290,6 +290,20 @@ static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
            gqac_add_size(*bytes, n & ~(size_t)63, bytes);
 }
 
+/* The parts of a call's scratch, in the order in which they lie. */
+enum {
+    AT_UNITS,        /* scratch of the level's kernel, one for each worker */
+    AT_LO,           /* visible range of each row: first key, ... */
+    AT_HI,           /* ... and one after the last */
+    AT_KEY_BLOCKS,   /* addresses of the blocks of keys, */
+    AT_VALUE_BLOCKS, /* and of values */
+    AT_PARTS,        /* splits that wait for being merged */
+    AT_LEFT,         /* units of each run and head that are not done */
+    AT_PACKED,       /* keys as columns */
+    AT_RUN_OF_UNIT,
+    AT_COUNT
+};
+
 /* One allocation for all that a call needs; op_scratch_close frees it. */
 static gqac_status open_scratch(const target_call *call, attending *t, size_t packed, bool tables,
                                 op_scratch *scratch) {
@@ -297,32 +311,32 @@ static gqac_status open_scratch(const target_call *call, attending *t, size_t pa
     const int64_t entries = tables ? a->batch * t->key_blocks : 0;
     const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
     const int64_t left = parts ? t->runs.n * a->kv_heads : 0;
-    size_t bytes = 0, at[9];
+    size_t bytes = 0, at[AT_COUNT];
     t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
-    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[0]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[1]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[2]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[3]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[4]) ||
-        !reserve(&bytes, parts, sizeof(float), &at[5]) ||
-        !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
-        !reserve(&bytes, (int64_t)packed, 1, &at[7]) ||
-        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[8]))
+    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[AT_UNITS]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_LO]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_HI]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[AT_KEY_BLOCKS]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[AT_VALUE_BLOCKS]) ||
+        !reserve(&bytes, parts, sizeof(float), &at[AT_PARTS]) ||
+        !reserve(&bytes, left, sizeof(atomic_int), &at[AT_LEFT]) ||
+        !reserve(&bytes, (int64_t)packed, 1, &at[AT_PACKED]) ||
+        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[AT_RUN_OF_UNIT]))
         return gqac_diag_oom(call->work.diag, "attention");
     GQAC_TRY(op_work_scratch(&call->work, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1,
                              scratch));
     unsigned char *base = scratch->base;
-    t->units = base + at[0];
-    t->lo = (int32_t *)(void *)(base + at[1]);
-    t->hi = (int32_t *)(void *)(base + at[2]);
-    t->tables[0] = (const unsigned char **)(void *)(base + at[3]);
-    t->tables[1] = (const unsigned char **)(void *)(base + at[4]);
+    t->units = base + at[AT_UNITS];
+    t->lo = (int32_t *)(void *)(base + at[AT_LO]);
+    t->hi = (int32_t *)(void *)(base + at[AT_HI]);
+    t->tables[0] = (const unsigned char **)(void *)(base + at[AT_KEY_BLOCKS]);
+    t->tables[1] = (const unsigned char **)(void *)(base + at[AT_VALUE_BLOCKS]);
     memset(t->tables[0], 0, sizeof(void *) * (size_t)entries);
     memset(t->tables[1], 0, sizeof(void *) * (size_t)entries);
-    t->a.parts = parts ? (float *)(void *)(base + at[5]) : NULL;
-    t->left = left ? (atomic_int *)(void *)(base + at[6]) : NULL;
-    t->packed = packed ? (float *)(void *)(base + at[7]) : NULL;
-    t->of = (int32_t *)(void *)(base + at[8]);
+    t->a.parts = parts ? (float *)(void *)(base + at[AT_PARTS]) : NULL;
+    t->left = left ? (atomic_int *)(void *)(base + at[AT_LEFT]) : NULL;
+    t->packed = packed ? (float *)(void *)(base + at[AT_PACKED]) : NULL;
+    t->of = (int32_t *)(void *)(base + at[AT_RUN_OF_UNIT]);
     return GQAC_OK;
 }
 

@@ -99,7 +99,7 @@ struct cpu_row_kernels {
 
 /* ---- kernels ------------------------------------------------------------- */
 
-/* A norm, alone or with the Add that makes x (rows.c). */
+/* A norm, alone or with the Add that makes x (norm.c). */
 typedef struct cpu_norm_record {
     norm_form form;
     int x, skip, weight, beta, bias; /* values; -1: absent */

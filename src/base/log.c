@@ -1,4 +1,4 @@
-/* Log lines to whoever asked for them. */
+/* Writing log lines; see log.h. */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* Files that appear whole or not at all.
  *
- * Bytes go to a temporary file beside the target, which nobody else can open; commit writes out
- * what is buffered, syncs, gives the file its mode, renames it over the target and syncs the
- * folder. After a failed sync the kernel may have dropped the pages, so nothing is ever retried:
- * the temporary is removed and the failure reported. */
+ * Bytes are written to a temporary file in the target's folder, which other users cannot open;
+ * commit flushes the buffer, syncs, sets the mode, renames the file over the target and syncs the
+ * folder. After a failed sync the kernel may have dropped the pages, so nothing is retried: the
+ * temporary file is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,10 +20,10 @@ enum { BUFFER = 64 * 1024, ATTEMPTS = 100, NAME = 256 };
 
 struct gqac_writer {
     int fd, folder;
-    mode_t mode; /* what the umask leaves of 0666 */
+    mode_t mode; /* 0666 without the bits of the umask */
     bool failed;
     char *path;       /* as the caller gave it, for messages */
-    const char *base; /* its last part, inside `path` */
+    const char *base; /* the last component of `path` */
     char temporary[NAME];
     uint64_t offset;
     size_t buffered;
@@ -76,8 +76,8 @@ static gqac_status open_folder(gqac_writer *w, gqac_diag *diag) {
     return w->folder < 0 ? fail(w, error, diag) : GQAC_OK;
 }
 
-/* Creates the temporary. It is opened with 0666 so that the kernel applies the umask, whose result
- * is kept for commit; until then the file is ours alone. */
+/* Creates the temporary file. It is opened with 0666 so that the kernel applies the umask; the
+ * resulting mode is kept for commit, and until then only the owner can open the file. */
 static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -94,7 +94,7 @@ static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
     }
     if (w->fd < 0) {
         int error = errno;
-        w->temporary[0] = '\0'; /* not ours */
+        w->temporary[0] = '\0'; /* another process owns it */
         return fail(w, error, diag);
     }
     struct stat st;

@@ -1,6 +1,6 @@
-/* What a sequence of N tokens needs: weights, KV blocks, and the values of the plan with their
+/* The memory of a sequence of N tokens: weights, KV blocks, and the values of the plan, with their
  * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
- * of the keys wherever the graph is ours. */
+ * of the keys wherever the compiler made the graph. */
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
-/* Bytes of a value; 0 for tokens and types that are not known. False when they overflow. */
+/* Bytes of a value; 0 for effect tokens and unknown types. False: overflow. */
 static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     int64_t count = 1, dim;
     *bytes = 0;
@@ -50,7 +50,7 @@ static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     return true;
 }
 
-/* Puts one value, unless its kernel makes no tensor of it. */
+/* Places one value, unless its kernel makes no tensor of it. */
 static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout *all,
                 int64_t *apart) {
     const ir_node *n = value->def;
@@ -68,10 +68,10 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
            layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over) != NULL;
 }
 
-enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are looked at */
+enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are searched */
 
-/* Results that stay inside of a group and lie in scratch of its kernel, as the products that a
- * chain of elementwise ops reads. */
+/* Bytes of results that stay inside a group and lie in scratch of its kernel, as the products that
+ * a chain of elementwise ops reads. False: overflow. */
 static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, int64_t *bytes) {
     const ir_node *n = p->target->in_scratch ? root->prev : NULL;
     *bytes = 0;
@@ -86,8 +86,8 @@ static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, 
     return true;
 }
 
-/* Nodes of a group stand side by side where others read their results: the root comes last, and
- * with it all of them begin. */
+/* Nodes of a group follow each other where others read their results; the root is the last, and all
+ * of them run with it. */
 bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
                     int64_t *apart) {
     lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *lengths_};
@@ -108,7 +108,7 @@ bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layou
     return !apart || gqac_add_i64(*apart, most, apart);
 }
 
-/* The arena and the results of a call; *ok false when they cannot be counted. */
+/* Bytes of the arena and results of a call; *ok becomes false if they overflow. */
 static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
                                int64_t *bytes, gqac_diag *diag) {
     const memory_lengths are = {
@@ -140,7 +140,7 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
                           .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
                           .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
                           .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
-    if (memory.kv_state) /* and the one that the next step writes */
+    if (memory.kv_state) /* and the state that the next step writes */
         memory.kv_states = kv_states_most(tokens) + 1;
     int64_t kv, states;
     bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &kv) &&

@@ -38,7 +38,7 @@ say "The same without: every token is computed again at each step"
 cmp "$work/on.txt" "$work/off.txt"
 echo 'the two texts are equal, byte for byte'
 
-say "A prompt behind a cached prefix against ONNX Runtime's outputs (a smaller test model)"
+say "A prompt after a cached prefix against ONNX Runtime's outputs (a smaller test model)"
 ref=test/models/llama/ref/hybrid
 "$gqac" run test/models/llama --inputs "$ref/inputs" --output "$work/hybrid" >/dev/null
 build/venv/bin/python tools/compare.py "$work/hybrid" "$ref/expect" 2e-5

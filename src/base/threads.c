@@ -96,7 +96,7 @@ static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bo
 
 /* Waits until the mailbox holds another job than `seen`; returns its number. The worker sets the
  * flag before the kernel compares the number, and the caller changes the number before it reads the
- * flag (both sequentially consistent): one of them sees the other's write. */
+ * flag (both sequentially consistent): one side sees the other's write. */
 static unsigned next_job(worker *w, unsigned seen) {
     if (!spin(w->pool, &w->job, seen, false)) {
         atomic_store(&w->asleep, 1);

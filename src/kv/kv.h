@@ -65,7 +65,8 @@ void kv_sequence_publish(kv_sequence *sequence, int64_t length);
 /* Shortens to `length` tokens. OUT_OF_RANGE: it is negative, more than there are, or a length for
  * which the sequence has no state. Blocks after it are released. */
 gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
-/* A second sequence with the same published rows; blocks are shared until one of them writes. */
+/* A second sequence with the same published rows; blocks are shared until one sequence writes to
+ * them. */
 gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
 
 /* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
@@ -86,9 +87,9 @@ const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int6
 
 /* States. A sequence has a state for its published length (at length 0 there is none; it stands for
  * zeros) and for some earlier lengths, which are multiples of GQAC_KV_BLOCK: to get back d tokens
- * from the greatest length so far, at most max(64, 2 d) tokens are computed again from one of them.
- * A state never changes: a step reads the last one and writes others, which replace it when the
- * step publishes. */
+ * from the greatest length so far, at most max(64, 2 d) tokens are computed again, from one of
+ * these states. A state never changes: a step reads the last one and writes others, which replace
+ * it when the step publishes. */
 size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: there is no
                                                     such slot */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */

@@ -87,7 +87,7 @@ static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, 
 }
 
 /* Nodes of a group follow each other where others read their results; the root is the last, and all
- * of them run with it. */
+ * run with it. */
 bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
                     int64_t *apart) {
     lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *lengths_};

@@ -129,8 +129,8 @@ static void put_present(const stream *s, int64_t b, int64_t head, int64_t from, 
         cpu_heads_make(&s->heads, b, head, from, to, present_row(&s->present, b, head, from));
 }
 
-/* Computes rows [from, to) of a head and writes them to where they are kept; `scratch` holds ROWS
- * of them. */
+/* Computes rows [from, to) of a head and writes them to where they are kept; `scratch` has memory
+ * for ROWS rows. */
 static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
                      int64_t to, unsigned char *scratch) {
     const cpu_heads_run *h = &s->heads;

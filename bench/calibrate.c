@@ -1,9 +1,9 @@
-/* What the machine gives right now: the rate of fp32 fused multiply-adds in registers (GFLOP/s, two
- * each) and the rate at which memory is read (GB/s), on one thread and on N.
+/* The speed of the machine at this moment: the rate of fp32 fused multiply-adds in registers
+ * (GFLOP/s, two each) and the rate at which memory is read (GB/s), on one thread and on N.
  *
  *   calibrate [N]   prints one line of JSON
  *
- * The best of five short runs counts: what is asked is whether the machine is disturbed for long,
+ * The best of five short runs counts: the question is whether the machine is disturbed for long,
  * not whether one run met an interrupt. Twelve independent chains hide the latency of an fma. */
 #define _GNU_SOURCE
 #include <immintrin.h>
@@ -100,8 +100,8 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* From the first that began to the last that ended. The clocks are those of the workers: who waits
- * for them has no core while they run, and would read its own late. */
+/* Seconds from the first begin to the last end. The workers read the clocks: a thread that waits
+ * for them has no core while they run, and would read its clock late. */
 static double seconds_of(const job *jobs, int threads) {
     double began = jobs[0].began, ended = jobs[0].ended;
     for (int t = 1; t < threads; t++) {

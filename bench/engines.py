@@ -1,4 +1,4 @@
-"""The engines as processes: started with what to run, then told to run it so many times.
+"""The engines as processes: started with what to run, then asked to run it a number of times.
 
 An engine that waits is stopped (SIGSTOP), so that none of its threads spins on the cores of another.
 """

@@ -1,11 +1,11 @@
 """The models that the benchmarks run: made on demand in build/bench-models with onnx and numpy.
 
 Three kinds. An operator model is one GroupQueryAttention without a past, or a chain of matmuls. A
-sequence model looks rows of packed q, k, v up by input_ids and gives them to one
+sequence model looks rows of packed q, k, v up by input_ids and passes them to one
 GroupQueryAttention whose output is called logits, so that an engine of sequences and one with
 explicit past and present run the same file. A whole model has the nodes, names and shapes of a
 Qwen2.5 export of ONNX Runtime's model builder; its last row alone goes through the LM head, as in
-generation, and there are forms of the same weights that do otherwise. Weights are random, scaled so
+generation, and there are forms of the same weights that differ in that. Weights are random, scaled so
 that every layer keeps its variance. Equal names are equal files: the generator is seeded by the
 name.
 """
@@ -78,7 +78,7 @@ class File:
         return name
 
     def node(self, op, *inputs, out=None, domain="", **attributes):
-        """A node; `out` is a name or several, '' for the ones left out. Gives the first."""
+        """A node; `out` is a name or several, '' for the ones left out. Returns the first."""
         self.count += 1
         out = [out or f"{op}_{self.count}"] if not isinstance(out, (list, tuple)) else list(out)
         self.nodes.append(helper.make_node(op, list(inputs), out, name=f"n{self.count}/{op}",
@@ -236,7 +236,7 @@ def qwen(size, form, head="slice"):
 
 
 def take_rows_otherwise(graph, head):
-    """Puts what `head` says in the place of the Slice before the LM head."""
+    """Replaces the Slice before the LM head by the nodes of `head`."""
     at = next(i for i, n in enumerate(graph.node) if n.op_type == "Slice")
     cut = graph.node[at]
     del graph.node[at]

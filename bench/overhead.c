@@ -1,14 +1,14 @@
-/* What a decode step costs besides its kernels: the step as it is, and the same step with kernels
- * that do nothing, in turns. What is left then is the run time: checks, nodes in order, operands,
+/* What a decode step costs besides its kernels: the normal step and the same step with kernels that
+ * do nothing, in turns. The empty step measures the run time: checks, nodes in order, operands,
  * cutting work into items, memory, blocks of the cache; and the nodes that no family of kernels
- * computes (the rows of an embedding, the rows of logits that are wanted).
+ * computes (rows of an embedding, choice of the rows of logits).
  *
  *   overhead MODEL PAST STEPS SAMPLES     one thread; SAMPLES times STEPS steps of one token
  *
- * Prints {"version", "profile", "level", "step_us": [...], "empty_us": [...]}: microseconds a step.
- * All arithmetic of the cpu target is in the functions of a level, so a level of empty functions
- * is all it takes; it is put in where the target picks one (the linker's --wrap). Values are then
- * what memory held: no branch outside of kernels depends on them. */
+ * Prints {"version", "profile", "level", "step_us": [...], "empty_us": [...]}: microseconds for a
+ * step. All arithmetic of the cpu target is in the functions of a level, so a level of empty
+ * functions is enough; the linker's --wrap puts it where the target chooses a level. Values are
+ * then the previous contents of memory: no branch outside kernels depends on them. */
 #define _GNU_SOURCE
 #include <gqac/gqac.h>
 
@@ -30,14 +30,14 @@ typedef struct side {
     double *us; /* of each sample */
 } side;
 
-static bool empty; /* is the next level that is picked one of empty kernels? */
+static bool empty; /* true: the next chosen level has empty kernels */
 static gqac_diag diag;
 
 static void nothing(void) {
 }
 
 #define EMPTY(function) ((function) = (__typeof__(function))nothing)
-/* A function that is added to a family is to be emptied below, and counted here. */
+/* A function that is added to a family must be emptied below, and counted here. */
 #define COUNT(family, functions, ints)                                                             \
     _Static_assert(sizeof(family) == (functions) * sizeof(void (*)(void)) + (ints) * sizeof(int),  \
                    "not all functions are known")
@@ -63,7 +63,7 @@ gqac_status __wrap_cpu_level_pick(const void **level, gqac_diag *d) {
     linear = *hollow.linear, linear_bf16 = *hollow.linear_bf16;
     nbits = *hollow.nbits, integer = *hollow.integer;
     attend = *hollow.attend, row = *hollow.row;
-    EMPTY(linear.run), EMPTY(linear_bf16.run); /* but not those that tell sizes */
+    EMPTY(linear.run), EMPTY(linear_bf16.run); /* but not the functions that return sizes */
     EMPTY(nbits.quantise), EMPTY(nbits.int8), EMPTY(nbits.fp32), EMPTY(nbits.finish);
     EMPTY(integer.prepare), EMPTY(integer.run);
     EMPTY(attend.run), EMPTY(attend.join), EMPTY(attend.columns);

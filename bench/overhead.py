@@ -42,7 +42,7 @@ def arguments(words):
 
 
 def run(tool, args):
-    """One process: the tool's line. All of them run on the same core."""
+    """One process: the tool's line. All processes run on the same core."""
     core = max(os.sched_getaffinity(0))
     words = [tool, args.model, args.past, STEPS, SAMPLES]
     return json.loads(subprocess.run(list(map(str, words)), check=True, capture_output=True,

@@ -1,6 +1,6 @@
 """Records of measurements: one JSON object a line, with all that is needed to judge the numbers.
 
-check() says what is missing or does not fit; check_records.py and the drivers use it, so that an
+check() lists what is missing or does not fit; check_records.py and the drivers use it, so that an
 incomplete record is neither written nor committed.
 """
 
@@ -33,7 +33,7 @@ def first_line(*command: str) -> str:
 
 
 def made_here(threads):
-    """What every record says of where and when its numbers were measured."""
+    """What every record holds about where and when its numbers were measured."""
     commit = first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD")
     dirty = first_line("git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no")
     cpu = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")

@@ -1,4 +1,4 @@
-"""What is measured: one Row for each line of the comparison, and what each engine is told to run.
+"""What is measured: one Row for each line of the comparison, and what each engine has to run.
 
 Shapes in the field's words: B sequences (1 but for whole models), S new tokens of each, P past,
 T = P + S, D head size. A floor is a ratio (time of the peer / time of gqac) that was set for a machine
@@ -74,7 +74,7 @@ class Row:
         return count * (4 if self.dtype == "f32" else 0.5 + 4 / 32)
 
     def bytes_read(self):
-        """What one call has to read from memory, where that bounds it: one row of tokens."""
+        """Bytes that one call has to read from memory, where that limits it: one row of tokens."""
         if self.shapes.get("M", self.shapes.get("S")) != 1 or self.batch() > 1:
             return None
         return self.kv_bytes() if self.kind == "sequence" else self.weight_bytes()
@@ -92,7 +92,7 @@ class Row:
             return 1
         return int(ROTATE_BYTES // self.kv_bytes()) + 1
 
-    # -- what the engines are told
+    # -- what the engines have to run
 
     def model(self):
         x = self.shapes
@@ -127,7 +127,7 @@ class Row:
         kind = {TENSORS: "rows", PARTS: "parts"}.get(engine, "sequence")
         words += [f"kind={kind}", *self.steps(), f"rotate={self.rotate()}"]
         if self.kind == "model" and engine in SELF:
-            words.append("logits=1")  # as who serves it asks for, and as its file says
+            words.append("logits=1")  # as servers ask for, and as its file declares
         if self.kind == "sequence" and x["P"]:
             shape = [1, x["Hkv"], x["P"], x["D"] * min(BITS[self.dtype], 8) // 8]
             words += [f"row=past_key_values.0.{part}:{models.array(part, shape, self.dtype)}"
@@ -135,7 +135,7 @@ class Row:
         return words
 
     def steps(self):
-        """What sequences are fed."""
+        """The tokens that sequences are fed."""
         x = self.shapes
         words = [f"past={x['P']}", f"tokens={x['S']}", f"calls={self.extra.get('calls', 1)}",
                  f"vocab={self.vocabulary()}"]
@@ -199,14 +199,14 @@ def mix(form, head="all"):
 
 
 def layout(s, heads=(32, 8, 128), dtype="f32"):
-    """A chunk of s tokens behind a past: keys as columns, as sequences have them, against rows."""
+    """A chunk of s tokens after a past: keys as columns, as sequences have them, against rows."""
     form = ("-d64" if heads == SMALL else "") + ("-f16" if dtype == "f16" else "")
     return sequence(f"layout-{s}@4096{form}", 4096, s, heads, dtype=dtype, peers=(TENSORS,),
                     tolerance=0)
 
 
 def codes(t, dtype):
-    """A token behind t - 1, whose keys and values are codes, against the same in fp32."""
+    """A token after t - 1, whose keys and values are codes, against the same in fp32."""
     return sequence(f"decode-{t}-{dtype}", t - 1, 1, dtype=dtype, peers=(FP32,))
 
 

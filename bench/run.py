@@ -216,7 +216,7 @@ def run_row(row, args):
 
 
 def chosen(words):
-    """Rows by their whole name, or all that begin with a word that is nobody's whole name."""
+    """Rows by their whole name, or, if a word is not a whole name, all that begin with it."""
     return [r for r in rows.ROWS if r.name in words or
             any(w not in rows.BY_NAME and r.name.startswith(w) for w in words)]
 

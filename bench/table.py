@@ -56,7 +56,7 @@ def bound(row, record):
 
 def verdict(row, record):
     results = record["results"]
-    told = []
+    verdicts = []
     missed = False
     for peer, floor in row.floor:
         if peer == "best":
@@ -65,12 +65,12 @@ def verdict(row, record):
         if peer in results:
             reached = results[peer]["ratio"] >= floor
             missed |= not reached
-            told.append(f"{floor:.2f}× {peer}: {'yes' if reached else 'no'}")
+            verdicts.append(f"{floor:.2f}× {peer}: {'yes' if reached else 'no'}")
     share = memory_share(row, record)
     if missed and share:
         enough = share[0] >= rows.MEMORY_SHARE
-        told.append(f"{100 * rows.MEMORY_SHARE:.0f} % of memory: {'yes' if enough else 'no'}")
-    return ", ".join(told) or "–"
+        verdicts.append(f"{100 * rows.MEMORY_SHARE:.0f} % of memory: {'yes' if enough else 'no'}")
+    return ", ".join(verdicts) or "–"
 
 
 def cell(record, peer):

@@ -3,14 +3,14 @@
  *   y[s,h,:] = sum_j softmax_j(q[s,h,:] . k[j,h/G,:] / sqrt(D)) v[j,h/G,:],   j <= P + s
  *
  * Tiles here follow S and the number of threads, sums have as many chains as registers allow, and
- * the exponential has no special cases, so the bits of a row depend on the call. Rows of a group
- * of query heads share every load of K and V. Lines and words as in worker_gqac.c:
+ * the exponential has no special cases, so the bits of a row depend on the call. Rows of a group of
+ * query heads share every load of K and V. Lines and words as in worker_gqac.c:
  *
  *   unconstrained threads=N kind=attention heads= kv_heads= head= past=P tokens=S rotate=R
  *
  * P = 0: packed q, k, v rows [S, (Hq + 2 Hkv) D] in, y out, K and V packed within the time, as an
- * engine has to. P > 0: one call appends S rows to K and V that lie packed, and attends.
- * On opening, a few rows are compared with a plain fp64 computation. */
+ * engine has to. P > 0: one call appends S rows to packed K and V, and computes attention. On
+ * opening, a few rows are compared with a plain fp64 computation. */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -37,8 +37,8 @@ typedef struct cache { /* of one sequence */
 typedef struct worker {
     const char *kind;
     long threads, heads, kv_heads, head, past, tokens, rotate;
-    long group, total, room, block; /* T; T rounded up to whole blocks; keys of a block */
-    float *qkv, *y;                 /* [S][(Hq + 2 Hkv) D], [S][Hq D] */
+    long group, total, padded, block; /* T; T rounded up to whole blocks; keys of a block */
+    float *qkv, *y;                   /* [S][(Hq + 2 Hkv) D], [S][Hq D] */
     cache caches[MOST_ROTATE];
     const cache *now;
     long sample;
@@ -106,11 +106,11 @@ static const float *row_of(const worker *w, long s) {
 }
 
 static float *k_at(const worker *w, const cache *c, long head, long t) {
-    return c->k + (head * w->room + t / PANEL * PANEL) * w->head + t % PANEL;
+    return c->k + (head * w->padded + t / PANEL * PANEL) * w->head + t % PANEL;
 }
 
 static float *v_at(const worker *w, const cache *c, long head, long t) {
-    return c->v + (head * w->room + t / w->block * w->block) * w->head + t % w->block * PANEL;
+    return c->v + (head * w->padded + t / w->block * w->block) * w->head + t % w->block * PANEL;
 }
 
 static void pack_row(const worker *w, const cache *c, long head, long t, const float *k,
@@ -203,8 +203,8 @@ static void product(const float *a, long a_stride, const float *b, long n, float
         product_1(a + r * a_stride, a_stride, b, n, out + r * out_stride, out_stride, add);
 }
 
-/* Scores of a row over n keys (a multiple of 16) to weights; keys >= seen weigh nothing. Gives the
- * factor for what was summed before. */
+/* Turns scores of a row over n keys (a multiple of 16) into weights; those of keys >= seen are 0.
+ * Returns the factor for earlier sums. */
 static float weigh(float *scores, long n, long seen, float *max, float *sum) {
     for (long j = seen > 0 ? seen : 0; j < n; j++)
         scores[j] = -INFINITY;
@@ -324,7 +324,7 @@ static bool open_data(worker *w) {
     w->qkv = normals((size_t)(w->tokens * (w->heads + 2 * w->kv_heads) * w->head), &random);
     w->y = calloc((size_t)(w->tokens * w->heads * w->head), sizeof *w->y);
     for (long r = 0; r < w->rotate; r++) {
-        const size_t n = (size_t)(w->kv_heads * w->room * w->head);
+        const size_t n = (size_t)(w->kv_heads * w->padded * w->head);
         w->caches[r] = (cache){normals(n, &random), normals(n, &random)};
         if (!w->caches[r].k || !w->caches[r].v)
             return false;
@@ -406,7 +406,7 @@ int main(int argc, char **argv) {
     w.group = w.heads / w.kv_heads;
     w.total = w.past + w.tokens;
     w.block = w.tokens > 1 ? 256 : 512; /* of the scores: rows x block in the second-level cache */
-    w.room = (w.total + w.block - 1) / w.block * w.block;
+    w.padded = (w.total + w.block - 1) / w.block * w.block;
     if (!open_data(&w))
         return 4;
     for (long t = 1; t < w.threads; t++)

@@ -1,5 +1,5 @@
 """What the Python engines of the benchmark share: their arguments and the loop that answers
-commands. worker_gqac.c says what the words and lines mean."""
+commands. worker_gqac.c describes the words and lines."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Engine:
-    """Subclasses give open_run or open_sequences, run or run_sequence, output and version."""
+    """Subclasses define open_run or open_sequences, run or run_sequence, output and version."""
 
     def __init__(self, arguments):
         self.a = arguments

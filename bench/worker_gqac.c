@@ -5,7 +5,7 @@
  *     run:      input=NAME:FILE.npy ...                        one call of the graph as exported
  *     sequence: past=P tokens=S calls=C vocab=V rotate=R [batch=B] [chunk=S1] [logits=K]
  *               [row=NAME:FILE.npy ...]
- *               C calls of S tokens behind P cached ones, of B sequences together; S1 of the first
+ *               C calls of S tokens after P cached ones, of B sequences together; S1 of the first
  *               of them. K rows of logits of each; all of them unless it is given. Sample i takes
  *               the sequences of group i mod R. The rows of the past come from the files, or from a
  *               prompt of P tokens, and lie in memory of each sequence.
@@ -34,15 +34,15 @@ typedef struct worker {
     gqac_tensor tensors[MOST_INPUTS];
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence *sequences[MOST_SEQUENCES]; /* of one group behind another */
+    gqac_sequence *sequences[MOST_SEQUENCES]; /* of one group after another */
     gqac_tensor *pasts[MOST_ROTATE];          /* of rows: one for each file */
     gqac_tensor mask;
     int64_t *ids;                   /* token t of sequence i of a group is ids[t + i] */
     gqac_step_item *items;          /* of a call */
     int64_t counts[MOST_SEQUENCES]; /* of a call, of each sequence of a group */
     long sample;                    /* next of the rotation */
-    gqac_tensor output;             /* of a run; steps leave theirs in the context, */
-    float *kept;                    /* but for these of the first part */
+    gqac_tensor output;             /* of a run; the output of steps is in the context, */
+    float *kept;                    /* except that of the first part */
     int64_t n_kept;
     gqac_diag diag;
 } worker;
@@ -196,7 +196,7 @@ static gqac_status open_sequences(worker *w) {
     return status;
 }
 
-/* The group whose turn it is, with its past alone. */
+/* The next group of the rotation, rewound to its past. */
 static gqac_status next_group(worker *w, gqac_sequence ***group) {
     *group = w->sequences + w->sample++ % w->rotate * w->batch;
     gqac_status status = GQAC_OK;
@@ -276,10 +276,10 @@ static gqac_status make_past(const worker *w, const gqac_tensor *file, gqac_tens
     *past = *file;
     past->dims[2] = w->past + w->tokens;
     const size_t head = bytes_of(file, file->dims[2] * file->dims[3]);
-    const size_t room = bytes_of(past, past->dims[2] * past->dims[3]);
-    unsigned char *memory = calloc((size_t)file->dims[1], room);
+    const size_t bytes = bytes_of(past, past->dims[2] * past->dims[3]);
+    unsigned char *memory = calloc((size_t)file->dims[1], bytes);
     for (int64_t h = 0; memory && h < file->dims[1]; h++)
-        memcpy(memory + (size_t)h * room, (const unsigned char *)file->data + (size_t)h * head,
+        memcpy(memory + (size_t)h * bytes, (const unsigned char *)file->data + (size_t)h * head,
                head);
     past->data = memory;
     return memory ? GQAC_OK : GQAC_NO_MEMORY;

@@ -169,7 +169,7 @@ static bool open_matmul(worker *w) {
 
 /* ---- models -------------------------------------------------------------- */
 
-/* Puts tokens from .. from + count - 1 of a sequence behind those of the call so far. */
+/* Puts tokens from .. from + count - 1 of a sequence after those of the call so far. */
 static void put_tokens(worker *w, long sequence, long from, long count) {
     struct llama_batch *b = &w->tokens_of_call;
     for (long i = from; i < from + count; i++) {

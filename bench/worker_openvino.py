@@ -6,7 +6,7 @@ state, gather by beam_idx, concat, heads of a group repeated, ScaledDotProductAt
 turns into one kernel with a cache.
 
 A state grows with each call. Before it has grown by more than two hundredths it is set back, outside
-of the time, and one call passes untimed so that what follows finds room in the buffer. f32 hint,
+of the time, and one call passes untimed so that the buffer has the capacity for what follows. f32 hint,
 latency hint, one stream, pinned.
 """
 
@@ -78,7 +78,7 @@ class Sequence:
         self.length = self.saved = None
 
     def set_back(self):
-        """The state to `past` rows, with room behind them."""
+        """The state to `past` rows, with capacity after them."""
         a = self.a
         self.request.reset_state()
         self.length = 0

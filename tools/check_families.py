@@ -202,7 +202,7 @@ Written by `tools/check_families.py` with the sources of commit {commit},
 Tiny random models of every family of the model builder in every precision; `tools/families.py`
 makes them and says how. A number is the greatest difference from ONNX Runtime's logits over 32
 teacher-forced tokens (100 too where there is LongRoPE), relative to the greatest logit, on either
-target. Behind every number stands also: the first choice is ONNX Runtime's wherever its margin
+target. After every number stands also: the first choice is ONNX Runtime's wherever its margin
 exceeds the tolerance, and `gqac equiv` finds no differing bit and no node that mixes rows, on `cpu`
 (batches, threads) and on `ref`. Every pair must pass but the exceptions below.
 

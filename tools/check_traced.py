@@ -3,8 +3,8 @@
 
     python tools/check_traced.py DIR [PAIR ...] [--table]
 
-For each pair: `gqac run` of one call behind a past, a padded batch, on both targets; is attention
-raised (as many nodes of `attend` behind `lower` as layers); then logits of 32 teacher-forced tokens
+For each pair: `gqac run` of one call after a past, a padded batch, on both targets; is attention
+raised (as many nodes of `attend` after `lower` as layers); then logits of 32 teacher-forced tokens
 in a sequence, first choices, and `equiv`. --table writes the second part of docs/families.md, which
 needs all pairs. Exit 1 when a pair fails, or is raised although it is listed as one that is not.
 Environment: GQAC names the binary.
@@ -28,7 +28,7 @@ LIMIT, TOKENS, PAST, NEW = 2e-5, 32, 9, 7
 
 
 def call(runner, path):
-    """One call behind PAST rows: of two rows, of which one is padded left where there is a mask;
+    """One call after PAST rows: of two rows, of which one is padded left where there is a mask;
     with GroupQueryAttention of one, which is what that op knows."""
     ids = make_ids(2 * (PAST + NEW), 1).reshape(2, -1)
     if ortref.gqa_nodes(onnx.load(path, load_external_data=False)):
@@ -156,11 +156,11 @@ HEAD = builder.TRACED + """
 Written by `tools/check_traced.py`; `tools/export_traced.py --list` names the pairs and makes them:
 tiny random models of two layers or three, fp32, with scores that spread by 4. A number is the
 greatest difference from ONNX Runtime's logits, relative to the greatest, at most 2e-5: of one call
-of `gqac run` behind a past (two rows, one of them padded on the left; one row of
-GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. Behind
+of `gqac run` after a past (two rows, one of them padded on the left; one row of
+GroupQueryAttention), and of 32 teacher-forced tokens in a sequence, on `cpu` and on `ref`. After
 it stand also: after `lower` there are as many nodes of attention as layers; the first choice is
 ONNX Runtime's wherever its margin exceeds the tolerance; `gqac equiv` finds no differing bit.
-`run`: attention stays in simple ops, or has a mask that is told by a tensor alone; `gqac run`
+`run`: attention stays in simple ops, or has a mask that only a tensor describes; `gqac run`
 computes it, sequences are refused. `*`: `gqac
 equiv` names a node that mixes rows (what LongRoPE or positions that are counted in the graph look
 like), and finds no differing bit.

@@ -4,7 +4,7 @@
     python tools/check_translators.py DIR [NAME ...] [--table]
 
 For each on both targets: the states of the encoder; logits of 32 teacher-forced tokens in one call
-of the decoder, and token by token behind a past, in the merged decoder and in the two files that it
+of the decoder, and token by token after a past, in the merged decoder and in the two files that it
 is made of; first choices; the ids of `generate`; which bits differ between calls that hold the same
 tokens. --table writes the third part of docs/families.md, which needs all pairs. Exit 1 when one
 fails.
@@ -93,12 +93,12 @@ def token_by_token(first, later, feed, inputs, threads=1):
     ids, rows = feed["input_ids"], []
     past = empty(inputs, feed["encoder_hidden_states"])
     for at in range(ids.shape[1]):
-        told = (later if at else first).run({
+        answer = (later if at else first).run({
             **feed, **past, "input_ids": ids[:, at:at + 1],
             "use_cache_branch": np.array([at > 0])}, threads)
-        rows.append(told["logits"])
+        rows.append(answer["logits"])
         for name in past:  # those of the encoder come once
-            made = told.get(name.replace("past_key_values", "present"))
+            made = answer.get(name.replace("past_key_values", "present"))
             if made is not None and made.size:
                 past[name] = made
     return np.concatenate(rows, 1)
@@ -213,8 +213,8 @@ Written by `tools/check_translators.py`; `tools/export_translators.py` makes the
 of tiny random models, fp32, an encoder and a decoder without a past, with one, and both in one file
 (`decoder_model_merged.onnx`). A number is the greatest difference from ONNX Runtime, relative to
 the greatest value, at most 2e-5, on `cpu` and on `ref`: of the encoder's states (two rows, one of
-ids padded), of the logits of 32 teacher-forced tokens in one call, and token by token behind a
-past. Behind it stand also: the first choice is ONNX Runtime's; `gqac generate` says its ids; token
+ids padded), of the logits of 32 teacher-forced tokens in one call, and token by token after a
+past. After it stand also: the first choice is ONNX Runtime's; `gqac generate` says its ids; token
 by token the merged file and the two give the same bits, for each number of threads and of rows.
 `gqac equiv` is for sequences, which these are none of: the last column compares the bits of one
 call with those of a call for each token.

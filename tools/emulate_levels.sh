@@ -16,7 +16,7 @@
 #   2.7 (Debian 12)  CPU=corei7_skylake_x (AVX-512 alone); VCVTPS2PH rounds ties the wrong way: a test that
 #                    compares rows stored as f16 with the scalar level fails for AVX2 and AVX-512 alike
 #   3.1              integer divisions go wrong: models are refused for reasons that are not so
-# The kernel is told to do without what Bochs leaves out or does in its own way: AMX, the compacted
+# The kernel is started without what Bochs leaves out or does in its own way: AMX, the compacted
 # form of XSAVE, HPET, the local APIC and a second CPU.
 set -euo pipefail
 

@@ -71,15 +71,15 @@ def make_parts(model):
             self.model, self.given = model, given
 
         def forward(self, mask, ids, states, *past):
-            told = self.model.decoder(
+            decoded = self.model.decoder(
                 input_ids=ids, encoder_attention_mask=mask, encoder_hidden_states=states,
                 use_cache=True, past_key_values=caches(past))
-            kept = told.past_key_values
+            kept = decoded.past_key_values
             own, cross = kept.self_attention_cache.layers, kept.cross_attention_cache.layers
             made = {f"{i}.{side}.{part}": getattr(layers[i], f"{part}s")
                     for side, layers in (("decoder", own), ("encoder", cross))
                     for i in range(LAYERS) for part in ("key", "value")}
-            return (self.model.lm_head(told.last_hidden_state),
+            return (self.model.lm_head(decoded.last_hidden_state),
                     *(made[name] for name in (OWN if self.given else PARTS)))
 
     return Encoder(), Decoder(False), Decoder(True)

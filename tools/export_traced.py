@@ -179,7 +179,7 @@ def example(model):
 
 
 def by_script(entry, model, folder, past=True, name="model.onnx"):
-    """torch.onnx's legacy tracer: a decoder behind a past, or one that makes it."""
+    """torch.onnx's legacy tracer: a decoder after a past, or one that makes it."""
     import torch
 
     args, inputs, outputs = example(model)
@@ -342,7 +342,7 @@ def make(entry, out):
 
 def make_pair(name, out):
     """A pair of traced_families.py: its file alone. In a process of its own, since exporters leave
-    patches behind."""
+    patches in place."""
     import traced_families
 
     exporter, family = traced_families.pairs()[name]
@@ -410,9 +410,9 @@ def make_whisper(out):
             self.model = model
 
         def forward(self, ids, mask, states):
-            told = self.model.model.decoder(input_ids=ids, attention_mask=mask, use_cache=False,
+            decoded = self.model.model.decoder(input_ids=ids, attention_mask=mask, use_cache=False,
                                             encoder_hidden_states=states)
-            return self.model.proj_out(told.last_hidden_state)
+            return self.model.proj_out(decoded.last_hidden_state)
 
     folder = out / "whisper"
     shutil.rmtree(folder, ignore_errors=True)

@@ -193,7 +193,7 @@ def llama2():
 
 
 def phi3():
-    """Phi-3: as Llama-2, with added tokens that take the white space behind them."""
+    """Phi-3: as Llama-2, with added tokens that take the white space after them."""
     t = llama_like(800, ["<unk>", "<s>", "</s>"])
     t.add_special_tokens([special("<|endoftext|>"), special("<|assistant|>", rstrip=True),
                           special("<|system|>", rstrip=True), special("<|end|>", rstrip=True),

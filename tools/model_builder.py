@@ -37,7 +37,7 @@ def to_mxfp4(weight):
 
 
 def pack_experts(model):
-    """Rounds the experts to MXFP4 in place; gives the tensors of the published form."""
+    """Rounds the experts to MXFP4 in place; returns the tensors of the published form."""
     import torch
 
     packed = {}
@@ -86,7 +86,7 @@ def as_published(model):
 
 
 def mend():
-    """Two families that builder 0.18.0 stumbles over: what it misses is put in place.
+    """Adds what builder 0.18.0 misses for two families.
 
     Gemma 3 of transformers 5 has a rotary dict for each kind of layer where the builder reads one,
     and a layer of SmolLM3 without rotary makes it ask for position ids.
@@ -116,7 +116,7 @@ def mend():
 
 
 def arguments(entry, hf, raw, cache):
-    """What the builder's command line is given for an entry of a table of models."""
+    """The arguments of the builder's command line for an entry of a table of models."""
     options = [f"{k}={v}" for k, v in {"hf_token": "false", **entry.options}.items()]
     return ["-i", str(hf), "-o", str(raw), "-p", entry.precision, "-e", entry.provider,
             "-c", str(cache / "hub"), "--extra_options", *options]

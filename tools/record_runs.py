@@ -46,7 +46,7 @@ levels=${*:-avx512 avx512vnni avx512bf16}
 
 
 def bytes_of(path):
-    """Of a file, or of the files in a folder."""
+    """The bytes of a file, or of the files in a folder."""
     files = path.iterdir() if path.is_dir() else [path]
     return sum(f.stat().st_size for f in files if f.is_file())
 

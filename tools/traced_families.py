@@ -19,7 +19,7 @@ HEADS = dict(hidden_size=48, intermediate_size=64, num_attention_heads=4,
              max_position_embeddings=160)
 GROUPS = dict(HEADS, num_key_value_heads=2, tie_word_embeddings=False)
 ROPE = {"rope_theta": THETA}
-WIDE = dict(GROUPS, hidden_size=64)  # heads of 16, half of which turn
+WIDE = dict(GROUPS, hidden_size=64)  # heads of 16, half of each rotated
 SMALL = dict(n_embd=48, n_head=4, n_layer=LAYERS, n_positions=160, n_inner=64)
 
 
@@ -30,7 +30,7 @@ class Family:
     name: str
     prefix: str
     config: dict = field(default_factory=dict)
-    partial: float = 1.0  # part of a head that turns
+    partial: float = 1.0  # part of a head that is rotated
     suffix: str = "ForCausalLM"
 
 
@@ -97,7 +97,7 @@ EXPORTERS = [
     Exporter("mobius-cpu", "mobius-cpu", BUILT, says="mobius for cpu: GroupQueryAttention"),
     Exporter("mobius-static", "mobius-static", BUILT, says="mobius, static cache"),
 ]
-# What an exporter refuses, or writes so that ONNX Runtime refuses it.
+# Pairs that an exporter refuses, or writes so that ONNX Runtime refuses them.
 REFUSED = {
     "optimum-starcoder2": "Optimum has no such family",
     "dynamo-mpt": "torch.export finds lengths that contradict each other",
@@ -105,7 +105,7 @@ REFUSED = {
     **{f"mobius-static-{n}": "mobius has no static cache for it"
        for n in ("phi2", "gemma", "gemma3", "smollm3", "granite", "olmo", "gpt-oss")},
 }
-# What gqac does not raise, or whose masks no sequence has: `gqac run` gives what ONNX Runtime gives,
+# What gqac does not raise, or whose masks no sequence has: `gqac run` computes what ONNX Runtime computes,
 # sequences are refused.
 UNRAISED = {
     "dynamo-gpt-neo": "the rows that are cut out of its table are not known to be the queries'",
@@ -130,7 +130,7 @@ def chosen(patterns):
 
 
 def configuration(family):
-    """The family's configuration: rotary settings where this transformers wants them."""
+    """The family's configuration: rotary settings where this version of transformers reads them."""
     import transformers
 
     values = dict(family.config)
@@ -175,7 +175,7 @@ QK = ("q_proj", "k_proj", "query_key_value", "c_attn", "qkv_proj", "Wqkv")
 
 
 def spread_scores(model, ids):
-    """Scale what makes queries and keys until the scores of each layer spread as wanted."""
+    """Scale the weights of queries and keys until the scores of each layer spread as wanted."""
     norms = [n for n, _ in model.named_parameters() if "q_norm" in n or "k_norm" in n]
     for _ in range(4):
         spreads = measure(model, ids)
@@ -189,7 +189,7 @@ def spread_scores(model, ids):
 
 
 def measure(model, ids):
-    """How the scores of each layer spread: what enters the softmax, but what the mask hides."""
+    """How the scores of each layer spread: the input of the softmax, without masked scores."""
     import torch
 
     found, softmax = [], torch.nn.functional.softmax

@@ -12,7 +12,7 @@ The environment `make` is the one of tools/README.md.  Recipe:
   text       chapters, each paragraph on one line, an empty line between; every 20th chapter is held
              out (from the 10th on, counted over all novels)
   tokenizer  byte-level BPE, 512 ids, trained on the training chapters; <s> before each chapter and
-             </s> behind it
+             </s> after it
   batches    windows at random offsets of the token stream, drawn from (SEED, step)
   rate       linear warm-up, constant, then linear to zero over the last sixth, where the windows
              are twice as long and half as many

@@ -1,4 +1,4 @@
-/* A context: what one thread needs to run a program. */
+/* A context: the memory and threads with which one thread of the caller runs a program. */
 #ifndef GQAC_CONTEXT_H
 #define GQAC_CONTEXT_H
 
@@ -10,19 +10,21 @@
 extern "C" {
 #endif
 
-/* Scratch memory and threads of its own; `threads` as in gqac_threads_create. The program must
- * outlive the context. */
+/* A context with threads of its own, of which there are `threads` as in gqac_threads_create. The
+ * program must outlive the context, which the caller frees. USAGE, NO_MEMORY as
+ * gqac_threads_create. */
 typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
-/* The same on threads that other contexts may share; they must outlive it. */
+/* A context on threads that other contexts may share; they must outlive it. USAGE: threads is
+ * NULL. */
 GQAC_API gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
                                             gqac_context **context, gqac_diag *diag);
 GQAC_API void gqac_context_free(gqac_context *context);
-/* Sets who watches later steps and runs of the context and may end them; NULL: nobody. *monitor is
- * copied; its `arg` must stay valid until it is replaced. The previous monitor is stored in *before
- * (NULL: not wanted; it may be `monitor` itself), whose `size` the caller has set; it has no
- * functions if there was none. USAGE: a size that cannot be. */
+/* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied; its
+ * `arg` must stay valid until it is replaced. The previous monitor is stored in *before, whose
+ * `size` the caller has set, without functions if there was none; `before` may be NULL, or equal to
+ * `monitor`. USAGE: an impossible size. */
 GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
                                               gqac_monitor *before, gqac_diag *diag);
 

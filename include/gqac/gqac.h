@@ -15,9 +15,11 @@
  * by threads; a context and a sequence belong to one thread at a time. Nothing here prints or
  * exits.
  *
- * By subject: options.h, log.h, program.h (opening a model, what it tells), compile.h (models to
- * files), inspect.h, context.h, sequence.h (conversations and the step), run.h (the graph as
- * exported), files.h (digests, attachments, tensors). What has to do with text is text.h. */
+ * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
+ * options.h (how a model is compiled), log.h, monitor.h (progress and ending a call), program.h
+ * (opening a model, its properties), compile.h (models to files), inspect.h, threads.h, context.h,
+ * sequence.h (conversations and the step), run.h (the graph as exported), files.h (digests,
+ * attachments, tensor files). Text (tokenizer, chat templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 
@@ -33,7 +35,7 @@
 extern "C" {
 #endif
 
-/* "0.1.0" */
+/* The version of the library, e.g. "0.1.0"; a constant, never NULL. */
 GQAC_API const char *gqac_version(void);
 
 #ifdef __cplusplus

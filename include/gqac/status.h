@@ -1,8 +1,8 @@
-/* Status codes and diagnostics: how every fallible function of gqac reports.
+/* Status codes and diagnostics: how every function of gqac that can fail reports it.
  *
  * A function that can fail returns a gqac_status and takes a gqac_diag *, which it fills on failure
- * with what went wrong, where, which rule was broken and what to try. The caller owns the diag; it
- * may be NULL. On success the diag is not touched. */
+ * with what went wrong, where, which rule was broken and what to try. The caller owns the diag;
+ * NULL is allowed. On success the diag is not changed. */
 #ifndef GQAC_STATUS_H
 #define GQAC_STATUS_H
 
@@ -25,12 +25,12 @@ typedef enum gqac_status {
     GQAC_STATUS_COUNT
 } gqac_status;
 
-/* What went wrong. Every text is NUL-terminated UTF-8 and may be empty but for `what`. */
+/* A failure in words. Every text is NUL-terminated UTF-8; all but `what` may be empty. */
 typedef struct gqac_diag {
     gqac_status status;
-    int index;       /* of the item of gqac_step at fault, from 0; -1: of none alone */
+    int index;       /* index, from 0, of the gqac_step item that failed; -1: no single item */
     char what[768];  /* what went wrong, with the offending value */
-    char where[512]; /* file, node, op: outermost first, separated by ", " */
+    char where[512]; /* file, node and op, outermost first, separated by ", " */
     char rule[256];  /* the rule that was broken */
     char hint[256];  /* what to try */
 } gqac_diag;

@@ -4,6 +4,7 @@
 
 #include "api/load.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/sized.h"
 #include "numerics/contract.h"
@@ -159,7 +160,7 @@ static void log_program(const char *model, const gqac_program *p, double began) 
         return;
     gqac_log_line(log, GQAC_LOG_INFO, "opened %s: %d values, target %s%s%s, %s, %.3f s", model,
                   p->n_values, p->target->name, *level ? " " : "", level, p->profile,
-                  gqac_log_now() - began);
+                  gqac_clock_seconds() - began);
     if (p->padded_by.op)
         gqac_log_line(log, GQAC_LOG_WARNING,
                       "%s: steps pad the rows of all sequences to the longest, because of %s '%s'",
@@ -174,7 +175,7 @@ static void log_program(const char *model, const gqac_program *p, double began) 
 static gqac_status open_program(const char *model, const gqac_options *options, gqac_poll *poll,
                                 int64_t more, gqac_program **program, gqac_diag *diag) {
     loaded m;
-    const double began = gqac_log_now();
+    const double began = gqac_clock_seconds();
     GQAC_TRY(load_model(model, options, false, &m, diag));
     m.poll = poll;
     gqac_poll_expect(poll, poll->done + load_weight_bytes(&m) + more);

@@ -95,7 +95,7 @@ void *gqac_data_alloc(size_t bytes) {
     if (bytes < 2 * (size_t)HUGE_PAGE)
         return gqac_aligned_alloc(DATA_ALIGNMENT, bytes);
     void *memory = gqac_aligned_alloc(HUGE_PAGE, bytes);
-    if (memory) /* a wish, and none for the end, of which a huge page would be mostly unused */
+    if (memory) /* a hint; not for the last part, of which a huge page would be mostly unused */
         (void)madvise(memory, bytes & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
     return memory;
 }

@@ -1,12 +1,13 @@
 /* The one allocation front. Every allocation of the library goes through it, so that a build with
- * -DGQAC_TEST_ALLOC can count calls and fail the n-th. All return NULL when memory is short (or
- * told to be), never abort. Sizes of 0 give a valid pointer. */
+ * -DGQAC_TEST_ALLOC can count calls and fail the n-th. All return NULL when the system has no
+ * memory (or a test makes the call fail) and never abort. For a size of 0 they return a valid
+ * pointer. */
 #ifndef GQAC_BASE_ALLOC_H
 #define GQAC_BASE_ALLOC_H
 
 #include <stddef.h>
 
-/* Memory that nobody wrote, or that was given back, is filled with bytes that show: in builds with
+/* Memory that is not yet written, or was freed, is filled with recognisable bytes: in builds with
  * assertions and in those that test allocation failures. */
 #if !defined(NDEBUG) || defined(GQAC_TEST_ALLOC)
 #define GQAC_POISON 1
@@ -16,14 +17,14 @@ void *gqac_alloc(size_t bytes);
 void *gqac_calloc(size_t count, size_t size); /* zeroed; NULL when count * size overflows */
 void *gqac_realloc(void *old, size_t bytes);
 void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_free */
-/* For the data of tensors and caches: aligned to 64; much of it lies on huge pages, where the
+/* For the data of tensors and caches: aligned to 64 bytes, and large data on huge pages where the
  * machine has them. Freed with gqac_free. */
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);
 
 #ifdef GQAC_TEST_ALLOC
-/* From now on count calls; the n-th (1-based) fails, and with `persist` every later one too.
- * n = 0 only counts. */
+/* Starts counting calls; the n-th (from 1) fails, and with `persist` every later one too. n = 0:
+ * calls are counted only. */
 void gqac_alloc_fail_at(size_t n, int persist);
 size_t gqac_alloc_calls(void); /* calls since gqac_alloc_fail_at */
 size_t gqac_alloc_live(void);  /* allocations not yet freed */

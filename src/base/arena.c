@@ -1,9 +1,9 @@
 /* Arenas: a list of chunks, filled from the front.
  *
- * A request that is large against a chunk gets a chunk of its own, put before the current one, so
- * that the rest of the current chunk is not lost. Reset rewinds every chunk and starts again with
- * the first. Under the address sanitizer, bytes that are not handed out are poisoned, so that an
- * overrun of one allocation is found although its neighbour is ours too. */
+ * A request that is large compared with a chunk gets a chunk of its own, linked before the current
+ * one, so that the rest of the current chunk can still be used. Reset rewinds every chunk and
+ * starts again with the first. Under the address sanitizer, bytes that are not allocated are
+ * poisoned, so that an overrun into a neighbouring allocation of the same chunk is found. */
 #include "base/arena.h"
 
 #include <stdint.h>
@@ -38,12 +38,12 @@ typedef struct chunk {
     size_t used;
 } chunk;
 
-/* The header is padded so that what follows it is aligned. */
+/* The size of the header, padded so that the data after it are aligned. */
 enum { HEADER = (sizeof(chunk) + ALIGN - 1) / ALIGN * ALIGN };
 
 struct gqac_arena {
     chunk *first;
-    chunk *current; /* chunks before it are full, as far as small requests go */
+    chunk *current; /* chunks before it are full, except for small requests */
     size_t budget;
     size_t used;
 };
@@ -96,7 +96,7 @@ static chunk *chunk_create(size_t need) {
     return c;
 }
 
-/* A chunk with room for `need` bytes; NULL when memory is short. */
+/* A chunk with `need` free bytes; NULL: out of memory. */
 static chunk *chunk_for(gqac_arena *arena, size_t need) {
     for (chunk *c = arena->current; c; c = c->next) {
         if (need <= c->size - c->used) {

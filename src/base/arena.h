@@ -1,5 +1,5 @@
-/* Arenas: memory by lifetime (model, scratch, result). Nothing in an arena is freed alone; freeing
- * the arena frees it all. Not thread-safe. Alignment of every allocation is 16 bytes. */
+/* Arenas: memory by lifetime (model, scratch, result). Allocations are not freed one by one;
+ * freeing the arena frees them all. Not thread-safe. Alignment of every allocation is 16 bytes. */
 #ifndef GQAC_BASE_ARENA_H
 #define GQAC_BASE_ARENA_H
 
@@ -10,15 +10,16 @@
 
 typedef struct gqac_arena gqac_arena;
 
-/* NULL when memory is short. `budget` bytes at most can be taken from it; 0 means no bound. */
+/* `budget` is the maximum of bytes that can be taken from it; 0: no maximum. NULL: out of
+ * memory. */
 gqac_arena *gqac_arena_create(size_t budget);
-void gqac_arena_free(gqac_arena *arena); /* NULL is fine */
+void gqac_arena_free(gqac_arena *arena); /* NULL is allowed */
 /* Forgets all allocations but keeps (and with GQAC_POISON fills with 0xDD) the memory for reuse. */
 void gqac_arena_reset(gqac_arena *arena);
-/* NULL when memory is short or the budget is spent. Not zeroed. */
+/* Not zeroed. NULL: out of memory, or more than the budget. */
 void *gqac_arena_alloc(gqac_arena *arena, size_t bytes);
 void *gqac_arena_calloc(gqac_arena *arena, size_t count, size_t size); /* zeroed, checked product */
-/* Copies; NULL when memory is short. */
+/* Copies in the arena; NULL: out of memory. */
 void *gqac_arena_copy(gqac_arena *arena, const void *data, size_t bytes);
 char *gqac_arena_strdup(gqac_arena *arena, const char *text);
 char *gqac_arena_strndup(gqac_arena *arena, const char *text, size_t length);

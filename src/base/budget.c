@@ -23,10 +23,11 @@ gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purp
     if (!budget || !budget->most || (used <= budget->most && bytes <= budget->most - used))
         return gqac_diag_oom(diag, purpose);
     gqac_diag_set(diag, GQAC_CAPACITY,
-                  "%s needs %zu bytes more, and %zu of the memory budget of %zu are used", purpose,
+                  "%s needs %zu more bytes; %zu of the memory budget of %zu are in use", purpose,
                   bytes, used, budget->most);
     gqac_diag_rule(diag, "contexts and sequences of a program together stay within its budget");
-    gqac_diag_hint(diag, "free or rewind other sequences, take shorter pieces of a prompt, or open "
-                         "the program with a larger budget");
+    gqac_diag_hint(diag,
+                   "free or rewind other sequences, feed the prompt in smaller chunks, or open "
+                   "the program with a larger budget");
     return GQAC_CAPACITY;
 }

@@ -1,7 +1,7 @@
-/* A bound on memory that grows while a program is used, shared by all that belongs to it.
+/* The memory budget of a program: a maximum of bytes for everything that grows while it is used.
  *
- * Whoever takes memory from the system takes its bytes from the budget before, and gives them back
- * with the memory. Thread-safe. */
+ * Bytes are taken from the budget before the memory is allocated, and given back after it is freed.
+ * Thread-safe. */
 #ifndef GQAC_BASE_BUDGET_H
 #define GQAC_BASE_BUDGET_H
 
@@ -12,14 +12,15 @@
 #include "base/diag.h"
 
 typedef struct gqac_budget {
-    size_t most; /* 0: no bound; bytes are counted all the same */
+    size_t most; /* the maximum; 0: none, bytes are only counted */
     atomic_size_t used;
 } gqac_budget;
 
-/* False when so many bytes are not left. budget NULL: always true. */
+/* Takes `bytes` from the budget; false, and nothing is taken, when fewer are left. budget NULL:
+ * always true. */
 bool gqac_budget_take(gqac_budget *budget, size_t bytes);
 void gqac_budget_give(gqac_budget *budget, size_t bytes);
-/* Why there are no `bytes` for a purpose: CAPACITY when the budget has not so many left, else
+/* The failure to get `bytes` for a purpose: CAPACITY when fewer are left in the budget, else
  * NO_MEMORY. */
 gqac_status gqac_budget_fail(gqac_budget *budget, size_t bytes, const char *purpose,
                              gqac_diag *diag);

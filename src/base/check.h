@@ -1,4 +1,4 @@
-/* Checked size arithmetic: each returns false on overflow and leaves *out alone. */
+/* Checked size arithmetic: each returns false on overflow and does not change *out. */
 #ifndef GQAC_BASE_CHECK_H
 #define GQAC_BASE_CHECK_H
 

@@ -1,5 +1,5 @@
-/* How many threads are worth starting: the cores of the process. Two processors of one core share
- * its units, and kernels keep those busy alone. */
+/* The default number of threads: the cores that the process may use. Two processors of one core
+ * share its execution units, and kernels keep those busy with one thread. */
 #include <gqac/threads.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,8 @@ static bool read_line(const char *path, char *line, int size) {
     return read;
 }
 
-/* Is the processor the first of its core that the process may use? `list`: "0-1,8". */
+/* True if the processor is the first, of those of its core, that the process may use. `list`:
+ * "0-1,8". */
 static bool is_first(const cpu_set_t *processors, int processor, const char *list) {
     for (const char *at = list; *at >= '0' && *at <= '9';) {
         char *end;
@@ -51,7 +52,8 @@ int gqac_cores_of_quota(const char *quota) {
     return (int)((most + period - 1) / period);
 }
 
-/* The bound of the process's own cgroup (version 2), or of the root that a container sees. */
+/* Processors by the quota of the process's own cgroup (version 2), or of the root cgroup that a
+ * container sees. */
 static int quota(void) {
     char line[512], path[600];
     if (read_line("/proc/self/cgroup", line, sizeof line) && !strncmp(line, "0::", 3)) {

@@ -11,10 +11,10 @@
 
 #include "base/str.h"
 
-/* Cleans a text that vsnprintf wrote; `cut` when it did not fit in `size` bytes. */
+/* Cleans a text that vsnprintf wrote; `cut`: it did not fit in `size` bytes. */
 static void clean(char *text, size_t size, bool lines, bool cut) {
     size_t length = strlen(text);
-    size_t room = cut && size > 4 ? size - 4 : length;
+    size_t space = cut && size > 4 ? size - 4 : length;
     size_t i = 0;
     while (i < length) {
         size_t n = gqac_utf8_char(text + i, length - i);
@@ -25,7 +25,7 @@ static void clean(char *text, size_t size, bool lines, bool cut) {
             text[i] = '?';
             n = 1;
         }
-        if (i + n > room)
+        if (i + n > space)
             break;
         i += n;
     }
@@ -69,9 +69,9 @@ void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) {
     if (inner[0] == '\0')
         return;
     size_t used = strlen(diag->where);
-    size_t room = sizeof diag->where - used;
-    int length = snprintf(diag->where + used, room, ", %s", inner);
-    clean(diag->where, sizeof diag->where, true, length >= 0 && (size_t)length >= room);
+    size_t space = sizeof diag->where - used;
+    int length = snprintf(diag->where + used, space, ", %s", inner);
+    clean(diag->where, sizeof diag->where, true, length >= 0 && (size_t)length >= space);
 }
 
 void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) {

@@ -8,24 +8,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Sets status and `what`, clears the rest; returns the status. diag may be NULL. */
+/* Sets status and `what`, clears the other fields, and returns the status. diag may be NULL, here
+ * and below. */
 gqac_status gqac_diag_set(gqac_diag *diag, gqac_status status, const char *fmt, ...)
     GQAC_PRINTF(3, 4);
-/* Puts a place before what `where` already says ("model.onnx, node '/a' (Add)"). Places are added
- * on the way out, innermost first. */
+/* Adds a place before those that `where` already has ("model.onnx, node '/a' (Add)"): places are
+ * added on the way out, innermost first. */
 void gqac_diag_where(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_diag_rule(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
 void gqac_diag_hint(gqac_diag *diag, const char *fmt, ...) GQAC_PRINTF(2, 3);
-/* vsnprintf for lines and terminals: control characters but tabs, and bytes that are not UTF-8,
- * become '?', line ends too unless `lines`; a text that does not fit ends in "...". */
+/* vsnprintf for log lines and terminals: control characters (except tabs, and line ends if `lines`)
+ * and bytes that are not UTF-8 become '?'; a text that does not fit ends in "...". */
 void gqac_clean_vprintf(char *text, size_t size, bool lines, const char *fmt, va_list args);
-/* The status of an allocation that failed; `what` names the purpose. */
+/* NO_MEMORY; `what` becomes "out of memory for <purpose>". */
 gqac_status gqac_diag_oom(gqac_diag *diag, const char *purpose);
 
-/* What an errno means, in English whatever the locale. Never NULL. */
+/* The meaning of an errno, in English whatever the locale. Never NULL. */
 const char *gqac_errno_text(int error);
 
-/* Fails here: GQAC_FAIL(diag, GQAC_UNSUPPORTED, "opset %d", n). */
+/* Returns a failure: GQAC_FAIL(diag, GQAC_UNSUPPORTED, "opset %d", n). */
 #define GQAC_FAIL(diag, ...) return gqac_diag_set((diag), __VA_ARGS__)
 
 #endif

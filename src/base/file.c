@@ -1,7 +1,7 @@
 /* Read-only maps of regular files.
  *
- * A path comes from a user or a model, so what it names may be a FIFO or a device: it is opened
- * without blocking and looked at before anything is read. */
+ * A path comes from a user or a model, so it may name a FIFO or a device: it is opened without
+ * blocking, and its kind is checked before anything is read. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What stands in place of a regular file. */
+/* The kind of a file that is not regular, for messages. */
 static const char *kind(mode_t mode) {
     return S_ISDIR(mode)    ? "a folder"
            : S_ISFIFO(mode) ? "a FIFO"
@@ -65,7 +65,7 @@ void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes) {
         return;
     if (bytes > map->size - offset)
         bytes = map->size - offset;
-    /* whole pages only; the last one of the file counts as whole */
+    /* whole pages only; the last page of the file counts as whole */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t end = offset + bytes;
     size_t first = offset + (page - offset % page) % page;

@@ -1,4 +1,4 @@
-/* Files: read-only maps, whole reads, and writes that appear whole or not at all. */
+/* Files: read-only maps, and writes that appear whole or not at all. */
 #ifndef GQAC_BASE_FILE_H
 #define GQAC_BASE_FILE_H
 
@@ -12,37 +12,39 @@
 typedef struct gqac_map {
     const unsigned char *data;
     size_t size;
-    bool borrowed; /* memory of somebody else: never unmapped, and its pages are not ours to drop */
+    bool borrowed; /* memory of the caller: never unmapped, its pages never released */
 } gqac_map;
 
-/* Maps a regular file read-only; IO when it cannot be opened, read, or is not a regular file. */
+/* Maps a regular file read-only, by path or by descriptor (which stays open; `name` is for
+ * messages). IO: it cannot be opened or read, or is not a regular file. */
 gqac_status gqac_map_file(const char *path, gqac_map *map, gqac_diag *diag);
 gqac_status gqac_map_fd(int fd, const char *name, gqac_map *map, gqac_diag *diag);
 void gqac_unmap(gqac_map *map);
-/* Tells the kernel that the pages in [offset, offset+bytes) will not be needed soon, so that
- * reading a large file once does not count as resident memory. */
+/* Releases the pages of [offset, offset + bytes), which are not needed soon, so that reading a
+ * large file once does not count as resident memory. */
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 
-/* Writes a file by: temporary file in the same folder (without a name where the file system has
- * such; 0600, at last umask mode), all bytes, fsync, link or rename to `path`, fsync of the folder.
- * Until commit, `path` is untouched. */
+/* Writes a file: to a temporary file in the same folder (without a name where the file system has
+ * such files, else created exclusively; mode 0600), then fsync, the mode that the umask allows, link
+ * or rename to `path`, and fsync of the folder. Until commit, `path` is not changed. */
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);
 uint64_t gqac_writer_offset(const gqac_writer *writer);               /* bytes written so far */
 gqac_status gqac_writer_commit(gqac_writer *writer, gqac_diag *diag); /* frees the writer */
-void gqac_writer_abort(gqac_writer *writer);                          /* removes the temporary */
+void gqac_writer_abort(gqac_writer *writer); /* removes the temporary file and
+                                          frees the writer */
 
 bool gqac_path_is_dir(const char *path);
 bool gqac_path_exists(const char *path);
 
-/* SHA-256 of bytes, as 32 raw bytes; incremental form for several pieces. */
+/* SHA-256, as 32 raw bytes, of data that come in pieces. */
 typedef struct gqac_sha256 {
     unsigned char opaque[224] __attribute__((aligned(16)));
 } gqac_sha256;
 void gqac_sha256_init(gqac_sha256 *state);
 void gqac_sha256_update(gqac_sha256 *state, const void *data, size_t bytes);
-/* The same for many bytes: the poll is told of them piece by piece, and may end it. */
+/* The same for many bytes: reports them to the poll piece by piece. ABORTED: the poll ends it. */
 gqac_status gqac_sha256_update_long(gqac_sha256 *state, const void *data, size_t bytes,
                                     gqac_poll *poll, gqac_diag *diag);
 void gqac_sha256_final(gqac_sha256 *state, unsigned char digest[32]);

@@ -1,8 +1,7 @@
-/* Log lines to whoever asked for them. */
+/* Writing log lines; see log.h. */
 #include "base/log.h"
 
 #include <stdarg.h>
-#include <time.h>
 
 #include "base/diag.h"
 
@@ -19,10 +18,4 @@ void gqac_log_line(const gqac_log *log, gqac_log_level level, const char *fmt, .
     gqac_clean_vprintf(text, sizeof text, false, fmt, args);
     va_end(args);
     log->line(log->arg, level, text);
-}
-
-double gqac_log_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

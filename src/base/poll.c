@@ -1,9 +1,8 @@
-/* Asking a monitor; see poll.h. Test builds (GQAC_TEST_ALLOC) ask at every place, so that a test
- * which counts can abort a call at each of them. */
+/* Asking a monitor; see poll.h. Test builds (GQAC_TEST_ALLOC) ask at every point, so that a test
+ * which counts can abort a call at each point. */
 #include "base/poll.h"
 
-#include <time.h>
-
+#include "base/clock.h"
 #include "base/sized.h"
 
 #ifdef GQAC_TEST_ALLOC
@@ -11,12 +10,6 @@ enum { ASK_NS = 0 };
 #else
 enum { ASK_NS = 1000000 };
 #endif
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_monitor *before,
                           gqac_diag *diag) {
@@ -80,7 +73,7 @@ bool gqac_poll_between(gqac_poll *poll) {
         return true;
     if (!pthread_equal(poll->caller, pthread_self()))
         return false;
-    const int64_t now = now_ns();
+    const int64_t now = gqac_clock_ns();
     if (now - poll->asked < ASK_NS)
         return false;
     poll->asked = now;

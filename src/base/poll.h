@@ -1,7 +1,8 @@
-/* The place where a long call asks its monitor whether to go on, and tells how far it is.
+/* How a long call asks its monitor whether to go on, and reports progress to it.
  *
- * One thread computes a call and asks; threads that help it only look at `stopped`. Once a call was
- * stopped it stays so until the next begins: what it computes from then on is not looked at. */
+ * The thread that computes a call asks; threads that help it only read `stopped`. Once a call was
+ * stopped, the poll stays stopped until the next call begins: results computed meanwhile are not
+ * used. */
 #ifndef GQAC_BASE_POLL_H
 #define GQAC_BASE_POLL_H
 
@@ -11,39 +12,40 @@
 
 #include "base/diag.h"
 
-/* Bytes that are hashed or written between two questions. */
+/* Bytes that are hashed or written between two questions to the monitor. */
 enum { GQAC_POLL_BYTES = 4 << 20 };
 
 typedef struct gqac_poll {
-    gqac_monitor monitor; /* all zero: none */
+    gqac_monitor monitor; /* all zeros: there is none */
     int64_t done, total;
-    int64_t asked; /* ns, of the monotonic clock */
+    int64_t asked; /* when, by gqac_clock_ns */
     pthread_t caller;
     atomic_bool stopped;
 } gqac_poll;
 
-/* In all of them but set and begin the poll may be NULL: nobody watches. */
+/* In all functions but set and begin the poll may be NULL: there is no monitor. */
 
-/* monitor NULL: none. What held before goes to *before, unless that is NULL; without functions if
- * there was none. USAGE: a size that cannot be. */
+/* Sets the monitor; NULL: none. The previous one is stored in *before, unless that is NULL; it has
+ * no functions if there was none. USAGE: an impossible size. */
 gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_monitor *before,
                           gqac_diag *diag);
-/* A call begins on the calling thread. */
+/* A call of `total` units of work begins, on the calling thread. */
 void gqac_poll_begin(gqac_poll *poll, int64_t total);
-/* At a barrier of that thread: tells what is done so far, asks, and fails with ABORTED. */
+/* Between two pieces of work, on that thread: reports `done`, the work done so far, and asks.
+ * ABORTED: the call is stopped. */
 gqac_status gqac_poll_barrier(gqac_poll *poll, int64_t done, gqac_diag *diag);
-/* The same for `more` besides what was done before. */
+/* The same for `more` work besides what was reported before. */
 gqac_status gqac_poll_add(gqac_poll *poll, int64_t more, gqac_diag *diag);
-/* What there is to be done is known better now. */
+/* Corrects the total. */
 void gqac_poll_expect(gqac_poll *poll, int64_t total);
-/* Tells that all is done. */
+/* Reports that all work is done. */
 void gqac_poll_finish(gqac_poll *poll);
-/* May the call be stopped? */
+/* True if the monitor can stop the call. */
 bool gqac_poll_asks(const gqac_poll *poll);
-/* Between two pieces of work, on any thread: was the call stopped? The thread that made it asks,
- * but not more often than pays. */
+/* Between two small pieces of work, on any thread: true if the call was stopped. The thread that
+ * made the call asks the monitor, but at most once in a millisecond. */
 bool gqac_poll_between(gqac_poll *poll);
-/* The same, as a status: for work of one thread that is long because there is much of it. */
+/* The same, as a status, for long loops of one thread. */
 gqac_status gqac_poll_pause(gqac_poll *poll, gqac_diag *diag);
 bool gqac_poll_stopped(gqac_poll *poll);
 /* Fails with ABORTED. */

@@ -1,18 +1,18 @@
-/* The pool of one context: cuts the items of a region into one contiguous range a worker, so which
- * worker computes an item never changes what it computes, and leaves items out when the call that
- * they belong to was stopped. */
+/* The pool of one context: cuts the items of a region into one contiguous range for each worker, so
+ * which worker computes an item never changes the result, and leaves items out when the call was
+ * stopped. */
 #include "base/pool.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/threads.h"
 
 enum {
-    PIECE_GRAINS = 16,  /* a range as short as this is never cut */
-    PIECE_NS = 2000000, /* pieces grow until one takes as long */
+    PIECE_GRAINS = 16,  /* ranges of fewer grains are not cut */
+    PIECE_NS = 2000000, /* pieces grow until one takes this long */
 };
 
 struct gqac_pool {
@@ -75,13 +75,7 @@ size_t gqac_pool_regions(const gqac_pool *pool) {
 
 /* ---- ranges -------------------------------------------------------------- */
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* Items [begin, end) in pieces, so that the call can be stopped between them. */
+/* Runs items [begin, end) in pieces, so that the call can be stopped between them. */
 static void run_pieces(const region *r, size_t begin, size_t end, int worker) {
     size_t piece = r->grain < end / PIECE_GRAINS ? r->grain * PIECE_GRAINS : end;
     if (end - begin <= piece || !gqac_poll_asks(r->poll)) {
@@ -89,11 +83,11 @@ static void run_pieces(const region *r, size_t begin, size_t end, int worker) {
         return;
     }
     while (begin < end && !gqac_poll_between(r->poll)) {
-        const int64_t start = now_ns();
+        const int64_t start = gqac_clock_ns();
         const size_t n = end - begin < piece ? end - begin : piece;
         r->run(r->arg, begin, begin + n, worker);
         begin += n;
-        if (now_ns() - start < PIECE_NS && piece < end)
+        if (gqac_clock_ns() - start < PIECE_NS && piece < end)
             piece *= 2;
     }
 }

@@ -1,4 +1,5 @@
-/* SHA-256 by libmd; its context lives in the opaque state, so that its header stays in here. */
+/* SHA-256 by libmd; its context is stored in the opaque state, so that only this file includes its
+ * header. */
 #include <sha2.h>
 #include <string.h>
 

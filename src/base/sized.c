@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-enum { MOST = 4096 }; /* no struct of ours is longer: it was never set */
+enum { MOST = 4096 }; /* larger than any struct of gqac: the size was never set */
 
-/* The size that `given` says, when that can be one. */
+/* Reads the size in `given`, and checks that it is possible. */
 static gqac_status read_size(const void *given, const char *name, size_t known, size_t *size,
                              gqac_diag *diag) {
     memcpy(size, given, sizeof *size);
@@ -25,9 +25,8 @@ gqac_status gqac_sized_take(void *own, size_t size, const void *given, const cha
         memcpy(own, given, n < size ? n : size);
         for (size_t i = size; i < n; i++)
             if (((const unsigned char *)given)[i]) {
-                gqac_diag_set(diag, GQAC_USAGE, "%s has a field set %zu bytes behind its start",
-                              name, i);
-                gqac_diag_rule(diag, "this gqac knows the first %zu bytes", size);
+                gqac_diag_set(diag, GQAC_USAGE, "%s has a value in its field at byte %zu", name, i);
+                gqac_diag_rule(diag, "this version of gqac knows the first %zu bytes", size);
                 gqac_diag_hint(diag, "the program was built for a newer gqac");
                 return GQAC_USAGE;
             }

@@ -1,6 +1,6 @@
-/* Public structs that begin with their size, as the caller compiled them: an older caller's are
- * shorter, and what they lack has its default; a newer caller's are longer, and what this library
- * does not know must be unset there. All of them are whole multiples of a size_t. */
+/* Public structs that begin with their size, as the caller compiled them. An older caller's struct
+ * is shorter, and fields that it lacks have their defaults; a newer caller's is longer, and fields
+ * that this library does not know must be zero. All sizes are multiples of sizeof(size_t). */
 #ifndef GQAC_BASE_SIZED_H
 #define GQAC_BASE_SIZED_H
 
@@ -8,13 +8,13 @@
 
 #include <stddef.h>
 
-/* Copies `given`, a struct `name` of the caller's, over `own`, which has `size` bytes and holds the
- * defaults; NULL: the defaults are taken. own's first field is `size` afterwards. USAGE: a size
- * that no such struct has, or a field that only a newer library knows. */
+/* Copies `given`, a struct `name` of the caller, over `own`, which has `size` bytes and holds the
+ * defaults; given NULL: the defaults stay. The first field of `own` is `size` afterwards. USAGE: an
+ * impossible size, or a field that only a newer library knows is not zero. */
 gqac_status gqac_sized_take(void *own, size_t size, const void *given, const char *name,
                             gqac_diag *diag);
-/* The other way: fills as much of `out` as the caller has of `own`; out keeps its size, and fields
- * that only a newer library knows are 0. */
+/* The other direction: fills as much of `out` as the caller's struct has of `own`. `out` keeps its
+ * size; fields that only a newer library knows are set to 0. USAGE: an impossible size. */
 gqac_status gqac_sized_give(void *out, const void *own, size_t size, const char *name,
                             gqac_diag *diag);
 

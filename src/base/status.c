@@ -1,4 +1,4 @@
-/* Names, meanings and exit codes of statuses, all made from status.def. */
+/* Names, meanings and exit codes of statuses, made from status.def. */
 #include <gqac/status.h>
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* Text buffers, and numbers as text. Numbers never follow the locale of the program that uses the
- * library: they are written and read in the "C" locale. */
+/* Text buffers, and numbers as text. Numbers are written and read in the "C" locale, never in that
+ * of the host program. */
 #include "base/str.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 
-/* Room for `extra` more bytes and a NUL. */
+/* Grows the capacity to `extra` more bytes and a NUL. */
 static bool grow(gqac_str *str, size_t extra) {
     size_t need;
     if (str->failed || !gqac_add_size(str->length, extra, &need) ||
@@ -71,8 +71,8 @@ void gqac_str_free(gqac_str *str) {
     *str = (gqac_str){0};
 }
 
-/* The C library has this locale as a constant, so there is nothing to run out of; should one make
- * it and fail, the thread keeps its own. */
+/* The C library has this locale as a constant, so creating it needs no memory; if a C library fails
+ * here, the thread keeps its own locale. */
 locale_t gqac_c_locale_begin(void) {
     return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
 }
@@ -90,7 +90,7 @@ double gqac_strtod(const char *text, char **end) {
     return value;
 }
 
-/* Digits ("d.ddde-05") of the shortest decimal that reads back; returns their count. */
+/* Writes the digits ("d.ddde-05") of the shortest decimal that reads back; returns their number. */
 static int shortest(char *buffer, size_t size, float value) {
     int digits = 1;
     for (; digits <= 9; digits++) {
@@ -115,7 +115,7 @@ void gqac_format_float(char *buffer, float value) {
     int digits = shortest(buffer, size, value);
     int exponent = (int)strtol(strchr(buffer, 'e') + 1, NULL, 10);
     if (exponent >= -4 && exponent < 9) {
-        /* plain decimals for common magnitudes, always with a point: "10000.0", "0.0001" */
+        /* common magnitudes without an exponent, always with a point: "10000.0", "0.0001" */
         int decimals = digits - 1 - exponent;
         snprintf(buffer, size, "%.*f", decimals < 1 ? 1 : decimals, (double)value);
     }
@@ -146,7 +146,7 @@ bool gqac_parse_float(const char *text, float *out) {
     char *end;
     float value = strtof(text, &end);
     gqac_c_locale_end(before);
-    /* too small rounds to zero, like any other rounding; too large has no nearest float */
+    /* a number that is too small rounds to zero; one that is too large has no nearest float */
     if (*end != '\0' || end == text || (!word && isinf(value)))
         return false;
     *out = value;
@@ -165,7 +165,7 @@ size_t gqac_utf8_char(const char *text, size_t length) {
     for (size_t i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80)
             return 0;
-    /* overlong forms, surrogates and what lies beyond U+10FFFF */
+    /* overlong forms, surrogates and code points above U+10FFFF */
     if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
         (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
         return 0;

@@ -1,16 +1,16 @@
 /* Threads: one job of a few tasks at a time.
  *
- * Each worker has a mailbox: a number that grows by one when a job is in it. Only the workers that
- * have a task are told. A task is taken by its worker or, when that has not begun by then, by the
- * caller after its own: nobody waits for a thread that the system does not run. Kernels follow each
- * other within microseconds, so where every thread has a processor, both sides look at their number
- * for GQAC_POOL_SPIN_NS before they sleep on it (futex); who finds nobody asleep makes no system
- * call. All fields of a job are written before the numbers and read after them. Callers that come
- * while a job runs wait for their turn, in the order of coming.
+ * Each worker has a mailbox: a number that is incremented when a job is put into it. Only workers
+ * that have a task get the job. A task is taken by its worker or, if the worker has not begun by
+ * then, by the caller after its own task: nobody waits for a thread that the system does not run.
+ * Kernels follow each other within microseconds, so if every thread has a processor, both sides
+ * spin on their number for GQAC_POOL_SPIN_NS before they sleep on it (futex); if no one sleeps, no
+ * system call is made. All fields of a job are written before the numbers and read after them.
+ * Callers that come while a job runs wait for their turn, first come, first served.
  *
- * As many threads as the process has processors have one of their own each, so that none wakes
- * beside another. The caller is never bound: where it stands on the processor of a worker that it
- * wakes, it steps aside to the first one and is free again. */
+ * If there are as many threads as processors, each worker is bound to one processor, so that two
+ * never share one. The caller is never bound: if it runs on the processor of a worker that it
+ * wakes, it moves to the first processor and is then free to move again. */
 #include "base/threads.h"
 
 #include <assert.h>
@@ -25,20 +25,20 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 
 enum {
     STACK = 1024 * 1024,
     LINE = 64,
-    LOOKS = 32, /* between two looks at the clock */
+    LOOKS = 32, /* spins between two readings of the clock */
 };
 
 typedef struct worker {
     _Alignas(LINE) atomic_uint job; /* number of the job in the mailbox; a futex */
-    atomic_uint taken;              /* number of the last job whose range somebody took */
+    atomic_uint taken;              /* number of the last job whose task was taken */
     atomic_uint asleep;             /* 1: waits on `job` in the kernel */
     gqac_threads *pool;
     pthread_t thread;
@@ -50,16 +50,16 @@ struct gqac_threads {
     int threads;
     int started; /* workers besides the caller */
     bool spins;
-    int home; /* a processor that no worker has; -1: workers have none of their own */
+    int home; /* the processor without a worker; -1: workers are not bound */
     bool stop;
-    worker *workers;            /* that of index i is workers[i - 1] */
+    worker *workers;            /* the worker of task i is workers[i - 1] */
     gqac_parallel_for *wrapped; /* threads of the caller; NULL: workers */
     void *wrapped_arg;
     gqac_task *task; /* of the job */
     void *arg;
     _Alignas(LINE) atomic_uint running; /* workers that have not finished the job; a futex */
     atomic_uint waiting;                /* 1: the caller waits on it in the kernel */
-    /* who wants to run a job takes the next number, and runs it when that is served; a futex */
+    /* a caller takes the next number, and runs its job when that number is served; a futex */
     _Alignas(LINE) atomic_uint next, served;
 };
 
@@ -71,12 +71,6 @@ static inline void relax(void) {
 #endif
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void sleep_on(atomic_uint *word, unsigned value) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
@@ -85,13 +79,13 @@ static void wake(atomic_uint *word) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Looks at the word for a moment; true when it is (`equal`) or is no longer (else) the value. */
+/* Spins on the word for a while; true when it is (`equal`) or is no longer (else) the value. */
 static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bool equal) {
     if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
         return true;
     if (!pool->spins)
         return false;
-    for (const int64_t end = now_ns() + GQAC_POOL_SPIN_NS; now_ns() < end;)
+    for (const int64_t end = gqac_clock_ns() + GQAC_POOL_SPIN_NS; gqac_clock_ns() < end;)
         for (int i = 0; i < LOOKS; i++) {
             if ((atomic_load_explicit(word, memory_order_acquire) == value) == equal)
                 return true;
@@ -100,9 +94,9 @@ static bool spin(const gqac_threads *pool, atomic_uint *word, unsigned value, bo
     return false;
 }
 
-/* Waits until the mailbox holds another job than `seen`; returns its number. The flag is raised
- * before the kernel looks at the number, and the caller changes the number before it looks at the
- * flag (both sequentially consistent): one of them sees the other. */
+/* Waits until the mailbox holds another job than `seen`; returns its number. The worker sets the
+ * flag before the kernel compares the number, and the caller changes the number before it reads the
+ * flag (both sequentially consistent): one side sees the other's write. */
 static unsigned next_job(worker *w, unsigned seen) {
     if (!spin(w->pool, &w->job, seen, false)) {
         atomic_store(&w->asleep, 1);
@@ -113,7 +107,7 @@ static unsigned next_job(worker *w, unsigned seen) {
     return atomic_load_explicit(&w->job, memory_order_acquire);
 }
 
-/* Is the range of that job for who asks? A worker that comes late finds a later number there. */
+/* Takes the task of that job; false if it was taken before, or if a later job has begun. */
 static bool take(worker *w, unsigned job) {
     unsigned before = job - 1;
     return atomic_compare_exchange_strong(&w->taken, &before, job);
@@ -133,12 +127,13 @@ static void wait_done(gqac_threads *pool) {
 static void *work(void *arg) {
     worker *w = arg;
     gqac_threads *pool = w->pool;
-    fesetenv(FE_DFL_ENV); /* whatever the thread that made us had: no flush to zero, nearest */
+    fesetenv(FE_DFL_ENV); /* not that of the creating thread: rounding to nearest, no flush to
+                             zero */
     if (w->processor >= 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET((size_t)w->processor, &set);
-        (void)sched_setaffinity(0, sizeof set, &set); /* refused: it runs anywhere */
+        (void)sched_setaffinity(0, sizeof set, &set); /* if that fails, it runs anywhere */
     }
     for (unsigned job = 0;;) {
         job = next_job(w, job);
@@ -152,7 +147,7 @@ static void *work(void *arg) {
     }
 }
 
-/* Off the processor of a worker that is about to wake there. */
+/* Moves the caller off the processor of a worker that is about to wake there. */
 static void step_aside(const gqac_threads *pool) {
     cpu_set_t own, home;
     const int here = pool->home >= 0 ? sched_getcpu() : -1;
@@ -165,7 +160,7 @@ static void step_aside(const gqac_threads *pool) {
         (void)sched_setaffinity(0, sizeof own, &own);
 }
 
-/* Puts the job that was just written into the first n mailboxes. */
+/* Puts the current job into the first n mailboxes. */
 static void announce(gqac_threads *pool, int n) {
     bool sleepers = false;
     for (int i = 0; i < n; i++) {
@@ -180,7 +175,8 @@ static void announce(gqac_threads *pool, int n) {
             wake(&pool->workers[i].job);
 }
 
-/* Starts workers until all run or one cannot; signals of the program are not for them. */
+/* Starts the workers; returns the errno of the first that cannot start. Signals of the host program
+ * are blocked in them. */
 static int start_workers(gqac_threads *pool, const int *processors) {
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
@@ -204,7 +200,8 @@ static int start_workers(gqac_threads *pool, const int *processors) {
     return error;
 }
 
-/* The first `most` processors of the process, in ascending order; returns how many it has. */
+/* Lists the first `most` processors of the process, in ascending order; returns how many the
+ * process has. */
 static int list_processors(int most, int *list) {
     cpu_set_t set;
     int n = 0;
@@ -219,7 +216,7 @@ static int list_processors(int most, int *list) {
     return n;
 }
 
-/* ---- all of them-------------------------------------------------------- */
+/* ---- creation and freeing ------------------------------------------------ */
 
 static gqac_status make(int threads, gqac_threads **made, gqac_diag *diag) {
     if (threads < 0 || threads > GQAC_POOL_MAX)
@@ -291,7 +288,7 @@ typedef struct call {
     void *arg;
 } call;
 
-/* A task on a thread of the caller, whatever its floating-point mode. */
+/* Runs a task on a thread of the caller, in the default floating-point mode. */
 static void run_wrapped(void *arg, int i) {
     const call *c = arg;
     fenv_t own;

@@ -1,10 +1,10 @@
 /* Files that appear whole or not at all.
  *
- * Bytes go to a temporary file in the target's folder, which nobody else can open. It has no name
- * where the file system has such files (O_TMPFILE), so that a process that is killed leaves
- * nothing. Commit writes out what is buffered, syncs, gives the file its mode, links or renames it
- * to the target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
- * nothing is ever retried: the temporary is removed and the failure reported. */
+ * Bytes are written to a temporary file in the target's folder, which other users cannot open. It
+ * has no name where the file system has such files (O_TMPFILE), so that a process that is killed
+ * leaves nothing. Commit flushes the buffer, syncs, sets the mode, links or renames the file to the
+ * target and syncs the folder. After a failed sync the kernel may have dropped the pages, so nothing
+ * is retried: the temporary file is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,10 +21,10 @@ enum { BUFFER = 64 * 1024, ATTEMPTS = 100, NAME = 256 };
 
 struct gqac_writer {
     int fd, folder;
-    mode_t mode; /* what the umask leaves of 0666 */
+    mode_t mode; /* 0666 without the bits of the umask */
     bool failed;
     char *path;           /* as the caller gave it, for messages */
-    const char *base;     /* its last part, inside `path` */
+    const char *base;     /* the last component of `path` */
     char temporary[NAME]; /* its name in the folder; "": it has none */
     uint64_t offset;
     size_t buffered;
@@ -119,8 +119,8 @@ static gqac_status open_named(gqac_writer *w, gqac_diag *diag) {
     return fail(w, error, diag);
 }
 
-/* Creates the temporary. It is opened with 0666 so that the kernel applies the umask, whose result
- * is kept for commit; until then the file is ours alone. */
+/* Creates the temporary file. It is opened with 0666 so that the kernel applies the umask; the
+ * resulting mode is kept for commit, and until then only the owner can open the file. */
 static gqac_status open_temporary(gqac_writer *w, gqac_diag *diag) {
     struct stat st;
     if (!open_nameless(w))

@@ -1,8 +1,8 @@
 /* The pool: geometry of a block, and reference counts.
  *
  * The geometry is fixed when the pool is made, after which only counters change, so that sequences
- * of one pool may run on different threads. Rows that nobody wrote are NaN bytes: whoever reads
- * beyond a length sees it in his results. */
+ * of one pool may run on different threads. Unwritten rows are NaN bytes: a kernel that reads after
+ * the length has NaN in its results. */
 #include <stdint.h>
 #include <string.h>
 
@@ -17,7 +17,8 @@ enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
-    size_t *offsets; /* of each slot in a block, of a state in a state; [n_slots]: of the block */
+    size_t *offsets; /* of each slot in a block, of each state slot in a state; [n_slots]: size
+                        of a block */
     size_t state_bytes;
     kv_slabs blocks, states;
 };
@@ -153,10 +154,10 @@ size_t kv_slot_width(const kv_pool *pool, int slot) {
     return (size_t)gqac_dtype_bits(pool->slots[slot].dtype) / 8;
 }
 
-/* The rows [first, end) of every head of a slot lie in runs of equal length: one a head, or one a
- * column. A state has none. */
+/* The memory of rows [first, end) of every head of a slot, as runs of equal length: one run for a
+ * head, or for a column. A state has no rows and no runs. */
 typedef struct runs {
-    size_t at, count, step, bytes; /* of the first, how many, from one to the next, of each */
+    size_t at, count, step, bytes; /* offset of the first, number, distance, length */
 } runs;
 
 static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {

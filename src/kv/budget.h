@@ -1,5 +1,5 @@
-/* Blocks and states of a pool come out of a budget, which outlives the pool. To be said before any
- * is taken; without it they are not counted. */
+/* The memory budget of a pool, from which its blocks and states are taken. To be set before the
+ * first is taken; it must outlive the pool. Without it they are not counted. */
 #ifndef GQAC_KV_BUDGET_H
 #define GQAC_KV_BUDGET_H
 

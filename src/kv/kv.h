@@ -1,16 +1,17 @@
 /* KV blocks: where a sequence keeps its cached keys, values and other per-token rows.
  *
  * A program has `n_slots` slots, one for each past/present pair (layer 0 key, layer 0 value, ...).
- * A block holds GQAC_KV_BLOCK consecutive tokens of every slot. Blocks belong to a pool and are
- * counted references; a sequence is a table of blocks and a published length. Rows at or beyond the
- * length are unspecified (NaN bytes 0xFF until they are written) and never shown to a reader.
+ * A block holds the rows of GQAC_KV_BLOCK consecutive tokens in every slot. Blocks belong to a pool
+ * and are reference-counted; a sequence is a table of blocks and a published length. Rows at or
+ * after the length are unspecified (NaN bytes 0xFF until they are written), and no reader is given
+ * them.
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
- * rows in [length, length + new), and publishes the new length after all layers ran, so that a
+ * rows in [length, length + new), and publishes the new length after all layers have run, so that a
  * failed step leaves the sequence as it was.
  *
- * A slot may be a state and not rows: what all tokens so far left behind, as recurrent layers keep
- * it. See the last section. */
+ * A slot may hold a state in place of rows: what a recurrent layer keeps of all tokens so far. See
+ * "States" below. */
 #ifndef GQAC_KV_KV_H
 #define GQAC_KV_KV_H
 
@@ -18,7 +19,7 @@
 
 #include "base/diag.h"
 
-#define GQAC_KV_BLOCK 64 /* tokens a block: one key tile of the contract as it ships */
+#define GQAC_KV_BLOCK 64 /* tokens in a block: one key tile of the contract */
 
 /* One past/present pair. heads and head_size come from the model. */
 typedef struct kv_slot {
@@ -27,16 +28,18 @@ typedef struct kv_slot {
     int64_t heads;
     int64_t head_size;
     gqac_dtype dtype;
-    /* How the target wants a block of a head to lie: [head_size][GQAC_KV_BLOCK], not
-     * [GQAC_KV_BLOCK][head_size]. Rows at this interface are canonical either way. */
+    /* The layout of a head's block: [head_size][GQAC_KV_BLOCK] (columns), or
+     * [GQAC_KV_BLOCK][head_size]. The target chooses. Rows at this interface are [rows][head_size]
+     * either way (canonical). */
     bool columns;
-    int64_t rows; /* 0: one a token. Else the slot is a state [heads][rows][head_size] */
+    int64_t rows; /* 0: one row for each token; else the slot is a state [heads][rows][head_size] */
 } kv_slot;
 
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
 typedef struct kv_sequence kv_sequence; /* one conversation; one thread at a time */
 
-/* `slots` is copied but for its names, which must outlive the pool. */
+/* `slots` is copied except for its names, which must outlive the pool. UNSUPPORTED, LIMIT: an
+ * impossible geometry; NO_MEMORY. */
 gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gqac_diag *diag);
 void kv_pool_free(kv_pool *pool); /* after all its sequences */
 int kv_pool_slots(const kv_pool *pool);
@@ -44,25 +47,26 @@ const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
 size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
 
-/* kind: "contiguous" (alias "basic"); others are a USAGE error that lists the known ones.
- * capacity: most tokens the sequence may hold; 0 means no bound but memory. */
+/* kind: "contiguous" (alias "basic"); others are USAGE, and the message lists the known ones.
+ * capacity: maximum number of tokens; 0: as many as fit into memory. */
 gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
                                kv_sequence **sequence, gqac_diag *diag);
 void kv_sequence_free(kv_sequence *sequence);
 const char *kv_sequence_kind(const kv_sequence *sequence);
-const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: none such */
+const kv_slot *kv_sequence_slot(const kv_sequence *sequence, int64_t slot); /* NULL: no such slot */
 int64_t kv_sequence_length(const kv_sequence *sequence);                    /* published tokens */
-int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: unbounded */
+int64_t kv_sequence_capacity(const kv_sequence *sequence);                  /* 0: no maximum */
 
-/* Makes room for `total` tokens; CAPACITY or NO_MEMORY leave the sequence as it was. A block that
- * is shared with another sequence and would be written is copied first. */
+/* Allocates blocks for `total` tokens. CAPACITY, NO_MEMORY: the sequence is as it was. A shared
+ * block that would be written is copied first. */
 gqac_status kv_sequence_reserve(kv_sequence *sequence, int64_t total, gqac_diag *diag);
 /* Publishes a length that is reserved and fully written. */
 void kv_sequence_publish(kv_sequence *sequence, int64_t length);
-/* Shortens to `length` tokens; OUT_OF_RANGE when that is negative, more than there are, or a length
- * that it has no state for. Blocks wholly beyond it are given back. */
+/* Shortens to `length` tokens. OUT_OF_RANGE: it is negative, more than there are, or a length for
+ * which the sequence has no state. Blocks after it are released. */
 gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag *diag);
-/* A second sequence with the same published rows; blocks are shared until one of them writes. */
+/* A second sequence with the same published rows; blocks are shared until one sequence writes to
+ * them. */
 gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
 
 /* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
@@ -77,43 +81,46 @@ void kv_write_head(kv_sequence *sequence, int slot, int64_t head, int64_t positi
                    const void *rows);
 void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t position,
                   int64_t count, void *rows);
-/* The block that holds a reserved position, as it lies in memory: [heads] times what the slot's
- * `columns` says. Valid until the sequence reserves, rewinds or ends. */
+/* The memory of the block that holds a reserved position: [heads] times what the slot's `columns`
+ * says. Valid until the sequence reserves, rewinds or is freed. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
 
-/* States. A sequence has one for its published length (of none, and of zeros, while that is 0) and
- * some for earlier lengths, all multiples of GQAC_KV_BLOCK: what is d tokens back from the greatest
- * length so far is had by going back to one of them and computing at most max(64, 2 d) tokens
- * again. A state never changes: a
- * step reads the last one and writes others, which replace it when it publishes. */
-size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: none is one */
-size_t kv_pool_states_in_use(kv_pool *pool);     /* shared ones count once */
-int64_t kv_states_most(int64_t length);          /* how many a sequence of that length keeps */
-/* The largest length up to `length` that the sequence can be rewound to. */
+/* States. A sequence has a state for its published length (at length 0 there is none; it stands for
+ * zeros) and for some earlier lengths, which are multiples of GQAC_KV_BLOCK: to get back d tokens
+ * from the greatest length so far, at most max(64, 2 d) tokens are computed again, from one of
+ * these states. A state never changes: a step reads the last one and writes others, which replace
+ * it when the step publishes. */
+size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0: there is no
+                                                    such slot */
+size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
+int64_t kv_states_most(int64_t length);          /* maximum that a sequence of that length keeps */
+/* The largest length, at most `length`, to which the sequence can be rewound. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
 /* The state of a slot at the published length; NULL when that is 0. */
 const void *kv_state_last(const kv_sequence *sequence, int slot);
-/* After reserve: how many states the step writes, all of them wholly, ... */
+/* After reserve: the number of states that the step must write as a whole, ... */
 int kv_states_due(const kv_sequence *sequence);
-/* ... where, and after which token, counted from the first; i ascending, the last is after all. */
+/* ... the memory of one, and *position, the number of tokens before it; i ascending, the last is
+ * after all tokens. */
 void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *position);
-/* After reserve: only the last of them will be written, and is kept until a rewind before it. */
+/* After reserve: only the last state will be written; it is kept until a rewind before it. */
 void kv_states_forgo(kv_sequence *sequence);
 
-/* For saving a sequence and making it again: how many states it keeps, ... */
+/* For saving and loading a sequence: how many states it keeps, ... */
 int kv_states_kept(const kv_sequence *sequence);
-/* ... and one of them; i ascending. */
+/* ... and one state; i ascending. */
 const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
-int64_t kv_state_position(const kv_sequence *sequence, int i); /* tokens that it has seen */
-/* Like reserve, for an empty sequence that is loaded: makes room for `total` tokens and for states
- * at n ascending positions, the last of them `total`. The caller writes all of these, then
- * publishes. The state at `base` is kept until a rewind before it; 0: none is. */
+int64_t kv_state_position(const kv_sequence *sequence, int i); /* tokens before that state */
+/* Like reserve, for an empty sequence that is loaded: allocates blocks for `total` tokens, and
+ * states at n ascending positions, the last of which is `total`. The caller writes all of these,
+ * then publishes. The state at `base` is kept until a rewind before it; 0: there is no such
+ * state. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
                                 const int64_t *positions, int64_t base, gqac_diag *diag);
-/* Bytes of blocks and states of a sequence; *shared: of those that others have as well. */
+/* Bytes of blocks and states of a sequence; *shared: the part that other sequences hold as well. */
 size_t kv_sequence_bytes(const kv_sequence *sequence, size_t *shared);
-/* How many leading tokens both have in the same blocks, a multiple of GQAC_KV_BLOCK; more than 0 of
- * forks alone. */
+/* Number of leading tokens that lie in the same blocks, a multiple of GQAC_KV_BLOCK; more than 0
+ * for forks only. */
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b);
 
 #endif

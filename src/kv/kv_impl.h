@@ -1,4 +1,4 @@
-/* What block.c and sequence.c share: blocks and their place in memory. */
+/* Private to src/kv: blocks, their layout, and states. */
 #ifndef GQAC_KV_IMPL_H
 #define GQAC_KV_IMPL_H
 
@@ -6,25 +6,27 @@
 
 #include "kv/kv.h"
 
-/* GQAC_KV_BLOCK tokens of every slot: slot after slot, each [heads][GQAC_KV_BLOCK][head_size], or
- * [heads][head_size][GQAC_KV_BLOCK] where the slot says `columns`. */
+/* GQAC_KV_BLOCK tokens of every slot: one slot after another, each
+ * [heads][GQAC_KV_BLOCK][head_size], or [heads][head_size][GQAC_KV_BLOCK] if the slot has
+ * `columns`. */
 typedef struct kv_block {
     atomic_size_t references;
     _Alignas(64) unsigned char data[];
 } kv_block;
 
-/* A new block with one reference, its rows NaN bytes; NULL when memory is short. */
+/* A new block with one reference, filled with NaN bytes; NULL: out of memory. */
 kv_block *kv_block_create(kv_pool *pool);
-/* A new block with the first `rows` rows of `old`; the others are NaN bytes. */
+/* A new block with the first `rows` rows of `old`, the others filled with NaN bytes; NULL: out of
+ * memory. */
 kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows);
-/* Makes the rows from `row` on NaN bytes again. */
+/* Fills the rows from `row` on with NaN bytes. */
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
 kv_block *kv_block_share(kv_block *block);
 void kv_block_release(kv_pool *pool, kv_block *block);
-/* The same for a state: one reference, its bytes NaN. */
+/* The same for a state, with one reference and filled with NaN bytes. */
 kv_block *kv_state_create(kv_pool *pool);
 void kv_state_release(kv_pool *pool, kv_block *state);
-/* Why there is no block, or no state. */
+/* The failure to create a block, or a state: CAPACITY or NO_MEMORY. */
 gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag);
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
 /* Offset of a slot within data, and bytes of one row of one head. */
@@ -33,7 +35,7 @@ size_t kv_slot_row_bytes(const kv_pool *pool, int slot);
 /* Bytes of one element. */
 size_t kv_slot_width(const kv_pool *pool, int slot);
 
-enum { KV_MARKS = 64 }; /* more than states of any length: see kv_states_most */
+enum { KV_MARKS = 64 }; /* more than kv_states_most of any length */
 
 /* The state after `position` tokens. */
 typedef struct kv_mark {
@@ -43,13 +45,15 @@ typedef struct kv_mark {
 
 typedef struct kv_states {
     int n, n_due;
-    int64_t base; /* the mark that stays until a rewind before it: of an import; 0: none */
-    kv_mark marks[KV_MARKS]; /* ascending; the last is that of the published length, unless 0 */
+    int64_t base; /* position of the mark that stays until a rewind before it (the import); 0:
+                     none */
+    kv_mark marks[KV_MARKS]; /* ascending; the last is at the published length, unless that is 0 */
     kv_mark due[KV_MARKS];   /* of the reserved step, ascending */
-    kv_block *spare;         /* decoding changes between two */
+    kv_block *spare;         /* unused, kept: decoding alternates between two states */
 } kv_states;
 
-/* In sequence.c's functions of the same names; nothing to do in pools without states. */
+/* The parts of the kv_sequence_* functions that concern states; in pools without states they do
+ * nothing. */
 gqac_status kv_states_reserve(kv_pool *pool, kv_states *states, int64_t length, int64_t total,
                               gqac_diag *diag);
 void kv_states_publish(kv_pool *pool, kv_states *states, int64_t length);

@@ -17,7 +17,7 @@ struct kv_sequence {
     kv_pool *pool;
     const char *kind;
     int64_t capacity, length;
-    size_t n_blocks, room; /* blocks in the table; entries allocated */
+    size_t n_blocks, allocated; /* blocks in the table; entries allocated */
     kv_block **table;
     kv_states states;
 };
@@ -51,7 +51,7 @@ gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity
     return GQAC_OK;
 }
 
-/* Gives back the blocks from index n on. */
+/* Releases the blocks from index n on. */
 static void shrink(kv_sequence *s, size_t n) {
     while (s->n_blocks > n)
         kv_block_release(s->pool, s->table[--s->n_blocks]);
@@ -88,19 +88,19 @@ static size_t blocks_for(int64_t tokens) {
 }
 
 static gqac_status grow_table(kv_sequence *s, size_t need, gqac_diag *diag) {
-    if (need <= s->room)
+    if (need <= s->allocated)
         return GQAC_OK;
-    const size_t room = need > 2 * s->room ? need : 2 * s->room;
-    kv_block **table = gqac_realloc(s->table, room * sizeof *table);
+    const size_t entries = need > 2 * s->allocated ? need : 2 * s->allocated;
+    kv_block **table = gqac_realloc(s->table, entries * sizeof *table);
     if (!table)
         return gqac_diag_oom(diag, "a block table");
     s->table = table;
-    s->room = room;
+    s->allocated = entries;
     return GQAC_OK;
 }
 
-/* The first block that would be written becomes the sequence's own. Later ones are: forks take only
- * blocks with published rows. */
+/* Makes the first block that will be written the sequence's own, by a copy if it is shared. Later
+ * blocks are its own: forks share only blocks with published rows. */
 static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     const size_t last = (size_t)s->length / GQAC_KV_BLOCK;
     if (last >= s->n_blocks || atomic_load(&s->table[last]->references) == 1)
@@ -173,7 +173,7 @@ size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
 
 int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     size_t common = 0, end = a->n_blocks < b->n_blocks ? a->n_blocks : b->n_blocks;
-    if (!end || a->table[0] != b->table[0]) /* most share nothing */
+    if (!end || a->table[0] != b->table[0]) /* most sequences share nothing */
         return 0;
     while (common < end) { /* forks that differ in a block share none after it */
         const size_t i = (common + end) / 2;
@@ -277,7 +277,8 @@ void kv_states_forgo(kv_sequence *s) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Rows of one head that lie together: from `position` to the end of its block, at most `count`. */
+/* The number of rows of one head that are contiguous: from `position` to the end of its block, at
+ * most `count`. */
 static int64_t run_length(int64_t position, int64_t count) {
     const int64_t left = GQAC_KV_BLOCK - position % GQAC_KV_BLOCK;
     return left < count ? left : count;
@@ -293,26 +294,27 @@ const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t pos
     return block_data(s, slot, position);
 }
 
-enum { TURN = 16 /* rows that are turned into columns at once */ };
+enum { AT_ONCE = 16 /* rows that are transposed at once */ };
 
-/* columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n, or the other way round. */
-#define TURNS(type)                                                                                \
+/* write: columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d] for i < n; read: the other
+ * direction. */
+#define TRANSPOSE(type)                                                                            \
     static void write_##type(type *columns, const type *rows, int64_t size, int64_t n) {           \
-        for (int64_t first = 0; first < n; first += TURN)                                          \
+        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
             for (int64_t d = 0; d < size; d++)                                                     \
-                for (int64_t i = first; i < n && i < first + TURN; i++)                            \
+                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
                     columns[d * GQAC_KV_BLOCK + i] = rows[i * size + d];                           \
     }                                                                                              \
     static void read_##type(const type *columns, type *rows, int64_t size, int64_t n) {            \
-        for (int64_t first = 0; first < n; first += TURN)                                          \
+        for (int64_t first = 0; first < n; first += AT_ONCE)                                       \
             for (int64_t d = 0; d < size; d++)                                                     \
-                for (int64_t i = first; i < n && i < first + TURN; i++)                            \
+                for (int64_t i = first; i < n && i < first + AT_ONCE; i++)                         \
                     rows[i * size + d] = columns[d * GQAC_KV_BLOCK + i];                           \
     }
-TURNS(uint8_t)
-TURNS(uint16_t)
-TURNS(uint32_t)
-TURNS(uint64_t)
+TRANSPOSE(uint8_t)
+TRANSPOSE(uint16_t)
+TRANSPOSE(uint32_t)
+TRANSPOSE(uint64_t)
 
 static void write_columns(size_t width, void *columns, const void *rows, int64_t size, int64_t n) {
     if (width == 1)
@@ -336,7 +338,8 @@ static void read_columns(size_t width, const void *columns, void *rows, int64_t 
         read_uint64_t(columns, rows, size, n);
 }
 
-/* Where a row of a head begins: its first element, and in columns the others lie a block apart. */
+/* The first element of a row of a head; in columns, the next elements follow at a distance of
+ * GQAC_KV_BLOCK elements. */
 static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
     const size_t bytes = kv_slot_row_bytes(s->pool, slot);
     const size_t step = kv_pool_slot(s->pool, slot)->columns ? kv_slot_width(s->pool, slot) : bytes;
@@ -351,7 +354,7 @@ void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int
     assert(position >= s->length && !kind->rows); /* published rows never change */
     for (int64_t i = 0, n; i < count; i += n) {
         n = run_length(position + i, count - i);
-        /* a fork after reserve shares blocks again: reserve once more before writing */
+        /* a fork after reserve shares blocks again: reserve again before writing */
         assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
         unsigned char *to = row_at(s, slot, head, position + i);
         const char *from = (const char *)rows + (size_t)i * bytes;

@@ -1,5 +1,5 @@
-/* Slabs grow with what is in use, so that a short sequence takes little more than its blocks: a
- * new one has room for as many pieces as are taken, up to SLAB bytes. */
+/* Slabs grow with their use, so that a short sequence takes little more memory than its blocks: a
+ * new slab has as many pieces as are in use, at most SLAB bytes. */
 #include "kv/slabs.h"
 
 #include <stdint.h>
@@ -9,14 +9,14 @@
 
 enum { ALIGNMENT = 64, SLAB = 8 << 20 };
 
-/* Lies before the pieces; pieces that were given back lead to each other. */
+/* The header of a slab, before its pieces. Pieces that were returned form a list. */
 struct kv_slab {
     kv_slab *next;
-    size_t pieces, taken, fresh; /* of fresh on, none was ever taken */
+    size_t pieces, taken, fresh; /* pieces from `fresh` on were never taken */
     void *given;
 };
 
-_Static_assert(sizeof(kv_slab) <= ALIGNMENT, "pieces begin behind the head");
+_Static_assert(sizeof(kv_slab) <= ALIGNMENT, "pieces begin after the header");
 
 static unsigned char *piece_at(const kv_slabs *s, kv_slab *slab, size_t i) {
     return (unsigned char *)slab + ALIGNMENT + i * s->bytes;
@@ -53,7 +53,7 @@ void kv_slabs_close(kv_slabs *s) {
     s->first = NULL;
 }
 
-/* What is left of a budget may be enough for a smaller one. */
+/* Adds a slab; a smaller one if the budget is too small for the usual size. */
 static kv_slab *grow(kv_slabs *s) {
     size_t pieces = s->bytes ? (SLAB - ALIGNMENT) / s->bytes : 1;
     pieces = pieces < s->taken ? pieces : s->taken;

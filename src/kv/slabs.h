@@ -1,5 +1,5 @@
 /* Pieces of one size, cut from slabs of some MiB on huge pages: attention reads every cached row
- * for every token, and small pages would cost it more in walks of page tables than in reading. */
+ * for every token, and with small pages, walking page tables would take longer than reading. */
 #ifndef GQAC_KV_SLABS_H
 #define GQAC_KV_SLABS_H
 
@@ -16,15 +16,15 @@ typedef struct kv_slabs {
     pthread_mutex_t lock;
     kv_slab *first;
     size_t taken;        /* pieces of all slabs */
-    gqac_budget *budget; /* that slabs are taken from; NULL: none */
+    gqac_budget *budget; /* for the bytes of slabs; NULL: none */
 } kv_slabs;
 
 void kv_slabs_open(kv_slabs *slabs, size_t bytes);
-/* Frees all that is left of it. */
+/* Frees all slabs. */
 void kv_slabs_close(kv_slabs *slabs);
-/* A piece, aligned to 64; what is in it is not said. NULL when memory is short. */
+/* A piece, aligned to 64 bytes, uninitialised. NULL: out of memory. */
 void *kv_slabs_take(kv_slabs *slabs);
-/* Gives it back; a slab that nobody has a piece of is freed. */
+/* Returns a piece; a slab without pieces in use is freed. */
 void kv_slabs_give(kv_slabs *slabs, void *piece);
 size_t kv_slabs_taken(kv_slabs *slabs);
 

@@ -1,22 +1,25 @@
 /* States of a sequence: which lengths it keeps one for.
  *
- * A state is written once and then only read, so that forks share it and a step that fails leaves
- * nothing to mend. That after q blocks is kept while it is at most 2 a blocks old, a the largest
- * power of two that divides q: one of each a. Whatever is d tokens back has one that is at
- * most max(64, 2 d) before it, and of n tokens about log2(n / 64) are kept. What was imported is
- * the base: its state is kept for good, for none before it is known. */
+ * A state is written once and then only read, so that forks share it and a failed step has nothing
+ * to undo. The state after q blocks is kept until 2 a further blocks follow, where a is the largest
+ * power of two that divides q; so one is kept for each a. Then each position d tokens back has a
+ * kept state at most max(64, 2 d) tokens before it, and of n tokens about log2(n / 64) states are
+ * kept. Imported tokens are the base: their state is kept until a rewind before it, because no
+ * earlier state is known. */
 #include <assert.h>
 
 #include "kv/kv_impl.h"
 
-/* Is the state after `position` tokens kept when there are `length`? Once not, never again. */
+/* True if a sequence of `length` tokens keeps the state after `position` tokens. Once false, it
+ * stays false as the length grows. */
 static bool is_kept(int64_t position, int64_t length) {
     const int64_t q = position / GQAC_KV_BLOCK;
     return position == length || (q > 0 && position % GQAC_KV_BLOCK == 0 &&
                                   (length - position - 1) / (2 * GQAC_KV_BLOCK) < (q & -q));
 }
 
-/* Of each power of two the last odd multiple below the length is kept, and none before it. */
+/* Of each power of two (in blocks), the last odd multiple before the length is kept, and no earlier
+ * one. */
 int64_t kv_states_most(int64_t length) {
     int64_t n = length > 0;
     for (int64_t q = n ? (length - 1) / GQAC_KV_BLOCK : 0; q; q /= 2)

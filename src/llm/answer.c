@@ -3,10 +3,10 @@
 #include "llm/answer.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/sized.h"
 
 /* ---- before -------------------------------------------------------------- */
@@ -103,11 +103,7 @@ static gqac_status grow(void **data, size_t n, size_t *room, size_t size, gqac_d
 }
 
 static double read_clock(const gqac_generate_request *q) {
-    struct timespec now;
-    if (q->clock)
-        return q->clock(q->clock_arg);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return q->clock ? q->clock(q->clock_arg) : gqac_clock_seconds();
 }
 
 gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqac_text *text,

@@ -1,13 +1,14 @@
-/* The constants of the numerics contract: where a reduction is cut, and into how many lanes. Every
- * output element's arithmetic is a function of absolute positions, model constants and these
- * numbers, never of how tokens were split into calls, of threads or of the instruction set.
- * They are part of the profile id, which artefacts, snapshots and cache keys carry: results of
+/* The constants of the numerics contract: where a reduction is cut, and into how many lanes. The
+ * arithmetic of every output element is a function of absolute positions, model constants and these
+ * numbers, never of how tokens were split into calls, of threads, or of the instruction set. They
+ * are part of the profile id, which artefacts, saved sequences and cache keys carry: results of
  * different profiles are never mixed. A test build makes the key tile and split small, so that
- * short sequences cross many of them. The constants are plain macros for kernels in any dialect. */
+ * short sequences cross many tiles. The constants are plain macros, for kernels in any dialect. */
 #ifndef GQAC_NUMERICS_CONTRACT_H
 #define GQAC_NUMERICS_CONTRACT_H
 
-/* Matmul: K is cut at multiples of this; one fma chain a piece, pieces added ascending. */
+/* Matmul: K is cut at multiples of this; each piece is one fma chain, and pieces are added in
+ * ascending order. */
 #define GQAC_K_PIECE 512
 /* Attention: keys are cut at absolute multiples of these, from position 0. */
 #ifndef GQAC_KEY_TILE
@@ -21,7 +22,7 @@
 #define GQAC_BF16_LEAST 0x1p-56f
 /* Row reductions: virtual lanes, folded 8, 4, 2, 1. */
 #define GQAC_LANES 16
-/* Generation of the contract and of math.h: raise it when any result may change a bit. */
+/* Version of the contract and of math.h; increment it when any result may change a bit. */
 #define GQAC_NUMERICS_VERSION 1
 
 #if GQAC_KEY_TILE < 1 || GQAC_KEY_SPLIT % GQAC_KEY_TILE != 0
@@ -32,7 +33,7 @@
 
 #if !defined(__OPENCL_VERSION__) && !defined(__CUDACC__)
 /* Writes the profile id of a target and a --math mode, e.g. "gqac-n1/ref/model/k512.t64.s512.l16".
- * Names longer than 24 characters are cut. */
+ * Names are cut after 24 characters. */
 void gqac_numerics_profile(char out[static GQAC_PROFILE_SIZE], const char *target,
                            const char *math);
 #endif

@@ -1,8 +1,8 @@
 /* Conversions between storage types and fp32: exact widening, one rounding to nearest even on the
- * way back, in bit operations and the dialect of dialect.h, so that no target's own conversion
- * (or its rounding mode) takes part.
- * Invariants: any NaN becomes the canonical NaN of the result type (f32 0x7fc00000, f16 0x7e00,
- * bf16 0x7fc0); subnormals of every type are exact both ways, never flushed here. */
+ * way back, in bit operations and the dialect of dialect.h, so that results do not depend on a
+ * target's own conversions or rounding mode. Invariants: any NaN becomes the canonical NaN of the
+ * result type (f32 0x7fc00000, f16 0x7e00, bf16 0x7fc0); subnormals of every type are exact both
+ * ways, never flushed here. */
 #ifndef GQAC_NUMERICS_CONVERT_H
 #define GQAC_NUMERICS_CONVERT_H
 
@@ -46,7 +46,7 @@ GQN_FN gqn_u16 gqn_f32_to_bf16(float x) {
     return (gqn_u16)((u & 0x7fffffffu) > GQN_INF_BITS ? 0x7fc0u : h);
 }
 
-/* What a product of --math bf16 takes for x: rounded, and +0 below GQAC_BF16_LEAST. */
+/* The factor for x in products of --math bf16: x rounded, and +0 below GQAC_BF16_LEAST. */
 GQN_FN gqn_u16 gqn_bf16_factor(float x) {
     gqn_u16 h = gqn_f32_to_bf16(x);
     return (gqn_u16)((gqn_as_u32(x) & 0x7fffffffu) < gqn_as_u32(GQAC_BF16_LEAST) ? 0u : h);
@@ -71,8 +71,8 @@ GQN_FN float gqn_round_even(float x) {
     return gqn_as_f32(a > GQN_INF_BITS ? GQN_NAN_BITS : r);
 }
 
-/* Casts to integers: truncate toward zero, clamp what is out of range, NaN gives 0. ONNX leaves
- * the last two open; a defined answer is what makes targets agree. */
+/* Casts to integers: truncate toward zero, clamp values out of range, turn NaN into 0. ONNX leaves
+ * the last two open; a defined answer makes targets agree. */
 GQN_FN gqn_i32 gqn_f32_to_i32(float x) {
     float c = x >= -0x1p31f && x < 0x1p31f ? x : 0.0f;
     gqn_i32 i = (gqn_i32)c;
@@ -105,7 +105,7 @@ GQN_FN gqn_i32 gqn_f32_to_int(float x, gqn_i32 lo, gqn_i32 hi) {
     return i > hi ? hi : i;
 }
 
-/* Quantisation: round half to even, then clamp; NaN gives 0 (clamped). */
+/* Quantisation: round half to even, then clamp; NaN becomes 0 (clamped). */
 GQN_FN gqn_i32 gqn_quantise(float x, gqn_i32 lo, gqn_i32 hi) {
     return gqn_f32_to_int(gqn_round_even(x), lo, hi);
 }

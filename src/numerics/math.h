@@ -1,13 +1,12 @@
-/* Elementary functions that give the same bits on every path: built from correctly rounded
- * +, -, *, /, fma, sqrt and bit operations only, in the dialect of dialect.h. Coefficients come
- * from coefficients.sollya; the bounds, over all floats, are asserted by test/numerics.
- * Invariants of every function here: a NaN result is 0x7fc00000; a result below 2^-126 in
- * magnitude is a zero of its sign; no table of the C library, no excess precision, no state.
- * All but sin, cos and pow are straight-line selects, so that a loop over lanes vectorises.
- * Link with libm: without a hardware fma the compiler calls its (exact) fmaf.
- * Largest errors in ulp (measured over every float; in brackets the asserted bound): exp 0.982,
- * log 0.954, sin 0.786, cos 0.790 [1]; rsqrt 1.491, pow 1.22 sampled [1.5]; tanh 1.331, erf 1.117
- * [2]; sigmoid 2.402, softplus 2.024 [2.5]. */
+/* Elementary functions that return the same bits on every path: built from correctly rounded +, -,
+ * *, /, fma, sqrt and bit operations only, in the dialect of dialect.h. Coefficients come from
+ * coefficients.sollya; the bounds, over all floats, are asserted by test/numerics. Invariants of
+ * every function here: a NaN result is 0x7fc00000; a result below 2^-126 in magnitude is a zero of
+ * its sign; no table of the C library, no excess precision, no state. All but sin, cos and pow are
+ * straight-line selects, so that a loop over lanes vectorises. Link with libm: without a hardware
+ * fma the compiler calls its (exact) fmaf. Largest errors in ulp (measured over every float; in
+ * brackets the asserted bound): exp 0.982, log 0.954, sin 0.786, cos 0.790 [1]; rsqrt 1.491, pow
+ * 1.22 sampled [1.5]; tanh 1.331, erf 1.117 [2]; sigmoid 2.402, softplus 2.024 [2.5]. */
 #ifndef GQAC_NUMERICS_MATH_H
 #define GQAC_NUMERICS_MATH_H
 
@@ -28,7 +27,7 @@ GQN_FN float gqn_abs(float x) {
     return gqn_as_f32(gqn_as_u32(x) & 0x7fffffffu);
 }
 
-/* The sign of s on the magnitude of x. */
+/* The magnitude of x with the sign of s. */
 GQN_FN float gqn_copysign(float x, float s) {
     return gqn_as_f32((gqn_as_u32(x) & 0x7fffffffu) | (gqn_as_u32(s) & 0x80000000u));
 }
@@ -334,7 +333,7 @@ GQN_FN float gqn_exp_pair(float hi, float lo) {
     return gqn_canonical(y * gqn_as_f32((gqn_u32)(k - k1 + 127) << 23));
 }
 
-/* 0: y is no integer, 1: odd, 2: even (the infinities too). */
+/* 0: y is not an integer, 1: odd, 2: even (infinities too). */
 GQN_FN gqn_i32 gqn_parity(float y) {
     if (gqn_abs(y) >= 0x1p24f)
         return 2;
@@ -351,8 +350,8 @@ GQN_FN float gqn_pow_core(float x, float y) {
 }
 
 /* ONNX Pow on floats. The exponents models use are defined exactly: 1 -> x, 2 -> x*x, 3 -> x*x*x,
- * 0.5 -> sqrt(x); every other goes through a log and exp of about 36 bits. Special cases as in
- * IEEE 754 pow: y = 0 or x = 1 gives 1, even for NaN; a negative x needs an integer y. */
+ * 0.5 -> sqrt(x); all others are computed by a log and exp of about 36 bits. Special cases as in
+ * IEEE 754 pow: y = 0 or x = 1 returns 1, even for NaN; a negative x needs an integer y. */
 GQN_FN float gqn_powf(float x, float y) {
     float inf = gqn_as_f32(GQN_INF_BITS);
     float a = gqn_abs(x);

@@ -27,8 +27,8 @@ GQN_FN float gqn_dot_chain(const float *a, ptrdiff_t sa, const float *b, ptrdiff
     return total;
 }
 
-/* The same of bf16 factors (--math bf16): in a piece pairs (i, i + 1) of even i, ascending, of
- * which the odd product comes first. */
+/* The same for bf16 factors (--math bf16): in a piece, pairs (i, i + 1) of even i, ascending; in a
+ * pair, the odd product is added first. */
 GQN_FN float gqn_dot_pairs(const float *a, ptrdiff_t sa, const float *b, ptrdiff_t sb, size_t k) {
     float total = 0.0f;
     for (size_t start = 0; start < k; start += GQAC_K_PIECE) {
@@ -43,8 +43,8 @@ GQN_FN float gqn_dot_pairs(const float *a, ptrdiff_t sa, const float *b, ptrdiff
     return total;
 }
 
-/* Lane by lane of sixteen elements. Not unrolled it becomes a vector, else compilers make sixteen
- * scalars of the lanes. */
+/* A loop over the sixteen lanes. Not unrolled, compilers make it one vector operation; unrolled,
+ * they make sixteen scalars of the lanes. */
 #define GQN_EACH_LANE(j, ...)                                                                      \
     do {                                                                                           \
         _Pragma("GCC unroll 1") for (size_t j = 0; j < GQAC_LANES; j++) {                          \
@@ -101,14 +101,14 @@ GQN_FN float gqn_lane_sum_sq_about(const float *x, size_t n, float centre) {
     return gqn_lane_fold(lane);
 }
 
-/* The one step of every maximum: x > m ? x : m. NaN elements are passed over (a softmax still
- * turns NaN through its sum), and of +0 and -0 the one that came first stays. The order of the
- * operands is that of a single maxps(x, m). */
+/* The only step of every maximum: x > m ? x : m. NaN elements are skipped (a softmax still
+ * propagates NaN through its sum), and of +0 and -0 the first stays. The order of operands is that
+ * of one maxps(x, m). */
 GQN_FN float gqn_max_step(float m, float x) {
     return x > m ? x : m;
 }
 
-/* Tail lanes are -inf, which is also the maximum of nothing and of NaNs only. */
+/* Tail lanes are -inf, which is also the maximum of no elements and of NaNs only. */
 GQN_FN float gqn_lane_max(const float *x, size_t n) {
     float lane[GQAC_LANES];
     for (size_t j = 0; j < GQAC_LANES; j++)

@@ -3,8 +3,8 @@
  * the pass that gives them; a pass whose needs do not hold is our bug unless the user disabled
  * something. */
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/str.h"
 #include "passes/rewrite.h"
 
@@ -148,12 +148,6 @@ static gqac_status check_needs(const runner *r, unsigned have) {
 
 /* ---- running ------------------------------------------------------------- */
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static gqac_status check_graph(const pass_context *context) {
     if (ir_dims_failed(context->module->dims))
         return gqac_diag_oom(context->diag, "dimensions");
@@ -184,14 +178,15 @@ static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
 static gqac_status run_pass(runner *r, const gqac_pass *pass) {
     pass_context *context = r->context;
     GQAC_TRY(gqac_poll_add(context->poll, 0, context->diag));
-    const double start = now();
+    const double start = gqac_clock_seconds();
     gqac_status status = run_checked(r, pass);
     if (status != GQAC_OK) {
         gqac_diag_where(context->diag, "pass %s", pass->name);
         return status;
     }
     if (r->request->after)
-        r->request->after(r->request->arg, pass->name, context->module, now() - start);
+        r->request->after(r->request->arg, pass->name, context->module,
+                          gqac_clock_seconds() - start);
     r->stopped = is_last(r, pass);
     return GQAC_OK;
 }

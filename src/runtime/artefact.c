@@ -1,4 +1,4 @@
-/* Writing and opening artefacts; the layout is drawn in artefact.h. */
+/* Writing and opening artefacts; artefact.h describes the layout. */
 #include "runtime/artefact.h"
 
 #include <stddef.h>
@@ -13,7 +13,7 @@ enum { VERSION = 4, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
 enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
-static const char file_prefix[] = "file:"; /* no other section can be called so */
+static const char file_prefix[] = "file:"; /* no other section name begins like this */
 enum { PREFIX = sizeof file_prefix - 1 };
 
 typedef struct header {
@@ -101,7 +101,7 @@ gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_statu
 
 /* ---- large constants ----------------------------------------------------- */
 
-/* Calls f for each constant that the text holds by digest, in the order of the text. */
+/* Calls f for each constant that the text names by digest, in the order of the text. */
 typedef gqac_status constant_visitor(void *arg, ir_value *value, gqac_diag *diag);
 
 typedef struct visit {
@@ -201,7 +201,8 @@ static void print_meta(gqac_str *out, const artefact_meta *m) {
                         *(const char *const *)(const void *)((const char *)m + meta_rows[i].field));
 }
 
-/* Everything but the bytes of the weights, which are visited twice. */
+/* A new artefact, without the bytes of the weights: those are visited twice, for digests and for
+ * writing. */
 typedef struct draft {
     header head;
     section table[MOST_SECTIONS];
@@ -223,7 +224,7 @@ static void add_section(draft *d, const char *prefix, const char *name, const vo
         sha256(data, (size_t)length, row->digest);
 }
 
-/* Fills header and table. */
+/* Lays out the sections: fills header and table. */
 static void place(draft *d, const artefact_parts *parts) {
     const layout *l = &d->layout;
     const uint64_t lengths[SECTIONS] = {d->meta.length, d->graph.length, l->count * sizeof *l->rows,
@@ -305,7 +306,8 @@ static gqac_status damaged(const char *path, gqac_diag *diag, const char *what) 
     return GQAC_INVALID_MODEL;
 }
 
-/* The sections that every artefact has, then files; each where the one before it ends. */
+/* Checks the table: the sections that every artefact has, then files, each starting where the one
+ * before ends. */
 static gqac_status check_table(const char *path, const gqac_map *map, const header *h,
                                const section *t, gqac_diag *diag) {
     static const section clean;
@@ -324,7 +326,7 @@ static gqac_status check_table(const char *path, const gqac_map *map, const head
                 return damaged(path, diag, "padding between sections is not zero");
         end = offset + t[s].length;
     }
-    return end == map->size ? GQAC_OK : damaged(path, diag, "it has bytes behind its last section");
+    return end == map->size ? GQAC_OK : damaged(path, diag, "it has bytes after its last section");
 }
 
 static int list_files(const header *h, const section *t, const gqac_map *map,
@@ -400,7 +402,7 @@ static gqac_status parse_meta(const char *path, gqac_arena *arena, const gqac_ma
         at = end + 1;
     }
     if ((size_t)(at - all) != s->length)
-        return damaged(path, diag, "its meta section has lines too many");
+        return damaged(path, diag, "its meta section has too many lines");
     return GQAC_OK;
 }
 
@@ -424,7 +426,7 @@ static gqac_status bind(void *arg, ir_value *value, gqac_diag *diag) {
         return gqac_diag_oom(diag, "an artefact");
     if (row.bytes != gqac_tensor_bytes(t) || row.offset % LINE || row.offset > weights->length ||
         row.bytes > weights->length - row.offset)
-        return damaged(b->path, diag, "a tensor lies outside of its weights");
+        return damaged(b->path, diag, "a tensor lies outside its weights");
     t->data = (void *)(uintptr_t)(b->map->data + weights->offset + row.offset);
     value->constant = t;
     value->digest = NULL;
@@ -484,7 +486,8 @@ gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *
     return GQAC_OK;
 }
 
-/* List, names and data in one piece of memory; data aligned as by malloc and followed by a NUL. */
+/* Copies list, names and data to one piece of memory; data are aligned as by malloc and followed by
+ * a NUL. */
 static gqac_attachment *copy_files(const gqac_attachment *files, int n) {
     enum { ALIGN = 16 };
     size_t bytes = (size_t)align_up((size_t)n * sizeof *files, ALIGN);

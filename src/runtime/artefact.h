@@ -26,12 +26,12 @@ typedef struct artefact_meta {
     const char *seqlens_k;     /* "total-1" or "cached" */
     const char *legacy_window; /* "0" or "1" */
     const char *per_row_quant; /* likewise */
-    const char *disabled;      /* passes that are left out, with commas between them */
+    const char *disabled;      /* names of disabled passes, separated by commas */
     const char *source;        /* path of the model it was made from */
     const char *source_digest; /* 64 hex digits: the model and its external data */
 } artefact_meta;
 
-/* What an artefact is made of. */
+/* The contents of a new artefact. */
 typedef struct artefact_parts {
     const ir_module *module;
     artefact_meta meta;
@@ -39,22 +39,23 @@ typedef struct artefact_parts {
     const gqac_attachment *files;
 } artefact_parts;
 
-/* USAGE when the files break a limit: see artefact_check_files. */
+/* Writes an artefact, whole or not at all. USAGE: the files exceed a limit, see
+ * artefact_check_files. */
 gqac_status artefact_write(const char *path, const artefact_parts *parts, gqac_poll *poll,
                            gqac_diag *diag);
-/* Number, sizes, names: plain (no separator, not "." or "..", UTF-8 without control characters) and
- * no two alike. Fails with the status given. */
+/* Checks the number, sizes and names of attached files: names are plain (no separator, not "." or
+ * "..", UTF-8 without control characters) and unique. Fails with the given status. */
 gqac_status artefact_check_files(int n, const gqac_attachment *files, gqac_status status,
                                  gqac_diag *diag);
-/* Opens and checks what is mapped from `path`; constants of the module are views of the map, which
- * the caller unmaps last. */
+/* Opens and checks the artefact that is mapped from `path`. Constants of the module are views of
+ * the map, which the caller unmaps last. INVALID_MODEL: damaged, or of another version. */
 gqac_status artefact_open(const char *path, const gqac_map *map, gqac_arena *arena,
                           ir_module **module, artefact_meta *meta, gqac_diag *diag);
 /* The attached files of an artefact that was opened, checked; the list lies in the arena, the data
  * in the map. */
 gqac_status artefact_files(const char *path, gqac_arena *arena, const gqac_map *map,
                            const gqac_attachment **files, int *n, gqac_diag *diag);
-/* The same as one piece of memory of its own, freed with gqac_free. */
+/* The same, copied to one piece of memory, which the caller frees with gqac_free. */
 gqac_status artefact_read_files(const char *path, const gqac_map *map, gqac_attachment **files,
                                 int *n, gqac_diag *diag);
 /* Checks every byte. */

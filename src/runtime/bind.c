@@ -1,9 +1,10 @@
 /* Results in memory of the caller.
  *
- * A kernel writes there directly unless that memory overlaps an input of the run. Then it does only
- * where the node that makes the result may work in place of that input, takes it from its first
- * byte, and is its last reader: a later reader would see the new contents. Every other bound result
- * is made in memory of the context and copied at the end. */
+ * A kernel writes to bound memory directly, unless that memory overlaps an input of the run. With
+ * an overlap it does so only if the node that makes the result may work in place on that input,
+ * both begin at the same byte, and the node is the input's last reader: later readers would see the
+ * new contents. Every other bound result is computed in memory of the context and copied at the
+ * end. */
 #include "runtime/exec.h"
 
 #include <string.h>
@@ -38,8 +39,8 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
     return a_bytes && b_bytes && (x < y ? y - x < a_bytes : x - y < b_bytes);
 }
 
-/* Is that node, of the same graph, done with its operands when `node` begins? What a nested graph
- * gives may be a view of them. */
+/* True if `other`, of the same graph, no longer needs its operands when `node` begins. Results of a
+ * nested graph may be views of operands. */
 static bool is_done_before(const ir_node *other, const ir_node *node) {
     for (const ir_attr_spec *attr = other->op->attrs; attr && attr->name; attr++)
         if (attr->kind == IR_ATTR_GRAPH)
@@ -58,7 +59,7 @@ void exec_unbind(exec *e, const void *memory, size_t bytes) {
     }
 }
 
-/* May the node of a result write over this input, which overlaps its memory? */
+/* True if the node of a result may write over this input, whose memory overlaps. */
 static bool is_in_place(const ir_value *result, const ir_value *input, bool same_start) {
     const ir_node *node = result->def ? ir_node_root(result->def) : NULL;
     if (!node)
@@ -69,7 +70,7 @@ static bool is_in_place(const ir_value *result, const ir_value *input, bool same
     return last;
 }
 
-/* Does another bound result hold the same value already? */
+/* True if an earlier bound result is the same value. */
 static bool is_taken(const exec *e, int index) {
     for (int i = 0; i < index; i++)
         if (e->bound[i].direct && result_value(e, i) == result_value(e, index))
@@ -109,7 +110,7 @@ gqac_status exec_bind_check(exec *e, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Results that are views of inputs may lie where others are going to be copied. */
+/* Checks that no result which is a view of an input lies where another result will be copied. */
 static gqac_status check_copies(const exec *e, gqac_diag *diag) {
     for (int i = 0; i < e->program->n_outputs; i++) {
         const exec_bound *bound = &e->bound[i];

@@ -1,4 +1,5 @@
-/* A context: the executor, the logits of the last step and scratch. */
+/* A context: executor, scratch of steps, logits of the last step, and parameters of stateless
+ * runs. */
 #ifndef GQAC_RUNTIME_CONTEXT_H
 #define GQAC_RUNTIME_CONTEXT_H
 
@@ -8,30 +9,31 @@
 struct gqac_context {
     const gqac_program *program;
     exec exec;
-    exec_buffer scratch[6];  /* what a group of a step is fed, and arrays over the step */
+    exec_buffer scratch[6];  /* inputs of a group, and arrays of a step */
     exec_buffer logits;      /* fp32 rows of the last step, row after row */
-    exec_buffer logit_rows;  /* int64 [n][2]: first row and rows of each item of that step */
+    exec_buffer logit_rows;  /* int64 [n][2]: first row, and number of rows, of each item of that
+                                step */
     gqac_observer *observer; /* see gqac_context_observe */
     void *observer_arg;
-    const float *rows; /* of the last step: those of `logits`, or of the graph's result */
+    const float *rows; /* logits of the last step: `logits`, or the graph's result */
     int n_logits;
     int64_t vocabulary;
-    gqac_tensor *parameters; /* by input, data NULL: none; the whole is NULL before the first */
-    bool ran;                /* a stateless run has succeeded and its outputs are there */
+    gqac_tensor *parameters; /* by input, data NULL: not set; NULL before the first is set */
+    bool ran;                /* a stateless run has succeeded, and its outputs are valid */
 };
 
-/* May a tensor of that type and shape be the input? Its data are not looked at. */
+/* Checks that the input can have that type and shape. Data are not read. */
 gqac_status context_check_input(const gqac_context *context, int index, const gqac_tensor *tensor,
                                 gqac_diag *diag);
-/* The inputs of a run, given or parameters, in the order of the graph: checked as gqac_run does;
- * without `data` tensors may have none. */
+/* Collects the inputs of a run, given or parameters, in the order of the graph, and checks them as
+ * gqac_run does; with `data` false, tensors may have no data. */
 gqac_status context_take_inputs(const gqac_context *context, int n, const char *const *names,
                                 const gqac_tensor *tensors, bool data, gqac_tensor *taken,
                                 gqac_diag *diag);
-/* Place of the output `name`; of NULL: `index`. */
+/* Sets *at to the index of the output `name`; name NULL: to `index`. USAGE: no such output. */
 gqac_status context_find_output(const gqac_context *context, const char *name, int index, int *at,
                                 gqac_diag *diag);
-/* An output of the last run, with the memory that is bound to it. */
+/* An output of the last run, in the memory that is bound to it, if any. */
 gqac_tensor context_output(const gqac_context *context, int index);
 void context_free_parameters(gqac_context *context);
 

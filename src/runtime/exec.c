@@ -1,10 +1,10 @@
 /* The executor: nodes in order, each by the kernel that claimed it.
  *
  * A value of the main graph that has a slot lies in the arena of the context; results and values of
- * nested graphs have buffers of their own. What the arena has no room for is taken from the system,
- * and the arena is larger in the next run. Outputs may also be views of constants (the branches of
- * a LongRoPE If), so nothing large is copied. Floating-point mode is the default one (round to
- * nearest, no flushing) while a graph runs, whatever the caller's is. */
+ * nested graphs have buffers of their own. What does not fit into the arena is taken from the
+ * system, and the arena is larger in the next run. Outputs may also be views of constants (the
+ * branches of a LongRoPE If), so nothing large is copied. While a graph runs, the floating-point
+ * mode is the default one (round to nearest, no flushing), whatever the caller's mode is. */
 #include "runtime/exec.h"
 
 #include <fenv.h>
@@ -58,7 +58,7 @@ static void free_apart(const exec *e, const layout_piece *piece) {
     gqac_free(piece->apart);
 }
 
-/* Pieces in use, also of a run that ended early too. */
+/* Frees the pieces in use, also those of a run that ended early. */
 static void drop_pieces(exec *e) {
     for (int i = 0; i < e->layout.n; i++)
         free_apart(e, &e->layout.live[i]);
@@ -86,11 +86,11 @@ void exec_destroy(exec *e) {
 
 enum { ALIGNMENT = 64 };
 
-gqac_status exec_room(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag) {
+gqac_status exec_reserve(exec_buffer *buffer, size_t bytes, const char *what, gqac_diag *diag) {
     if (buffer->data && bytes <= buffer->capacity)
         return GQAC_OK;
     size_t want = bytes;
-    if (want < buffer->capacity + buffer->capacity / 2) /* rows of a cache come one by one */
+    if (want < buffer->capacity + buffer->capacity / 2) /* the cache grows row by row */
         want = buffer->capacity + buffer->capacity / 2;
     exec_drop(buffer);
     if (!gqac_budget_take(buffer->budget, want)) {
@@ -114,7 +114,8 @@ void exec_drop(exec_buffer *buffer) {
     buffer->capacity = 0;
 }
 
-/* NaN: what a kernel leaves unwritten, or is read behind its life, shows. */
+/* Fills memory with NaN: elements that a kernel does not write, or reads after their life, show in
+ * results. */
 static void poison(void *memory, size_t bytes) {
 #ifdef NDEBUG
     (void)memory;
@@ -125,7 +126,7 @@ static void poison(void *memory, size_t bytes) {
 }
 
 static gqac_status grow(exec_buffer *buffer, size_t bytes, gqac_diag *diag) {
-    GQAC_TRY(exec_room(buffer, bytes, "an intermediate tensor", diag));
+    GQAC_TRY(exec_reserve(buffer, bytes, "an intermediate tensor", diag));
     poison(buffer->data, bytes);
     return GQAC_OK;
 }
@@ -136,7 +137,7 @@ static void *piece_memory(const exec *e, const layout_piece *piece) {
     return piece->apart ? piece->apart : (unsigned char *)e->arena.data + piece->at;
 }
 
-/* Memory for a value that has a slot. */
+/* Takes memory for a value that has a slot. */
 static gqac_status place_in_arena(exec *e, const ir_value *value, size_t bytes, void **memory,
                                   gqac_diag *diag) {
     bool over;
@@ -169,15 +170,15 @@ static void end_pieces(exec *e, const ir_node *node) {
     }
 }
 
-/* Bytes of memory that the machine has; 0: not known. */
+/* Bytes of memory of the machine; 0: unknown. */
 static size_t machine_memory(void) {
     const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
     return pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
 }
 
-/* Room for what runs so far and those that are expected need. What is expected is a guess: one
- * beyond all memory is none, then pieces lie apart, and the next run goes by what this one takes.
- */
+/* Grows the arena to what earlier runs needed and to what exec_expect announced. The latter is an
+ * estimate: if it is more than the memory of the machine it is ignored, pieces get memory of their
+ * own, and the next run uses the size that this one needed. */
 static gqac_status begin_run(exec *e, gqac_diag *diag) {
     const size_t machine = machine_memory();
     drop_pieces(e);
@@ -186,7 +187,8 @@ static gqac_status begin_run(exec *e, gqac_diag *diag) {
     e->refused = 0;
     if (!e->layout.most)
         return GQAC_OK;
-    const gqac_status status = exec_room(&e->arena, e->layout.most, "intermediate tensors", diag);
+    const gqac_status status =
+        exec_reserve(&e->arena, e->layout.most, "intermediate tensors", diag);
     return status == GQAC_CAPACITY ? GQAC_OK : status; /* the pieces themselves may fit */
 }
 
@@ -196,9 +198,10 @@ void exec_expect(exec *e, const memory_lengths *lengths) {
     if (rows <= e->expected[0] && keys <= e->expected[1] && logits <= e->expected[2])
         return;
     memory_lengths most = *lengths;
-    most.tokens += most.tokens / 2; /* they come one by one */
+    most.tokens += most.tokens / 2; /* they grow one by one */
     drop_pieces(e);
-    (void)memory_lay_out(e->program, &most, &e->layout, NULL); /* a guess: the run itself tells */
+    (void)memory_lay_out(e->program, &most, &e->layout, NULL); /* an estimate; the run itself
+                                                                  finds the true size */
     const int64_t now[] = {rows, lengths->sequences * most.tokens, logits};
     for (int i = 0; i < 3; i++)
         e->expected[i] = now[i] > e->expected[i] ? now[i] : e->expected[i];
@@ -219,10 +222,10 @@ static void *take_scratch(void *host, size_t bytes) {
     bytes = (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
     void *memory = NULL;
     if (s->used == 0 && !s->extra) {
-        const size_t room = bytes > s->wanted ? bytes : s->wanted;
-        gqac_status status = exec_room(&s->buffer, room, "scratch", NULL);
-        if (status == GQAC_CAPACITY && room > bytes)
-            status = exec_room(&s->buffer, bytes, "scratch", NULL);
+        const size_t want = bytes > s->wanted ? bytes : s->wanted;
+        gqac_status status = exec_reserve(&s->buffer, want, "scratch", NULL);
+        if (status == GQAC_CAPACITY && want > bytes)
+            status = exec_reserve(&s->buffer, bytes, "scratch", NULL);
         if (status != GQAC_OK) {
             e->refused = bytes;
             return NULL;
@@ -243,7 +246,7 @@ static void *take_scratch(void *host, size_t bytes) {
         }
         *extra = (struct exec_extra){.next = s->extra, .bytes = bytes};
         s->extra = extra;
-        size_t all = s->buffer.capacity; /* whatever of it was too small for this one */
+        size_t all = s->buffer.capacity; /* all of it was too small for this request */
         for (; extra; extra = extra->next)
             all += extra->bytes;
         s->wanted = all > s->wanted ? all : s->wanted;
@@ -255,7 +258,7 @@ static void *take_scratch(void *host, size_t bytes) {
     return memory;
 }
 
-/* Back to what was taken when a node began. */
+/* Releases the scratch that was taken since a node began. */
 static void release_scratch(exec_scratch *s, size_t used, const struct exec_extra *extra) {
     s->used = used;
     while (s->extra != extra) {
@@ -268,12 +271,13 @@ static void release_scratch(exec_scratch *s, size_t used, const struct exec_extr
 
 /* ---- nodes --------------------------------------------------------------- */
 
-/* Does it share memory with later ones? */
+/* True if the value shares memory with later values. */
 static bool in_arena(const exec *e, const ir_value *value) {
     return value->slot >= 0 && value->graph == e->program->module->graph;
 }
 
-/* Data of a tensor that has type and shape. value NULL: output `index` that nobody wants. */
+/* Sets the data of a tensor that has type and shape. value NULL: output `index`, which is not
+ * used. */
 static gqac_status place(exec *e, const ir_value *value, int index, gqac_tensor *t,
                          gqac_diag *diag) {
     size_t bytes = 0;
@@ -318,7 +322,8 @@ static gqac_status give(op_call *call, const ir_value *value, gqac_dtype dtype, 
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
 
 /* A result of a nested graph is a view. Memory that later values share does not live as long as the
- * output of the node: where the result is that output, it is copied to the output's own buffer. */
+ * output of the node: where the result becomes that output, it is copied to the output's own
+ * buffer. */
 static gqac_status keep_result(const op_call *call, int index, const ir_value *value,
                                gqac_tensor *result) {
     exec *e = call->host;
@@ -335,8 +340,8 @@ static gqac_status keep_result(const op_call *call, int index, const ir_value *v
     return GQAC_OK;
 }
 
-/* Runs of nested graphs in one run of the whole graph: loops within loops multiply, so a bound for
- * each loop would be none. */
+/* Maximum of runs of nested graphs in one run of the whole graph: nested loops multiply, so a
+ * maximum for each loop would not be enough. */
 enum { NESTED_MOST = 1 << 22 };
 
 static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
@@ -367,15 +372,15 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
     return GQAC_OK;
 }
 
-enum { FEW = 32 }; /* operands of a node that need no allocation */
+enum { FEW = 32 }; /* nodes with so few operands need no allocation */
 
 static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
     const exec *e = call->host;
     return &e->values[value->id];
 }
 
-/* An op that fails may have told already which node it is. */
-static void tell_node(const ir_node *node, gqac_diag *diag) {
+/* Adds the node to the diag, unless the op has already done so. */
+static void name_node(const ir_node *node, gqac_diag *diag) {
     char place[sizeof diag->where];
     const char *name = node->name ? node->name : "";
     const int n = snprintf(place, sizeof place, "node '%s' (", name);
@@ -384,7 +389,7 @@ static void tell_node(const ir_node *node, gqac_diag *diag) {
     gqac_diag_where(diag, "node '%s' (%s)", name, node->op->name);
 }
 
-/* By the eval of the node's op. */
+/* Runs a node by the eval of its op. */
 static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
@@ -466,7 +471,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
         e->observe(e->observe_arg, e, node);
     end_pieces(e, node);
     if (status != GQAC_OK)
-        tell_node(node, diag);
+        name_node(node, diag);
     return status;
 }
 
@@ -474,8 +479,8 @@ void exec_share(exec *e, int64_t share) {
     e->share = share;
 }
 
-/* mark: 0 all nodes, else only those that have it. A node whose call was stopped may have failed on
- * what regions left out: that the call was stopped is what counts. */
+/* mark 0: all nodes, else only those with the mark. A node whose call was stopped may have failed
+ * because regions were left out: then the status is ABORTED. */
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag) {
     const bool whole = !mark && !graph->parent;
     const int64_t before = e->poll.done;

@@ -1,4 +1,5 @@
-/* First fit over the pieces in use, which are few: what lives while one node of a layer runs. */
+/* First fit over the pieces in use, which are few: the values that live while one node of a layer
+ * runs. */
 #include "runtime/layout.h"
 
 #include <stdint.h>

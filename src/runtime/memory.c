@@ -1,6 +1,6 @@
-/* What a sequence of N tokens needs: weights, KV blocks, and the values of the plan with their
+/* The memory of a sequence of N tokens: weights, KV blocks, and the values of the plan, with their
  * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
- * of the keys wherever the graph is ours. */
+ * of the keys wherever the compiler made the graph. */
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include "base/sized.h"
-#include "ops/rotary.h"
+#include "ops/attention.h"
 
 typedef struct lengths {
     const ir_type *ids; /* of the token ids: [B,S] */
@@ -30,7 +30,7 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
-/* Bytes of a value; 0 for tokens and types that are not known. False when they overflow. */
+/* Bytes of a value; 0 for effect tokens and unknown types. False: overflow. */
 static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     int64_t count = 1, dim;
     *bytes = 0;
@@ -50,7 +50,7 @@ static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
     return true;
 }
 
-/* Puts one value, unless its kernel makes no tensor of it. */
+/* Places one value, unless its kernel makes no tensor of it. */
 static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout *all,
                 int64_t *apart) {
     const ir_node *n = value->def;
@@ -68,10 +68,10 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
            layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over) != NULL;
 }
 
-enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are looked at */
+enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are searched */
 
-/* Results that stay inside of a group and lie in scratch of its kernel, as the products that a
- * chain of elementwise ops reads. */
+/* Bytes of results that stay inside a group and lie in scratch of its kernel, as the products that
+ * a chain of elementwise ops reads. False: overflow. */
 static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, int64_t *bytes) {
     const ir_node *n = p->target->in_scratch ? root->prev : NULL;
     *bytes = 0;
@@ -86,8 +86,8 @@ static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, 
     return true;
 }
 
-/* Nodes of a group stand side by side where others read their results: the root comes last, and
- * with it all of them begin. */
+/* Nodes of a group follow each other where others read their results; the root is the last, and all
+ * run with it. */
 bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
                     int64_t *apart) {
     lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *lengths_};
@@ -108,72 +108,7 @@ bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layou
     return !apart || gqac_add_i64(*apart, most, apart);
 }
 
-/* Rows of a table; of the longer one where an If picks. INT64_MAX: it is none. */
-static int64_t table_rows(const ir_value *value) {
-    const gqac_tensor *t = value ? value->constant : NULL;
-    int64_t most = -1;
-    if (t)
-        return t->rank == 2 ? t->dims[0] : INT64_MAX;
-    if (!value || !value->def || !op_is(value->def, "", "If"))
-        return INT64_MAX;
-    for (const ir_attr_spec *spec = value->def->op->attrs; spec->name; spec++) {
-        const ir_graph *graph = value->def->attrs[spec - value->def->op->attrs].graph;
-        const ir_value *result = graph ? graph->ret->inputs[value->result].value : NULL;
-        const int64_t rows = result && result->constant ? table_rows(result) : INT64_MAX;
-        most = rows > most ? rows : most;
-    }
-    return most;
-}
-
-/* The places themselves, or what ops without arithmetic take of them: one of three planes. */
-static bool are_places(const ir_value *value, const ir_value *places) {
-    static const char *const taking[] = {"Gather",  "Slice",     "Split",   "Squeeze",
-                                         "Reshape", "Unsqueeze", "Identity"};
-    while (value && value != places && value->def) {
-        bool takes = false;
-        for (size_t i = 0; i < sizeof taking / sizeof *taking; i++)
-            takes |= op_is(value->def, "", taking[i]);
-        value = takes ? ir_node_input(value->def, 0) : NULL;
-    }
-    return value == places;
-}
-
-/* Is a Gather's index the place of a token, maybe behind a constant number of rows (OPT has 2)? */
-static bool is_place(const ir_value *index, const ir_value *places, int64_t *before) {
-    *before = 0;
-    if (are_places(index, places))
-        return true;
-    const ir_node *add = index ? index->def : NULL;
-    if (!add || !op_is(add, "", "Add") || index->type.dtype != GQAC_I64)
-        return false;
-    const bool second = are_places(ir_node_input(add, 1), places);
-    const gqac_tensor *t = ir_node_input(add, second ? 0 : 1)->constant;
-    if ((!second && !are_places(ir_node_input(add, 0), places)) || !t || gqac_tensor_count(t) != 1)
-        return false;
-    *before = *(const int64_t *)t->data;
-    return *before >= 0;
-}
-
-int64_t memory_most_tokens(const gqac_program *p) {
-    const ir_graph *g = p->module->graph;
-    const int at = p->roles.position_ids;
-    int64_t most = INT64_MAX;
-    for (const ir_node *n = g->first; n; n = n->next) {
-        const ir_value *table = NULL;
-        int64_t before = 0;
-        if (op_is(n, "gqac", "rotary"))
-            table = ir_node_input(n, ROTARY_COS);
-        else if (op_is(n, "", "Gather") && at >= 0 &&
-                 is_place(ir_node_input(n, 1), g->inputs[at], &before))
-            table = ir_node_input(n, 0);
-        const int64_t rows = table_rows(table);
-        if (rows < INT64_MAX && rows - before < most)
-            most = rows - before;
-    }
-    return most;
-}
-
-/* The arena and the results of a call; *ok false when they cannot be counted. */
+/* Bytes of the arena and results of a call; *ok becomes false if they overflow. */
 static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
                                int64_t *bytes, gqac_diag *diag) {
     const memory_lengths are = {
@@ -205,7 +140,7 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
                           .kv_block = (int64_t)kv_pool_block_bytes(p->pool),
                           .kv_blocks = (tokens - 1) / GQAC_KV_BLOCK + 1,
                           .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
-    if (memory.kv_state) /* and the one that the next step writes */
+    if (memory.kv_state) /* and the state that the next step writes */
         memory.kv_states = kv_states_most(tokens) + 1;
     int64_t kv, states;
     bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &kv) &&

@@ -1,4 +1,4 @@
-/* How much memory a run takes, by the types of the graph. */
+/* How much memory a run needs, by the types of the graph. */
 #ifndef GQAC_RUNTIME_MEMORY_H
 #define GQAC_RUNTIME_MEMORY_H
 
@@ -6,20 +6,17 @@
 #include "runtime/program.h"
 
 typedef struct memory_lengths {
-    int64_t sequences, batch, chunk; /* batch rows, and new tokens of the longest; packed: 1, N */
-    int64_t tokens;                  /* every length that is none of the others: that of the keys */
-    int64_t logit_rows;              /* of all sequences */
+    int64_t sequences, batch, chunk; /* batch: rows of the ids, chunk: their length; packed: 1
+                                        and N */
+    int64_t tokens;                  /* every other length: that of the keys */
+    int64_t logit_rows;              /* logits of all sequences */
 } memory_lengths;
 
-/* Puts the values of a run into `l`, which must be empty, so that l->most is what its arena needs.
- * Sets *apart, unless NULL, to the bytes of values that lie outside of it: results of
- * the graph, and the largest products that a kernel keeps for itself. Values of nested graphs, and
- * types that are not known, count as nothing. False when a size overflows. */
+/* Places the values of a run in `l`, which must be empty; l->most is then the size of the arena.
+ * Sets *apart, unless NULL, to the bytes of values outside the arena: results of the graph, and the
+ * largest products that a kernel keeps in its scratch. Values of nested graphs, and values of
+ * unknown type, are not counted. False: a size overflows. */
 bool memory_lay_out(const gqac_program *program, const memory_lengths *lengths, layout *l,
                     int64_t *apart);
-
-/* Tokens that the tables of the model have rows for: rotary ones, and embeddings of positions.
- * INT64_MAX: there is no such table. */
-int64_t memory_most_tokens(const gqac_program *program);
 
 #endif

@@ -34,7 +34,7 @@ void context_free_parameters(gqac_context *c) {
     gqac_free(c->parameters);
 }
 
-/* Results may be views of the memory, or bound to it. */
+/* Frees a parameter. Results may be views of its memory, or bound to it. */
 static void drop(gqac_context *c, gqac_tensor *kept) {
     if (!kept->data)
         return;
@@ -52,7 +52,7 @@ gqac_status gqac_context_reserve(gqac_context *context, const char *name, int ra
     gqac_tensor made = {.dtype = context->program->inputs[at].dtype, .rank = rank};
     size_t bytes = 0;
     if (rank < 0 || rank > GQAC_MAX_RANK)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "a parameter of rank %d", rank);
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "a parameter cannot have rank %d", rank);
     if (rank)
         memcpy(made.dims, dims, (size_t)rank * sizeof *dims);
     if (gqac_shape_bytes(made.dtype, rank, dims, &bytes, NULL) != GQAC_OK)
@@ -73,7 +73,7 @@ gqac_status gqac_context_reserve(gqac_context *context, const char *name, int ra
     return GQAC_OK;
 }
 
-/* Rows of the last axis, one after another. */
+/* Copies rows of the last axis, one after another. */
 static void copy(const gqac_tensor *from, gqac_tensor *to) {
     const int rank = from->rank;
     int64_t at[GQAC_MAX_RANK] = {0};
@@ -110,17 +110,17 @@ gqac_status gqac_context_upload(gqac_context *context, const char *name, const g
     for (int i = 0; i < tensor->rank && fits; i++)
         fits = tensor->dims[i] >= 0 && tensor->dims[i] <= kept->dims[i];
     if (!fits)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' does not fit its shape",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' does not fit its shape",
                   name);
     const size_t bytes = gqac_tensor_bytes(tensor);
     if (bytes && !tensor->data)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' has no data", name);
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' has no data", name);
     const uintptr_t from = (uintptr_t)tensor->data, to = (uintptr_t)kept->data;
     if (!same && from < to + gqac_tensor_bytes(kept) && to < from + bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "what is uploaded to '%s' lies in its own memory",
+        GQAC_FAIL(diag, GQAC_INVALID_INPUT, "the tensor uploaded to '%s' lies in its own memory",
                   name);
     if (same && bytes)
-        memmove(kept->data, tensor->data, bytes); /* which may be a view of it */
+        memmove(kept->data, tensor->data, bytes); /* the tensor may be a view of the parameter */
     else if (bytes)
         copy(tensor, kept);
     return GQAC_OK;
@@ -140,7 +140,7 @@ gqac_status gqac_context_read_output(const gqac_context *context, int index, gqa
                                      gqac_diag *diag) {
     const gqac_program *p = context->program;
     if (!p->stateless || !context->ran)
-        GQAC_FAIL(diag, GQAC_USAGE, "there was no gqac_run whose outputs could be read");
+        GQAC_FAIL(diag, GQAC_USAGE, "there was no successful gqac_run whose outputs can be read");
     if (index < 0 || index >= p->n_outputs)
         GQAC_FAIL(diag, GQAC_USAGE, "the model has no output %d, it has %d", index, p->n_outputs);
     *view = context_output(context, index);

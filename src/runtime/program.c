@@ -1,4 +1,5 @@
-/* Making a program of a module: numbering, roles, KV slots, guards, and the binds of kernels. */
+/* Making a program of a module: numbers of values, roles, KV slots, guards, and binding of
+ * kernels. */
 #include "runtime/program.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "kv/budget.h"
 #include "numerics/contract.h"
 #include "ops/attention.h"
-#include "runtime/memory.h"
+#include "runtime/positions.h"
 
 /* ---- numbering ----------------------------------------------------------- */
 
@@ -15,7 +16,7 @@ static void number_value(gqac_program *p, ir_value *value) {
     value->id = p->n_values++;
 }
 
-/* Constants of a dump have a digest in place of their data. */
+/* Numbers a constant. Constants of a dump have a digest but no data. */
 static gqac_status number_constant(gqac_program *p, ir_value *value, gqac_diag *diag) {
     number_value(p, value);
     if (value->constant->data || !gqac_tensor_bytes(value->constant))
@@ -61,13 +62,14 @@ static gqac_status list_value(void *arg, ir_node *n) {
     for (int i = 0; i < n->n_outputs; i++)
         if (n->outputs[i])
             p->values[n->outputs[i]->id] = n->outputs[i];
-    for (int i = 0; i < n->n_inputs; i++) /* also constants and inputs of graphs */
+    for (int i = 0; i < n->n_inputs; i++) /* constants and inputs of graphs too */
         if (n->inputs[i].value)
             p->values[n->inputs[i].value->id] = n->inputs[i].value;
     return GQAC_OK;
 }
 
-/* Values that nobody uses or makes, as an input of a graph may be, stay NULL. */
+/* Lists values by number. Values that are neither used nor made, as an input of a graph may be,
+ * stay NULL. */
 static gqac_status list_values(gqac_program *p, gqac_diag *diag) {
     p->values = GQAC_ARENA_ARRAY(p->arena, const ir_value *, (size_t)p->n_values + 1);
     if (!p->values)
@@ -75,7 +77,7 @@ static gqac_status list_values(gqac_program *p, gqac_diag *diag) {
     return ir_graph_walk_all(p->module->graph, list_value, p);
 }
 
-/* When values of the arena are read for the last time. */
+/* Finds the last reader of each value in the arena. */
 static gqac_status find_lives(gqac_program *p, gqac_diag *diag) {
     p->last = GQAC_ARENA_ARRAY(p->arena, const ir_node *, (size_t)p->n_values + 1);
     if (!p->last)
@@ -86,7 +88,7 @@ static gqac_status find_lives(gqac_program *p, gqac_diag *diag) {
             if (n->outputs[i] && n->outputs[i]->slot >= 0)
                 p->last[n->outputs[i]->id] = ir_life_end(n->outputs[i]);
     for (ir_node *n = p->module->graph->first; n; n = n->next)
-        n->mark = 0; /* of guards */
+        n->mark = 0; /* used below for guards */
     return GQAC_OK;
 }
 
@@ -132,7 +134,7 @@ static gqac_status describe_all(gqac_program *p, gqac_diag *diag) {
 
 /* ---- roles --------------------------------------------------------------- */
 
-/* The logits go by that name in every export; another float result may be hidden states. */
+/* The logits have that name in every export; another float result may be hidden states. */
 static int find_logits(const gqac_program *p) {
     for (int i = 0; i < p->n_outputs; i++)
         if (!strcmp(p->outputs[i].name, "logits"))
@@ -140,7 +142,7 @@ static int find_logits(const gqac_program *p) {
     return -1;
 }
 
-/* Every input must be one that the run time feeds, of the type that it feeds. */
+/* Checks that the run time feeds every input, with the type that it has. */
 static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
     const program_roles *r = &p->roles;
     for (int i = 0; i < p->n_inputs; i++) {
@@ -167,8 +169,8 @@ static gqac_status check_roles(const gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Positions [n,B,S] of text, image, ...: a sequence has text alone, so that all planes are alike.
- */
+/* Counts the planes of positions [n,B,S] (text, image, ...): a sequence has text alone, so all
+ * planes are equal. */
 static void count_planes(gqac_program *p) {
     const int i = p->roles.position_ids;
     const ir_type *type = i >= 0 ? &p->module->graph->inputs[i]->type : NULL;
@@ -211,7 +213,7 @@ static gqac_status find_roles(gqac_program *p, gqac_diag *diag) {
     if (p->stateless)
         return GQAC_OK;
     find_embeds(p);
-    /* Models that call their token ids otherwise: the one input that has no other part. */
+    /* models with another name for token ids: the only input without a role */
     for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
         bool taken = false;
         for (size_t k = 0; k + 1 < sizeof table / sizeof *table; k++)
@@ -250,7 +252,7 @@ static gqac_status refuse_effect(const ir_node *n, const char *what, gqac_diag *
     return GQAC_INVALID_MODEL;
 }
 
-/* Every kv_append continues the rows of its own slot, every recurrence a state. */
+/* Checks that every kv_append continues the rows of its own slot, and every recurrence a state. */
 static gqac_status check_effect(void *arg, ir_node *n) {
     enum { APPEND_TOKEN = 0, RECURRENCE_TOKEN = 3 };
     gqac_diag *diag = arg;
@@ -329,8 +331,9 @@ static bool holds_graph(const ir_node *node) {
     return false;
 }
 
-/* Marks what a value depends on in the main graph; false when that includes an input other than
- * gqac.total_len, an effect or a nested graph. Iterative: nodes are visited last to first. */
+/* Marks the nodes on which a value depends in the main graph; false if these include an input other
+ * than gqac.total_len, an effect or a nested graph. Iterative: nodes are visited from last to
+ * first. */
 static bool mark_slice(gqac_program *p, const ir_value *value, unsigned bit) {
     const ir_graph *g = p->module->graph;
     const ir_value *total = g->inputs[p->roles.total_len];
@@ -373,7 +376,7 @@ static gqac_status find_guards(gqac_program *p, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* ---- binds --------------------------------------------------------------- */
+/* ---- binding of kernels --------------------------------------------------- */
 
 static gqac_status bind_node(void *arg, ir_node *n) {
     const target_binding *b = arg;
@@ -385,7 +388,7 @@ static gqac_status bind_node(void *arg, ir_node *n) {
     return status;
 }
 
-/* ---- the whole ----------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------- */
 
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const char *math, bool stateless, gqac_program **program,
@@ -416,7 +419,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
         kv_pool_free(p->pool);
         return status;
     }
-    p->most_tokens = stateless ? INT64_MAX : memory_most_tokens(p);
+    p->most_tokens = stateless ? INT64_MAX : positions_capacity(p);
     *program = p;
     return GQAC_OK;
 }
@@ -427,7 +430,7 @@ void gqac_program_free(gqac_program *program) {
     kv_pool_free(program->pool);
     if (program->release)
         program->release(program->backing);
-    gqac_arena_free(program->arena); /* holds the program itself */
+    gqac_arena_free(program->arena); /* the program itself lies in it */
 }
 
 int gqac_program_kv_pairs(const gqac_program *program, const gqac_kv_pair **pairs) {

@@ -1,11 +1,11 @@
 /* A program: the claimed and planned graph of one model on one target, ready to run. Immutable.
  *
- * What a sequence program is fed besides the model's own token ids: gqac.past_len and gqac.new_len
- * (i32, one for each sequence), position_ids and gqac.positions (i64 as the ids, or several alike)
- * if the graph has them, gqac.total_len (i64), the length that picks a LongRoPE table, and
- * gqac.logit_rows (i64 [K]), which of all rows of logits are wanted. Ids are [1,N] when rows are
- * packed (pass `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len alone is a
- * *guard*: all rows of a call, and all calls of a sequence, must agree on it. */
+ * Inputs of a sequence program besides the model's token ids: gqac.past_len and gqac.new_len (i32,
+ * one for each sequence), position_ids and gqac.positions (i64 as the ids, or several alike) if the
+ * graph has them, gqac.total_len (i64), the length that picks a LongRoPE table, and gqac.logit_rows
+ * (i64 [K]), which of all rows of logits are wanted. Ids are [1,N] when rows are packed (pass
+ * `ragged`), else [B,S]. An `If` whose condition depends on gqac.total_len alone is a *guard*: all
+ * rows of a call, and all calls of a sequence, must agree on it. */
 #ifndef GQAC_RUNTIME_PROGRAM_H
 #define GQAC_RUNTIME_PROGRAM_H
 
@@ -18,15 +18,15 @@
 
 enum { PROGRAM_MAX_GUARDS = 32 };
 
-/* Which graph input plays which part; -1: absent. */
+/* Indices of graph inputs with a special meaning; -1: absent. */
 typedef struct program_roles {
     int input_ids, position_ids, positions, past_len, new_len, total_len, logit_rows;
-    int position_planes; /* of position_ids [planes,B,S]; 0: they are [B,S] */
+    int position_planes; /* first dimension of position_ids [planes,B,S]; 0: they are [B,S] */
     int64_t embedding;   /* E: input_ids stands for inputs_embeds [B,S,E]; 0: for ids */
     int logits;          /* result index; -1: none */
     bool packed;         /* ids are [1,N] */
-    bool last_only;      /* logits are [B,1,V] whatever is asked for */
-    bool every_row;      /* they are known to have every row, or those that are asked for */
+    bool last_only;      /* logits are [B,1,V], whatever is asked for */
+    bool every_row;      /* logits are known to have every row, or those that are asked for */
 } program_roles;
 
 struct gqac_program {
@@ -34,20 +34,21 @@ struct gqac_program {
     ir_module *module;
     const gqac_target *target;
     const void *target_state; /* target_call.state */
-    void *backing;            /* mapped files behind the constants */
+    void *backing;            /* mapped files that hold the constants */
     void (*release)(void *backing);
     bool stateless;
     int n_values;            /* ir_value.id are 0..n_values-1, constants included */
     const ir_value **values; /* by number */
-    const ir_node **last;    /* by value number, where it has a slot: see ir_life_end */
-    int n_slots;             /* of values of the main graph, by `plan` */
-    int most_outputs;        /* of any node */
+    const ir_node **last;    /* by value number: the last reader of a value with a slot, see
+                                ir_life_end */
+    int n_slots;             /* slots of the main graph's values, chosen by `plan` */
+    int most_outputs;        /* the largest number of outputs of a node */
     program_roles roles;
     int n_kv;
     kv_slot *kv;
     gqac_kv_pair *kv_pairs;
     kv_pool *pool;
-    gqac_budget *budget; /* of what belongs to the program and grows; never NULL */
+    gqac_budget *budget; /* for contexts and sequences of the program; never NULL */
     int n_guards;
     ir_node *guards[PROGRAM_MAX_GUARDS];
     int n_inputs, n_outputs;
@@ -55,20 +56,19 @@ struct gqac_program {
     int n_mixing;
     const gqac_mixing *mixing;
     gqac_mixing padded_by; /* why rows are not packed; op NULL: they are */
-    int64_t most_tokens;   /* that tables of positions have rows for; INT64_MAX: no such table */
+    int64_t most_tokens;   /* see positions_capacity */
     double tolerance;      /* see gqac_program_tolerance */
     char profile[96];
-    gqac_log log; /* all zero: nobody asked for one */
+    gqac_log log; /* all zeros: no log */
 };
 
-/* Turns a module that went through the whole pipeline into a program. Takes over arena and backing
- * only when it succeeds. Roles, KV slots (from the kv_state nodes) and guards are found, and
- * kernels bound, here. */
+/* Makes a program of a module after the whole pipeline. It owns arena and backing if this succeeds.
+ * Finds roles, KV slots (from the kv_state nodes) and guards, and binds the kernels. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
                            const char *math, bool stateless, gqac_program **program,
                            gqac_diag *diag);
 
-/* A gqac_io for a value, texts in the arena. */
+/* Describes a value as a gqac_io, with texts in the arena; false: out of memory. */
 bool program_describe(gqac_arena *arena, const ir_value *value, const char *name, gqac_io *io);
 
 #endif

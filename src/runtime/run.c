@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 
-/* Values of dimension symbols seen so far: equal symbols must have equal lengths. */
+/* Lengths of dimension symbols so far: equal symbols must have equal lengths. */
 typedef struct bindings {
     int n, capacity;
     struct binding {

@@ -1,6 +1,6 @@
 /* A sequence in one piece of memory.
  *
- *   header      192 bytes  what it is of, lengths, digest of header and all that follows
+ *   header      192 bytes  model, lengths, digest of header and all that follows
  *   positions   i64        how many tokens each of its states has seen
  *   ids         i64        of its tokens, but for those that were imported
  *   rows        each slot that is no state, canonical: [heads][tokens][head_size]
@@ -24,25 +24,25 @@ static const char magic[8] = "GQACSEQ";
 typedef struct header {
     char magic[8];
     uint32_t version, byte_order;
-    uint64_t bytes;            /* of the whole */
-    unsigned char program[32]; /* fingerprint */
-    int64_t tokens;            /* with rows */
-    int64_t behind, given;     /* see gqac_sequence */
+    uint64_t bytes;            /* all bytes, header included */
+    unsigned char program[32]; /* fingerprint of the model */
+    int64_t tokens;            /* tokens that have rows */
+    int64_t missing, given;    /* as in gqac_sequence */
     int64_t pinned, final_length;
     uint64_t guards;
     int64_t states;
     uint64_t zero[6];
-    unsigned char digest[32]; /* of the header with this zero, then all else */
+    unsigned char digest[32]; /* of the header with zeros here, then of all that follows */
 } header;
 
 _Static_assert(sizeof(header) == 3 * LINE, "layout");
 
-/* Where the first three parts begin, and the end. */
+/* Offsets of the first three parts, and of the end. */
 typedef struct layout {
     size_t positions, ids, rows, end;
 } layout;
 
-/* One slot of rows or states: of rows, `state` is -1. */
+/* A part: one slot of rows (state is -1), or one slot of a state. */
 typedef struct part {
     int slot, state;
     int64_t tokens;
@@ -51,7 +51,8 @@ typedef struct part {
 /* Copies a part from the sequence to data (read_part) or from data to the sequence (write_part). */
 typedef void part_visitor(gqac_sequence *s, unsigned char *data, const part *part);
 
-/* Begins a part of n times `bytes` at *end. */
+/* Places a part of n * bytes at *end and moves *end after it; returns its offset. *fits becomes
+ * false on overflow. */
 static size_t place(size_t *end, size_t n, size_t bytes, bool *fits) {
     const size_t at = *end;
     size_t all = 0;
@@ -76,8 +77,8 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
     return fits;
 }
 
-/* Calls f, which may be NULL, for each slot of rows and of states; they begin at *end, which
- * becomes the end of the whole. False when its size cannot be that of memory. */
+/* Calls f, which may be NULL, for each slot of rows and of states. The first begins at *end, which
+ * becomes the end of the last. False: the size overflows. */
 static bool visit_parts(const gqac_program *p, const header *h, size_t *end, part_visitor *f,
                         gqac_sequence *s, unsigned char *data) {
     bool fits = visit_slots(p, h, -1, end, f, s, data);
@@ -87,7 +88,7 @@ static bool visit_parts(const gqac_program *p, const header *h, size_t *end, par
 }
 
 static bool lay_out(const gqac_program *p, const header *h, layout *out) {
-    const int64_t ids = h->tokens + h->behind - h->given;
+    const int64_t ids = h->tokens + h->missing - h->given;
     bool fits = true;
     size_t end = sizeof *h;
     out->positions = place(&end, (size_t)h->states, sizeof(int64_t), &fits);
@@ -98,7 +99,7 @@ static bool lay_out(const gqac_program *p, const header *h, layout *out) {
     return fits;
 }
 
-/* What decides the bits of rows: profile, graph and, by sample, weights. */
+/* A digest of what determines the bits of rows: profile, graph and samples of the weights. */
 static gqac_status fingerprint(const gqac_program *p, unsigned char digest[32], gqac_diag *diag) {
     gqac_str text = {0};
     gqac_sha256 state;
@@ -136,7 +137,7 @@ static header describe(const gqac_sequence *s) {
     header h = {.version = VERSION, .byte_order = BYTE_ORDER_MARK};
     memcpy(h.magic, magic, sizeof magic);
     h.tokens = kv_sequence_length(s->kv);
-    h.behind = s->behind;
+    h.missing = s->missing;
     h.given = s->given;
     h.pinned = s->pinned;
     h.final_length = s->final_length;
@@ -148,7 +149,8 @@ static header describe(const gqac_sequence *s) {
 size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
     const header h = describe(sequence);
     layout l;
-    (void)lay_out(sequence->program, &h, &l); /* less than what is in memory now */
+    (void)lay_out(sequence->program, &h, &l); /* cannot overflow: it is less than the sequence
+                                                 has in memory now */
     return l.end;
 }
 
@@ -161,7 +163,7 @@ static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
 
 static void write_lists(const gqac_sequence *s, const header *h, const layout *l,
                         unsigned char *data) {
-    const int64_t ids = h->tokens + h->behind - h->given;
+    const int64_t ids = h->tokens + h->missing - h->given;
     int64_t *positions = (int64_t *)(data + l->positions);
     for (int i = 0; i < h->states; i++)
         positions[i] = kv_state_position(s->kv, i);
@@ -171,7 +173,7 @@ static void write_lists(const gqac_sequence *s, const header *h, const layout *l
 
 gqac_status gqac_sequence_save(const gqac_sequence *sequence, void *data, size_t bytes,
                                gqac_diag *diag) {
-    gqac_sequence *s = (gqac_sequence *)sequence; /* see part_visitor */
+    gqac_sequence *s = (gqac_sequence *)sequence; /* only read_part is called */
     header h = describe(sequence);
     layout l;
     (void)lay_out(sequence->program, &h, &l);
@@ -198,7 +200,7 @@ static gqac_status refuse(gqac_diag *diag, const char *why) {
     return GQAC_INVALID_INPUT;
 }
 
-/* Else nothing can have been imported. */
+/* True if some slot has rows; without such slots nothing can have been imported. */
 static bool has_rows(const gqac_program *p) {
     for (int i = 0; i < p->n_kv; i++)
         if (!p->kv[i].rows)
@@ -206,21 +208,21 @@ static bool has_rows(const gqac_program *p) {
     return false;
 }
 
-/* Lengths that a sequence of the program can have. */
+/* Checks that the lengths are possible for a sequence of the program. */
 static bool sound_lengths(const gqac_program *p, const header *h) {
     const int64_t most = INT32_MAX;
     const bool recurrent = kv_pool_state_bytes(p->pool) > 0;
-    return h->tokens >= 0 && h->tokens <= most && h->behind >= 0 && h->behind <= most &&
+    return h->tokens >= 0 && h->tokens <= most && h->missing >= 0 && h->missing <= most &&
            h->given >= 0 && h->given <= h->tokens && (!h->given || has_rows(p)) &&
-           h->final_length >= 0 && h->pinned >= 0 && (recurrent || !h->behind) &&
-           h->tokens + h->behind <= most &&
-           (!h->behind || h->tokens + h->behind <= p->most_tokens) && h->states >= 0 &&
+           h->final_length >= 0 && h->pinned >= 0 && (recurrent || !h->missing) &&
+           h->tokens + h->missing <= most &&
+           (!h->missing || h->tokens + h->missing <= p->most_tokens) && h->states >= 0 &&
            h->states <= kv_states_most(h->tokens) + 1 &&
            (h->states > 0) == (recurrent && h->tokens > 0);
 }
 
-/* States lie at multiples of a block, except the last one and the one after the imported tokens,
- * which is always there. */
+/* Checks the positions of states: multiples of a block, except the last state and the one after the
+ * imported tokens, which always exists. */
 static bool sound_positions(const header *h, const int64_t *positions) {
     int64_t before = 0;
     bool given = !h->given || !h->states;
@@ -273,7 +275,7 @@ static gqac_status check(const gqac_program *p, const unsigned char *data, size_
         return refuse(diag, "its lengths contradict each other");
     if (!sound_positions(h, (const int64_t *)(data + l->positions)))
         return refuse(diag, "its states are not where a sequence has them");
-    if (!sound_ids(p, (const int64_t *)(data + l->ids), h->tokens + h->behind - h->given))
+    if (!sound_ids(p, (const int64_t *)(data + l->ids), h->tokens + h->missing - h->given))
         return refuse(diag, "it holds ids that are not in the vocabulary");
     return GQAC_OK;
 }
@@ -290,7 +292,7 @@ static void write_part(gqac_sequence *s, unsigned char *data, const part *part) 
 static gqac_status fill(gqac_sequence *s, const header *h, const layout *l, unsigned char *data,
                         gqac_diag *diag) {
     const int64_t *positions = (const int64_t *)(data + l->positions);
-    const int64_t length = h->tokens + h->behind;
+    const int64_t length = h->tokens + h->missing;
     size_t end = l->rows;
     s->given = h->given;
     GQAC_TRY(sequence_reserve_ids(s, length, diag));
@@ -299,10 +301,10 @@ static gqac_status fill(gqac_sequence *s, const header *h, const layout *l, unsi
     GQAC_TRY(kv_sequence_restore(s->kv, h->tokens, (int)h->states, positions, h->given, diag));
     (void)visit_parts(s->program, h, &end, write_part, s, data);
     kv_sequence_publish(s->kv, h->tokens);
-    s->behind = h->behind;
+    s->missing = h->missing;
     s->pinned = h->pinned;
     s->guards = (unsigned)h->guards;
-    s->imported = length > 0; /* the next step computes the guards, whatever is written here */
+    s->imported = length > 0; /* the next step computes the guards; saved ones are not trusted */
     return GQAC_OK;
 }
 
@@ -321,9 +323,9 @@ gqac_status gqac_sequence_load(const gqac_program *program, const gqac_sequence_
         GQAC_FAIL(diag, GQAC_USAGE,
                   "the sequence was opened for %lld tokens in all, the options say %lld",
                   (long long)h.final_length, (long long)own.final_length);
-    if (own.capacity > 0 && h.tokens + h.behind > own.capacity)
+    if (own.capacity > 0 && h.tokens + h.missing > own.capacity)
         GQAC_FAIL(diag, GQAC_CAPACITY, "%lld saved tokens do not fit the capacity of %lld",
-                  (long long)(h.tokens + h.behind), (long long)own.capacity);
+                  (long long)(h.tokens + h.missing), (long long)own.capacity);
     gqac_sequence *s = NULL;
     own.size = sizeof own;
     own.final_length = own.final_length < 0 ? own.final_length : h.final_length;

@@ -55,27 +55,28 @@ const gqac_program *gqac_sequence_program(const gqac_sequence *sequence) {
 }
 
 int64_t gqac_sequence_length(const gqac_sequence *sequence) {
-    return kv_sequence_length(sequence->kv) + sequence->behind;
+    return kv_sequence_length(sequence->kv) + sequence->missing;
 }
 
 gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
     const int64_t need = length - s->given;
-    if (need <= s->room)
+    if (need <= s->ids_capacity)
         return GQAC_OK;
-    const int64_t doubled = 2 * (s->room > GQAC_KV_BLOCK / 2 ? s->room : GQAC_KV_BLOCK / 2);
-    const int64_t room = need > doubled ? need : doubled;
-    int64_t *ids = gqac_realloc(s->ids, (size_t)room * sizeof *ids);
+    const int64_t doubled =
+        2 * (s->ids_capacity > GQAC_KV_BLOCK / 2 ? s->ids_capacity : GQAC_KV_BLOCK / 2);
+    const int64_t count = need > doubled ? need : doubled;
+    int64_t *ids = gqac_realloc(s->ids, (size_t)count * sizeof *ids);
     if (!ids)
         return gqac_diag_oom(diag, "the ids of a sequence");
     s->ids = ids;
-    s->room = room;
+    s->ids_capacity = count;
     return GQAC_OK;
 }
 
 size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared) {
     size_t unused;
     return kv_sequence_bytes(sequence->kv, shared ? shared : &unused) +
-           (size_t)sequence->room * sizeof *sequence->ids;
+           (size_t)sequence->ids_capacity * sizeof *sequence->ids;
 }
 
 const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first, int64_t *count) {
@@ -88,7 +89,7 @@ const char *gqac_sequence_kind(const gqac_sequence *sequence) {
     return kv_sequence_kind(sequence->kv);
 }
 
-/* The length whose rows and states a rewind leaves. */
+/* Finds the length, at most `length`, to which rows and states can be rewound. */
 static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *reach,
                               gqac_diag *diag) {
     const int64_t now = gqac_sequence_length(s);
@@ -100,7 +101,7 @@ static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *r
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_OUT_OF_RANGE,
                   "cannot rewind to %lld of %lld imported tokens: the model has a recurrent state, "
-                  "which is known after all of them only",
+                  "and only the one after all of them is known",
                   (long long)length, (long long)s->given);
     gqac_diag_hint(diag, "rewind to 0 and feed the tokens again");
     return GQAC_OUT_OF_RANGE;
@@ -110,12 +111,12 @@ gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_d
     int64_t reach = 0;
     GQAC_TRY(find_reach(sequence, length, &reach, diag));
     GQAC_TRY(kv_sequence_rewind(sequence->kv, reach, diag));
-    sequence->behind = length - reach;
-    if (length == 0) { /* nothing cached depends on a rope table any more */
+    sequence->missing = length - reach;
+    if (length == 0) { /* no cached key depends on a rope table */
         sequence->pinned = 0;
         sequence->imported = false;
     }
-    if (sequence->given > length) /* what follows has ids */
+    if (sequence->given > length) /* later tokens will have ids */
         sequence->given = length;
     return GQAC_OK;
 }
@@ -128,7 +129,7 @@ gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fo
     *s = *sequence;
     s->kv = NULL;
     s->ids = NULL;
-    s->room = 0;
+    s->ids_capacity = 0;
     const int64_t known = gqac_sequence_length(sequence) - s->given;
     gqac_status status = sequence_reserve_ids(s, s->given + known, diag);
     if (status == GQAC_OK && known)
@@ -164,7 +165,7 @@ bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes) {
            gqac_mul_size(*bytes, (size_t)slot->head_size, bytes);
 }
 
-/* Of a length that is in memory. */
+/* Bytes of a past tensor for a length that is in memory, which cannot overflow. */
 static size_t past_bytes(const gqac_program *p, int slot, int64_t length) {
     size_t bytes = 0;
     (void)sequence_slot_bytes(&p->kv[slot], length, &bytes);
@@ -182,11 +183,11 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     if (bytes < need)
         GQAC_FAIL(diag, GQAC_INVALID_INPUT, "'%s' needs %zu bytes, the buffer has %zu", name, need,
                   bytes);
-    if (sequence->behind) {
+    if (sequence->missing) {
         gqac_diag_set(diag, GQAC_USAGE,
                       "the sequence was rewound: %lld of its %lld tokens are not computed yet",
-                      (long long)sequence->behind, (long long)gqac_sequence_length(sequence));
-        gqac_diag_hint(diag, "a step does that; export before the rewind, or after a step");
+                      (long long)sequence->missing, (long long)gqac_sequence_length(sequence));
+        gqac_diag_hint(diag, "a step computes them; export before the rewind, or after a step");
         return GQAC_USAGE;
     }
     if (p->kv[slot].rows) {
@@ -201,7 +202,8 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     return GQAC_OK;
 }
 
-/* Checks one past tensor against its slot; the first tensor sets *length (-1 before). */
+/* Checks a past tensor against its slot; the first tensor with rows sets *length, which is -1
+ * before. */
 static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t *length,
                               gqac_diag *diag) {
     if (t->dtype != slot->dtype)
@@ -224,7 +226,7 @@ static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t
     return GQAC_OK;
 }
 
-/* Of no tokens the state is zeros. */
+/* Checks that the state of no tokens is all zeros. */
 static gqac_status check_start(const gqac_kv_pair *pair, const gqac_tensor *t, gqac_diag *diag) {
     const unsigned char *bytes = t->data;
     const size_t n = pair->rows ? gqac_tensor_bytes(t) : 0;
@@ -234,7 +236,7 @@ static gqac_status check_start(const gqac_kv_pair *pair, const gqac_tensor *t, g
         gqac_diag_set(diag, GQAC_INVALID_INPUT, "the state '%s' of no tokens is not zero",
                       pair->past);
         gqac_diag_rule(diag, "states are zeros when the other past tensors have no rows");
-        gqac_diag_hint(diag, "give the rows of all tokens that the state has seen");
+        gqac_diag_hint(diag, "give the rows of all tokens that the state includes");
         return GQAC_INVALID_INPUT;
     }
     return GQAC_OK;
@@ -266,9 +268,8 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
     if (n != p->n_kv)
         GQAC_FAIL(diag, GQAC_USAGE, "the model has %d past tensors, %d are given", p->n_kv, n);
     if (length < 0)
-        GQAC_FAIL(
-            diag, GQAC_UNSUPPORTED,
-            "no past tensor has a row for each token: how many tokens there are is not known");
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                  "no past tensor has a row for each token, so the number of tokens is unknown");
     for (int i = 0; i < n && !length; i++)
         GQAC_TRY(check_start(&p->kv_pairs[find_slot(p, names[i])], &tensors[i], diag));
     GQAC_TRY(kv_sequence_reserve(sequence->kv, length, diag));
@@ -277,7 +278,7 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
         take_past(sequence, find_slot(p, names[i]), length, &tensors[i]);
     kv_sequence_publish(sequence->kv, length);
     sequence->given = length;
-    /* which rope table rotated the rows is what their length, or the declared one, tells */
+    /* the length, or the declared final length, determines which rope table rotated the rows */
     sequence->pinned = sequence->final_length ? sequence->final_length : length;
     sequence->imported = length > 0;
     return GQAC_OK;

@@ -1,7 +1,7 @@
-/* A sequence: KV rows, the length that was declared or first seen, and the rope tables it chose.
+/* A sequence: its KV rows, its token ids, and the choice of rope tables.
  *
- * A sequence keeps its token ids. Where a program has states (kv.h), it has rows only for lengths
- * that have one: rewind goes back further, and the next step computes what is missing again. */
+ * A program with states (kv.h) has rows and states only for some lengths: rewind goes back to one
+ * of these, and the next step computes the missing tokens again from their ids. */
 #ifndef GQAC_RUNTIME_SEQUENCE_H
 #define GQAC_RUNTIME_SEQUENCE_H
 
@@ -10,18 +10,18 @@
 struct gqac_sequence {
     const gqac_program *program;
     kv_sequence *kv;
-    int64_t final_length; /* as declared; 0: not */
-    int64_t pinned;       /* gqac.total_len its guards were computed for; 0: no step yet */
-    unsigned guards;      /* bit g: guard g took its then branch */
-    bool imported;        /* rows came from elsewhere: guards are not computed yet */
-    int64_t behind;       /* tokens of the length that `kv` has no rows for any more */
-    int64_t given;        /* tokens before came with imported tensors: their ids are not known */
-    int64_t *ids, room;   /* of the others */
+    int64_t final_length; /* as declared; 0: not declared */
+    int64_t pinned;       /* gqac.total_len for which the guards were computed; 0: no step yet */
+    unsigned guards;      /* bit g: the condition of guard g is true */
+    bool imported;        /* rows were imported or loaded, and guards are not computed yet */
+    int64_t missing;      /* last tokens of the sequence whose rows must be computed again */
+    int64_t given;        /* number of imported tokens, whose ids are unknown */
+    int64_t *ids, ids_capacity; /* ids of the tokens after those, and capacity of the array */
 };
 
-/* Bytes of a slot of that many tokens, canonical; false when that is no size of memory. */
+/* Bytes of a slot with that many tokens, canonical; false: overflow. */
 bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
-/* Room for the ids of `length` tokens. */
+/* Grows the capacity to the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 
 #endif

@@ -1,106 +1,28 @@
-/* One step: any mixture of sequences and new lengths, all or nothing.
+/* One step: any mixture of sequences and of new lengths, all or nothing.
  *
  * Check everything, reserve KV rows, run the graph for each group of items that agree on the rope
- * tables, keep the logits, and only then publish the new lengths. The new rows of a group lie one
- * after another ([1,N], pass `ragged`); where the graph does not allow that, each item has a row of
- * the batch, padded to the longest, and pads write nothing. */
+ * tables, keep the logits, and only then publish the new lengths. The new rows of a group follow
+ * each other ([1,N], pass `ragged`); where the graph does not allow that, each item is a row of the
+ * batch, padded to the longest, and padding writes nothing. */
 #include "runtime/step.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "numerics/convert.h"
 
-static gqac_status create(const gqac_program *program, int threads, gqac_threads *shared,
-                          gqac_context **context, gqac_diag *diag) {
-    gqac_context *c = gqac_calloc(1, sizeof *c);
-    if (!c)
-        return gqac_diag_oom(diag, "a context");
-    c->program = program;
-    c->logits.budget = c->logit_rows.budget = program->budget;
-    for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
-        c->scratch[i].budget = program->budget;
-    gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
-    if (status != GQAC_OK) {
-        gqac_free(c);
-        return status;
-    }
-    gqac_log_line(&program->log, GQAC_LOG_DEBUG, "context on %d threads",
-                  gqac_pool_threads(c->exec.pool));
-    *context = c;
-    return GQAC_OK;
-}
-
-gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
-                                gqac_diag *diag) {
-    return create(program, threads, NULL, context, diag);
-}
-
-gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
-                                   gqac_context **context, gqac_diag *diag) {
-    if (!threads)
-        GQAC_FAIL(diag, GQAC_USAGE, "a context on no threads");
-    return create(program, 0, threads, context, diag);
-}
-
-void gqac_context_free(gqac_context *context) {
-    if (!context)
-        return;
-    context_free_parameters(context);
-    exec_destroy(&context->exec);
-    for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
-        exec_drop(&context->scratch[i]);
-    exec_drop(&context->logits);
-    exec_drop(&context->logit_rows);
-    gqac_free(context);
-}
-
-static void tell_node(const gqac_context *c, const exec *e, const ir_node *node) {
-    if (node->op->flags & IR_OP_EFFECT) /* rows in the form of the target's cache */
-        return;
-    for (int i = 0; i < node->n_outputs; i++)
-        if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
-            c->observer(c->observer_arg,
-                        &(gqac_observed){.size = sizeof(gqac_observed),
-                                         .value = node->outputs[i]->origin,
-                                         .node = node->name ? node->name : "",
-                                         .op = node->op->name,
-                                         .kernel = node->kernel ? node->kernel : "",
-                                         .tensor = &e->values[node->outputs[i]->id]});
-}
-
-/* Also of the group that ends in the node, whose nodes with such results lie before it. */
-static void tell_observer(void *arg, const exec *e, const ir_node *node) {
-    const ir_node *first = node;
-    while (first->prev && first->prev->fused_into == node)
-        first = first->prev;
-    for (; first != node->next; first = first->next)
-        tell_node(arg, e, first);
-}
-
-void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg) {
-    context->observer = observer;
-    context->observer_arg = arg;
-    context->exec.observe = observer ? tell_observer : NULL;
-    context->exec.observe_arg = context;
-}
-
-gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
-                                     gqac_monitor *before, gqac_diag *diag) {
-    return gqac_poll_set(&context->exec.poll, monitor, before, diag);
-}
-
-/* Room for count * size bytes; earlier contents are lost. */
-static gqac_status room(exec_buffer *buffer, size_t count, size_t size, gqac_diag *diag) {
+/* Grows a buffer to count * size bytes; earlier contents are lost. */
+static gqac_status reserve_array(exec_buffer *buffer, size_t count, size_t size, gqac_diag *diag) {
     size_t bytes = 0;
     if (!gqac_mul_size(count, size, &bytes))
         return gqac_diag_oom(diag, "a step");
-    return exec_room(buffer, bytes, "a step", diag);
+    return exec_reserve(buffer, bytes, "a step", diag);
 }
 
-/* ---- what a group is fed ------------------------------------------------- */
+/* ---- inputs of a group --------------------------------------------------- */
 
 enum { IDS, POSITIONS, LENGTHS, BATCH, ROWS, ITEMS };
 
@@ -129,13 +51,13 @@ static bool is_packed(const step *s) {
     return s->context->program->roles.packed;
 }
 
-/* The row of the first new token of member b among all rows. */
+/* The index, among all rows of the group, of the first new token of member b. */
 static int64_t first_row(const step *s, const kv_batch *kv, int b) {
     return is_packed(s) ? kv->begin[b] : b * s->width;
 }
 
-/* Token ids, or embeddings, and positions of every row; a pad repeats the last position, so that it
- * stays inside the rope table. */
+/* Fills token ids, or embeddings, and positions of every row; padding repeats the last position,
+ * which is inside the rope table. */
 static void fill_rows(const step *s, const kv_batch *kv) {
     gqac_context *c = s->context;
     const gqac_io *ids = &c->program->inputs[c->program->roles.input_ids];
@@ -156,7 +78,7 @@ static void fill_rows(const step *s, const kv_batch *kv) {
     }
 }
 
-/* Which rows of logits are wanted, in the order of the members. */
+/* Lists the rows of logits that are wanted, in the order of the members; returns their number. */
 static int64_t fill_logit_rows(const step *s, const kv_batch *kv) {
     int64_t *rows = s->context->scratch[ROWS].data, n = 0;
     for (int b = 0; b < kv->n; b++) {
@@ -173,7 +95,8 @@ static void set_input(const step *s, int role, gqac_tensor tensor) {
         exec_set_input(&s->context->exec, role, &tensor);
 }
 
-/* Fills the graph inputs for the members of the group; *logits is how many rows are wanted. */
+/* Fills the graph inputs for the members of the group; *logits becomes the number of rows of logits
+ * that are wanted. */
 static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logits) {
     gqac_context *c = s->context;
     const program_roles *roles = &c->program->roles;
@@ -181,11 +104,11 @@ static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logit
     const size_t cells = (size_t)batch * (size_t)s->width, n = (size_t)kv->n;
     const int64_t planes = roles->position_planes;
     const size_t wide = roles->embedding ? (size_t)roles->embedding * sizeof(float) : 0;
-    GQAC_TRY(room(&c->scratch[IDS], cells, wide ? wide : sizeof(int64_t), s->diag));
-    GQAC_TRY(room(&c->scratch[POSITIONS], cells, (planes ? (size_t)planes : 1) * sizeof(int64_t),
+    GQAC_TRY(reserve_array(&c->scratch[IDS], cells, wide ? wide : sizeof(int64_t), s->diag));
+    GQAC_TRY(reserve_array(&c->scratch[POSITIONS], cells, (planes ? (size_t)planes : 1) * sizeof(int64_t),
                   s->diag));
-    GQAC_TRY(room(&c->scratch[LENGTHS], n, 2 * sizeof(int32_t), s->diag));
-    GQAC_TRY(room(&c->scratch[ROWS], cells, sizeof(int64_t), s->diag));
+    GQAC_TRY(reserve_array(&c->scratch[LENGTHS], n, 2 * sizeof(int32_t), s->diag));
+    GQAC_TRY(reserve_array(&c->scratch[ROWS], cells, sizeof(int64_t), s->diag));
     int32_t *past = c->scratch[LENGTHS].data, *fresh = past + n;
     for (int b = 0; b < kv->n; b++) {
         past[b] = (int32_t)kv->past[b];
@@ -223,7 +146,8 @@ static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logit
 
 /* ---- logits -------------------------------------------------------------- */
 
-/* The logits of a group: [1,K,V] of the rows that are wanted, [B,S,V] of all, or [B,1,V]. */
+/* Checks the logits of a group: [1,K,V] for the rows that are wanted, [B,S,V] for all rows, or
+ * [B,1,V]. */
 static gqac_status check_logits(const step *s, const gqac_tensor *t, int64_t wanted) {
     gqac_context *c = s->context;
     const program_roles *roles = &c->program->roles;
@@ -236,14 +160,15 @@ static gqac_status check_logits(const step *s, const gqac_tensor *t, int64_t wan
     for (int b = 0; !asked && b < s->n_members; b++)
         if (s->items[s->members[b]].wanted > t->dims[1]) {
             gqac_diag_set(s->diag, GQAC_UNSUPPORTED,
-                          "the model gives logits of the last token of a call alone");
-            gqac_diag_hint(s->diag, "one row of logits, or one token a step");
+                          "the model returns the logits of the last token of a call only");
+            gqac_diag_hint(s->diag, "ask for one row of logits, or feed one token in each step");
             return step_at_item(s, s->members[b], GQAC_UNSUPPORTED);
         }
     c->vocabulary = gqac_program_vocabulary(c->program);
     if (t->dims[2] != c->vocabulary)
-        GQAC_FAIL(s->diag, GQAC_INVALID_MODEL, "the logits are %lld wide, the graph says %lld",
-                  (long long)t->dims[2], (long long)c->vocabulary);
+        GQAC_FAIL(s->diag, GQAC_INVALID_MODEL,
+                  "the logits have %lld columns, the graph declares %lld", (long long)t->dims[2],
+                  (long long)c->vocabulary);
     return GQAC_OK;
 }
 
@@ -262,7 +187,8 @@ static void copy_logits(gqac_context *c, const gqac_tensor *t, int64_t from, int
         out[k] = t->dtype == GQAC_F16 ? gqn_f16_to_f32(bits[k]) : gqn_bf16_to_f32(bits[k]);
 }
 
-/* Where the rows of member b begin in the result; `before` are those of the members before it. */
+/* The first row of member b in the result; `before`: the number of wanted rows of the members
+ * before it. */
 static int64_t result_row(const step *s, const gqac_tensor *t, const kv_batch *kv, int b,
                           int64_t before) {
     const program_roles *roles = &s->context->program->roles;
@@ -272,8 +198,8 @@ static int64_t result_row(const step *s, const gqac_tensor *t, const kv_batch *k
     return t->dims[1] < s->width ? b : first_row(s, kv, b) + it->given.count - it->wanted;
 }
 
-/* Keeps the logits of the group's rows. Those of the only group stay where they are when they lie
- * one behind another, as in decode. */
+/* Keeps the logits of the group's rows. Logits of a single group stay in the result if they are
+ * contiguous there, as in decode. */
 static gqac_status keep_logits(step *s, const kv_batch *kv, int64_t wanted) {
     gqac_context *c = s->context;
     const gqac_tensor *t = exec_result(&c->exec, c->program->roles.logits);
@@ -281,8 +207,9 @@ static gqac_status keep_logits(step *s, const kv_batch *kv, int64_t wanted) {
     GQAC_TRY(check_logits(s, t, wanted));
     const bool dense =
         s->n_members == s->n && t->dtype == GQAC_F32 && t->dims[0] * t->dims[1] == wanted;
-    if (!dense && s->kept == 0) /* the first group makes room for all */
-        GQAC_TRY(room(&c->logits, (size_t)s->rows * (size_t)c->vocabulary, sizeof(float), s->diag));
+    if (!dense && s->kept == 0) /* the first group reserves memory for all groups */
+        GQAC_TRY(reserve_array(&c->logits, (size_t)s->rows * (size_t)c->vocabulary, sizeof(float),
+                               s->diag));
     c->rows = dense ? t->data : c->logits.data;
     int64_t before = 0;
     for (int b = 0; b < kv->n; b++) {
@@ -325,8 +252,8 @@ static kv_sequence *member(const step *s, int i) {
     return s->items[s->members[i]].given.sequence->kv;
 }
 
-/* Puts after each sequence the one, of those that follow, that shares the most leading blocks with
- * it. */
+/* Reorders the members: after each comes, of those that remain, the one that shares the most
+ * leading blocks with it. */
 static void join_forks(step *s) {
     for (int i = 0; i + 2 < s->n_members; i++) {
         int64_t most = 0;
@@ -346,7 +273,7 @@ static gqac_status run_group(step *s) {
     gqac_context *c = s->context;
     const size_t n = (size_t)s->n_members;
     int64_t longest = 0, rows = 0, widest = 0;
-    GQAC_TRY(room(&c->scratch[BATCH], n, 4 * sizeof(int64_t) + sizeof(void *), s->diag));
+    GQAC_TRY(reserve_array(&c->scratch[BATCH], n, 4 * sizeof(int64_t) + sizeof(void *), s->diag));
     int64_t *past = c->scratch[BATCH].data, *count = past + n, *begin = count + n;
     int64_t *common = begin + n;
     kv_sequence **sequences = (kv_sequence **)(void *)(common + n);
@@ -376,18 +303,19 @@ static gqac_status run_group(step *s) {
 
 /* ---- the step ------------------------------------------------------------ */
 
-/* May they run together? The last column must be a token of each where the model may give no other.
- */
+/* True if two items may run in one group. Where the model may return logits of the last column
+ * only, they must have the same number of new tokens. */
 static bool agree(const step *s, const step_item *a, const step_item *b) {
     return a->guards == b->guards &&
            (s->context->program->roles.every_row || a->given.count == b->given.count);
 }
 
-/* Makes room in a sequence. Tokens of items may be ids of it, which move then. */
+/* Reserves rows and ids for an item. Tokens of items may point to the ids of this sequence: if
+ * those move, the pointers are corrected. */
 static gqac_status reserve(const step *s, int i) {
     gqac_sequence *q = s->items[i].given.sequence;
     const int64_t length = gqac_sequence_length(q) + s->items[i].given.count;
-    const uintptr_t before = (uintptr_t)q->ids, bytes = (uintptr_t)q->room * sizeof *q->ids;
+    const uintptr_t before = (uintptr_t)q->ids, bytes = (uintptr_t)q->ids_capacity * sizeof *q->ids;
     GQAC_TRY(kv_sequence_reserve(q->kv, length, s->diag));
     GQAC_TRY(sequence_reserve_ids(q, length, s->diag));
     for (int j = 0; j < s->n && bytes && (uintptr_t)q->ids != before; j++) {
@@ -407,7 +335,7 @@ static gqac_status run_all(step *s) {
         s->rows += s->items[i].wanted;
     if (!vocabulary || !gqac_mul_size((size_t)s->rows, (size_t)vocabulary, &cells))
         GQAC_FAIL(s->diag, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
-    GQAC_TRY(room(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
+    GQAC_TRY(reserve_array(&c->logit_rows, (size_t)s->n, 2 * sizeof(int64_t), s->diag));
     for (int i = 0; i < s->n; i++)
         GQAC_TRY(step_at_item(s, i, reserve(s, i)));
     for (int i = 0; i < s->n; i++) {
@@ -423,7 +351,7 @@ static gqac_status run_all(step *s) {
     return GQAC_OK;
 }
 
-/* What was reserved; a rewind to where a sequence is cannot fail. */
+/* Returns what was reserved; a rewind to the current length cannot fail. */
 static void give_back(const step *s) {
     for (int i = 0; i < s->n; i++) {
         kv_sequence *kv = s->items[i].given.sequence->kv;
@@ -431,7 +359,7 @@ static void give_back(const step *s) {
     }
 }
 
-/* All went well: the new lengths hold. */
+/* Publishes the new lengths after the whole step has succeeded. */
 static void publish(const step *s) {
     for (int i = 0; i < s->n; i++) {
         const step_item *it = &s->items[i];
@@ -446,18 +374,17 @@ static void publish(const step *s) {
     }
 }
 
-/* Item i as the caller's version of the struct has it. */
+/* Reads item i, whose struct may be of an older or newer version. */
 static gqac_status read_item(const gqac_step_item *items, int i, gqac_step_item *out,
                              gqac_diag *diag) {
     const size_t size = items->size, least = offsetof(gqac_step_item, position);
     const void *at = (const char *)items + (size_t)i * size;
     if (size < least || size % _Alignof(gqac_step_item))
-        GQAC_FAIL(diag, GQAC_USAGE, "an item of a step has the size %zu, not %zu", size,
-                  sizeof *items);
+        GQAC_FAIL(diag, GQAC_USAGE, "an item of a step has size %zu, not %zu", size, sizeof *items);
     *out = (gqac_step_item){0};
     memcpy(out, at, size < sizeof *out ? size : sizeof *out);
     if (out->size != size)
-        GQAC_FAIL(diag, GQAC_USAGE, "item %d has the size %zu, item 0 has %zu", i, out->size, size);
+        GQAC_FAIL(diag, GQAC_USAGE, "item %d has size %zu, item 0 has %zu", i, out->size, size);
     return GQAC_OK;
 }
 
@@ -465,7 +392,8 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
                             gqac_diag *diag) {
     step s = {.context = context, .n = n, .again = again, .diag = diag};
     context->n_logits = 0;
-    GQAC_TRY(room(&context->scratch[ITEMS], (size_t)n, sizeof(step_item) + sizeof(int), diag));
+    GQAC_TRY(
+        reserve_array(&context->scratch[ITEMS], (size_t)n, sizeof(step_item) + sizeof(int), diag));
     s.items = context->scratch[ITEMS].data;
     s.members = (int *)(s.items + n);
     for (int i = 0; i < n; i++) {
@@ -489,24 +417,26 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
 
 enum { PIECE = 512 }; /* tokens that are computed again in one call */
 
-/* Computes what a rewind left out. The bits are those of the first time, wherever calls end. */
+/* Computes the tokens again that a rewind has left missing. The bits are those of the first time,
+ * wherever calls end. */
 static gqac_status catch_up(gqac_context *context, gqac_sequence *sequence, gqac_diag *diag) {
     gqac_status status = GQAC_OK;
-    while (status == GQAC_OK && sequence->behind) {
-        const int64_t behind = sequence->behind, count = behind < PIECE ? behind : PIECE;
-        sequence->behind = 0; /* for the length at which the call begins */
+    while (status == GQAC_OK && sequence->missing) {
+        const int64_t missing = sequence->missing, count = missing < PIECE ? missing : PIECE;
+        sequence->missing = 0; /* the call begins at the length that has rows */
         const gqac_step_item again = {.size = sizeof again,
                                       .sequence = sequence,
                                       .tokens = sequence->ids +
                                                 (gqac_sequence_length(sequence) - sequence->given),
                                       .count = count};
         status = run_step(context, 1, &again, true, diag);
-        sequence->behind = status == GQAC_OK ? behind - count : behind;
+        sequence->missing = status == GQAC_OK ? missing - count : missing;
     }
     return status;
 }
 
-/* All tokens that the call computes; nothing of it but the size of items is checked yet. */
+/* Starts progress with the number of tokens that the call computes; only the sizes of items have
+ * been checked so far. */
 static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item *items,
                               gqac_diag *diag) {
     int64_t total = 0;
@@ -517,7 +447,7 @@ static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item
             diag->index = i;
         GQAC_TRY(status);
         if (given.count > 0 && given.count <= INT32_MAX)
-            total += given.count + (given.sequence ? given.sequence->behind : 0);
+            total += given.count + (given.sequence ? given.sequence->missing : 0);
     }
     gqac_poll_begin(&context->exec.poll, total);
     return GQAC_OK;
@@ -530,7 +460,7 @@ static gqac_status catch_up_and_run(gqac_context *context, int n, const gqac_ste
         GQAC_TRY(read_item(items, i, &given, diag));
         gqac_sequence *q = given.sequence;
         gqac_status status = GQAC_OK;
-        if (q && q->behind && q->program == context->program)
+        if (q && q->missing && q->program == context->program)
             status = catch_up(context, q, diag);
         if (status != GQAC_OK && status != GQAC_ABORTED && diag)
             diag->index = i;
@@ -541,7 +471,7 @@ static gqac_status catch_up_and_run(gqac_context *context, int n, const gqac_ste
 
 gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {
     const gqac_log *log = &context->program->log;
-    const double began = gqac_log_wants(log, GQAC_LOG_DEBUG) ? gqac_log_now() : 0;
+    const double began = gqac_log_wants(log, GQAC_LOG_DEBUG) ? gqac_clock_seconds() : 0;
     context->n_logits = 0;
     if (context->program->stateless)
         GQAC_FAIL(diag, GQAC_USAGE, "the program was compiled without sequence state");
@@ -552,7 +482,7 @@ gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
     if (began > 0)
         gqac_log_line(log, GQAC_LOG_DEBUG, "step of %d sequences, %lld tokens: %s, %.3f ms", n,
                       (long long)context->exec.poll.total, gqac_status_name(status),
-                      (gqac_log_now() - began) * 1e3);
+                      (gqac_clock_seconds() - began) * 1e3);
     return status;
 }
 
@@ -565,14 +495,4 @@ gqac_status gqac_sequence_append(gqac_context *context, gqac_sequence *sequence,
                                  .count = count,
                                  .n_logits = n_logits};
     return gqac_step(context, 1, &item, diag);
-}
-
-const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
-                                 int64_t *vocabulary) {
-    if (i < 0 || i >= context->n_logits)
-        return NULL;
-    const int64_t *where = context->logit_rows.data;
-    *rows = where[2 * i + 1];
-    *vocabulary = context->vocabulary;
-    return *rows ? context->rows + (size_t)where[2 * i] * (size_t)*vocabulary : NULL;
 }

@@ -1,15 +1,15 @@
-/* What the files of a step share: its items, and what is checked before anything runs. */
+/* Private to the step: its items, and the checks before anything runs. */
 #ifndef GQAC_RUNTIME_STEP_H
 #define GQAC_RUNTIME_STEP_H
 
 #include "runtime/context.h"
 
-/* What a step knows of an item. */
+/* An item and what the checks found out. */
 typedef struct step_item {
     gqac_step_item given;
     int64_t wanted;  /* rows of logits */
     int64_t pinned;  /* gqac.total_len */
-    unsigned guards; /* guard bits */
+    unsigned guards; /* as in gqac_sequence */
     bool done;       /* its group has run */
 } step_item;
 
@@ -18,18 +18,18 @@ typedef struct step {
     gqac_context *context;
     int n;
     step_item *items;
-    bool again;   /* tokens that were computed before: their tables are chosen */
-    int64_t kept; /* rows of logits so far, in the order of groups */
-    int64_t rows; /* of logits in the whole step */
-    int *members; /* of the group that runs: indices of items */
+    bool again;   /* the tokens were computed before, so their rope tables are chosen */
+    int64_t kept; /* number of rows of logits kept so far, in the order of groups */
+    int64_t rows; /* number of rows of logits in the whole step */
+    int *members; /* indices of the items in the group that runs */
     int n_members;
     int64_t width; /* rows of token ids of a batch row: N, or S */
     gqac_diag *diag;
 } step;
 
-/* Tells which item a failure concerns. */
+/* Records in the diag that a failure concerns item i; returns the status. */
 gqac_status step_at_item(const step *s, int i, gqac_status status);
-/* Checks everything that items and sequences tell, and chooses the rope tables of each item. */
+/* Checks items and sequences, and chooses the rope tables of each item. */
 gqac_status step_check(step *s);
 
 #endif

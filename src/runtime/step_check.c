@@ -40,7 +40,7 @@ static gqac_status check_tokens(const step *s, int i) {
     return GQAC_OK;
 }
 
-/* Rows of logits that the item wants, and whether the model has them. */
+/* Checks the rows of logits that the item wants against the model. */
 static gqac_status check_logits_wanted(const step *s, int i) {
     step_item *it = &s->items[i];
     const int64_t wanted = it->given.n_logits, count = it->given.count;
@@ -52,10 +52,11 @@ static gqac_status check_logits_wanted(const step *s, int i) {
     }
     it->wanted = wanted == GQAC_LOGITS_ALL ? count : wanted;
     if (it->wanted > 1 && s->context->program->roles.last_only) {
-        gqac_diag_set(s->diag, GQAC_UNSUPPORTED,
-                      "item %d: %lld rows of logits, the model gives those of the last token alone",
-                      i, (long long)it->wanted);
-        gqac_diag_hint(s->diag, "n_logits of 0 or 1, or one token a step");
+        gqac_diag_set(
+            s->diag, GQAC_UNSUPPORTED,
+            "item %d: %lld rows of logits, the model returns those of the last token only", i,
+            (long long)it->wanted);
+        gqac_diag_hint(s->diag, "use n_logits 0 or 1, or feed one token in each step");
         return GQAC_UNSUPPORTED;
     }
     return GQAC_OK;
@@ -78,7 +79,7 @@ static gqac_status check_length(const step *s, int i, int64_t length) {
     gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE,
                   "item %d: position %lld is out of range: the tables of positions have %lld rows",
                   i, (long long)(length + given->count - 1), (long long)p->most_tokens);
-    gqac_diag_hint(s->diag, "fewer tokens, or a model with longer tables");
+    gqac_diag_hint(s->diag, "feed fewer tokens, or use a model with longer tables");
     return GQAC_OUT_OF_RANGE;
 }
 
@@ -128,8 +129,9 @@ static gqac_status guard_bits(step *s, int64_t total, unsigned *bits) {
     return GQAC_OK;
 }
 
-/* The side of every LongRoPE threshold item i is on: picked by the final length of its sequence if
- * declared, else by its first step; a later step on another side would mix keys of two tables. */
+/* Chooses, for item i, the side of every LongRoPE threshold: by the final length of its sequence if
+ * it is declared, else by its first step. A later step on another side would mix keys of two
+ * tables. */
 static gqac_status choose_tables(step *s, int i) {
     step_item *it = &s->items[i];
     const gqac_sequence *q = it->given.sequence;

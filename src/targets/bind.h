@@ -1,5 +1,5 @@
-/* What binds of kernels share: operands by the names of their schema, as value numbers, and records
- * in the program's arena. */
+/* Helpers for the bind functions of kernels: operands by the names of their schema, as value
+ * numbers, and records in the program's arena. */
 #ifndef GQAC_TARGETS_BIND_H
 #define GQAC_TARGETS_BIND_H
 
@@ -11,16 +11,16 @@
 static inline int bind_value(const ir_value *value) {
     return value ? value->id : -1;
 }
-/* That of an operand or result by its name in the schema; -1 when it is absent. The schema must
+/* The value number of an operand or result by its name in the schema; -1: absent. The schema must
  * have the name. */
 int bind_input(const ir_node *node, const char *name);
 int bind_output(const ir_node *node, const char *name);
-/* A result of a node of a group when other kernels read it, else -1. */
+/* The value number of a result that nodes outside the group read; -1: there is no such reader. */
 int bind_leaving(const ir_value *value);
-/* Zeroed memory for a record; NULL with the diag set when there is none: NO_MEMORY. */
+/* Zeroed memory for a record. NULL: out of memory, and the diag is set to NO_MEMORY. */
 void *bind_new(const target_binding *b, size_t size);
 
-/* Binds of targets/kv_rows.h and targets/recurrent.h. */
+/* Bind functions for the kernels of targets/kv_rows.h and targets/recurrent.h. */
 gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record);
 gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,

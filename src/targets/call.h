@@ -1,17 +1,17 @@
-/* What the run of a bound kernel gets: tensors by value number, memory for results, scratch,
- * threads, and the sequences of the step. There is no graph here. What the graph knew, the kernel's
- * bind (targets/target.h) put into the record that comes beside the call. */
+/* The arguments of a kernel's run: tensors by value number, memory for results, scratch, threads,
+ * and the sequences of the step. There is no graph here: what a kernel needs of the graph, its bind
+ * (targets/target.h) has put into the record, which is passed beside the call. */
 #ifndef GQAC_TARGETS_CALL_H
 #define GQAC_TARGETS_CALL_H
 
 #include "kv/kv.h"
 #include "ops/work.h"
 
-/* The sequences of one step, for kernels that touch KV state: sequences[b] has past[b] published
- * tokens and gets count[b] new ones. Packed, tensors of new rows are [1,..,N,..] and those of
- * sequence b begin with row begin[b]; else they are [n,..,S,..], and begin[b] is 0. Sequence b has
- * its first common[b] tokens in the same memory as sequence b - 1. Only forks have any: they share
- * each block until one of them writes to it. */
+/* The sequences of one step, for kernels that read or write KV state: sequences[b] has past[b]
+ * published tokens and gets count[b] new ones. If packed, tensors of new rows are [1,..,N,..], and
+ * the rows of sequence b begin at row begin[b]; otherwise they are [n,..,S,..], and begin[b] is 0.
+ * The first common[b] tokens of sequence b lie in the same memory as those of sequence b - 1; only
+ * forks have any, because they share each block until one writes to it. */
 typedef struct kv_batch {
     int n;
     bool packed;
@@ -19,18 +19,18 @@ typedef struct kv_batch {
     const int64_t *past;
     const int64_t *count;
     const int64_t *begin;
-    const int64_t *common; /* common[0] is 0; NULL: not known */
+    const int64_t *common; /* common[0] is 0; NULL: unknown */
 } kv_batch;
 
-/* Row b of the batch in a tensor of new rows. */
+/* The batch row of sequence b in a tensor of new rows. */
 static inline int64_t kv_batch_row(const kv_batch *kv, int64_t b) {
     return kv->packed ? 0 : b;
 }
 
 typedef struct target_call {
-    op_work work;        /* its origin is the root of the group */
-    gqac_tensor *values; /* by number: constants, inputs, and what was computed before */
-    const void *state;   /* what the target's `open` gave */
+    op_work work;        /* work.origin is the root of the group */
+    gqac_tensor *values; /* by number: constants, inputs, and results computed before */
+    const void *state;   /* from the target's `open` */
     const kv_batch *kv;  /* NULL outside of a step */
     /* See target_give. */
     gqac_status (*give)(struct target_call *call, int value, gqac_tensor *tensor);
@@ -41,19 +41,19 @@ static inline const gqac_tensor *target_value(const target_call *call, int value
     return value < 0 ? NULL : &call->values[value];
 }
 
-/* Memory for a result of the group: `tensor` has its type and shape, and gets its data, of the
- * memory that `plan` chose for the value. For a result that nobody wants (-1) it is scratch. */
+/* Sets the data of a result of the group, whose `tensor` has type and shape: the memory that `plan`
+ * chose for the value. For a result that is not used (-1) it is scratch. */
 static inline gqac_status target_give(target_call *call, int value, gqac_tensor *tensor) {
     return call->give(call, value, tensor);
 }
 
-/* A result that has no memory of its own; nothing for -1. */
+/* Sets a result that has no memory of its own; nothing for -1. */
 static inline void target_set(target_call *call, int value, const gqac_tensor *tensor) {
     if (value >= 0)
         call->values[value] = *tensor;
 }
 
-/* op_work of a node of the group that is not its root, for its messages. */
+/* The op_work of a node of the group that is not its root, for messages. */
 static inline op_work target_work(const target_call *call, const op_origin *origin) {
     op_work work = call->work;
     work.origin = origin;

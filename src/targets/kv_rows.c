@@ -26,7 +26,7 @@ gqac_status target_kv_fit(const target_call *call, const op_work *work, const gq
                           int slot) {
     const kv_batch *kv = call->kv;
     if (!kv || !rows || rows->rank != 4)
-        OP_STOP(work, GQAC_INTERNAL, "kv_append outside of a step");
+        OP_STOP(work, GQAC_INTERNAL, "kv_append outside a step");
     const kv_slot *of = kv_sequence_slot(kv->sequences[0], slot);
     bool fits = of && rows->dims[0] == (kv->packed ? 1 : kv->n) && rows->dims[1] == of->heads &&
                 rows->dims[3] == of->head_size && rows->dtype == of->dtype;
@@ -40,9 +40,9 @@ gqac_status target_kv_fit(const target_call *call, const op_work *work, const gq
 }
 
 /* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D], T = max(past + new).
- * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past + new rows are gathered.
- * Rows of the result at or beyond past + new keep what the output memory holds: nobody reads them.
- */
+ * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past and new rows are gathered.
+ * Rows of the result at or after past + new keep what the output memory holds: nobody reads
+ * them. */
 gqac_status target_kv_append_run(target_call *call, const void *record) {
     const target_append_record *r = record;
     const gqac_tensor *rows = target_value(call, r->fresh);

@@ -1,5 +1,5 @@
 /* Kernels of kv_state and kv_append that gather the blocks of a sequence into plain rows [n,H,T,D],
- * for targets that have none of their own. */
+ * for targets without kernels of their own for them. */
 #ifndef GQAC_TARGETS_KV_ROWS_H
 #define GQAC_TARGETS_KV_ROWS_H
 
@@ -15,13 +15,13 @@ typedef struct target_append_record {
 } target_append_record;
 gqac_status target_kv_append_run(target_call *call, const void *record);
 
-/* For every kv_append: its rows [B,H,S,D] must be those of the slot, and as many as the step says.
- * INTERNAL outside of a step. */
+/* Checks the new rows [B,H,S,D] of a kv_append against the slot and the step. INTERNAL: outside a
+ * step. */
 gqac_status target_kv_fit(const target_call *call, const op_work *work, const gqac_tensor *rows,
                           int slot);
-/* The widest past + new of the batch: rows of a gathered tensor. */
+/* The largest past + new of the batch: the number of rows of a gathered tensor. */
 int64_t target_kv_total_rows(const kv_batch *kv);
-/* A token, where it is wanted. */
+/* Sets an effect token, if it is used. */
 void target_give_token(target_call *call, int value);
 
 #endif

@@ -1,11 +1,11 @@
-/* States of sequences as the recurrence reads and writes them: see recurrent.h. */
+/* The states of sequences that a recurrence reads and writes; see recurrent.h. */
 #include "targets/recurrent.h"
 
 #include "targets/kv_rows.h"
 
 typedef struct states {
     const kv_batch *kv;
-    int64_t rows; /* of one row of the batch */
+    int64_t rows; /* rows in each batch row */
     int slot;
 } states;
 
@@ -30,7 +30,7 @@ static void *after(const void *arg, int64_t b, int i, int64_t *count) {
     return state;
 }
 
-/* Are the states of the slot those that the operands need, and the new rows those of the step? */
+/* Checks the states of the slot against the operands, and the new rows against the step. */
 static gqac_status fit(const target_call *call, const recurrence *r, int slot) {
     const kv_batch *kv = call->kv;
     const kv_slot *of = kv_sequence_slot(kv->sequences[0], slot);
@@ -54,7 +54,7 @@ gqac_status target_recurrent_run(target_call *call, const void *record) {
                                     .beta = target_value(call, o->beta)};
     recurrence r;
     if (!call->kv)
-        OP_STOP(&call->work, GQAC_INTERNAL, "recurrent_attention outside of a step");
+        OP_STOP(&call->work, GQAC_INTERNAL, "recurrent_attention outside a step");
     GQAC_TRY(recurrence_fit(&call->work, &o->form, &in, &r));
     GQAC_TRY(fit(call, &r, o->slot));
     gqac_tensor y = {.dtype = in.q->dtype, .rank = 3, .dims = {r.out[0], r.out[1], r.out[2]}};

@@ -1,5 +1,5 @@
 /* recurrent_attention: the recurrence of LinearAttention on states that sequences keep. For every
- * target; it has the speed of the machine by itself. */
+ * target: compiled C is fast enough. */
 #ifndef GQAC_TARGETS_RECURRENT_H
 #define GQAC_TARGETS_RECURRENT_H
 
@@ -12,7 +12,7 @@ typedef struct target_recurrent_record {
     int query, key, value, decay, beta; /* operands */
     int output, token;                  /* results */
 } target_recurrent_record;
-/* INTERNAL outside of a step. */
+/* INTERNAL: outside a step. */
 gqac_status target_recurrent_run(target_call *call, const void *record);
 
 #endif

@@ -7,7 +7,7 @@
 extern const gqac_target target_ref, target_cpu;
 
 static const gqac_target *const targets[] = {&target_ref, &target_cpu};
-/* Named by the command line and not built yet. */
+/* Names of the command line that are not built yet. */
 static const char *const planned[] = {"gpu"};
 
 const target_kernel target_generic_kernel = {.name = "generic"};
@@ -30,7 +30,7 @@ gqac_status target_bind(const target_binding *b, ir_node *root) {
     return kernel && kernel->bind ? kernel->bind(b, root, &root->bound) : GQAC_OK;
 }
 
-/* The eval of an op flagged IR_OP_IN_PLACE copes with its first operand. */
+/* True: an eval with IR_OP_IN_PLACE may write over its first operand. */
 static bool eval_writes_over(const ir_node *node, const ir_value *result, const ir_value *operand) {
     bool may = (node->op->flags & IR_OP_IN_PLACE) && result->def == node && result->result == 0;
     for (int i = 0; i < node->n_inputs && may; i++)

@@ -1,6 +1,6 @@
-/* Models in memory: what comes of them is what comes of the same bytes in a file, in every format;
- * damaged ones end with the file's status and read no byte too many (the bytes end where a page
- * does that cannot be touched); external data by callback. */
+/* Models in memory: results are those of the same bytes in a file, in every format; damaged ones
+ * end with the file's status and read no byte too many (the bytes end where a page does that cannot
+ * be touched); external data by callback. */
 #include "unit.h"
 
 #include <stdint.h>
@@ -119,7 +119,7 @@ static void make_files(void) {
 }
 
 /* The bytes of a model, one past a multiple of 64 with `off`, that are gone at once when someone
- * tells the kernel that the pages are not needed. */
+ * releases the pages. */
 static bytes hold(const char *path, size_t off) {
     const bytes from = read_file(path);
     bytes b = {.n = from.n};
@@ -272,24 +272,24 @@ static gqac_status open_cut_file(const char *name, const unsigned char *data, si
 static void expect_cut(const char *path, const char *name, size_t align) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const bytes all = read_file(path);
-    const size_t room = (all.n / page + 2) * page;
+    const size_t size = (all.n / page + 2) * page;
     unsigned char *memory =
-        mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, size + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_FATAL(memory != MAP_FAILED);
-    CU_ASSERT_EQUAL_FATAL(mprotect(memory + room, page, PROT_NONE), 0);
+    CU_ASSERT_EQUAL_FATAL(mprotect(memory + size, page, PROT_NONE), 0);
     for (size_t i = 1; i < 60; i++) {
         size_t n = i < 20 ? i * 7 : all.n * (i - 19) / 41;
         n -= n % align;
         if (!n || n >= all.n)
             continue;
-        unsigned char *at = memory + room - n;
+        unsigned char *at = memory + size - n;
         memcpy(at, all.data, n);
         const gqac_status in_memory = open_bytes(name, at, n, NULL);
         CU_ASSERT_NOT_EQUAL(in_memory, GQAC_OK);
         CU_ASSERT(*diag.what && strstr(diag.where, name));
         CU_ASSERT_EQUAL(in_memory, open_cut_file(name, all.data, n));
     }
-    munmap(memory, room + page);
+    munmap(memory, size + page);
     free(all.data);
 }
 

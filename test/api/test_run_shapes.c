@@ -21,7 +21,7 @@ typedef struct rig {
     int n, n_out;
     char names[MOST][100];
     const char *list[MOST];
-    gqac_tensor in[MOST], told[MOST], out[MOST];
+    gqac_tensor in[MOST], shapes[MOST], out[MOST];
 } rig;
 
 static gqac_status open_file(rig *r, const char *path) {
@@ -69,8 +69,8 @@ static void close_rig(rig *r) {
 
 static gqac_status tell(rig *r) {
     memset(&diag, 0, sizeof diag);
-    memset(r->told, 0xa5, sizeof r->told);
-    return gqac_run_shapes(r->context, r->n, r->list, r->in, r->n_out, NULL, r->told, &diag);
+    memset(r->shapes, 0xa5, sizeof r->shapes);
+    return gqac_run_shapes(r->context, r->n, r->list, r->in, r->n_out, NULL, r->shapes, &diag);
 }
 
 static bool same_type(const gqac_tensor *a, const gqac_tensor *b) {
@@ -101,11 +101,12 @@ static void read_inputs(rig *r, const char *dir) {
     closedir(d);
 }
 
-/* Outputs where the caller wants them: room by what was told, and the bits of a plain run. */
+/* Outputs bound to memory of the caller, whose size is that of the reported shapes, have the bits
+ * of a plain run. */
 static void expect_bound(rig *r, int index) {
     const gqac_io *outputs;
     gqac_program_outputs(r->program, &outputs);
-    const size_t bytes = gqac_tensor_bytes(&r->told[index]);
+    const size_t bytes = gqac_tensor_bytes(&r->shapes[index]);
     void *memory = malloc(bytes + 1), *before = malloc(bytes + 1);
     memcpy(before, r->out[index].data, bytes);
     CU_ASSERT_EQUAL(gqac_context_bind_output(r->context, outputs[index].name, memory, bytes, &diag),
@@ -132,10 +133,10 @@ static void expect_model(const char *model, const char *run) {
                           GQAC_OK);
     CU_ASSERT_FATAL(r.n_out > 2);
     for (int i = 0; i < r.n_out; i++) {
-        CU_ASSERT_PTR_NULL(r.told[i].data);
-        if (!same_type(&r.told[i], &r.out[i]))
+        CU_ASSERT_PTR_NULL(r.shapes[i].data);
+        if (!same_type(&r.shapes[i], &r.out[i]))
             printf("%s, %s: output %d\n", model, run, i);
-        CU_ASSERT(same_type(&r.told[i], &r.out[i]));
+        CU_ASSERT(same_type(&r.shapes[i], &r.out[i]));
     }
     expect_bound(&r, 0);
     expect_bound(&r, r.n_out - 1);
@@ -153,7 +154,7 @@ static void test_models(void) {
         expect_model(model, "prefill");
         expect_model(model, "decode");
     }
-    expect_model("test/models/llama", "static"); /* a past with room, total_length by value */
+    expect_model("test/models/llama", "static"); /* a past with capacity, total_length by value */
     expect_model("test/models/llama", "batch");
 }
 
@@ -181,27 +182,27 @@ static void test_values(void) {
     add(&r, "n", GQAC_I64, 0, NULL, &n);
     add(&r, "c", GQAC_BOOL, 0, NULL, &c);
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT(r.told[0].dtype == GQAC_F32 && r.told[0].rank == 2);
-    CU_ASSERT(r.told[0].dims[0] == 7 && r.told[0].dims[1] == 4);
-    CU_ASSERT(r.told[1].dtype == GQAC_I64 && r.told[1].rank == 2);
-    CU_ASSERT(r.told[1].dims[0] == 2 && r.told[1].dims[1] == -1);
-    CU_ASSERT(r.told[2].dims[0] == 2 && r.told[2].dims[1] == 3);
+    CU_ASSERT(r.shapes[0].dtype == GQAC_F32 && r.shapes[0].rank == 2);
+    CU_ASSERT(r.shapes[0].dims[0] == 7 && r.shapes[0].dims[1] == 4);
+    CU_ASSERT(r.shapes[1].dtype == GQAC_I64 && r.shapes[1].rank == 2);
+    CU_ASSERT(r.shapes[1].dims[0] == 2 && r.shapes[1].dims[1] == -1);
+    CU_ASSERT(r.shapes[2].dims[0] == 2 && r.shapes[2].dims[1] == 3);
     /* six floats are few enough to look at */
     r.in[0].data = x;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT_EQUAL(r.told[1].dims[1], 3);
+    CU_ASSERT_EQUAL(r.shapes[1].dims[1], 3);
     /* the value is not there */
     r.in[1].data = NULL;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT(r.told[0].dims[0] == -1 && r.told[0].dims[1] == 4);
-    /* by name, one of them, and a parameter of the context in place of an input */
+    CU_ASSERT(r.shapes[0].dims[0] == -1 && r.shapes[0].dims[1] == 4);
+    /* one output, by name, and a parameter of the context in place of an input */
     r.in[1].data = &n;
     CU_ASSERT_EQUAL_FATAL(gqac_context_upload(r.context, "n", &r.in[1], &diag), GQAC_OK);
     const char *const wanted[] = {"same", "by_input"};
     const char *const given[] = {"x", "c"};
     const gqac_tensor in[] = {r.in[0], r.in[2]};
-    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, given, in, 2, wanted, r.told, &diag), GQAC_OK);
-    CU_ASSERT(r.told[0].dims[1] == 3 && r.told[1].dims[0] == 7);
+    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, given, in, 2, wanted, r.shapes, &diag), GQAC_OK);
+    CU_ASSERT(r.shapes[0].dims[1] == 3 && r.shapes[1].dims[0] == 7);
     close_rig(&r);
 }
 
@@ -222,13 +223,13 @@ static void test_branches(void) {
     add(&r, "x", GQAC_F32, 2, (int64_t[]){500, 3}, NULL);
     add(&r, "c", GQAC_BOOL, 0, NULL, &c);
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT_EQUAL(r.told[0].dims[0], 1000);
+    CU_ASSERT_EQUAL(r.shapes[0].dims[0], 1000);
     c = 0;
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT_EQUAL(r.told[0].dims[0], 500);
+    CU_ASSERT_EQUAL(r.shapes[0].dims[0], 500);
     r.in[1].data = NULL; /* either branch: what they have in common */
     CU_ASSERT_EQUAL_FATAL(tell(&r), GQAC_OK);
-    CU_ASSERT(r.told[0].rank == 2 && r.told[0].dims[0] == -1 && r.told[0].dims[1] == 3);
+    CU_ASSERT(r.shapes[0].rank == 2 && r.shapes[0].dims[0] == -1 && r.shapes[0].dims[1] == 3);
     close_rig(&r);
 }
 
@@ -246,7 +247,7 @@ static void test_refused(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "'b'"));
     add(&r, "b", GQAC_F32, 2, (int64_t[]){4, 300}, NULL);
     CU_ASSERT_EQUAL(tell(&r), GQAC_OK);
-    CU_ASSERT(r.told[0].dims[0] == 500 && r.told[0].dims[1] == 300);
+    CU_ASSERT(r.shapes[0].dims[0] == 500 && r.shapes[0].dims[1] == 300);
     r.in[1].dims[0] = 5; /* a run would find that out */
     CU_ASSERT_EQUAL(tell(&r), GQAC_INVALID_INPUT);
     CU_ASSERT(diag.status == GQAC_INVALID_INPUT && strstr(diag.where, "MatMul"));
@@ -260,9 +261,9 @@ static void test_refused(void) {
     CU_ASSERT_EQUAL(tell(&r), GQAC_USAGE);
     r.list[1] = "b";
     const char *const wrong[] = {"z"};
-    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, r.list, r.in, 1, wrong, r.told, &diag),
+    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, r.list, r.in, 1, wrong, r.shapes, &diag),
                     GQAC_USAGE);
-    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, r.list, r.in, 2, NULL, r.told, &diag),
+    CU_ASSERT_EQUAL(gqac_run_shapes(r.context, 2, r.list, r.in, 2, NULL, r.shapes, &diag),
                     GQAC_USAGE);
     close_rig(&r);
     gqac_options options;

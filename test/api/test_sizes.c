@@ -1,5 +1,5 @@
 /* Structs that begin with their size: a caller of an older gqac has shorter ones, one of a newer
- * gqac longer ones, and one that forgot the size is told so. Shorter structs lie at the end of a
+ * gqac longer ones, and one that forgot the size gets an error. Shorter structs lie at the end of a
  * page that nothing follows, so that reading a byte too many is a crash. */
 #include "unit.h"
 
@@ -151,7 +151,7 @@ static void test_older_others(void) {
     gqac_sequence_free(sequence);
     release(older);
 
-    /* as much as there is room for, and the rest is left alone */
+    /* as much as fits, and the rest is unchanged */
     gqac_memory whole = {.size = sizeof whole}, part;
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(program, 70, 70, &whole, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(whole.size, sizeof whole);
@@ -176,7 +176,7 @@ static void test_older_others(void) {
     gqac_program_free(program);
 }
 
-/* Longer structs: what lies behind ours must be 0, for nobody here knows what it asks for. */
+/* Longer structs: what follows ours must be 0, because its meaning is unknown here. */
 static void test_newer(void) {
     struct {
         gqac_options options;
@@ -200,7 +200,7 @@ static void test_newer(void) {
     gqac_program_free(program);
 }
 
-/* Requests of another size than ours, one behind another: each is read where the caller put it. */
+/* Requests of another size than ours, one after another: each is read where the caller put it. */
 static void test_requests(void) {
     typedef struct newer_request {
         gqac_generate_request request;
@@ -302,7 +302,7 @@ static const unit_case cases[] = {
     {"texts that are not set", test_unset_texts},
     {"other older structs", test_older_others},
     {"newer structs", test_newer},
-    {"requests one behind another", test_requests},
+    {"requests one after another", test_requests},
     {"an encoder and a decoder", test_seq2seq},
     {"what the library makes", test_lists},
 };

@@ -230,9 +230,9 @@ LYING = """graph @g(%input_ids: i64[B,S], %gqac.past_len: i32[B], %gqac.new_len:
 """
 # Its width is max(m - m, 16) whatever the ids are.
 HONEST = LYING.replace("FACTOR", "16").replace("Mul %m1, %k", "Sub %m1, %m1")
-text("types", "logits whose width grows with the ids", "wide", LYING.replace("FACTOR", "100000"),
+text("types", "logits whose width grows with the ids", "columns", LYING.replace("FACTOR", "100000"),
      HONEST, verb="score")
-text("types", "logits that are too narrow when it runs", "wide", LYING.replace("FACTOR", "2"),
+text("types", "logits that are too narrow when it runs", "columns", LYING.replace("FACTOR", "2"),
      HONEST, verb="score")
 
 # ---- shapes and attributes -----------------------------------------------------------------------

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The documentation is true where a machine can tell.
+"""The documentation is true where a machine can check.
 
 README.md and docs/*.md: every `console` block runs as it stands, every `sh` block that starts with
 gqac too; every link into the tree and every path in backticks exists; every `gq` block is a module
-that gqac reads; a block that names a file behind its language quotes that file. No line is longer
+that gqac reads; a block that names a file after its language quotes that file. No line is longer
 than COLUMNS.
 
 In a console block `$ ` starts a command and `> ` continues it; the lines below it must occur in what
@@ -67,7 +67,7 @@ def script_blocks(page):
 
 
 def missing(shown, printed):
-    """The first shown line that does not occur behind the ones before it; None: all do."""
+    """The first shown line that does not occur after the ones before it; None: all do."""
     at = 0
     for line in shown:
         hits = [i for i, p in enumerate(printed[at:], at) if p.rstrip() == line]
@@ -221,6 +221,29 @@ class Text(Case):
                 with self.subTest(page=page.name, quoted=name):
                     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
                     self.assertIsNone(missing(lines, (ROOT / name).read_text().splitlines()))
+
+    def test_public_headers(self):
+        """The list at the head of gqac.h names every public header but text.h's own."""
+        folder = ROOT / "include" / "gqac"
+        head = (folder / "gqac.h").read_text().split("*/", 1)[0]
+        text = set(re.findall(r"<gqac/(\w+\.h)>", (folder / "text.h").read_text()))
+        for header in sorted({path.name for path in folder.glob("*.h")} - text - {"gqac.h"}):
+            with self.subTest(header=header):
+                self.assertIn(header, head)
+
+    def test_target_fields(self):
+        """adding-a-target.md has every field of a kernel's row and of a target."""
+        header = (ROOT / "src" / "targets" / "target.h").read_text()
+        page = (ROOT / "docs" / "adding-a-target.md").read_text()
+        for struct in ("target_kernel", "gqac_target"):
+            body = re.search(rf"typedef struct {struct} \{{\n(.*?)^\}} {struct};", header,
+                             re.MULTILINE | re.DOTALL)[1]
+            body = re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)
+            fields = re.findall(r"\(\*(\w+)\)\(|(\w+);", body)
+            self.assertGreater(len(fields), 4, struct)
+            for name in (a or b for a, b in fields):
+                with self.subTest(struct=struct, field=name):
+                    self.assertTrue(f"`{name}`" in page or f".{name} = " in page)
 
     def test_controls(self):
         """What these checks must refuse."""

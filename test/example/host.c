@@ -1,6 +1,7 @@
 /* The loop of a server, without its sockets: requests join while others run, share steps, at most
- * CHUNK tokens of each, and stream their ids. A client that goes away in the middle of its prompt
- * ends the step at once; a request at fault fails alone. Answers have the bits of a run alone. */
+ * CHUNK tokens of each, and stream their ids. A client that disconnects in the middle of its prompt
+ * ends the step at once; a request with an error fails alone. Answers have the bits of a run
+ * alone. */
 #include <gqac/gqac.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 
 enum { REQUESTS = 6, CHUNK = 32, ANSWER = 8, MOST = 256 };
-enum { GONE = 2, WRONG = 4 }; /* the request whose client goes away, and the one at fault */
+enum { GONE = 2, WRONG = 4 }; /* the request whose client disconnects, and the one with an error */
 
 typedef struct request {
     gqac_sequence *sequence;           /* NULL: it has not joined, or has ended */
@@ -34,7 +35,7 @@ static void *clients(void *arg) {
     return NULL;
 }
 
-/* Called while a step runs: a server would look at its sockets here. */
+/* Called while a step runs: a server would poll its sockets here. */
 static bool hang_up(void *arg) {
     const request *r = &((host *)arg)->requests[GONE];
     return r->sequence && r->fed >= 2 * CHUNK;
@@ -54,7 +55,8 @@ static void must(const host *h, gqac_status status) {
     }
 }
 
-/* What a step is to compute of each request; `who` names the request of each item. */
+/* Fills the items of the next step; `who` is the request of each item. Returns the number of
+ * items. */
 static int gather(host *h, gqac_step_item *items, int *who) {
     const int joined = atomic_load(&h->joined);
     int n = 0;
@@ -74,7 +76,7 @@ static int gather(host *h, gqac_step_item *items, int *who) {
     return n;
 }
 
-/* Takes what the step computed for item i of the context. */
+/* Takes the logits of item i and chooses the next id. */
 static void take(host *h, request *r, int i, int64_t count) {
     int64_t rows = 0, vocabulary = 0, best = 0;
     const float *logits = gqac_context_logits(h->context, i, &rows, &vocabulary);
@@ -89,12 +91,13 @@ static void take(host *h, request *r, int i, int64_t count) {
         end(h, r, "answered");
 }
 
-/* One step of whoever is there. */
+/* One step of every conversation that is active. */
 static void turn(host *h) {
     gqac_step_item items[REQUESTS];
     int who[REQUESTS], n = gather(h, items, who);
     const gqac_status status = n ? gqac_step(h->context, n, items, &h->diag) : GQAC_OK;
-    if (status == GQAC_ABORTED) /* all are as before: the others go on with the next step */
+    if (status == GQAC_ABORTED) /* all sequences are as before: the others continue with the next
+                                   step */
         end(h, &h->requests[GONE], "cancelled");
     else if (status != GQAC_OK && h->diag.index >= 0)
         end(h, &h->requests[who[h->diag.index]], "failed");
@@ -104,7 +107,7 @@ static void turn(host *h) {
         take(h, &h->requests[who[i]], i, items[i].count);
 }
 
-/* Is the answer that of the prompt alone, fed in one piece? */
+/* True if the answer is that of the prompt alone, fed in one piece. */
 static bool same_alone(host *h, const request *r) {
     request alone = {.n = r->prompt, .prompt = r->prompt}, *a = &alone;
     memcpy(a->ids, r->ids, (size_t)r->prompt * sizeof *a->ids);

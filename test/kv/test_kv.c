@@ -1,8 +1,8 @@
 /* The conformance suite of KV sequences, run against every kind: random operations beside a plain
  * model that keeps a list of row tags a sequence and a reference count a block.
  *
- * A row's bytes are made from its tag, slot, head and element, so one tag a position says what
- * every slot must hold. Lengths cluster around multiples of the block. */
+ * A row's bytes are made from its tag, slot, head and element, so one tag for each position
+ * determines what every slot must hold. Lengths cluster around multiples of the block. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,8 @@ static void write_tags(kv_sequence *s, int64_t position, int64_t count, const un
     }
 }
 
-/* Do rows [position, position + count) hold those tags? Nothing else may be written by a read. */
+/* True if rows [position, position + count) hold those tags. Nothing else may be written by a
+ * read. */
 static bool holds_tags(const kv_sequence *s, int64_t position, int64_t count,
                        const unsigned *tags) {
     static unsigned char rows[MOST_ROW * (MOST + 3)];

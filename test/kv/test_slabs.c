@@ -1,5 +1,4 @@
-/* Pieces of slabs: none overlaps another, all are aligned, and what was given back is used again.
- */
+/* Pieces of slabs: none overlaps another, all are aligned, and returned pieces are used again. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -76,7 +75,7 @@ static void pieces_are_apart(void) {
             CU_ASSERT(!h[t].wrong);
         }
         CU_ASSERT_EQUAL(kv_slabs_taken(&slabs), 0);
-        CU_ASSERT_PTR_NULL(slabs.first); /* slabs that nobody uses are given back */
+        CU_ASSERT_PTR_NULL(slabs.first); /* unused slabs are freed */
         kv_slabs_close(&slabs);
     }
 }

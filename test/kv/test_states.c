@@ -124,7 +124,7 @@ static void states_are_counted(void) {
     CU_ASSERT_EQUAL(kv_states_most(INT64_MAX), 58);
 }
 
-/* An import knows the last state alone. */
+/* An import has the last state only. */
 static void states_may_be_forgone(void) {
     kv_pool *pool = NULL;
     int64_t position = 0;

@@ -1,6 +1,7 @@
 /* Aborting a call at each place where it asks: a step leaves every sequence as it was, and what it
  * computes afterwards has the bits of a sequence that was never disturbed; opening and compiling
- * leave no memory and no file. The library under test asks wherever it can (GQAC_TEST_ALLOC). */
+ * leave no memory and no file. The library under test asks at every possible point
+ * (GQAC_TEST_ALLOC). */
 #include "base/alloc.h"
 #include "unit.h"
 
@@ -17,7 +18,7 @@ static gqac_diag diag;
 
 /* A monitor that aborts at the n-th question; 0: never. */
 typedef struct counter {
-    int asked, abort_at, told;
+    int asked, abort_at, reported;
     int64_t done, total, totals; /* totals: how often the total changed */
     bool wrong;
 } counter;
@@ -33,7 +34,7 @@ static void hear(void *arg, int64_t done, int64_t total) {
     c->totals += total != c->total;
     c->done = done;
     c->total = total;
-    c->told++;
+    c->reported++;
 }
 
 static gqac_monitor watch(counter *c, int abort_at) {
@@ -63,7 +64,7 @@ static size_t past_bytes(const gqac_kv_pair *pair, int64_t length) {
            (size_t)gqac_dtype_bits(pair->dtype) / 8;
 }
 
-/* Does the sequence hold the bytes that were kept of it? `keep`: keeps them. */
+/* True if the sequence holds the bytes that were kept before; `keep`: keeps them. */
 static bool same_past(rig *r, const gqac_sequence *s, bool keep) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(r->program, &pairs);
@@ -82,7 +83,7 @@ static bool same_past(rig *r, const gqac_sequence *s, bool keep) {
     return same;
 }
 
-/* One step of a sequence behind a prompt and of an empty one. */
+/* One step of a sequence with a prompt and of an empty one. */
 static gqac_status step(rig *r, gqac_sequence *a, gqac_sequence *b) {
     const gqac_step_item items[] = {{.size = sizeof *items,
                                      .sequence = a,
@@ -128,7 +129,7 @@ static void close_rig(rig *r) {
     gqac_program_free(r->program);
 }
 
-/* What holds for the n-th question; false when the step succeeded. */
+/* Aborts at the n-th question and checks the state; false when the step succeeded. */
 static bool abort_at(rig *r, const gqac_sequence *base, int n) {
     counter c;
     const gqac_monitor monitor = watch(&c, n);
@@ -141,7 +142,7 @@ static bool abort_at(rig *r, const gqac_sequence *base, int n) {
     const bool aborted = status == GQAC_ABORTED;
     bool good = !c.wrong && c.total == MORE + 3;
     if (aborted) {
-        good = good || (c.told == 0 && !c.wrong);
+        good = good || (c.reported == 0 && !c.wrong);
         good = good && c.asked == n && gqac_sequence_length(a) == PROMPT;
         good = good && gqac_sequence_length(b) == 0 && same_past(r, a, false);
         good = good && !gqac_context_logits(r->context, 0, &rows, &width);
@@ -200,8 +201,8 @@ static void every_question_with_experts(void) {
     abort_steps("test/models/gpt-oss/model.onnx", "cpu", 2, 20, 1);
 }
 
-/* Tokens that a rewind left out are computed in front of the step, which can be aborted there. */
-static void aborted_behind_a_rewind(void) {
+/* The step first computes tokens that a rewind left missing, and can be aborted there. */
+static void aborted_after_a_rewind(void) {
     rig r;
     int n = 1, aborted = 0;
     int64_t rows = 0, width = 0;
@@ -375,7 +376,7 @@ static const unit_case cases[] = {
     {"every question of a step with recurrent states", every_question_with_states},
     {"every question of a step with rope tables to choose", every_question_with_guards},
     {"every question of a step with experts", every_question_with_experts},
-    {"aborted while a rewind is made up for", aborted_behind_a_rewind},
+    {"aborted while a rewind is made up for", aborted_after_a_rewind},
     {"every question of a stateless run", every_question_of_a_run},
     {"monitors are checked", monitors_are_checked},
     {"questions of opening", every_question_of_opening},

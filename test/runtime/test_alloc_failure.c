@@ -142,8 +142,8 @@ static int files_in_folder(void) {
     return n;
 }
 
-/* Runs `call` with the n-th allocation failing, for every n up to the first that it does not
- * reach. `after` checks what a failure leaves behind. */
+/* Runs `call` with the n-th allocation failing, for every n up to the first that it does not reach.
+ * `after` checks the state after a failure. */
 static void each_failure(gqac_status (*call)(gqac_diag *diag), void (*after)(void), size_t least) {
     const size_t live = gqac_alloc_live();
     size_t failures = 0;

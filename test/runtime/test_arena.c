@@ -1,6 +1,6 @@
-/* The arena of a context: no two values that live at one time share memory, what kernels write over
- * is read by nobody later, and its size is known before a run. The lives are found here once more,
- * by the uses of values alone, and contents are compared after every node. */
+/* The arena of a context: no two live values share memory, memory that kernels write over has no
+ * later reader, and its size is known before a run. Lives are computed here independently, by the
+ * uses of values alone, and contents are compared after every node. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -67,7 +67,7 @@ static void test_over(void) {
 
 enum { MOST_NODES = 1 << 12, PROMPT = 70 };
 
-/* What a value held when its node had run, for as long as it is going to be read. */
+/* The contents of a value after its node has run, as long as the value has later readers. */
 typedef struct kept {
     const ir_value *value;
     int last;
@@ -202,7 +202,7 @@ static void check(const char *model, const char *target, int threads, int least_
     const exec *e = &r.context->exec;
     step(&r, PROMPT);
     const size_t expected = e->arena.capacity;
-    CU_ASSERT(expected >= e->layout.most && expected > 0); /* it was right from the start */
+    CU_ASSERT(expected >= e->layout.most && expected > 0); /* the size was right before the run */
     step(&r, 1);
     step(&r, 3);
     CU_ASSERT_EQUAL(e->arena.capacity, expected);
@@ -225,8 +225,8 @@ static void test_models(void) {
 /* Of one thread, whatever the model: the largest tiles are those of AVX-512. */
 enum { SCRATCH = 600 << 10 };
 
-/* What `inspect --memory` says of activations, and what the context took for them. Scratch of the
- * kernels, which is not foretold but for products, is what may come on top. */
+/* Compares the activations that `inspect --memory` reports with what the context allocated. Scratch
+ * of kernels, which is not predicted except for products, may be added. */
 static void check_figure(const char *model) {
     run r = open_run(model, "cpu", 1);
     const exec *e = &r.context->exec;
@@ -250,7 +250,8 @@ static void test_figures(void) {
     check_figure("test/models/gemma2/model.onnx");
 }
 
-/* Every value gets memory of its own: what kernels write over operands must have the same bits. */
+/* Gives every value memory of its own: kernels that wrote over operands must compute the same
+ * bits. */
 static void take_apart(gqac_program *program) {
     int n = 0;
     for (ir_node *node = program->module->graph->first; node; node = node->next)
@@ -281,7 +282,7 @@ static float *logits_of(const char *model, bool apart, size_t guess, int64_t *co
             &(gqac_sequence_options){.size = sizeof(gqac_sequence_options), .final_length = PROMPT},
             &sequence, &diag),
         GQAC_OK);
-    if (guess) { /* as if that had been expected: no step expects more */
+    if (guess) { /* as if that size had been announced: no step announces more */
         context->exec.layout.most = guess;
         for (int i = 0; i < 3; i++)
             context->exec.expected[i] = INT64_MAX;
@@ -315,7 +316,7 @@ static void test_same_bits(void) {
     }
 }
 
-/* More than there is memory is expected of a step that needs little. */
+/* A size beyond the memory of the machine is announced for a step that needs little. */
 static void test_wrong_guess(void) {
     static const char model[] = "test/models/llama/model.onnx";
     int64_t n, m;
@@ -326,7 +327,7 @@ static void test_wrong_guess(void) {
     free(apart);
 }
 
-/* A life that is taken to be too short, and an operand that is written over too early. */
+/* Controls: a life that ends too early, and an operand that is written over too early. */
 static void test_controls(void) {
     for (int kind = 0; kind < 2; kind++) {
         run r = open_run("test/models/llama/model.onnx", "cpu", 1);

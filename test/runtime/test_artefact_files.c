@@ -1,6 +1,6 @@
-/* Files attached to an artefact: they come back as they were, whatever breaks a limit is refused,
- * and no damage goes unseen, also where somebody has made the checksums fit. And its pages: weights
- * are read where the file is mapped, so that processes share them. */
+/* Files attached to an artefact: they are read back unchanged, files that exceed a limit are
+ * refused, and all damage is detected, also when the checksums were computed again. And its pages:
+ * weights are read in the mapped file, so that processes share them. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -51,7 +51,7 @@ static void write_file(const char *path, const void *data, size_t size) {
     fclose(f);
 }
 
-/* ---- there and back ------------------------------------------------------ */
+/* ---- writing and reading ------------------------------------------------- */
 
 static const gqac_attachment three[] = {
     {"genai_config.json", "{\"a\": 1}", 8}, {"weights", "\0\1\2", 3}, {"empty \xc3\xa9", "", 0}};
@@ -133,7 +133,7 @@ static void test_refused(void) {
     CU_ASSERT_EQUAL(compile_with(model(), 65, files, again), GQAC_USAGE);
     CU_ASSERT_EQUAL(compile_with(model(), 64, files, again), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_artefact_verify(again, &diag), GQAC_OK);
-    files[0].bytes = ((size_t)1 << 28) + 1; /* told before it is read */
+    files[0].bytes = ((size_t)1 << 28) + 1; /* refused before it is read */
     CU_ASSERT_EQUAL(compile_with(model(), 1, files, again), GQAC_USAGE);
     free(most);
 }
@@ -153,7 +153,7 @@ static size_t row(int s) {
     return HEADER + (size_t)s * ROW;
 }
 
-/* All readers refuse what `bytes` holds now, and say where. */
+/* True if all readers refuse the current `bytes`, and name the file. */
 static bool is_refused(size_t length, bool verify_only) {
     gqac_attachment *files = NULL;
     int n = 0;
@@ -166,7 +166,7 @@ static bool is_refused(size_t length, bool verify_only) {
     return refused;
 }
 
-/* Makes the checksum of header and table fit. */
+/* Computes the checksum of header and table again. */
 static void sign(void) {
     uint32_t sections;
     gqac_sha256 state;
@@ -253,7 +253,7 @@ static void test_hostile_table(void) {
     unsigned char *const clean = malloc(size);
     memcpy(clean, bytes, size);
     sign();
-    CU_ASSERT(!memcmp(clean, bytes, size)); /* so the signature is the right one */
+    CU_ASSERT(!memcmp(clean, bytes, size)); /* so `sign` computes the right checksum */
     for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
         memcpy(bytes, clean, size);
         unsigned char *const at = edits[i].section < 0
@@ -275,7 +275,7 @@ static void test_hostile_table(void) {
     sign();
     CU_ASSERT(is_refused(size, false));
     memcpy(bytes, clean, size);
-    bytes[row(4) + 100] = 'x'; /* bytes behind the name */
+    bytes[row(4) + 100] = 'x'; /* bytes after the name */
     sign();
     CU_ASSERT(is_refused(size, false));
     free(clean);

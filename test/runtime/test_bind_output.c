@@ -1,5 +1,5 @@
 /* Outputs of a stateless run in memory of the caller: apart, over the past they continue, over an
- * input that somebody else reads, too small, overlapping. */
+ * input that another node reads, too small, overlapping. */
 #include "runtime/context.h"
 #include "unit.h"
 
@@ -15,7 +15,7 @@ static const char plain[] =
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
     "  %y = Abs %present : f32[2,2,C,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* The past is read once more, before the present is made. */
+/* The past has another reader, before the present is made. */
 static const char first_reader[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %a = Abs %past : f32[2,2,P,3]\n"
@@ -24,7 +24,7 @@ static const char first_reader[] =
     "  %present = concat_past_present %past, %n, %pl, %nl, %total : f32[2,2,C,3]\n"
     "  %y = Abs %present : f32[2,2,C,3]\n"
     "  return %present as \"present\", %y as \"y\"\n}\n";
-/* After it was made. */
+/* Another reader after the present is made. */
 static const char second_reader[] =
     "graph @g(%past: f32[2,2,P,3], %new: f32[2,2,S,3], %pl: i32[2], %nl: i32[2], %total: i64[]) {\n"
     "  %present = concat_past_present %past, %new, %pl, %nl, %total : f32[2,2,C,3]\n"
@@ -42,7 +42,7 @@ typedef struct rig {
     gqac_program *program;
     gqac_context *context;
     gqac_diag diag;
-    int64_t rows, total; /* of the past; what the call reaches */
+    int64_t rows, total; /* rows of the past; total length of the call */
     float past[B * H * 16 * D], fresh[B * H * S * D];
     int32_t past_len[B], new_len[B];
 } rig;
@@ -202,7 +202,7 @@ static void test_errors(void) {
     CU_ASSERT_EQUAL(bind(&r, "y", memory + 10, sizeof(float) * 100), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_USAGE);
     CU_ASSERT_EQUAL(bind(&r, "y", NULL, 0), GQAC_OK);
-    /* a past of 4 rows has no room for 5 tokens */
+    /* a past of 4 rows cannot hold 5 tokens */
     CU_ASSERT_EQUAL(bind(&r, "present", r.past, sizeof r.past), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_INVALID_INPUT);
     CU_ASSERT(strstr(r.diag.what, "room") != NULL);

@@ -1,5 +1,5 @@
-/* The memory budget of a program: what does not fit is CAPACITY and changes nothing, the others go
- * on with the same bits, and what is freed can be taken again. */
+/* The memory budget of a program: a call beyond it is CAPACITY and changes nothing, other calls
+ * continue with the same bits, and freed memory can be taken again. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -55,7 +55,7 @@ static bool same_logits(const gqac_context *context, const float *expected) {
 }
 
 typedef struct facts {
-    float *prompt, *next; /* logits behind N - 1 tokens, and behind N */
+    float *prompt, *next; /* logits after N - 1 tokens, and after N */
     int64_t idle, one;    /* bytes of a context that ran, and of a sequence */
 } facts;
 
@@ -117,7 +117,7 @@ static void fill(const char *path) {
         {.size = sizeof *pair, .sequence = last, .tokens = ids, .count = N - 1, .n_logits = 1}};
     CU_ASSERT_EQUAL(gqac_step(context, 2, pair, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(all[0]) == N - 1 && gqac_sequence_length(last) == 0);
-    gqac_sequence_free(all[--n - 1]); /* room for a token more of each: the others go on */
+    gqac_sequence_free(all[--n - 1]); /* memory for one more token of each: the others go on */
     for (int i = 0; i < n - 1; i++) {
         CU_ASSERT_EQUAL_FATAL(feed(context, all[i], 1), GQAC_OK);
         CU_ASSERT(same_logits(context, f.next));

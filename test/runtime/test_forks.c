@@ -1,5 +1,5 @@
-/* Forks in one step: rows of several sequences see the tokens that their sequences have in common
- * together, and every row has the bits that it has in a step of its sequence alone. */
+/* Forks in one step: rows of several sequences read the tokens that their sequences share together,
+ * and every row has the bits that it has in a step of its sequence alone. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -11,7 +11,7 @@
 #include "runtime/steps.h"
 #include "targets/cpu/attention.h"
 
-enum { FORKS = 7, ROUNDS = 4, MOST = 12, CHUNK = 60, ROOM = CHUNK + ROUNDS * MOST };
+enum { FORKS = 7, ROUNDS = 4, MOST = 12, CHUNK = 60, CAPACITY = CHUNK + ROUNDS * MOST };
 
 static gqac_diag diag;
 static int64_t ids[1280];
@@ -131,12 +131,12 @@ static int64_t expect_alike(gqac_context *context, gqac_sequence *const *all,
         CU_ASSERT(!memcmp(logits, kept[i], (size_t)(rows * width) * sizeof *logits));
         free(kept[i]);
     }
-    CU_ASSERT_EQUAL(find_joint(&none), 0); /* those alone have nobody to see keys with */
+    CU_ASSERT_EQUAL(find_joint(&none), 0); /* a sequence alone shares no keys */
     return most;
 }
 
 /* Forks of two roots of `length` tokens, in turns. Number 5 goes on from `back`. The keys that they
- * see together end with `shared`. */
+ * read together end with `shared`. */
 static void check(gqac_program *program, int threads, int64_t length, int64_t back,
                   int64_t shared) {
     static const int family[FORKS] = {0, 1, 0, 1, 0, 1, 0};
@@ -144,7 +144,7 @@ static void check(gqac_program *program, int threads, int64_t length, int64_t ba
     gqac_sequence *roots[2], *all[FORKS], *twins[FORKS];
     int64_t farthest = 0;
     for (int i = 0; i < 2; i++) {
-        roots[i] = new_sequence(program, length + ROOM);
+        roots[i] = new_sequence(program, length + CAPACITY);
         feed(context, roots[i], length);
     }
     for (int i = 0; i < FORKS; i++) {

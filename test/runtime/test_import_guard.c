@@ -1,5 +1,5 @@
 /* A sequence that was filled by an import keeps the guard of LongRoPE tables: rows that were made
- * with one table do not go on with the other. The model is phi3, whose threshold is 64. */
+ * with one table are not continued with the other. The model is phi3, whose threshold is 64. */
 #include "unit.h"
 
 #include <gqac/gqac.h>
@@ -82,8 +82,8 @@ static bool same_rows(const gqac_sequence *a, const gqac_sequence *b) {
     return same;
 }
 
-/* What was imported goes on like the original, up to the threshold; beyond it both must start
- * anew. A refused step leaves the rows. */
+/* An imported sequence continues like the original, up to the threshold; beyond it both must start
+ * again. A refused step leaves the rows. */
 static void test_undeclared(void) {
     rows held;
     open_all();
@@ -98,14 +98,14 @@ static void test_undeclared(void) {
     CU_ASSERT(*diag.what && *diag.hint);
     CU_ASSERT_EQUAL(gqac_sequence_length(taken), HELD);
     CU_ASSERT(same_rows(original, taken));
-    gqac_sequence *fork = NULL; /* the guard goes with the rows */
+    gqac_sequence *fork = NULL; /* a fork has the guard too */
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(taken, &fork, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(feed(fork, HELD, N - HELD), GQAC_RECOMPUTE);
     CU_ASSERT_EQUAL_FATAL(feed(original, HELD, THRESHOLD - HELD), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(feed(taken, HELD, THRESHOLD - HELD), GQAC_OK);
     CU_ASSERT(same_rows(original, taken));
     CU_ASSERT_EQUAL(feed(taken, THRESHOLD, 1), GQAC_RECOMPUTE);
-    /* an emptied sequence picks again */
+    /* an emptied sequence chooses again */
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(taken, 0, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(feed(taken, 0, N), GQAC_OK);
     gqac_sequence_free(fork);

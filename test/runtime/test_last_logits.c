@@ -1,5 +1,5 @@
-/* Logits of some rows alone: the bits of those rows among all, for ragged rows in one call, behind
- * a past, over rope tables that split the call, and where the graph cannot leave rows out. */
+/* Logits of some rows alone: the bits of those rows among all, for ragged rows in one call, after a
+ * past, over rope tables that split the call, and where the graph cannot leave rows out. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -100,7 +100,7 @@ static void test_without_the_pass(void) {
 static const unit_case cases[] = {
     {"last rows have the bits they have among all", test_models},
     {"rows of several rope tables in one step", test_groups},
-    {"a graph that gives all rows", test_without_the_pass},
+    {"a graph that returns all rows", test_without_the_pass},
 };
 
 int main(int argc, char **argv) {

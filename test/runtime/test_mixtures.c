@@ -53,7 +53,7 @@ static void compute_streams(const gqac_program *program) {
     gqac_context_free(context);
 }
 
-/* The sequence as it is after it went through memory. */
+/* Saves and loads the sequence. */
 static void reload(const gqac_program *program, gqac_sequence **s) {
     const size_t bytes = gqac_sequence_save_bytes(*s);
     void *data = malloc(bytes);
@@ -83,7 +83,7 @@ static void disturb(const gqac_program *program, gqac_sequence **all, int *of, i
         CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(all[i], any(TOTAL), &diag), GQAC_OK);
 }
 
-/* Some of the sequences, in an order of their own. */
+/* Chooses some of the sequences, in random order; returns their number. */
 static int choose(int n, int *chosen) {
     int left[MOST], m = 1 + (int)any(n);
     for (int i = 0; i < n; i++)

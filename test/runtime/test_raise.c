@@ -1,5 +1,5 @@
 /* Traced models with the pass `raise` and without it: the same logits and caches, nearly, for a
- * chunk behind a past. */
+ * chunk after a past. */
 #include "unit.h"
 
 #include <gqac/gqac.h>

@@ -1,6 +1,6 @@
 /* Sequences in one piece of memory: what is loaded, in this program or in another of the same
- * model, computes and rewinds as what was saved, bit for bit; whatever is no such piece, or of
- * another model, is refused and leaves nothing. */
+ * model, computes and rewinds as what was saved, bit for bit; other bytes, and sequences of another
+ * model, are refused without effect. */
 #include "base/alloc.h"
 #include "unit.h"
 
@@ -67,7 +67,7 @@ static gqac_status load(const gqac_program *program, blob b, gqac_sequence **s) 
     return gqac_sequence_load(program, NULL, b.data, b.bytes, s, &diag);
 }
 
-/* Do both compute the next tokens to the same bits? */
+/* True if both compute the next tokens to the same bits. */
 static bool step_alike(gqac_context *a, gqac_sequence *s, gqac_context *b, gqac_sequence *t) {
     int64_t rows[2] = {0}, width[2] = {0};
     const int64_t end = gqac_sequence_length(s) + MORE;
@@ -86,7 +86,7 @@ static bool same_ids(const gqac_sequence *s) {
            (!count || !memcmp(own, ids, (size_t)count * sizeof *ids));
 }
 
-/* A sequence and its loaded twin, and what becomes of both after rewinds. */
+/* Compares a sequence and its loaded twin, also after rewinds. */
 static void expect_twin(const gqac_program *p, gqac_sequence *s, const gqac_program *other) {
     static const int64_t lengths[] = {300, 200, 130, 129, 128, 65, 64, 63, 1, 0};
     gqac_context *a = new_context(p), *b = new_context(other);
@@ -163,7 +163,7 @@ static void twins_with_guards(void) {
 enum {
     PROGRAM = 24,
     TOKENS = 56,
-    BEHIND = 64,
+    MISSING = 64,
     GIVEN = 72,
     PINNED = 80,
     FINAL = 88,
@@ -184,7 +184,7 @@ static void sign(blob b) {
     }
 }
 
-/* The choice of a rope table is saved with the rows that it turned. */
+/* The choice of a rope table is saved with the rows that it rotated. */
 static void tables_are_kept(void) {
     gqac_program *p = open_program(unit_path("test/models/phi3/model.onnx"), "cpu");
     gqac_context *context = new_context(p);
@@ -193,7 +193,7 @@ static void tables_are_kept(void) {
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(p, NULL, &s, &diag), GQAC_OK);
     feed(context, s, 3);
     const blob saved = save(s);
-    saved.data[GUARDS] ^= 1; /* what the file says of them does not count */
+    saved.data[GUARDS] ^= 1; /* guards in the file are not trusted */
     sign(saved);
     CU_ASSERT_EQUAL_FATAL(load(p, saved, &twin), GQAC_OK);
     for (int64_t i = 3; status == GQAC_OK && i < N; i++) {
@@ -208,8 +208,8 @@ static void tables_are_kept(void) {
     gqac_program_free(p);
 }
 
-/* Of imported tokens no ids are known. A loaded sequence rewinds among them where its model does:
- * not with recurrent states. */
+/* The ids of imported tokens are unknown. A loaded sequence rewinds among imported tokens if its
+ * model can: not with recurrent states. */
 static void import_into(const char *model, bool recurrent) {
     gqac_program *p = open_program(unit_path(model), "cpu");
     gqac_context *a = new_context(p), *b = new_context(p);
@@ -366,7 +366,7 @@ static void forged_fields(void) {
     }
     expect_forged(p, b, STATES, 0);
     expect_forged(p, b, TOKENS, 199);
-    expect_forged(p, b, BEHIND, 1);
+    expect_forged(p, b, MISSING, 1);
     expect_forged(p, b, GIVEN, 100);
     expect_forged(p, b, LISTS, 63);
     expect_forged(p, b, LISTS + size, 64);
@@ -379,7 +379,7 @@ static void forged_fields(void) {
     gqac_program_free(p);
 }
 
-/* The weights of a model, with the lowest bit of each number turned over. */
+/* The weights of a model, with the lowest bit of each number flipped. */
 static unsigned char *weights;
 static size_t n_weights;
 static gqac_status other_weights(void *arg, const char *name, const void **data, size_t *n,
@@ -469,7 +469,7 @@ static void callers_errors(void) {
     gqac_program_free(p);
 }
 
-/* Each allocation that fails leaves nothing behind, and the next try succeeds. */
+/* After each failed allocation nothing is left allocated, and the next try succeeds. */
 static void memory_runs_out(void) {
     gqac_program *p = open_program(unit_path("test/models/qwen3.5/model.onnx"), "cpu");
     const blob b = saved_of(p, 200);

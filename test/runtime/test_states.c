@@ -1,5 +1,5 @@
-/* Sequences of a model with recurrent states (qwen3.5): rewinds, forks, failed steps and imports
- * give the logits of the sequence that was fed token by token, bit for bit. */
+/* Sequences of a model with recurrent states (qwen3.5): after rewinds, forks, failed steps and
+ * imports the logits are those of the sequence that was fed token by token, bit for bit. */
 #include "runtime/steps.h"
 #include "unit.h"
 
@@ -110,7 +110,7 @@ static void forks_go_their_ways(void) {
     close_all();
 }
 
-/* Two sequences, of which one has no room: neither changes. */
+/* Two sequences, one without capacity: neither changes. */
 static void failed_steps_change_nothing(void) {
     open_all();
     gqac_sequence *pair[2] = {new_sequence(0), new_sequence(70)};
@@ -122,7 +122,7 @@ static void failed_steps_change_nothing(void) {
         CU_ASSERT_EQUAL(steps_run(context, 2, pair, tokens, counts, 1, &diag), GQAC_CAPACITY);
     CU_ASSERT(gqac_sequence_length(pair[0]) == 64 && gqac_sequence_length(pair[1]) == 60);
     CU_ASSERT(feed(pair[0], 66) && feed(pair[1], 70));
-    /* a rewind that is not made good yet, and a token that is none */
+    /* a rewind whose tokens are still missing, and an invalid token */
     const int64_t wrong = -7;
     CU_ASSERT_EQUAL(gqac_sequence_rewind(pair[0], 65, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_sequence_append(context, pair[0], &wrong, 1, 1, &diag), GQAC_OUT_OF_RANGE);
@@ -208,7 +208,7 @@ static void imports_go_on(void) {
     close_all();
 }
 
-/* The state of what was imported stays, however many tokens follow. */
+/* The state of imported tokens stays, however many tokens follow. */
 static void imports_can_be_returned_to(void) {
     open_all();
     gqac_sequence *target = new_sequence(0), *fork = NULL;
@@ -266,7 +266,7 @@ static void imports_are_checked(void) {
 
 /* ---- programs that are refused -------------------------------------------- */
 
-/* A layer of rows in .gq text, whose append takes `token`; `where` gives %y and `also` names more
+/* A layer of rows in .gq text, whose append takes `token`; `where` defines %y and `also` names more
  * results. */
 static gqac_status open_text(const char *token, const char *where, const char *also) {
     char path[] = "/tmp/gqac-states-XXXXXX.gq";
@@ -348,7 +348,7 @@ static void nested_graphs_change_no_cache(void) {
     }
 }
 
-/* Lengths that nothing bounds: too much memory is told at once. */
+/* Lengths without a maximum: too much memory is refused at once. */
 static void huge_lengths_are_counted(void) {
     gqac_memory memory = {.size = sizeof memory};
     CU_ASSERT_EQUAL_FATAL(open_text("%rows", GOOD, ALSO), GQAC_OK);

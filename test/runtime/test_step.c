@@ -1,4 +1,4 @@
-/* Steps: the bits of splits and mixtures, and what a refused step leaves behind. The model is an
+/* Steps: the bits of splits and mixtures, and the state after a refused step. The model is an
  * exported one (test/models/llama: Hq 6, Hkv 2, D 32), run through the public API. */
 #include "runtime/steps.h"
 #include "unit.h"
@@ -67,7 +67,7 @@ static unsigned char *snapshot(const gqac_program *program, const gqac_sequence 
     return all;
 }
 
-/* Feeding one by one, and in one call, gives the same logits and the same cache. */
+/* Tokens one by one, and in one call, have the same logits and the same cache. */
 static void test_split_equals_full(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -97,8 +97,8 @@ static void test_split_equals_full(void) {
     gqac_program_free(program);
 }
 
-/* Every refused step must leave length and cached bytes as they were, and the next step must give
- * what it would have given. */
+/* Every refused step must leave length and cached bytes as they were, and the next step must
+ * compute what it would have computed. */
 static void expect_refused(gqac_program *program, gqac_context *context, gqac_sequence *sequence,
                            gqac_status expected, const int64_t *ids, int64_t count,
                            const int64_t *position) {
@@ -161,7 +161,7 @@ static void test_refused_steps(void) {
     gqac_program_free(program);
 }
 
-/* A batch in which one sequence is refused changes none of them. */
+/* A batch in which one sequence is refused changes no sequence. */
 static void test_one_bad_row(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);
@@ -182,7 +182,7 @@ static void test_one_bad_row(void) {
     gqac_program_free(program);
 }
 
-/* Rewind to every length, feed the rest again: the same cache. A fork does not see what the other
+/* Rewind to every length, feed the rest again: the same cache. A fork does not read what the other
  * sequence writes. */
 static void test_rewind_and_fork(void) {
     gqac_program *program = open_model(llama);
@@ -218,9 +218,7 @@ static void test_rewind_and_fork(void) {
     gqac_program_free(program);
 }
 
-/* What was exported can be imported, and continues with the same bits; wrong imports change
- * nothing.
- */
+/* Exported rows can be imported, and continue with the same bits; wrong imports change nothing. */
 static void test_export_import(void) {
     gqac_program *program = open_model(llama);
     gqac_context *context = open_context(program, 1);

@@ -1,6 +1,6 @@
 /* One model as a prefill and a decode graph (rows M2, M3, M9, M10, M19 to M22): the rewritten files
  * in the run time, keys and values handed over by read_output and upload, the caches written in
- * place. The same model as a sequence is what they must be equal to. */
+ * place. They must equal a sequence of the same model. */
 #include "runtime/context.h"
 #include "unit.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROMPT = 13, STEPS = 9, ROOM = 24, LAYERS = 2, HEADS = 2, SIZE = 32 };
+enum { PROMPT = 13, STEPS = 9, CAPACITY = 24, LAYERS = 2, HEADS = 2, SIZE = 32 };
 
 static gqac_diag diag;
 
@@ -171,22 +171,22 @@ static void test_prefill(void) {
 static void test_one_token(void) {
     rig r;
     open_rig(&r);
-    reserve(&r, ROOM);
+    reserve(&r, CAPACITY);
     CU_ASSERT_EQUAL(one_token(&r, 0, 2), GQAC_INVALID_INPUT);
     CU_ASSERT(strstr(diag.what, "input_ids") != NULL);
     CU_ASSERT_EQUAL(one_token(&r, 0, 1), GQAC_OK);
     close_rig(&r);
 }
 
-/* M19, M21: a prompt, then token by token; every logit as a sequence gives it. M9, M10: the caches
- * stay where they are, and hold all rows. */
+/* M19, M21: a prompt, then token by token; every logit as from a sequence. M9, M10: the caches stay
+ * where they are, and hold all rows. */
 static void test_hand_over(void) {
     rig r;
     gqac_sequence *sequence = NULL;
     gqac_tensor before, after, rows;
     open_rig(&r);
     CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r.whole, NULL, &sequence, &diag), GQAC_OK);
-    reserve(&r, ROOM);
+    reserve(&r, CAPACITY);
     CU_ASSERT_EQUAL_FATAL(prompt(&r, PROMPT), GQAC_OK);
     hand_over(&r);
     expect_step(&r, sequence, 0, PROMPT, r.first);
@@ -205,7 +205,8 @@ static void test_hand_over(void) {
     CU_ASSERT_EQUAL(
         gqac_sequence_export(sequence, "past_key_values.0.value", all, sizeof all, &diag), GQAC_OK);
     for (int h = 0; h < HEADS; h++)
-        CU_ASSERT(!memcmp((float *)after.data + h * ROOM * SIZE, all + h * (PROMPT + STEPS) * SIZE,
+        CU_ASSERT(!memcmp((float *)after.data + h * CAPACITY * SIZE,
+                          all + h * (PROMPT + STEPS) * SIZE,
                           sizeof(float) * (PROMPT + STEPS) * SIZE));
     CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 2, &rows, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(rows.data, after.data);
@@ -213,7 +214,7 @@ static void test_hand_over(void) {
     close_rig(&r);
 }
 
-/* M22: behind the last row there is no room, and nothing is written. */
+/* M22: after the last row the capacity ends, and nothing is written. */
 static void test_edge(void) {
     rig r;
     gqac_tensor cache;
@@ -229,7 +230,7 @@ static void test_edge(void) {
     close_rig(&r);
 }
 
-/* M20: bytes there and back, zeroing, and names that nobody knows. */
+/* M20: upload and read back, zeroing, and unknown names. */
 static void test_parameters(void) {
     rig r;
     gqac_tensor view;
@@ -264,13 +265,13 @@ static void test_parameters(void) {
     close_rig(&r);
 }
 
-/* Another size frees the memory: what was bound to it or shows it goes too. */
+/* Another size frees the memory, and removes bindings to it and views of it. */
 static void test_reserve_again(void) {
     rig r;
     gqac_tensor view;
-    const int64_t dims[4] = {1, HEADS, ROOM / 2, SIZE};
+    const int64_t dims[4] = {1, HEADS, CAPACITY / 2, SIZE};
     open_rig(&r);
-    reserve(&r, ROOM);
+    reserve(&r, CAPACITY);
     CU_ASSERT_EQUAL(one_token(&r, 0, 1), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 1, &view, &diag), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_context_parameter(r.next, cache_name(0), &view, &diag), GQAC_OK);
@@ -286,7 +287,7 @@ static void test_reserve_again(void) {
         CU_ASSERT_PTR_NULL(r.next->exec.bound[i].data);
     CU_ASSERT_EQUAL(one_token(&r, 0, 1), GQAC_OK);
     CU_ASSERT_EQUAL(gqac_context_read_output(r.next, 1, &view, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(view.dims[2], ROOM / 2);
+    CU_ASSERT_EQUAL(view.dims[2], CAPACITY / 2);
     close_rig(&r);
 }
 

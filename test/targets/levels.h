@@ -10,7 +10,7 @@
 
 enum { MAX_LEVELS = 8 };
 
-/* Plain C first, the best last; gives how many. */
+/* Lists the levels, plain C first, the best last; returns how many. */
 static inline int find_levels(const cpu_level *levels[MAX_LEVELS]) {
     int n = 0;
     for (const cpu_level *level; n < MAX_LEVELS && (level = cpu_level_at(n)); n++)

@@ -2,7 +2,7 @@
  *
  * Random cases are computed by the scalar level and by the others, which must give the same bits
  * for any number of threads, and by a plain softmax in double, which must be near. All that a query
- * may not see is NaN: keys and values before and behind its range, and queries of padding. Then the
+ * may not see is NaN: keys and values before and after its range, and queries of padding. Then the
  * same tokens go through the blocks of sequences, cut into calls at random: same bits again. */
 #include <math.h>
 #include <stdlib.h>
@@ -289,7 +289,7 @@ static bool near_row(const sample *c, const gqac_tensor *out, int64_t b, int64_t
     return near;
 }
 
-/* Padding gives zeros. */
+/* Results of padding are zeros. */
 static bool near_all(const sample *c, const gqac_tensor *out) {
     const gqac_tensor *y = &out[0];
     const int64_t heads = c->kv_heads * c->group, width = heads * c->value_size;
@@ -334,7 +334,7 @@ static void test_levels(void) {
         gqac_pool_free(pools[i]);
 }
 
-/* Nothing but -inf gives zeros; a NaN among the keys of a row stays in that row. */
+/* A row of -inf only results in zeros; a NaN among the keys of a row stays in that row. */
 static void test_special(void) {
     sample c = {0};
     seed = 7;

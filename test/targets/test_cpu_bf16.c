@@ -1,5 +1,5 @@
-/* linear_bf16 on cpu: every level of this machine gives gqn_dot_pairs, on weights and on codes, and
- * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
+/* linear_bf16 on cpu: every level of this machine computes gqn_dot_pairs, on weights and on codes,
+ * and no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before. */
 #define NUMBERS_SEED 11
 #include "levels.h"
@@ -15,7 +15,7 @@
 #include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 
-enum { GUARD = 64 }; /* elements before and behind x and y */
+enum { GUARD = 64 }; /* elements before and after x and y */
 
 typedef struct problem {
     cpu_linear_job job;
@@ -58,7 +58,7 @@ static problem make(gqac_dtype dtype, int64_t rows, int64_t k, int64_t n, gqac_d
     return p;
 }
 
-/* Weights as pairs; behind k and n they are zeros. */
+/* Weights as pairs; after k and n they are zeros. */
 static void add_weights(problem *p, bool special) {
     const int64_t n = p->job.n, k = p->job.k;
     const size_t bytes = (size_t)(linear_panels(n) * linear_pairs(k)) * LINEAR_PAIRS * 2;
@@ -74,7 +74,7 @@ static void add_weights(problem *p, bool special) {
     p->job.w = p->pairs;
 }
 
-/* Codes, scales and zero points; what lies behind k and n is as the packer leaves it, zeros. */
+/* Codes, scales and zero points; after k and n they are zeros, as the packer makes them. */
 static void add_codes(problem *p, int width, int64_t block, gqac_dtype scale, gqac_dtype zero) {
     const int64_t n = p->job.n, k = p->job.k, per = 32 / width;
     const nbits_shape s = nbits_shape_of(k, n, width, block);

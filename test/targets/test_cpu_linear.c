@@ -1,5 +1,5 @@
-/* linear on cpu: the scalar level is the contract, every level of this machine gives its bits, and
- * no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
+/* linear on cpu: the scalar level is the contract, every level of this machine computes its bits,
+ * and no bit depends on the number of rows or threads. Whatever lies around x, and y itself, is NaN
  * before; what lies around y is the same after. */
 #define NUMBERS_SEED 7
 #include "levels.h"
@@ -20,7 +20,7 @@ extern const struct cpu_linear_kernels cpu_linear_avx2, cpu_linear_avx512, cpu_l
     cpu_linear_avx512bf16;
 #endif
 
-enum { GUARD = 64 }; /* elements before and behind x and y */
+enum { GUARD = 64 }; /* elements before and after x and y */
 
 typedef struct problem {
     cpu_linear_job job;

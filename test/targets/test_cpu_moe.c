@@ -245,7 +245,7 @@ static void test_types(void) {
     gqac_arena_free(r.arena);
 }
 
-/* Errors of a packed mixture are those that the model's own gives. */
+/* Errors of a packed mixture are those of the model's own op. */
 static void test_experts(void) {
     const kind kinds[] = {{0, 0, GQAC_F32, "relu", 0, false, false, true, false},
                           {4, 16, GQAC_F32, "relu", 0, false, true, true, false}};

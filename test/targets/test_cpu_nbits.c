@@ -1,5 +1,5 @@
-/* linear_nbits: how words lie, that expand gives back what the packer took, and that every level
- * of this machine has the bits of the scalar one, whatever rows are computed together. */
+/* linear_nbits: how words lie, that expand restores what the packer packed, and that every level of
+ * this machine has the bits of the scalar one, whatever rows are computed together. */
 #include "levels.h"
 #include "unit.h"
 
@@ -125,16 +125,16 @@ static cpu_nbits_rows quantised(const work *k, const cpu_nbits_kernels *kernels)
 
 /* Rows first .. first + count of the last panel. */
 static void compute(const work *k, const cpu_nbits_kernels *kernels, int64_t first, int64_t count,
-                    cpu_nbits_room *room) {
+                    cpu_nbits_scratch *scratch) {
     float bias[NBITS_COLUMNS];
     for (int i = 0; i < NBITS_COLUMNS; i++)
         bias[i] = (float)i - 20;
-    memset(room, 0xff, sizeof *room);
+    memset(scratch, 0xff, sizeof *scratch);
     if (k->int8)
-        kernels->int8(&k->w, k->w.shape.panels - 1, &k->a, first, count, room);
+        kernels->int8(&k->w, k->w.shape.panels - 1, &k->a, first, count, scratch);
     else
-        kernels->fp32(&k->w, k->w.shape.panels - 1, k->steps, k->rows, first, count, room);
-    kernels->finish(room->y, count, k->bias ? bias : NULL);
+        kernels->fp32(&k->w, k->w.shape.panels - 1, k->steps, k->rows, first, count, scratch);
+    kernels->finish(scratch->y, count, k->bias ? bias : NULL);
 }
 
 /* sum of blocks by hand, one element: what the scalar level itself is held against. */
@@ -163,29 +163,29 @@ static float element(const work *k, int64_t row, int64_t column) {
     return s->k <= GQAC_K_PIECE ? piece : total + piece;
 }
 
-static void check_level(const work *k, const cpu_nbits_kernels *kernels, const cpu_nbits_room *want,
-                        cpu_nbits_room *room, test_random *r) {
+static void check_level(const work *k, const cpu_nbits_kernels *kernels,
+                        const cpu_nbits_scratch *want, cpu_nbits_scratch *scratch, test_random *r) {
     const nbits_shape *s = &k->w.shape;
     const size_t row = NBITS_COLUMNS * sizeof(float), n = (size_t)(k->rows * s->blocks);
     const cpu_nbits_rows a = quantised(k, kernels);
     CU_ASSERT(!memcmp(a.qa, k->a.qa, n * (size_t)s->block));
     CU_ASSERT(!memcmp(a.scale, k->a.scale, n * sizeof *a.scale));
     CU_ASSERT(!memcmp(a.sum, k->a.sum, n * sizeof *a.sum));
-    compute(k, kernels, 0, k->rows, room);
-    CU_ASSERT(!memcmp(room->y, want->y, (size_t)k->rows * row));
+    compute(k, kernels, 0, k->rows, scratch);
+    CU_ASSERT(!memcmp(scratch->y, want->y, (size_t)k->rows * row));
     if (k->rows < 3)
         return;
     const int64_t first = test_random_int(r, 0, (int)k->rows - 1), count = k->rows - first;
-    compute(k, kernels, first, count, room);
-    CU_ASSERT(!memcmp(room->y, want->y + first * NBITS_COLUMNS, (size_t)count * row));
+    compute(k, kernels, first, count, scratch);
+    CU_ASSERT(!memcmp(scratch->y, want->y + first * NBITS_COLUMNS, (size_t)count * row));
 }
 
 static void test_levels(void) {
     const cpu_level *levels[MAX_LEVELS];
     const int n_levels = find_levels(levels);
-    cpu_nbits_room *want = malloc(sizeof *want), *room = malloc(sizeof *room);
+    cpu_nbits_scratch *want = malloc(sizeof *want), *scratch = malloc(sizeof *scratch);
     const cpu_nbits_kernels *scalar = levels[0]->nbits;
-    CU_ASSERT_FATAL(want && room && scalar);
+    CU_ASSERT_FATAL(want && scratch && scalar);
     for (int i = 0; i < unit_count(200, 2000); i++) {
         test_random r = {.state = 4000u + (uint64_t)i};
         work k = random_work(&r);
@@ -197,20 +197,20 @@ static void test_levels(void) {
                 CU_ASSERT(!memcmp(&want->y[(k.rows - 1) * NBITS_COLUMNS + column], &y, sizeof y));
             }
         for (int l = 0; l < n_levels; l++)
-            check_level(&k, levels[l]->nbits, want, room, &r);
+            check_level(&k, levels[l]->nbits, want, scratch, &r);
         gqac_arena_free(k.arena);
     }
     free(want);
-    free(room);
+    free(scratch);
 }
 
 /* Of each number of rows that may have tiles of its own: every level has the bits of the scalar
  * one, and each row those that it has alone. */
-static void check_rows(const work *k, const cpu_level *level, const cpu_nbits_room *want,
-                       cpu_nbits_room *room) {
+static void check_rows(const work *k, const cpu_level *level, const cpu_nbits_scratch *want,
+                       cpu_nbits_scratch *scratch) {
     const size_t row = NBITS_COLUMNS * sizeof(float);
-    compute(k, level->nbits, 0, k->rows, room);
-    const bool same = !memcmp(room->y, want->y, (size_t)k->rows * row);
+    compute(k, level->nbits, 0, k->rows, scratch);
+    const bool same = !memcmp(scratch->y, want->y, (size_t)k->rows * row);
     CU_ASSERT_TRUE(same);
     if (!same)
         printf("%s: %d bits, block %d, %d rows, int8 %d\n", level->name, k->w.shape.bits,
@@ -224,8 +224,8 @@ static void check_rows(const work *k, const cpu_level *level, const cpu_nbits_ro
         for (int64_t i = 0; i < k->w.shape.k; i += CPU_NBITS_STEP)
             memcpy(alone.steps + i, k->steps + i * k->rows + r * CPU_NBITS_STEP,
                    CPU_NBITS_STEP * sizeof(float));
-        compute(&alone, level->nbits, 0, 1, room);
-        CU_ASSERT(!memcmp(room->y, want->y + r * NBITS_COLUMNS, row));
+        compute(&alone, level->nbits, 0, 1, scratch);
+        CU_ASSERT(!memcmp(scratch->y, want->y + r * NBITS_COLUMNS, row));
     }
 }
 
@@ -235,8 +235,8 @@ static void test_rows(void) {
     static const int64_t blocks[] = {16, 32, 64, 256};
     const cpu_level *levels[MAX_LEVELS];
     const int n_levels = find_levels(levels);
-    cpu_nbits_room *want = malloc(sizeof *want), *room = malloc(sizeof *room);
-    CU_ASSERT_FATAL(want && room);
+    cpu_nbits_scratch *want = malloc(sizeof *want), *scratch = malloc(sizeof *scratch);
+    CU_ASSERT_FATAL(want && scratch);
     for (int form = 0; form < 6; form++) /* 2, 4 and 8 bits, int8 and fp32 */
         for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
             for (int b = 0; b < (counts[i] < 14 ? 4 : 2); b++) {
@@ -248,11 +248,11 @@ static void test_rows(void) {
                 k.a = quantised(&k, levels[0]->nbits);
                 compute(&k, levels[0]->nbits, 0, k.rows, want);
                 for (int l = 0; l < n_levels; l++)
-                    check_rows(&k, levels[l], want, room);
+                    check_rows(&k, levels[l], want, scratch);
                 gqac_arena_free(k.arena);
             }
     free(want);
-    free(room);
+    free(scratch);
 }
 
 /* ---- pack and expand --------------------------------------------------------------- */

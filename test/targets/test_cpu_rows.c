@@ -1,5 +1,5 @@
-/* Row kernels of the cpu target: every level that this machine runs gives the bits of the scalar
- * one, over odd sizes, every type, and values of every kind; and the scalar one gives those of
+/* Row kernels of the cpu target: every level that this machine runs computes the bits of the scalar
+ * one, over odd sizes, every type, and values of every kind; and the scalar one computes those of
  * numerics/math.h and of the reductions of the contract. Buffers are as long as the rows, so that a
  * sanitizer sees a read or write beside them. */
 #include "targets/cpu/rows.h"

@@ -1,4 +1,4 @@
-/* vec.h: each level that this machine runs gives the bits of the scalar one, operation by
+/* vec.h: each level that this machine runs computes the bits of the scalar one, operation by
  * operation: on values where formats end (zeros, subnormals, infinities, NaN), on random bits, on
  * every f16 and bf16, and on tails that end at a page that cannot be read. AVX-512 is also built on
  * SIMDe where its headers are installed, so that its formulas are tested on machines without it. */
@@ -25,7 +25,7 @@ extern const vec_probe probe_vec_avx512_simde, probe_vec_avx512vnni_simde;
 
 static const vec_probe *const plain = &probe_vec_scalar;
 
-/* The other levels that this machine can run; gives how many. */
+/* Lists the other levels that this machine can run; returns how many. */
 static int others(const vec_probe **found) {
     int n = 0;
 #if defined(__x86_64__)

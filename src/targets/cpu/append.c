@@ -1,14 +1,14 @@
 /* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
- * and keys are normalised and rotated, and keys and values go straight to where they are kept: into
- * the blocks of sequences, or behind those of the past. fuse_append.c says which. Queries that
- * would only be copied are read where they lie. */
+ * and keys are normalised and rotated, and keys and values are written to where they are kept: to
+ * the blocks of sequences, or after the rows of the past. fuse_append.c chooses the nodes. Queries
+ * that would only be copied are read in place. */
 #include "ops/present.h"
 #include "targets/cpu/heads.h"
 #include "targets/kv_rows.h"
 
-enum { ROWS = 64 /* of a head that are made before they go into a block */ };
+enum { ROWS = 64 /* rows of a head that are computed before they are written to a block */ };
 
-/* Rows [from, to) of one sequence, or of one row of the batch. */
+/* Rows [from, to) of one sequence, or of one batch row. */
 typedef struct run {
     int64_t b, from, to;
 } run;
@@ -16,7 +16,7 @@ typedef struct run {
 typedef struct stream {
     const cpu_stream *of;
     cpu_heads_run heads;
-    unsigned char *y; /* of queries */
+    unsigned char *y; /* result of queries */
     present_rows present;
 } stream;
 
@@ -25,15 +25,15 @@ typedef struct job {
     stream streams[CPU_STREAMS];
     const kv_batch *kv;
     int64_t batch, rows; /* B, S of the new rows */
-    int64_t heads, most; /* of all streams that move; the largest head */
-    int64_t n_runs;      /* at most ROWS rows each */
+    int64_t heads, most; /* heads of all streams that are written; channels of the largest head */
+    int64_t n_runs;      /* runs of at most ROWS rows */
     run *runs;
     op_scratch scratch;
 } job;
 
 /* ---- operands ------------------------------------------------------------ */
 
-/* A kv_append gives its token and rows that lie in blocks alone, where they are wanted. */
+/* Makes the token of a kv_append, and its rows, which lie in blocks only; each if it is used. */
 static gqac_status open_append(target_call *call, const cpu_stream *of, gqac_tensor *fresh) {
     const op_work work = target_work(call, &of->append);
     GQAC_TRY(target_kv_fit(call, &work, fresh, of->slot));
@@ -90,13 +90,13 @@ static gqac_status open_stream(target_call *call, job *j, stream *s) {
     return GQAC_OK;
 }
 
-/* Sequences whose rows lie one behind another in one row of the batch. */
+/* The sequences whose rows follow each other in one batch row; NULL: rows are not packed. */
 static const kv_batch *packed_of(const job *j) {
     return j->kv && j->kv->packed ? j->kv : NULL;
 }
 
-/* Runs of rows, none of two sequences; one at least for each row of the batch, whose past may have
- * to be kept. */
+/* Cuts rows into runs, none of which has rows of two sequences. Each batch row has at least one
+ * run, because its past may have to be copied. */
 static gqac_status cut_rows(const target_call *call, job *j, op_scratch *scratch) {
     const kv_batch *kv = packed_of(j);
     const int64_t n = kv ? kv->n : j->batch;
@@ -119,7 +119,7 @@ static gqac_status cut_rows(const target_call *call, job *j, op_scratch *scratch
 
 /* ---- running ------------------------------------------------------------- */
 
-/* Rows [from, to) of a head go behind those of the past that are kept with them. */
+/* Writes rows [from, to) of a head after those of the past, in the same tensor. */
 static void put_present(const stream *s, int64_t b, int64_t head, int64_t from, int64_t to) {
     const int64_t count = s->present.new_len[b];
     if (from == 0)
@@ -129,9 +129,10 @@ static void put_present(const stream *s, int64_t b, int64_t head, int64_t from, 
         cpu_heads_make(&s->heads, b, head, from, to, present_row(&s->present, b, head, from));
 }
 
-/* Rows [from, to) of a head go where they are kept; room is for ROWS of them. */
+/* Computes rows [from, to) of a head and writes them to where they are kept; `scratch` has memory
+ * for ROWS rows. */
 static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int64_t from,
-                     int64_t to, unsigned char *room) {
+                     int64_t to, unsigned char *scratch) {
     const cpu_heads_run *h = &s->heads;
     const int64_t batch_row = packed_of(j) ? 0 : b;
     if (s->of->end == CPU_TO_QUERIES) {
@@ -149,18 +150,18 @@ static void put_rows(const job *j, const stream *s, int64_t b, int64_t head, int
     if (from >= to)
         return;
 #ifdef GQAC_CONTROL_PACKED_BEGIN /* negative control: rows of a neighbour are cached */
-    cpu_heads_make(h, batch_row, head, from - (b > 0), to - (b > 0), room);
+    cpu_heads_make(h, batch_row, head, from - (b > 0), to - (b > 0), scratch);
 #else
-    cpu_heads_make(h, batch_row, head, from, to, room);
+    cpu_heads_make(h, batch_row, head, from, to, scratch);
 #endif
     kv_write_head(j->kv->sequences[b], s->of->slot, head, j->kv->past[b] + from - begin, to - from,
-                  room);
+                  scratch);
 }
 
 /* Items are runs of rows of one head. */
 static void run_items(void *arg, size_t begin, size_t end, int worker) {
     const job *j = arg;
-    unsigned char *room = j->scratch.base + (size_t)worker * j->scratch.stride;
+    unsigned char *scratch = j->scratch.base + (size_t)worker * j->scratch.stride;
     for (size_t item = begin; item < end; item++) {
         const run *r = &j->runs[(int64_t)item / j->heads];
         int64_t head = (int64_t)item % j->heads;
@@ -169,7 +170,7 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
             head -= s->of->end == CPU_STAYS ? 0 : s->heads.heads;
         const int64_t to = r->to < s->heads.rows ? r->to : s->heads.rows;
         if (r->from < to || r->from == 0)
-            put_rows(j, s, r->b, head, r->from, to, room);
+            put_rows(j, s, r->b, head, r->from, to, scratch);
     }
 }
 

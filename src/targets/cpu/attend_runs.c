@@ -1,9 +1,9 @@
-/* Cutting the work of attention; see attend_runs.h. */
+/* Cutting the work of attention into units; see attend_runs.h. */
 #include "targets/cpu/attend_runs.h"
 
 #include <math.h>
 
-enum { UNITS_A_THREAD = 4 /* fewer: keys are cut */ };
+enum { UNITS_A_THREAD = 4 /* with fewer, keys are cut too */ };
 
 int64_t attend_runs_of(const attend_runs *r, int64_t b) {
     const int64_t rows = r->a->group * attend_queries(r, b);
@@ -17,8 +17,8 @@ static int64_t key_step(const cpu_attend *a) {
 
 /* ---- shared keys ---------------------------------------------------------- */
 
-/* Joins sequence b with the neighbours after it that have one run each. Stops where one more
- * neighbour would shorten the shared keys by more than it saves. */
+/* Joins sequence b with those after it that have one run each. Stops when one more sequence would
+ * shorten the shared keys by more than it saves. */
 static attend_run joint_run(const attend_runs *r, int64_t b) {
     const int64_t *common = r->packed ? r->packed->common : NULL;
     attend_run run = {.b = b, .rows = r->a->group * attend_queries(r, b), .members = 1};
@@ -37,7 +37,8 @@ static attend_run joint_run(const attend_runs *r, int64_t b) {
     return run;
 }
 
-/* The first runs of all sequences follow each other in `list`, and members have no second one. */
+/* Makes the joint runs. The first runs of all sequences follow each other in `list`, and members
+ * have no second run. */
 static void make_joint(attend_runs *r) {
     int64_t n = 0;
     for (int64_t b = 0, own = r->n_joint; n < r->n_joint;) {
@@ -71,7 +72,8 @@ void attend_runs_count(attend_runs *r, const cpu_attend *a, const kv_batch *pack
     r->n += r->n_joint;
 }
 
-/* The last rows of a sequence see the most keys when it is causal: they come first. */
+/* Makes the runs of each sequence. With causality its last rows see the most keys, so they come
+ * first. */
 static void make_own(attend_runs *r) {
     int64_t n = r->n_joint;
     for (int64_t back = 1; n < r->n; back++)
@@ -94,7 +96,7 @@ static double work_of(const attend_run *run) {
     return (double)(run->rows * (run->keys - run->begin));
 }
 
-/* Keys of a run are cut where there are too few runs for the threads. */
+/* Cuts the keys of runs if there are too few runs for the threads. */
 static void cut_keys(attend_runs *r, int threads) {
     const int64_t step = key_step(r->a);
     const double wanted = threads > 1 ? UNITS_A_THREAD * (double)threads : 1;
@@ -125,7 +127,7 @@ void attend_runs_make(attend_runs *r, int threads) {
         r->list[i].part = r->cut_rows;
         r->cut_rows += r->list[i].waits > 1 ? r->list[i].rows : 0;
     }
-    for (int64_t i = 0; i < r->n_joint; i++) /* the rows of its members follow each other */
+    for (int64_t i = 0; i < r->n_joint; i++) /* rows of members follow each other */
         r->list[i].part = r->list[r->list[i].own].part;
 }
 

@@ -1,12 +1,12 @@
-/* The attention of the cpu target: checks operands, finds where keys and values lie, has the work
- * cut into units (attend_runs.c) and hands them to the level's kernel (level/attend.c).
+/* Attention on the cpu target: checks operands, finds where keys and values lie, cuts the work into
+ * units (attend_runs.c) and runs the level's kernel on each (level/attend.c).
  *
- * A unit is a run of rows of one key/value head. Where there are too few of those for the threads,
+ * A unit is a run of rows of one key/value head. If there are too few of these for the threads,
  * keys are cut too, at multiples of the contract's split: each split is then left in memory, and
- * whoever ends the last unit of some rows merges them in ascending order. Keys that forks share are
- * split off in the same way: one joint run handles them for the rows of several sequences, and a
- * run of each sequence handles the rest. Keys that lie as rows are turned into columns, for all
- * units at once where more than one reads them. */
+ * the thread that ends the last unit of some rows merges their splits in ascending order. Keys that
+ * forks share are handled likewise: one joint run reads them for the rows of several sequences, and
+ * a run of each sequence reads the other keys. Keys that lie as rows are transposed, for all units
+ * at once if more than one unit reads them. */
 #include "targets/cpu/attention.h"
 
 #include <stdatomic.h>
@@ -19,13 +19,13 @@
 #include "targets/cpu/attend_runs.h"
 #include "targets/cpu/kv.h"
 
-enum { ALONE_NS = 20000 /* less: one thread */ };
-#define PACK_MOST ((size_t)1 << 29) /* bytes of keys as columns */
+enum { ALONE_NS = 20000 /* shorter work runs on one thread */ };
+#define PACK_MOST ((size_t)1 << 29) /* maximum of bytes for keys as columns */
 
-/* Keys or values: the operand as attention sees it, and what is stored. */
+/* Keys or values: the operand, and where its rows or codes are stored. */
 typedef struct stored {
     gqac_tensor rows; /* type and shape of the operand */
-    const void *data; /* of what is stored; NULL: in blocks */
+    const void *data; /* of rows or codes; NULL: they are in blocks */
     bool in_blocks;
 } stored;
 
@@ -35,22 +35,22 @@ typedef struct attending {
     cpu_attend a;
     stored stored[2]; /* keys, values */
     const struct cpu_attend_kernels *kernels;
-    const kv_batch *packed_kv; /* whose new rows the queries are, packed; NULL: [B,Hq,S,D] */
+    const kv_batch *packed_kv; /* sequences of packed queries; NULL: queries are [B,Hq,S,D] */
     int threads;
     int64_t key_blocks;
     attend_runs runs;
-    int32_t *of; /* [units]: the run of a unit */
+    int32_t *of; /* [units]: index of a unit's run */
     int32_t *lo, *hi;
     const unsigned char **tables[2]; /* blocks of keys and values */
     float *packed;
-    atomic_int *left; /* [runs][Hkv]: units that are not done, of those a run waits for */
+    atomic_int *left; /* [runs][Hkv]: number of units for which a run still waits */
     unsigned char *units;
     size_t unit_bytes;
 } attending;
 
 /* ---- operands ------------------------------------------------------------ */
 
-/* Codes that the fused kv_dequantise would turn into rows. */
+/* Opens the codes that the fused kv_dequantise would turn into rows. */
 static gqac_status open_codes(const target_call *call, const cpu_attend_stored *of,
                               cpu_attend_rows *rows, stored *s) {
     const gqac_tensor *codes = target_value(call, of->value);
@@ -120,7 +120,7 @@ static gqac_status set_mask(const target_call *call, const gqac_tensor *q, cpu_a
     }
     if (!fits)
         return op_misfit(&call->work, "mask", mask, scores);
-    a->mask = mask->data ? mask->data : ""; /* of no columns: nothing is read */
+    a->mask = mask->data ? mask->data : ""; /* it has no columns, so nothing is read */
     a->mask_dtype = mask->dtype;
     return GQAC_OK;
 }
@@ -139,7 +139,7 @@ static gqac_status set_sink(const target_call *call, cpu_attend *a, const gqac_t
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Visible keys must have a column in a bias, and a row in a tensor or cache. */
+/* Checks that visible keys have a column in the bias, and a row in the tensor or cache. */
 static gqac_status check_ranges(const target_call *call, const attending *t, int64_t columns) {
     const cpu_attend *a = &t->a;
     const bool blocks = a->k.blocks || a->v.blocks;
@@ -155,8 +155,8 @@ static gqac_status check_ranges(const target_call *call, const attending *t, int
                         t->hi[i], (long long)i, (long long)rows);
             if (t->hi[i] > columns)
                 OP_STOP(&call->work, GQAC_INVALID_INPUT,
-                        "the bias has %lld columns, sequence %lld sees the keys up to %d",
-                        (long long)columns, (long long)b, t->hi[i] - 1);
+                        "the bias has %lld columns, but keys up to %d are visible in sequence %lld",
+                        (long long)columns, t->hi[i] - 1, (long long)b);
         }
     }
     return GQAC_OK;
@@ -164,7 +164,7 @@ static gqac_status check_ranges(const target_call *call, const attending *t, int
 
 /* ---- where keys and values lie ------------------------------------------- */
 
-/* Blocks of a cache, or rows of a tensor. */
+/* Sets where keys or values lie: in blocks of a cache, or in a tensor. */
 static gqac_status set_rows(const target_call *call, attending *t, int which,
                             cpu_attend_rows *rows) {
     const stored *s = &t->stored[which];
@@ -209,7 +209,7 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* Bytes of all keys as columns; 0 where units do that for themselves. */
+/* Bytes of all keys as columns; 0: each unit transposes its own. */
 static size_t packed_bytes(const attending *t, bool in_blocks) {
     const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
     size_t bytes;
@@ -235,7 +235,7 @@ static void pack_keys(const target_call *call, attending *t) {
 
 /* ---- units --------------------------------------------------------------- */
 
-/* Blocks and splits of the keys. */
+/* Computes the numbers of blocks and splits of the keys. */
 static void plan(attending *t) {
     cpu_attend *a = &t->a;
     t->key_blocks = (a->keys + CPU_ATTEND_KEYS - 1) / CPU_ATTEND_KEYS;
@@ -282,7 +282,7 @@ static void run_units(const target_call *call, attending *t) {
 
 /* ---- scratch ------------------------------------------------------------- */
 
-/* A piece of shared scratch: *at is its offset, *bytes grows; false on overflow. */
+/* Appends a part to the scratch: *at becomes its offset, *bytes grows; false: overflow. */
 static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
     size_t n;
     *at = *bytes;
@@ -290,39 +290,53 @@ static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
            gqac_add_size(*bytes, n & ~(size_t)63, bytes);
 }
 
-/* One allocation for all that a call needs; op_scratch_close frees it. */
+/* The parts of a call's scratch, in the order in which they lie. */
+enum {
+    AT_UNITS,        /* scratch of the level's kernel, one for each worker */
+    AT_LO,           /* visible range of each row: first key, ... */
+    AT_HI,           /* ... and one after the last */
+    AT_KEY_BLOCKS,   /* addresses of the blocks of keys, */
+    AT_VALUE_BLOCKS, /* and of values */
+    AT_PARTS,        /* splits that wait for being merged */
+    AT_LEFT,         /* units of each run and head that are not done */
+    AT_PACKED,       /* keys as columns */
+    AT_RUN_OF_UNIT,
+    AT_COUNT
+};
+
+/* Allocates the scratch of a call in one piece; op_scratch_close frees it. */
 static gqac_status open_scratch(const target_call *call, attending *t, size_t packed, bool tables,
                                 op_scratch *scratch) {
     const cpu_attend *a = &t->a;
     const int64_t entries = tables ? a->batch * t->key_blocks : 0;
     const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
     const int64_t left = parts ? t->runs.n * a->kv_heads : 0;
-    size_t bytes = 0, at[9];
+    size_t bytes = 0, at[AT_COUNT];
     t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
-    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[0]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[1]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[2]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[3]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[4]) ||
-        !reserve(&bytes, parts, sizeof(float), &at[5]) ||
-        !reserve(&bytes, left, sizeof(atomic_int), &at[6]) ||
-        !reserve(&bytes, (int64_t)packed, 1, &at[7]) ||
-        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[8]))
+    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[AT_UNITS]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_LO]) ||
+        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_HI]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[AT_KEY_BLOCKS]) ||
+        !reserve(&bytes, entries, sizeof(void *), &at[AT_VALUE_BLOCKS]) ||
+        !reserve(&bytes, parts, sizeof(float), &at[AT_PARTS]) ||
+        !reserve(&bytes, left, sizeof(atomic_int), &at[AT_LEFT]) ||
+        !reserve(&bytes, (int64_t)packed, 1, &at[AT_PACKED]) ||
+        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[AT_RUN_OF_UNIT]))
         return gqac_diag_oom(call->work.diag, "attention");
     GQAC_TRY(op_work_scratch(&call->work, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1,
                              scratch));
     unsigned char *base = scratch->base;
-    t->units = base + at[0];
-    t->lo = (int32_t *)(void *)(base + at[1]);
-    t->hi = (int32_t *)(void *)(base + at[2]);
-    t->tables[0] = (const unsigned char **)(void *)(base + at[3]);
-    t->tables[1] = (const unsigned char **)(void *)(base + at[4]);
+    t->units = base + at[AT_UNITS];
+    t->lo = (int32_t *)(void *)(base + at[AT_LO]);
+    t->hi = (int32_t *)(void *)(base + at[AT_HI]);
+    t->tables[0] = (const unsigned char **)(void *)(base + at[AT_KEY_BLOCKS]);
+    t->tables[1] = (const unsigned char **)(void *)(base + at[AT_VALUE_BLOCKS]);
     memset(t->tables[0], 0, sizeof(void *) * (size_t)entries);
     memset(t->tables[1], 0, sizeof(void *) * (size_t)entries);
-    t->a.parts = parts ? (float *)(void *)(base + at[5]) : NULL;
-    t->left = left ? (atomic_int *)(void *)(base + at[6]) : NULL;
-    t->packed = packed ? (float *)(void *)(base + at[7]) : NULL;
-    t->of = (int32_t *)(void *)(base + at[8]);
+    t->a.parts = parts ? (float *)(void *)(base + at[AT_PARTS]) : NULL;
+    t->left = left ? (atomic_int *)(void *)(base + at[AT_LEFT]) : NULL;
+    t->packed = packed ? (float *)(void *)(base + at[AT_PACKED]) : NULL;
+    t->of = (int32_t *)(void *)(base + at[AT_RUN_OF_UNIT]);
     return GQAC_OK;
 }
 
@@ -341,7 +355,8 @@ static gqac_status finish(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
-/* Where queries lie: in a tensor of their own, or in the packed row that they are cut out of. */
+/* Sets where queries lie: in a tensor of their own, or in the packed row from which they are
+ * cut. */
 static gqac_status set_queries(const target_call *call, const cpu_attend_record *of,
                                const gqac_tensor *q, cpu_attend *a) {
     const gqac_tensor *x = target_value(call, of->packed);
@@ -415,11 +430,11 @@ static gqac_status prepare(target_call *call, attending *t) {
     GQAC_TRY(target_give(call, of->y, &y));
     t->a.y = y.data;
     if (t->packed_kv)
-        t->a.q_batch = 0; /* all queries lie in one row of the batch */
+        t->a.q_batch = 0; /* all queries lie in one batch row */
     return open_shown(call, t, &t->a);
 }
 
-/* Visible keys, by lengths or as given. */
+/* Sets the visible range of each row: from lengths, or as given. */
 static gqac_status set_ranges(const target_call *call, attending *t) {
     const cpu_attend_record *of = t->record;
     const int64_t batch = t->q->dims[0];
@@ -438,7 +453,7 @@ static gqac_status set_ranges(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
-/* What is left once operands are known. */
+/* Runs attention, when the operands are checked. */
 static gqac_status attend_all(const target_call *call, attending *t) {
     const bool k_blocks = t->stored[0].in_blocks, v_blocks = t->stored[1].in_blocks;
     op_scratch runs, scratch;
@@ -459,7 +474,7 @@ static gqac_status attend_all(const target_call *call, attending *t) {
     return status;
 }
 
-/* A bias is added; the mask of an attend may also be one of bools. */
+/* Checks the mask: a bias is floats, the mask of an `attend` may also be bools. */
 static gqac_status check_mask(const target_call *call, const attending *t,
                               const gqac_tensor *mask) {
     if (!mask)

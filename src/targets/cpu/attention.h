@@ -1,14 +1,14 @@
-/* Attention in one kernel: what the file that cuts the work (attention.c) hands to the arithmetic
- * (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys at an absolute
- * multiple of that, a *row* is one query of one head.
+/* Attention in one kernel: the interface between the file that cuts the work (attention.c) and the
+ * arithmetic (level/attend.c). Symbols as in ops/attention.h; a *block* is GQAC_KV_BLOCK keys at an
+ * absolute multiple of that, a *row* is one query of one head.
  *
- * Queries come as [B,Hq,S,D], one sequence a batch row, or packed as [1,Hq,N,D], the new rows of B
- * sequences one after another. Keys and values have one batch row a sequence either way.
+ * Queries are [B,Hq,S,D], one sequence in each batch row, or packed as [1,Hq,N,D], the new rows of
+ * B sequences one after another. Keys and values have one batch row for each sequence either way.
  *
- * Rows of a key/value head are numbered s * G + g, so that neighbours see nearly the same keys and
- * all query heads of a group share what is loaded. A unit is a run of such rows against a run of
- * keys; the arithmetic of a row knows neither the other rows of its unit nor where units end, for
- * units end where splits do. */
+ * Rows of a key/value head are numbered s * G + g, so that neighbouring rows see nearly the same
+ * keys, and all query heads of a group share what is loaded. A unit is a run of such rows with a
+ * run of keys. The arithmetic of a row does not depend on the other rows of its unit, nor on where
+ * units end: they end where splits do. */
 #ifndef GQAC_TARGETS_CPU_ATTENTION_H
 #define GQAC_TARGETS_CPU_ATTENTION_H
 
@@ -18,24 +18,25 @@
 
 enum {
     CPU_ATTEND_KEYS = GQAC_KV_BLOCK,
-    CPU_ATTEND_ROWS = 96, /* most rows of a unit */
-    CPU_ATTEND_SIZE = 256 /* most elements of a head */
+    CPU_ATTEND_ROWS = 96, /* maximum rows of a unit */
+    CPU_ATTEND_SIZE = 256 /* maximum elements of a head */
 };
 
-/* Keys or values of all batch rows and heads, in blocks: a block of a head is 64 rows of `size`
+/* Keys or values of all batch rows and heads, in blocks. A block of a head is 64 rows of `size`
  * elements, or `size` columns of 64 keys. */
 typedef struct cpu_attend_rows {
-    const unsigned char *const *blocks; /* of a cache: [B][per_batch]; NULL: one tensor at base */
+    const unsigned char *const *blocks; /* blocks of a cache: [B][per_batch]; NULL: one tensor at
+                                           `base` */
     const unsigned char *base;
-    int64_t per_batch;  /* blocks: entries of a batch row */
+    int64_t per_batch;  /* entries of `blocks` for a batch row */
     size_t batch, head; /* bytes from one batch row (tensor) and from one head to the next */
     size_t block;       /* bytes from one block to the next (tensor) */
-    gqac_dtype dtype;   /* f32, f16, bf16; where there are no codes */
-    bool columns;       /* [size][64]; of codes of 4 bits [(size + 1) / 2][64] */
+    gqac_dtype dtype;   /* f32, f16 or bf16; unused for codes */
+    bool columns;       /* blocks are [size][64]; for codes of 4 bits [(size + 1) / 2][64] */
     int size;
-    int bits;           /* of codes: 8, 4; 0: there are none */
-    const float *scale; /* of codes: one, or [Hkv][size] */
-    int scale_step;     /* 1: the latter */
+    int bits;           /* bits of a code: 8 or 4; 0: not codes */
+    const float *scale; /* scales of codes: one, or [Hkv][size] */
+    int scale_step;     /* 0: one scale; 1: [Hkv][size] */
 } cpu_attend_rows;
 
 static inline int64_t cpu_attend_row_bytes(const cpu_attend_rows *rows) {
@@ -44,8 +45,8 @@ static inline int64_t cpu_attend_row_bytes(const cpu_attend_rows *rows) {
                              : (int64_t)rows->size * (rows->dtype == GQAC_F32 ? 4 : 2);
 }
 
-/* What `shown` holds: scores before the softcap or after it, of all keys; those that the softmax
- * takes, or its weights, of visible keys. */
+/* The contents of `shown`: scores before or after the softcap, of all keys; or, of visible keys,
+ * the input of the softmax, or its weights. */
 typedef enum cpu_attend_show {
     CPU_SHOW_NONE,
     CPU_SHOW_SCORES,
@@ -56,47 +57,50 @@ typedef enum cpu_attend_show {
 
 typedef struct cpu_attend {
     int64_t batch, q_heads, kv_heads, group, queries, keys; /* B, Hq, Hkv, G, S, T */
-    int64_t rows;                                           /* queries of all: B*S, or N */
+    int64_t rows;                                           /* queries of all sequences: B*S, or
+                                                               N */
     int size, value_size;                                   /* D, Dv */
     int split;                                              /* keys of a split */
-    bool bf16;                                              /* products of bf16 factors */
+    bool bf16;                                              /* products have bf16 factors */
     float scale, softcap;                                   /* softcap 0: off */
     const void *q;                                          /* rows of D elements */
-    int64_t q_batch, q_head, q_row; /* elements from one b, h, s to the next */
+    int64_t q_batch, q_head, q_row; /* elements between consecutive b, h, s */
     gqac_dtype q_dtype;
     cpu_attend_rows k, v;
-    const int32_t *lo, *hi; /* [rows]; lo >= hi: the row sees nothing and gives zeros */
-    /* A float mask is added, a bool mask selects; from column mask_columns on keys are masked. */
+    const int32_t *lo, *hi; /* [rows], visible range; lo >= hi: no key is visible, and the result
+                               is zeros */
+    /* A float mask is added, a bool mask selects; keys from column mask_columns on are masked. */
     const void *mask;
     gqac_dtype mask_dtype;
-    int64_t mask_columns, mask_step[3]; /* elements of the mask a step of b, h, s */
+    int64_t mask_columns, mask_step[3]; /* elements of the mask between consecutive b, h, s */
     const void *sink;                   /* [Hq] */
     gqac_dtype sink_dtype;
     void *y; /* [rows,Hq*Dv] */
     gqac_dtype y_dtype;
     cpu_attend_show show;
     float *shown;       /* [B,Hq,S,T] */
-    float shown_hidden; /* what it holds for keys that are not shown */
-    float *parts;       /* [Hkv][cut_rows][splits][cpu_attend_part]; NULL where no row is cut */
+    float shown_hidden; /* its value for keys that are not visible */
+    float *parts;       /* [Hkv][cut_rows][splits][cpu_attend_part]; NULL: no row is cut */
     int64_t splits, cut_rows;
 } cpu_attend;
 
 typedef struct cpu_attend_unit {
     int64_t b, head;    /* sequence, key/value head */
-    int64_t first;      /* its query 0 among all rows */
+    int64_t first;      /* index of its query 0 among all rows */
     int64_t skip;       /* queries before that one in row b of q and of the mask */
     int64_t row;        /* first row */
     int rows;           /* at most CPU_ATTEND_ROWS */
-    int64_t begin, end; /* keys, multiples of the block and of the split; end may be beyond T */
-    bool cut;           /* leaves each split in a->parts; `join` makes y of them */
-    int64_t part;       /* its first row among the cut rows */
+    int64_t begin, end; /* keys, multiples of the block and of the split; end may be greater than
+                           T */
+    bool cut;           /* true: each split is left in a->parts, and `join` computes y */
+    int64_t part;       /* index of its first row among the cut rows */
 } cpu_attend_unit;
 
-/* Floats of dv values in memory: whole vectors. */
+/* Floats of a row of values in memory, rounded up to whole vectors. */
 static inline int cpu_attend_padded(int size) {
     return (size + 15) / 16 * 16;
 }
-/* Floats of one split of one row in parts: maximum, sum, values. */
+/* Floats in `parts` for one split of one row: maximum, sum, values. */
 static inline int64_t cpu_attend_part(const cpu_attend *a) {
     return cpu_attend_padded(a->value_size) + 16;
 }
@@ -105,26 +109,28 @@ struct cpu_attend_kernels {
     /* Floats of scratch that `run` and `join` need. */
     size_t (*scratch)(const cpu_attend *a);
     void (*run)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
-    /* Merges the splits of a unit's rows, ascending, and writes y. */
+    /* Merges the splits of a unit's rows in ascending order, and writes y. */
     void (*join)(const cpu_attend *a, const cpu_attend_unit *u, float *scratch);
-    /* kt [size][64] of n <= 64 rows of that head; columns from n on become zeros. */
+    /* Transposes n <= 64 rows of a head to kt [size][64]; columns from n on become zeros. */
     void (*columns)(const cpu_attend_rows *keys, int64_t head, const unsigned char *rows, int n,
                     float *kt);
 };
 
-/* Keys or values: rows, or the codes that a fused kv_dequantise would turn into rows. */
+/* Keys or values as an operand: rows, or the codes that a fused kv_dequantise would turn into
+ * rows. */
 typedef struct cpu_attend_stored {
-    int value, slot; /* slot: that of a kv_append that makes the value, else -1 */
-    int bits, scale; /* of codes; bits 0: rows */
+    int value, slot; /* slot: of the kv_append that makes the value; -1: another node makes it */
+    int bits, scale; /* of codes; bits 0: not codes */
     int64_t size;
     bool per_channel;
 } cpu_attend_stored;
 
-/* `attention`, whose ranges follow from lengths, and `attend`, which is given them. */
+/* The record for `attention`, whose visible ranges follow from lengths, and for `attend`, which has
+ * them as operands. */
 typedef struct cpu_attend_record {
-    bool attends; /* it is an `attend` */
+    bool attends; /* the node is an `attend` */
     int q;        /* values; -1: absent */
-    int packed;   /* the packed row that queries lie in, from `column` on; -1: they are q */
+    int packed;   /* the packed row in which queries lie, from `column` on; -1: they lie in q */
     int64_t column;
     cpu_attend_stored stored[2];
     int past_len, new_len, lo, hi, mask, sink;

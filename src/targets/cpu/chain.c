@@ -1,6 +1,6 @@
-/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row.
- * Whoever computes some panels of the products that a chain reads goes on with the chain on those
- * columns, while they are in a cache. The products lie in scratch, of the types that they have. */
+/* Chains of elementwise ops, as fuse_chain.c has compiled them: one pass over pieces of a row. The
+ * thread that computes some panels of the products which a chain reads goes on with the chain on
+ * those columns, while they are in its cache. The products lie in scratch, with their own types. */
 #include <string.h>
 
 #include "targets/cpu/rows.h"
@@ -16,13 +16,13 @@ static void chain_items(void *arg, size_t begin, size_t end, int worker) {
     job->kernels->chain(&job->chain, begin, end);
 }
 
-/* Whoever computed these columns of the products. */
+/* Runs the chain on columns of the products, on the thread that has computed them. */
 static void chain_part(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns) {
     const chain_job *job = arg;
     job->kernels->part(&job->chain, row, rows, column, columns);
 }
 
-/* Products: y[i], of memory[i]. */
+/* Products y[i], in memory[i]. */
 typedef struct made {
     int n;
     gqac_tensor y[CPU_PRODUCTS];
@@ -48,7 +48,7 @@ static gqac_status open_leaves(const target_call *call, const cpu_chain_record *
         const int product = r->leaves[i].product;
         leaves[i] = product >= 0 ? &m->y[product] : target_value(call, r->leaves[i].value);
         if (!leaves[i] || !OP_IN(OP_FLOATS, leaves[i]->dtype))
-            OP_STOP(&call->work, GQAC_INVALID_INPUT, "an operand of the chain");
+            OP_STOP(&call->work, GQAC_INVALID_INPUT, "an operand of the chain has no data or type");
         chain->leaves[i] = (cpu_leaf){
             .data = leaves[i]->data, .type = leaves[i]->dtype, .form = r->leaves[i].form};
     }
@@ -62,7 +62,8 @@ static gqac_status open_leaves(const target_call *call, const cpu_chain_record *
     chain->n = r->rows ? first->dims[first->rank - 1] : count;
     for (int i = 0; i < r->n_leaves; i++)
         if (r->leaves[i].form == CPU_LEAF_ROW && gqac_tensor_count(leaves[i]) != chain->n)
-            OP_STOP(&call->work, GQAC_INVALID_INPUT, "a row that does not fit");
+            OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                    "a row operand of the chain has the wrong length");
     chain->rows = count ? count / chain->n : 0;
     chain->pieces = (chain->n + CPU_CHAIN_PIECE - 1) / CPU_CHAIN_PIECE;
     return GQAC_OK;

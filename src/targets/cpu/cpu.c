@@ -1,4 +1,5 @@
-/* The cpu target: its kernels. What no row takes runs by the op's own eval, as on ref. */
+/* The kernels of the cpu target. Nodes that no row claims are run by the op's own eval, as on
+ * ref. */
 #include "targets/cpu/cpu.h"
 
 #include "targets/cpu/graph.h"

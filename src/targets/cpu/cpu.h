@@ -1,11 +1,11 @@
-/* The cpu target: what its files share.
+/* The cpu target: declarations for all of its files.
  *
- * Arithmetic lives in level/: each file there is one source that is compiled once for each
+ * Arithmetic lies in level/: each file there is one source that is compiled once for each
  * instruction set (level), on the 16-lane vectors of level/vec.h. The scalar level is the numerics
- * contract in plain C; the others give the same bits. A program picks its level when it is opened
- * (GQAC_CPU forces one) and hands it to every kernel as target_call.state. Files beside this one
- * check operands, cut work into items and never compute an element themselves. They see no graph:
- * what the kernels match, fuse and bind is declared in graph.h. */
+ * contract in plain C; the others compute the same bits. A program chooses its level when it is
+ * opened (GQAC_CPU forces one) and passes it to every kernel as target_call.state. The files beside
+ * this one check operands and cut work into items; they never compute an element themselves. They
+ * see no graph: what the kernels match, fuse and bind is declared in graph.h. */
 #ifndef GQAC_TARGETS_CPU_CPU_H
 #define GQAC_TARGETS_CPU_CPU_H
 
@@ -20,11 +20,11 @@ typedef struct cpu_level {
     const struct cpu_integer_kernels *integer;
     const struct cpu_attend_kernels *attend;
     const struct cpu_row_kernels *row;
-    bool (*pairs_hold)(void); /* does this machine multiply pairs as level/pairs.h says? */
+    bool (*pairs_hold)(void); /* true if this machine multiplies pairs as level/pairs.h defines */
 } cpu_level;
 
-/* The best level of this machine, or the one GQAC_CPU names: USAGE for an unknown name, ABSENT when
- * the machine lacks its instructions. */
+/* Sets *level to the best level of this machine, or to the one that GQAC_CPU names. USAGE: an
+ * unknown name; ABSENT: the machine lacks its instructions. */
 gqac_status cpu_level_pick(const void **level, gqac_diag *diag);
 const char *cpu_level_name(const void *level);
 

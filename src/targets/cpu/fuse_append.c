@@ -1,16 +1,15 @@
 /* Projections on their way to attention, in one call: heads are taken out of packed rows, queries
- * and keys are normalised and turned where the graph does so, and keys and values go straight to
- * where they are kept. No head is copied on the way.
+ * and keys are normalised and rotated where the graph does so, and keys and values are written to
+ * where they are kept. No head is copied in between.
  *
  *   x -> [fuse_heads.h] -> rotary?           -> queries [B,Hq,S,D] of the attention
- *   x -> [fuse_heads.h] -> rotary? append    -> keys, in the blocks or behind those of the past
+ *   x -> [fuse_heads.h] -> rotary? append    -> keys, in blocks or after those of the past
  *   x -> [fuse_heads.h] -> rotary? append    -> values, likewise
  *
- * Each x is a value of its own, or they lie in one packed row, which split_heads {kv} or Split cuts
- * up. An append is a kv_append, whose rows go into blocks, or a concat_past_present. The root is
- * the append that stands last. Queries that would only be copied are read where they lie. Each head
- * of a row is computed by itself, as by the kernel of a rotary. append.c runs what is bound here.
- */
+ * Each x is a value of its own, or all lie in one packed row, which split_heads {kv} or Split cuts.
+ * An append is a kv_append, whose rows are written to blocks, or a concat_past_present. The root is
+ * the append that comes last. Queries that would only be copied are read in place. Each head of a
+ * row is computed as by the kernel of a rotary. append.c runs what is bound here. */
 #include "targets/cpu/fuse_heads.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/heads.h"
@@ -24,16 +23,16 @@ enum {
 typedef struct stream {
     bool used;
     const ir_node *rotary, *append; /* NULL: none */
-    const ir_value *result;         /* before it is appended */
+    const ir_value *result;         /* the value that is appended */
     fused_heads made;
     const ir_value *x;     /* [B,S,width], or with width 0 [B,heads,S,size] */
-    int64_t column, width; /* of the first head; of a packed row */
+    int64_t column, width; /* column of the first head; width of a packed row */
     int64_t heads, size;
 } stream;
 
 typedef struct pattern {
-    const ir_node *root, *split; /* split: of several streams; NULL: none */
-    ir_node **nodes;             /* NULL: claim has fused them */
+    const ir_node *root, *split; /* split: makes x of several streams; NULL: none */
+    ir_node **nodes;             /* NULL: `claim` has already fused them */
     int n;
     stream streams[STREAMS];
 } pattern;
@@ -50,7 +49,7 @@ static bool is_concat(const ir_node *node) {
     return op_is(node, "gqac", "concat_past_present");
 }
 
-/* An append that the group may have, or has. */
+/* The append of a value, if it may be, or is, in the group. */
 static ir_node *append_of(const pattern *p, const ir_value *rows) {
     ir_node *node = rows ? rows->def : NULL;
     const bool is = node && is_free(p, node) && !(p->nodes && node->mark & TARGET_TAKEN);
@@ -69,12 +68,13 @@ static void take(pattern *p, ir_node *node) {
     p->n += node != p->root;
 }
 
-/* The node that makes a value of a stream, when the group may have it. */
+/* The node that makes a value of a stream, if it may be in the group. */
 static ir_node *maker(const pattern *p, const stream *s, const ir_value *value) {
     return cpu_head_maker(value, p->root, p->nodes != NULL, s->made.result);
 }
 
-/* From the value towards the projection; nothing is taken where it does not fit. */
+/* Follows a stream from the value towards the projection; takes no node if the pattern does not
+ * fit. */
 static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *append) {
     ir_node *few[TARGET_MAX_FUSED];
     const ir_type *type = &value->type;
@@ -105,7 +105,7 @@ static void find_stream(pattern *p, stream *s, const ir_value *value, ir_node *a
             p->nodes[p->n] = few[i];
 }
 
-/* The stream that reads output `index` of a node and is the only one who does. */
+/* The stream that is the only reader of output `index` of a node; NULL: there is none. */
 static stream *stream_of(pattern *p, const ir_node *node, int index) {
     const ir_value *value = ir_node_output(node, index);
     for (int i = 0; i < STREAMS; i++)
@@ -114,8 +114,8 @@ static stream *stream_of(pattern *p, const ir_node *node, int index) {
     return NULL;
 }
 
-/* The node whose outputs are x of streams: split_heads {kv}, or Split along the columns. Its
- * outputs must be read by streams alone; then they read its input. */
+/* Takes the node whose outputs are x of streams: split_heads {kv}, or Split along the columns. If
+ * streams are the only readers of its outputs, they read its input instead. */
 static void find_split(pattern *p, ir_node *node, int64_t total, const int64_t *widths) {
     int64_t column = 0;
     if (!is_free(p, node))
@@ -143,7 +143,7 @@ static void find_split_heads(pattern *p, ir_node *node, int64_t size) {
     find_split(p, node, q + 2 * kv, (int64_t[]){q, kv, kv});
 }
 
-/* Packed heads that Split cut out of a packed row. */
+/* Streams whose packed heads a Split cuts out of a packed row. */
 static void find_columns(pattern *p, ir_node *node) {
     const ir_type *x = &ir_node_input(node, 0)->type;
     int64_t widths[STREAMS], total = 0;
@@ -170,7 +170,7 @@ static const ir_node *find_attention(const ir_node *append) {
     return NULL;
 }
 
-/* Does what makes the queries stand before the root? */
+/* True if the nodes that make the queries come before the root. */
 static bool stands_before(const ir_value *queries, const ir_node *root, const ir_node *attention) {
     for (const ir_node *node = root; node && node != attention; node = node->next)
         if (node == queries->def)
@@ -204,8 +204,8 @@ static bool find(pattern *p) {
             find_columns(p, packed);
     }
     stream *q = &p->streams[Q];
-    q->used =
-        q->used && (q->rotary || q->made.n > 0 || q->width > 0); /* else there is nothing to do */
+    q->used = q->used && (q->rotary || q->made.n > 0 || q->width > 0); /* otherwise there is nothing
+                                                                         to compute */
     return (p->streams[1].append == p->root || p->streams[2].append == p->root) &&
            p->n <= TARGET_MAX_FUSED;
 }
@@ -215,8 +215,8 @@ int cpu_fuse_append(const ir_node *root, ir_node **nodes) {
     return find(&p) ? p.n : 0;
 }
 
-/* Are queries only taken out of the packed row, for attention alone? Others that are named read
- * their shape. */
+/* True if queries are only cut out of the packed row, for attention alone. The other ops named here
+ * read only their shape. */
 static bool stay_packed(const stream *q) {
     if (!q->used || q->rotary || q->made.norm || q->width == 0)
         return false;

@@ -1,11 +1,11 @@
 /* Chains of elementwise ops: from a root upwards, every op whose result has the shape of the root's
- * and is used in the chain alone. Operands from outside (leaves) have that shape too, or are
- * constants: one element, or one row. So silu(gate) * up, gelu(gate) * up, a logit softcap or
+ * result and is used only in the chain. Operands from outside (leaves) have that shape too, or are
+ * constants: one element, or one row. So silu(gate) * up, gelu(gate) * up, a softcap of logits, or
  * x * sigmoid(x) + y run in one pass over pieces of a row, and a single op is the smallest chain.
- * f16 and bf16 results inside of a chain are rounded where their ops round.
+ * f16 and bf16 results inside a chain are rounded where their ops round.
  *
- * Leaves that are products of one x (products.h) and read by the chain alone come with it. chain.c
- * runs what is compiled here. */
+ * Leaves that are products of one x (products.h) and that only the chain reads are in its group.
+ * chain.c runs what is compiled here. */
 #include <string.h>
 
 #include "targets/cpu/graph.h"
@@ -51,7 +51,7 @@ static const chain_op *find_op(const ir_node *node) {
 
 /* ---- shapes -------------------------------------------------------------- */
 
-/* How an operand lies beside a result of that type; false when no chain can take it. */
+/* The form of an operand compared with a result of that type; false: no chain can take it. */
 static bool form_of(const ir_value *value, const ir_type *result, cpu_leaf_form *form) {
     if (!value || !OP_IN(OP_FLOATS, value->type.dtype))
         return false;
@@ -106,7 +106,7 @@ static bool used_within(const pattern *p, const ir_value *value) {
     return true;
 }
 
-/* Operands from outside, each counted once. */
+/* Counts the operands from outside, each once. */
 static int count_leaves(const pattern *p) {
     const ir_value *seen[2 * CPU_CHAIN_STEPS];
     int n = 0;
@@ -122,7 +122,7 @@ static int count_leaves(const pattern *p) {
     return n;
 }
 
-/* One more node, if there is one that fits. */
+/* Adds one more node that fits; false: there is none. */
 static bool grow(pattern *p) {
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < p->nodes[i]->n_inputs; k++) {
@@ -160,8 +160,8 @@ int cpu_fuse_chain(const ir_node *root, ir_node **nodes) {
     return p.n - 1;
 }
 
-/* Elements are read where they are written, a piece of a row at a time; what products of the group
- * read is read by others at any time. */
+/* Elements are read at the index at which they are written, one piece of a row at a time; but
+ * products of the group may read their operands at any time. */
 bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     bool over = result->def == root && operand->type.dtype == result->type.dtype &&
                 cpu_same_shape(&operand->type, &result->type);
@@ -170,7 +170,7 @@ bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value 
     return over;
 }
 
-/* Is the node a product that the chain alone reads, and one more of the same x? */
+/* True if the node is a product that only the chain reads, with the same x as `first`. */
 static bool fits_chain(const pattern *p, const ir_node *node, const ir_node *first) {
     const ir_value *y = ir_node_output(node, 0);
     return node->graph == p->nodes[0]->graph && !node->fused_into && cpu_is_product(node) &&
@@ -189,18 +189,20 @@ int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes) {
     for (int i = 1; i < p.n; i++)
         nodes[i - 1] = p.nodes[i]->outputs[0]->def;
     ir_node **products = nodes + p.n - 1;
-    const int room = TARGET_MAX_FUSED - (p.n - 1);
+    const int free_places = TARGET_MAX_FUSED - (p.n - 1);
     for (int i = 0; i < p.n; i++)
         for (int k = 0; k < p.nodes[i]->n_inputs; k++) {
             const ir_value *v = ir_node_input(p.nodes[i], k);
             ir_node *node = v ? v->def : NULL;
-            bool known = !node || has_node(&p, node) || found == CPU_PRODUCTS || found == room;
+            bool known =
+                !node || has_node(&p, node) || found == CPU_PRODUCTS || found == free_places;
             for (int j = 0; j < found; j++)
                 known |= products[j] == node;
             if (!known && fits_chain(&p, node, found ? products[0] : NULL))
                 products[found++] = node;
         }
-    ir_node *others[TARGET_MAX_FUSED]; /* of the same x: they share a call among themselves */
+    ir_node *others[TARGET_MAX_FUSED]; /* products of the same x outside the chain: they share a
+                                          call */
     return found && cpu_fuse_products(products[0], others) < found ? p.n - 1 + found : 0;
 }
 
@@ -211,7 +213,7 @@ typedef struct compiler {
     cpu_chain_record *r;
     const ir_value *leaves[CPU_CHAIN_LEAVES];
     const ir_node *nodes[CPU_CHAIN_STEPS]; /* of the steps */
-    int left[CPU_CHAIN_STEPS];             /* uses of a step's result still to come */
+    int left[CPU_CHAIN_STEPS];             /* number of later uses of a step's result */
     bool busy[CPU_CHAIN_STEPS];            /* registers */
     gqac_diag *diag;
 } compiler;
@@ -227,7 +229,7 @@ static gqac_status add_leaf(compiler *c, const ir_value *value, int *index) {
         if (c->leaves[*index] == value)
             return GQAC_OK;
     if (*index == CPU_CHAIN_LEAVES || !form_of(value, &c->root->outputs[0]->type, &form))
-        OP_FAIL(c->root, c->diag, GQAC_INTERNAL, "an operand of the chain");
+        OP_FAIL(c->root, c->diag, GQAC_INTERNAL, "an operand of the chain is not compiled");
     const bool product = is_fused(c, value);
     c->leaves[*index] = value;
     r->leaves[*index].form = form;
@@ -267,12 +269,13 @@ static void release(compiler *c, const ir_value *value) {
         c->busy[c->r->steps[step].to - CPU_CHAIN_LEAVES] = false;
 }
 
-/* About what a step costs for sixteen elements. */
+/* An estimate of a step's cost for sixteen elements. */
 static int64_t step_cost(const cpu_step *step) {
     return step->kind >= CPU_SIGMOID && step->kind != CPU_CAST ? 16 : 2;
 }
 
-/* Recursion is bounded by the nodes of a chain: claim fused at most TARGET_MAX_FUSED. */
+/* Compiles a node. Recursion is bounded by the nodes of a chain: `claim` has fused at most
+ * TARGET_MAX_FUSED. */
 static gqac_status add_node(compiler *c, const ir_node *node) {
     const chain_op *op = find_op(node);
     cpu_chain_record *r = c->r;
@@ -312,7 +315,7 @@ gqac_status cpu_bind_chain(const target_binding *b, const ir_node *root, const v
     c.r->cost = 20;
     GQAC_TRY(add_node(&c, root));
     if (c.r->shape < 0)
-        OP_FAIL(root, b->diag, GQAC_INTERNAL, "a chain of constants");
+        OP_FAIL(root, b->diag, GQAC_INTERNAL, "a chain has only constant operands");
     *record = c.r;
     return GQAC_OK;
 }

@@ -1,7 +1,8 @@
-/* What makes heads [B,H,S,D], towards the projection. They are one of:
+/* The nodes that make heads [B,H,S,D] from a projection are one of:
  *   - norm? ( split_heads ( packed ) )
  *   - split_heads {q=H} ( Reshape ( norm ( Reshape ( packed ) ) ) ), as model builders write it
  *   - norm ( heads ), where the heads were split before
+ *
  * Norms are RMS norms of a head. Reshapes move nothing, so in each pattern the packed row [B,S,H*D]
  * or the heads [B,H,S,D] are read once and the result is written once. */
 #include "targets/cpu/fuse_heads.h"
@@ -55,7 +56,7 @@ static bool take_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int6
     return true;
 }
 
-/* Reshape ( norm ( Reshape ( packed ) ) ), all or nothing. */
+/* Takes Reshape ( norm ( Reshape ( packed ) ) ), all nodes or none. */
 static void take_reshaped_norm(const ir_node *root, ir_node **nodes, fused_heads *f, int64_t size) {
     const fused_heads before = *f;
     ir_node *node = cpu_head_maker(f->x, root, nodes != NULL, f->result);
@@ -141,7 +142,8 @@ gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const 
     cpu_bind_heads(&f, root, &r->heads);
     r->heads.origin = op_origin_of(root);
     r->y = bind_output(root, "y");
-    (void)ir_dim_is_const(ir_node_input(root, 0)->type.dims[3], &r->heads.size); /* as matched */
+    (void)ir_dim_is_const(ir_node_input(root, 0)->type.dims[3], &r->heads.size); /* constant, or it
+                                                                   would not have matched */
     if (f.split && ir_attr_int(f.split, "kv") == 0) {
         r->heads.heads = ir_attr_int(f.split, "q");
         r->heads.width = r->heads.heads * r->heads.size;

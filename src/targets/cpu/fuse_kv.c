@@ -1,13 +1,12 @@
-/* Cached rows on the side of the graph: which of them kernels read in the blocks of the sequences,
- * and which are kept as columns. What reads them is a fact of the graph, so it is the same in every
- * call. */
+/* Cached rows in the graph: which rows are read in the blocks of the sequences, and which are kept
+ * as columns. This depends on their readers in the graph, so it is the same in every call. */
 #include "targets/cpu/graph.h"
 #include "targets/cpu/kv.h"
 
 enum { K = 1, V = 2 }; /* inputs of attention and attend */
 
-/* Is this operand keys or values of a kernel that reads blocks, or codes of them? As columns, only
- * keys are. key_range wants the number of rows alone. */
+/* True if this use reads blocks: as keys or values of a kernel that can, or as their codes. As
+ * columns, only keys are read. key_range needs only the number of rows. */
 static bool reads_blocks(const ir_use *use, bool columns) {
     if (op_is(use->node, "gqac", "key_range"))
         return true;
@@ -21,7 +20,7 @@ static bool reads_blocks(const ir_use *use, bool columns) {
            input <= (columns ? K : V);
 }
 
-/* Are all operands made of a value such ones? */
+/* True if all uses of the rows read blocks. */
 static bool only_blocks(const ir_value *rows, bool columns) {
     for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next)
         if (!reads_blocks(use, columns))

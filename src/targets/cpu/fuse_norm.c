@@ -1,12 +1,12 @@
-/* Norms: the Add that one computes with it, what it may be written over, and its record. */
+/* Norms: the Add that is fused, what results may be written over, and the record. */
 #include "ops/norm.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/rows.h"
 
 extern const gqac_op gqac_op_add;
 
-/* The Add that makes x, if it would be a step of its own: whatever else can compute it does so
- * where its operands are made. */
+/* Takes the Add that makes x, if it would be a kernel of its own: another kernel that can compute
+ * it does so where its operands are made. */
 int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
     ir_node *none[TARGET_MAX_FUSED];
     const ir_value *sum = ir_node_input(root, 0);
@@ -19,16 +19,16 @@ int cpu_fuse_norm(const ir_node *root, ir_node **nodes) {
             return 0;
     for (const ir_use *use = sum->uses; use; use = use->next)
         if (use->node == root && use != &root->inputs[0])
-            return 0; /* as its weight, too */
+            return 0; /* the norm uses the sum as its weight too */
     if (cpu_fuse_product_chain(add, none) || cpu_fuse_chain(add, none))
         return 0;
     nodes[0] = add;
     return 1;
 }
 
-/* A row is read before y is written, and again element by element. The sum, which is written first,
- * is then read in place of its terms, and has their bits where it is not rounded. Here it takes the
- * first term, and leaves the second to y. */
+/* A row is read before y is written, and element by element again. The sum, which is written first,
+ * is then read in place of its terms, and has their bits if it is not rounded. So the sum may be
+ * written over the first term, and y over the second. */
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand) {
     const ir_value *x = root->inputs[0].value;
     const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;

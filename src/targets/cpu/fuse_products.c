@@ -1,6 +1,6 @@
 /* Which products share a call, and the records of the kernels `linear`, `linear_bf16` and
- * `linear_nbits`. Queries, keys and values, or gate and up, read the same x: as one call they are
- * one barrier instead of several, and x is widened or quantised once. */
+ * `linear_nbits`. Queries, keys and values, or gate and up, read the same x: one call has one
+ * barrier instead of several, and widens or quantises x once. */
 #include "ops/moe.h"
 #include "targets/cpu/graph.h"
 #include "targets/cpu/integer.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { X, W, USES = 256 /* of x that are looked at */ };
+enum { X, W, USES = 256 /* maximum of uses of x that are searched */ };
 
 static bool is_nbits(const ir_node *node) {
     return op_is(node, "gqac", "linear_nbits");
@@ -27,7 +27,7 @@ bool cpu_is_product(const ir_node *node) {
             has_floats(node));
 }
 
-/* Nothing but n, weights and bias may differ. */
+/* True if two products differ only in n, weights and bias. */
 static bool same_attributes(const ir_node *a, const ir_node *b) {
     for (const ir_attr_spec *spec = a->op->attrs; spec && spec->name; spec++) {
         const int64_t i = spec - a->op->attrs;
@@ -100,7 +100,7 @@ void cpu_bind_product(const ir_node *node, cpu_products *p) {
     p->of[p->n++] = bind_product(node, codes);
 }
 
-/* The nodes of the group lie before the root (ir_node.fused_into). */
+/* Binds the nodes of a group, which come before the root (ir_node.fused_into). */
 gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, const void **record) {
     cpu_products *p;
     p = bind_new(b, sizeof *p);

@@ -1,5 +1,5 @@
-/* The cpu target on the side of the graph: what its kernels match and fuse, and what they bind. The
- * files fuse_*.c and pack*.c look at nodes; all others of this folder run, and see none. */
+/* The cpu target in the graph: what its kernels match, fuse and bind. The files fuse_*.c and
+ * pack*.c read nodes; all others of this folder run, and see none. */
 #ifndef GQAC_TARGETS_CPU_GRAPH_H
 #define GQAC_TARGETS_CPU_GRAPH_H
 
@@ -9,12 +9,12 @@
 /* ---- products (fuse_products.c) ------------------------------------------- */
 
 struct cpu_products;
-/* Is the node one of those; can a call compute both? */
+/* True if the node is a product; true if one call can compute both. */
 bool cpu_is_product(const ir_node *node);
 bool cpu_products_fit(const ir_node *a, const ir_node *b);
 int cpu_fuse_products(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, const void **record);
-/* One more product of a group; its y stays in the group. */
+/* Adds one more product of a group; its y stays in the group. */
 void cpu_bind_product(const ir_node *node, struct cpu_products *p);
 
 gqac_status cpu_bind_integer(const target_binding *b, const ir_node *root, const void **record);
@@ -25,7 +25,7 @@ gqac_status cpu_bind_moe(const target_binding *b, const ir_node *root, const voi
 
 /* ---- elementwise ops (fuse_chain.c) ---------------------------------------- */
 
-/* Alone, or as many as hang together, or those and the products they read. */
+/* A single op; a chain of ops; a chain and the products it reads. */
 bool cpu_match_chain(const ir_node *node);
 int cpu_fuse_chain(const ir_node *root, ir_node **nodes);
 int cpu_fuse_product_chain(const ir_node *root, ir_node **nodes);
@@ -34,34 +34,35 @@ bool cpu_chain_over(const ir_node *root, const ir_value *result, const ir_value 
 
 /* ---- norms (fuse_norm.c) ---------------------------------------------------- */
 
-/* With the Add that makes x. */
+/* Takes the Add that makes x. */
 int cpu_fuse_norm(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
 bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *operand);
 
 /* ---- heads (fuse_heads.c, fuse_append.c) ------------------------------------ */
 
-/* rotary, alone or with the norm and the split_heads or reshapes before it. */
+/* A rotary, alone or with the norm and the split_heads or reshapes before it. */
 bool cpu_match_heads(const ir_node *node);
 int cpu_fuse_heads(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
-/* Heads of a packed projection, normalised and rotated, into blocks or behind those of the past. */
+/* Heads of a packed projection, normalised and rotated, written to blocks or after those of the
+ * past. */
 int cpu_fuse_append(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_append(const target_binding *b, const ir_node *root, const void **record);
-/* target_kernel.over: a present over its past. */
+/* target_kernel.over: a present may be written over its past. */
 bool cpu_append_over(const ir_node *root, const ir_value *result, const ir_value *operand);
-/* The packed value [B,S,W] that attention reads these queries in, from `column` on, because nothing
- * is done to them on the way; NULL: they have memory of their own. */
+/* The packed value [B,S,W] in which attention reads these queries, from `column` on, because no
+ * node changes them in between; NULL: they have memory of their own. */
 const ir_value *cpu_packed_queries(const ir_value *queries, int64_t *column);
 const ir_value *cpu_lies_in(const ir_value *value);
 
 /* ---- cached rows (fuse_kv.c) ------------------------------------------------- */
 
-/* gqac_target.in_blocks: do only kernels that read blocks read the appended rows? */
+/* gqac_target.in_blocks: true if all readers of the appended rows read blocks. */
 bool cpu_kv_only_blocks(const ir_node *kv_append);
-/* gqac_target.columns: do only attention kernels read the appended rows, as keys? */
+/* gqac_target.columns: true if all readers of the appended rows are attention kernels, as keys. */
 bool cpu_kv_columns(const ir_node *kv_state);
-/* The slot of rows that a kv_append makes; -1: of none. */
+/* The slot of rows that a kv_append makes; -1: another node makes them. */
 int cpu_bind_slot(const ir_value *rows);
 gqac_status cpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const void **record);
@@ -69,13 +70,13 @@ gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const
 /* ---- attention: inputs 1 (keys) and 2 (values) ------------------------------- */
 
 bool cpu_attention_match(const ir_node *node);
-/* Takes the nodes that dequantise keys and values, and reads the codes. */
+/* Takes the nodes that dequantise keys and values: the kernel reads the codes. */
 int cpu_attention_fuse(const ir_node *root, ir_node **nodes);
 gqac_status cpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
-/* Is it one of those kernels? */
+/* True if it is one of the attention kernels. */
 bool cpu_reads_blocks(const target_kernel *kernel);
 
-/* Are both known, and provably the same? */
+/* True if both shapes are known and provably equal. */
 static inline bool cpu_same_shape(const ir_type *a, const ir_type *b) {
     bool same = a->rank >= 0 && a->rank == b->rank;
     for (int i = 0; same && i < a->rank; i++)

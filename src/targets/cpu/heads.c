@@ -1,5 +1,5 @@
 /* Heads and rotary embeddings on the cpu target: operands are checked as by the ops' own evals,
- * rows are cut into items. No head is copied on the way. */
+ * rows are cut into items. No head is copied in between. */
 #include "targets/cpu/heads.h"
 
 #include <string.h>
@@ -105,7 +105,7 @@ typedef struct head_job {
     unsigned char *y;
 } head_job;
 
-/* Items are rows (b, s), all heads of them. */
+/* Items are rows (b, s) with all their heads. */
 static void head_items(void *arg, size_t begin, size_t end, int worker) {
     (void)worker;
     const head_job *job = arg;

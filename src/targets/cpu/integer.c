@@ -1,10 +1,10 @@
-/* The kernel cpu.linear_integer. Units are groups of panels by blocks of rows; panels are the slow
- * index, so that the blocks of a large A meet the same panels while those are in a cache. */
+/* The kernel cpu.linear_integer. Units are groups of panels by blocks of rows. Panels are the outer
+ * index, so that all blocks of a large A use the same panels while those are in a cache. */
 #include "targets/cpu/integer.h"
 
 #include "base/check.h"
 
-enum { PANELS = 8, ROWS = 48 }; /* of a unit; whole tiles of every level */
+enum { PANELS = 8, ROWS = 48 }; /* of a unit: whole tiles on every level */
 
 typedef struct batch {
     cpu_integer_job job;

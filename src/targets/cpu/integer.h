@@ -1,6 +1,6 @@
-/* Kernels of linear_integer, one set for each level: rows of A are put into the form that the level
- * multiplies, then tiles of some rows and panels are computed independently. Integer sums are
- * exact: every level, tile and order gives the same. */
+/* Kernels of linear_integer, one set for each level: rows of A are converted to the form that the
+ * level multiplies, then tiles of some rows and panels are computed independently. Integer sums are
+ * exact: every level, tile and order computes the same result. */
 #ifndef GQAC_TARGETS_CPU_INTEGER_H
 #define GQAC_TARGETS_CPU_INTEGER_H
 
@@ -10,13 +10,13 @@
 typedef struct cpu_integer_job {
     integer_product p;
     unsigned char *form; /* rows of row_bytes(words) */
-    int32_t *sums;       /* of the codes of a row less its zero point */
+    int32_t *sums;       /* sum of the codes of a row minus its zero point */
 } cpu_integer_job;
 
 typedef struct cpu_integer_kernels {
     size_t (*row_bytes)(int64_t words);
     void (*prepare)(const cpu_integer_job *j, int64_t row);
-    /* Some rows of some panels of y. */
+    /* Computes some rows of some panels of y. */
     void (*run)(const cpu_integer_job *j, int64_t panel, int64_t panels, int64_t row, int64_t rows);
 } cpu_integer_kernels;
 

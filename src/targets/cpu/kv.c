@@ -1,5 +1,5 @@
-/* kv_append of the cpu target: new rows go into the blocks of the sequences; plain rows [n,H,T,D]
- * are gathered only where something else than an attention kernel reads them. And kv_tail, from the
+/* kv_append of the cpu target: new rows are written to the blocks of the sequences; plain rows
+ * [n,H,T,D] are gathered only if a node other than attention reads them. Also kv_tail, which reads
  * blocks. */
 #include "targets/cpu/kv.h"
 
@@ -16,7 +16,7 @@ typedef struct appending {
     int slot;
     size_t row_bytes;
     int64_t total;
-    char *gathered; /* NULL: not wanted */
+    char *gathered; /* NULL: not used */
 } appending;
 
 /* Items are (sequence, head). */

@@ -1,4 +1,4 @@
-/* Which level runs: the best the machine has, or the one GQAC_CPU names. */
+/* The choice of the level: the best that the machine has, or the one that GQAC_CPU names. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,8 @@ static bool has_avx512(void) {
 static bool has_avx512vnni(void) {
     return has_avx512() && __builtin_cpu_supports("avx512vnni");
 }
-/* Where the instruction is not the contract's product of pairs, the level before it computes that.
- */
+/* If the instruction does not compute the contract's product of pairs, the level before this one is
+ * used. */
 static bool has_avx512bf16(void) {
     return has_avx512vnni() && __builtin_cpu_supports("avx512bf16") &&
            cpu_level_avx512bf16.pairs_hold();

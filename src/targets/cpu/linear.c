@@ -1,17 +1,17 @@
 /* linear and linear_bf16 on the cpu target: checks the operands, cuts each y [rows,n] into units of
- * rows by panels, and lets the level compute each. Panels are the slow index of the units, so that
- * the blocks of a large x meet the same panels while those are in a cache. */
+ * rows by panels, and lets the level compute each. Panels are the outer index of the units, so that
+ * all blocks of a large x use the same panels while those are in a cache. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
 
 enum {
-    SMALL = 1 << 18, /* multiply-adds that are not worth another thread */
-    SHARES = 4,      /* a unit is at most such a part of what is left for a thread */
+    SMALL = 1 << 18, /* multiply-adds for which another thread does not pay */
+    SHARES = 4,      /* a unit is at most this part of a thread's share of the remaining work */
 };
 
-/* Jobs of one x. Either their units follow each other, or a unit goes through all of them and then
- * calls `after`. */
+/* Jobs of one x. Either the units of one job follow those of another, or each unit covers all jobs
+ * and then calls `after`. */
 typedef struct plan {
     const struct cpu_linear_kernels *kernels;
     const cpu_linear_job *jobs;
@@ -21,7 +21,7 @@ typedef struct plan {
     op_scratch scratch;
 } plan;
 
-/* How many of the panels that are left the next group has: fewer towards the end, so that all
+/* The number of panels in the next group, of `left` panels: fewer towards the end, so that all
  * threads end at nearly the same time. */
 static int64_t group_size(const plan *p, int64_t left) {
     const int64_t group = p->jobs->rows > 1 ? p->kernels->panel_group : 1;
@@ -32,7 +32,7 @@ static int64_t group_size(const plan *p, int64_t left) {
 
 static int64_t units_of(const plan *p, const cpu_linear_job *job) {
     int64_t groups = 0;
-    if (p->jobs->rows == 1) /* each panel is a group: nothing to count */
+    if (p->jobs->rows == 1) /* each panel is a group */
         return p->row_blocks * linear_panels(job->n);
     for (int64_t left = linear_panels(job->n); left > 0; groups++)
         left -= group_size(p, left);
@@ -62,9 +62,9 @@ static void run_unit(void *arg, size_t item, int worker) {
     unit.panels = group_size(p, panels - unit.panel);
     if (unit.rows > p->kernels->row_block)
         unit.rows = p->kernels->row_block;
-    unsigned char *room = p->scratch.base + (size_t)worker * p->scratch.stride;
+    unsigned char *scratch = p->scratch.base + (size_t)worker * p->scratch.stride;
     for (int i = 0; i < (after ? p->n : 1); i++)
-        p->kernels->run(job + i, &unit, room);
+        p->kernels->run(job + i, &unit, scratch);
     if (!after)
         return;
     const int64_t column = unit.panel * LINEAR_PANEL, left = job->n - column;
@@ -77,20 +77,20 @@ gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *
     const int64_t row_block = kernels->row_block;
     plan p = {.kernels = kernels, .jobs = jobs, .n = n, .after = after};
     int64_t units = 0;
-    size_t room = 0;
+    size_t scratch = 0;
     double products = 0;
     if (jobs->rows == 0)
         return GQAC_OK;
     for (int i = 0; i < n; i++) {
-        const size_t bytes = kernels->room(&jobs[i]);
-        room = bytes > room ? bytes : room;
+        const size_t bytes = kernels->scratch(&jobs[i]);
+        scratch = bytes > scratch ? bytes : scratch;
         products += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
     }
     p.row_blocks = (jobs->rows + row_block - 1) / row_block;
     p.threads = gqac_pool_threads(work->pool);
     for (int i = 0; i < (after ? 1 : n); i++)
         units += units_of(&p, &jobs[i]);
-    GQAC_TRY(op_work_scratch(work, 1, room, &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, scratch, &p.scratch));
     gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)units, run_unit, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;

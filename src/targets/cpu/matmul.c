@@ -1,8 +1,8 @@
 /* The kernel cpu.matmul: MatMul of two operands that only a run knows, by the kernels of `linear`.
  *
  * A unit copies some panels of 64 columns of one matrix of B to its scratch, in the form that those
- * kernels read, and multiplies a run of rows with them. Few rows are not worth a copy: they run as
- * by the op's own eval: the bits are the same. */
+ * kernels read, and multiplies a run of rows with them. For few rows a copy does not pay: they are
+ * computed by the op's own eval, with the same bits. */
 #include "targets/cpu/matmul.h"
 
 #include <string.h>
@@ -13,10 +13,10 @@
 #include "targets/cpu/linear.h"
 
 enum {
-    LEAST_ROWS = 8,       /* that are worth a copy */
-    COPY_BYTES = 1 << 20, /* of the panels of a unit, unless one alone is more */
-    UNITS_A_THREAD = 4,   /* fewer: rows are cut, too */
-    SMALL = 1 << 18,      /* multiply-adds that are not worth another thread */
+    LEAST_ROWS = 8,       /* from here a copy pays */
+    COPY_BYTES = 1 << 20, /* maximum for the panels of a unit, unless one panel is larger */
+    UNITS_A_THREAD = 4,   /* with fewer, rows are cut too */
+    SMALL = 1 << 18,      /* multiply-adds for which another thread does not pay */
 };
 
 typedef struct plan {
@@ -24,7 +24,7 @@ typedef struct plan {
     const gqac_tensor *a, *b;
     gqac_tensor y;
     matmul_shape s;
-    int64_t panels, group; /* of a matrix, of a unit */
+    int64_t panels, group; /* panels of a matrix, of a unit */
     int64_t groups;
     int64_t run, runs; /* rows of a unit, a multiple of row_block; runs of a matrix */
     size_t width;      /* bytes of an element */
@@ -34,7 +34,8 @@ typedef struct plan {
 
 /* ---- a unit --------------------------------------------------------------- */
 
-/* Columns [column, column + 64) of a matrix [k][n] as a panel [k][64]; behind n there are zeros. */
+/* Copies columns [column, column + 64) of a matrix [k][n] to a panel [k][64], with zeros after
+ * column n. */
 static void copy_panel(const plan *p, const char *matrix, int64_t column, char *panel) {
     const size_t row = (size_t)p->s.n * p->width;
     const int64_t left = p->s.n - column;
@@ -77,9 +78,10 @@ static void run_unit(void *arg, size_t item, int worker) {
     }
 }
 
-/* ---- the whole ------------------------------------------------------------ */
+/* ---- the kernel ----------------------------------------------------------- */
 
-/* Rows of one matrix of B that meet no other are rows of one matrix of A. */
+/* If all matrices of A are multiplied with the same matrix of B, their rows become rows of one
+ * matrix. */
 static void join_batches(matmul_shape *s) {
     bool one = true;
     for (int i = 0; i < s->batch_rank; i++)
@@ -91,7 +93,7 @@ static void join_batches(matmul_shape *s) {
     s->batch_rank = 0;
 }
 
-/* Panels of a unit, then runs of rows where there are few units. */
+/* Chooses the panels of a unit, then runs of rows if there are few units. */
 static bool cut(plan *p, int64_t threads) {
     const matmul_shape *s = &p->s;
     const int64_t block = p->kernels->row_block, blocks = (s->m + block - 1) / block;
@@ -135,7 +137,7 @@ gqac_status cpu_matmul_run(target_call *call, const void *record) {
     if (!cut(&p, work->pool ? gqac_pool_threads(work->pool) : 1))
         return gqac_diag_oom(work->diag, "panels of B");
     const cpu_linear_job most = {.dtype = p.a->dtype, .w_dtype = p.b->dtype, .rows = p.s.m};
-    GQAC_TRY(op_work_scratch(work, 1, p.copy + p.kernels->room(&most), &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, p.copy + p.kernels->scratch(&most), &p.scratch));
     const double products = (double)p.s.batches * (double)p.s.m * (double)p.s.k * (double)p.s.n;
     gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)(p.s.batches * p.groups * p.runs),
                     run_unit, &p);

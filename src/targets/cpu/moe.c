@@ -1,7 +1,7 @@
-/* The kernel cpu.moe. The rows that chose an expert are put together, and go through its
- * projections as through any linear or linear_nbits; what the chosen experts of a row gave is then
- * added in their order. An element of a product depends on its own row only, so bits do not tell
- * which rows shared an expert. */
+/* The kernel cpu.moe. The rows that chose an expert are gathered and multiplied by its projections
+ * as by any linear or linear_nbits; the results of the chosen experts of a row are then added in
+ * the order of choice. An element of a product depends on its own row only, so bits do not depend
+ * on which rows share an expert. */
 #include "targets/cpu/moe.h"
 
 #include <string.h>
@@ -11,18 +11,19 @@
 #include "targets/cpu/linear.h"
 #include "targets/cpu/nbits.h"
 
-/* Scratch of one expert after another: requests come in the same order, the largest first. */
-enum { ROOMS = 8 };
-typedef struct rooms {
+/* Scratch that one expert after another uses again: requests come in the same order, and those of
+ * the first expert are the largest. */
+enum { REUSED = 8 };
+typedef struct reused_scratch {
     const op_work *work; /* of the call */
-    void *memory[ROOMS];
-    size_t bytes[ROOMS];
+    void *memory[REUSED];
+    size_t bytes[REUSED];
     int used;
-} rooms;
+} reused_scratch;
 
 static void *take_again(void *host, size_t bytes) {
-    rooms *r = host;
-    if (r->used == ROOMS)
+    reused_scratch *r = host;
+    if (r->used == REUSED)
         return r->work->scratch(r->work->host, bytes);
     const int i = r->used++;
     if (bytes > r->bytes[i] || !r->memory[i]) {
@@ -37,13 +38,14 @@ typedef struct mixture {
     moe m;
     const cpu_level *level;
     const op_work *work;
-    op_work products; /* with scratch that is used again */
-    rooms rooms;
-    /* [rows][chosen]: experts, their weights, and where in the order of experts each pair lies. */
+    op_work products; /* work with reused scratch, for products */
+    reused_scratch reused;
+    /* [rows][chosen]: experts, their weights (p), and the index of each pair in the order of
+     * experts. */
     int64_t *order, *place;
     float *p;
-    int64_t *first;       /* [experts + 1]: pairs of each expert, in that order */
-    int64_t *row;         /* of each pair, in that order */
+    int64_t *first;       /* [experts + 1]: first pair of each expert, in that order */
+    int64_t *row;         /* row of each pair, in that order */
     float *y;             /* [pairs][hidden], in that order */
     float *x, *fc1, *fc3; /* of one expert: rows of hidden, fc1 and inner elements */
     int64_t expert;
@@ -59,13 +61,13 @@ static size_t scratch_bytes(const mixture *t) {
 static void choose(void *arg, size_t begin, size_t end, int worker) {
     const mixture *t = arg;
     const moe_mixture *s = &t->s;
-    float *room = (float *)(void *)(t->scratch.base + (size_t)worker * t->scratch.stride);
+    float *scratch = (float *)(void *)(t->scratch.base + (size_t)worker * t->scratch.stride);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++)
-        moe_choose(s, row, t->order + row * s->chosen, t->p + row * s->chosen, room,
-                   (bool *)(room + s->experts));
+        moe_choose(s, row, t->order + row * s->chosen, t->p + row * s->chosen, scratch,
+                   (bool *)(scratch + s->experts));
 }
 
-/* Pairs by expert, and by row within one. */
+/* Sorts pairs by expert, and by row within an expert. */
 static void sort_pairs(const mixture *t) {
     const moe_mixture *s = &t->s;
     const int64_t pairs = s->rows * s->chosen;
@@ -96,7 +98,8 @@ static void activate(void *arg, size_t begin, size_t end, int worker) {
     const int64_t wide = t->m.fc[0].n, inner = t->s.inner;
     const bool has_fc3 = t->m.fc[2].weight != NULL;
     (void)worker;
-    for (int64_t i = (int64_t)begin; i < (int64_t)end; i++) /* over fc3, where it is read first */
+    for (int64_t i = (int64_t)begin; i < (int64_t)end; i++) /* written over fc3, which is read
+                                                               first */
         moe_activate(&t->s, t->fc1 + i * wide, has_fc3 ? t->fc3 + i * inner : NULL,
                      t->fc3 + i * inner);
 }
@@ -146,12 +149,12 @@ static cpu_linear_job floats_of(const moe_matrix *m, int64_t expert, const gqac_
                             .n = m->n};
 }
 
-/* Do they share x, and what is made of it? */
+/* True if both read the same form of x. */
 static bool go_together(const moe_matrix *a, const moe_matrix *b) {
     return a->bits == b->bits && (!a->bits || a->block == b->block);
 }
 
-/* y[i] = x times matrix i of an expert, which go together. */
+/* y[i] = x times matrix i of an expert; all matrices read the same form of x. */
 static gqac_status project(const mixture *t, int n, const moe_matrix *const *m, const float *x,
                            int64_t rows, float *const *y) {
     gqac_tensor bias_rows[2];
@@ -182,7 +185,7 @@ static gqac_status run_expert(mixture *t) {
                                                            t->first[t->expert] * t->s.hidden};
     if (rows == 0)
         return GQAC_OK;
-    t->rooms.used = 0;
+    t->reused.used = 0;
     op_work_parallel(t->work, rows, 1 + t->s.hidden / 16, gather, t);
     if (fc[2].weight && go_together(in[0], in[1])) {
         GQAC_TRY(project(t, 2, in, t->x, rows, inner));
@@ -195,13 +198,13 @@ static gqac_status run_expert(mixture *t) {
     return project(t, 1, out, t->fc3, rows, y);
 }
 
-/* ---- the whole --------------------------------------------------------------- */
+/* ---- the kernel -------------------------------------------------------------- */
 
-/* One block of scratch for all that rows and pairs need. */
+/* Takes one block of scratch for the arrays of rows and pairs. */
 static gqac_status take_memory(mixture *t, op_scratch *memory) {
     const moe_mixture *s = &t->s;
     size_t pairs, bytes, each, row = 0;
-    for (int64_t i = 0; i < 2; i++) /* an expert is chosen by a row once at most */
+    for (int64_t i = 0; i < 2; i++) /* a row chooses an expert at most once */
         row += (size_t)(i ? t->m.fc[0].n + s->inner : s->hidden) * sizeof(float);
     each = 3 * sizeof(int64_t) + (1 + (size_t)s->hidden) * sizeof(float);
     if (!gqac_mul_size((size_t)s->rows, (size_t)s->chosen, &pairs) ||
@@ -222,14 +225,14 @@ static gqac_status take_memory(mixture *t, op_scratch *memory) {
     return GQAC_OK;
 }
 
-/* The one with the most rows first. */
+/* Runs the experts, the one with the most rows first. */
 static gqac_status run_experts(mixture *t) {
     int64_t most = 0;
-    t->rooms.work = t->work;
+    t->reused.work = t->work;
     t->products = *t->work;
     if (t->products.scratch) {
         t->products.scratch = take_again;
-        t->products.host = &t->rooms;
+        t->products.host = &t->reused;
     }
     for (int64_t e = 1; e < t->s.experts; e++)
         if (t->first[e + 1] - t->first[e] > t->first[most + 1] - t->first[most])
@@ -247,7 +250,7 @@ static gqac_status run_rows(mixture *t) {
     GQAC_TRY(op_work_scratch(t->work, scratch_bytes(t), 1, &t->scratch));
     op_work_parallel(t->work, s->rows, 10 + s->experts * (10 + s->chosen), choose, t);
     op_scratch_close(&t->scratch);
-    if (gqac_pool_stopped(t->work->pool)) /* some rows have no experts */
+    if (gqac_pool_stopped(t->work->pool)) /* some rows may have no experts yet */
         return GQAC_OK;
     sort_pairs(t);
     GQAC_TRY(run_experts(t));

@@ -1,4 +1,4 @@
-/* Mixtures of experts on the cpu target: see moe.c. */
+/* Mixture of experts on the cpu target; see moe.c. */
 #ifndef GQAC_TARGETS_CPU_MOE_H
 #define GQAC_TARGETS_CPU_MOE_H
 

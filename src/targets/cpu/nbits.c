@@ -1,8 +1,8 @@
 /* The kernel cpu.linear_nbits: y [..,n] = x [..,k] * quantised weights + bias.
  *
- * First the rows of x are put into the form that the level's kernels read: int8 with a scale for
- * each (row, block), or fp32 step by step. Then panels of 64 columns times blocks of rows are
- * computed independently, panel by panel so that a thread streams consecutive weights. */
+ * First the rows of x are converted to the form that the level's kernels read: int8 with a scale
+ * for each (row, block), or fp32 in steps of k. Then panels of 64 columns by blocks of rows are
+ * computed independently, panel by panel, so that a thread reads consecutive weights. */
 #include "targets/cpu/nbits.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct batch {
     int n;
     const cpu_products_after *after; /* NULL: none */
     job jobs[CPU_PRODUCTS];
-    const nbits_shape *s; /* of the first: all have its k and blocks */
+    const nbits_shape *s; /* shape of the first product; all have the same k and blocks */
     const gqac_tensor *x;
     bool int8;
     int64_t rows, row_blocks;
@@ -58,17 +58,17 @@ static void store(const job *j, int64_t panel, int64_t first, int64_t count, con
 }
 
 static void run_panel(const batch *b, const job *j, int64_t panel, int64_t first, int64_t count,
-                      cpu_nbits_room *room) {
+                      cpu_nbits_scratch *scratch) {
     float bias[NBITS_COLUMNS] = {0};
     const int64_t column = panel * NBITS_COLUMNS, left = j->w.shape.n - column;
     if (j->bias)
         op_get_f32s(j->bias, column, left < NBITS_COLUMNS ? left : NBITS_COLUMNS, bias);
     if (b->int8)
-        b->kernels->int8(&j->w, panel, &b->a, first, count, room);
+        b->kernels->int8(&j->w, panel, &b->a, first, count, scratch);
     else
-        b->kernels->fp32(&j->w, panel, b->steps, b->rows, first, count, room);
-    b->kernels->finish(room->y, count, j->bias ? bias : NULL);
-    store(j, panel, first, count, room->y);
+        b->kernels->fp32(&j->w, panel, b->steps, b->rows, first, count, scratch);
+    b->kernels->finish(scratch->y, count, j->bias ? bias : NULL);
+    store(j, panel, first, count, scratch->y);
 }
 
 /* Items are panels by blocks of rows, of one product after another; or, with `after`, of all
@@ -76,7 +76,7 @@ static void run_panel(const batch *b, const job *j, int64_t panel, int64_t first
 static void run_panels(void *arg, size_t begin, size_t end, int worker) {
     const batch *b = arg;
     const cpu_products_after *after = b->after;
-    cpu_nbits_room *room = (void *)(b->scratch.base + (size_t)worker * b->scratch.stride);
+    cpu_nbits_scratch *scratch = (void *)(b->scratch.base + (size_t)worker * b->scratch.stride);
     for (size_t i = begin; i < end; i++) {
         const int64_t first = (int64_t)i % b->row_blocks * CPU_NBITS_ROWS, left = b->rows - first;
         const int64_t count = left < CPU_NBITS_ROWS ? left : CPU_NBITS_ROWS;
@@ -85,7 +85,7 @@ static void run_panels(void *arg, size_t begin, size_t end, int worker) {
         for (; !after && panel >= j->w.shape.panels; j++)
             panel -= j->w.shape.panels;
         for (int k = 0; k < (after ? b->n : 1); k++)
-            run_panel(b, j + k, panel, first, count, room);
+            run_panel(b, j + k, panel, first, count, scratch);
         const int64_t column = panel * NBITS_COLUMNS, columns = j->w.shape.n - column;
         if (after)
             after->done(after->arg, first, count, column,
@@ -93,7 +93,7 @@ static void run_panels(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* One block for what the rows become. */
+/* Takes one block of scratch for the converted rows. */
 static gqac_status take_memory(const op_work *work, batch *b) {
     const nbits_shape *s = b->s;
     const size_t rows = (size_t)b->rows, blocks = (size_t)s->blocks;
@@ -122,7 +122,7 @@ static gqac_status compute(const op_work *work, batch *b) {
         return status;
     op_work_parallel(work, b->rows, 1 + s->k / 2, prepare_rows, b);
     op_scratch_close(&b->scratch);
-    GQAC_TRY(op_work_scratch(work, 1, sizeof(cpu_nbits_room), &b->scratch));
+    GQAC_TRY(op_work_scratch(work, 1, sizeof(cpu_nbits_scratch), &b->scratch));
     const int64_t rows = b->rows < CPU_NBITS_ROWS ? b->rows : CPU_NBITS_ROWS;
     for (int i = 0; i < (together ? 1 : b->n); i++)
         panels += b->jobs[i].w.shape.panels;
@@ -186,7 +186,7 @@ static gqac_status read_job(const target_call *call, const cpu_product *p, gqac_
     return GQAC_OK;
 }
 
-/* Codes become bf16 factors where they are multiplied. */
+/* Runs the products with bf16 factors: codes are converted where they are multiplied. */
 static gqac_status run_bf16(const target_call *call, const batch *b) {
     cpu_linear_job jobs[CPU_PRODUCTS];
     for (int i = 0; i < b->n; i++) {

@@ -1,6 +1,6 @@
 /* Kernels of linear_nbits, one set for each level. A call works on one panel of 64 columns and a
- * block of rows; ops/nbits.h says how weights lie. What each element is, is written in
- * ops/matmul_nbits.c: blocks (or k) ascending in pieces of GQAC_K_PIECE, pieces ascending. */
+ * block of rows; ops/nbits.h describes the layout of weights, ops/matmul_nbits.c defines each
+ * element: blocks (or k) ascending in pieces of GQAC_K_PIECE, pieces ascending. */
 #ifndef GQAC_TARGETS_CPU_NBITS_H
 #define GQAC_TARGETS_CPU_NBITS_H
 
@@ -10,7 +10,7 @@
 
 enum {
     CPU_NBITS_ROWS = 128, /* rows of a unit of work */
-    CPU_NBITS_STEP = 64,  /* k of which fp32 weights are made at once; divides GQAC_K_PIECE */
+    CPU_NBITS_STEP = 64,  /* k that are converted to fp32 weights at once; divides GQAC_K_PIECE */
 };
 
 typedef struct cpu_nbits_weights {
@@ -20,9 +20,9 @@ typedef struct cpu_nbits_weights {
     gqac_dtype scale_type, zero_type;
 } cpu_nbits_weights;
 
-/* Rows as int8, quantised for each block: qa lies piece by piece, in one [rows][k of the piece],
- * k padded to whole blocks with zeros; the scales and the sums of qa are [blocks][rows]. A sum is
- * two: of qa with k % 4 < 2 in the low half, of the others in the high half. */
+/* Rows as int8, quantised for each block: qa is stored piece by piece, each [rows][k of the piece],
+ * with k padded to whole blocks with zeros; scales and sums of qa are [blocks][rows]. A sum is two
+ * numbers: of qa with k % 4 < 2 in the low half, of the others in the high half. */
 typedef struct cpu_nbits_rows {
     int64_t rows;
     int8_t *qa;
@@ -30,35 +30,36 @@ typedef struct cpu_nbits_rows {
     int32_t *sum;
 } cpu_nbits_rows;
 
-/* What a worker needs besides: */
-typedef struct cpu_nbits_room {
+/* Scratch of a worker. */
+typedef struct cpu_nbits_scratch {
     float y[CPU_NBITS_ROWS * NBITS_COLUMNS];
     float piece[CPU_NBITS_ROWS * NBITS_COLUMNS];
     union {
         float weights[CPU_NBITS_STEP * NBITS_COLUMNS];
-        uint8_t bytes[2 * GQAC_K_PIECE * NBITS_COLUMNS]; /* codes of a piece, each in one or two */
+        uint8_t bytes[2 * GQAC_K_PIECE * NBITS_COLUMNS]; /* codes of a piece, each in one or two
+                                                            bytes */
     };
     float scales[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
     float zeros[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
     int32_t zero_codes[GQAC_K_PIECE / NBITS_MIN_BLOCK * NBITS_COLUMNS];
-} cpu_nbits_room;
+} cpu_nbits_scratch;
 
-/* Products in fp32 of one x [rows,k] with some weights (at most CPU_PRODUCTS) of the same k and
+/* Products in fp32 of one x [rows,k] with n weights (at most CPU_PRODUCTS) of the same k and
  * blocks: y[i] [rows,n] (+ bias[i] [n], or NULL). */
 gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,
                                const cpu_nbits_weights *w, const gqac_tensor *const *bias,
                                const float *x, int64_t rows, float *const *y);
 
 typedef struct cpu_nbits_kernels {
-    /* x [blocks * block] of row `row`, zeros behind k. */
+    /* Quantises x [blocks * block] of row `row`, with zeros after k. */
     void (*quantise)(const nbits_shape *shape, const float *x, int64_t row, cpu_nbits_rows *to);
-    /* room->y [count][64] = rows first .. first + count of a panel, before bias. */
+    /* scratch->y [count][64] = rows first .. first + count of a panel, before bias. */
     void (*int8)(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
-                 int64_t count, cpu_nbits_room *room);
-    /* The same in fp32: x lies step by step, in each [rows][CPU_NBITS_STEP]. */
+                 int64_t count, cpu_nbits_scratch *scratch);
+    /* The same in fp32: x is stored in steps of k, each [rows][CPU_NBITS_STEP]. */
     void (*fp32)(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,
-                 int64_t first, int64_t count, cpu_nbits_room *room);
-    /* y [count][64] with one NaN, then + bias [64] where it is not NULL. */
+                 int64_t first, int64_t count, cpu_nbits_scratch *scratch);
+    /* Replaces any NaN in y [count][64] by the one NaN, then adds bias [64] unless it is NULL. */
     void (*finish)(float *y, int64_t count, const float *bias);
 } cpu_nbits_kernels;
 

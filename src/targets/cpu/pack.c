@@ -1,6 +1,6 @@
-/* Packs the constant weights of a module: every node, those of nested graphs included, is offered
- * to the packers of its op in order. Nodes whose results nobody uses are passed over: their weights
- * need no packing, and a packer leaves those behind that it replaced. */
+/* Packs the constant weights of a module: every node, also in nested graphs, is offered to the
+ * packers of its op in order. Nodes whose results are not used are skipped: their weights need no
+ * packing, and packers leave such nodes where they have replaced them. */
 #include "targets/cpu/pack.h"
 
 #include <string.h>
@@ -10,11 +10,11 @@
 
 enum {
     ALIGN = 64,
-    HUGE_FROM = 4 << 20, /* bytes from which huge pages are asked for */
+    HUGE_FROM = 4 << 20, /* from this size on, huge pages are requested */
     PAGE = 4096,
 };
 
-/* Weights are read from end to end for every token: huge pages spare the walks of page tables. */
+/* All weights are read for every token: huge pages save walks of page tables. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes) {
     char *data = gqac_arena_alloc(module->arena, bytes + ALIGN);
     if (!data)
@@ -44,7 +44,7 @@ gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtyp
     return *value ? GQAC_OK : gqac_diag_oom(diag, "packed weights");
 }
 
-/* Ends with pack NULL. */
+/* The packers; the list ends with pack NULL. */
 static const struct packer {
     const char *domain, *op;
     cpu_pack_node *pack;

@@ -1,17 +1,17 @@
-/* Constant weights in the form that the kernels of this target read. Each family has one function
- * that takes a node it knows and replaces it by an op of ours (`linear`, ...) on packed constants;
- * pack.c offers it the nodes. */
+/* Packing: constant weights in the form that the kernels of this target read. Each family has a
+ * function that takes a node it knows and replaces it by one of our ops (`linear`, ...) on packed
+ * constants; pack.c offers it the nodes. */
 #ifndef GQAC_TARGETS_CPU_PACK_H
 #define GQAC_TARGETS_CPU_PACK_H
 
 #include "targets/cpu/cpu.h"
 #include "targets/target.h"
 
-/* Replaces every use of the node's outputs by those of new nodes before it, and sets *packed; or
- * changes nothing. The node itself stays, unused: the sweep after the pass takes it, and weights
- * that nobody reads any more with it. It may replace other nodes likewise. Packed data belong to
- * the arena of the module and to the graph that holds the constant they were made from. Between
- * pieces of what takes long the poll is asked; it may be NULL. */
+/* Replaces every use of the node's outputs by outputs of new nodes before it, and sets *packed; or
+ * changes nothing. The node itself stays, unused: the sweep after the pass removes it, and weights
+ * that nobody reads. It may replace other nodes likewise. Packed data belong to the arena of the
+ * module and to the graph that holds the original constant. Long work asks the poll, which may be
+ * NULL. */
 typedef gqac_status cpu_pack_node(ir_node *node, const op_options *options, gqac_poll *poll,
                                   bool *packed, gqac_diag *diag);
 
@@ -21,18 +21,19 @@ cpu_pack_node cpu_pack_integer;     /* MatMulInteger -> linear_integer */
 cpu_pack_node cpu_pack_moe;         /* com.microsoft.MoE, QMoE -> moe */
 cpu_pack_node cpu_pack_nbits;       /* com.microsoft.MatMulNBits -> linear_nbits */
 
-/* Memory of the module for packed data, not cleared; NULL: there is none. */
+/* Memory of the module for packed data, uninitialised; NULL: out of memory. */
 void *cpu_pack_alloc(ir_module *module, size_t bytes);
-/* The constant that a value is, if its data are there; else NULL, as for value NULL. */
+/* The tensor of a constant value with data; NULL: other values, and value NULL. */
 const gqac_tensor *cpu_pack_constant(const ir_value *value);
-/* A zeroed constant of rank 3, NAME.what, beside the one it is made from, and its data. */
+/* Adds a zeroed constant of rank 3, named NAME.what, after the constant NAME from which it is made;
+ * sets its data. */
 gqac_status cpu_pack_add(const ir_value *from, const char *what, gqac_dtype dtype,
                          const int64_t dims[3], ir_value **value, void **data, gqac_diag *diag);
 struct nbits_shape;
-/* Words of `columns` (at most 64) rows of codes, s->words each, as a panel that was cleared. */
+/* Packs `columns` (at most 64) rows of codes, s->words words each, into a zeroed panel. */
 void cpu_pack_words(const struct nbits_shape *s, const unsigned char *from, int64_t columns,
                     unsigned char *to);
-/* A weight [k,n], or [n,k] when transposed, as the constant of linear_bf16. */
+/* Packs a weight [k,n], or [n,k] if transposed, as the constant of a linear_bf16. */
 gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, int64_t k,
                            gqac_poll *poll, ir_value **packed, gqac_diag *diag);
 

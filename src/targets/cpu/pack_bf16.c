@@ -1,12 +1,12 @@
-/* Constant float weights as bf16 factors in pairs of k: what --math bf16 makes of the weights of
- * MatMul and Gemm (ops/panels.h has the form). */
+/* Constant float weights as bf16 factors in pairs of k: how --math bf16 packs the weights of MatMul
+ * and Gemm (ops/panels.h has the form). */
 #include <string.h>
 
 #include "numerics/convert.h"
 #include "ops/linear.h"
 #include "targets/cpu/pack.h"
 
-/* A line of pairs from `count` columns of two rows of w; zeros behind them. */
+/* Writes a line of pairs from `count` columns of two rows of w, with zeros after them. */
 static void put_line(uint16_t *to, const float *even, const float *odd, int64_t count) {
     for (int64_t c = 0; c < LINEAR_PANEL; c++) {
         to[2 * c] = c < count ? gqn_bf16_factor(even[c]) : 0;
@@ -32,7 +32,7 @@ static gqac_status from_rows(const gqac_tensor *w, int64_t k, int64_t n, uint16_
     return GQAC_OK;
 }
 
-/* Runs of a row of a transposed weight [n,k]. */
+/* Runs along k of each row of a transposed weight [n,k]. */
 static gqac_status from_columns(const gqac_tensor *w, int64_t k, int64_t n, uint16_t *to,
                                 gqac_poll *poll, gqac_diag *diag) {
     enum { RUN = 64 };
@@ -60,7 +60,7 @@ gqac_status cpu_pack_pairs(const ir_value *weight, bool transposed, int64_t n, i
     GQAC_TRY(gqac_shape_bytes(t.dtype, t.rank, t.dims, &bytes, diag));
     t.data = cpu_pack_alloc(weight->graph->module, bytes);
     if (t.data && transposed)
-        memset(t.data, 0, bytes); /* what lies behind n and k */
+        memset(t.data, 0, bytes); /* the padding after n and k */
     if (t.data)
         GQAC_TRY(
             (transposed ? from_columns : from_rows)(weight->constant, k, n, t.data, poll, diag));

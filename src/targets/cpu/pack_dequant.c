@@ -1,10 +1,11 @@
 /* MatMul by a weight that DequantizeLinear makes from constant codes of 4 or 8 bits becomes
- * MatMulNBits with fp32 products: the weights stay packed, and every number is what it was.
+ * MatMulNBits with fp32 products: the weights stay quantised, and every number is the same.
  *
  * A weight is (code - zero point) * scale in fp32 either way, and so is the product. That holds
- * only where DequantizeLinear gives f32 (16 bits would round the weight), and where a scale speaks
- * for a column, or for a block of a column whose length has a power of two from 16 on as factor.
- * Signed codes become unsigned ones about 2^(bits-1). The weight may lie behind a Transpose. */
+ * only if DequantizeLinear returns f32 (16 bits would round the weight), and if a scale is for a
+ * column, or for a block of a column whose length has a factor that is a power of two, at least 16.
+ * Signed codes become unsigned ones, shifted by 2^(bits-1). A Transpose may stand between the
+ * weight and the MatMul. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -13,15 +14,15 @@
 #include "ops/quantise.h"
 #include "targets/cpu/pack.h"
 
-enum { LEAST_UNBLOCKED = 32 }; /* of one scale for a whole column: shortest block to repeat it */
+enum { LEAST_UNBLOCKED = 32 }; /* shortest block when one scale is for a whole column */
 
 typedef struct weight {
     const gqac_tensor *codes, *scale, *zero; /* zero: NULL when absent */
     quant_layout q;
-    int axis;        /* of the scales */
+    int axis;        /* axis of the scales */
     bool transposed; /* codes are [n,k] */
     int64_t k, n, block, blocks;
-    int bits, centre; /* what is added to a code */
+    int bits, centre; /* centre: what is added to a code */
 } weight;
 
 /* The greatest power of two that divides x, at most NBITS_MAX_BLOCK. */
@@ -45,8 +46,8 @@ static const ir_node *find_dequantize(const ir_node *matmul, bool *transposed) {
     return def && op_is(def, "", "DequantizeLinear") && value->type.dtype == GQAC_F32 ? def : NULL;
 }
 
-/* Cuts k into blocks each of which has one scale for each column; false when there are none, or
- * when most of their codes would be filling: a k of 1 would take 32 times the memory. */
+/* Cuts k into blocks that have one scale for each column; false: there are none, or most of their
+ * codes would be padding (a k of 1 would take 32 times the memory). */
 static bool find_blocks(weight *w) {
     const int k_axis = w->transposed ? 1 : 0;
     if (w->q.block) {
@@ -58,7 +59,7 @@ static bool find_blocks(weight *w) {
             return false;
         w->block = power_in(w->k) < LEAST_UNBLOCKED ? LEAST_UNBLOCKED : power_in(w->k);
     }
-    while (w->block > LEAST_UNBLOCKED && w->block / 2 >= w->k) /* one block holds them all */
+    while (w->block > LEAST_UNBLOCKED && w->block / 2 >= w->k) /* one block holds all of k */
         w->block /= 2;
     w->blocks = (w->k + w->block - 1) / w->block;
     return w->block >= NBITS_MIN_BLOCK && w->blocks * w->block <= 2 * w->k;
@@ -80,7 +81,7 @@ static bool read_weight(const ir_node *matmul, weight *w) {
         !OP_IN(OP_FLOATS, w->scale->dtype) || (w->zero && w->zero->dtype != dtype) ||
         quant_layout_of(node, w->codes, w->scale, w->zero, &w->q, &ignored) != GQAC_OK)
         return false;
-    w->axis = ir_attr_int(node, "axis") % 2 != 0; /* of two axes; it may be negative */
+    w->axis = ir_attr_int(node, "axis") % 2 != 0; /* there are two axes; it may be negative */
     w->k = w->codes->dims[w->transposed ? 1 : 0];
     w->n = w->codes->dims[w->transposed ? 0 : 1];
     w->bits = gqac_dtype_bits(dtype);
@@ -138,7 +139,7 @@ static ir_value *make_scales(ir_builder *b, const weight *w) {
     return value;
 }
 
-/* NULL where they are what MatMulNBits takes when there are none. */
+/* The zero points; NULL: they are the default of MatMulNBits. */
 static ir_value *make_zeros(ir_builder *b, const weight *w) {
     const int64_t row = (w->blocks * w->bits + 7) / 8;
     const gqac_tensor like = {.dtype = GQAC_U8, .rank = 2, .dims = {w->n, row}};

@@ -1,9 +1,9 @@
 /* MatMul and Gemm with a constant float weight become `linear` on panels of 64 columns.
  *
- * The weight is the constant itself, or one behind a Transpose that `fold` left alone because it is
- * large (an embedding that is also the head). All products with one weight are replaced when the
- * first is met, so that it is packed once. Of MatMul in f32, a constant row that is added to the
- * product goes in as bias: f32 is rounded at the same places either way, 16 bits are not. */
+ * The weight is the constant itself, or a Transpose of it that `fold` has kept because it is large
+ * (an embedding that is also the head). All products with one weight are replaced when the first is
+ * found, so that it is packed once. For MatMul in f32, a constant row that is added to the product
+ * becomes the bias: f32 is rounded at the same places either way, 16 bits are not. */
 #include <string.h>
 
 #include "ops/build.h"
@@ -12,12 +12,12 @@
 
 enum {
     SMALL = 64 << 10, /* bytes of a packed weight for which padding does not matter */
-    BLOCK = 64,       /* k that are packed at a time */
+    BLOCK = 64,       /* k that are packed at once */
 };
 
-/* y = a w (+ bias) as some node says it. */
+/* y = a w (+ bias), as a node in the graph. */
 typedef struct product {
-    ir_node *node, *add; /* add: NULL, or the node behind whose result it is */
+    ir_node *node, *add; /* add: the Add of the bias after `node`; NULL: none */
     ir_value *a, *bias;
     ir_value *weight; /* the constant */
     bool transposed;  /* weight is [n,k] */
@@ -28,7 +28,7 @@ static bool is_used(const ir_node *node) {
     return node->outputs[0] && !ir_value_unused(node->outputs[0]);
 }
 
-/* The constant matrix behind a value. */
+/* Finds the constant matrix that a value is, or whose transpose it is. */
 static bool find_weight(ir_value *value, product *p) {
     const ir_node *def = value ? value->def : NULL;
     if (def && op_is(def, "", "Transpose") && ir_node_input(def, 0) &&
@@ -48,7 +48,7 @@ static bool find_weight(ir_value *value, product *p) {
     return p->n > 0 && p->k > 0 && p->n <= INT32_MAX && p->k <= INT32_MAX;
 }
 
-/* A constant [.., 1, n] that is added to a result of at least its rank. */
+/* True if the value is a constant [.., 1, n] that can be added to a result of that rank. */
 static bool is_row(const ir_value *value, int64_t n, int rank) {
     const gqac_tensor *t = value ? value->constant : NULL;
     if (!t || !t->data || t->rank < 1 || t->rank > rank || gqac_tensor_count(t) != n)
@@ -56,7 +56,8 @@ static bool is_row(const ir_value *value, int64_t n, int rank) {
     return t->dims[t->rank - 1] == n;
 }
 
-/* Infinities of both signs give a NaN whose bits Add and linear spell differently. */
+/* True if all elements are finite: infinities of both signs make a NaN, whose bits differ between
+ * Add and linear. */
 static bool is_finite(const gqac_tensor *t) {
     for (int64_t i = 0; i < gqac_tensor_count(t); i++) {
         const float x = op_get_f32(t, i);
@@ -114,7 +115,8 @@ static bool read_product(ir_node *node, product *p) {
 
 /* ---- the copy ------------------------------------------------------------- */
 
-/* out [k][64] of one panel from `count` rows [k] of a transposed weight; zeros behind the last. */
+/* Writes out [k][64] of one panel from `count` rows [k] of a transposed weight, with zeros after
+ * the last. */
 #define TRANSPOSE(name, type)                                                                      \
     static void name(type *restrict out, const type *restrict in, int64_t k, int64_t count) {      \
         for (int64_t first = 0; first < k; first += BLOCK) {                                       \
@@ -145,7 +147,8 @@ static gqac_status copy_transposed(char *out, const char *in, const product *p, 
     return GQAC_OK;
 }
 
-/* A block of k for all panels at a time: whole rows are read, and runs of some KiB are written. */
+/* Packs a block of k for all panels at a time: whole rows are read, and runs of some KiB are
+ * written. */
 static gqac_status copy_plain(char *out, const char *in, const product *p, size_t size,
                               gqac_poll *poll, gqac_diag *diag) {
     const size_t line = LINEAR_PANEL * size;
@@ -199,7 +202,7 @@ static ir_value *flat_bias(ir_builder *b, const product *p) {
     return value;
 }
 
-/* `packed` says by its shape which op it is for. */
+/* Replaces a product by the op that the shape of `packed` is for. */
 static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) {
     ir_builder b = {.graph = p->node->graph, .before = p->node, .diag = diag};
     ir_value *bias = flat_bias(&b, p);
@@ -210,7 +213,8 @@ static gqac_status replace(const product *p, ir_value *packed, gqac_diag *diag) 
     y->def->name = p->node->name;
     GQAC_TRY(op_infer(y->def, diag));
     ir_value_replace(p->add ? p->add->outputs[0] : p->node->outputs[0], y);
-    for (int i = 0; p->add && i < 2; i++) /* which nobody reads any more, nor may it read */
+    for (int i = 0; p->add && i < 2; i++) /* the Add is not used any more, and must not use its
+                                             operands */
         ir_node_set_input(p->add, i, p->bias);
     return GQAC_OK;
 }

@@ -1,8 +1,8 @@
 /* Packs com.microsoft.MoE and QMoE with constant weights: the node becomes our moe, whose matrices
- * are those of linear and linear_nbits, one expert behind another. A scale for a whole row becomes
- * one for each block of it: the same numbers. Left as they are: float weights of rows of another
- * type, rows that no block divides, and operands that do not fit each other (the op's own eval
- * names what is wrong). */
+ * are those of linear and linear_nbits, one expert after another. A scale for a whole row is
+ * repeated for each block of the row: the numbers are the same. Not packed: float weights whose
+ * rows have another type, rows that cannot be divided into blocks, and operands that do not fit
+ * each other (the op's own eval reports the error). */
 #include <string.h>
 
 #include "ops/build.h"
@@ -17,9 +17,9 @@ enum { WEIGHT, SCALE, BIAS, ZERO };
 typedef struct matrix {
     const ir_node *node;
     const int *inputs;                  /* of the node */
-    int64_t experts, n, k, file_blocks; /* file_blocks: scales of a row in the file */
+    int64_t experts, n, k, file_blocks; /* file_blocks: scales for a row in the file */
     int bits;
-    nbits_shape s; /* codes */
+    nbits_shape s; /* shape of the codes */
 } matrix;
 
 static ir_value *value_of(const matrix *m, int part) {
@@ -34,7 +34,7 @@ static bool has_count(const gqac_tensor *t, unsigned set, int64_t count) {
     return t && OP_IN(set, t->dtype) && gqac_tensor_count(t) == count;
 }
 
-/* The longest block that divides rows of k, at most `most`; 0: none. */
+/* The longest block that divides rows of k elements, at most `most`; 0: there is none. */
 static int64_t block_of(int64_t k, int64_t most) {
     int64_t block = most;
     while (block >= NBITS_MIN_BLOCK && k % block != 0)
@@ -79,7 +79,7 @@ static gqac_status add_packed(const matrix *m, int part, gqac_dtype dtype, int64
                         data, diag);
 }
 
-/* Column n of all experts, and its place among panels of `rows` rows of 64. */
+/* The offset of column n of all experts among panels of `rows` rows of 64. */
 static int64_t place_of(const matrix *m, int64_t column, int64_t rows) {
     const int64_t panel = column / m->n * linear_panels(m->n) + column % m->n / LINEAR_PANEL;
     return panel * rows * LINEAR_PANEL + column % m->n % LINEAR_PANEL;

@@ -1,8 +1,8 @@
 /* Packs com.microsoft.MatMulNBits with constant weights: the node becomes linear_nbits, the same
  * numbers in the panels of ops/nbits.h. Scales and float zero points keep their type; a zero point
- * of a code becomes a byte. Left as they are: weights that are not constants or not of the size
- * that the attributes ask for (the op's own eval names what is wrong), blocks longer than a piece
- * of the sum over k, and weights of so few columns that panels would hold mostly nothing. */
+ * of a code becomes a byte. Not packed: weights that are not constant or whose size contradicts the
+ * attributes (the op's own eval reports the error), blocks longer than a piece of the sum over k,
+ * and weights with so few columns that panels would be mostly padding. */
 #include "ops/build.h"
 #include "targets/cpu/nbits.h"
 
@@ -21,7 +21,8 @@ static bool has_size(const gqac_tensor *t, unsigned set, int64_t count) {
     return t && OP_IN(set, t->dtype) && gqac_tensor_count(t) == count;
 }
 
-/* 16 words, a line of memory, of each column at a time: the panel's part stays near. */
+/* Copies 16 words (a cache line) of each column at a time, so that the written part of the panel
+ * stays in cache. */
 void cpu_pack_words(const nbits_shape *s, const uint8_t *from, int64_t columns, uint8_t *to) {
     enum { LINE = 16 };
     const int64_t column_bytes = s->words * 4;
@@ -56,7 +57,7 @@ static gqac_status pack_codes(const ir_node *node, const nbits_shape *s, gqac_po
 }
 
 /* [n,blocks] of 2 or 4 bytes each as [panels,blocks,64]. */
-static void turn_rows(const nbits_shape *s, const uint8_t *from, size_t width, uint8_t *to) {
+static void transpose_rows(const nbits_shape *s, const uint8_t *from, size_t width, uint8_t *to) {
     for (int64_t n = 0; n < s->n; n++) {
         uint8_t *column =
             to +
@@ -75,7 +76,7 @@ static gqac_status pack_rows(const ir_node *node, const nbits_shape *s, int inpu
     GQAC_TRY(
         cpu_pack_add(ir_node_input(node, input), "packed", from->dtype, dims, value, &data, diag));
     if (from->dtype != GQAC_U8) {
-        turn_rows(s, from->data, op_width(from->dtype), data);
+        transpose_rows(s, from->data, op_width(from->dtype), data);
         return GQAC_OK;
     }
     const int64_t row = (s->blocks * s->bits + 7) / 8;

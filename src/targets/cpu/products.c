@@ -1,4 +1,4 @@
-/* Products of one x in one call: shapes and memory of their results. */
+/* Products of one x in one call: shapes and memory of the results. */
 #include "targets/cpu/products.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Products of one x that are computed in one call: their weights are one list of panels, which the
- * threads share, and x is read once. Each element is what its product alone gives. */
+ * threads share, and x is read once. Each element is the same as when its product is computed
+ * alone. */
 #ifndef GQAC_TARGETS_CPU_PRODUCTS_H
 #define GQAC_TARGETS_CPU_PRODUCTS_H
 
@@ -8,7 +9,8 @@
 
 enum { CPU_PRODUCTS = 8 };
 
-/* Rows [row, row + rows) of columns [column, column + columns) of every y are done. */
+/* Called when rows [row, row + rows) of columns [column, column + columns) of every y are
+ * computed. */
 typedef struct cpu_products_after {
     void (*done)(void *arg, int64_t row, int64_t rows, int64_t column, int64_t columns);
     void *arg;
@@ -20,29 +22,30 @@ typedef enum cpu_product_form {
     CPU_PRODUCT_CODES,  /* linear_nbits */
 } cpu_product_form;
 
-/* One product: value numbers, and what its attributes say. */
+/* One product: value numbers and attributes. */
 typedef struct cpu_product {
     op_origin origin;
     int weight, bias, scales, zero_points; /* -1: absent */
-    int y;                                 /* -1: nobody wants it, or it stays in the group */
+    int y;                                 /* -1: it is not used, or stays in the group */
     int64_t n, k;
     nbits_shape shape; /* of codes */
 } cpu_product;
 
-/* The same form, x, k and attributes, but for n. Also the record of the kernels cpu.linear*. */
+/* Products with the same form, x, k and attributes, except n. Also the record of the kernels
+ * cpu.linear*. */
 typedef struct cpu_products {
     cpu_product_form form;
     int n, x;
     int64_t accuracy_level; /* of codes */
-    bool bf16;              /* codes become bf16 factors where x is not quantised */
+    bool bf16;              /* codes become bf16 factors if x is not quantised */
     cpu_product of[CPU_PRODUCTS];
 } cpu_products;
 
-/* Type and shape of a y, by x and n. */
+/* Sets type and shape of y[i], by x and n. */
 gqac_status cpu_product_shape(const target_call *call, const cpu_products *p, int i,
                               gqac_tensor *y);
-/* Computes them all. y[i] has shape and memory. `after`: of panels of all products, which then have
- * one n; or NULL. */
+/* Computes all products; y[i] has shape and memory. `after`: called for panels of all products,
+ * which then have equal n; NULL: nothing is called. */
 gqac_status cpu_products_do(const target_call *call, const cpu_products *p, gqac_tensor *y,
                             const cpu_products_after *after);
 gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
@@ -50,7 +53,7 @@ gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
 gqac_status cpu_nbits_products(const target_call *call, const cpu_products *p, gqac_tensor *y,
                                const cpu_products_after *after);
 
-/* The kernels: a product alone, or those that read one x; record: cpu_products. */
+/* The kernels: a product alone, or several that read one x; record: cpu_products. */
 gqac_status cpu_products_run(target_call *call, const void *record);
 
 #endif

@@ -1,10 +1,10 @@
-/* Row kernels: norms, rotary embedding, and chains of elementwise ops.
+/* Row kernels: norms, rotary embeddings, and chains of elementwise ops.
  *
- * All of them are bound by memory or by what a call costs, so one pass does as much as it can: a
- * norm adds its skip, a rotary embedding takes its heads out of the packed row and normalises them,
- * a chain runs any number of elementwise ops on pieces that stay in L1. Every kernel gives the bits
- * of the ops it stands for, roundings between f16 or bf16 ops included; NaN results are the one
- * NaN. Types are f32, f16 or bf16. */
+ * All are limited by memory or by the cost of a call, so one pass does as much as it can: a norm
+ * adds its skip, a rotary embedding takes its heads out of the packed row and normalises them, a
+ * chain runs any number of elementwise ops on pieces that stay in L1. Every kernel computes the
+ * bits of the ops for which it stands, including roundings between f16 or bf16 ops; a NaN result is
+ * the one NaN. Types are f32, f16 or bf16. */
 #ifndef GQAC_TARGETS_CPU_ROWS_H
 #define GQAC_TARGETS_CPU_ROWS_H
 
@@ -12,9 +12,9 @@
 #include "targets/cpu/products.h"
 
 enum {
-    CPU_HEAD_SIZE = 1024,  /* most channels of a head that cpu_head takes */
-    CPU_CHAIN_LEAVES = 12, /* operands of a chain */
-    CPU_CHAIN_PIECE = 256, /* elements of a chain that are computed at once */
+    CPU_HEAD_SIZE = 1024,  /* maximum channels of a head in cpu_head */
+    CPU_CHAIN_LEAVES = 12, /* maximum operands of a chain */
+    CPU_CHAIN_PIECE = 256, /* elements that a chain computes at once */
     CPU_CHAIN_STEPS = 17,  /* nodes of a group (TARGET_MAX_FUSED) and the root */
 };
 
@@ -24,16 +24,15 @@ typedef struct cpu_norm {
     norm_period weight_period, beta_period;
     float epsilon;
     bool centred, round_before;
-    bool
-        round_sum; /* x + skip is what an op Add gives: rounded to `type` before it is normalised */
+    bool round_sum; /* x + skip is a fused Add: rounded to `type` before it is normalised */
     gqac_dtype type, weight_type, bias_type, beta_type, y_type; /* type: of x, skip and sum */
     const void *x, *skip, *bias, *weight, *beta;                /* NULL: absent; weight is not */
     void *y, *sum;
     float *mean, *inv;
 } cpu_norm;
 
-/* One head: x [size] -> y [size]. Normalised first when weight is not NULL: the result of that has
- * the type `type`, and before the weight it is rounded to the type of x where the op says so. */
+/* One head: x [size] -> y [size]. It is normalised first if weight is not NULL: the result has the
+ * type `type`, and is rounded to the type of x before the weight is applied if the op does so. */
 typedef struct cpu_head {
     int64_t size, half;
     bool interleaved, round_before;
@@ -62,7 +61,8 @@ typedef enum cpu_step_kind {
 
 typedef struct cpu_step {
     cpu_step_kind kind;
-    /* Operands: below CPU_CHAIN_LEAVES a leaf, else a register. To a register. */
+    /* Operands a and b: a leaf if below CPU_CHAIN_LEAVES, else a register. Result `to`: a
+     * register. */
     int a, b, to;
     gqac_dtype type; /* f16, bf16: the result is rounded */
     float param;
@@ -100,12 +100,12 @@ struct cpu_row_kernels {
 
 /* ---- kernels ------------------------------------------------------------- */
 
-/* A norm, alone or with the Add that makes x (rows.c). */
+/* A norm, alone or with the Add that makes x (norm.c). */
 typedef struct cpu_norm_record {
     norm_form form;
     int x, skip, weight, beta, bias; /* values; -1: absent */
     int y, sum, mean, inv;
-    bool adds; /* x + skip is a fused Add, of this place */
+    bool adds; /* x + skip is a fused Add; `add` is its origin */
     op_origin add;
 } cpu_norm_record;
 gqac_status cpu_norm_run(target_call *call, const void *record);
@@ -118,11 +118,11 @@ typedef struct cpu_chain_record {
     int shape; /* the first leaf of the form FULL */
     bool rows; /* the last axis matters: a leaf is a row or a product */
     struct {
-        int value, product; /* one of them; the other is -1 */
+        int value, product; /* a value or a product; the other is -1 */
         cpu_leaf_form form;
     } leaves[CPU_CHAIN_LEAVES];
     cpu_step steps[CPU_CHAIN_STEPS];
-    int64_t cost; /* of a piece, about, in ns */
+    int64_t cost; /* estimated time of a piece, in ns */
     cpu_products products;
 } cpu_chain_record;
 gqac_status cpu_chain_run(target_call *call, const void *record);

@@ -1,5 +1,6 @@
-/* The ref target: the definition. It runs the fully expanded graph, every op by its own eval; only
- * what touches KV state has kernels here. KV blocks are gathered into plain rows [B,H,T,D]. */
+/* The ref target: the definition of results. It runs the fully expanded graph, every op by its own
+ * eval; only ops of the KV state have kernels here. KV blocks are gathered into plain rows
+ * [B,H,T,D]. */
 #include "targets/bind.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"

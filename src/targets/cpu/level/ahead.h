@@ -1,5 +1,6 @@
-/* Memory that is asked for while a kernel computes on what came before, at an even pace: reads that
- * come in bursts wait for each other, and the kernel for them. It may lie behind the weights. */
+/* Prefetching memory while a kernel computes on earlier data, at an even pace: reads that come in
+ * bursts wait for each other, and the kernel for them. The memory may lie after the end of the
+ * weights, because a prefetch never faults. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 #define GQAC_TARGETS_CPU_LEVEL_AHEAD_H
 
@@ -9,7 +10,7 @@
 
 enum { LINE = 64 };
 
-/* `lines` lines from `at` in `steps` steps. */
+/* Prefetches `lines` cache lines from `at` on, in `steps` steps. */
 typedef struct ahead {
     uintptr_t at;
     int64_t lines, steps, due;
@@ -19,14 +20,14 @@ static inline ahead ahead_of(const void *from, int64_t bytes) {
     return (ahead){.at = (uintptr_t)from, .lines = bytes / LINE, .steps = 1};
 }
 
-/* Part `i` of `n`, in so many steps. */
+/* Part `i` of `n` of the lines, in that number of steps. */
 static inline ahead ahead_part(ahead a, int64_t i, int64_t n, int64_t steps) {
     a.at += (uintptr_t)(a.lines * i / n * LINE);
     a.steps = n * steps;
     return a;
 }
 
-/* Into the second cache: it has room for what is read now and what is read next. */
+/* Prefetches to the second-level cache, which can hold what is read now and what is read next. */
 VEC_FN void ahead_step(ahead *a) {
     for (a->due += a->lines; a->due >= a->steps; a->due -= a->steps, a->at += LINE)
         __builtin_prefetch((const void *)a->at, 0, 2);

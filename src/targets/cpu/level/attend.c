@@ -4,9 +4,10 @@
  *   - tiles and splits of keys begin at absolute multiples; in a split, tile by tile
  *     m' = max(m, s_j), alpha = exp(m - m'), p_j = exp(s_j - m'), l = fma(l, alpha, lane tree of
  *     p_j), acc = acc * alpha, then one fma chain of p_j * v_j
- *   - splits merge ascending, then the sink joins; y = acc / l, rounded once
- * Rows share what they load and nothing else. Keys outside of a row's range may be computed with,
- * in lanes of their own, but no result depends on them; their values are not touched. */
+ *   - splits are merged in ascending order, then the sink is added; y = acc / l, rounded once
+ *
+ * Rows share the loads and nothing else. Keys outside a row's visible range may be computed with,
+ * in lanes of their own, but no result depends on them; their values are not read. */
 #include "numerics/contract.h"
 #include "numerics/reduce.h"
 
@@ -34,7 +35,7 @@ static void open_queries(work *w) {
     }
 }
 
-/* Block `index` of a head; keys beyond T are not in the memory of a tensor. */
+/* Block `index` of a head. A tensor has no memory for keys after T. */
 static const unsigned char *block_at(const cpu_attend_rows *rows, int64_t b, int64_t head,
                                      int64_t index) {
     const size_t at = (size_t)head * rows->head;
@@ -53,7 +54,7 @@ static const float *stored_keys(work *w, int64_t index) {
     if (a->k.columns && a->k.dtype == GQAC_F32)
         return (const float *)(const void *)block;
     if (a->k.columns) {
-        for (int d = 0; d < a->size; d++) /* whole columns: no tails */
+        for (int d = 0; d < a->size; d++) /* whole columns have no tails */
             widen(a->k.dtype, block, (int64_t)d * KEYS, KEYS, w->kt + d * KEYS);
         return w->kt;
     }
@@ -62,8 +63,8 @@ static const float *stored_keys(work *w, int64_t index) {
     return w->kt;
 }
 
-/* Do halves and codes become fp32 where they are multiplied? Where several groups of rows read
- * them, they are made so once for all. */
+/* True if 16-bit elements and codes are widened where they are multiplied. If several groups of
+ * rows read them, they are widened once, before. */
 static bool widens_late(const work *w) {
     return w->u->rows <= MOST && !w->a->bf16;
 }
@@ -82,7 +83,7 @@ static stored keys_of(work *w, int64_t index) {
     return as_fp32(stored_keys(w, index));
 }
 
-/* The values [from, to) of a block as [64][padded]; others are not touched. */
+/* The values [from, to) of a block as [64][padded]; other values are not read. */
 static stored values_of(work *w, int64_t index, int from, int to) {
     const cpu_attend *a = w->a;
     const unsigned char *block = block_at(&a->v, w->u->b, w->u->head, index);
@@ -113,7 +114,7 @@ static void score_block(work *w, int64_t key, stored kt, ahead next) {
 
 /* ---- weighing ------------------------------------------------------------ */
 
-/* Row r takes the keys [from, to) by itself. */
+/* Adds the keys [from, to) to row r alone. */
 static void weigh_row(work *w, int r, stored v, int from, int to) {
     if (from >= to)
         return;
@@ -122,8 +123,8 @@ static void weigh_row(work *w, int r, stored v, int from, int to) {
     w->alpha[r] = 1.0f;
 }
 
-/* acc of n rows from r: the keys that all of them see together, those before and behind row by
- * row. */
+/* Adds keys to acc of n rows from r: keys that are visible to all of these rows together, the keys
+ * before and after them row by row. */
 static void weigh_group(work *w, int r, int n, stored v, ahead next) {
     int from = 0, to = KEYS;
     bool all = n > 1;
@@ -148,14 +149,14 @@ static void weigh_group(work *w, int r, int n, stored v, ahead next) {
 /* ---- splits -------------------------------------------------------------- */
 
 static void begin_split(work *w) {
-    for (int r = 0; r < w->u->rows; r += 16) { /* lanes of rows that are not there, too */
+    for (int r = 0; r < w->u->rows; r += 16) { /* also lanes without rows */
         v16_store(w->m + r, v16_set1(-gqn_as_f32(GQN_INF_BITS)));
         v16_store(w->l + r, v16_zero());
     }
     memset(w->acc, 0, sizeof(float) * (size_t)w->u->rows * (size_t)w->padded);
 }
 
-/* Row r gets one more split. */
+/* Merges one more split into the total of row r. */
 static void merge(work *w, int r, float m, float l, const float *acc) {
     float *total = w->total + r * w->padded;
     if (!w->any[r]) {
@@ -181,7 +182,7 @@ static float *part_of(const work *w, int r, int64_t split) {
     return a->parts + (row * a->splits + split) * cpu_attend_part(a);
 }
 
-/* The first split of all rows becomes their total without a copy. */
+/* Makes the first split of all rows their total, without a copy. */
 static void first_split(work *w, int64_t begin, int64_t end) {
     float *acc = w->acc;
     w->acc = w->total;
@@ -214,7 +215,7 @@ static void end_split(work *w, int64_t split) {
     }
 }
 
-/* The sink joins; y of every row of the unit. */
+/* Adds the sink and writes y of every row of the unit. */
 static void finish(work *w) {
     const cpu_attend *a = w->a;
     for (int r = 0; r < w->u->rows; r++) {
@@ -244,9 +245,9 @@ static void finish(work *w) {
     }
 }
 
-/* ---- the whole ----------------------------------------------------------- */
+/* ---- a unit --------------------------------------------------------------- */
 
-static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, stored v, ahead next) {
+static void tile(work *w, pair_factors *pairs, int64_t key, int64_t begin, stored v, ahead next) {
     const bool plain = !w->a->mask && w->a->softcap == 0 && w->a->show < CPU_SHOW_MASKED;
     int from, to;
     if (GQAC_KEY_TILE < KEYS)
@@ -269,17 +270,17 @@ static void tile(work *w, pair_rooms *pairs, int64_t key, int64_t begin, stored 
         weigh_group(w, r, group_size(w, r), v, r == 0 ? next : nothing);
 }
 
-/* Memory of the block behind this one. */
+/* Memory of the next block, for prefetching. */
 static ahead next_block(const work *w, const cpu_attend_rows *rows, int64_t key) {
     if (key + KEYS >= w->u->end || key + KEYS >= w->a->keys)
         return nothing;
     if (rows->blocks && !rows->blocks[w->u->b * rows->per_batch + key / KEYS + 1])
-        return nothing; /* beyond the end of a short row */
+        return nothing; /* after the end of a short row */
     return (ahead){(const char *)block_at(rows, w->u->b, w->u->head, key / KEYS + 1),
                    rows->bits ? 2 * rows->bits : 16 * (int)width_of(rows->dtype)};
 }
 
-/* What the unit shows, but for what the softmax takes of the keys that a row sees. */
+/* Writes what the unit shows, except the input of the softmax for visible keys. */
 static void show(work *w) {
     const cpu_attend *a = w->a;
     const int64_t end = w->u->end < a->keys ? w->u->end : a->keys;
@@ -291,7 +292,7 @@ static void show(work *w) {
 
 static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
     work w;
-    pair_rooms pairs;
+    pair_factors pairs;
     int from, to;
     open_work(&w, a, u, memory);
     pair_layout(a, &pairs, memory + layout(a, NULL, NULL));
@@ -313,7 +314,7 @@ static void run(const cpu_attend *a, const cpu_attend_unit *u, float *memory) {
         if (!see_block(&w, key, &from, &to))
             continue;
         if (GQAC_KEY_TILE < KEYS)
-            w.full = false; /* tiles change from and to */
+            w.full = false; /* tiles change `from` and `to` */
         const stored kt = keys_of(&w, key / KEYS);
         const stored v = values_of(&w, key / KEYS, from, to);
         if (a->bf16)

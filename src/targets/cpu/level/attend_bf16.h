@@ -1,34 +1,36 @@
-/* Attention in products of bf16 factors (--math bf16): q k^T and p v of attend.c, which has all
- * that is between them. Formula, for one row; factors are gqn_bf16_factor of queries, keys, values
- * and weights p, products are those of pairs.h:
+/* Attention in products of bf16 factors (--math bf16): q k^T and p v for attend.c, which does all
+ * that lies between. Formula, for one row; factors are gqn_bf16_factor of queries, keys, values and
+ * weights p, products are those of pairs.h:
  *   - s_j = scale * (one chain over pairs of d, ascending, from zero)
- *   - in a tile: acc = acc * alpha, zero where that is below 2^-102; then one chain over pairs of
- *     keys, at even positions, ascending. A key of a pair that the row does not see is a zero
- * factor What a chain starts from is a multiple of 2^-126, as pairs.h asks: a float from 2^-102 on
- * is one. The sum of the weights is that of p before it is rounded. */
+ *   - in a tile: acc = acc * alpha, zero if that is below 2^-102; then one chain over pairs of
+ *     keys, at even positions, ascending. In a pair, a key outside the row's visible range is a
+ *     zero factor
+ *
+ * The start of a chain is a multiple of 2^-126, as pairs.h requires: every float from 2^-102 on is
+ * one. The sum of the weights is that of p before p is rounded. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_BF16_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_BF16_H
 
 #include "targets/cpu/level/pairs.h"
 
 enum {
-    PAIR_ROWS = V16P_NATIVE ? 6 : 4,            /* rows of a tile in registers, */
-    PAIR_VECTORS = V16_REGISTERS >= 32 ? 4 : 1, /* its vectors */
+    PAIR_ROWS = V16P_NATIVE ? 6 : 4,            /* tile rows in registers, */
+    PAIR_VECTORS = V16_REGISTERS >= 32 ? 4 : 1, /* vectors of a tile */
     KEY_PAIRS = KEYS / 2,
 };
 _Static_assert((int)TILE % 2 == 0, "tiles hold whole pairs");
 
-/* Words of two factors, in scratch. */
-typedef struct pair_rooms {
+/* The factors, in words of two, in scratch. */
+typedef struct pair_factors {
     uint32_t *q;      /* [ROWS][D/2] */
     uint32_t *k;      /* [D/2][KEYS] */
     uint32_t *p;      /* [ROWS][KEY_PAIRS] */
     uint32_t *v;      /* [KEY_PAIRS][padded] */
     uint32_t *edge;   /* [padded] */
     int size, padded; /* D / 2, rounded up; as in work */
-} pair_rooms;
+} pair_factors;
 
-static size_t pair_layout(const cpu_attend *a, pair_rooms *rooms, float *base) {
+static size_t pair_layout(const cpu_attend *a, pair_factors *factors, float *base) {
     const size_t size = ((size_t)a->size + 1) / 2,
                  padded = (size_t)cpu_attend_padded(a->value_size);
     const size_t line = (size + 15) / 16 * 16; /* queries are rounded by whole vectors */
@@ -38,10 +40,10 @@ static size_t pair_layout(const cpu_attend *a, pair_rooms *rooms, float *base) {
         at[i] = n;
         n += (sizes[i] + 15) / 16 * 16;
     }
-    if (rooms) {
+    if (factors) {
         uint32_t *words = (uint32_t *)(void *)base;
-        *rooms = (pair_rooms){words + at[0], words + at[1], words + at[2], words + at[3],
-                              words + at[4], (int)line,     (int)padded};
+        *factors = (pair_factors){words + at[0], words + at[1], words + at[2], words + at[3],
+                                  words + at[4], (int)line,     (int)padded};
     }
     return a->bf16 ? n : 0;
 }
@@ -70,7 +72,7 @@ VEC_FN void pair_chains(const int mr, const int nb, int n, const uint32_t *a, in
     }
 }
 
-/* All vectors [from, to). */
+/* Computes all vectors [from, to). */
 #define PAIR_KERNEL(mr)                                                                            \
     static void pairs_##mr(int n, const uint32_t *a, int lda, const uint32_t *b, int ldb,          \
                            int from, int to, float *c, int ldc, bool goes_on) {                    \
@@ -103,9 +105,9 @@ static void (*const pair_kernels[PAIR_ROWS + 1])(int n, const uint32_t *a, int l
 
 /* ---- factors -------------------------------------------------------------- */
 
-static void pair_queries(work *w, pair_rooms *at) {
+static void pair_queries(work *w, pair_factors *at) {
     const cpu_attend *a = w->a;
-    float row[CPU_ATTEND_SIZE + 16] = {0}; /* an odd size has a zero behind it */
+    float row[CPU_ATTEND_SIZE + 16] = {0}; /* after an odd size there is a zero */
     for (int r = 0; r < w->u->rows; r++) {
         widen(a->q_dtype, a->q, query_at(w, r), a->size, row);
         for (int d = 0; d < a->size; d += 16)
@@ -113,15 +115,15 @@ static void pair_queries(work *w, pair_rooms *at) {
     }
 }
 
-static void pair_keys(const work *w, pair_rooms *at, const float *kt) {
+static void pair_keys(const work *w, pair_factors *at, const float *kt) {
     for (int d = 0; d < w->a->size; d += 2)
         for (int j = 0; j < KEYS; j += 16)
             v16p_put(at->k + d / 2 * KEYS + j, v16_load(kt + d * KEYS + j),
                      d + 1 < w->a->size ? v16_load(kt + (d + 1) * KEYS + j) : v16_zero());
 }
 
-/* Values of the keys [from, to), which are all that is read of v. */
-static void pair_values(pair_rooms *at, const float *v, int from, int to) {
+/* Values of the keys [from, to); other values are not read. */
+static void pair_values(pair_factors *at, const float *v, int from, int to) {
     const int padded = at->padded;
     for (int j = from / 2 * 2; j < to; j += 2)
         for (int d = 0; d < padded; d += 16)
@@ -132,7 +134,7 @@ static void pair_values(pair_rooms *at, const float *v, int from, int to) {
 
 /* ---- scores and weighing -------------------------------------------------- */
 
-static void pair_scores(work *w, const pair_rooms *at, int64_t key) {
+static void pair_scores(work *w, const pair_factors *at, int64_t key) {
     int from = 0, to = KEYS;
     for (int r = 0; r < w->u->rows; r += PAIR_ROWS) {
         const int left = w->u->rows - r, n = left < PAIR_ROWS ? left : PAIR_ROWS;
@@ -142,16 +144,18 @@ static void pair_scores(work *w, const pair_rooms *at, int64_t key) {
     }
 }
 
-/* Keys and values of a block as factors, of which some row sees [from, to), and the scores. */
-static void pair_block(work *w, pair_rooms *at, int64_t key, const float *kt, const float *v,
+/* Converts keys and values of a block to factors, of which some row sees [from, to), and computes
+ * the scores. */
+static void pair_block(work *w, pair_factors *at, int64_t key, const float *kt, const float *v,
                        int from, int to) {
     pair_keys(w, at, kt);
     pair_values(at, v, from, to);
     pair_scores(w, at, key);
 }
 
-/* Row r: weights as factors, zero for keys that it does not see, and acc * alpha. */
-static void pair_weights(work *w, pair_rooms *at, int r) {
+/* Row r: converts the weights to factors, zero for keys that are not visible, and computes acc *
+ * alpha. */
+static void pair_weights(work *w, pair_factors *at, int r) {
     const int from = w->from[r], to = w->to[r];
     const v16 least = v16_set1(0x1p-102f), alpha = v16_set1(w->alpha[r]);
     float *acc = w->acc + r * w->padded;
@@ -166,24 +170,24 @@ static void pair_weights(work *w, pair_rooms *at, int r) {
     }
 }
 
-/* n rows from r take the pairs [from, to). */
-static void pair_take(work *w, const pair_rooms *at, int r, int n, int from, int to) {
+/* Adds the pairs [from, to) to n rows from r. */
+static void pair_take(work *w, const pair_factors *at, int r, int n, int from, int to) {
     if (from < to)
         pair_kernels[n](to - from, at->p + r * KEY_PAIRS + from, KEY_PAIRS,
                         at->v + from * at->padded, at->padded, 0, at->padded / 16,
                         w->acc + r * w->padded, w->padded, true);
 }
 
-/* Row r takes the half of a pair that `mask` leaves: the value of the other may be anything. */
-static void pair_half(work *w, const pair_rooms *at, int r, int pair, uint32_t mask) {
+/* Adds the half of a pair that `mask` selects to row r; the other key may have any value. */
+static void pair_half(work *w, const pair_factors *at, int r, int pair, uint32_t mask) {
     for (int d = 0; d < at->padded; d++)
         at->edge[d] = at->v[pair * at->padded + d] & mask;
     pair_kernels[1](1, at->p + r * KEY_PAIRS + pair, KEY_PAIRS, at->edge, at->padded, 0,
                     at->padded / 16, w->acc + r * w->padded, w->padded, true);
 }
 
-/* Row r takes the keys [from, to) by itself. */
-static void pair_row(work *w, const pair_rooms *at, int r, int from, int to) {
+/* Adds the keys [from, to) to row r alone. */
+static void pair_row(work *w, const pair_factors *at, int r, int from, int to) {
     if (from >= to)
         return;
     if (from % 2)
@@ -193,8 +197,9 @@ static void pair_row(work *w, const pair_rooms *at, int r, int from, int to) {
         pair_half(w, at, r, to / 2, 0x0000ffffu);
 }
 
-/* The pairs that n rows see whole together, those before and behind row by row. */
-static void pair_group(work *w, const pair_rooms *at, int r, int n) {
+/* Adds pairs to n rows: pairs that are visible to all of these rows together, the keys before and
+ * after them row by row. */
+static void pair_group(work *w, const pair_factors *at, int r, int n) {
     int from = 0, to = KEYS;
     bool all = true;
     for (int i = r; i < r + n; i++) {
@@ -214,8 +219,8 @@ static void pair_group(work *w, const pair_rooms *at, int r, int n) {
         pair_row(w, at, i, to, w->to[i]);
 }
 
-/* acc of all rows takes a tile, whose weights are in w->s. */
-static void pair_weigh(work *w, pair_rooms *at) {
+/* Adds a tile, whose weights are in w->s, to acc of all rows. */
+static void pair_weigh(work *w, pair_factors *at) {
     for (int r = 0; r < w->u->rows; r += PAIR_ROWS) {
         const int left = w->u->rows - r, n = left < PAIR_ROWS ? left : PAIR_ROWS;
         for (int i = r; i < r + n; i++)

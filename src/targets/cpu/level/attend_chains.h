@@ -1,5 +1,6 @@
 /* The micro kernel of attention: a tile of rows and vectors whose sums stay in registers, for
- * scores (over the elements of a head) and for weighing (over keys). See attend.c. */
+ * scores (sums over the elements of a head) and for weighing values (sums over keys). See
+ * attend.c. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_CHAINS_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_CHAINS_H
 
@@ -7,14 +8,14 @@
 
 enum {
     KEYS = CPU_ATTEND_KEYS,
-    QUERY = CPU_ATTEND_SIZE + 16, /* floats from one query to the next: no power of two */
-    MOST = 6,                     /* rows of a micro kernel */
+    QUERY = CPU_ATTEND_SIZE + 16, /* floats from one query to the next: not a power of two */
+    MOST = 6,                     /* maximum tile rows */
 };
 
-/* Vectors that mr rows keep in registers at once. */
+/* Vectors of a tile with mr rows, all in registers. */
 #define NB(mr) (V16_REGISTERS >= 32 ? 4 : (mr) == 1 ? 4 : (mr) == 2 ? 2 : 1)
 
-/* Memory to fetch while a kernel works on as many elements. */
+/* Memory to prefetch while a kernel works on as many elements. */
 typedef struct ahead {
     const char *at; /* NULL: none */
     int line;       /* bytes of 16 elements there */
@@ -22,14 +23,14 @@ typedef struct ahead {
 
 static const ahead nothing = {NULL, 0};
 
-/* How elements are stored. Those of codes are code * scale, see codes.h. */
+/* How elements are stored. Codes stand for code * scale, see codes.h. */
 typedef enum form { FORM_F32, FORM_F16, FORM_BF16, FORM_I8, FORM_I4, FORMS } form;
 
 /* A block of keys as columns, or of values as rows. */
 typedef struct stored {
     const void *at;
     form form;
-    const float *scale; /* of codes: that of channel d is at d * scale_step */
+    const float *scale; /* scales of codes: that of channel d is at d * scale_step */
     int scale_step;
 } stored;
 
@@ -111,8 +112,8 @@ VEC_FN void chains(const form form, const bool keys, const int mr, const int nb,
            alpha, nothing)
 
 /* For each of some groups of mr rows. score: c [mr][KEYS] = sums over the n elements of queries a
- * [mr][QUERY]. weigh: c [mr][ldc] takes n keys, with weights a [mr][KEYS]; the first value is at
- * element `at`. What comes next is fetched with the first group. */
+ * [mr][QUERY]. weigh: adds n keys to c [mr][ldc], with weights a [mr][KEYS]; the first value is at
+ * element `at`. The next memory is prefetched with the first group. */
 typedef void score_kernel(int groups, int n, const float *a, const stored *b, int from, int to,
                           float *c, ahead next);
 typedef void weigh_kernel(int groups, int n, const float *a, const stored *b, int64_t at, int ldb,
@@ -173,7 +174,7 @@ static inline stored as_fp32(const float *at) {
     return (stored){.at = at, .form = FORM_F32};
 }
 
-/* Of any number of rows. */
+/* The scores of any number of rows. */
 static inline void score(int rows, int n, const float *a, stored keys, int from, int to, float *c,
                          ahead next) {
     const int whole = rows / MOST * MOST;

@@ -1,10 +1,11 @@
-/* What attention shows of its scores on the way: [B,Hq,S,T], for models that ask. See attend.c. */
+/* Intermediate scores as an output of attention, [B,Hq,S,T], for models that ask for it. See
+ * attend.c. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_SHOW_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_SHOW_H
 
 #include "targets/cpu/level/attend_weights.h"
 
-/* The unit's keys of the shown tensor, in rows that may see none of them. */
+/* Fills the unit's keys of the shown tensor with the value for keys that are not visible. */
 static inline void hide_shown(const work *w) {
     const cpu_attend *a = w->a;
     const int64_t end = w->u->end < a->keys ? w->u->end : a->keys;
@@ -13,7 +14,7 @@ static inline void hide_shown(const work *w) {
             shown_row(w, r)[j] = a->shown_hidden;
 }
 
-/* Scores of all keys of a block, seen or not: of kt, columns. */
+/* Writes the scores of all keys of a block, visible or not: of kt, columns. */
 static inline void show_block(work *w, int64_t key, const float *kt) {
     const cpu_attend *a = w->a;
     score(w->u->rows, a->size, w->q, as_fp32(kt), 0, KEYS / 16, w->s, nothing);
@@ -27,7 +28,8 @@ static inline void show_block(work *w, int64_t key, const float *kt) {
         }
 }
 
-/* Masked scores of row r become weights, exp(x - centre) / sum; a NaN among them is a whole row. */
+/* Turns masked scores of row r into weights, exp(x - centre) / sum; one NaN makes the whole row
+ * NaN. */
 static inline void show_weights(const work *w, int r, float centre, float sum) {
     const v16 c = v16_set1(centre), by = v16_set1(sum == 0.0f ? 1.0f : sum);
     float *row = shown_row(w, r);

@@ -1,20 +1,20 @@
 /* Scores become weights: scale, softcap, mask, then the online softmax of a tile. Sixteen rows at a
- * time, so that their maxima, sums and factors are lanes of a vector; a row's own arithmetic is
- * that of docs/numerics.md. See attend.c, which defines TILE before: the keys of a tile. */
+ * time, so that their maxima, sums and factors are lanes of a vector; the arithmetic of a row is
+ * that of docs/numerics.md. See attend.c, which defines TILE, the keys of a tile. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_WEIGHTS_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_WEIGHTS_H
 
 #include "targets/cpu/level/attend_work.h"
 #include "targets/cpu/level/row_math.h"
 
-enum { SHARED = TILE % 16 != 0 /* a vector holds sums of more than one tile */ };
+enum { SHARED = TILE % 16 != 0 /* a vector has scores of more than one tile */ };
 
-/* Which of n <= 16 bytes are not zero. */
+/* A bit mask of the bytes, of n <= 16, that are not zero. */
 VEC_FN uint32_t set_bytes(const uint8_t *p, int n) {
     uint8_t bytes[16] = {0};
     uint32_t bits = 0;
     if (n == 16)
-        memcpy(bytes, p, 16); /* a size that compilers know */
+        memcpy(bytes, p, 16); /* a constant size */
     else
         memcpy(bytes, p, (size_t)n);
     for (int i = 0; i < 16; i++)
@@ -22,8 +22,8 @@ VEC_FN uint32_t set_bytes(const uint8_t *p, int n) {
     return bits;
 }
 
-/* x + mask, or x where the mask selects it; lanes are the keys from `key` on, of which those below
- * `to` are wanted. */
+/* x + mask, or x where the mask selects it; lanes are the keys from `key` on, of which those before
+ * `to` are needed. */
 VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int to, v16 x) {
     const int64_t columns = a->mask_columns - key, wanted = to < 16 ? to : 16;
     const int n = columns <= 0 ? 0 : (int)(columns < wanted ? columns : wanted);
@@ -35,7 +35,7 @@ VEC_FN v16 masked(const cpu_attend *a, int64_t at, int64_t key, int to, v16 x) {
     return v16_select(m16_of_bits(kept), x, v16_set1(-gqn_as_f32(GQN_INF_BITS)));
 }
 
-/* Lane i of the result folds x[i][0 .. 16) by 8, 4, 2, 1: by gqn_max_step, or by addition. */
+/* Lane i of the result is x[i][0 .. 16) folded by 8, 4, 2, 1: by gqn_max_step, or by addition. */
 VEC_FN v16 fold_rows(float x[16][16], const bool most) {
     float t[16][16];
     v16_transpose(x[0], 16, t[0], 16);
@@ -55,7 +55,7 @@ VEC_FN v16 capped(const cpu_attend *a, v16 x) {
 
 static inline float *shown_row(const work *w, int r) {
     const cpu_attend *a = w->a;
-    const int64_t before = (w->u->first - w->u->skip) * a->q_heads; /* rows of the batch */
+    const int64_t before = (w->u->first - w->u->skip) * a->q_heads; /* query 0 of the batch row */
     const int64_t row = head_of(w, r) * a->queries + w->u->skip + query_of(w, r);
     return a->shown + (before + row) * a->keys;
 }
@@ -68,7 +68,7 @@ VEC_FN void put_lanes(float *row, v16 x, int from, int to) {
         row[i] = lanes[i];
 }
 
-/* The scores of row r before the softmax, in w->s; the largest of each lane. */
+/* Computes the scores of row r before the softmax, in w->s; returns the largest of each lane. */
 VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whole) {
     const cpu_attend *a = w->a;
     const int from = whole ? 0 : w->from[r], to = whole ? KEYS : w->to[r];
@@ -101,7 +101,7 @@ VEC_FN v16 scored(work *w, int r, int64_t key, const bool plain, const bool whol
     return most;
 }
 
-/* The weights of row r, exp(score - centre), and their sum in each lane. */
+/* Computes the weights of row r, exp(score - centre), and returns their sum in each lane. */
 VEC_FN v16 weighted(work *w, int r, float centre, const bool whole) {
     const int from = whole ? 0 : w->from[r], to = whole ? KEYS : w->to[r];
     const v16 c = v16_set1(centre);
@@ -121,8 +121,8 @@ VEC_FN v16 weighted(work *w, int r, float centre, const bool whole) {
     return sum;
 }
 
-/* Rows [r, r + n), n <= 16, of a tile of the block that begins at `key`: weights in w->s, and m, l
- * and alpha; those of a row that sees nothing stay, with an alpha of 1. */
+/* Rows [r, r + n), n <= 16, of a tile of the block that begins at `key`: computes weights in w->s,
+ * and m, l and alpha. A row without visible keys keeps m and l, with an alpha of 1. */
 VEC_FN void weights(work *w, int r, int n, int64_t key, const bool plain, const bool whole) {
     const v16 hidden = v16_set1(-gqn_as_f32(GQN_INF_BITS));
     float edge[16][16], centre[16];

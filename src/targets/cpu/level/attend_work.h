@@ -1,5 +1,4 @@
-/* What the kernel of attention (attend.c) knows while it does a unit, and which keys its rows see.
- */
+/* The data of a unit in the kernel of attention (attend.c), and which keys its rows see. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_ATTEND_WORK_H
 #define GQAC_TARGETS_CPU_LEVEL_ATTEND_WORK_H
 
@@ -13,25 +12,26 @@ _Static_assert((int)ROWS % (int)MOST == 0 && ROWS % 16 == 0 && KEYS % 64 == 0,
 typedef struct work {
     const cpu_attend *a;
     const cpu_attend_unit *u;
-    int padded;             /* floats of a row of values */
-    float *q;               /* [ROWS][QUERY] */
-    float *s;               /* [ROWS][KEYS]: scores, then weights */
-    float *acc, *total;     /* [ROWS][padded]: of this split, of the splits before */
-    float *kt, *vt;         /* a block of keys as columns, a block of values, where needed */
-    float m[ROWS], l[ROWS]; /* of this split */
-    float all_m[ROWS], all_l[ROWS]; /* of the splits before */
+    int padded;                     /* floats of a row of values */
+    float *q;                       /* [ROWS][QUERY] */
+    float *s;                       /* [ROWS][KEYS]: scores, then weights */
+    float *acc, *total;             /* [ROWS][padded]: of this split, of earlier splits */
+    float *kt, *vt;                 /* a block of keys as columns, a block of values, if needed */
+    float m[ROWS], l[ROWS];         /* of this split */
+    float all_m[ROWS], all_l[ROWS]; /* of earlier splits */
     float alpha[ROWS];
     int64_t lo[ROWS], hi[ROWS];
-    int from[ROWS], to[ROWS]; /* what a row sees of the tile, counted in the block */
+    int from[ROWS], to[ROWS]; /* visible keys of the tile, counted from the start of the block */
     bool any[ROWS];           /* total holds a split */
-    bool some;                /* that of any row does */
-    int64_t all_lo, all_hi;   /* keys that every row sees */
-    bool full;                /* every row sees the whole block; from and to say so */
+    bool some;                /* `any` is true for some row */
+    int64_t all_lo, all_hi;   /* keys that are visible to every row */
+    bool full;                /* the whole block is visible to every row, and `from` and `to` are
+                                 set */
 } work;
 
 enum { MATRICES = 6 };
 
-/* The matrices of scratch, in this order. */
+/* Lays out the matrices of scratch, in this order; returns their size in floats. */
 static inline size_t layout(const cpu_attend *a, float *at[MATRICES], float *base) {
     const size_t padded = (size_t)cpu_attend_padded(a->value_size), size = (size_t)a->size;
     const size_t sizes[MATRICES] = {ROWS * QUERY,  ROWS * KEYS, ROWS * padded,
@@ -86,7 +86,7 @@ static inline int64_t query_at(const work *w, int r) {
            (w->u->skip + query_of(w, r)) * a->q_row;
 }
 
-/* Rows of the group that begins with row `first`. */
+/* Number of rows in the group that begins with row `first`. */
 static inline int group_size(const work *w, int first) {
     return w->u->rows - first < MOST ? w->u->rows - first : MOST;
 }
@@ -95,7 +95,8 @@ static inline bool sees(const work *w, int r, int64_t begin, int64_t end) {
     return w->lo[r] < end && w->hi[r] > begin && w->lo[r] < w->hi[r];
 }
 
-/* What rows [r, r + n) see of the keys [begin, end), counted from `key`; false: nothing. */
+/* Sets which of the keys [begin, end), counted from `key`, are visible to rows [r, r + n); false:
+ * none. */
 static inline bool see_range(work *w, int r, int n, int64_t key, int64_t begin, int64_t end,
                              int *from, int *to) {
     *from = KEYS;
@@ -113,7 +114,8 @@ static inline bool see_range(work *w, int r, int n, int64_t key, int64_t begin, 
     return *from < *to;
 }
 
-/* The same for all rows and a whole block; blocks that every row sees whole follow each other. */
+/* The same for all rows and a whole block; blocks that are visible as a whole to every row follow
+ * each other. */
 static inline bool see_block(work *w, int64_t key, int *from, int *to) {
     if (key < w->all_lo || key + KEYS > w->all_hi) {
         w->full = false;

@@ -6,12 +6,12 @@
 #include "targets/cpu/attention.h"
 #include "targets/cpu/level/level.h"
 
-/* The scales of a head: that of channel d is at d * scale_step. */
+/* The scales of a head; that of channel d is at d * scale_step. */
 static inline const float *scales_of(const cpu_attend_rows *rows, int64_t head) {
     return rows->scale + head * rows->size * rows->scale_step;
 }
 
-/* A row of `size` channels; the rest of the last vector of `to` becomes zeros. */
+/* Decodes a row of `size` channels; the rest of the last vector of `to` becomes zeros. */
 static inline void decode_row(const cpu_attend_rows *rows, const float *scale,
                               const unsigned char *codes, float *to) {
     const int n = rows->size, step = rows->scale_step;
@@ -31,8 +31,8 @@ static inline void decode_row(const cpu_attend_rows *rows, const float *scale,
         to[d] = 0.0f;
 }
 
-/* kt [size][CPU_ATTEND_KEYS] of columns of codes, two channels to a column where a byte holds two.
- */
+/* Decodes columns of codes to kt [size][CPU_ATTEND_KEYS]; a byte of 4-bit codes holds two
+ * channels. */
 static inline void decode_columns(const cpu_attend_rows *rows, const float *scale,
                                   const unsigned char *codes, float *kt) {
     enum { N = CPU_ATTEND_KEYS };

@@ -18,12 +18,12 @@ static size_t row_bytes(int64_t words) {
     return (size_t)words * FORM;
 }
 
-/* Added to codes, so that they are unsigned. */
+/* The number that makes codes unsigned when it is added. */
 static int32_t shift_of(const integer_product *p) {
     return p->is_signed ? 128 : 0;
 }
 
-/* What lies behind the last k meets zeros of w. */
+/* Prepares a row of a. Elements after the last k are multiplied with zeros of w. */
 static void prepare(const cpu_integer_job *j, int64_t row) {
     const integer_product *p = &j->p;
     const uint8_t *a = p->a + row * p->k;
@@ -51,8 +51,8 @@ VEC_FN v16i spread(const unsigned char *word) {
     return v16i_set1(x);
 }
 
-/* Takes off what the zero points make. Not a part of tile(): the compiler would keep sums on the
- * stack. */
+/* Subtracts the terms of the zero points. Not a part of tile(): the compiler would keep the sums on
+ * the stack. */
 static __attribute__((noinline)) void finish(const cpu_integer_job *j, int64_t panel, int64_t row,
                                              uint32_t *lane) {
     const integer_product *p = &j->p;
@@ -65,8 +65,8 @@ static __attribute__((noinline)) void finish(const cpu_integer_job *j, int64_t p
     memcpy(p->y + row * p->n + first, lane, (size_t)columns * sizeof *lane);
 }
 
-/* sum += the k of one word: all that a level without products of bytes does with its even bytes is
- * done before its odd bytes are widened, so that registers do for both. */
+/* sum += the products of one word. A level without products of bytes finishes the even bytes before
+ * it widens the odd ones, so that the registers suffice. */
 VEC_FN void word(v16i sum[TILE_ROWS][TILE_PANELS], const unsigned char *a, size_t lda,
                  const int8_t *w, int64_t ldw, const int R, const int P) {
     for (int half = 0; half < (HALVES ? 2 : 1); half++) {

@@ -1,6 +1,6 @@
 /* For the sources of this folder, which are compiled once for each level: CPU_LEVEL is its name.
- * What such a source exports carries the level in its name: CPU_NAME(cpu_linear) is
- * cpu_linear_avx2, say. */
+ * Symbols that they export have the level in their names: CPU_NAME(cpu_linear) is, for example,
+ * cpu_linear_avx2. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_LEVEL_H
 #define GQAC_TARGETS_CPU_LEVEL_LEVEL_H
 

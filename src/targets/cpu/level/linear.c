@@ -1,15 +1,16 @@
 /* y [rows,n] = x [rows,k] w (+ bias [n]), w in panels [k][64].
  *
  * Each element is the product of the contract: k in pieces of GQAC_K_PIECE; in a piece one chain
- * acc = fma(x[k], w[k], acc), k ascending, from zero; pieces added ascending, of which the first
- * starts the sum; then + bias, and one rounding to the type of y. 16-bit values are widened
+ * acc = fma(x[k], w[k], acc), k ascending, from zero; pieces are added in ascending order, the
+ * first starts the sum; then + bias, and one rounding to the type of y. 16-bit values are widened
  * exactly. Tiles of a few rows by 16, 32 or 64 columns differ by level and by the number of rows;
- * which chain an element has does not.
+ * the chain of an element does not.
  *
- * A unit goes over pieces of k, in a piece over its panels, in a panel over tiles: what a tile
- * reads again is a piece of x (copied to scratch where rows lie badly) and a piece of a panel (128
- * KiB), and the sums stay in scratch until they are whole. Few rows, for which the weights come too
- * slowly, go over panels and chunks of these as they lie. */
+ * A unit loops over pieces of k, in a piece over its panels, in a panel over tiles: a tile reads a
+ * piece of x again (copied to scratch if its rows share cache sets) and a piece of a panel (128
+ * KiB), and the sums stay in scratch until they are complete. For few rows the weights are the
+ * bottleneck: such a unit loops over panels, and over chunks of a panel in the order in which they
+ * lie. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
@@ -18,26 +19,29 @@
 #include "targets/cpu/level/widen.h"
 
 enum {
-    WIDE = V16_REGISTERS >= 32, /* a tile takes all columns of a panel */
+    WIDE = V16_REGISTERS >= 32, /* a tile has all columns of a panel */
     TILE_ROWS = 6,
     ROW_BLOCK = (WIDE ? 16 : 8) * TILE_ROWS,
     PANEL_GROUP = 8,
-    FEW_SETS = 2048,            /* floats */
-    X_STEP = GQAC_K_PIECE + 16, /* not a power of two: rows of a tile share no set of the cache */
-    FEW = 2 * TILE_ROWS - 1,    /* rows that wait for the weights, not for the arithmetic */
-    IN_PAIRS = WIDE ? 0 : 4, /* so few go in pairs, which read all columns of a panel as they lie */
-    WIDEN_ROWS = FEW + 1,    /* from here a piece of a 16-bit panel is widened once */
+    FEW_SETS = 2048,            /* floats: rows at multiples of this share cache sets */
+    X_STEP = GQAC_K_PIECE + 16, /* not a power of two: so tile rows do not share a cache set */
+    FEW = 2 * TILE_ROWS - 1,    /* maximum rows for which reading weights takes longer than the
+                                   arithmetic */
+    IN_PAIRS = WIDE ? 0 : 4,    /* so few rows are taken in pairs, which read all columns of a panel
+                                   in order */
+    WIDEN_ROWS = FEW + 1,       /* from this number of rows on, a piece of a 16-bit panel is widened
+                                   once */
     AHEAD = 20 * LINE,
-    CHUNK = 64,          /* k of a panel that a few rows share while it is in the first cache */
-    CHUNK_AHEAD = 16384, /* bytes before their use, a panel is asked for then */
+    CHUNK = 64,          /* k of a panel that few rows share while it is in the first-level cache */
+    CHUNK_AHEAD = 16384, /* a panel is prefetched this many bytes before its use */
 };
 
 /* Scratch of a unit. */
-typedef struct room {
+typedef struct unit_scratch {
     float *sum; /* [rows][panels * 64] */
     float *x;   /* [rows][X_STEP] */
     float *w;   /* [GQAC_K_PIECE][64]; when a panel is widened */
-} room;
+} unit_scratch;
 
 /* One piece of one panel. */
 typedef struct piece {
@@ -49,12 +53,12 @@ typedef struct piece {
     bool first;
     float *sum; /* [rows][64], lds apart */
     int64_t lds;
-    ahead next;      /* what is read after this piece */
+    ahead next;      /* memory that is read after this piece */
     const char *end; /* of the weights of the unit */
 } piece;
 
-/* A row by 16-bit weights: to widen them fills the window in which the machine looks ahead, and too
- * few reads are on their way. */
+/* One row by 16-bit weights: widening fills the reorder window of the processor, so that too few
+ * reads are under way without a prefetch. */
 VEC_FN void look_ahead(const void *w, int64_t at, const int vectors, const gqac_dtype dtype) {
     if (dtype == GQAC_F32)
         return;
@@ -66,7 +70,7 @@ VEC_FN void look_ahead(const void *w, int64_t at, const int vectors, const gqac_
 
 VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
                  const int rows, const int vectors, const gqac_dtype dtype) {
-    const bool keep = rows > 1 && (rows + 1) * vectors < V16_REGISTERS; /* and one for x */
+    const bool keep = rows > 1 && (rows + 1) * vectors < V16_REGISTERS; /* and one register for x */
     v16 b[4];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; v++) {
@@ -82,7 +86,7 @@ VEC_FN void step(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void 
     }
 }
 
-/* acc = x w, goes on over n_k terms. */
+/* acc += x w, continuing the chains over n_k terms. */
 VEC_FN void chain(v16 acc[TILE_ROWS][4], const float *x, int64_t ldx, const void *w, int64_t at,
                   int n_k, ahead *next, const int rows, const int vectors, const gqac_dtype dtype) {
     int k = 0;
@@ -119,7 +123,8 @@ VEC_FN void tile(const piece *p, int row, int column, ahead next, const int rows
         }
 }
 
-/* The same chains for a few rows, over CHUNK terms at once: they wait in `acc` [rows][64]. */
+/* The same chains for few rows, over CHUNK terms at once; between chunks they are kept in `acc`
+ * [rows][64]. */
 VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, const int rows,
                      const int vectors, const gqac_dtype dtype) {
     const int n_k = p->n_k - k < CHUNK ? p->n_k - k : CHUNK;
@@ -142,7 +147,7 @@ VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, con
     }
 }
 
-/* Enough chains to hide the latency of fma, as far as registers go. */
+/* Vectors of a tile: enough chains to hide the latency of fma, within the number of registers. */
 #define VECTORS(rows) (WIDE || (rows) <= 2 ? 4 : (rows) <= 3 ? 2 : 1)
 
 #define TILE(r)                                                                                    \
@@ -215,7 +220,7 @@ static void run_few_tile(const piece *p, float *acc, int row, int rows, int k, a
         few_tile_bf16(p, acc, row, rows, k, next);
 }
 
-/* A few rows wait for the weights: each chunk of a panel is read once, by all of them. */
+/* For few rows the weights are the bottleneck: each chunk of a panel is read once, for all rows. */
 static void run_few(const piece *p) {
     float acc[FEW * LINEAR_PANEL];
     const int height = p->rows <= IN_PAIRS ? 2 : TILE_ROWS;
@@ -242,7 +247,7 @@ static void run_few(const piece *p) {
         }
 }
 
-/* ---- what goes in and out ------------------------------------------------- */
+/* ---- operands and results ------------------------------------------------- */
 
 /* y = sum (+ bias), `count` <= 64 columns of a row. */
 static void store_row(const cpu_linear_job *job, const float *sum, const float *bias, int64_t at,
@@ -289,51 +294,51 @@ static int64_t piece_length(const cpu_linear_job *job) {
     return GQAC_K_PIECE;
 }
 
-/* Rows of x may be read where they lie, unless so many bytes are from one to the next that those of
- * a unit share few sets of a cache. */
+/* True if rows of x can be read in place: not if their distance makes the rows of a unit share few
+ * cache sets. */
 static bool reads_in_place(const cpu_linear_job *job, int64_t rows) {
     return job->dtype == GQAC_F32 && (rows == 1 || job->k % FEW_SETS != 0);
 }
 
 /* Points the piece at its rows of x, in fp32. */
 static void take_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, piece *p,
-                      float *room) {
+                      float *scratch) {
     const int64_t x = unit->row * job->k + k;
     if (reads_in_place(job, unit->rows)) {
         p->x = (const float *)job->x + x;
         p->ldx = job->k;
         return;
     }
-    p->x = room;
+    p->x = scratch;
     p->ldx = X_STEP;
     for (int64_t r = 0; r < unit->rows; r++)
-        widen(job->dtype, job->x, x + r * job->k, p->n_k, room + r * X_STEP);
+        widen(job->dtype, job->x, x + r * job->k, p->n_k, scratch + r * X_STEP);
 }
 
 static bool widens(const cpu_linear_job *job, int64_t rows) {
     return job->w_dtype != GQAC_F32 && rows >= WIDEN_ROWS;
 }
 
-/* They go through the panels one by one, as these lie. */
+/* True if a unit loops over the panels one by one, in the order in which they lie. */
 static bool few(const cpu_linear_unit *unit) {
     return unit->rows > 1 && unit->rows <= FEW;
 }
 
-static size_t room_bytes(const cpu_linear_job *job) {
+static size_t scratch_bytes(const cpu_linear_job *job) {
     const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
     const size_t w = widens(job, job->rows) ? LINEAR_PANEL * GQAC_K_PIECE : 0;
     return (rows * (PANEL_GROUP * LINEAR_PANEL + X_STEP) + w) * sizeof(float);
 }
 
-static room room_of(const cpu_linear_job *job, void *memory) {
+static unit_scratch scratch_of(const cpu_linear_job *job, void *memory) {
     const int64_t rows = job->rows < ROW_BLOCK ? job->rows : ROW_BLOCK;
     float *const sum = memory, *const x = sum + rows * PANEL_GROUP * LINEAR_PANEL;
-    return (room){sum, x, x + rows * X_STEP};
+    return (unit_scratch){sum, x, x + rows * X_STEP};
 }
 
-/* Piece k of panel i of a unit, whose rows of x the piece has. */
-static void run_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, const room *room,
-                      int64_t k, int64_t i, piece *p) {
+/* Computes piece k of panel i of a unit; the rows of x are already set. */
+static void run_panel(const cpu_linear_job *job, const cpu_linear_unit *unit,
+                      const unit_scratch *scratch, int64_t k, int64_t i, piece *p) {
     const size_t line = LINEAR_PANEL * width_of(job->w_dtype); /* of a panel, for one k */
     const char *first =
         (const char *)job->w + (size_t)((unit->panel - job->w_panel) * job->k) * line;
@@ -341,7 +346,7 @@ static void run_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, co
     const size_t bytes = (size_t)p->n_k * line;
     const bool last = i + 1 == unit->panels;
     p->first = k == 0;
-    p->sum = room->sum + i * LINEAR_PANEL;
+    p->sum = scratch->sum + i * LINEAR_PANEL;
     p->w = w;
     p->dtype = job->w_dtype;
     if (few(unit)) {
@@ -354,31 +359,31 @@ static void run_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, co
         next = first + (size_t)(k + p->n_k) * line;
     p->next = ahead_of(next, unit->rows == 1 ? 0 : (int64_t)bytes);
     if (widens(job, unit->rows)) {
-        widen(job->w_dtype, w, 0, p->n_k * LINEAR_PANEL, room->w);
-        p->w = room->w;
+        widen(job->w_dtype, w, 0, p->n_k * LINEAR_PANEL, scratch->w);
+        p->w = scratch->w;
         p->dtype = GQAC_F32;
     }
     run_piece(p);
 }
 
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
-    const room room = room_of(job, memory);
+    const unit_scratch scratch = scratch_of(job, memory);
     const int64_t length = piece_length(job), at_once = few(unit) ? 1 : unit->panels;
     piece p = {.rows = (int)unit->rows, .lds = unit->panels * LINEAR_PANEL};
     for (int64_t i = 0; i < unit->panels; i += at_once)
         for (int64_t k = 0; k < job->k; k += length) {
             p.n_k = (int)(job->k - k < length ? job->k - k : length);
-            take_rows(job, unit, k, &p, room.x);
+            take_rows(job, unit, k, &p, scratch.x);
             for (int64_t j = i; j < i + at_once; j++)
-                run_panel(job, unit, &room, k, j, &p);
+                run_panel(job, unit, &scratch, k, j, &p);
         }
-    store(job, unit, room.sum, p.lds);
+    store(job, unit, scratch.sum, p.lds);
 }
 
 extern const struct cpu_linear_kernels CPU_NAME(cpu_linear);
 const struct cpu_linear_kernels CPU_NAME(cpu_linear) = {
     .row_block = ROW_BLOCK,
     .panel_group = PANEL_GROUP,
-    .room = room_bytes,
+    .scratch = scratch_bytes,
     .run = run,
 };

@@ -2,12 +2,12 @@
  * [ceil(k/2)][64], or as codes of linear_nbits.
  *
  * Each element is gqn_dot_pairs: k in pieces of GQAC_K_PIECE; in a piece one chain over pairs of k,
- * ascending, the odd product first, from zero; pieces added ascending, of which the first starts
- * the sum; then + bias, and one rounding to the type of y. A factor behind the last k is zero, and
- * adds nothing to a chain, which is never -0. Tiles of rows and columns change no bit.
+ * ascending, the odd product first, from zero; pieces are added in ascending order, the first
+ * starts the sum; then + bias, and one rounding to the type of y. A factor after the last k is
+ * zero, and adds nothing to a chain, which is never -0. Tiles of rows and columns change no bit.
  *
- * A unit goes over pieces of k; x becomes words of two factors, codes become pairs of factors
- * (code - zero point) * scale, then panels are taken tile by tile. */
+ * A unit loops over pieces of k: x becomes words of two factors, codes become pairs of factors
+ * (code - zero point) * scale, then each panel is computed tile by tile. */
 #include "targets/cpu/linear.h"
 
 #include "ops/panels.h"
@@ -23,40 +23,44 @@ enum {
     TILE_ROWS = NATIVE ? 6 : 5,
     ROW_BLOCK = 96, /* whole tiles of 6 */
     PANEL_GROUP = V16_REGISTERS >= 32 ? 8 : 4,
-    WORDS = GQAC_K_PIECE / 2, /* of a piece */
-    FEW = 11,                 /* rows that wait for the weights, not for the arithmetic */
-    CHUNK = 64,               /* words of a panel that they share while it is in the first cache */
-    CHUNK_AHEAD = CHUNK,      /* words before their use, a panel is asked for then */
-    SPLIT_ROWS = FEW + 1, /* from here, without the instruction, pairs become fp32 once for all */
-    SPLIT_MOST = 6,       /* rows of such a tile */
+    WORDS = GQAC_K_PIECE / 2, /* words of a piece */
+    FEW = 11,                 /* maximum rows for which reading weights takes longer than the
+                                 arithmetic */
+    CHUNK = 64,               /* words of a panel that few rows share while it is in the
+                                 first-level cache */
+    CHUNK_AHEAD = CHUNK,      /* a panel is prefetched this many words before its use */
+    SPLIT_ROWS = FEW + 1,     /* from this number of rows on, without the instruction, pairs are
+                                 widened once */
+    SPLIT_MOST = 6,           /* maximum tile rows then */
 };
 _Static_assert(GQAC_K_PIECE % 2 == 0, "pieces hold whole pairs");
 
-/* Enough chains to hide the latency of a product, as far as registers go. */
+/* Vectors of a tile: enough chains to hide the latency of a product, within the number of
+ * registers. */
 #define VECTORS(rows) (V16_REGISTERS >= 32 || (rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 
 /* Scratch of a unit. */
-typedef struct room {
+typedef struct unit_scratch {
     float *sum;      /* [rows][panels * 64] */
     uint32_t *x;     /* [rows][WORDS] */
     uint32_t *pairs; /* [WORDS][64], of codes */
     float *split_x;  /* [rows][GQAC_K_PIECE] */
     float *split_w;  /* [GQAC_K_PIECE][64] */
-} room;
+} unit_scratch;
 
 /* One piece of one panel. */
 typedef struct piece {
     const uint32_t *x;              /* [rows][WORDS] */
     const uint32_t *w;              /* [words][64] */
     const float *split_x, *split_w; /* as fp32: the odd factor of a pair, then the even */
-    const uint32_t *next; /* what is read after w, for a few rows; NULL: nothing, or codes */
+    const uint32_t *next; /* memory that is read after w, for few rows; NULL: none, or codes */
     int rows, words;
     bool first;
     float *sum; /* [rows][64], lds apart */
     int64_t lds;
 } piece;
 
-/* One word of k: what fewer of lies in registers, rows or columns. */
+/* One word of k: rows or columns, whichever are fewer, are kept in registers. */
 VEC_FN void step_rows(v16 acc[TILE_ROWS][4], const uint32_t *x, const uint32_t *w, const int rows,
                       const int vectors) {
     v16p b[4];
@@ -134,7 +138,7 @@ static void (*const tiles[])(const piece *p, int row, int column) = {
 #endif
 };
 
-/* ---- a few rows ----------------------------------------------------------- */
+/* ---- few rows ------------------------------------------------------------- */
 
 /* sum + the products of a word of a row with b. */
 VEC_FN v16 add_word(v16 sum, const piece *p, int row, int word, v16p b) {
@@ -146,7 +150,8 @@ VEC_FN v16 add_word(v16 sum, const piece *p, int row, int word, v16p b) {
 #endif
 }
 
-/* The chains go on over CHUNK words from `word`; they wait in `acc` [rows][64]. */
+/* Continues the chains over CHUNK words from `word`; between chunks they are kept in `acc`
+ * [rows][64]. */
 VEC_FN void few_tile(const piece *p, float *acc, int row, int word, ahead next, const int rows,
                      const int vectors) {
     const int end = p->words - word < CHUNK ? p->words : word + CHUNK;
@@ -193,16 +198,16 @@ static void run_few_tile(const piece *p, float *acc, int row, int rows, int word
     }
 }
 
-/* Each chunk of a panel is read once, by all rows. */
+/* Each chunk of a panel is read once, for all rows. */
 static void run_few(const piece *p) {
     enum { LINE_OF_WORDS = LINEAR_PANEL * (int)sizeof(uint32_t) };
     float acc[FEW * LINEAR_PANEL];
     const int groups = (p->rows + TILE_ROWS - 1) / TILE_ROWS;
     const int least = p->rows / groups, more = p->rows % groups;
     for (int word = 0; word < p->words; word += CHUNK) {
-        const int64_t at = word + CHUNK_AHEAD, behind = at - p->words;
-        const uint32_t *from = behind < 0 ? p->w + at * LINEAR_PANEL
-                               : p->next  ? p->next + behind * LINEAR_PANEL
+        const int64_t at = word + CHUNK_AHEAD, beyond = at - p->words;
+        const uint32_t *from = beyond < 0 ? p->w + at * LINEAR_PANEL
+                               : p->next  ? p->next + beyond * LINEAR_PANEL
                                           : NULL;
         const ahead next = ahead_of(from, from ? CHUNK * LINE_OF_WORDS : 0);
         for (int g = 0, row = 0; g < groups; g++) {
@@ -248,7 +253,7 @@ VEC_FN void split_tile(const piece *p, int row, int column, const int rows) {
     add_piece(p, acc, row, column, rows, SPLIT_VECTORS);
 }
 
-/* Tiles of 4 to 6 rows: so many there are from SPLIT_ROWS on. */
+/* Tiles of 4 to 6 rows, which any number from SPLIT_ROWS on can be cut into. */
 static void run_split(const piece *p) {
     const int groups = (p->rows + SPLIT_MOST - 1) / SPLIT_MOST;
     const int least = p->rows / groups, more = p->rows % groups;
@@ -265,12 +270,12 @@ static void run_split(const piece *p) {
     }
 }
 
-static void split_rows(const room *room, int rows, int words) {
+static void split_rows(const unit_scratch *scratch, int rows, int words) {
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < words; i++) {
-            const uint32_t word = room->x[r * WORDS + i];
-            room->split_x[r * GQAC_K_PIECE + 2 * i] = gqn_as_f32(word & 0xffff0000u);
-            room->split_x[r * GQAC_K_PIECE + 2 * i + 1] = gqn_as_f32(word << 16);
+            const uint32_t word = scratch->x[r * WORDS + i];
+            scratch->split_x[r * GQAC_K_PIECE + 2 * i] = gqn_as_f32(word & 0xffff0000u);
+            scratch->split_x[r * GQAC_K_PIECE + 2 * i + 1] = gqn_as_f32(word << 16);
         }
 }
 
@@ -306,9 +311,9 @@ static void run_piece(const piece *p) {
     }
 }
 
-/* ---- what goes in and out ------------------------------------------------- */
+/* ---- operands and results ------------------------------------------------- */
 
-/* Rows of a piece of x as words; the factor behind an odd end is zero. */
+/* Rounds rows of a piece of x to words; the factor after an odd end is zero. */
 static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, int n_k,
                        uint32_t *words) {
     float some[GQAC_K_PIECE];
@@ -320,11 +325,12 @@ static void round_rows(const cpu_linear_job *job, const cpu_linear_unit *unit, i
             some[i] = gqn_as_f32(gqn_as_u32(some[i]) & 0xffff0000u);
 #endif
         for (int i = 0; i < n_k; i += 16)
-            v16_put_factors(to + i, v16_load(some + i)); /* widen fills the last vector */
+            v16_put_factors(to + i, v16_load(some + i)); /* widen fills the last vector with
+                                                            zeros */
     }
 }
 
-/* Pairs of a piece of a panel of codes: k even at to[..][0], odd at to[..][1]. */
+/* Converts a piece of a panel of codes to pairs: k even at to[..][0], odd at to[..][1]. */
 VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, int n_k,
                         uint32_t *pairs, const int bits) {
     const int per = 32 / bits;
@@ -366,7 +372,7 @@ static void expand(const cpu_nbits_weights *w, int64_t panel, int64_t k, int n_k
     else
         expand_bits(w, panel, k, n_k, pairs, 8);
     for (int i = n_k / 2 * LINEAR_PANEL; n_k % 2 && i < n_k / 2 * LINEAR_PANEL + LINEAR_PANEL; i++)
-        pairs[i] &= 0xffffu; /* behind the last k */
+        pairs[i] &= 0xffffu; /* after the last k */
 }
 
 /* y = sum (+ bias). */
@@ -390,16 +396,16 @@ static void store(const cpu_linear_job *job, const cpu_linear_unit *unit, const 
 
 /* ---- a unit --------------------------------------------------------------- */
 
-static room room_of(const cpu_linear_job *job, void *memory) {
+static unit_scratch scratch_of(const cpu_linear_job *job, void *memory) {
     const int64_t rows = job->rows < ROW_BLOCK ? job->rows : ROW_BLOCK;
     float *const sum = memory;
     uint32_t *const x = (uint32_t *)(void *)(sum + rows * PANEL_GROUP * LINEAR_PANEL);
     uint32_t *const pairs = x + rows * WORDS;
     float *const split = (float *)(void *)(pairs + WORDS * LINEAR_PANEL);
-    return (room){sum, x, pairs, split, split + rows * GQAC_K_PIECE};
+    return (unit_scratch){sum, x, pairs, split, split + rows * GQAC_K_PIECE};
 }
 
-static size_t room_bytes(const cpu_linear_job *job) {
+static size_t scratch_bytes(const cpu_linear_job *job) {
     const size_t rows = job->rows < ROW_BLOCK ? (size_t)job->rows : ROW_BLOCK;
     const size_t split = NATIVE || rows == 1 ? 0
                          : splits(job->rows) ? (rows + LINEAR_PANEL) * GQAC_K_PIECE
@@ -408,15 +414,15 @@ static size_t room_bytes(const cpu_linear_job *job) {
            sizeof(float);
 }
 
-/* Points the piece at its words of panel i. */
+/* Sets the words of panel i in the piece. */
 static void take_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, int64_t k, int64_t i,
-                       const room *room, piece *p) {
+                       const unit_scratch *scratch, piece *p) {
     const int64_t words = linear_pairs(job->k) * LINEAR_PANEL, panel = unit->panel + i;
     p->next = NULL;
-    p->w = room->pairs;
+    p->w = scratch->pairs;
     if (job->codes) {
         expand(job->codes, panel, k, (int)(job->k - k < GQAC_K_PIECE ? job->k - k : GQAC_K_PIECE),
-               room->pairs);
+               scratch->pairs);
         return;
     }
     const uint32_t *first = (const uint32_t *)job->w + unit->panel * words + k / 2 * LINEAR_PANEL;
@@ -428,41 +434,41 @@ static void take_panel(const cpu_linear_job *job, const cpu_linear_unit *unit, i
 }
 
 static void run(const cpu_linear_job *job, const cpu_linear_unit *unit, void *memory) {
-    const room room = room_of(job, memory);
+    const unit_scratch scratch = scratch_of(job, memory);
     const bool split = splits(unit->rows);
-    piece p = {.x = room.x,
-               .split_x = room.split_x,
-               .split_w = room.split_w,
+    piece p = {.x = scratch.x,
+               .split_x = scratch.split_x,
+               .split_w = scratch.split_w,
                .rows = (int)unit->rows,
                .lds = unit->panels * LINEAR_PANEL};
     for (int64_t k = 0; k < job->k; k += GQAC_K_PIECE) {
         const int n_k = (int)(job->k - k < GQAC_K_PIECE ? job->k - k : GQAC_K_PIECE);
         p.words = (int)linear_pairs(n_k);
         p.first = k == 0;
-        round_rows(job, unit, k, n_k, room.x);
+        round_rows(job, unit, k, n_k, scratch.x);
         if (!NATIVE && p.rows > 1)
-            split_rows(&room, p.rows, p.words);
+            split_rows(&scratch, p.rows, p.words);
         for (int64_t i = 0; i < unit->panels; i++) {
-            take_panel(job, unit, k, i, &room, &p);
-            p.sum = room.sum + i * LINEAR_PANEL;
+            take_panel(job, unit, k, i, &scratch, &p);
+            p.sum = scratch.sum + i * LINEAR_PANEL;
             if (few(p.rows)) {
                 run_few(&p);
             } else if (split) {
-                split_panel(p.w, p.words, room.split_w);
+                split_panel(p.w, p.words, scratch.split_w);
                 run_split(&p);
             } else {
                 run_piece(&p);
             }
         }
     }
-    store(job, unit, room.sum, p.lds);
+    store(job, unit, scratch.sum, p.lds);
 }
 
 extern const struct cpu_linear_kernels CPU_NAME(cpu_linear_bf16);
 const struct cpu_linear_kernels CPU_NAME(cpu_linear_bf16) = {
     .row_block = ROW_BLOCK,
     .panel_group = PANEL_GROUP,
-    .room = room_bytes,
+    .scratch = scratch_bytes,
     .run = run,
 };
 
@@ -473,7 +479,7 @@ static uint32_t next(uint32_t *state) {
     return *state;
 }
 
-/* Sixteen words of factors of 2^-7 to 2^9, of both signs. */
+/* Sixteen pseudo-random words, with factors from 2^-7 to 2^9, of both signs. */
 static void some_words(uint32_t *state, uint32_t *words) {
     for (int i = 0; i < 16; i++)
         words[i] = (next(state) >> 1 & 0x87ff87ffu) + 0x3c003c00u;

@@ -4,22 +4,24 @@
  *   fp32: piece = fma(x[k], (code - zp) * scale, piece), k ascending
  *   y = the first piece, then y + piece, each of GQAC_K_PIECE k
  *
- * Lanes are columns, so nothing is summed across lanes, and the tile of rows and columns that the
- * registers of a level hold changes no element. Integer sums are exact: sum of qa * (code - zp) =
- * sum of qa * code - zp * sum of qa, below 2^24. */
+ * Lanes are columns, so nothing is summed across lanes, and the size of a level's tile changes no
+ * element. Integer sums are exact: sum of qa * (code - zp) = sum of qa * code - zp * sum of qa,
+ * below 2^24. */
 #include "targets/cpu/level/nbits.h"
 
 #include "targets/cpu/level/ahead.h"
 
 enum {
     ENDS = V16I_NIBBLES <= 8, /* products of bytes are summed as nibbles, 32 k at a time */
-    HALVES = ENDS ? 2 : 1,    /* as which codes of 8 bits are multiplied */
-    AHEAD = 4096,             /* bytes before their use, codes are fetched for one row */
+    HALVES = ENDS ? 2 : 1,    /* nibbles of a code of 8 bits that are multiplied apart */
+    AHEAD = 4096,             /* for one row, codes are prefetched this many bytes before their
+                                 use */
 };
 
 /* ---- activations ----------------------------------------------------------- */
 
-/* int8 of 16 numbers: to nearest even, clamped, NaN 0; `sums` + the integers. */
+/* Writes 16 numbers as int8: to nearest even, clamped, NaN becomes 0; returns `sums` + the
+ * integers. */
 VEC_FN v16 quantise16(const float *x, v16 inverse, int8_t *out, v16 sums) {
     const v16 least = v16_set1(-127.0f), most = v16_set1(127.0f);
     const v16 magic = v16_set1(0x1.8p23f);
@@ -32,7 +34,7 @@ VEC_FN v16 quantise16(const float *x, v16 inverse, int8_t *out, v16 sums) {
     return v16_add(sums, t);
 }
 
-/* Lanes 4 i and 4 i + 1 in the low half, the others in the high one; exact. */
+/* The sum of lanes 4 i and 4 i + 1 in the low half, of the others in the high half; exact. */
 static int32_t pair_of_sums(v16 sums) {
     float lane[16];
     v16_store(lane, sums);
@@ -48,7 +50,7 @@ static float quantise_block(const float *x, int64_t n, int8_t *qa, int32_t *sum)
     for (int64_t i = 0; i < n; i += 16) {
         const v16 a = v16_abs(v16_load(x + i));
         most = v16_max_step(most, a);
-        bad = v16_fma(a, v16_zero(), bad); /* NaN from an infinity and from NaN */
+        bad = v16_fma(a, v16_zero(), bad); /* infinities and NaN make a NaN */
     }
     const float amax = v16_fold_max(most);
     const bool finite = m16_bits(m16_unordered(bad)) == 0;
@@ -83,18 +85,18 @@ typedef struct int8_piece {
     const float *scales;  /* [blocks] of 64 columns */
     const int32_t *zeros; /* [blocks] of 64 columns, or NULL: `zero` */
     const int8_t *qa;     /* rows of `length` */
-    const float *scale;   /* [blocks] rows apart: the rows of the tile */
+    const float *scale;   /* [blocks], at a distance of `rows`: scales of the tile rows */
     const int32_t *sum;
     float *y; /* rows of 64 */
     int64_t length, rows, block, blocks;
-    int32_t zero; /* zero points are negative, in each half */
-    bool first;   /* of the pieces of y */
+    int32_t zero; /* the negative zero point, in each half */
+    bool first;   /* this is the first piece of y */
     ahead next_codes, next_scales;
 } int8_piece;
 
-typedef v16i int8_sums[2][TILE_ROWS][GROUPS]; /* of low and of high nibbles */
+typedef v16i int8_sums[2][TILE_ROWS][GROUPS]; /* sums of low and of high nibbles */
 
-/* May lie behind the weights. */
+/* Prefetches codes. The address may lie after the end of the weights. */
 VEC_FN void fetch(const uint8_t *codes, const int ahead) {
     __builtin_prefetch((const void *)((uintptr_t)codes + (uintptr_t)ahead));
 }
@@ -186,7 +188,7 @@ VEC_FN void add_step(int8_sums sums, const uint8_t *codes, const int8_t *qa, int
         add_bytes(sums, codes, qa, length, cuts, R, C);
         return;
     }
-    if (R == 1 && C == GROUPS) { /* a panel as it lies: what comes next is near */
+    if (R == 1 && C == GROUPS) { /* the panel is read in order, so the next codes are near */
         UNROLL(4)
         for (int c = 0; c < C; c++)
             fetch(codes, AHEAD + c * LINE);
@@ -196,8 +198,8 @@ VEC_FN void add_step(int8_sums sums, const uint8_t *codes, const int8_t *qa, int
         add_words(sums, codes, qa, length, bits, cuts, R, C);
     }
 }
-/* sums += the products of n k, behind which codes and qa are put. `whole`: n is a constant, and no
- * loop is left. */
+/* sums += the products of n k; codes and qa are moved after these. `whole`: n is a constant, so
+ * that no loop remains. */
 VEC_FN void add_products_of(int8_sums sums, const uint8_t **codes, const int8_t **qa, int64_t n,
                             int64_t length, ahead *next, const bool whole, const int bits,
                             const int cuts, const int R, const int C) {
@@ -218,7 +220,7 @@ VEC_FN void add_products_of(int8_sums sums, const uint8_t **codes, const int8_t 
     *qa = q;
 }
 
-/* sum = minus the zero points' part of a block. */
+/* sum = the contribution of the zero points to a block, negative. */
 VEC_FN void start_sums(const int8_piece *p, int64_t block, v16i sum[TILE_ROWS][GROUPS],
                        const bool small, const int R, const int C) {
     UNROLL(8)
@@ -233,11 +235,12 @@ VEC_FN void start_sums(const int8_piece *p, int64_t block, v16i sum[TILE_ROWS][G
     }
 }
 
-/* sum = the products of a block, where sums are ended after 32 k. */
+/* sum = the products of a block, on levels whose sums end after 32 k. */
 VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **codes,
                            const int8_t **qa, ahead *next, v16i sum[TILE_ROWS][GROUPS],
                            const int bits, const int cuts, const int R, const int C) {
-    const int64_t step = cuts == 2 && p->block < 32 ? p->block : 32; /* see form_of */
+    const int64_t step =
+        cuts == 2 && p->block < 32 ? p->block : 32; /* form_of chooses such blocks */
     start_sums(p, block, sum, false, R, C);
     for (int64_t k = 0; k < p->block; k += step) {
         int8_sums part;
@@ -262,8 +265,8 @@ VEC_FN void block_in_steps(const int8_piece *p, int64_t block, const uint8_t **c
 }
 
 /* R rows of 16 C columns. bits: of codes in words; 0: the codes are bytes. block: its length, 16 or
- * 32, or 0 for that of p. Halves of sums of so few k start from the zero points, and stay below
- * 2^15: they are 16 products of qa with code - zp, or with -zp where the code is yet to come. */
+ * 32, or 0 for that of p. For so few k, halves of sums start from the zero points and stay below
+ * 2^15: they are 16 products of qa with code - zp, or with -zp where the code is not yet added. */
 VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const int block,
                       const int R, const int C) {
     const bool small = ENDS && block;
@@ -307,7 +310,7 @@ VEC_FN void int8_tile(const int8_piece *p, const int bits, const int cuts, const
     }
 }
 
-/* One row, from words: it only streams a panel, as that lies. */
+/* One row, from words: it reads the panel once, in order. */
 VEC_FN void int8_row(const int8_piece *p, const int bits) {
     if (p->block == 32)
         int8_tile(p, bits, 1, 32, 1, GROUPS);
@@ -354,7 +357,7 @@ VEC_FN void unpack(const uint8_t *codes, int64_t words, uint8_t *to, const int b
         UNROLL(4)
         for (int c = 0; c < C; c++) {
             const v16i word = v16i_load(codes + c * 64);
-            fetch(codes, C * 64 + c * LINE); /* the columns after these */
+            fetch(codes, C * 64 + c * LINE); /* the columns that follow */
             UNROLL(4)
             for (int f = 0; f < fields; f++)
                 UNROLL(2)
@@ -388,11 +391,13 @@ static void row8(const int8_piece *p) {
 /* What differs between numbers of bits. */
 enum { WORDS_ARE_BYTES = !ENDS && 16 * TILE_VECTORS - NBITS_COLUMNS == 0 }; /* of 8 bits */
 typedef struct int8_form {
-    void (*row)(const int8_piece *p); /* NULL: it is a tile, like others */
-    void (*unpack)(const uint8_t *codes, int64_t words, uint8_t *to); /* NULL: need not be */
-    void (*tile)(const int8_piece *p, int rows);                      /* of bytes */
+    void (*row)(const int8_piece *p); /* NULL: one row is computed as a tile */
+    void (*unpack)(const uint8_t *codes, int64_t words,
+                   uint8_t *to);                 /* NULL: codes need no unpacking
+                                                  */
+    void (*tile)(const int8_piece *p, int rows); /* of bytes */
     void (*words)(const int8_piece *p, int rows);
-    int rows, word_rows; /* of such tiles at most */
+    int rows, word_rows; /* maximum rows of such tiles */
 } int8_form;
 
 static int8_form form_of(int bits, int64_t block) {
@@ -412,7 +417,7 @@ static int8_form form_of(int bits, int64_t block) {
                    .word_rows = WORD_ROWS};
     if (bits == 4)
         f.words = block == 32 ? tile_words4_32 : block == 16 ? tile_words4_16 : tile_words4;
-    else if (bits == 2) /* there are no blocks of 16 */
+    else if (bits == 2) /* no block of 16 exists */
         f.words = block == 32 ? tile_words2_32 : tile_words2;
     else if (ENDS) {
         f.tile = tile_halves;
@@ -421,10 +426,10 @@ static int8_form form_of(int bits, int64_t block) {
     return f;
 }
 
-/* Tiles of nearly equal height: 7 rows are 4 + 3. A piece of the panel is asked for before it is
- * needed, while the one before it is computed. */
+/* Tiles of nearly equal height: 7 rows are 4 + 3. A piece of the panel is prefetched while the
+ * piece before it is computed. */
 static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, int64_t count,
-                       cpu_nbits_room *room) {
+                       cpu_nbits_scratch *scratch) {
     enum { WIDTH = 16 * TILE_VECTORS, PARTS = NBITS_COLUMNS / WIDTH };
     if (count == 1 && f->row) {
         f->row(p);
@@ -436,8 +441,8 @@ static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, i
         int8_piece part = *p;
         part.codes += i * WIDTH * 4;
         if (f->unpack && !cuts) {
-            f->unpack(part.codes, words, room->bytes);
-            part.codes = room->bytes;
+            f->unpack(part.codes, words, scratch->bytes);
+            part.codes = scratch->bytes;
         }
         part.scales += i * WIDTH;
         part.zeros = p->zeros ? p->zeros + i * WIDTH : NULL;
@@ -455,13 +460,13 @@ static void int8_panel(const int8_form *f, const int8_piece *p, int64_t words, i
     }
 }
 
-/* Less the zero point, in each half of a lane. */
+/* The negative zero point, in each half of a lane. */
 static int32_t zero_pair(int zero) {
     return (int32_t)(0x10001u * ((uint32_t)-zero & 0xffffu));
 }
 
 static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows *a, int64_t first,
-                 int64_t count, cpu_nbits_room *room) {
+                 int64_t count, cpu_nbits_scratch *scratch) {
     const nbits_shape *s = &w->shape;
     const int64_t padded = s->blocks * s->block;
     const int8_form f = form_of(s->bits, s->block);
@@ -470,27 +475,27 @@ static void int8(const cpu_nbits_weights *w, int64_t panel, const cpu_nbits_rows
         const int64_t block = k / s->block, at = (panel * s->blocks + block) * NBITS_COLUMNS;
         const int64_t word = k * s->bits / 32, words = length * s->bits / 32;
         int8_piece p = {.codes = w->codes + (panel * s->words + word) * NBITS_WORD_BYTES,
-                        .zeros = w->zeros ? room->zero_codes : NULL,
+                        .zeros = w->zeros ? scratch->zero_codes : NULL,
                         .qa = a->qa + k * a->rows + first * length,
                         .scale = a->scale + block * a->rows + first,
                         .sum = a->sum + block * a->rows + first,
-                        .y = room->y,
+                        .y = scratch->y,
                         .length = length,
                         .rows = a->rows,
                         .block = s->block,
                         .blocks = length / s->block,
                         .zero = zero_pair(1 << (s->bits - 1)),
                         .first = k == 0};
-        p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, room->scales);
+        p.scales = rows_as_f32(w->scales, w->scale_type, at, p.blocks, scratch->scales);
         p.next_codes = ahead_of(p.codes + GQAC_K_PIECE * s->bits / 32 * NBITS_WORD_BYTES,
                                 words * NBITS_WORD_BYTES);
         if (w->scale_type == GQAC_F32)
             p.next_scales = ahead_of(p.scales + GQAC_K_PIECE / s->block * NBITS_COLUMNS,
                                      p.blocks * NBITS_COLUMNS * (int64_t)sizeof(float));
         for (int64_t i = 0; w->zeros && i < p.blocks * NBITS_COLUMNS; i++)
-            room->zero_codes[i] =
+            scratch->zero_codes[i] =
                 zero_pair(((const uint8_t *)w->zeros)[at + i] & ((1 << s->bits) - 1));
-        int8_panel(&f, &p, words, count, room);
+        int8_panel(&f, &p, words, count, scratch);
     }
 }
 

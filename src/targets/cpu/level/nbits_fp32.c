@@ -1,10 +1,10 @@
-/* linear_nbits with fp32 activations: weights are made fp32 for CPU_NBITS_STEP k of a panel at
- * once, and multiplied as fp32. The definition is in nbits.c. */
+/* linear_nbits with fp32 activations: CPU_NBITS_STEP k of a panel are converted to fp32 weights at
+ * once, and multiplied as fp32. nbits.c has the definition. */
 #include "targets/cpu/level/nbits.h"
 
-/* room[k][64] = (code - zp) * scale of CPU_NBITS_STEP k at most. */
+/* scratch[k][64] = (code - zp) * scale, for at most CPU_NBITS_STEP k. */
 VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, int64_t n_k,
-                        const float *scales, const float *zeros, float *room, const int bits) {
+                        const float *scales, const float *zeros, float *scratch, const int bits) {
     const int per = 32 / bits;
     const v16i mask = v16i_set1((1 << bits) - 1);
     for (int64_t i = 0; i < n_k; i += per) {
@@ -21,7 +21,7 @@ VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, in
             for (int j = 0; j < per; j++) {
                 const int shift = 8 * (j % 4) + bits * (j / 4);
                 const v16i code = v16i_and(shift ? v16i_shr(x, shift) : x, mask);
-                v16_store(room + (i + j) * NBITS_COLUMNS + c * 16,
+                v16_store(scratch + (i + j) * NBITS_COLUMNS + c * 16,
                           v16_mul(v16_sub(v16_of_v16i(code), zero), scale));
             }
         }
@@ -29,16 +29,16 @@ VEC_FN void expand_bits(const cpu_nbits_weights *w, int64_t panel, int64_t k, in
 }
 
 static void expand(const cpu_nbits_weights *w, int64_t panel, int64_t k, int64_t n_k,
-                   const float *scales, const float *zeros, float *room) {
+                   const float *scales, const float *zeros, float *scratch) {
     if (w->shape.bits == 2)
-        expand_bits(w, panel, k, n_k, scales, zeros, room, 2);
+        expand_bits(w, panel, k, n_k, scales, zeros, scratch, 2);
     else if (w->shape.bits == 4)
-        expand_bits(w, panel, k, n_k, scales, zeros, room, 4);
+        expand_bits(w, panel, k, n_k, scales, zeros, scratch, 4);
     else
-        expand_bits(w, panel, k, n_k, scales, zeros, room, 8);
+        expand_bits(w, panel, k, n_k, scales, zeros, scratch, 8);
 }
 
-/* piece[r][64] goes on over n_k terms; from zero when `starts`. */
+/* Continues piece[r][64] over n_k terms; it begins at zero if `starts`. */
 VEC_FN void fp32_tile(const float *x, const float *w, int64_t n_k, bool starts, float *piece,
                       const int R, const int C) {
     for (int column = 0; column < NBITS_COLUMNS; column += 16 * C) {
@@ -83,29 +83,29 @@ static void fp32_rows(const float *x, const float *w, int64_t n_k, bool starts, 
 }
 
 /* y = the first piece, then y + piece. */
-VEC_FN void add_piece(cpu_nbits_room *room, const float *piece, int64_t count) {
-    for (int64_t i = 0; piece != room->y && i < count * NBITS_COLUMNS; i += 16)
-        v16_store(room->y + i, v16_add(v16_load(room->y + i), v16_load(piece + i)));
+VEC_FN void add_piece(cpu_nbits_scratch *scratch, const float *piece, int64_t count) {
+    for (int64_t i = 0; piece != scratch->y && i < count * NBITS_COLUMNS; i += 16)
+        v16_store(scratch->y + i, v16_add(v16_load(scratch->y + i), v16_load(piece + i)));
 }
 
 void CPU_NAME(nbits_fp32)(const cpu_nbits_weights *w, int64_t panel, const float *x, int64_t rows,
-                          int64_t first, int64_t count, cpu_nbits_room *room) {
+                          int64_t first, int64_t count, cpu_nbits_scratch *scratch) {
     const nbits_shape *s = &w->shape;
     for (int64_t k0 = 0; k0 < s->k; k0 += GQAC_K_PIECE) {
         const int64_t end = s->k - k0 < GQAC_K_PIECE ? s->k : k0 + GQAC_K_PIECE;
         const int64_t block = k0 / s->block, at = (panel * s->blocks + block) * NBITS_COLUMNS;
         const int64_t blocks = (end - k0 + s->block - 1) / s->block;
         const float *zeros = NULL;
-        const float *scales = rows_as_f32(w->scales, w->scale_type, at, blocks, room->scales);
+        const float *scales = rows_as_f32(w->scales, w->scale_type, at, blocks, scratch->scales);
         if (w->zeros)
-            zeros = rows_as_f32(w->zeros, w->zero_type, at, blocks, room->zeros);
-        float *piece = k0 == 0 ? room->y : room->piece;
+            zeros = rows_as_f32(w->zeros, w->zero_type, at, blocks, scratch->zeros);
+        float *piece = k0 == 0 ? scratch->y : scratch->piece;
         for (int64_t k = k0; k < end; k += CPU_NBITS_STEP) {
             const int64_t n_k = end - k < CPU_NBITS_STEP ? end - k : CPU_NBITS_STEP;
-            expand(w, panel, k, n_k, scales, zeros, room->weights);
-            fp32_rows(x + k * rows + first * CPU_NBITS_STEP, room->weights, n_k, k == k0, piece,
+            expand(w, panel, k, n_k, scales, zeros, scratch->weights);
+            fp32_rows(x + k * rows + first * CPU_NBITS_STEP, scratch->weights, n_k, k == k0, piece,
                       count);
         }
-        add_piece(room, piece, count);
+        add_piece(scratch, piece, count);
     }
 }

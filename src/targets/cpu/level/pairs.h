@@ -3,11 +3,11 @@
  *
  *   dot: sum = fma(a.odd, b.odd, sum), then sum = fma(a.even, b.even, sum), in each lane
  *
- * That is VDPBF16PS as Intel's manual has it (SDM volume 2: odd half first, each accumulation an
- * FMA rounded to nearest even). The instruction also takes denormals for zeros, which two FMAs do
- * not: factors below GQAC_BF16_LEAST are zeros, so that products and sums are multiples of 2^-126
- * and no denormal comes up. Sums that a chain starts from must be such multiples too. A machine
- * whose instruction does anything else is found out by cpu_level.pairs_hold. */
+ * That is VDPBF16PS as Intel's manual defines it (SDM volume 2: odd half first, each accumulation
+ * an FMA rounded to nearest even). The instruction also takes denormals for zeros, which two FMAs
+ * do not: factors below GQAC_BF16_LEAST are zeros, so that products and sums are multiples of
+ * 2^-126, and denormals do not occur. A sum at the start of a chain must be such a multiple too.
+ * cpu_level.pairs_hold detects a machine whose instruction differs. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_PAIRS_H
 #define GQAC_TARGETS_CPU_LEVEL_PAIRS_H
 
@@ -24,12 +24,12 @@ VEC_FN __m512i v16_factor_bits(v16 x) {
     const m16 small = m16_greater(v16_set1(GQAC_BF16_LEAST), v16_abs(x));
     return _mm512_maskz_and_epi32((m16)~small, one, _mm512_set1_epi32((int)0xffff0000u));
 }
-/* Sixteen factors, one behind the other. */
+/* Writes sixteen factors, one after another. */
 VEC_FN void v16_put_factors(uint16_t *to, v16 x) {
     _mm256_storeu_si256((__m256i *)(void *)to,
                         _mm512_cvtepi32_epi16(_mm512_srli_epi32(v16_factor_bits(x), 16)));
 }
-/* Sixteen pairs of the factors of two vectors. */
+/* Writes sixteen pairs of the factors of two vectors. */
 VEC_FN void v16p_put(void *to, v16 even, v16 odd) {
     _mm512_storeu_si512(
         to, _mm512_or_si512(_mm512_srli_epi32(v16_factor_bits(even), 16), v16_factor_bits(odd)));
@@ -78,7 +78,7 @@ VEC_FN void v16p_put(void *to, v16 even, v16 odd) {
 
 #endif
 
-/* Pairs in registers: as they lie where the machine multiplies them so, else each half as fp32. */
+/* Pairs in registers: as stored if the machine multiplies them so, else each half as fp32. */
 #if defined(__AVX512BF16__)
 #define V16P_NATIVE 1
 

@@ -1,8 +1,8 @@
 /* Row kernels: norms, one head of a rotary embedding, chains of elementwise ops.
  *   norm: x = input + skip + bias; y = (x - mean) * rsqrt(mean square + epsilon) * weight + beta
  *   head: u' = fma(u, c, -(w t)), w' = fma(w, c, u t) for each pair (u, w) of channels
- * Sums of a row are 16 lanes that fold by the tree of the contract; tail lanes are zeros. Rows are
- * read again for each pass: they are in L1, and no scratch is needed. */
+ * Sums over a row have 16 lanes, which are folded by the tree of the contract; tail lanes are
+ * zeros. Each pass reads the row again: it is in L1, and no scratch is needed. */
 #include "targets/cpu/level/row_math.h"
 
 #include "numerics/math.h"
@@ -11,7 +11,7 @@
 /* ---- norms --------------------------------------------------------------- */
 
 /* Runs the code for i = 0, 16, ... with n = 16 lanes, a constant that compilers fold, and then for
- * what is left. */
+ * the remaining lanes. */
 #define EACH_LANES(count, ...)                                                                     \
     do {                                                                                           \
         int64_t i = 0;                                                                             \
@@ -54,7 +54,8 @@ VEC_FN float norm_mean(const cpu_norm *p, const norm_row *row, gqac_dtype type) 
     return v16_fold(sum) / (float)p->n;
 }
 
-/* Also stores the sums. */
+/* The mean square of x, or of x - mean if centred. Also stores x, the sum of a fused Add, if it is
+ * used. */
 VEC_FN float norm_square(const cpu_norm *p, const norm_row *row, gqac_dtype type, float mean) {
     v16 square = v16_zero();
     EACH_LANES(p->n, {
@@ -88,7 +89,8 @@ VEC_FN void norm_rows(const cpu_norm *p, gqac_dtype type, gqac_dtype weight_type
             p->mean[r] = mean != mean ? gqn_as_f32(GQN_NAN_BITS) : mean;
         if (p->inv)
             p->inv[r] = inv;
-        if (row.sum && type == GQAC_F32) { /* it may lie over x, and y over skip */
+        if (row.sum && type == GQAC_F32) { /* `sum` may be in the memory of x, and y in that of
+                                              skip */
             row.x = row.sum;
             row.skip = row.bias = NULL;
         }
@@ -116,7 +118,7 @@ static void norm_items(const cpu_norm *p, size_t begin, size_t end) {
 
 /* ---- rotary -------------------------------------------------------------- */
 
-/* The normalised head; work has the size rounded up to 16. */
+/* Normalises the head in `work`, whose size is rounded up to 16. */
 VEC_FN void head_norm(const cpu_head *p, float *work, gqac_dtype type) {
     v16 square = v16_zero();
     for (int64_t i = 0; i < p->size; i += 16) {
@@ -219,7 +221,7 @@ VEC_FN v16 fast_gelu(v16 x) {
     return gelu(x, row_tanh(v16_mul(x, u)));
 }
 
-/* n is a multiple of 16; y may be a or b. */
+/* Computes a step for n elements, a multiple of 16; y may be a or b. */
 static void step(const cpu_step *s, float *y, const float *a, const float *b, int n) {
     switch (s->kind) {
     case CPU_ADD:
@@ -253,11 +255,11 @@ static void step(const cpu_step *s, float *y, const float *a, const float *b, in
     }
 }
 
-/* Elements [first, first + n) of a leaf in row r; where they lie, or a copy padded with zeros. */
+/* Elements [first, first + n) of a leaf in row r: in place, or a copy padded with zeros. */
 VEC_FN const float *leaf_piece(const cpu_chain *p, const cpu_leaf *leaf, int64_t r, int64_t first,
                                int n, float *buffer) {
     if (leaf->form == CPU_LEAF_ONE)
-        return buffer; /* filled once */
+        return buffer; /* filled once, before */
     const int64_t at = leaf->form == CPU_LEAF_FULL ? r * p->n + first : first;
     if (leaf->type == GQAC_F32 && n % 16 == 0)
         return (const float *)leaf->data + at;
@@ -266,22 +268,24 @@ VEC_FN const float *leaf_piece(const cpu_chain *p, const cpu_leaf *leaf, int64_t
     return buffer;
 }
 
-typedef struct chain_room {
+typedef struct chain_scratch {
     float leaves[CPU_CHAIN_LEAVES][CPU_CHAIN_PIECE];
     float registers[CPU_CHAIN_STEPS][CPU_CHAIN_PIECE];
-} chain_room;
+} chain_scratch;
 
-static void chain_piece(const cpu_chain *p, chain_room *room, int64_t r, int64_t first, int n) {
+static void chain_piece(const cpu_chain *p, chain_scratch *scratch, int64_t r, int64_t first,
+                        int n) {
     const float *values[CPU_CHAIN_LEAVES + CPU_CHAIN_STEPS];
     const int64_t at = r * p->n + first;
     const int full = (n + 15) & ~15;
     const bool direct = p->type == GQAC_F32 && n == full;
     for (int i = 0; i < p->n_leaves; i++)
-        values[i] = leaf_piece(p, &p->leaves[i], r, first, n, room->leaves[i]);
+        values[i] = leaf_piece(p, &p->leaves[i], r, first, n, scratch->leaves[i]);
     for (int i = 0; i < p->n_steps; i++) {
         const cpu_step *s = &p->steps[i];
         const bool last = i == p->n_steps - 1;
-        float *y = last && direct ? (float *)p->y + at : room->registers[s->to - CPU_CHAIN_LEAVES];
+        float *y =
+            last && direct ? (float *)p->y + at : scratch->registers[s->to - CPU_CHAIN_LEAVES];
         step(s, y, values[s->a], values[s->b], full);
         for (int k = 0; s->type != GQAC_F32 && !last && k < full; k += 16)
             v16_store(y + k, row_round(v16_load(y + k), s->type));
@@ -292,33 +296,33 @@ static void chain_piece(const cpu_chain *p, chain_room *room, int64_t r, int64_t
         row_store(p->y, p->type, at + i, v16_load(y + i), n - i < 16 ? n - i : 16);
 }
 
-static void fill_ones(const cpu_chain *p, chain_room *room, int n) {
+static void fill_ones(const cpu_chain *p, chain_scratch *scratch, int n) {
     for (int i = 0; i < p->n_leaves; i++)
         if (p->leaves[i].form == CPU_LEAF_ONE) {
             const v16 x = v16_set1(element(p->leaves[i].data, p->leaves[i].type, 0));
             for (int k = 0; k < n; k += 16)
-                v16_store(room->leaves[i] + k, x);
+                v16_store(scratch->leaves[i] + k, x);
         }
 }
 
 static void chain(const cpu_chain *p, size_t begin, size_t end) {
-    chain_room room;
-    fill_ones(p, &room, CPU_CHAIN_PIECE);
+    chain_scratch scratch;
+    fill_ones(p, &scratch, CPU_CHAIN_PIECE);
     for (size_t item = begin; item < end; item++) {
         const int64_t r = (int64_t)item / p->pieces;
         const int64_t first = (int64_t)item % p->pieces * CPU_CHAIN_PIECE;
         const int64_t left = p->n - first;
-        chain_piece(p, &room, r, first, left < CPU_CHAIN_PIECE ? (int)left : CPU_CHAIN_PIECE);
+        chain_piece(p, &scratch, r, first, left < CPU_CHAIN_PIECE ? (int)left : CPU_CHAIN_PIECE);
     }
 }
 
 static void part(const cpu_chain *p, int64_t row, int64_t rows, int64_t first, int64_t n) {
-    chain_room room;
-    fill_ones(p, &room, n < CPU_CHAIN_PIECE ? (int)n : CPU_CHAIN_PIECE);
+    chain_scratch scratch;
+    fill_ones(p, &scratch, n < CPU_CHAIN_PIECE ? (int)n : CPU_CHAIN_PIECE);
     for (int64_t r = row; r < row + rows; r++)
         for (int64_t at = 0; at < n; at += CPU_CHAIN_PIECE) {
             const int64_t left = n - at;
-            chain_piece(p, &room, r, first + at,
+            chain_piece(p, &scratch, r, first + at,
                         left < CPU_CHAIN_PIECE ? (int)left : CPU_CHAIN_PIECE);
         }
 }

@@ -1,7 +1,8 @@
-/* Sixteen fp32 lanes, and what kernels do with them, on whatever the level has: one zmm, two ymm,
- * or plain C. Every operation is correctly rounded and means the same bits on each level; NaN
- * payloads are the exception, so results that are stored for the user go through v16_one_nan.
- * The scalar form is the definition. v16i has sixteen 32-bit integers, m16 one truth a lane. */
+/* Sixteen fp32 lanes and the operations of kernels on them, for each level: one zmm, two ymm, or
+ * plain C. Every operation is correctly rounded and returns the same bits on each level. NaN
+ * payloads are the exception, so results that are stored for the user go through v16_one_nan. The
+ * scalar form is the definition. A v16i has sixteen 32-bit integers, an m16 one truth value for
+ * each lane. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_VEC_H
 #define GQAC_TARGETS_CPU_LEVEL_VEC_H
 
@@ -12,8 +13,8 @@
 #include "numerics/convert.h"
 #include "numerics/dialect.h"
 
-/* Plain C has no registers to keep such lanes in: inlined and unrolled, it only takes minutes to
- * compile. UNROLL(n) stands before a loop; under a sanitizer, gcc refuses it in some places. */
+/* Plain C has no registers for such lanes: inlining and unrolling would only make compilation take
+ * minutes. UNROLL(n) stands before a loop; under a sanitizer, gcc refuses it in some places. */
 #if defined(__AVX2__)
 #define VEC_FN static inline __attribute__((always_inline, unused))
 #else

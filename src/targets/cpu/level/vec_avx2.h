@@ -1,4 +1,4 @@
-/* vec.h on AVX2, FMA and F16C: two ymm. The build gives -mavx2 -mfma -mf16c. */
+/* vec.h on AVX2, FMA and F16C: two ymm. The build sets -mavx2 -mfma -mf16c. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_VEC_AVX2_H
 #define GQAC_TARGETS_CPU_LEVEL_VEC_AVX2_H
 
@@ -118,7 +118,7 @@ VEC_FN v16 v16_mul(v16 a, v16 b) {
 VEC_FN v16 v16_div(v16 a, v16 b) {
     return (v16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
 }
-/* vmaxps gives its second operand where either is NaN or both are zeros. */
+/* vmaxps returns its second operand if either is NaN or both are zeros. */
 VEC_FN v16 v16_max_step(v16 m, v16 x) {
     return (v16){_mm256_max_ps(x.lo, m.lo), _mm256_max_ps(x.hi, m.hi)};
 }
@@ -177,8 +177,8 @@ VEC_FN v16i v16i_mul_pairs(v16i a, v16i b) {
 VEC_FN v16i v16i_dot_pairs(v16i a, v16i b) {
     return (v16i){_mm256_madd_epi16(a.lo, b.lo), _mm256_madd_epi16(a.hi, b.hi)};
 }
-/* In place: left to the compiler, sums are formed late, and what they are formed from takes the
- * registers. */
+/* In place: without asm the compiler delays the sums and fills the registers with their
+ * operands. */
 VEC_FN v16i v16i_dot_pairs_add(v16i sum, v16i a, v16i b) {
     __asm__("vpaddd %1, %0, %0" : "+x"(sum.lo) : "x"(_mm256_madd_epi16(a.lo, b.lo)));
     __asm__("vpaddd %1, %0, %0" : "+x"(sum.hi) : "x"(_mm256_madd_epi16(a.hi, b.hi)));

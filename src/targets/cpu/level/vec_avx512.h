@@ -1,4 +1,4 @@
-/* vec.h on AVX-512 (F, BW, DQ, VL) and, where the build says so, VNNI: one zmm. */
+/* vec.h on AVX-512 (F, BW, DQ, VL) and, if the build enables it, VNNI: one zmm. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_VEC_AVX512_H
 #define GQAC_TARGETS_CPU_LEVEL_VEC_AVX512_H
 
@@ -94,7 +94,7 @@ VEC_FN v16 v16_mul(v16 a, v16 b) {
 VEC_FN v16 v16_div(v16 a, v16 b) {
     return _mm512_div_ps(a, b);
 }
-/* vmaxps gives its second operand where either is NaN or both are zeros. */
+/* vmaxps returns its second operand if either is NaN or both are zeros. */
 VEC_FN v16 v16_max_step(v16 m, v16 x) {
     return _mm512_max_ps(x, m);
 }
@@ -159,7 +159,7 @@ VEC_FN v16 v16_of_v16i(v16i x) {
     return _mm512_cvtepi32_ps(x);
 }
 #if defined(__AVX512VNNI__)
-/* In place: the compiler would copy sums to and fro. */
+/* In place: without asm the compiler copies sums between registers. */
 #ifndef VPDPBUSD
 #define VPDPBUSD(sum, u, s) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u), "v"(s))
 #endif

@@ -2,7 +2,7 @@
 #ifndef GQAC_TARGETS_CPU_LEVEL_VEC_SCALAR_H
 #define GQAC_TARGETS_CPU_LEVEL_VEC_SCALAR_H
 
-enum { V16_REGISTERS = 16 }; /* of a whole v16 that a tile may hope for */
+enum { V16_REGISTERS = 16 }; /* of one v16 each: an assumption for tiles */
 
 typedef struct v16 {
     float l[16];
@@ -27,8 +27,8 @@ VEC_FN v16 v16_set1(float x) {
 VEC_FN v16 v16_load(const float *p) {
     V16_EACH(p[i]);
 }
-/* x, in registers from here on: compilers like to read what several operations share from memory
- * in each of them. */
+/* x, kept in registers from here on: otherwise compilers read an operand of several operations from
+ * memory for each. */
 VEC_FN v16 v16_keep(v16 x) {
     return x;
 }
@@ -53,11 +53,11 @@ VEC_FN v16 v16_load_bf16(const uint16_t *p) {
 VEC_FN v16 v16_load_i8(const int8_t *p) {
     V16_EACH((float)p[i]);
 }
-/* The low nibbles of sixteen bytes, or the high ones, less 8. */
+/* The low nibbles of sixteen bytes, or the high ones, minus 8. */
 VEC_FN v16 v16_load_i4(const uint8_t *p, int high) {
     V16_EACH((float)((p[i] >> 4 * high & 15) - 8));
 }
-/* Both nibbles of eight bytes, the low one first, less 8. */
+/* Both nibbles of eight bytes, the low one first, minus 8. */
 VEC_FN v16 v16_load_i4_pairs(const uint8_t *p) {
     V16_EACH((float)((p[i / 2] >> i % 2 * 4 & 15) - 8));
 }
@@ -66,7 +66,7 @@ VEC_FN void v16_store_i8(int8_t *p, v16 x) {
     for (int i = 0; i < 16; i++)
         p[i] = (int8_t)(uint8_t)gqn_as_u32(x.l[i] + 0x1.8p23f);
 }
-/* Sixteen rows of sixteen floats become columns: to[i * ld + j] = from[j * step + i]. */
+/* Transposes sixteen rows of sixteen floats: to[i * ld + j] = from[j * step + i]. */
 VEC_FN void v16_transpose(const float *from, int64_t step, float *to, int64_t ld) {
     for (int i = 0; i < 16; i++)
         for (int j = 0; j < 16; j++)
@@ -117,7 +117,7 @@ VEC_FN m16 m16_unordered(v16 x) {
         m |= (m16)(x.l[i] != x.l[i]) << i;
     return m;
 }
-/* p with (bits of t - bits of magic) << 23 added to its bits: times a power of two. */
+/* p with (bits of t - bits of magic) << 23 added to its bits: p times a power of two. */
 VEC_FN v16 v16_scale_bits(v16 p, v16 t, v16 magic) {
     V16_EACH(
         gqn_as_f32(gqn_as_u32(p.l[i]) + ((gqn_as_u32(t.l[i]) - gqn_as_u32(magic.l[i])) << 23)));
@@ -199,10 +199,10 @@ VEC_FN v16i v16i_dot_bytes(v16i sum, v16i u, v16i s) {
         }
     return r;
 }
-/* Sums of v16i_dot_bytes where every byte of u is at most 15: up to V16I_NIBBLES of them, then
- * v16i_nibbles_end gives the lanes, times 1 or 16. What lies between is the level's own. Where
- * V16I_NIBBLES is more than 8 it is the lanes; else it is halves of lanes (of u and s bytes 0 and
- * 1, and bytes 2 and 3), which must stay below 2^15. The start is v16i_zero(), or halves. */
+/* Sums of v16i_dot_bytes if every byte of u is at most 15: after at most V16I_NIBBLES additions,
+ * v16i_nibbles_end returns the lanes, times 1 or 16. The intermediate form is the level's own. If
+ * V16I_NIBBLES is more than 8, it is the lanes; otherwise it is halves of lanes (of u and s, bytes
+ * 0 and 1, and bytes 2 and 3), which must stay below 2^15. The start is v16i_zero(), or halves. */
 enum { V16I_NIBBLES = 1 << 30 };
 VEC_FN v16i v16i_nibbles_add(v16i sum, v16i u, v16i s) {
     return v16i_dot_bytes(sum, u, s);

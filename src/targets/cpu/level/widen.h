@@ -1,5 +1,5 @@
-/* Stored rows as fp32, and 64 of them as columns: what attention reads where the cache does not
- * hold just that. Widening is exact. */
+/* Widening stored rows to fp32, and transposing 64 rows to columns: what attention reads if the
+ * cache does not have that form. Widening is exact. */
 #ifndef GQAC_TARGETS_CPU_LEVEL_WIDEN_H
 #define GQAC_TARGETS_CPU_LEVEL_WIDEN_H
 
@@ -28,7 +28,7 @@ VEC_FN float get_as(gqac_dtype dtype, const void *from, int64_t at) {
     return dtype == GQAC_F16 ? gqn_f16_to_f32(bits) : gqn_bf16_to_f32(bits);
 }
 
-/* n elements from `at`; the rest of the last vector of `to` becomes zeros. */
+/* Widens n elements from `at`; the rest of the last vector of `to` becomes zeros. */
 VEC_FN void widen_as(gqac_dtype dtype, const void *from, int64_t at, int n, float *to) {
     const int whole = n / 16 * 16, tail = n % 16;
     for (int i = 0; i < whole; i += 16)
@@ -48,7 +48,7 @@ static inline void widen(gqac_dtype dtype, const void *from, int64_t at, int n, 
         widen_as(GQAC_BF16, from, at, n, to);
 }
 
-/* Row `index` of rows of a head, as they are stored. */
+/* Widens a row of a head, as it is stored. */
 static inline void widen_row(const cpu_attend_rows *rows, int64_t head, const unsigned char *from,
                              int64_t index, float *to) {
     if (rows->bits)
@@ -57,7 +57,7 @@ static inline void widen_row(const cpu_attend_rows *rows, int64_t head, const un
         widen(rows->dtype, from, index * rows->size, rows->size, to);
 }
 
-/* kt [size][64] of n <= 64 rows of a head's keys; columns from n on become zeros. */
+/* Transposes n <= 64 rows of a head's keys to kt [size][64]; columns from n on become zeros. */
 static inline void columns(const cpu_attend_rows *keys, int64_t head, const unsigned char *rows,
                            int n, float *kt) {
     const int size = keys->size;

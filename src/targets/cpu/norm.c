@@ -1,5 +1,5 @@
 /* Norms on the cpu target: operands are checked as by the ops' own eval, rows are cut into items. x
- * may be the sum of an Add that is fused. */
+ * may be the sum of a fused Add. */
 #include "targets/cpu/rows.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void *data_of(const gqac_tensor *t) {
     return t ? t->data : NULL;
 }
 
-/* A fused Add: its operands, of one shape, are x and a skip of as many rows. */
+/* Opens a fused Add: its operands, of equal shapes, are x and the skip. */
 static gqac_status open_sum(const target_call *call, const cpu_norm_record *record, norm_run *r) {
     const gqac_tensor *x = r->x, *skip = target_value(call, record->skip);
     const op_work work = target_work(call, &record->add);
@@ -35,7 +35,7 @@ static gqac_status open_sum(const target_call *call, const cpu_norm_record *reco
     return GQAC_OK;
 }
 
-/* A result, where it is wanted. */
+/* Makes a result, if it is used. */
 static gqac_status make(target_call *call, int value, gqac_tensor shape, gqac_tensor *t,
                         gqac_tensor **result) {
     if (value < 0)

@@ -1,0 +1,94 @@
+/* Contexts: creation, who observes and monitors their runs, and the logits of the last step. */
+#include "runtime/context.h"
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+static gqac_status create(const gqac_program *program, int threads, gqac_threads *shared,
+                          gqac_context **context, gqac_diag *diag) {
+    gqac_context *c = gqac_calloc(1, sizeof *c);
+    if (!c)
+        return gqac_diag_oom(diag, "a context");
+    c->program = program;
+    c->logits.budget = c->logit_rows.budget = program->budget;
+    for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
+        c->scratch[i].budget = program->budget;
+    gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
+    if (status != GQAC_OK) {
+        gqac_free(c);
+        return status;
+    }
+    gqac_log_line(&program->log, GQAC_LOG_DEBUG, "context on %d threads",
+                  gqac_pool_threads(c->exec.pool));
+    *context = c;
+    return GQAC_OK;
+}
+
+gqac_status gqac_context_create(const gqac_program *program, int threads, gqac_context **context,
+                                gqac_diag *diag) {
+    return create(program, threads, NULL, context, diag);
+}
+
+gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
+                                   gqac_context **context, gqac_diag *diag) {
+    if (!threads)
+        GQAC_FAIL(diag, GQAC_USAGE, "a context needs threads, NULL is given");
+    return create(program, 0, threads, context, diag);
+}
+
+void gqac_context_free(gqac_context *context) {
+    if (!context)
+        return;
+    context_free_parameters(context);
+    exec_destroy(&context->exec);
+    for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
+        exec_drop(&context->scratch[i]);
+    exec_drop(&context->logits);
+    exec_drop(&context->logit_rows);
+    gqac_free(context);
+}
+
+static void observe_node(const gqac_context *c, const exec *e, const ir_node *node) {
+    if (node->op->flags & IR_OP_EFFECT) /* rows in the form of the target's cache */
+        return;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i] && (!node->fused_into || ir_value_leaves(node->outputs[i])))
+            c->observer(c->observer_arg,
+                        &(gqac_observed){.size = sizeof(gqac_observed),
+                                         .value = node->outputs[i]->origin,
+                                         .node = node->name ? node->name : "",
+                                         .op = node->op->name,
+                                         .kernel = node->kernel ? node->kernel : "",
+                                         .tensor = &e->values[node->outputs[i]->id]});
+}
+
+/* Also the nodes of the group whose root just ran: they stand before it. */
+static void observe_group(void *arg, const exec *e, const ir_node *node) {
+    const ir_node *first = node;
+    while (first->prev && first->prev->fused_into == node)
+        first = first->prev;
+    for (; first != node->next; first = first->next)
+        observe_node(arg, e, first);
+}
+
+void gqac_context_observe(gqac_context *context, gqac_observer *observer, void *arg) {
+    context->observer = observer;
+    context->observer_arg = arg;
+    context->exec.observe = observer ? observe_group : NULL;
+    context->exec.observe_arg = context;
+}
+
+gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
+                                     gqac_monitor *before, gqac_diag *diag) {
+    return gqac_poll_set(&context->exec.poll, monitor, before, diag);
+}
+
+const float *gqac_context_logits(const gqac_context *context, int i, int64_t *rows,
+                                 int64_t *vocabulary) {
+    if (i < 0 || i >= context->n_logits)
+        return NULL;
+    const int64_t *where = context->logit_rows.data;
+    *rows = where[2 * i + 1];
+    *vocabulary = context->vocabulary;
+    return *rows ? context->rows + (size_t)where[2 * i] * (size_t)*vocabulary : NULL;
+}

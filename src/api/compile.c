@@ -5,6 +5,7 @@
 #include "api/load.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/float_mode.h"
 #include "base/log.h"
 #include "base/sized.h"
 #include "numerics/contract.h"
@@ -197,9 +198,13 @@ gqac_status gqac_program_open(const char *model, const gqac_options *options,
     GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
     gqac_poll_begin(&poll, 0);
-    GQAC_TRY(open_program(model, &own, &poll, 0, program, diag));
-    gqac_poll_finish(&poll); /* not all weights need packing */
-    return GQAC_OK;
+    gqac_float_mode callers;
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
+    const gqac_status status = open_program(model, &own, &poll, 0, program, diag);
+    gqac_float_mode_give_back(&callers);
+    if (status == GQAC_OK)
+        gqac_poll_finish(&poll); /* not all weights need packing */
+    return status;
 }
 
 /* ---- emitting ------------------------------------------------------------ */
@@ -349,24 +354,34 @@ static gqac_status check_path(const loaded *m, gqac_emit kind, const char *model
                                   : guard_output(model, m->files, path, diag);
 }
 
-gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
-                         const char *path, gqac_diag *diag) {
-    gqac_poll poll = {0};
+/* Loads the model and emits what is asked for. */
+static gqac_status compile(const char *model, const gqac_options *o, gqac_poll *poll,
+                           gqac_emit kind, const char *path, gqac_diag *diag) {
     loaded m;
-    gqac_options own;
-    gqac_log log;
-    GQAC_TRY(load_options(options, &own, &log, diag));
-    GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
-    gqac_poll_begin(&poll, 0);
-    GQAC_TRY(load_model(model, &own, false, &m, diag));
-    m.poll = &poll;
-    gqac_poll_expect(&poll, load_weight_bytes(&m));
+    GQAC_TRY(load_model(model, o, false, &m, diag));
+    m.poll = poll;
+    gqac_poll_expect(poll, load_weight_bytes(&m));
     gqac_status status = check_path(&m, kind, model, path, diag);
     if (status == GQAC_OK)
-        status = emit(&m, &own, kind, model, path, diag);
+        status = emit(&m, o, kind, model, path, diag);
     if (status != GQAC_OK && diag && strncmp(diag->where, model, strlen(model)) != 0)
         gqac_diag_where(diag, "%s", model);
     load_free(&m);
+    return status;
+}
+
+gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_emit kind,
+                         const char *path, gqac_diag *diag) {
+    gqac_poll poll = {0};
+    gqac_options own;
+    gqac_log log;
+    gqac_float_mode callers;
+    GQAC_TRY(load_options(options, &own, &log, diag));
+    GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
+    gqac_poll_begin(&poll, 0);
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
+    const gqac_status status = compile(model, &own, &poll, kind, path, diag);
+    gqac_float_mode_give_back(&callers);
     if (status == GQAC_OK)
         gqac_poll_finish(&poll);
     return status;

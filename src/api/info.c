@@ -3,6 +3,7 @@
 
 #include "api/load.h"
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "numerics/contract.h"
 #include "runtime/program.h"
 
@@ -192,6 +193,20 @@ static void fill_meta(info *x) {
     x->public.source_digest = m->meta.source_digest;
 }
 
+static gqac_status fill(info *x, const char *model, const gqac_options *o, gqac_diag *diag) {
+    gqac_status status = load_model(model, o, true, &x->model, diag);
+    const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
+    if (status != GQAC_OK && !partial)
+        return status;
+    fill_meta(x);
+    status = fill_ops(x, diag);
+    if (status == GQAC_OK)
+        status = partial ? fill_partial(x, diag) : fill_graph(x, o, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s", model);
+    return status;
+}
+
 gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_info **result,
                            gqac_diag *diag) {
     gqac_options own;
@@ -200,15 +215,11 @@ gqac_status gqac_info_open(const char *model, const gqac_options *options, gqac_
     info *x = gqac_calloc(1, sizeof *x);
     if (!x)
         return gqac_diag_oom(diag, "an info");
-    gqac_status status = load_model(model, &own, true, &x->model, diag);
-    const bool partial = status == GQAC_UNSUPPORTED && x->model.report.n_unsupported;
-    if (status == GQAC_OK || partial) {
-        fill_meta(x);
-        status = fill_ops(x, diag);
-        if (status == GQAC_OK)
-            status = partial ? fill_partial(x, diag) : fill_graph(x, &own, diag);
-        if (status != GQAC_OK)
-            gqac_diag_where(diag, "%s", model);
+    gqac_float_mode callers;
+    gqac_status status = gqac_float_mode_take(&callers, diag);
+    if (status == GQAC_OK) {
+        status = fill(x, model, &own, diag);
+        gqac_float_mode_give_back(&callers);
     }
     if (status != GQAC_OK) {
         gqac_info_free(&x->public);

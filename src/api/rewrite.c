@@ -7,6 +7,7 @@
 
 #include "api/load.h"
 #include "base/alloc.h"
+#include "base/float_mode.h"
 
 bool gqac_rewrite_at(int index, const char **name, const char **summary) {
     for (int i = 0; i <= index; i++)
@@ -146,9 +147,14 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
     j.done->shown.size = sizeof j.done->shown;
     j.done->shown.counted = rewrite->counted;
     j.done->shown.files = j.done->files;
-    gqac_status status = make_all(&j, rewrite);
-    if (status == GQAC_OK)
-        status = write_all(&j, rewrite, path);
+    gqac_float_mode callers;
+    gqac_status status = gqac_float_mode_take(&callers, diag);
+    if (status == GQAC_OK) {
+        status = make_all(&j, rewrite);
+        if (status == GQAC_OK)
+            status = write_all(&j, rewrite, path);
+        gqac_float_mode_give_back(&callers);
+    }
     for (int i = 0; i < PASS_MOST_FILES; i++)
         if (j.made[i].arena)
             load_free(&j.made[i]);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"
 #include "runtime/context.h"
@@ -276,6 +277,16 @@ static gqac_status trace_run(const gqac_program *p, const gqac_tensor *inputs, g
     return ir_dims_failed(t.module->dims) ? gqac_diag_oom(diag, "shapes") : GQAC_OK;
 }
 
+/* In the mode of a run: shapes may depend on values that are computed from floats. */
+static gqac_status trace_in_mode(const gqac_program *p, const gqac_tensor *in, gqac_arena *arena,
+                                 gqac_tensor *out, gqac_diag *diag) {
+    gqac_float_mode callers;
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
+    const gqac_status status = trace_run(p, in, arena, out, diag);
+    gqac_float_mode_give_back(&callers);
+    return status;
+}
+
 gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
                             const char *const *input_names, const gqac_tensor *inputs,
                             int n_outputs, const char *const *output_names, gqac_tensor *outputs,
@@ -288,7 +299,7 @@ gqac_status gqac_run_shapes(const gqac_context *context, int n_inputs,
     if (status == GQAC_OK)
         status = context_take_inputs(context, n_inputs, input_names, inputs, false, in, diag);
     if (status == GQAC_OK) {
-        status = trace_run(p, in, arena, out, diag);
+        status = trace_in_mode(p, in, arena, out, diag);
         if (status == GQAC_INVALID_MODEL) { /* the model was fine before it met these inputs */
             status = GQAC_INVALID_INPUT;
             if (diag)

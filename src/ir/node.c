@@ -14,6 +14,16 @@ static int n_attrs(const ir_schema *op) {
     return n;
 }
 
+static bool make_output(ir_node *node, int index, const char *name) {
+    ir_value *value = ir_value_create(node->graph, name, ir_type_unknown());
+    if (!value)
+        return false;
+    value->def = node;
+    value->result = index;
+    node->outputs[index] = value;
+    return true;
+}
+
 static bool make_outputs(ir_node *node, const char *const *names) {
     for (int i = 0; i < node->n_outputs; i++) {
         const char *name = names ? names[i] : NULL;
@@ -21,13 +31,17 @@ static bool make_outputs(ir_node *node, const char *const *names) {
             continue;
         if (!name)
             name = node->name && *node->name ? node->name : node->op->name;
-        ir_value *value = ir_value_create(node->graph, name, ir_type_unknown());
-        if (!value)
+        if (!make_output(node, i, name))
             return false;
-        value->def = node;
-        value->result = i;
-        node->outputs[i] = value;
     }
+    return true;
+}
+
+bool ir_node_complete(ir_node *node) {
+    for (int i = 0; i < node->n_outputs; i++)
+        if (!node->outputs[i] && ir_schema_kind(node->op->outputs, i) == IR_REQUIRED &&
+            !make_output(node, i, node->op->name))
+            return false;
     return true;
 }
 

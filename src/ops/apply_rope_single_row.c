@@ -25,7 +25,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, X, 2, diag));
     GQAC_TRY(attention_same_dim(node, op_in_dim(node, X, 0), ir_dim_const(op_dims(node), 1),
                                 "rows of x", diag));
-    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && width % size != 0)
+    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
                 (long long)width, (long long)size);
     const ir_dim *dims[2] = {ir_dim_const(op_dims(node), 1), op_in_dim(node, X, 1)};

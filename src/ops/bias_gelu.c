@@ -4,11 +4,10 @@
 #include "ops/shared.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    const ir_type bias = op_in_type(node, 1);
     GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, 0, 1, diag));
-    if (bias.rank >= 0 && bias.rank != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a bias of rank %d, expected 1", bias.rank);
+    GQAC_TRY(op_check_rank(node, 0, 1, GQAC_MAX_RANK, diag));
+    GQAC_TRY(op_check_rank(node, 1, 1, 1, diag));
     return op_set_type_like(node, 0, op_in_type(node, 0), diag);
 }
 

@@ -35,13 +35,17 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want(call, 0, GQAC_F32));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_output_like(call, 0, GQAC_U8, x));
-    GQAC_TRY(op_output(call, 1, GQAC_F32, 0, NULL));
-    GQAC_TRY(op_output(call, 2, GQAC_U8, 0, NULL));
     codes c = {.x = x->data, .y = call->out[0].data};
     const int64_t n = gqac_tensor_count(x);
     c.scale = quant_range(c.x, n, &c.zero);
-    *(float *)call->out[1].data = c.scale;
-    *(uint8_t *)call->out[2].data = (uint8_t)c.zero;
+    if (ir_node_output(call->node, 1)) {
+        GQAC_TRY(op_output(call, 1, GQAC_F32, 0, NULL));
+        *(float *)call->out[1].data = c.scale;
+    }
+    if (ir_node_output(call->node, 2)) {
+        GQAC_TRY(op_output(call, 2, GQAC_U8, 0, NULL));
+        *(uint8_t *)call->out[2].data = (uint8_t)c.zero;
+    }
     op_parallel(call, n, 5, run, &c);
     return GQAC_OK;
 }

@@ -9,7 +9,10 @@ enum { A, B, B_SCALE, B_ZERO, BIAS };
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, A, OP_BIT(F32), diag));
     GQAC_TRY(op_check_dtype(node, B_SCALE, OP_BIT(F32), diag));
-    return matmul_infer(node, op_in_type(node, A).dtype, diag);
+    GQAC_TRY(matmul_infer(node, op_in_type(node, A).dtype, diag));
+    for (int i = B_SCALE; i <= BIAS; i++)
+        GQAC_TRY(op_check_broadcast(node, i, diag));
+    return GQAC_OK;
 }
 
 /* `codes` gives codes, scale and zero point of A. */

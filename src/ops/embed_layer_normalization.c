@@ -24,11 +24,13 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    const ir_type ids = op_in_type(node, IDS), word = op_in_type(node, WORD);
+    const ir_type word = op_in_type(node, WORD);
     GQAC_TRY(op_check_dtype(node, IDS, OP_INDICES, diag));
     GQAC_TRY(op_check_dtype(node, WORD, OP_FLOATS, diag));
-    if (ids.rank >= 0 && ids.rank != 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input_ids of rank %d, expected 2", ids.rank);
+    static const int matrices[] = {IDS, SEGMENTS, WORD, POSITION, SEGMENT, MASK};
+    for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++)
+        GQAC_TRY(op_check_rank(node, matrices[i], 2, 2, diag));
+    GQAC_TRY(op_check_rank(node, POSITION_IDS, 1, 2, diag));
     const ir_dim *dims[3] = {op_in_dim(node, IDS, 0), op_in_dim(node, IDS, 1),
                              op_in_dim(node, WORD, 1)};
     GQAC_TRY(op_set_type(node, 0, word.dtype, 3, dims, diag));

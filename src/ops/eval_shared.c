@@ -313,16 +313,38 @@ enum { TASK_NS = 20000 }; /* a task shorter than this costs more to hand over th
 
 void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
                       void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
+    int64_t ns;
     if (items <= 0)
         return;
+    if (work->left) {
+        if (*work->left < 0)
+            return;
+        if (!gqac_mul_i64(items, cost > 0 ? cost : 1, &ns) || ns > *work->left) {
+            *work->left = ~*work->left;
+            return;
+        }
+        *work->left -= ns;
+    }
     int64_t grain = cost > 0 ? TASK_NS / cost : TASK_NS;
     gqac_pool_run(work->pool, (size_t)items, grain > 0 ? (size_t)grain : 1, run, arg);
+}
+
+/* All outputs are made, and none of them has an element: whatever the other dimensions are, there
+ * is nothing to compute. */
+static bool makes_nothing(const op_call *call) {
+    const ir_node *node = call->node;
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i] &&
+            (call->out[i].dtype == GQAC_NONE || gqac_tensor_count(&call->out[i]) > 0))
+            return false;
+    return !(node->op->flags & IR_OP_EFFECT);
 }
 
 void op_parallel(op_call *call, int64_t items, int64_t cost,
                  void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
     const op_work work = op_work_of(call);
-    op_work_parallel(&work, items, cost, run, arg);
+    if (!makes_nothing(call))
+        op_work_parallel(&work, items, cost, run, arg);
 }
 
 static gqac_status open_scratch(const op_work *work, size_t bytes, op_scratch *scratch) {

@@ -47,6 +47,8 @@ bool op_in_known(const ir_node *node, int index) {
 
 const ir_dim *op_in_dim(const ir_node *node, int index, int axis) {
     ir_type type = op_in_type(node, index);
+    if (type.rank < 0)
+        return NULL;
     if (axis < 0)
         axis += type.rank;
     return axis >= 0 && axis < type.rank ? type.dims[axis] : NULL;
@@ -201,9 +203,11 @@ bool op_axis_is_row(const ir_value *value, int axis) {
     int64_t length;
     if (!value)
         return false;
+    if (value->type.rank < 0)
+        return true;
     if (axis < 0)
         axis += value->type.rank;
-    if (value->type.rank < 0 || axis < 0 || axis >= value->type.rank)
+    if (axis < 0 || axis >= value->type.rank)
         return true;
     return !ir_dim_is_const(value->type.dims[axis], &length);
 }
@@ -249,6 +253,25 @@ gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_di
     ir_schema_name(node->op->inputs, input, name, sizeof name);
     OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input '%s' of type %s is not supported", name,
             gqac_dtype_name(dtype));
+}
+
+gqac_status op_check_rank(const ir_node *node, int input, int least, int most, gqac_diag *diag) {
+    const int rank = op_in_type(node, input).rank;
+    if (rank < 0 || (rank >= least && rank <= most))
+        return GQAC_OK;
+    char name[64];
+    ir_schema_name(node->op->inputs, input, name, sizeof name);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has rank %d, expected %s%d", name, rank,
+            least == most  ? ""
+            : rank < least ? "at least "
+                           : "at most ",
+            rank < least ? least : most);
+}
+
+gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag) {
+    const ir_value *out = ir_node_output(node, 0);
+    return out && out->type.rank >= 0 ? op_check_rank(node, input, 0, out->type.rank, diag)
+                                      : GQAC_OK;
 }
 
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {

@@ -137,6 +137,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_output(call, 1, GQAC_I32, 2, dims));
     r.lo = call->out[0].data;
     r.hi = call->out[1].data;
+    if (r.rows == 0)
+        return GQAC_OK;
     if (n > PAST_LEN && call->in[PAST_LEN])
         return of_sequence(call, &r);
     of_call(call, &r);

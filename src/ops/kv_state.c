@@ -15,10 +15,14 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
+    const gqac_dtype dtype = ir_attr_get(node, "dtype")->dtype;
     if (ir_attr_int(node, "slot") < 0 || ir_attr_int(node, "heads") < 1 ||
         ir_attr_int(node, "head_size") < 1 || ir_attr_int(node, "rows") < 0 ||
-        !OP_IN(OP_ANY, ir_attr_get(node, "dtype")->dtype))
+        !OP_IN(OP_ANY, dtype))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
+    if (ir_attr_int(node, "rows") > 0 && !OP_IN(OP_FLOATS, dtype)) /* as a recurrence computes */
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a state of type %s: f32, f16 or bf16",
+                gqac_dtype_name(dtype));
     return GQAC_OK;
 }
 

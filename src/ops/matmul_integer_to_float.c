@@ -9,7 +9,10 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, A_SCALE, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, A_SCALE, B_SCALE, diag));
     GQAC_TRY(op_check_same(node, A_SCALE, BIAS, diag));
-    return matmul_infer(node, op_in_type(node, A_SCALE).dtype, diag);
+    GQAC_TRY(matmul_infer(node, op_in_type(node, A_SCALE).dtype, diag));
+    for (int i = A_SCALE; i <= BIAS; i++)
+        GQAC_TRY(op_check_broadcast(node, i, diag));
+    return GQAC_OK;
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {

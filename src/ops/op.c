@@ -71,10 +71,38 @@ static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status stat
     return status;
 }
 
+static gqac_status misplaced(const ir_node *node, const char *list, const char *kind, int index,
+                             gqac_diag *diag) {
+    char name[64];
+    ir_schema_name(list, index, name, sizeof name);
+    op_fail(node, diag, GQAC_INVALID_MODEL, "%s '%s' is a token", kind, name);
+    gqac_diag_rule(diag, "tokens order effects; only operands of that name hold one");
+    return GQAC_INVALID_MODEL;
+}
+
+/* Effect tokens have no elements: only what a schema calls `token` may be one. */
+static gqac_status check_tokens(const ir_node *node, gqac_diag *diag) {
+    const bool effect = node->op->flags & IR_OP_EFFECT;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *value = node->inputs[i].value;
+        if (value && value->type.dtype == GQAC_TOKEN &&
+            !(effect && i == ir_schema_index(node->op->inputs, "token")))
+            return misplaced(node, node->op->inputs, "input", i, diag);
+    }
+    for (int i = 0; i < node->n_outputs; i++) {
+        const ir_value *value = node->outputs[i];
+        if (value && value->type.dtype == GQAC_TOKEN &&
+            !(effect && i == ir_schema_index(node->op->outputs, "token")))
+            return misplaced(node, node->op->outputs, "output", i, diag);
+    }
+    return GQAC_OK;
+}
+
 gqac_status op_infer(ir_node *node, gqac_diag *diag) {
-    if ((node->op->flags & IR_OP_RETURN) || !op_of(node)->infer)
+    if (node->op->flags & IR_OP_RETURN)
         return GQAC_OK;
-    return placed(node, diag, op_of(node)->infer(node, diag));
+    GQAC_TRY(check_tokens(node, diag));
+    return op_of(node)->infer ? placed(node, diag, op_of(node)->infer(node, diag)) : GQAC_OK;
 }
 
 /* ---- op_eval ------------------------------------------------------------- */
@@ -105,6 +133,11 @@ static gqac_status no_nested_graphs(op_call *call, const ir_graph *graph, int n_
 
 gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                     gqac_arena *arena, gqac_diag *diag) {
+    return op_eval_within(node, in, out, arena, NULL, diag);
+}
+
+gqac_status op_eval_within(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
+                           gqac_arena *arena, int64_t *left, gqac_diag *diag) {
     if ((node->op->flags & IR_OP_RETURN) || !op_of(node)->eval)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "this op has no evaluation of its own");
     op_call call = {.node = node,
@@ -113,6 +146,10 @@ gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tens
                     .diag = diag,
                     .host = arena,
                     .alloc = alloc_in_arena,
-                    .run_graph = no_nested_graphs};
-    return placed(node, diag, op_of(node)->eval(&call));
+                    .run_graph = no_nested_graphs,
+                    .left = left};
+    gqac_status status = op_of(node)->eval(&call);
+    if (status == GQAC_OK && left && *left < 0)
+        status = gqac_diag_set(diag, GQAC_LIMIT, "more work than it may take");
+    return placed(node, diag, status);
 }

@@ -46,6 +46,7 @@ typedef struct op_call {
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* Of `host`: see op_work.scratch. */
     void *(*scratch)(void *host, size_t bytes);
+    int64_t *left; /* see op_work.left */
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
     struct kv_batch *kv;
     /* For kernels of a target: what its `open` gave; and the tensor of any value that a fused node
@@ -152,6 +153,9 @@ gqac_status op_infer(ir_node *node, gqac_diag *diag);
  * No pool, no KV, no nested graphs. */
 gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                     gqac_arena *arena, gqac_diag *diag);
+/* The same for at most *left ns of work (op_work.left); LIMIT when it would take more. */
+gqac_status op_eval_within(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
+                           gqac_arena *arena, int64_t *left, gqac_diag *diag);
 
 /* The tensor of a value that was made before this node, or of a constant; NULL for NULL. */
 static inline const gqac_tensor *op_value(const op_call *call, const ir_value *value) {

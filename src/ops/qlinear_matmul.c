@@ -30,7 +30,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(check_single(node, Y_ZERO, "zero point of y", diag));
     as_matmul.inputs = operands;
     as_matmul.n_inputs = 2;
-    return matmul_infer(&as_matmul, op_in_type(node, Y_ZERO).dtype, diag);
+    GQAC_TRY(matmul_infer(&as_matmul, op_in_type(node, Y_ZERO).dtype, diag));
+    GQAC_TRY(op_check_broadcast(node, B_SCALE, diag));
+    return op_check_broadcast(node, B_ZERO, diag);
 }
 
 static bool mixes(const ir_node *node) {

@@ -27,9 +27,12 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
         const float *x = r->x + row * r->n;
         int32_t zero;
-        r->scale[row] = quant_range(x, r->n, &zero);
-        r->zero[row] = (uint8_t)zero;
-        quant_codes(r->y + row * r->n, x, r->n, r->scale[row], zero);
+        const float scale = quant_range(x, r->n, &zero);
+        if (r->scale)
+            r->scale[row] = scale;
+        if (r->zero)
+            r->zero[row] = (uint8_t)zero;
+        quant_codes(r->y + row * r->n, x, r->n, scale, zero);
     }
 }
 
@@ -41,14 +44,16 @@ static gqac_status eval(op_call *call) {
     for (int i = 0; i < x->rank; i++)
         dims[i] = i + 1 < x->rank ? x->dims[i] : 1;
     GQAC_TRY(op_output_like(call, 0, GQAC_U8, x));
-    GQAC_TRY(op_output(call, 1, GQAC_F32, x->rank, dims));
-    GQAC_TRY(op_output(call, 2, GQAC_U8, x->rank, dims));
-    rows r = {.x = x->data,
-              .scale = call->out[1].data,
-              .y = call->out[0].data,
-              .zero = call->out[2].data,
-              .n = x->rank > 0 ? x->dims[x->rank - 1] : 1};
-    op_parallel(call, gqac_tensor_count(&call->out[1]), 10 + 6 * r.n, run, &r);
+    rows r = {.x = x->data, .y = call->out[0].data, .n = x->rank > 0 ? x->dims[x->rank - 1] : 1};
+    if (ir_node_output(call->node, 1)) {
+        GQAC_TRY(op_output(call, 1, GQAC_F32, x->rank, dims));
+        r.scale = call->out[1].data;
+    }
+    if (ir_node_output(call->node, 2)) {
+        GQAC_TRY(op_output(call, 2, GQAC_U8, x->rank, dims));
+        r.zero = call->out[2].data;
+    }
+    op_parallel(call, op_product(dims, 0, x->rank), 10 + 6 * r.n, run, &r);
     return GQAC_OK;
 }
 

@@ -30,7 +30,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
     }
     GQAC_TRY(op_check_dtype(node, OFFSET, OP_INDICES | OP_BIT(U32), diag));
-    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && width % size != 0)
+    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
                 (long long)width, (long long)size);
     if (ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > size / 2)

@@ -75,6 +75,8 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 static gqac_status check_positions(const op_work *work, const rotation *r) {
+    if (r->rows == 0 || r->heads == 0 || r->size == 0) /* the others may be any number */
+        return GQAC_OK;
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t s = 0; s < r->rows && !rotary_is_pad(r, b, s); s++) {
             int64_t base = r->ids ? op_get_i64(r->ids, r->ids->rank == 1 ? 0 : b * r->rows + s) : 0;

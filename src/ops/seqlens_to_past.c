@@ -43,6 +43,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t windowed = ir_attr_int(node, "windowed");
     if (windowed != 0 && windowed != 1)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "windowed = %lld: 0 or 1", (long long)windowed);
+    if (ir_node_output(node, 2) && !ir_node_input(node, IDS))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "output 'positions' needs input 'position_ids'");
     return GQAC_OK;
 }
 

@@ -53,6 +53,10 @@ bool op_dim_negative(ir_dims *dims, const ir_dim *dim); /* provably < 0 */
 const ir_dim *op_dim_min(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 /* UNSUPPORTED when an input's dtype is known and not in the set. */
 gqac_status op_check_dtype(const ir_node *node, int input, unsigned set, gqac_diag *diag);
+/* INVALID_MODEL when an input's rank is known and not in [least, most]. */
+gqac_status op_check_rank(const ir_node *node, int input, int least, int most, gqac_diag *diag);
+/* The same for an input that must broadcast to output 0, whose type is set. */
+gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag);
 /* INVALID_MODEL when two inputs' dtypes are known and differ. */
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag);
 /* Fails with "node 'x' (Op)" as the place. */
@@ -88,9 +92,14 @@ gqac_status op_output_like(op_call *call, int index, gqac_dtype dtype, const gqa
 op_origin op_origin_of(const ir_node *node);
 /* Work in out[index], and scratch for it: as in ops/work.h. */
 static inline op_work op_work_of(const op_call *call) {
-    return (op_work){
-        .pool = call->pool, .diag = call->diag, .host = call->host, .scratch = call->scratch};
+    return (op_work){.pool = call->pool,
+                     .diag = call->diag,
+                     .host = call->host,
+                     .scratch = call->scratch,
+                     .left = call->left};
 }
+/* `items` of about `cost` ns each, split over the pool; none when all outputs are made and empty.
+ */
 void op_parallel(op_call *call, int64_t items, int64_t cost,
                  void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch);

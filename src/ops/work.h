@@ -60,6 +60,9 @@ typedef struct op_work {
      * function itself may be NULL: then scratch comes from the system. */
     void *(*scratch)(void *host, size_t bytes);
     const op_origin *origin; /* may be NULL: somebody else tells the place */
+    /* ns that may still be worked, as op_work_parallel counts them; NULL: no bound. A piece of work
+     * that takes more is left out, as are all after it, and *left becomes its complement: < 0. */
+    int64_t *left;
 } op_work;
 
 /* `items` of about `cost` ns each, split over the pool. When the call is stopped, items are left

@@ -2,8 +2,9 @@
  * bits; integer tensors whose symbolic elements all turned out constant become constants too.
  *
  * A node is left alone when its result would be large (beyond FOLD_MOST, or more than FOLD_GROWTH
- * times its inputs unless small: weights stay packed), when its eval fails (it may never run), or
- * when its row says so. Nodes are visited in order, so one sweep folds whole chains. */
+ * times its inputs unless small: weights stay packed), when its eval fails (it may never run), when
+ * it would take more work than is left of the budget of a compilation, or when its row says so.
+ * Nodes are visited in order, so one sweep folds whole chains. */
 #include "passes/rewrite.h"
 
 #include <string.h>
@@ -23,6 +24,7 @@ typedef struct folder {
 } folder;
 
 static const size_t fold_room = (size_t)1 << 30;
+static const int64_t fold_work = INT64_C(2000000000); /* ns for all of a compilation, about */
 
 static gqac_status replace_by(pass_context *context, ir_value *old, const gqac_tensor *tensor) {
     ir_value *constant = ir_graph_add_constant(old->graph, old->name, tensor);
@@ -147,6 +149,15 @@ static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *resul
     return GQAC_OK;
 }
 
+/* What a node takes besides the work that its eval hands to op_parallel, in ns. */
+static int64_t work_of(const ir_node *node, const gqac_tensor *const *in) {
+    enum { NODE_NS = 1000, BYTES_A_NS = 4 };
+    size_t bytes = 0;
+    for (int i = 0; i < node->n_inputs; i++)
+        bytes += in[i] ? gqac_tensor_bytes(in[i]) / BYTES_A_NS : 0;
+    return NODE_NS + (bytes < SIZE_MAX / 4 ? (int64_t)bytes : fold_work);
+}
+
 static gqac_status evaluate(folder *f, const ir_node *node, size_t limit, bool known,
                             gqac_arena *scratch) {
     const gqac_tensor **in = GQAC_ARENA_ARRAY(scratch, const gqac_tensor *, (size_t)node->n_inputs);
@@ -156,7 +167,12 @@ static gqac_status evaluate(folder *f, const ir_node *node, size_t limit, bool k
         return gqac_diag_oom(f->context->diag, "folding");
     for (int i = 0; i < node->n_inputs; i++)
         in[i] = pass_constant(node->inputs[i].value);
-    gqac_status status = op_eval(node, in, out, scratch, &diag);
+    const int64_t had = fold_work - f->context->folded;
+    int64_t left = had - work_of(node, in);
+    if (left < 0)
+        return GQAC_OK;
+    gqac_status status = op_eval_within(node, in, out, scratch, &left, &diag);
+    f->context->folded += had - (left < 0 ? ~left : left);
     if (status == GQAC_OK)
         return keep(f, node, out, limit);
     /* A result of unknown size that exceeds the budget of `scratch` fails like short memory. */

@@ -12,17 +12,21 @@
 
 #include <string.h>
 
-enum { DEPTH = 16 /* nodes between a constant and an operand computed from it */ };
+enum {
+    DEPTH = 16, /* nodes between a constant and an operand computed from it */
+    VISITS = 1024,
+};
 
-/* Does a value depend on constants only? */
-static bool is_fixed(const ir_value *value, int depth) {
+/* Does a value depend on constants only? Many ways may lead to one node: after so many visits the
+ * answer is no. */
+static bool is_fixed(const ir_value *value, int depth, int *visits) {
     if (!value || value->constant)
         return true;
-    if (!value->def || depth == 0 || value->def->op->flags & IR_OP_EFFECT ||
+    if (!value->def || depth == 0 || --*visits < 0 || value->def->op->flags & IR_OP_EFFECT ||
         pass_holds_graphs(value->def))
         return false;
     for (int i = 0; i < value->def->n_inputs; i++)
-        if (!is_fixed(value->def->inputs[i].value, depth - 1))
+        if (!is_fixed(value->def->inputs[i].value, depth - 1, visits))
             return false;
     return true;
 }
@@ -52,7 +56,8 @@ static int operand_of(const ir_value *value, const ir_type *logits) {
         if (node->outputs[i] && !ir_value_unused(node->outputs[i]))
             return -1;
     for (int i = 0; i < node->n_inputs; i++) {
-        if (is_fixed(node->inputs[i].value, DEPTH))
+        int visits = VISITS;
+        if (is_fixed(node->inputs[i].value, DEPTH, &visits))
             continue;
         if (at >= 0)
             return -1;

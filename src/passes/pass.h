@@ -28,6 +28,7 @@ typedef struct pass_context {
     /* Set by the runner. */
     size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
     const char *const *disable; /* as in the request: tidy leaves out those parts */
+    int64_t folded;             /* ns of work that folding has done so far, which is bounded */
     /* What `raise` found, when it is asked for: in the order of the nodes, in the module's arena.*/
     bool wants_notes;
     struct pass_note *notes;

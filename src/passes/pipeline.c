@@ -20,6 +20,8 @@
 /* --math exact and --per-row-quant are settled before anything is folded. */
 static gqac_status settle(void *arg, ir_node *node) {
     pass_context *context = arg;
+    if (!ir_node_complete(node))
+        return gqac_diag_oom(context->diag, "a node");
     if (context->options.exact && op_of(node)->make_exact)
         op_of(node)->make_exact(node);
     const bool by_row = context->options.per_row_quant && op_of(node)->by_row;

@@ -209,8 +209,8 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     bool ok = values && names;
     for (int i = 0; ok && i < ret->n_inputs; i++) {
         ir_value *value = ret->inputs[i].value;
-        if (value->def && (op_is(value->def, "gqac", "kv_append") ||
-                           op_is(value->def, "gqac", "recurrent_attention")))
+        if (value->type.dtype == GQAC_TOKEN ||
+            (value->def && op_is(value->def, "gqac", "kv_append")))
             continue;
         values[n] = value;
         names[n++] = s->graph->result_names[i];

@@ -7,13 +7,13 @@
  * mode is the default one (round to nearest, no flushing), whatever the caller's mode is. */
 #include "runtime/exec.h"
 
-#include <fenv.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/float_mode.h"
 #include "base/threads.h"
 
 gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
@@ -298,9 +298,10 @@ static gqac_status place(exec *e, const ir_value *value, int index, gqac_tensor 
     return GQAC_OK;
 }
 
+/* A rank that is too high is refused by `place`. */
 static gqac_tensor shaped(gqac_dtype dtype, int rank, const int64_t *dims) {
     gqac_tensor t = {.dtype = dtype, .rank = rank};
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; i < rank && i < GQAC_MAX_RANK; i++)
         t.dims[i] = dims[i];
     return t;
 }
@@ -500,16 +501,15 @@ static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac
 }
 
 static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
-    fenv_t callers;
-    if (fegetenv(&callers) != 0 || fesetenv(FE_DFL_ENV) != 0)
-        GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
+    gqac_float_mode callers;
+    GQAC_TRY(gqac_float_mode_take(&callers, diag));
     e->nested = 0;
     gqac_status status = gqac_poll_barrier(&e->poll, 0, diag);
     if (status == GQAC_OK)
         status = begin_run(e, diag);
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
-    (void)fesetenv(&callers);
+    gqac_float_mode_give_back(&callers);
     return status;
 }
 

@@ -317,6 +317,12 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
     GQAC_TRY(ir_graph_walk(p->module->graph, check_effect, diag));
     if (!p->n_kv)
         return GQAC_OK;
+    if (p->stateless) {
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "the graph keeps the state of a sequence");
+        gqac_diag_rule(diag, "a stateless run has all past and present as inputs and outputs");
+        gqac_diag_hint(diag, "score and generate run it as a sequence");
+        return GQAC_INVALID_MODEL;
+    }
     GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
     kv_pool_set_budget(p->pool, p->budget);
     return GQAC_OK;

@@ -499,5 +499,7 @@ gqac_status cpu_attention_run(target_call *call, const void *record) {
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "the mask has %lld columns for %lld keys",
                 (long long)a->mask_columns, (long long)a->keys);
     GQAC_TRY(set_sink(call, a, target_value(call, t.record->sink)));
+    if (a->rows == 0) /* then there may be any number of batch rows */
+        return GQAC_OK;
     return attend_all(call, &t);
 }

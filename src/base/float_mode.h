@@ -1,0 +1,23 @@
+/* The floating-point mode that results are computed in: to nearest, nothing flushed to zero,
+ * whatever the host process has set for its own sake. Calls that compute take it when they begin
+ * and give the caller's mode back at their end. */
+#ifndef GQAC_BASE_FLOAT_MODE_H
+#define GQAC_BASE_FLOAT_MODE_H
+
+#include <fenv.h>
+
+#include "base/diag.h"
+
+typedef fenv_t gqac_float_mode;
+
+static inline gqac_status gqac_float_mode_take(gqac_float_mode *callers, gqac_diag *diag) {
+    if (fegetenv(callers) == 0 && fesetenv(FE_DFL_ENV) == 0)
+        return GQAC_OK;
+    GQAC_FAIL(diag, GQAC_INTERNAL, "the floating-point mode cannot be set");
+}
+
+static inline void gqac_float_mode_give_back(const gqac_float_mode *callers) {
+    (void)fesetenv(callers);
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* Graphs of one op that are right, for tests that spoil them. One row serves several ops; no op
+ * needs a row: what has none is tried with tensors of a few simple shapes. */
+#ifndef GQAC_TEST_HOSTILE_SUPPORT_ROWS_H
+#define GQAC_TEST_HOSTILE_SUPPORT_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ops/op.h"
+
+enum { ROW_INPUTS = 24, ROW_OUTPUTS = 4, ROW_TEXT = 1 << 16, ROW_DATA = 160 };
+
+typedef struct row_seed {
+    const char *ops;    /* names with their domains but for "gqac", blanks between */
+    const char *attrs;  /* "axis=1, to=f16" */
+    const char *inputs; /* "f32[2,3] | _ | i64[2]=1,2": without data, small numbers are made */
+    int n_out;          /* 0: all that the schema has, at most ROW_OUTPUTS */
+} row_seed;
+extern const row_seed row_seeds[];
+extern const size_t n_row_seeds;
+/* Seed number `n` of an op, NULL: it has no more. */
+const row_seed *row_seed_of(const ir_schema *op, int n);
+
+typedef struct row_input {
+    bool absent;
+    char dtype[8]; /* "f32", also "token" */
+    int rank;
+    int64_t dims[GQAC_MAX_RANK + 1];
+    char data[ROW_DATA]; /* of a constant; empty: made */
+} row_input;
+
+typedef struct row_graph {
+    const ir_schema *op;
+    char attrs[1024];
+    int n_in;
+    row_input in[ROW_INPUTS];
+    int n_out;
+    unsigned named, read; /* outputs with a name, and those that are results of the graph */
+} row_graph;
+
+typedef enum row_mode { ROW_CONSTANTS, ROW_INPUTS_KNOWN, ROW_INPUTS_UNKNOWN, ROW_MODES } row_mode;
+
+/* The graph of a seed, all outputs named and read. */
+row_graph row_open(const ir_schema *op, const row_seed *seed);
+int64_t row_count(const row_input *in); /* elements; -1: above 2^20 */
+/* Its text; false when it would be longer than ROW_TEXT. */
+bool row_text(const row_graph *graph, row_mode mode, char *text);
+/* The text of a graph of constants only, in place of the inputs %a0, %a1, ...: gqac_run gets them.
+ */
+bool row_values(const row_graph *graph, char *text);
+
+#endif

@@ -1,0 +1,490 @@
+/* Every op of the table in graphs that are nearly right: an output left out at each position, a
+ * result list that is shorter, a token where numbers are expected, other element types and ranks,
+ * extreme attributes and integers, tensors without elements beside huge dimensions. Whatever is
+ * made of them ends in a refusal that says why, or in the right answer, and in time.
+ *
+ * Each op is tried by a process of its own, so that a signal is a failure that names the graph. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gqac/gqac.h>
+
+#include "../unit.h"
+#include "ops/work.h"
+#include "support_rows.h"
+
+enum { SECONDS = 5 }; /* of processor time for one graph */
+static const int64_t huge = (int64_t)1 << 34;
+
+/* What the process of an op leaves behind; shared with its parent. */
+typedef struct report {
+    int next;     /* number of the graph in hand: another process goes on behind it */
+    int good;     /* graphs that were computed */
+    int failures; /* wrong answers and mute refusals */
+    bool seed_taken;
+    char text[ROW_TEXT], what[512];
+} report;
+
+typedef struct trial {
+    report *shared;
+    int at, first; /* graphs before `first` were tried by an earlier process */
+    bool is_seed;
+} trial;
+
+/* ---- one graph ----------------------------------------------------------- */
+
+typedef struct results {
+    gqac_status status;
+    int n, polls;
+    gqac_tensor out[ROW_OUTPUTS];
+    gqac_program *program;
+    gqac_context *context;
+    gqac_arena *arena;
+    gqac_diag diag;
+} results;
+
+/* A loop may run for ever because the model says so: then it can be ended from outside. */
+static bool enough(void *arg) {
+    int *left = arg;
+    return --*left < 0;
+}
+
+static void close_results(results *r) {
+    if (r->context)
+        gqac_context_free(r->context);
+    gqac_program_free(r->program);
+    gqac_arena_free(r->arena);
+}
+
+/* The tensors for %a0, %a1, ...: constants of a graph of their own. */
+static gqac_status run_program(results *r, const row_graph *g, row_mode mode) {
+    char values[ROW_TEXT];
+    const char *names[ROW_INPUTS];
+    gqac_tensor in[ROW_INPUTS];
+    ir_module *module = NULL;
+    int n = 0;
+    if (mode != ROW_CONSTANTS) {
+        if (!row_values(g, values))
+            return GQAC_LIMIT;
+        gqac_status status = ir_parse(r->arena, values, op_schema, &module, &r->diag);
+        if (status != GQAC_OK)
+            return status;
+        for (n = 0; n < module->graph->n_constants && n < ROW_INPUTS; n++) {
+            names[n] = module->graph->constants[n]->name;
+            in[n] = *module->graph->constants[n]->constant;
+        }
+    }
+    gqac_status status = gqac_context_create(r->program, 1, &r->context, &r->diag);
+    if (status != GQAC_OK)
+        return status;
+    const gqac_monitor monitor = {.size = sizeof monitor, .abort = enough, .arg = &r->polls};
+    status = gqac_context_set_monitor(r->context, &monitor, NULL, &r->diag);
+    if (status != GQAC_OK)
+        return status;
+    const gqac_io *outputs;
+    r->n = gqac_program_outputs(r->program, &outputs);
+    return gqac_run(r->context, n, names, in, r->n, NULL, r->out, &r->diag);
+}
+
+static results run_graph(const row_graph *g, row_mode mode, const char *target, bool stateless,
+                         const char *text) {
+    results r = {.polls = 1000, .arena = gqac_arena_create(0)};
+    gqac_model_bytes bytes;
+    gqac_options options;
+    gqac_options_init(&options);
+    gqac_model_bytes_init(&bytes, text, strlen(text));
+    options.bytes = &bytes;
+    options.target = target;
+    options.stateless = stateless;
+    options.memory_budget = (int64_t)256 << 20;
+    r.status = gqac_program_open("row.gq", &options, &r.program, &r.diag);
+    if (r.status == GQAC_OK && stateless)
+        r.status = run_program(&r, g, mode);
+    return r;
+}
+
+static void fail(trial *t, const char *what) {
+    printf("  %s:\n%s\n", what, t->shared->text);
+    fflush(stdout);
+    t->shared->failures++;
+}
+
+static bool same_tensor(const gqac_tensor *a, const gqac_tensor *b) {
+    const size_t bytes = gqac_tensor_bytes(a);
+    if (a->dtype != b->dtype || gqac_tensor_bytes(b) != bytes)
+        return false;
+    for (int64_t i = 0; a->dtype == GQAC_F32 && i < gqac_tensor_count(a); i++) {
+        const float x = op_get_f32(a, i), y = op_get_f32(b, i);
+        if (x != y && (x == x || y == y)) /* the sign of a NaN is free */
+            return false;
+    }
+    return a->dtype == GQAC_F32 || bytes == 0 || !memcmp(a->data, b->data, bytes);
+}
+
+/* Values of `r` are those that `all` has for the same outputs. */
+static bool same_values(const row_graph *g, const results *r, const results *all) {
+    int at = 0;
+    for (int i = 0, k = 0; i < g->n_out; i++) {
+        const gqac_tensor *a = &all->out[k++];
+        if (!(g->named & g->read & 1u << i))
+            continue;
+        if (!same_tensor(a, &r->out[at++]))
+            return false;
+    }
+    return at == r->n;
+}
+
+/* One graph in one way. `all`: what the op gives with all its outputs, NULL: not known. */
+static void try_way(trial *t, const row_graph *g, row_mode mode, const char *target, bool stateless,
+                    const results *all) {
+    if (t->at++ < t->first)
+        return;
+    report *shared = t->shared;
+    if (!row_text(g, mode, shared->text))
+        return;
+    shared->next = t->at;
+    snprintf(shared->what, sizeof shared->what, "%s, %s", target,
+             stateless ? "stateless" : "sequences");
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = SECONDS}}, NULL);
+    results r = run_graph(g, mode, target, stateless, shared->text);
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {0}}, NULL);
+    if (getenv("ROWS_SHOW"))
+        printf("%d %s: %s %s | %s\n%s\n", t->at, shared->what, gqac_status_name(r.status),
+               r.diag.where, r.diag.what, shared->text);
+    if (r.status == GQAC_INTERNAL || (r.status != GQAC_OK && !r.diag.what[0]))
+        fail(t, r.diag.what[0] ? r.diag.what : "a refusal without a word");
+    if (r.status == GQAC_OK && stateless && all && !same_values(g, &r, all))
+        fail(t, "an output that is left out changes others");
+    shared->good += r.status == GQAC_OK && stateless;
+    shared->seed_taken |= r.status == GQAC_OK && stateless && t->is_seed;
+    close_results(&r);
+}
+
+static void try_graph(trial *t, const row_graph *g, const results *all) {
+    static const char *const targets[] = {"ref", "cpu"};
+    for (int k = 0; k < 2; k++)
+        for (row_mode mode = 0; mode < ROW_MODES; mode++)
+            try_way(t, g, mode, targets[k], true, all);
+    try_way(t, g, ROW_INPUTS_KNOWN, "cpu", false, NULL);
+}
+
+/* ---- ways to spoil a graph ------------------------------------------------ */
+
+/* Each output left out, or not read; and the last ones not there at all. */
+static void spoil_outputs(trial *t, const row_graph *seed) {
+    static const char *const targets[] = {"ref", "cpu"};
+    char text[ROW_TEXT];
+    for (int k = 0; k < 2; k++) {
+        if (!row_text(seed, ROW_INPUTS_KNOWN, text))
+            return;
+        results all = run_graph(seed, ROW_INPUTS_KNOWN, targets[k], true, text);
+        const results *known = all.status == GQAC_OK ? &all : NULL;
+        for (unsigned set = 1; set < 1u << seed->n_out; set++) {
+            row_graph g = *seed;
+            g.named = set;
+            try_way(t, &g, ROW_INPUTS_KNOWN, targets[k], true, known);
+            try_way(t, &g, ROW_CONSTANTS, targets[k], true, known);
+            try_way(t, &g, ROW_INPUTS_KNOWN, targets[k], false, NULL);
+            g.named = seed->named;
+            g.read = set;
+            try_way(t, &g, ROW_INPUTS_KNOWN, targets[k], true, known);
+            try_way(t, &g, ROW_CONSTANTS, targets[k], true, known);
+        }
+        for (int n = 1; n < seed->n_out; n++) {
+            row_graph g = *seed;
+            g.n_out = n;
+            try_way(t, &g, ROW_INPUTS_KNOWN, targets[k], true, known);
+            try_way(t, &g, ROW_INPUTS_KNOWN, targets[k], false, NULL);
+        }
+        close_results(&all);
+    }
+    for (int n = seed->n_out + 1; n <= ROW_OUTPUTS; n++) {
+        row_graph g = *seed;
+        g.n_out = n;
+        g.named = g.read = (1u << n) - 1;
+        try_graph(t, &g, NULL);
+    }
+}
+
+static void spoil_input(trial *t, const row_graph *seed, int i) {
+    static const char *const types[] = {"token", "f32", "f16", "bf16", "f64", "i8",   "u8", "i16",
+                                        "u16",   "i32", "u32", "i64",  "u64", "bool", "i4", "u4"};
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++) {
+        row_graph g = *seed;
+        if (!strcmp(g.in[i].dtype, types[k]))
+            continue;
+        snprintf(g.in[i].dtype, sizeof g.in[i].dtype, "%s", types[k]);
+        try_graph(t, &g, NULL);
+    }
+    row_graph g = *seed;
+    g.in[i].absent = true;
+    try_graph(t, &g, NULL);
+    for (int rank = 0; rank <= GQAC_MAX_RANK; rank++) {
+        g = *seed;
+        g.in[i].rank = rank;
+        g.in[i].data[0] = '\0';
+        for (int axis = seed->in[i].rank; axis < rank; axis++)
+            g.in[i].dims[axis] = 1;
+        if (rank != seed->in[i].rank)
+            try_graph(t, &g, NULL);
+    }
+    for (int axis = 0; axis < seed->in[i].rank; axis++)
+        for (int64_t n = 0; n < 3; n++) {
+            g = *seed;
+            g.in[i].dims[axis] = n;
+            g.in[i].data[0] = '\0';
+            try_graph(t, &g, NULL);
+        }
+}
+
+static void spoil_numbers(trial *t, const row_graph *seed, int i) {
+    static const char *const extremes[] = {"-9223372036854775808",
+                                           "9223372036854775807",
+                                           "-2147483648",
+                                           "2147483647",
+                                           "-1",
+                                           "0",
+                                           "1000000"};
+    const bool narrow = !strcmp(seed->in[i].dtype, "i32");
+    const int64_t n = row_count(&seed->in[i]);
+    if (n < 1 || n > 3 || (!narrow && strcmp(seed->in[i].dtype, "i64")))
+        return;
+    for (size_t k = narrow ? 2 : 0; k < sizeof extremes / sizeof *extremes; k++) {
+        row_graph g = *seed;
+        g.in[i].data[0] = '\0';
+        for (int64_t e = 0; e < n; e++)
+            snprintf(g.in[i].data + strlen(g.in[i].data), 64, "%s%s", e ? "," : "", extremes[k]);
+        try_graph(t, &g, NULL);
+    }
+}
+
+static void spoil_inputs(trial *t, const row_graph *seed) {
+    for (int i = 0; i < seed->n_in; i++) {
+        if (seed->in[i].absent)
+            continue;
+        spoil_input(t, seed, i);
+        spoil_numbers(t, seed, i);
+    }
+    for (int n = 0; n < seed->n_in; n++) {
+        row_graph g = *seed;
+        g.n_in = n;
+        try_graph(t, &g, NULL);
+    }
+}
+
+/* The lengths that a seed has, each once. */
+static int lengths_of(const row_graph *g, int64_t *lengths, int most) {
+    int n = 0;
+    for (int i = 0; i < g->n_in; i++)
+        for (int axis = 0; axis < g->in[i].rank; axis++) {
+            int k = 0;
+            while (k < n && lengths[k] != g->in[i].dims[axis])
+                k++;
+            if (k == n && n < most)
+                lengths[n++] = g->in[i].dims[axis];
+        }
+    return n;
+}
+
+/* Lengths of a or b become 0 and those of c huge in all tensors; false when one gets too large. */
+static bool stretch(row_graph *g, int64_t a, int64_t b, int64_t c) {
+    for (int i = 0; i < g->n_in; i++) {
+        row_input *in = &g->in[i];
+        for (int axis = 0; axis < in->rank; axis++) {
+            const int64_t n = in->dims[axis];
+            if (n != a && n != b && n != c)
+                continue;
+            in->dims[axis] = n == c ? huge : 0;
+            in->data[0] = '\0';
+        }
+        if (row_count(in) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Tensors without elements: one or two lengths are 0, and another one huge. */
+static void spoil_lengths(trial *t, const row_graph *seed) {
+    int64_t lengths[16];
+    const int n = lengths_of(seed, lengths, 16);
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b <= a; b++)
+            for (int c = 0; c <= n; c++) {
+                row_graph g = *seed;
+                if (c != a && c != b &&
+                    stretch(&g, lengths[a], lengths[b], c < n ? lengths[c] : -1))
+                    try_graph(t, &g, NULL);
+            }
+}
+
+/* One tensor alone: each pair of axes 0 and huge. */
+static void spoil_axes(trial *t, const row_graph *seed) {
+    for (int i = 0; i < seed->n_in; i++)
+        for (int a = 0; a < seed->in[i].rank; a++)
+            for (int b = 0; b < seed->in[i].rank; b++) {
+                row_graph g = *seed;
+                if (a == b || seed->in[i].absent)
+                    continue;
+                g.in[i].dims[a] = 0;
+                g.in[i].dims[b] = huge;
+                g.in[i].data[0] = '\0';
+                try_graph(t, &g, NULL);
+            }
+}
+
+/* The attributes of the seed, but `name`, and that one with another value. */
+static void with_attr(row_graph *g, const row_graph *seed, const char *name, const char *value) {
+    char kept[sizeof seed->attrs] = "";
+    const char *at = seed->attrs, *end;
+    for (; *at; at = *end ? end + 2 : end) {
+        int open = 0;
+        for (end = at; *end && (open || strncmp(end, ", ", 2)); end++)
+            open += (*end == '{' || *end == '[' || *end == '(') -
+                    (*end == '}' || *end == ']' || *end == ')');
+        const size_t length = strlen(name);
+        if (!strncmp(at, name, length) && at[length] == '=')
+            continue;
+        snprintf(kept + strlen(kept), sizeof kept - strlen(kept), "%.*s, ", (int)(end - at), at);
+    }
+    snprintf(g->attrs, sizeof g->attrs, "%.900s%s=%s", kept, name, value);
+}
+
+static void spoil_attrs(trial *t, const row_graph *seed) {
+    static const char *const ints[] = {"-9223372036854775808",
+                                       "9223372036854775807",
+                                       "-2147483648",
+                                       "2147483647",
+                                       "-2",
+                                       "-1",
+                                       "0",
+                                       "1",
+                                       "2",
+                                       "1099511627776"};
+    static const char *const floats[] = {"nan", "inf", "-inf", "0.0", "-1.0", "1e-40"};
+    static const char *const lists[] = {"[]",
+                                        "[0]",
+                                        "[-1]",
+                                        "[-2147483648]",
+                                        "[9223372036854775807]",
+                                        "[0,0]",
+                                        "[-9223372036854775808,9223372036854775807]",
+                                        "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"};
+    static const char *const texts[] = {"\"\"", "\"nonsense\""};
+    static const char *const types[] = {"f32", "i4", "u64", "bool", "bf16", "token"};
+    for (const ir_attr_spec *a = seed->op->attrs; a && a->name; a++) {
+        const char *const *values = a->kind == IR_ATTR_INT      ? ints
+                                    : a->kind == IR_ATTR_FLOAT  ? floats
+                                    : a->kind == IR_ATTR_INTS   ? lists
+                                    : a->kind == IR_ATTR_STRING ? texts
+                                    : a->kind == IR_ATTR_DTYPE  ? types
+                                                                : NULL;
+        const size_t n = values == ints     ? sizeof ints / sizeof *ints
+                         : values == floats ? sizeof floats / sizeof *floats
+                         : values == lists  ? sizeof lists / sizeof *lists
+                         : values == texts  ? sizeof texts / sizeof *texts
+                         : values           ? sizeof types / sizeof *types
+                                            : 0;
+        for (size_t k = 0; k < n; k++) {
+            row_graph g = *seed;
+            with_attr(&g, seed, a->name, values[k]);
+            try_graph(t, &g, NULL);
+        }
+    }
+}
+
+static void try_seed(trial *t, const row_graph *seed) {
+    t->is_seed = true;
+    try_graph(t, seed, NULL);
+    t->is_seed = false;
+    spoil_outputs(t, seed);
+    spoil_inputs(t, seed);
+    spoil_lengths(t, seed);
+    spoil_axes(t, seed);
+    spoil_attrs(t, seed);
+}
+
+/* ---- the table ------------------------------------------------------------ */
+
+/* For an op without a row: as many tensors as it needs, of some simple shapes. */
+static void try_simple(trial *t, const ir_schema *op) {
+    static const char *const shapes[] = {"f32[2,3]", "i64[2,3]", "f32[2,3,4,8]", "i32[2]", "u8[3]"};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        char inputs[16 * ROW_INPUTS] = "";
+        int least, most;
+        ir_schema_arity(op->inputs, &least, &most);
+        for (int i = 0; i < least && i < ROW_INPUTS; i++)
+            strcat(strcat(inputs, i ? " | " : ""), shapes[k]);
+        const row_graph seed = row_open(op, &(row_seed){.attrs = "", .inputs = inputs});
+        try_seed(t, &seed);
+    }
+}
+
+static void try_op(report *shared, int first, const ir_schema *op) {
+    trial t = {.shared = shared, .first = first};
+    const row_seed *seed = row_seed_of(op, 0);
+    if (!seed)
+        try_simple(&t, op);
+    for (int n = 0; seed; seed = row_seed_of(op, ++n)) {
+        const row_graph g = row_open(op, seed);
+        shared->seed_taken = false;
+        try_seed(&t, &g);
+        if (!shared->seed_taken && first == 0 && !(op->flags & IR_OP_EFFECT))
+            printf("  %s.%s: seed %d is refused\n", op->domain, op->name, n);
+    }
+    shared->next = -1;
+}
+
+/* Runs an op in processes until one comes to its end. */
+static void run_op(report *shared, const ir_schema *op) {
+    shared->good = shared->failures = 0;
+    for (int first = 0, crashes = 0; first >= 0 && crashes < 40; crashes++) {
+        int status = 0;
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            try_op(shared, first, op);
+            fflush(stdout);
+            _exit(0);
+        }
+        CU_ASSERT_FATAL(child > 0);
+        CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+        first = shared->next;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+            break;
+        shared->failures++;
+        printf("  %s.%s (%s, graph %d): %s\n%s\n", op->domain, op->name, shared->what, first,
+               WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "ended", shared->text);
+    }
+    CU_ASSERT_EQUAL(shared->failures, 0);
+}
+
+static void all_rows(void) {
+    report *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_FATAL(shared != MAP_FAILED);
+    const char *only = getenv("ROWS_ONLY");
+    int computed = 0;
+    for (int i = 0; i < gqac_op_count; i++) {
+        const ir_schema *op = &gqac_op_table[i]->schema;
+        if (only && strcmp(only, op->name))
+            continue;
+        run_op(shared, op);
+        computed += shared->good > 0;
+        if (!shared->good)
+            printf("  %s.%s is never computed\n", op->domain, op->name);
+    }
+    printf("  %d of %d ops computed something\n", computed, gqac_op_count);
+    munmap(shared, sizeof *shared);
+}
+
+int main(int argc, char **argv) {
+    static const unit_case cases[] = {{"all rows", all_rows}};
+    return unit_run("hostile: op rows", cases, sizeof cases / sizeof *cases, argc, argv);
+}

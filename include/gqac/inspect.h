@@ -27,7 +27,8 @@ typedef struct gqac_raised { /* a pattern of simple ops that says what one op do
     const char *why;       /* and why; NULL: it was raised */
 } gqac_raised;
 
-/* What inspect tells. Owned by the info; unsupported things do not make gqac_info_open fail. */
+/* What inspect tells. Owned by the info; unsupported things do not make gqac_info_open fail, but
+ * then pairs, mixing nodes, raised patterns and parameters are not known: there are none here. */
 typedef struct gqac_info {
     size_t size;
     const char *format;   /* "onnx", "gqac" or "gq" */
@@ -44,8 +45,8 @@ typedef struct gqac_info {
     int n_mixing;
     const gqac_mixing *mixing; /* empty: the model is split-safe */
     int n_raised;
-    const gqac_raised *raised;                           /* in the order of the nodes */
-    int64_t parameters;                                  /* elements of all constants */
+    const gqac_raised *raised; /* in the order of the nodes */
+    int64_t parameters;        /* elements of all constants; -1: not known */
     const char *target, *math, *profile, *source_digest; /* of an artefact; else NULL */
 } gqac_info;
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,

@@ -54,9 +54,14 @@ GQAC_API int gqac_program_mixing(const gqac_program *program, const gqac_mixing 
 GQAC_API bool gqac_program_is_stateless(const gqac_program *program);
 /* Size of the vocabulary (last dimension of the logits), 0 when it is not constant. */
 GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
-/* Tokens that a sequence can have at most, because tables of positions have so many rows; INT64_MAX:
- * no table bounds them. */
+/* Tokens that a sequence can have at most, because tables of positions have so many rows;
+ * INT64_MAX: no table bounds them. */
 GQAC_API int64_t gqac_program_most_tokens(const gqac_program *program);
+/* Where a model with LongRoPE tables changes from one to another: *length is that of the longest
+ * sequence that is rotated with the first one, 0 when there is no such change. A sequence does not
+ * go beyond it with cached rows: see RECOMPUTE in sequence.h. */
+GQAC_API gqac_status gqac_program_rope_threshold(const gqac_program *program, int64_t *length,
+                                                 gqac_diag *diag);
 /* Bytes that count against gqac_options.memory_budget now. Contexts keep what their largest call
  * needed, sequences whole KV blocks; what a sequence gives back other sequences can take, and it
  * comes off here when a slab of blocks (8 MiB at most) is empty. */

@@ -13,7 +13,8 @@ const cli_flag cli_common_flags[] = {
     {"target", "NAME", "cpu, or ref: the definition, slow (cpu)"},
     {"threads", "N", "threads of the run (the cores that may be used)"},
     {"math", "KIND",
-     "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors"},
+     "model: what the file says; exact: no int8 products of MatMulNBits; bf16: products of bf16 "
+     "factors"},
     {"seqlens-k", "KIND", "total-1 (ONNX Runtime) or cached (MIGraphX prefix caching)"},
     {"legacy-window", NULL, "local_window_size W shows W+1 keys"},
     {"per-row-quant", NULL, "DynamicQuantizeLinear with a scale a row: approximate, split-safe"},

@@ -28,7 +28,9 @@ typedef struct gqac_raised { /* a pattern of simple ops that means, or nearly me
     const char *why;       /* and the reason; NULL: it was raised */
 } gqac_raised;
 
-/* What a model contains. Lists and texts belong to the info. */
+/* What a model contains. Lists and texts belong to the info. Unsupported parts of a model do not
+ * make gqac_info_open fail; then pairs, mixing nodes, raised patterns and parameters are not known,
+ * and their lists are empty. */
 typedef struct gqac_info {
     size_t size;
     const char *format;   /* "onnx", "gqac" or "gq" */
@@ -45,8 +47,8 @@ typedef struct gqac_info {
     int n_mixing;
     const gqac_mixing *mixing; /* n_mixing 0: the model is split-safe */
     int n_raised;
-    const gqac_raised *raised;                           /* in the order of the nodes */
-    int64_t parameters;                                  /* number of elements in all constants */
+    const gqac_raised *raised; /* in the order of the nodes */
+    int64_t parameters;        /* number of elements in all constants; -1: not known */
     const char *target, *math, *profile, *source_digest; /* of an artefact; NULL for other files */
 } gqac_info;
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,

@@ -61,6 +61,11 @@ GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
 GQAC_API int64_t gqac_program_embedding(const gqac_program *program);
 /* Maximum of tokens of a sequence, by the rows of position tables; INT64_MAX: none. */
 GQAC_API int64_t gqac_program_most_tokens(const gqac_program *program);
+/* Sets *length to the length of the longest sequence that a model with LongRoPE tables rotates with
+ * the first of them; 0: it has no such threshold. A sequence does not cross it with cached rows:
+ * see RECOMPUTE in sequence.h. */
+GQAC_API gqac_status gqac_program_rope_threshold(const gqac_program *program, int64_t *length,
+                                                 gqac_diag *diag);
 /* Bytes that count against gqac_options.memory_budget now. A context keeps what its largest call
  * needed; sequences hold whole KV blocks. Blocks that a sequence returns can be used by other
  * sequences, and are subtracted here when a slab of blocks (at most 8 MiB) is empty. */

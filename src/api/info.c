@@ -106,6 +106,7 @@ static gqac_status fill_declared(info *x, const onnx_io *from, int n, const gqac
 static gqac_status fill_partial(info *x, gqac_diag *diag) {
     const onnx_report *r = &x->model.report;
     gqac_info *to = &x->public;
+    to->parameters = -1;
     GQAC_TRY(fill_declared(x, r->inputs, r->n_inputs, &to->inputs, &to->n_inputs, diag));
     GQAC_TRY(fill_declared(x, r->outputs, r->n_outputs, &to->outputs, &to->n_outputs, diag));
     return fill_unsupported(x, diag);

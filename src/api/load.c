@@ -235,11 +235,17 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
     gqac_mixing *list = GQAC_ARENA_ARRAY(model->arena, gqac_mixing, (size_t)*n + 1);
     if (!list)
         return gqac_diag_oom(diag, "a list of nodes");
+    /* a sequence gives the rows that it is asked for, whatever the exporter took */
+    const bool rows = sequences && !is_left_out(o, &pass_last_rows);
+    const ir_node *taken = rows ? pass_last_row(model->module->graph) : NULL;
+    int kept = 0;
     for (int i = 0; i < *n; i++)
-        list[i] = (gqac_mixing){.size = sizeof *list,
-                                .op = nodes[i]->op->name,
-                                .node = nodes[i]->name ? nodes[i]->name : ""};
+        if (nodes[i] != taken)
+            list[kept++] = (gqac_mixing){.size = sizeof *list,
+                                         .op = nodes[i]->op->name,
+                                         .node = nodes[i]->name ? nodes[i]->name : ""};
     *mixing = list;
+    *n = kept;
     return GQAC_OK;
 }
 

@@ -13,7 +13,8 @@ const cli_flag cli_common_flags[] = {
     {"target", "cpu|ref", "ref is the definition, and slow (cpu)"},
     {"threads", "N", "threads of the run (the cores that may be used)"},
     {"math", "model|exact|bf16",
-     "model: what the file says; exact: fp32 everywhere; bf16: products of bf16 factors (model)"},
+     "model: what the file says; exact: no int8 products of MatMulNBits; bf16: products of bf16 "
+     "factors (model)"},
     {"seqlens-k", "total-1|cached",
      "meaning of the input seqlens_k: ONNX Runtime's, or that of MIGraphX's prefix cache "
      "(total-1)"},

@@ -42,7 +42,8 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
     const bool steps = cli_switch(c, "invariance") && info->n_kv_pairs;
     if (status == GQAC_OK && steps && !plan && !x->has_memory) {
         x->has_padding = open_program(c, info, x) == GQAC_OK; /* else it has no sequences */
-        return GQAC_OK;
+        return x->has_padding ? gqac_program_rope_threshold(x->program, &x->threshold, &c->diag)
+                              : GQAC_OK;
     }
     if (status != GQAC_OK || (!plan && !x->has_memory))
         return status;
@@ -108,6 +109,9 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
                                 ? json_pack("{s:s, s:s}", "op", why.op ? why.op : "", "node",
                                             why.node ? why.node : "")
                                 : json_null());
+    if (x->has_padding)
+        json_object_set_new(root, "rope_threshold",
+                            x->threshold ? json_integer(x->threshold) : json_null());
     if (!x->has_memory)
         return;
     const struct {
@@ -182,6 +186,11 @@ void inspect_costs_print(const inspect_costs *x) {
                cli_shown(why.node ? why.node : "").s, cli_shown(why.op ? why.op : "").s);
     else if (x->has_padding)
         printf("rows of a step: packed\n");
+    if (x->threshold)
+        printf(
+            "LongRoPE: sequences of more than %lld tokens are rotated with another table; one that "
+            "grows beyond that is computed anew\n",
+            (long long)x->threshold);
     if (x->has_memory)
         print_memory(x);
     if (x->plan)

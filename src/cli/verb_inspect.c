@@ -25,6 +25,14 @@ static json_t *io_json(const gqac_io *list, int n) {
     return all;
 }
 
+/* What is not known of a graph with unsupported nodes is null. */
+static json_t *known(const gqac_info *x, json_t *value) {
+    if (!x->n_unsupported)
+        return value;
+    json_decref(value);
+    return json_null();
+}
+
 static json_t *kv_json(const gqac_info *x) {
     json_t *all = json_array();
     for (int i = 0; i < x->n_kv_pairs; i++) {
@@ -64,9 +72,10 @@ static json_t *not_raised_json(const gqac_info *x) {
 }
 
 static void print_json(const gqac_info *x, const inspect_costs *costs) {
-    json_t *root = json_pack("{s:s, s:s, s:I, s:I, s:I}", "format", x->format, "producer",
-                             x->producer, "ir_version", (json_int_t)x->ir_version, "opset",
-                             (json_int_t)x->opset, "parameters", (json_int_t)x->parameters);
+    json_t *root =
+        json_pack("{s:s, s:s, s:I, s:I, s:o}", "format", x->format, "producer", x->producer,
+                  "ir_version", (json_int_t)x->ir_version, "opset", (json_int_t)x->opset,
+                  "parameters", known(x, json_integer(x->parameters)));
     json_t *ops = json_object(), *unsupported = json_array(), *mixing = json_array();
     for (int i = 0; i < x->n_ops; i++)
         json_object_set_new(ops, x->ops[i].op, json_integer(x->ops[i].count));
@@ -83,8 +92,8 @@ static void print_json(const gqac_info *x, const inspect_costs *costs) {
     json_object_set_new(root, "unsupported", unsupported);
     json_object_set_new(root, "inputs", io_json(x->inputs, x->n_inputs));
     json_object_set_new(root, "outputs", io_json(x->outputs, x->n_outputs));
-    json_object_set_new(root, "kv_pairs", kv_json(x));
-    json_object_set_new(root, "mixing", mixing);
+    json_object_set_new(root, "kv_pairs", known(x, kv_json(x)));
+    json_object_set_new(root, "mixing", known(x, mixing));
     json_object_set_new(root, "raised", raised_json(x));
     json_object_set_new(root, "not_raised", not_raised_json(x));
     if (x->target)
@@ -115,6 +124,10 @@ static void print_unsupported(const gqac_info *x) {
 }
 
 static void print_kv(const gqac_info *x) {
+    if (x->n_unsupported) {
+        printf("past/present pairs: unknown\n");
+        return;
+    }
     printf("past/present pairs: %d\n", x->n_kv_pairs);
     for (int i = 0; i < x->n_kv_pairs; i++) {
         const gqac_kv_pair *p = &x->kv_pairs[i];
@@ -128,7 +141,7 @@ static void print_kv(const gqac_info *x) {
 }
 
 static void print_invariance(const gqac_info *x) {
-    printf("split-safe: %s\n", x->n_mixing || x->n_unsupported ? "no" : "yes");
+    printf("split-safe: %s\n", x->n_unsupported ? "unknown" : x->n_mixing ? "no" : "yes");
     for (int i = 0; i < x->n_mixing; i++)
         printf("  node '%s' (%s) mixes rows\n", cli_shown(x->mixing[i].node).s,
                cli_shown(x->mixing[i].op).s);
@@ -161,7 +174,10 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
     if (x->opset)
         printf(", IR version %lld, opset %lld, producer %s", (long long)x->ir_version,
                (long long)x->opset, cli_shown(x->producer).s);
-    printf(", %lld parameters\n", (long long)x->parameters);
+    if (x->parameters < 0)
+        printf(", parameters unknown\n");
+    else
+        printf(", %lld parameters\n", (long long)x->parameters);
     if (x->target)
         printf("artefact for --target %s --math %s, profile %s\nsource digest %s\n",
                cli_shown(x->target).s, cli_shown(x->math).s, cli_shown(x->profile).s,

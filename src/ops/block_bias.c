@@ -147,7 +147,7 @@ static gqac_status check_lengths(op_call *call, const blocks *k, int64_t batch) 
         int64_t end = (int64_t)k->past_len[b] + k->new_len[b];
         if (end > places || end > k->keys || k->new_len[b] > k->queries)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "batch row %lld has %lld tokens: the block mask is for %lld at most, "
+                    "sequence %lld has %lld tokens: the block mask is for %lld at most, "
                     "total_sequence_length is %lld",
                     (long long)b, (long long)end, (long long)places, (long long)k->keys);
     }

@@ -71,11 +71,11 @@ static gqac_status check_lengths(const op_work *work, const present_rows *c, int
         long long p = c->past_len[b], n = c->new_len[b];
         if (n > c->new_rows && c->new_rows > 0)
             OP_STOP(work, GQAC_INVALID_INPUT,
-                    "batch row %lld has %lld new tokens, the new keys and values have %lld rows",
+                    "sequence %lld has %lld new tokens, the new keys and values have %lld rows",
                     (long long)b, n, (long long)c->new_rows);
         if (p > c->past_rows || p + n > c->capacity)
             OP_STOP(work, GQAC_OUT_OF_RANGE,
-                    "batch row %lld: %lld past and %lld new rows; the past has %lld, the capacity "
+                    "sequence %lld: %lld past and %lld new rows; the past has %lld, the capacity "
                     "is %lld",
                     (long long)b, p, n, (long long)c->past_rows, (long long)c->capacity);
     }

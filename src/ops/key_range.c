@@ -68,7 +68,7 @@ static gqac_status check(op_call *call, int64_t batch, int64_t keys) {
     for (int64_t b = 0; b < batch; b++)
         if (op_get_i64(valid, b) < 0 || op_get_i64(valid, b) > keys)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "batch row %lld has %lld valid keys of %lld", (long long)b,
+                    "sequence %lld has %lld valid keys of %lld", (long long)b,
                     (long long)op_get_i64(valid, b), (long long)keys);
     return GQAC_OK;
 }

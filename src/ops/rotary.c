@@ -84,7 +84,7 @@ static gqac_status check_positions(const op_work *work, const rotation *r) {
             int64_t position = sane ? rotary_position(r, b, s) : base;
             if (position < 0 || position >= r->positions)
                 OP_STOP(work, GQAC_OUT_OF_RANGE,
-                        "%s %lld of batch row %lld, token %lld, is out of range: the cos/sin "
+                        "%s %lld of sequence %lld, token %lld, is out of range: the cos/sin "
                         "tables have %lld rows",
                         r->ids ? "position_ids: position" : "position", (long long)position,
                         (long long)b, (long long)s, (long long)r->positions);

@@ -79,7 +79,7 @@ static gqac_status read(op_call *call, lengths *l) {
         loose = loose && (seqlens->dims[i] == 1 || seqlens->dims[i] == l->batch);
     if (!loose)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "seqlens_k must have one element for each of %lld batch rows, in any shape of rank "
+                "seqlens_k must have one element for each of %lld sequences, in any shape of rank "
                 ">= 1 (it has %lld, rank %d)",
                 (long long)l->batch, (long long)gqac_tensor_count(seqlens), seqlens->rank);
     if (l->total <= 0)

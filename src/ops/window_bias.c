@@ -66,7 +66,7 @@ static gqac_status eval(op_call *call) {
     for (int64_t b = 0; b < batch; b++)
         if ((int64_t)s.past_len[b] + s.new_len[b] > s.columns)
             OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "attention_bias has %lld columns, batch row %lld has %lld tokens",
+                    "attention_bias has %lld columns, sequence %lld has %lld tokens",
                     (long long)s.columns, (long long)b, (long long)s.past_len[b] + s.new_len[b]);
     s.count = attention_window_rows(call->node, s.capacity, batch, s.past_len, s.new_len);
     int64_t dims[4] = {batch, bias->dims[1], bias->dims[2], s.count};

@@ -69,7 +69,7 @@ static gqac_status eval(op_call *call) {
     for (int64_t b = 0; b < fresh->dims[0]; b++)
         if (s.new_len[b] > s.new_rows)
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "batch row %lld has %d new tokens, the new keys and values have %lld rows (a "
+                    "sequence %lld has %d new tokens, the new keys and values have %lld rows (a "
                     "window-sized cache cannot be shared by layers)",
                     (long long)b, s.new_len[b], (long long)s.new_rows);
     s.count = attention_window_rows(call->node, s.capacity, fresh->dims[0], s.past_len, s.new_len);

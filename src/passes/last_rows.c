@@ -158,6 +158,15 @@ static ir_use *find_place(const ir_graph *graph, ir_value **x) {
     return *x ? first : NULL;
 }
 
+const ir_node *pass_last_row(const ir_graph *graph) {
+    ir_value *x = NULL;
+    const ir_use *first = find_place(graph, &x);
+    if (!first || x == first->value)
+        return NULL;
+    const ir_node *node = first->value->def;
+    return op_is(node, "", "Unsqueeze") ? ir_node_input(node, 0)->def : node;
+}
+
 static gqac_status run(pass_context *context) {
     ir_graph *graph = context->module->graph;
     ir_value *x = NULL;

@@ -81,6 +81,9 @@ gqac_status pass_standardise(pass_context *context);
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
 /* Does an output row of the node depend on other input rows of the call, but through KV state? */
 bool pass_mixes_rows(const ir_node *node);
+/* The node by which the exporter took the last row of logits, which `last_rows` replaces, so that
+ * it mixes no rows of a sequence; NULL: there is none. */
+const ir_node *pass_last_row(const ir_graph *graph);
 /* The nodes that make rows of one call depend on each other, in order: empty proves that results do
  * not depend on how tokens are split into calls. Asks of the tidied graph, before `lower`: there,
  * an attention op stands for all that reaches other rows through KV state. */

@@ -172,6 +172,36 @@ static gqac_status choose_tables(step *s, int i) {
     return GQAC_OK;
 }
 
+static gqac_status find_threshold(step *s, int64_t most, int64_t *length) {
+    int64_t low = 1, high = most;
+    unsigned first = 0, last = 0, bits = 0;
+    GQAC_TRY(guard_bits(s, low, &first));
+    GQAC_TRY(guard_bits(s, high, &last));
+    if (first == last)
+        return GQAC_OK;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        GQAC_TRY(guard_bits(s, middle, &bits));
+        *(bits == first ? &low : &high) = middle;
+    }
+    *length = low;
+    return GQAC_OK;
+}
+
+gqac_status gqac_program_rope_threshold(const gqac_program *program, int64_t *length,
+                                        gqac_diag *diag) {
+    gqac_context *context = NULL;
+    const int64_t most = program->most_tokens < INT32_MAX ? program->most_tokens : INT32_MAX;
+    *length = 0;
+    if (!program->n_guards || program->stateless)
+        return GQAC_OK;
+    GQAC_TRY(gqac_context_create(program, 1, &context, diag));
+    const gqac_status status =
+        find_threshold(&(step){.context = context, .diag = diag}, most, length);
+    gqac_context_free(context);
+    return status;
+}
+
 gqac_status step_check(step *s) {
     GQAC_TRY(check_items(s));
     for (int i = 0; i < s->n; i++)

@@ -294,6 +294,11 @@ class Output(Case):
         self.assertEqual({op: u["nodes"] for op, u in rows.items()}, {"Frobnicate": 2,
                                                                      "Mystery": 1})
         self.assertTrue(all(u["reason"] for u in rows.values()))
+        for key in ("parameters", "kv_pairs", "mixing"):
+            self.assertIsNone(result.json()[key])
+        table = self.check(gqac("inspect", self.dir / "model.onnx"), 3).out
+        for line in ("parameters unknown\n", "past/present pairs: unknown\n", "split-safe: unknown\n"):
+            self.assertIn(line, table)
         sound = self.good("inspect", LLAMA, "--format", "json").json()
         self.assertEqual([i["name"] for i in result.json()["inputs"]],
                          [i["name"] for i in sound["inputs"]])

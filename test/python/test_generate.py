@@ -181,9 +181,7 @@ class Flags(Generating):
                             ((LLAMA, "--kv", "off"), "off"), (("--kv=off", LLAMA), "off"),
                             (("--kv", "basic", LLAMA), "contiguous"),
                             (("--kv=basic", LLAMA), "contiguous"),
-                            ((LLAMA, "--kv", "contiguous"), "contiguous"),
-                            ((LLAMA, "--kv=off", "--kv"), "contiguous"),
-                            (("--kv", "--kv", "off", LLAMA), "off")):
+                            ((LLAMA, "--kv", "contiguous"), "contiguous")):
             with self.subTest(words=list(map(str, words))):
                 words = words if LLAMA in words else (LLAMA, *words)
                 result = self.good("generate", *words, *tail)

@@ -6,6 +6,7 @@ by their place in the call, the node must be named and `equiv` must find differe
 harmless one, nothing may be named and `equiv` must find none. So neither side can pass alone.
 """
 
+import json
 import sys
 
 import numpy as np
@@ -13,7 +14,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import harness
-from harness import Case, gqac, model
+from harness import MODELS, Case, gqac, model
 
 BIG = 2**31
 CONSTANTS = {"axis": [1], "zero": [0], "one": [1], "last": [-1], "big": [BIG], "low": [-BIG],
@@ -162,6 +163,20 @@ class Invariance(Case):
         self.assertIn("rows of all sequences to the longest, because of Range", proof.err)
         self.assertIn("results may depend on how tokens are split: Range", proof.err)
         self.assertNotIn("padded", gqac("equiv", model("llama"), "--tokens", "4", "-v").err)
+
+    def test_long_rope(self):
+        """The length where a sequence goes to another rope table is named, and is where a step refuses to cross."""
+        phi = MODELS / "phi3"
+        self.assertIn("more than 64 tokens are rotated with another table",
+                      self.good("inspect", phi, "--invariance").out)
+        threshold = self.good("inspect", phi, "--invariance", "--format", "json").json()["rope_threshold"]
+        self.assertEqual(threshold, 64)
+        config = json.loads((phi / "genai_config.json").read_text())
+        self.assertLess(threshold, config["model"]["context_length"])
+        for name in ("llama", "gemma2"):
+            found = self.good("inspect", MODELS / name, "--invariance", "--format", "json").json()
+            self.assertIsNone(found["rope_threshold"])
+            self.assertNotIn("LongRoPE", self.good("inspect", MODELS / name, "--invariance").out)
 
     def test_carried_by_the_caller(self):
         """A state that a caller feeds and gets back goes on; one that is only fed does not."""

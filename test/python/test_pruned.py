@@ -63,6 +63,16 @@ class Pruned(Case):
                 self.assertEqual(got["logits"][b, 0].tobytes(),
                                  whole["logits"][b, -1].tobytes(), f"{name} {call} {b}")
 
+    def test_split_safe(self):
+        """A sequence gives any row, so the Gather of the last one mixes none; a stateless look at other rows does."""
+        path = self.prune("llama")
+        found = self.good("inspect", path, "--format", "json").json()
+        self.assertEqual(found["mixing"], [])
+        self.assertIn("split-safe: yes", self.good("inspect", path, "--invariance").out)
+        equal = self.good("equiv", path, "--tokens", 8)
+        self.assertNotIn("mixes", equal.err)
+        self.assertIn("equal: 0 differing values", equal.out)
+
     def test_generate(self):
         """Generation needs the last row alone: the same ids."""
         (self.dir / "ids.txt").write_text(IDS)

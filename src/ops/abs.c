@@ -11,6 +11,14 @@ OP_SPAN1(i64, int64_t, x < 0 ? op_wrap_sub(0, x) : x)
 
 static const op_unary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64)};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_abs = {
     .schema = {.name = "Abs",
                .domain = "",
@@ -19,7 +27,6 @@ const gqac_op gqac_op_abs = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = |x|"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

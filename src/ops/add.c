@@ -7,6 +7,14 @@ OP_SPAN2(i64, int64_t, int64_t, op_wrap_add(a, b))
 
 static const op_binary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_add};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_binary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_binary_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_add = {
     .schema = {.name = "Add",
                .domain = "",
@@ -16,7 +24,6 @@ const gqac_op gqac_op_add = {
                .flags = IR_OP_COMMUTATIVE,
                .rows = IR_ROWS_LOCAL,
                .doc = "c = a + b, broadcast"},
-    .formula.binary = &kernel,
-    .infer = op_binary_infer,
-    .eval = op_binary_eval,
+    .infer = infer,
+    .eval = eval,
 };

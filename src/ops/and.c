@@ -5,6 +5,14 @@ OP_SPAN2(logic, uint8_t, uint8_t, a &&b)
 
 static const op_compare kernel = {.logic = logic};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_compare_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_compare_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_and = {
     .schema = {.name = "And",
                .domain = "",
@@ -14,7 +22,6 @@ const gqac_op gqac_op_and = {
                .flags = IR_OP_COMMUTATIVE,
                .rows = IR_ROWS_LOCAL,
                .doc = "c = a and b, broadcast"},
-    .formula.compare = &kernel,
-    .infer = op_compare_infer,
-    .eval = op_compare_eval,
+    .infer = infer,
+    .eval = eval,
 };

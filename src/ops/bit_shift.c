@@ -36,12 +36,12 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 0, OP_UNSIGNED, diag));
-    return op_binary_infer_by(node, kernel_of(node), diag);
+    return op_binary_infer(node, kernel_of(node), diag);
 }
 
 static gqac_status eval(op_call *call) {
     GQAC_TRY(op_want_set(call, 0, OP_UNSIGNED));
-    return op_binary_eval_by(call, kernel_of(call->node));
+    return op_binary_eval(call, kernel_of(call->node));
 }
 
 static const ir_attr_spec attrs[] = {

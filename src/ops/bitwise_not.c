@@ -5,6 +5,14 @@ OP_SPAN1(i64, int64_t, ~x)
 
 static const op_unary kernel = {.i64 = i64};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_bitwise_not = {
     .schema = {.name = "BitwiseNot",
                .domain = "",
@@ -13,7 +21,6 @@ const gqac_op gqac_op_bitwise_not = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = ~x, on integers"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

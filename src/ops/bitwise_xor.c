@@ -5,6 +5,14 @@ OP_SPAN2(i64, int64_t, int64_t, a ^ b)
 
 static const op_binary kernel = {.i64 = i64};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_binary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_binary_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_bitwise_xor = {
     .schema = {.name = "BitwiseXor",
                .domain = "",
@@ -14,7 +22,6 @@ const gqac_op gqac_op_bitwise_xor = {
                .flags = IR_OP_COMMUTATIVE,
                .rows = IR_ROWS_LOCAL,
                .doc = "bitwise exclusive or of integers, broadcast"},
-    .formula.binary = &kernel,
-    .infer = op_binary_infer,
-    .eval = op_binary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -13,6 +13,15 @@ OP_SPAN1_FMA(f32, celu(x, arg_))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    const float of[] = {ir_attr_float(call->node, "alpha")};
+    return op_unary_eval(call, &kernel, of);
+}
+
 static const ir_attr_spec attrs[] = {
     {.name = "alpha",
      .kind = IR_ATTR_FLOAT,
@@ -30,7 +39,6 @@ const gqac_op gqac_op_celu = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = max(0, x) + min(0, alpha (exp(x / alpha) - 1))"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

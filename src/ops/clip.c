@@ -38,7 +38,7 @@ static const op_unary kernel = {.f32 = f32, .f64 = f64, .i64 = i64};
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_same(node, 0, 1, diag));
     GQAC_TRY(op_check_same(node, 0, 2, diag));
-    return op_unary_infer_by(node, &kernel, diag);
+    return op_unary_infer(node, &kernel, diag);
 }
 
 static gqac_status bound(op_call *call, int input, bool *has, double *f, int64_t *i) {
@@ -59,7 +59,7 @@ static gqac_status eval(op_call *call) {
     b.big = call->in[0]->dtype == GQAC_U64;
     GQAC_TRY(bound(call, 1, &b.has_lo, &b.lo_f, &b.lo_i));
     GQAC_TRY(bound(call, 2, &b.has_hi, &b.hi_f, &b.hi_i));
-    return op_unary_eval_by(call, &kernel, &b);
+    return op_unary_eval(call, &kernel, &b);
 }
 
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {

@@ -20,6 +20,14 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 static const op_binary kernel = {
     .f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim, .divides = true};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_binary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_binary_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_div = {
     .schema = {.name = "Div",
                .domain = "",
@@ -28,7 +36,6 @@ const gqac_op gqac_op_div = {
                .outputs = "c",
                .rows = IR_ROWS_LOCAL,
                .doc = "c = a / b, broadcast; integers towards zero"},
-    .formula.binary = &kernel,
-    .infer = op_binary_infer,
-    .eval = op_binary_eval,
+    .infer = infer,
+    .eval = eval,
 };

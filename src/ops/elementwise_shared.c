@@ -23,7 +23,7 @@ static unsigned compare_set(const op_compare *kernel) {
     return taken(kernel->f32, kernel->f64, kernel->i64, kernel->logic);
 }
 
-gqac_status op_unary_infer_by(ir_node *node, const op_unary *kernel, gqac_diag *diag) {
+gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag) {
     const ir_dim *x[OP_MAX_ELEMENTS];
     GQAC_TRY(op_check_dtype(node, 0, unary_set(kernel), diag));
     GQAC_TRY(op_set_type_like(node, 0, op_in_type(node, 0), diag));
@@ -58,7 +58,7 @@ static int64_t element_pairs(const ir_node *node, const ir_dim **a, const ir_dim
     return count;
 }
 
-gqac_status op_binary_infer_by(ir_node *node, const op_binary *kernel, gqac_diag *diag) {
+gqac_status op_binary_infer(ir_node *node, const op_binary *kernel, gqac_diag *diag) {
     const ir_dim *a[OP_MAX_ELEMENTS], *b[OP_MAX_ELEMENTS];
     gqac_dtype dtype = op_in_type(node, op_in_type(node, 0).dtype != GQAC_NONE ? 0 : 1).dtype;
     for (int i = 0; i < 2; i++)
@@ -71,8 +71,7 @@ gqac_status op_binary_infer_by(ir_node *node, const op_binary *kernel, gqac_diag
     return n < 0 ? GQAC_OK : op_set_elements(node, 0, n, a, diag);
 }
 
-gqac_status op_compare_infer(ir_node *node, gqac_diag *diag) {
-    const op_compare *kernel = op_of(node)->formula.compare;
+gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag *diag) {
     const ir_dim *a[OP_MAX_ELEMENTS], *b[OP_MAX_ELEMENTS];
     ir_dims *dims = op_dims(node);
     for (int i = 0; i < 2; i++)
@@ -87,8 +86,7 @@ gqac_status op_compare_infer(ir_node *node, gqac_diag *diag) {
     return n < 0 ? GQAC_OK : op_set_elements(node, 0, n, a, diag);
 }
 
-gqac_status op_fold_infer(ir_node *node, gqac_diag *diag) {
-    const op_binary *kernel = op_of(node)->formula.binary;
+gqac_status op_fold_infer(ir_node *node, const op_binary *kernel, gqac_diag *diag) {
     ir_type all = op_in_type(node, 0);
     const ir_dim *dims[GQAC_MAX_RANK];
     for (int i = 0; i < node->n_inputs; i++) {
@@ -134,7 +132,7 @@ static void unary_i64(void *y, const void *const *x, size_t n, const void *arg) 
     u->kernel->i64(y, x[0], n, u->arg);
 }
 
-gqac_status op_unary_eval_by(op_call *call, const op_unary *kernel, const void *arg) {
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg) {
     static op_span *const spans[] = {
         [OP_AS_F32] = unary_f32, [OP_AS_F64] = unary_f64, [OP_AS_I64] = unary_i64};
     GQAC_TRY(op_want_set(call, 0, unary_set(kernel)));
@@ -196,7 +194,7 @@ static gqac_status want_pair(op_call *call, unsigned set) {
     return op_want(call, 1, call->in[0]->dtype);
 }
 
-gqac_status op_binary_eval_by(op_call *call, const op_binary *kernel) {
+gqac_status op_binary_eval(op_call *call, const op_binary *kernel) {
     int rank;
     int64_t dims[GQAC_MAX_RANK];
     GQAC_TRY(want_pair(call, binary_set(kernel)));
@@ -206,8 +204,7 @@ gqac_status op_binary_eval_by(op_call *call, const op_binary *kernel) {
     return run_pair(call, kernel, a, b, &call->out[0]);
 }
 
-gqac_status op_fold_eval(op_call *call) {
-    const op_binary *kernel = op_of(call->node)->formula.binary;
+gqac_status op_fold_eval(op_call *call, const op_binary *kernel) {
     int n = call->node->n_inputs;
     GQAC_TRY(op_want_set(call, 0, binary_set(kernel)));
     gqac_tensor shape = *call->in[0];
@@ -245,8 +242,7 @@ static void compare_logic(void *y, const void *const *x, size_t n, const void *a
     ((const op_compare *)arg)->logic(y, x[0], x[1], n);
 }
 
-gqac_status op_compare_eval(op_call *call) {
-    const op_compare *kernel = op_of(call->node)->formula.compare;
+gqac_status op_compare_eval(op_call *call, const op_compare *kernel) {
     static op_span *const spans[] = {[OP_AS_F32] = compare_f32,
                                      [OP_AS_F64] = compare_f64,
                                      [OP_AS_I64] = compare_i64,
@@ -268,28 +264,4 @@ gqac_status op_compare_eval(op_call *call) {
                   .out_as = OP_AS_BOOL};
     op_map_run(call, &map);
     return GQAC_OK;
-}
-
-/* ---- rows that are no more than their formula ---------------------------- */
-
-gqac_status op_unary_infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer_by(node, op_of(node)->formula.unary, diag);
-}
-
-gqac_status op_unary_eval(op_call *call) {
-    const ir_node *node = call->node;
-    float of[OP_MAX_FLOATS] = {0};
-    int n = 0;
-    for (const ir_attr_spec *a = node->op->attrs; a && a->name; a++)
-        if (a->kind == IR_ATTR_FLOAT && n < OP_MAX_FLOATS)
-            of[n++] = ir_attr_float(node, a->name);
-    return op_unary_eval_by(call, op_of(node)->formula.unary, of);
-}
-
-gqac_status op_binary_infer(ir_node *node, gqac_diag *diag) {
-    return op_binary_infer_by(node, op_of(node)->formula.binary, diag);
-}
-
-gqac_status op_binary_eval(op_call *call) {
-    return op_binary_eval_by(call, op_of(call->node)->formula.binary);
 }

@@ -26,14 +26,14 @@ static const op_unary kernel = {.f32 = plain};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_same(node, 0, 1, diag));
-    return op_unary_infer_by(node, &kernel, diag);
+    return op_unary_infer(node, &kernel, diag);
 }
 
 static gqac_status eval(op_call *call) {
     int rank;
     int64_t dims[GQAC_MAX_RANK];
     if (!ir_node_input(call->node, 1))
-        return op_unary_eval_by(call, &kernel, NULL);
+        return op_unary_eval(call, &kernel, NULL);
     GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_want(call, 1, x->dtype));

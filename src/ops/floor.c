@@ -8,6 +8,14 @@ OP_SPAN1(f64, double, floor(x))
 
 static const op_unary kernel = {.f32 = f32, .f64 = f64};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_floor = {
     .schema = {.name = "Floor",
                .domain = "",
@@ -16,7 +24,6 @@ const gqac_op gqac_op_floor = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = floor(x)"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

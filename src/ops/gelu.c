@@ -26,11 +26,11 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer_by(node, &by_erf, diag);
+    return op_unary_infer(node, &by_erf, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return op_unary_eval_by(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
+    return op_unary_eval(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
 }
 
 static const ir_attr_spec attrs[] = {

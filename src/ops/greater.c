@@ -12,6 +12,14 @@ static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 
 static const op_compare kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_compare_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_compare_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_greater = {
     .schema = {.name = "Greater",
                .domain = "",
@@ -20,7 +28,6 @@ const gqac_op gqac_op_greater = {
                .outputs = "c",
                .rows = IR_ROWS_LOCAL,
                .doc = "c = a > b, broadcast"},
-    .formula.compare = &kernel,
-    .infer = op_compare_infer,
-    .eval = op_compare_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -11,6 +11,15 @@ OP_SPAN1(f32, float, hard_sigmoid(x, arg_))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    const float of[] = {ir_attr_float(call->node, "alpha"), ir_attr_float(call->node, "beta")};
+    return op_unary_eval(call, &kernel, of);
+}
+
 static const ir_attr_spec attrs[] = {
     {.name = "alpha", .kind = IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0.2f}, .doc = "slope"},
     {.name = "beta",
@@ -29,7 +38,6 @@ const gqac_op gqac_op_hard_sigmoid = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = max(0, min(1, alpha x + beta))"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -12,6 +12,14 @@ OP_SPAN1(f32, float, hard_swish(x))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_hard_swish = {
     .schema = {.name = "HardSwish",
                .domain = "",
@@ -20,7 +28,6 @@ const gqac_op gqac_op_hard_swish = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = x max(0, min(1, x / 6 + 1 / 2))"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -9,6 +9,14 @@ OP_SPAN2(u64, uint8_t, int64_t, (uint64_t)a < (uint64_t)b)
 static const op_compare kernel = {
     .f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = op_dim_less};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_compare_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_compare_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_less = {
     .schema = {.name = "Less",
                .domain = "",
@@ -17,7 +25,6 @@ const gqac_op gqac_op_less = {
                .outputs = "c",
                .rows = IR_ROWS_LOCAL,
                .doc = "c = a < b, broadcast"},
-    .formula.compare = &kernel,
-    .infer = op_compare_infer,
-    .eval = op_compare_eval,
+    .infer = infer,
+    .eval = eval,
 };

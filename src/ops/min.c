@@ -8,6 +8,14 @@ OP_SPAN2(u64, int64_t, int64_t, (uint64_t)a < (uint64_t)b ? a : b)
 
 static const op_binary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = op_dim_min};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_fold_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_fold_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_min = {
     .schema = {.name = "Min",
                .domain = "",
@@ -16,7 +24,6 @@ const gqac_op gqac_op_min = {
                .outputs = "c",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = min of all inputs, broadcast; NaN wins"},
-    .formula.binary = &kernel,
-    .infer = op_fold_infer,
-    .eval = op_fold_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -8,6 +8,14 @@ OP_SPAN1_FMA(f32, x *gqn_tanhf(gqn_softplusf(x)))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_mish = {
     .schema = {.name = "Mish",
                .domain = "",
@@ -16,7 +24,6 @@ const gqac_op gqac_op_mish = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = x tanh(log(1 + exp(x)))"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -29,11 +29,11 @@ static const op_binary *kernel_of(const ir_node *node) {
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_binary_infer_by(node, kernel_of(node), diag);
+    return op_binary_infer(node, kernel_of(node), diag);
 }
 
 static gqac_status eval(op_call *call) {
-    return op_binary_eval_by(call, kernel_of(call->node));
+    return op_binary_eval(call, kernel_of(call->node));
 }
 
 static const ir_attr_spec attrs[] = {

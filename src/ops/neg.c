@@ -12,6 +12,14 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *x) {
 static const op_unary kernel = {
     .f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_UNSIGNED, .dim = dim};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_neg = {
     .schema = {.name = "Neg",
                .domain = "",
@@ -20,7 +28,6 @@ const gqac_op gqac_op_neg = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = -x"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -80,14 +80,6 @@ typedef struct gqac_op {
      * schema says it all. */
     gqac_status (*verify)(const ir_node *node, gqac_diag *diag);
     gqac_status (*eval)(op_call *call);
-    /* What is a row's own where a whole family shares infer and eval, which read it here; see
-     * ops/shared.h. */
-    union {
-        const struct op_unary *unary;
-        const struct op_binary *binary;
-        const struct op_compare *compare;
-        const struct op_reduce *reduce;
-    } formula;
     /* Builds the replacement before the node and returns the values for its outputs in `results`
      * (node->n_outputs entries; NULL allowed for outputs that are not wanted). The builder's sticky
      * status is the result. The caller replaces and removes the node and infers types anew. */

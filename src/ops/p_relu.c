@@ -9,11 +9,11 @@ OP_SPAN2(u64, int64_t, int64_t, ((void)b, a))
 static const op_binary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64};
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_binary_infer_by(node, &kernel, diag);
+    return op_binary_infer(node, &kernel, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    GQAC_TRY(op_binary_eval_by(call, &kernel));
+    GQAC_TRY(op_binary_eval(call, &kernel));
     const gqac_tensor *x = call->in[0], *y = &call->out[0];
     bool fits = x->rank == y->rank;
     for (int i = 0; i < x->rank && fits; i++)

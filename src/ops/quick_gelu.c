@@ -12,6 +12,15 @@ OP_SPAN1_FMA(span, quick_gelu(x, arg_))
 
 static const op_unary kernel = {.f32 = span};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    float alpha = ir_attr_float(call->node, "alpha");
+    return op_unary_eval(call, &kernel, &alpha);
+}
+
 static const ir_attr_spec attrs[] = {
     {.name = "alpha",
      .kind = IR_ATTR_FLOAT,
@@ -29,7 +38,6 @@ const gqac_op gqac_op_quick_gelu = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = x sigmoid(alpha x)"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -24,6 +24,14 @@ static int64_t u64(const int64_t *row, int64_t n) {
 
 static const op_reduce kernel = {.f32 = f32, .i64 = i64, .u64 = u64, .composite = true};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_reduce_l1 = {
     .schema = {.name = "ReduceL1",
                .domain = "",
@@ -33,9 +41,8 @@ const gqac_op gqac_op_reduce_l1 = {
                .attrs = op_reduce_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "sum of |x| over axes"},
-    .formula.reduce = &kernel,
-    .infer = op_reduce_infer,
-    .eval = op_reduce_eval,
+    .infer = infer,
+    .eval = eval,
     .upgrade = op_reduce_upgrade,
     .mixes = op_reduce_mixes,
 };

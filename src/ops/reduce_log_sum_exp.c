@@ -18,6 +18,14 @@ static float f32(const float *row, int64_t n) {
 
 static const op_reduce kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_reduce_log_sum_exp = {
     .schema = {.name = "ReduceLogSumExp",
                .domain = "",
@@ -27,9 +35,8 @@ const gqac_op gqac_op_reduce_log_sum_exp = {
                .attrs = op_reduce_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "log of the sum of exp(x) over axes"},
-    .formula.reduce = &kernel,
-    .infer = op_reduce_infer,
-    .eval = op_reduce_eval,
+    .infer = infer,
+    .eval = eval,
     .upgrade = op_reduce_upgrade,
     .mixes = op_reduce_mixes,
 };

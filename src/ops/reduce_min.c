@@ -37,6 +37,14 @@ static const op_reduce kernel = {.f32 = f32,
                                  .nonempty = true,
                                  .dim = op_dim_min};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_reduce_min = {
     .schema = {.name = "ReduceMin",
                .domain = "",
@@ -46,9 +54,8 @@ const gqac_op gqac_op_reduce_min = {
                .attrs = op_reduce_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "minimum over axes"},
-    .formula.reduce = &kernel,
-    .infer = op_reduce_infer,
-    .eval = op_reduce_eval,
+    .infer = infer,
+    .eval = eval,
     .upgrade = op_reduce_upgrade,
     .mixes = op_reduce_mixes,
 };

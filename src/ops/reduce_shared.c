@@ -85,8 +85,7 @@ static gqac_status infer_elements(ir_node *node, const op_reduce *kernel, gqac_d
     return n > 0 ? op_set_elements(node, 0, 1, x, diag) : GQAC_OK;
 }
 
-gqac_status op_reduce_infer(ir_node *node, gqac_diag *diag) {
-    const op_reduce *kernel = op_of(node)->formula.reduce;
+gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *dims[GQAC_MAX_RANK];
     unsigned set;
@@ -280,8 +279,7 @@ static void reduce_rows(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-gqac_status op_reduce_eval(op_call *call) {
-    const op_reduce *kernel = op_of(call->node)->formula.reduce;
+gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel) {
     const ir_node *node = call->node;
     unsigned set;
     bool given;

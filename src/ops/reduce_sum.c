@@ -21,6 +21,14 @@ static int64_t i64(const int64_t *row, int64_t n) {
 
 static const op_reduce kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_add};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_reduce_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_reduce_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_reduce_sum = {
     .schema = {.name = "ReduceSum",
                .domain = "",
@@ -30,9 +38,8 @@ const gqac_op gqac_op_reduce_sum = {
                .attrs = op_reduce_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "sum over axes"},
-    .formula.reduce = &kernel,
-    .infer = op_reduce_infer,
-    .eval = op_reduce_eval,
+    .infer = infer,
+    .eval = eval,
     .upgrade = op_reduce_upgrade,
     .mixes = op_reduce_mixes,
 };

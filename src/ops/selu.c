@@ -12,6 +12,15 @@ OP_SPAN1_FMA(f32, selu(x, arg_))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    const float of[] = {ir_attr_float(call->node, "alpha"), ir_attr_float(call->node, "gamma")};
+    return op_unary_eval(call, &kernel, of);
+}
+
 static const ir_attr_spec attrs[] = {
     {.name = "alpha",
      .kind = IR_ATTR_FLOAT,
@@ -33,7 +42,6 @@ const gqac_op gqac_op_selu = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = gamma x, gamma (alpha exp(x) - alpha) where x <= 0"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

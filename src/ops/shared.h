@@ -135,9 +135,6 @@ void op_map_run(op_call *call, const op_map *map);
 
 /* ---- elementwise families ------------------------------------------------ */
 
-/* Each family has an infer and an eval for rows that are no more than their formula
- * (gqac_op.formula); `_by` takes a kernel that the caller names. */
-
 /* A missing function means that the element types of that carrier are not taken. */
 typedef struct op_unary {
     void (*f32)(float *y, const float *x, size_t n, const void *arg);
@@ -146,13 +143,8 @@ typedef struct op_unary {
     unsigned not_for; /* further element types that are not taken (OP_UNSIGNED) */
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *x); /* on symbolic elements; may be NULL */
 } op_unary;
-/* The kernel's arg is an array of the row's float attributes, at most OP_MAX_FLOATS, in the order
- * of the schema. */
-enum { OP_MAX_FLOATS = 2 };
-gqac_status op_unary_infer(ir_node *node, gqac_diag *diag);
-gqac_status op_unary_eval(op_call *call);
-gqac_status op_unary_infer_by(ir_node *node, const op_unary *kernel, gqac_diag *diag);
-gqac_status op_unary_eval_by(op_call *call, const op_unary *kernel, const void *arg);
+gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag);
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg);
 
 typedef struct op_binary {
     void (*f32)(float *y, const float *a, const float *b, size_t n);
@@ -164,13 +156,11 @@ typedef struct op_binary {
 } op_binary;
 /* Output 0 has the broadcast shape of inputs 0 and 1. */
 gqac_status op_pair_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag);
-gqac_status op_binary_infer(ir_node *node, gqac_diag *diag);
-gqac_status op_binary_eval(op_call *call);
-gqac_status op_binary_infer_by(ir_node *node, const op_binary *kernel, gqac_diag *diag);
-gqac_status op_binary_eval_by(op_call *call, const op_binary *kernel);
+gqac_status op_binary_infer(ir_node *node, const op_binary *kernel, gqac_diag *diag);
+gqac_status op_binary_eval(op_call *call, const op_binary *kernel);
 /* Any number of inputs, from the left (Min, Max). */
-gqac_status op_fold_infer(ir_node *node, gqac_diag *diag);
-gqac_status op_fold_eval(op_call *call);
+gqac_status op_fold_infer(ir_node *node, const op_binary *kernel, gqac_diag *diag);
+gqac_status op_fold_eval(op_call *call, const op_binary *kernel);
 
 /* Comparisons and logic: the result is bool. */
 typedef struct op_compare {
@@ -182,8 +172,8 @@ typedef struct op_compare {
     /* What is provable: 1, 0, or -1 when it cannot be told. */
     int (*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 } op_compare;
-gqac_status op_compare_infer(ir_node *node, gqac_diag *diag);
-gqac_status op_compare_eval(op_call *call);
+gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag *diag);
+gqac_status op_compare_eval(op_call *call, const op_compare *kernel);
 int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0, -1 not known */
 
 /* Span kernels from an expression of x, or of a and b. */
@@ -275,8 +265,8 @@ typedef struct op_reduce {
     bool composite; /* a single element does not stand for itself (its square does) */
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* folds elements */
 } op_reduce;
-gqac_status op_reduce_infer(ir_node *node, gqac_diag *diag); /* by the row's formula */
-gqac_status op_reduce_eval(op_call *call);
+gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
+gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
 /* The greatest or the least of a row, the first of equals; NaN wins, the last of them. */
 float op_extreme_f32(const float *row, int64_t n, bool least);
 double op_lane_sum_f64(const double *row, int64_t n); /* the order of gqn_lane_sum */

@@ -10,6 +10,15 @@ OP_SPAN1(f32, float, shrink(x, arg_))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    const float of[] = {ir_attr_float(call->node, "bias"), ir_attr_float(call->node, "lambd")};
+    return op_unary_eval(call, &kernel, of);
+}
+
 static const ir_attr_spec attrs[] = {
     {.name = "bias", .kind = IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0}, .doc = "taken off"},
     {.name = "lambd",
@@ -28,7 +37,6 @@ const gqac_op gqac_op_shrink = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = x + bias, 0 or x - bias, below, within and above [-lambd, lambd]"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

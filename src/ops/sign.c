@@ -7,6 +7,14 @@ OP_SPAN1(i64, int64_t, (x > 0) - (x < 0))
 
 static const op_unary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64)};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_sign = {
     .schema = {.name = "Sign",
                .domain = "",
@@ -15,7 +23,6 @@ const gqac_op gqac_op_sign = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = -1, 0 or 1, the sign of x"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -27,6 +27,15 @@ OP_KERNEL(capped, (float *y, const float *s, size_t n, const void *arg), (y, s, 
 
 static const op_unary kernel = {.f32 = capped};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    float cap = ir_attr_float(call->node, "cap");
+    return op_unary_eval(call, &kernel, &cap);
+}
+
 const gqac_op gqac_op_softcap = {
     .schema = {.name = "softcap",
                .domain = "gqac",
@@ -36,8 +45,7 @@ const gqac_op gqac_op_softcap = {
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
                .doc = "y = cap * tanh(s / cap)"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
     .verify = verify,
+    .eval = eval,
 };

@@ -7,6 +7,14 @@ OP_SPAN1(f32, float, gqn_div(x, 1.0f + gqn_abs(x)))
 
 static const op_unary kernel = {.f32 = f32};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_softsign = {
     .schema = {.name = "Softsign",
                .domain = "",
@@ -15,7 +23,6 @@ const gqac_op gqac_op_softsign = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = x / (1 + |x|)"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -10,6 +10,14 @@ OP_SPAN1(f64, double, sqrt(x))
 
 static const op_unary kernel = {.f32 = f32, .f64 = f64};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_unary_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_unary_eval(call, &kernel, NULL);
+}
+
 const gqac_op gqac_op_sqrt = {
     .schema = {.name = "Sqrt",
                .domain = "",
@@ -18,7 +26,6 @@ const gqac_op gqac_op_sqrt = {
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
                .doc = "y = sqrt(x)"},
-    .formula.unary = &kernel,
-    .infer = op_unary_infer,
-    .eval = op_unary_eval,
+    .infer = infer,
+    .eval = eval,
 };

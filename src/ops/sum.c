@@ -6,6 +6,14 @@ OP_SPAN2(f64, double, double, a + b)
 
 static const op_binary kernel = {.f32 = f32, .f64 = f64};
 
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    return op_fold_infer(node, &kernel, diag);
+}
+
+static gqac_status eval(op_call *call) {
+    return op_fold_eval(call, &kernel);
+}
+
 const gqac_op gqac_op_sum = {
     .schema = {.name = "Sum",
                .domain = "",
@@ -14,7 +22,6 @@ const gqac_op gqac_op_sum = {
                .outputs = "sum",
                .rows = IR_ROWS_LOCAL,
                .doc = "sum of all inputs, broadcast"},
-    .formula.binary = &kernel,
-    .infer = op_fold_infer,
-    .eval = op_fold_eval,
+    .infer = infer,
+    .eval = eval,
 };

@@ -199,7 +199,7 @@ static bool is_for(const table *t, const ir_value *x) {
 }
 
 ir_value *raise_rotary(raise *r, ir_node *add) {
-    rotary found = {NULL};
+    rotary found = {.x = NULL};
     table cos, sin;
     if (!read_sum(r, add, &found))
         return NULL;

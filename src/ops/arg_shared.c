@@ -1,5 +1,6 @@
 /* What ArgMax and ArgMin share: the search along one axis. NaN is found before everything else. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 typedef struct arg_search {
     const gqac_tensor *x;

@@ -1,6 +1,6 @@
 /* BitShift: z = x shifted by y bits, on unsigned integers; a shift by the width or more gives 0.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <string.h>
 

@@ -1,17 +1,9 @@
 /* BitwiseNot: y = ~x, on integers. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN1(i64, int64_t, ~x)
 
-static const op_unary kernel = {.i64 = i64};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.i64 = i64)
 
 const gqac_op gqac_op_bitwise_not = {
     .schema = {.name = "BitwiseNot",

@@ -54,14 +54,15 @@ typedef struct op_line {
         const int64_t *values;
     } numbers;
     /* Attributes with the values that they have in `of`: these, or without names all that it has.
-     * What is given above goes before. No graphs. */
+     * Those given above take precedence. No graphs. */
     const ir_node *of;
     const char *same[OP_LINE_INTS];
 } op_line;
 
 /* A node for an op by its name in dumps ("Add", "rotary", "com.microsoft.MoE"). Returns its first
- * result. Lists of initialisers have no order in C: what is built inside of one call, and its
- * names, come from the left with the compilers that we use. */
+ * result. C leaves open in which order a list of initialisers is evaluated; gcc and clang go from
+ * the left. Arguments of functions they do not evaluate in one order: no two builds in those, or
+ * the names in a dump depend on the compiler. */
 #define OP_BUILD(b, op, ...) op_build_line((b), (op), &(op_line){__VA_ARGS__})
 ir_value *op_build_line(ir_builder *b, const char *op, const op_line *line);
 

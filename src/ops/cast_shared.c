@@ -4,7 +4,8 @@
  * truncated and clamped (i4 and u4: wrapped, as the ONNX tests have it), NaN gives 0; integers wrap
  * to the width of the result; non-zero is true.
  * A conversion rounds once, also from f64 to f16 and bf16 (see to_odd). */
-#include "ops/shared.h"
+#include "ops/copy.h"
+#include "ops/elementwise.h"
 
 #include <string.h>
 

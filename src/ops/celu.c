@@ -1,5 +1,5 @@
 /* Celu: y = max(0, x) + min(0, alpha (exp(x / alpha) - 1)). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

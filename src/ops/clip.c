@@ -1,7 +1,7 @@
 /* Clip: y = min(max(x, lo), hi) with optional scalar bounds; NaN stays. Source: ONNX operator spec.
  * Before opset 11 the bounds were attributes. */
 #include "ops/build.h"
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 typedef struct bounds {
     bool has_lo, has_hi, big; /* big: 64 bits without a sign */

@@ -1,5 +1,5 @@
 /* Concat: inputs joined along one axis. Source: ONNX operator spec. Rows are placed, not mixed. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static gqac_status infer_elements(ir_node *node, gqac_diag *diag) {
     const ir_dim *all[OP_MAX_ELEMENTS] = {NULL};

@@ -1,6 +1,6 @@
 /* ConstantOfShape: a tensor of the given shape filled with one value (f32 zero by default).
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static const float zero = 0.0f;
 static const gqac_tensor fallback = {.dtype = GQAC_F32, .rank = 0, .data = (void *)&zero};

@@ -2,7 +2,7 @@
  *
  * Bits are moved, never interpreted. A box is walked in the order of its axes; axes that both sides
  * walk alike are merged first, so that the last one is usually a plain memory copy. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 #include <string.h>
 

@@ -1,19 +1,11 @@
 /* Cos: y = cos(x). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 
 OP_SPAN1(f32, float, gqn_cosf(x))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32)
 
 const gqac_op gqac_op_cos = {
     .schema = {.name = "Cos",

@@ -1,7 +1,8 @@
 /* Running sums and products along one axis: one chain from its start (reverse: from its end);
  * exclusive leaves each element out of its own. f16 and bf16 go in fp32 and are rounded where they
  * are stored; integers wrap. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 typedef struct running {
     const gqac_tensor *x;

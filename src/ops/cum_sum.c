@@ -1,5 +1,5 @@
 /* CumSum: running sums along one axis. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 static gqac_status eval(op_call *call) {
     return op_cum_eval(call, false);

@@ -1,7 +1,9 @@
 /* DequantizeLinear: y = (x - zero point) * scale, in fp32 and rounded once. One scale for the
  * tensor, for each place on an axis, each block along it, or each row. Source: ONNX operator spec.
  */
+#include "ops/elementwise.h"
 #include "ops/quantise.h"
+#include "ops/reduction.h"
 
 static const ir_attr_spec attrs[] = {
     {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "axis of the scales"},

@@ -1,6 +1,6 @@
 /* Div: c = a / b; integers are truncated towards zero and refuse b = 0. Source: ONNX operator spec.
  */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/dialect.h"
 
@@ -17,16 +17,7 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
     return ir_dim_floordiv(dims, a, n); /* floor is truncation: nothing here is negative */
 }
 
-static const op_binary kernel = {
-    .f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim, .divides = true};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_binary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_binary_eval(call, &kernel);
-}
+OP_BINARY(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim, .divides = true)
 
 const gqac_op gqac_op_div = {
     .schema = {.name = "Div",

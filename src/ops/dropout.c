@@ -1,7 +1,7 @@
 /* Dropout at inference: output = data, mask = all true. Source: ONNX operator spec.
  * Training (training_mode true with a ratio above 0) is refused. Before opset 12 the ratio was an
  * attribute, and there was no training_mode. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 #include <string.h>
 

@@ -2,7 +2,8 @@
  * many-operand ops and of comparisons, from the span kernels of their op files.
  *
  * f16 and bf16 are computed in fp32 and rounded once; integers wrap. */
-#include "ops/shared.h"
+#include "ops/copy.h"
+#include "ops/elementwise.h"
 
 /* ---- typing -------------------------------------------------------------- */
 

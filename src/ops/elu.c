@@ -1,5 +1,5 @@
 /* Elu: y = alpha (exp(x) - 1) for x < 0, else x. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

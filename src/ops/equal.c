@@ -1,5 +1,5 @@
 /* Equal: c = a == b. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN2(f32, uint8_t, float, a == b)
 OP_SPAN2(f64, uint8_t, double, a == b)
@@ -12,15 +12,7 @@ static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
     return op_dim_less(dims, a, b) == 1 || op_dim_less(dims, b, a) == 1 ? 0 : -1;
 }
 
-static const op_compare kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .logic = logic, .dim = dim};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_compare_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_compare_eval(call, &kernel);
-}
+OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .logic = logic, .dim = dim)
 
 const gqac_op gqac_op_equal = {
     .schema = {.name = "Equal",

@@ -1,5 +1,5 @@
 /* Expand: data broadcast with a shape, both ways. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type data = op_in_type(node, 0);

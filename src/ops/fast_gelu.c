@@ -1,6 +1,6 @@
 /* FastGelu: y = u/2 (1 + tanh(u (0.0356774081 u^2 + 0.7978845608))) with u = x + bias, bias[last
  * axis] optional. Source: ONNX Runtime contrib operators. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

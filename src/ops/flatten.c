@@ -1,6 +1,6 @@
 /* Flatten: a matrix [product of the axes before `axis`, product of the others].
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 /* Unlike other axes this one may be the rank. */
 static gqac_status split_at(const ir_node *node, int rank, int *axis, gqac_diag *diag) {

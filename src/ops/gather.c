@@ -2,7 +2,7 @@
  * end. Source: ONNX operator spec. Every index is checked before anything is copied.
  *
  * Rows are picked, not mixed: an output row is one input row whatever the split. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 #include <string.h>
 

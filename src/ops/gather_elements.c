@@ -1,6 +1,6 @@
 /* GatherElements: output[p] = data[p with p[axis] = indices[p]], of the shape of indices; negative
  * indices count from the end. Source: ONNX operator spec. Every index is checked before its use. */
-#include "ops/shared.h"
+#include "ops/scatter.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Gelu: y = x/2 (1 + erf(x/sqrt 2)), or with approximate "tanh"
  * y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <string.h>
 

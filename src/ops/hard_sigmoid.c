@@ -1,6 +1,6 @@
 /* HardSigmoid: y = max(0, min(1, alpha x + beta)), product and sum rounded each. Source: ONNX
  * operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 static inline float hard_sigmoid(float x, const float *of) {
     float y = of[0] * x + of[1];

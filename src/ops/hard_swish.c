@@ -1,5 +1,5 @@
 /* HardSwish: y = x max(0, min(1, x / 6 + 1 / 2)). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 
@@ -10,15 +10,7 @@ static inline float hard_swish(float x) {
 
 OP_SPAN1(f32, float, hard_swish(x))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32)
 
 const gqac_op gqac_op_hard_swish = {
     .schema = {.name = "HardSwish",

@@ -1,6 +1,6 @@
 /* Hardmax: 1 where the first maximum of a row lies, else 0, along one axis; NaN is a maximum.
  * Source: ONNX operator spec, 13. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 static void compute(float *y, const float *x, int64_t n) {
     int64_t best = 0;
@@ -15,18 +15,13 @@ static gqac_status eval(op_call *call) {
     return op_softmax_eval(call, compute);
 }
 
-static const ir_attr_spec attrs[] = {
-    {.name = "axis", .kind = IR_ATTR_INT, .doc = "axis of a row; -1 when absent"},
-    {.name = NULL},
-};
-
 const gqac_op gqac_op_hardmax = {
     .schema = {.name = "Hardmax",
                .domain = "",
                .since = 13,
                .inputs = "input",
                .outputs = "output",
-               .attrs = attrs,
+               .attrs = op_softmax_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "1 at the first maximum of a row along an axis, else 0"},
     .infer = op_softmax_infer,

@@ -1,5 +1,5 @@
 /* Identity: output = input. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_set_type_like(node, 0, op_in_type(node, 0), diag));

@@ -2,7 +2,7 @@
  *
  * infer runs again and again until nothing changes. So what is set never gets lost: unknown parts
  * keep what an earlier run or the file said, and a dim becomes a fresh symbol only once. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <assert.h>
 #include <stdio.h>

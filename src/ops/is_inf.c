@@ -1,5 +1,5 @@
 /* IsInf: y = x is infinite, of the signs asked for. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* IsNaN: y = x is not a number. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 static void span_f32(void *y, const void *const *x, size_t n, const void *arg) {
     (void)arg;

@@ -1,5 +1,5 @@
 /* LeakyRelu: y = alpha x for x < 0, else x. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN1(f32, float, x < 0.0f ? *(const float *)arg_ * x : x)
 

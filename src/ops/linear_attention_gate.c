@@ -1,7 +1,8 @@
 /* com.microsoft.LinearAttentionGate: decay = decay_scale * softplus(a + dt_bias) and
  * beta = sigmoid(b), in fp32 and rounded once. dt_bias and decay_scale are f32 [H], H the last axis
  * of a. Source: ONNX Runtime contrib operators. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

@@ -1,6 +1,6 @@
 /* LogSoftmax: y = (x - max) - log(sum exp(x - max)) along one axis. Source: ONNX operator spec, 13.
  * Maximum and sum by 16 lanes and their trees (numerics/reduce.h), as in Softmax. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"
@@ -21,18 +21,13 @@ static gqac_status eval(op_call *call) {
     return op_softmax_eval(call, compute);
 }
 
-static const ir_attr_spec attrs[] = {
-    {.name = "axis", .kind = IR_ATTR_INT, .doc = "axis of a row; -1 when absent"},
-    {.name = NULL},
-};
-
 const gqac_op gqac_op_log_softmax = {
     .schema = {.name = "LogSoftmax",
                .domain = "",
                .since = 13,
                .inputs = "input",
                .outputs = "output",
-               .attrs = attrs,
+               .attrs = op_softmax_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "y = log(softmax(x)) along an axis"},
     .infer = op_softmax_infer,

@@ -1,6 +1,6 @@
 /* LpNormalization: y = x / (norm of its row along one axis), p = 1 or 2; a row of zeros stays as it
  * is. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 #include "ops/kernel.h"

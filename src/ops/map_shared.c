@@ -4,7 +4,8 @@
  * OP_SPAN elements, and each span is one work item. Operands are handed to the kernel in place
  * where their storage is what the kernel reads, else through a buffer: converted, or one value
  * repeated where the axis is broadcast. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include <string.h>
 

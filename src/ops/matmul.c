@@ -3,6 +3,7 @@
  * Floats are computed in fp32 by the contract (matmul_shared.c) and rounded once; f64 by one fma
  * chain; integers wrap. */
 #include "ops/matmul.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 

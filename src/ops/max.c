@@ -1,20 +1,12 @@
 /* Max: elementwise maximum of all inputs, from the left; NaN wins. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN2(f32, float, float, a > b || a != a ? a : b)
 OP_SPAN2(f64, double, double, a > b || a != a ? a : b)
 OP_SPAN2(i64, int64_t, int64_t, a > b ? a : b)
 OP_SPAN2(u64, int64_t, int64_t, (uint64_t)a > (uint64_t)b ? a : b)
 
-static const op_binary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = ir_dim_max};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_fold_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_fold_eval(call, &kernel);
-}
+OP_FOLD(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = ir_dim_max)
 
 const gqac_op gqac_op_max = {
     .schema = {.name = "Max",

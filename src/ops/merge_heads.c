@@ -1,5 +1,6 @@
 /* x [B,H,S,D] -> y [B,S,H*D]. */
 #include "ops/attention.h"
+#include "ops/copy.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, 0, 4, diag));

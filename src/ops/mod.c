@@ -1,7 +1,7 @@
 /* Mod: the remainder of a / b. fmod 0 gives it the sign of b (integers only), fmod 1 that of a.
  * Source: ONNX operator spec. fmod of the C library is exact by definition, so it is the same bits
  * everywhere. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 

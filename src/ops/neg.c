@@ -1,5 +1,5 @@
 /* Neg: y = -x; the least integer wraps to itself. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN1(f32, float, -x)
 OP_SPAN1(f64, double, -x)
@@ -9,16 +9,7 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *x) {
     return ir_dim_sub(dims, ir_dim_const(dims, 0), x);
 }
 
-static const op_unary kernel = {
-    .f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_UNSIGNED, .dim = dim};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_UNSIGNED, .dim = dim)
 
 const gqac_op gqac_op_neg = {
     .schema = {.name = "Neg",

@@ -1,6 +1,6 @@
 /* NonZero: the places of all elements that are not zero, [rank, n] in row-major order. Source:
  * ONNX operator spec. There are at most as many as the input has elements. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #define TYPES (OP_NUMBERS | OP_BIT(BOOL))
 

@@ -1,5 +1,5 @@
 /* Not: y = not x, on bool. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 static void span(void *y, const void *const *x, size_t n, const void *arg) {
     (void)arg;

@@ -1,7 +1,8 @@
 /* Keys by which TopK, ArgMax and ArgMin put elements of any type in order: an integer for each, so
  * that they compare integers whatever the elements are. Equals have equal keys: -0 and +0 too, and
  * all NaN. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include <string.h>
 

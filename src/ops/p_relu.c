@@ -1,5 +1,5 @@
 /* PRelu: y = slope x for x < 0, else x; slope broadcasts to x. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN2(f32, float, float, a < 0.0f ? b * a : a)
 OP_SPAN2(f64, double, double, a < 0.0 ? b * a : a)

@@ -2,7 +2,7 @@
  *
  * Integers to integer powers are exact and wrap; a negative power of an integer is truncated
  * (0 for 0). With a float on either side the power is fp32. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/convert.h"
 #include "numerics/math.h"

@@ -1,5 +1,5 @@
 /* QuickGelu: y = x sigmoid(alpha x). Source: ONNX Runtime contrib operators. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

@@ -1,6 +1,6 @@
 /* Range: start, start + delta, ... up to but without limit; element i is start + i * delta.
  * Source: ONNX operator spec. The count is exact for integers, for floats it is computed in f64. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 

@@ -1,6 +1,7 @@
 /* ReduceL1: sum of |x| over axes, in the order of ReduceSum; integers wrap. Source: ONNX operator
  * spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 
@@ -22,15 +23,7 @@ static int64_t u64(const int64_t *row, int64_t n) {
     return sum;
 }
 
-static const op_reduce kernel = {.f32 = f32, .i64 = i64, .u64 = u64, .composite = true};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .i64 = i64, .u64 = u64, .composite = true)
 
 const gqac_op gqac_op_reduce_l1 = {
     .schema = {.name = "ReduceL1",

@@ -1,6 +1,6 @@
 /* ReduceL2: square root of the sum of squares over axes, lanes by fma (numerics/reduce.h). Source:
  * ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 
@@ -8,15 +8,7 @@ static float f32(const float *row, int64_t n) {
     return gqn_sqrt(gqn_lane_sum_sq(row, (size_t)n));
 }
 
-static const op_reduce kernel = {.f32 = f32, .composite = true};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .composite = true)
 
 const gqac_op gqac_op_reduce_l2 = {
     .schema = {.name = "ReduceL2",

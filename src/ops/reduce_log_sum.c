@@ -1,5 +1,5 @@
 /* ReduceLogSum: logarithm of ReduceSum; -inf for no elements. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 #include "numerics/reduce.h"
@@ -8,15 +8,7 @@ static float f32(const float *row, int64_t n) {
     return gqn_logf(gqn_lane_sum(row, (size_t)n));
 }
 
-static const op_reduce kernel = {.f32 = f32, .composite = true};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .composite = true)
 
 const gqac_op gqac_op_reduce_log_sum = {
     .schema = {.name = "ReduceLogSum",

@@ -1,6 +1,6 @@
 /* ReduceLogSumExp: log sum exp(x) over axes, the maximum taken out first; -inf for no elements.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 
@@ -16,15 +16,7 @@ static float f32(const float *row, int64_t n) {
     return most + gqn_logf(op_lane_sum_exp(row, n, most));
 }
 
-static const op_reduce kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32)
 
 const gqac_op gqac_op_reduce_log_sum_exp = {
     .schema = {.name = "ReduceLogSumExp",

@@ -1,6 +1,7 @@
 /* ReduceMean: mean over axes: the sum of ReduceSum, then one division; integers are truncated.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 
@@ -26,15 +27,7 @@ static int64_t u64(const int64_t *row, int64_t n) {
     return (int64_t)(sum / (uint64_t)n);
 }
 
-static const op_reduce kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .nonempty = true};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .nonempty = true)
 
 const gqac_op gqac_op_reduce_mean = {
     .schema = {.name = "ReduceMean",

@@ -1,6 +1,6 @@
 /* ReduceMin: minimum over axes; NaN wins; no floats give inf, no integers are an error.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include <math.h>
 
@@ -8,42 +8,9 @@ static float f32(const float *row, int64_t n) {
     return op_extreme_f32(row, n, true);
 }
 
-static double f64(const double *row, int64_t n) {
-    double best = (double)INFINITY;
-    for (int64_t i = 0; i < n; i++)
-        best = row[i] < best || row[i] != row[i] ? row[i] : best;
-    return best;
-}
-
-static int64_t i64(const int64_t *row, int64_t n) {
-    int64_t best = row[0];
-    for (int64_t i = 1; i < n; i++)
-        best = row[i] < best ? row[i] : best;
-    return best;
-}
-
-static int64_t u64(const int64_t *row, int64_t n) {
-    int64_t best = row[0];
-    for (int64_t i = 1; i < n; i++)
-        best = (uint64_t)row[i] < (uint64_t)best ? row[i] : best;
-    return best;
-}
-
-static const op_reduce kernel = {.f32 = f32,
-                                 .f64 = f64,
-                                 .i64 = i64,
-                                 .u64 = u64,
-                                 .bools = true,
-                                 .nonempty = true,
-                                 .dim = op_dim_min};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_EXTREMES(<, INFINITY)
+OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .bools = true, .nonempty = true,
+          .dim = op_dim_min)
 
 const gqac_op gqac_op_reduce_min = {
     .schema = {.name = "ReduceMin",

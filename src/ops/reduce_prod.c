@@ -1,6 +1,7 @@
 /* ReduceProd: product over axes, ascending; integers wrap.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 static float f32(const float *row, int64_t n) {
     float product = 1.0f;
@@ -23,15 +24,7 @@ static int64_t i64(const int64_t *row, int64_t n) {
     return product;
 }
 
-static const op_reduce kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_mul};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_mul)
 
 const gqac_op gqac_op_reduce_prod = {
     .schema = {.name = "ReduceProd",

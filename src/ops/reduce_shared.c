@@ -2,7 +2,9 @@
  *
  * One output element has one owner, which gathers its row (the reduced axes, ascending) into a
  * buffer and hands it to the op: the order of the sum never depends on layout or threads. */
-#include "ops/shared.h"
+#include "ops/copy.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 #include "ops/kernel.h"

@@ -1,6 +1,7 @@
 /* ReduceSum: sum over axes; floats by 16 lanes and their tree (numerics/reduce.h), integers wrap.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include "numerics/reduce.h"
 
@@ -19,15 +20,7 @@ static int64_t i64(const int64_t *row, int64_t n) {
     return sum;
 }
 
-static const op_reduce kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_add};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_reduce_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_reduce_eval(call, &kernel);
-}
+OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_add)
 
 const gqac_op gqac_op_reduce_sum = {
     .schema = {.name = "ReduceSum",

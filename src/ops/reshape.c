@@ -1,6 +1,6 @@
 /* Reshape: the same elements under another shape; 0 copies the dimension (unless allowzero), one -1
  * is what is left. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 /* The dim that makes both products equal, when it is the only one missing: equal factors cancel
  * first, so that symbols need no division. */

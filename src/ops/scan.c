@@ -3,6 +3,7 @@
  * on all before it, so rows are taken to be mixed. */
 #include <string.h>
 
+#include "ops/copy.h"
 #include "ops/loop.h"
 
 static const ir_graph *body_of(const ir_node *node) {

@@ -1,7 +1,7 @@
 /* ScatterElements: output = data, then output[p with p[axis] = indices[p]] = updates[p] (or what
  * `reduction` makes of both), updates in row-major order; negative indices count from the end.
  * Source: ONNX operator spec. Every index is checked before its use. */
-#include "ops/shared.h"
+#include "ops/scatter.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type data = op_in_type(node, 0);

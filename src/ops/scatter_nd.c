@@ -1,7 +1,7 @@
 /* ScatterND: output = data, then output[indices[p]] = updates[p] (or what `reduction` makes of
  * both) for each index tuple p of r = indices.shape[-1] numbers, in order; negative ones count from
  * the end. Source: ONNX operator spec. Every index is checked before its use. */
-#include "ops/shared.h"
+#include "ops/scatter.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     int64_t r;

@@ -1,6 +1,7 @@
 /* What ScatterElements and ScatterND share: writing updates over data, or combining them with it,
  * in the order of the updates. f16 and bf16 are combined in fp32 and rounded at each store. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/scatter.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Selu: y = gamma (alpha exp(x) - alpha) for x <= 0, else gamma x. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

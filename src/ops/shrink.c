@@ -1,6 +1,6 @@
 /* Shrink: y = x + bias for x < -lambd, x - bias for x > lambd, else 0; NaN gives 0. Source: ONNX
  * operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 static inline float shrink(float x, const float *of) {
     return x < -of[1] ? x + of[0] : x > of[1] ? x - of[0] : 0.0f;

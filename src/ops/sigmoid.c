@@ -1,20 +1,12 @@
 /* Sigmoid: y = 1/(1+exp(-x)). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"
 
 OP_SPAN1_FMA(f32, gqn_sigmoidf(x))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32)
 
 const gqac_op gqac_op_sigmoid = {
     .schema = {.name = "Sigmoid",

@@ -1,19 +1,11 @@
 /* Sign: -1, 0 or 1; -0 and NaN stay. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN1(f32, float, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x)
 OP_SPAN1(f64, double, x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x)
 OP_SPAN1(i64, int64_t, (x > 0) - (x < 0))
 
-static const op_unary kernel = {.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64)};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64))
 
 const gqac_op gqac_op_sign = {
     .schema = {.name = "Sign",

@@ -3,7 +3,7 @@
  * and axes were attributes.
  *
  * Rows are picked, not mixed: an output row is one input row whatever the split. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 /* ---- one axis ------------------------------------------------------------ */
 

@@ -1,5 +1,5 @@
 /* y = cap * tanh(s / cap), fp32. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  *
  * One row, one owner: maximum and sum by 16 lanes and their trees (numerics/reduce.h). Before opset
  * 13 the axis split the tensor into a matrix; that is the same only for the last axis. */
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 #include "numerics/reduce.h"
@@ -32,18 +32,13 @@ static gqac_status eval(op_call *call) {
     return op_softmax_eval(call, compute);
 }
 
-static const ir_attr_spec attrs[] = {
-    {.name = "axis", .kind = IR_ATTR_INT, .doc = "axis of a row; -1 when absent"},
-    {.name = NULL},
-};
-
 const gqac_op gqac_op_softmax = {
     .schema = {.name = "Softmax",
                .domain = "",
                .since = 13,
                .inputs = "input",
                .outputs = "output",
-               .attrs = attrs,
+               .attrs = op_softmax_attrs,
                .rows = IR_ROWS_SHAPE,
                .doc = "y = exp(x - max) / sum exp(x - max) along an axis"},
     .infer = op_softmax_infer,

@@ -1,7 +1,7 @@
 /* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed where
  * it lies, or in scratch. */
 #include "ops/build.h"
-#include "ops/shared.h"
+#include "ops/reduction.h"
 
 #include "numerics/math.h"
 #include "numerics/reduce.h"
@@ -58,6 +58,11 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
         op_scatter_f32(s->y, first, s->n, s->inner, row + s->n);
     }
 }
+
+const ir_attr_spec op_softmax_attrs[] = {
+    {.name = "axis", .kind = IR_ATTR_INT, .doc = "axis of a row; -1 when absent"},
+    {.name = NULL},
+};
 
 static int64_t axis_of(const ir_node *node) {
     return ir_attr_is_set(node, "axis") ? ir_attr_int(node, "axis") : -1;

@@ -1,7 +1,7 @@
 /* Split: the input cut along one axis into pieces of the lengths `split`, or into num_outputs equal
  * ones (the last may be shorter). Source: ONNX operator spec. Before opset 13 split was an
  * attribute; before 18 the number of outputs was just counted. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 #include <string.h>
 

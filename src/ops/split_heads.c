@@ -1,6 +1,7 @@
 /* x [B,S,(q+2kv)D] -> q [B,q,S,D], k, v [B,kv,S,D]: the heads of a packed projection, in the order
  * queries, keys, values. kv = 0: x [B,S,qD] -> q alone. */
 #include "ops/attention.h"
+#include "ops/copy.h"
 
 static const ir_attr_spec attrs[] = {
     {"q", IR_ATTR_INT, .required = true, .doc = "query heads"},

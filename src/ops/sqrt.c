@@ -1,5 +1,5 @@
 /* Sqrt: y = sqrt(x), correctly rounded. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include <math.h>
 
@@ -8,15 +8,7 @@
 OP_SPAN1(f32, float, gqn_sqrt(x))
 OP_SPAN1(f64, double, sqrt(x))
 
-static const op_unary kernel = {.f32 = f32, .f64 = f64};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, &kernel, NULL);
-}
+OP_UNARY(.f32 = f32, .f64 = f64)
 
 const gqac_op gqac_op_sqrt = {
     .schema = {.name = "Sqrt",

@@ -1,6 +1,7 @@
 /* Squeeze: takes out the given axes, or all of length 1. Source: ONNX operator spec.
  * Before opset 13 axes were an attribute. */
-#include "ops/shared.h"
+#include "ops/copy.h"
+#include "ops/reduction.h"
 
 /* Axes to take out of a type; false when that cannot be told yet. */
 static bool implied(ir_type type, unsigned *set) {

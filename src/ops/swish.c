@@ -1,5 +1,5 @@
 /* Swish: y = x sigmoid(alpha x). Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "numerics/math.h"
 #include "ops/kernel.h"

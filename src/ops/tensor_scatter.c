@@ -1,7 +1,7 @@
 /* TensorScatter: present_cache = past_cache with the rows of update written along `axis` of each
  * batch row b at write_indices[b] + s (0 without): s < S in order; mode circular wraps at the
  * cache's length, linear must fit. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Tile: the input repeated repeats[i] times along axis i. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);

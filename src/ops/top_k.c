@@ -4,7 +4,8 @@
  * A row is read once. What is greater than the k-th of those seen so far is kept with room for as
  * many again; when that is full it is sorted, by merging, and cut to k. So time is n log k whatever
  * the row holds, and a row of random order takes little more than the reading. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
+#include "ops/reduction.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Transpose: axis i of the result is axis perm[i] of the input (all reversed without perm).
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/copy.h"
 
 static gqac_status permutation(const ir_node *node, int rank, int *perm, gqac_diag *diag) {
     const ir_attr *attr = ir_attr_get(node, "perm");

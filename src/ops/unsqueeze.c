@@ -1,6 +1,7 @@
 /* Unsqueeze: axes of length 1 are put in at the places `axes` of the result.
  * Source: ONNX operator spec. Before opset 13 axes were an attribute. */
-#include "ops/shared.h"
+#include "ops/copy.h"
+#include "ops/reduction.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);

@@ -1,6 +1,6 @@
 /* Where: output = condition ? x : y, all three broadcast; bits are moved as they are.
  * Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 #include "ops/kernel.h"
 

@@ -1,17 +1,9 @@
 /* Xor: c = a exclusive-or b. Source: ONNX operator spec. */
-#include "ops/shared.h"
+#include "ops/elementwise.h"
 
 OP_SPAN2(logic, uint8_t, uint8_t, !a != !b)
 
-static const op_compare kernel = {.logic = logic};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_compare_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    return op_compare_eval(call, &kernel);
-}
+OP_COMPARE(.logic = logic)
 
 const gqac_op gqac_op_xor = {
     .schema = {.name = "Xor",

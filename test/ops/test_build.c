@@ -102,7 +102,7 @@ static void attributes(void) {
     CU_ASSERT(ir_attr_int(same, "causal") == 0 && ir_attr_float(same, "softcap") == 0);
     same = OP_BUILD(&g.b, "attention", .in = {x[0], x[1], x[2], x[3], x[4]}, .of = n,
                     .ints = {{"window", 7}})
-               ->def; /* all, and what is given goes before */
+               ->def; /* all, but what is given takes precedence */
     CU_ASSERT(ir_attr_float(same, "softcap") == tiny && ir_attr_int(same, "causal") == 0);
     CU_ASSERT_EQUAL(ir_attr_int(same, "window"), 7);
     same = OP_BUILD(&g.b, "kv_state", .text = {{"past", "p"}, {"present", "q"}})->def;

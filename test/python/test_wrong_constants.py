@@ -121,6 +121,27 @@ class WrongConstants(Case):
                 self.check(self.compiled(op, attributes, wrong, outputs), 3, word)
                 self.check(self.compiled(op, attributes, right, outputs), 0)
 
+    def test_axes_as_data(self):
+        """Axes that are inputs of the run are wrong at run time: exit 4."""
+        kinds = {"x": (TensorProto.FLOAT, [4, 6]), "at": (TensorProto.INT64, [1])}
+        inputs = [helper.make_tensor_value_info(n, *k) for n, k in kinds.items()]
+        for op, names in (("Slice", ["x", "one", "two", "at"]), ("ReduceSum", ["x", "at"]),
+                          ("Unsqueeze", ["x", "at"])):
+            graph = helper.make_graph(
+                [helper.make_node(op, names, ["y"])], "g", inputs,
+                [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                [onnx.numpy_helper.from_array(ints(1), "one"), onnx.numpy_helper.from_array(ints(2), "two")])
+            onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+                helper.make_opsetid("", 23)]), self.dir / "m.onnx")
+            np.save(self.dir / "x.npy", ones(4, 6))
+            for axis, code in ((1, 0), (7, 4), (-9, 4)):
+                np.save(self.dir / "at.npy", ints(axis))
+                for target in ("ref", "cpu"):
+                    done = gqac("run", self.dir / "m.onnx", "--target", target,
+                                "--input", f"x={self.dir / 'x.npy'}", "--input", f"at={self.dir / 'at.npy'}",
+                                "--output", self.dir / "out")
+                    self.check(done, code, *(["axis"] if code else []))
+
     def test_newer(self):
         """An op that the imported opset does not have yet."""
         for op, (opset, count) in NEWER.items():

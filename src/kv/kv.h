@@ -44,7 +44,8 @@ const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
 size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
 
-/* kind: "contiguous" (alias "basic"); others are a USAGE error that lists the known ones.
+/* kind: "contiguous" (alias "basic"), blanks around it aside; others are a USAGE error that lists
+ * the known ones.
  * capacity: most tokens the sequence may hold; 0 means no bound but memory. */
 gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
                                kv_sequence **sequence, gqac_diag *diag);

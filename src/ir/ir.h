@@ -82,6 +82,7 @@ typedef struct ir_schema {
     const char *domain; /* "" ONNX, "com.microsoft", or "gqac" for our own (printed without it) */
     int since, until;   /* opset versions of the domain this row speaks for, after upgrades;
                            until 0: no end */
+    int introduced;     /* opset in which the domain got the op; 0: before all that are read */
     const char *inputs; /* names in order: "query key? value? rest*"; ? optional, * any number >= 0,
                            + any number >= 1 (last only) */
     const char *outputs;

@@ -47,7 +47,8 @@ const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
 size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
 
-/* kind: "contiguous" (alias "basic"); others are USAGE, and the message lists the known ones.
+/* kind: "contiguous" (alias "basic"), with or without blanks around it; others are USAGE, and the
+ * message lists the known ones.
  * capacity: maximum number of tokens; 0: as many as fit into memory. */
 gqac_status kv_sequence_create(kv_pool *pool, const char *kind, int64_t capacity,
                                kv_sequence **sequence, gqac_diag *diag);

@@ -22,9 +22,17 @@ struct kv_sequence {
     kv_states states;
 };
 
+/* Is a name this one, but for blanks around it? */
+static bool is_named(const char *name, const char *kind) {
+    static const char blanks[] = " \t\r\n";
+    const size_t n = strlen(kind);
+    name += strspn(name, blanks);
+    return !strncmp(name, kind, n) && !name[n + strspn(name + n, blanks)];
+}
+
 static gqac_status find_kind(const char *name, const char **kind, gqac_diag *diag) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (!strcmp(name, kinds[i].name) || !strcmp(name, kinds[i].alias)) {
+        if (is_named(name, kinds[i].name) || is_named(name, kinds[i].alias)) {
             *kind = kinds[i].name;
             return GQAC_OK;
         }

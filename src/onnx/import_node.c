@@ -220,6 +220,9 @@ static const char *wrong_version(importer *im, const gqac_op *op, int64_t opset)
     if (!*op->schema.domain && opset < ONNX_OLDEST_OPSET)
         return gqac_arena_printf(im->scratch, "opset %lld is older than %d", (long long)opset,
                                  ONNX_OLDEST_OPSET);
+    if (opset < op->schema.introduced)
+        return gqac_arena_printf(im->scratch, "opset %lld is older than the op, which came with %d",
+                                 (long long)opset, op->schema.introduced);
     if (op->schema.until && opset > op->schema.until)
         return gqac_arena_printf(im->scratch, "opset %lld is newer than %d", (long long)opset,
                                  op->schema.until);

@@ -53,6 +53,7 @@ const gqac_op gqac_op_bit_shift = {
     .schema = {.name = "BitShift",
                .domain = "",
                .since = 11,
+               .introduced = 11,
                .inputs = "x y",
                .outputs = "z",
                .attrs = attrs,

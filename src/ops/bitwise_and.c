@@ -9,6 +9,7 @@ const gqac_op gqac_op_bitwise_and = {
     .schema = {.name = "BitwiseAnd",
                .domain = "",
                .since = 18,
+               .introduced = 18,
                .inputs = "a b",
                .outputs = "c",
                .flags = IR_OP_COMMUTATIVE,

@@ -9,6 +9,7 @@ const gqac_op gqac_op_bitwise_not = {
     .schema = {.name = "BitwiseNot",
                .domain = "",
                .since = 18,
+               .introduced = 18,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

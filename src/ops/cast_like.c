@@ -23,6 +23,7 @@ const gqac_op gqac_op_cast_like = {
     .schema = {.name = "CastLike",
                .domain = "",
                .since = 19,
+               .introduced = 15,
                .inputs = "input target_type",
                .outputs = "output",
                .attrs = attrs,

@@ -34,6 +34,7 @@ const gqac_op gqac_op_celu = {
     .schema = {.name = "Celu",
                .domain = "",
                .since = 12,
+               .introduced = 12,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

@@ -63,6 +63,7 @@ const gqac_op gqac_op_constant_of_shape = {
     .schema = {.name = "ConstantOfShape",
                .domain = "",
                .since = 9,
+               .introduced = 9,
                .inputs = "input",
                .outputs = "output",
                .attrs = attrs,

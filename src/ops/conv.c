@@ -88,13 +88,56 @@ static bool place(const ir_node *node, int i, int n, axis *a) {
     return true;
 }
 
-static const ir_dim *infer_axis(const ir_node *node, int i, int n) {
+/* Attributes have an entry for each spatial axis, pads two. */
+static gqac_status check_lists(const ir_node *node, int n, gqac_diag *diag) {
+    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
+    for (int i = 0; i < 4; i++) {
+        const ir_attr *attr = ir_attr_get(node, names[i]);
+        if (attr->set && attr->count != (size_t)n * (i == 3 ? 2 : 1))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "attribute %s has %zu entries for %d spatial axes", names[i], attr->count, n);
+    }
+    return GQAC_OK;
+}
+
+static gqac_status infer_axis(const ir_node *node, int i, int n, const ir_dim **dim,
+                              gqac_diag *diag) {
     axis a;
-    if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in) ||
-        !ir_dim_is_const(op_in_dim(node, W, 2 + i), &a.taps) || a.taps < 1 ||
-        !place(node, i, n, &a))
-        return NULL;
-    return ir_dim_const(op_dims(node), a.out);
+    *dim = NULL;
+    if (!ir_dim_is_const(op_in_dim(node, W, 2 + i), &a.taps))
+        return GQAC_OK;
+    if (a.taps < 1 || a.taps != entry(node, "kernel_shape", i, a.taps))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "W has %lld taps along spatial axis %d%s",
+                (long long)a.taps, i, a.taps < 1 ? "" : ", kernel_shape another number");
+    if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in))
+        return GQAC_OK;
+    if (!place(node, i, n, &a))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld taps do not fit %lld places of spatial axis %d", (long long)a.taps,
+                (long long)a.in, i);
+    *dim = ir_dim_const(op_dims(node), a.out);
+    return GQAC_OK;
+}
+
+/* What constants show of channels, maps, groups and biases. */
+static gqac_status check_channels(const ir_node *node, gqac_diag *diag) {
+    const int64_t group = ir_attr_int(node, "group");
+    int64_t channels, each, maps, biases;
+    const bool known = ir_dim_is_const(op_in_dim(node, W, 0), &maps);
+    if (known && maps % group != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld maps in %lld groups", (long long)maps,
+                (long long)group);
+    if (known && ir_dim_is_const(op_in_dim(node, BIAS, 0), &biases) && biases != maps)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld biases for %lld maps", (long long)biases,
+                (long long)maps);
+    if (!ir_dim_is_const(op_in_dim(node, X, 1), &channels) ||
+        !ir_dim_is_const(op_in_dim(node, W, 1), &each))
+        return GQAC_OK;
+    if (channels % group != 0 || channels / group != each)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld channels in %lld groups, W is of %lld channels a group", (long long)channels,
+                (long long)group, (long long)each);
+    return GQAC_OK;
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -107,12 +150,15 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const int rank = x.rank >= 0 ? x.rank : w.rank;
     if (rank >= 0 && (rank < 3 || (x.rank >= 0 && w.rank >= 0 && x.rank != w.rank)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "X and W have the ranks %d and %d", x.rank, w.rank);
+    GQAC_TRY(check_channels(node, diag));
+    if (rank >= 0)
+        GQAC_TRY(check_lists(node, rank - 2, diag));
     if (x.rank < 0)
         return op_set_type(node, 0, x.dtype, -1, NULL, diag);
     dims[0] = x.dims[0];
     dims[1] = op_in_dim(node, W, 0);
     for (int i = 2; i < rank; i++)
-        dims[i] = infer_axis(node, i - 2, rank - 2);
+        GQAC_TRY(infer_axis(node, i - 2, rank - 2, &dims[i], diag));
     return op_set_type(node, 0, x.dtype, rank, dims, diag);
 }
 
@@ -345,14 +391,7 @@ static gqac_status read_inputs(op_call *call, conv *c) {
 
 static gqac_status read_axes(op_call *call, conv *c, int64_t *dims) {
     const ir_node *node = call->node;
-    static const char *const names[] = {"dilations", "strides", "kernel_shape", "pads"};
-    for (int i = 0; i < 4; i++) {
-        const ir_attr *attr = ir_attr_get(node, names[i]);
-        if (attr->set && attr->count != (size_t)c->n * (i == 3 ? 2 : 1))
-            OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                    "attribute %s has %zu entries for %d spatial axes", names[i], attr->count,
-                    c->n);
-    }
+    GQAC_TRY(check_lists(node, c->n, call->diag));
     for (int i = 0; i < c->n; i++) {
         axis *a = &c->axes[i];
         a->in = c->x->dims[2 + i];

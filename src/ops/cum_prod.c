@@ -9,6 +9,7 @@ const gqac_op gqac_op_cum_prod = {
     .schema = {.name = "CumProd",
                .domain = "",
                .since = 26,
+               .introduced = 26,
                .inputs = "x axis",
                .outputs = "y",
                .attrs = op_cum_attrs,

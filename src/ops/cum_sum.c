@@ -9,6 +9,7 @@ const gqac_op gqac_op_cum_sum = {
     .schema = {.name = "CumSum",
                .domain = "",
                .since = 14,
+               .introduced = 11,
                .inputs = "x axis",
                .outputs = "y",
                .attrs = op_cum_attrs,

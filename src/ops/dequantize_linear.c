@@ -29,6 +29,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, QUANT_X, QUANT_CODES, diag));
     GQAC_TRY(op_check_dtype(node, QUANT_SCALE, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, QUANT_X, QUANT_ZERO, diag));
+    GQAC_TRY(quant_check_shapes(node, diag));
     ir_type type = op_in_type(node, QUANT_X);
     type.dtype = result_of(node, op_in_type(node, QUANT_SCALE).dtype);
     return op_set_type_like(node, 0, type, diag);
@@ -79,6 +80,7 @@ const gqac_op gqac_op_dequantize_linear = {
     .schema = {.name = "DequantizeLinear",
                .domain = "",
                .since = 23,
+               .introduced = 10,
                .inputs = "x x_scale x_zero_point?",
                .outputs = "y",
                .attrs = attrs,

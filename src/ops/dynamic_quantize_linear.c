@@ -136,6 +136,7 @@ const gqac_op gqac_op_dynamic_quantize_linear = {
     .schema = {.name = "DynamicQuantizeLinear",
                .domain = "",
                .since = 11,
+               .introduced = 11,
                .inputs = "x",
                .outputs = "y y_scale? y_zero_point?",
                .rows = IR_ROWS_MIXES,

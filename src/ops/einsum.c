@@ -495,6 +495,7 @@ const gqac_op gqac_op_einsum = {
     .schema = {.name = "Einsum",
                .domain = "",
                .since = 12,
+               .introduced = 12,
                .inputs = "Inputs+",
                .outputs = "Output",
                .attrs = attrs,

@@ -12,6 +12,7 @@ const gqac_op gqac_op_erf = {
     .schema = {.name = "Erf",
                .domain = "",
                .since = 13,
+               .introduced = 9,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

@@ -52,6 +52,7 @@ const gqac_op gqac_op_expand = {
     .schema = {.name = "Expand",
                .domain = "",
                .since = 13,
+               .introduced = 8,
                .inputs = "input shape",
                .outputs = "output",
                .rows = IR_ROWS_SHAPE,

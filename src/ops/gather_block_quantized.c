@@ -15,7 +15,7 @@ static const ir_attr_spec attrs[] = {
     {"quantize_axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only the last axis"},
     {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 128},
      .doc = "a power of two, at least 16"},
-    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 4 or 8"},
+    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 2, 4 or 8"},
     {.name = NULL},
 };
 
@@ -24,8 +24,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "gather_axis") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0",
                 (long long)ir_attr_int(node, "gather_axis"));
-    if (bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 4 or 8", (long long)bits);
+    if (bits != 2 && bits != 4 && bits != 8)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
     if (block < 16 || (block & (block - 1)) != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute block_size = %lld: a power of two, at least 16", (long long)block);

@@ -71,6 +71,7 @@ const gqac_op gqac_op_gather_elements = {
     .schema = {.name = "GatherElements",
                .domain = "",
                .since = 13,
+               .introduced = 11,
                .inputs = "data indices",
                .outputs = "output",
                .attrs = attrs,

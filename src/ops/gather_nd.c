@@ -113,6 +113,7 @@ const gqac_op gqac_op_gather_nd = {
     .schema = {.name = "GatherND",
                .domain = "",
                .since = 13,
+               .introduced = 11,
                .inputs = "data indices",
                .outputs = "output",
                .attrs = attrs,

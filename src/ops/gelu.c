@@ -45,6 +45,7 @@ const gqac_op gqac_op_gelu = {
     .schema = {.name = "Gelu",
                .domain = "",
                .since = 20,
+               .introduced = 20,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

@@ -14,6 +14,7 @@ const gqac_op gqac_op_greater_or_equal = {
     .schema = {.name = "GreaterOrEqual",
                .domain = "",
                .since = 16,
+               .introduced = 12,
                .inputs = "a b",
                .outputs = "c",
                .rows = IR_ROWS_LOCAL,

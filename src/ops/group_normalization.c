@@ -114,6 +114,7 @@ const gqac_op gqac_op_group_normalization = {
     .schema = {.name = "GroupNormalization",
                .domain = "",
                .since = 21,
+               .introduced = 18,
                .inputs = "X scale bias",
                .outputs = "Y",
                .attrs = attrs,

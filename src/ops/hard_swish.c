@@ -16,6 +16,7 @@ const gqac_op gqac_op_hard_swish = {
     .schema = {.name = "HardSwish",
                .domain = "",
                .since = 14,
+               .introduced = 14,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

@@ -54,6 +54,17 @@ const ir_dim *op_in_dim(const ir_node *node, int index, int axis) {
     return axis >= 0 && axis < type.rank ? type.dims[axis] : NULL;
 }
 
+bool op_in_shape(const ir_node *node, int index, gqac_tensor *shape) {
+    const ir_type type = op_in_type(node, index);
+    size_t bytes;
+    *shape = (gqac_tensor){.dtype = type.dtype ? type.dtype : GQAC_I8, .rank = type.rank};
+    for (int i = 0; i < type.rank; i++)
+        if (!ir_dim_is_const(type.dims[i], &shape->dims[i]))
+            return false;
+    return type.rank >= 0 &&
+           gqac_shape_bytes(shape->dtype, type.rank, shape->dims, &bytes, NULL) == GQAC_OK;
+}
+
 ir_dims *op_dims(const ir_node *node) {
     return node->graph->module->dims;
 }

@@ -63,6 +63,7 @@ const gqac_op gqac_op_is_inf = {
     .schema = {.name = "IsInf",
                .domain = "",
                .since = 20,
+               .introduced = 10,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

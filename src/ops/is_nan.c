@@ -37,6 +37,7 @@ const gqac_op gqac_op_is_nan = {
     .schema = {.name = "IsNaN",
                .domain = "",
                .since = 20,
+               .introduced = 9,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

@@ -43,6 +43,9 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const int64_t layout = ir_attr_int(node, "mrope_layout");
     const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     GQAC_TRY(ms_rotary_verify(node, diag));
+    if (ir_attr_float(node, "scale") != 1.0f)
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute scale = %g: only 1 is supported",
+                (double)ir_attr_float(node, "scale"));
     if (!columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
     if (layout != 0 && layout != 1)

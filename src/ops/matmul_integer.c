@@ -120,6 +120,7 @@ const gqac_op gqac_op_matmul_integer = {
     .schema = {.name = "MatMulInteger",
                .domain = "",
                .since = 10,
+               .introduced = 10,
                .inputs = "A B a_zero_point? b_zero_point?",
                .outputs = "Y",
                .rows = IR_ROWS_SHAPE,

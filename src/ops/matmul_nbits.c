@@ -36,10 +36,16 @@ static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
     const int64_t n = ir_attr_int(node, "N"), bits = ir_attr_int(node, "bits");
     const int64_t block = ir_attr_int(node, "block_size");
     const int64_t blocks = (ir_attr_int(node, "K") + block - 1) / block;
-    const int64_t wanted[] = {[B] = n * blocks * (block * bits / 8), [SCALES] = n * blocks};
-    static const char *const names[] = {[B] = "B", [SCALES] = "scales"};
-    for (int i = B; i <= SCALES; i++) {
-        const ir_value *value = ir_node_input(node, i);
+    const ir_value *zero = ir_node_input(node, ZERO_POINTS);
+    const bool packed = zero && zero->constant && zero->constant->dtype == GQAC_U8;
+    const int64_t wanted[] = {[B] = n * blocks * (block * bits / 8),
+                              [SCALES] = n * blocks,
+                              [ZERO_POINTS] = n * (packed ? (blocks * bits + 7) / 8 : blocks),
+                              [BIAS] = n};
+    static const char *const names[] = {
+        [B] = "B", [SCALES] = "scales", [ZERO_POINTS] = "zero_points", [BIAS] = "bias"};
+    for (int i = B; i <= BIAS; i++) {
+        const ir_value *value = names[i] ? ir_node_input(node, i) : NULL;
         if (value && value->constant && gqac_tensor_count(value->constant) != wanted[i])
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s has %lld elements, expected %lld", names[i],
                     (long long)gqac_tensor_count(value->constant), (long long)wanted[i]);

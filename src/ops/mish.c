@@ -12,6 +12,7 @@ const gqac_op gqac_op_mish = {
     .schema = {.name = "Mish",
                .domain = "",
                .since = 22,
+               .introduced = 18,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

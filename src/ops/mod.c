@@ -48,6 +48,7 @@ const gqac_op gqac_op_mod = {
     .schema = {.name = "Mod",
                .domain = "",
                .since = 13,
+               .introduced = 10,
                .inputs = "a b",
                .outputs = "c",
                .attrs = attrs,

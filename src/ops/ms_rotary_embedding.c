@@ -12,7 +12,8 @@ static const ir_attr_spec attrs[] = {
      .doc = "heads of a 3-D input; 0: from the tables"},
     {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
      .doc = "channels that are rotated; 0: all; needs num_heads"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "only 1"},
+    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1},
+     .doc = "changes nothing, as in ONNX Runtime"},
     {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
     {.name = NULL},
 };
@@ -29,9 +30,6 @@ gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute rotary_embedding_dim = %lld: even, and needs num_heads",
                 (long long)width);
-    if (ir_attr_float(node, "scale") != 1.0f)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute scale = %g: only 1 is supported",
-                (double)ir_attr_float(node, "scale"));
     if (ir_attr_int(node, "is_packed_batching") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute is_packed_batching is not supported");
     return GQAC_OK;

@@ -40,6 +40,7 @@ const gqac_op gqac_op_non_zero = {
     .schema = {.name = "NonZero",
                .domain = "",
                .since = 13,
+               .introduced = 9,
                .inputs = "X",
                .outputs = "Y",
                .rows = IR_ROWS_MIXES,

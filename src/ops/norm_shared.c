@@ -79,6 +79,17 @@ bool norm_mixes(const ir_node *node) {
     return false;
 }
 
+/* What constants show: the last axis of x, and that of its scale. */
+static gqac_status check_scale(const ir_node *node, const norm *kind, gqac_diag *diag) {
+    int64_t n, scales;
+    if (ir_dim_is_const(op_in_dim(node, 0, -1), &n) &&
+        ir_dim_is_const(op_in_dim(node, kind->skip ? 2 : 1, -1), &scales) && scales != n &&
+        scales != 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld scales for a last axis of the length %lld",
+                (long long)scales, (long long)n);
+    return GQAC_OK;
+}
+
 gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
     ir_type x = op_in_type(node, 0), weight = op_in_type(node, kind->skip ? 2 : 1);
     GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS, diag));
@@ -87,6 +98,7 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));
     if (x.rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar input");
+    GQAC_TRY(check_scale(node, kind, diag));
     gqac_dtype dtype = kind->round_before && weight.dtype ? weight.dtype : x.dtype;
     GQAC_TRY(op_set_type(node, 0, dtype, x.rank, x.dims, diag));
     if (kind->sum_output >= 0)

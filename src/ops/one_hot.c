@@ -91,6 +91,7 @@ const gqac_op gqac_op_one_hot = {
     .schema = {.name = "OneHot",
                .domain = "",
                .since = 11,
+               .introduced = 9,
                .inputs = "indices depth values",
                .outputs = "output",
                .attrs = attrs,

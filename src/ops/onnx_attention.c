@@ -236,6 +236,7 @@ const gqac_op gqac_op_onnx_attention = {
     .schema = {.name = "Attention",
                .domain = "",
                .since = 23,
+               .introduced = 23,
                .inputs = "Q K V attn_mask? past_key? past_value? nonpad_kv_seqlen?",
                .outputs = "Y present_key? present_value? qk_matmul_output?",
                .attrs = attrs,

@@ -16,6 +16,7 @@ const gqac_op gqac_op_onnx_causal_conv_with_state = {
     .schema = {.name = "CausalConvWithState",
                .domain = "",
                .since = 27,
+               .introduced = 27,
                .inputs = "input weight bias? past_state?",
                .outputs = "output present_state?",
                .attrs = attrs,

@@ -6,6 +6,7 @@ const gqac_op gqac_op_onnx_linear_attention = {
     .schema = {.name = "LinearAttention",
                .domain = "",
                .since = 27,
+               .introduced = 27,
                .inputs = "query key value past_state? decay? beta?",
                .outputs = "output present_state?",
                .attrs = linear_attention_attrs,

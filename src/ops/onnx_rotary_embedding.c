@@ -117,6 +117,7 @@ const gqac_op gqac_op_onnx_rotary_embedding = {
     .schema = {.name = "RotaryEmbedding",
                .domain = "",
                .since = 23,
+               .introduced = 23,
                .inputs = "X cos_cache sin_cache position_ids?",
                .outputs = "Y",
                .attrs = attrs,

@@ -47,7 +47,7 @@ static gqac_status axis_order(const ir_node *node, int rank, int64_t count, cons
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type x = op_in_type(node, DATA);
     const ir_dim *pads[MAX_PADS], *named[GQAC_MAX_RANK], *dims[GQAC_MAX_RANK] = {NULL};
-    int64_t axes[GQAC_MAX_RANK];
+    int64_t axes[GQAC_MAX_RANK], length;
     int order[GQAC_MAX_RANK];
     bool given = ir_node_input(node, AXES) != NULL;
     GQAC_TRY(op_check_same(node, VALUE, DATA, diag));
@@ -67,9 +67,13 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(axis_order(node, x.rank, count, given ? axes : NULL, order, diag));
     for (int i = 0; i < x.rank; i++)
         dims[i] = x.dims[i];
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
         dims[order[i]] = ir_dim_add(op_dims(node), dims[order[i]],
                                     ir_dim_add(op_dims(node), pads[i], pads[count + i]));
+        if (ir_dim_is_const(dims[order[i]], &length) && length < 0)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d would have the length %lld", order[i],
+                    (long long)length);
+    }
     return op_set_type(node, 0, x.dtype, x.rank, dims, diag);
 }
 

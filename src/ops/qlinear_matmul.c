@@ -69,6 +69,7 @@ const gqac_op gqac_op_qlinear_matmul = {
     .schema = {.name = "QLinearMatMul",
                .domain = "",
                .since = 21,
+               .introduced = 10,
                .inputs = "a a_scale a_zero_point b b_scale b_zero_point y_scale y_zero_point",
                .outputs = "y",
                .rows = IR_ROWS_SHAPE,

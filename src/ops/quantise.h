@@ -36,5 +36,7 @@ bool quant_mixes(const ir_node *node);
 /* Layout of x for these scales; INVALID_INPUT when the shapes do not fit. zero may be NULL. */
 gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
                             const gqac_tensor *zero, quant_layout *layout, gqac_diag *diag);
+/* The same of constant shapes, for infer; INVALID_MODEL. */
+gqac_status quant_check_shapes(const ir_node *node, gqac_diag *diag);
 
 #endif

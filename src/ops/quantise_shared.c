@@ -86,6 +86,18 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
     return GQAC_OK;
 }
 
+gqac_status quant_check_shapes(const ir_node *node, gqac_diag *diag) {
+    gqac_tensor x, scale, zero;
+    quant_layout layout;
+    const bool shifted = op_in_shape(node, QUANT_ZERO, &zero);
+    if (!op_in_shape(node, QUANT_X, &x) || !op_in_shape(node, QUANT_SCALE, &scale) ||
+        quant_layout_of(node, &x, &scale, shifted ? &zero : NULL, &layout, diag) == GQAC_OK)
+        return GQAC_OK;
+    if (diag)
+        diag->status = GQAC_INVALID_MODEL;
+    return GQAC_INVALID_MODEL;
+}
+
 float quant_range(const float *x, int64_t n, int32_t *zero) {
     float lo = 0, hi = 0;
     for (int64_t i = 0; i < n; i++) { /* a NaN is passed over */

@@ -40,6 +40,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, QUANT_X, INPUTS, diag));
     GQAC_TRY(op_check_dtype(node, QUANT_SCALE, OP_FLOATS, diag));
     GQAC_TRY(op_check_dtype(node, QUANT_ZERO, CODES, diag));
+    GQAC_TRY(quant_check_shapes(node, diag));
     ir_type type = op_in_type(node, QUANT_X);
     const gqac_dtype zero = op_in_type(node, QUANT_ZERO).dtype;
     type.dtype = result_of(node, zero);
@@ -120,6 +121,7 @@ const gqac_op gqac_op_quantize_linear = {
     .schema = {.name = "QuantizeLinear",
                .domain = "",
                .since = 23,
+               .introduced = 10,
                .inputs = "x y_scale y_zero_point?",
                .outputs = "y",
                .attrs = attrs,

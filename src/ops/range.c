@@ -98,6 +98,7 @@ const gqac_op gqac_op_range = {
     .schema = {.name = "Range",
                .domain = "",
                .since = 11,
+               .introduced = 11,
                .inputs = "start limit delta",
                .outputs = "output",
                .rows = IR_ROWS_SHAPE,

@@ -28,11 +28,30 @@ static const ir_dim *left_over(ir_dims *d, ir_type in, int rank, const ir_dim *c
     return ir_dim_div_exact(d, above, below);
 }
 
+/* What constants show: dims[missing] is what is left of the others. */
+static gqac_status check_fit(const ir_node *node, int rank, const ir_dim *const *dims, int missing,
+                             gqac_diag *diag) {
+    gqac_tensor in;
+    int64_t product = 1, value;
+    if (!op_in_shape(node, 0, &in))
+        return GQAC_OK;
+    for (int i = 0; i < rank; i++)
+        if (i != missing && (!ir_dim_is_const(dims[i], &value) || value < 0 ||
+                             __builtin_mul_overflow(product, value, &product)))
+            return GQAC_OK;
+    const int64_t count = gqac_tensor_count(&in);
+    if (missing >= 0 ? product > 0 && count % product != 0 : product != count)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "%lld elements do not fit a shape of %lld elements%s", (long long)count,
+                (long long)product, missing >= 0 ? " in the dimensions beside -1" : "");
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *dims[GQAC_MAX_RANK];
     int64_t value, known = op_elements(node, 1, GQAC_MAX_RANK, dims);
-    int missing = -1, n_missing = 0;
+    int missing = -1, n_missing = 0, n_left = 0;
     GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
     if (known < 0) {
         bool fits = ir_dim_is_const(op_in_dim(node, 1, 0), &value) && value <= GQAC_MAX_RANK;
@@ -49,12 +68,17 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
             dims[i] = type.rank >= 0 ? type.dims[i] : NULL;
         } else if (is_const && value == -1) {
             dims[i] = NULL;
+            n_left++;
         }
         if (!dims[i]) {
             missing = i;
             n_missing++;
         }
     }
+    if (n_left > 1)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%d dimensions are -1: at most one", n_left);
+    if (n_missing == n_left)
+        GQAC_TRY(check_fit(node, (int)known, dims, missing, diag));
     if (n_missing == 1 && type.rank >= 0)
         dims[missing] = left_over(op_dims(node), type, (int)known, dims, missing);
     GQAC_TRY(op_set_type(node, 0, type.dtype, (int)known, dims, diag));

@@ -14,6 +14,7 @@ const gqac_op gqac_op_rms_normalization = {
     .schema = {.name = "RMSNormalization",
                .domain = "",
                .since = 23,
+               .introduced = 23,
                .inputs = "X scale",
                .outputs = "Y",
                .attrs = norm_attrs,

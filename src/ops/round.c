@@ -22,6 +22,7 @@ const gqac_op gqac_op_round = {
     .schema = {.name = "Round",
                .domain = "",
                .since = 11,
+               .introduced = 11,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

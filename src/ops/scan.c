@@ -240,6 +240,7 @@ const gqac_op gqac_op_scan = {
     .schema = {.name = "Scan",
                .domain = "",
                .since = 9,
+               .introduced = 8,
                .inputs = "initial_state_and_scan_inputs+",
                .outputs = "final_state_and_scan_outputs+",
                .attrs = attrs,

@@ -69,6 +69,7 @@ const gqac_op gqac_op_scatter_elements = {
     .schema = {.name = "ScatterElements",
                .domain = "",
                .since = 18,
+               .introduced = 11,
                .inputs = "data indices updates",
                .outputs = "output",
                .attrs = attrs,

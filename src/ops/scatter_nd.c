@@ -74,6 +74,7 @@ const gqac_op gqac_op_scatter_nd = {
     .schema = {.name = "ScatterND",
                .domain = "",
                .since = 18,
+               .introduced = 11,
                .inputs = "data indices updates",
                .outputs = "output",
                .attrs = attrs,

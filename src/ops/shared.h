@@ -16,6 +16,8 @@ bool op_in_known(const ir_node *node, int index); /* dtype and rank are known */
 /* NULL when not known; a negative axis counts from the end. */
 const ir_dim *op_in_dim(const ir_node *node, int index, int axis);
 ir_dims *op_dims(const ir_node *node);
+/* The shape of an input all of whose dims are constant, as a tensor without data; else false. */
+bool op_in_shape(const ir_node *node, int index, gqac_tensor *shape);
 /* Sets the type of an output that is wanted; dims are copied. NO_MEMORY when memory is short.
  * What is not known (dtype NONE, rank -1, a dim NULL) keeps what the output knew before; a dim that
  * nothing is known of becomes a symbol of its own. dims NULL: none is known. */

@@ -32,6 +32,7 @@ const gqac_op gqac_op_shrink = {
     .schema = {.name = "Shrink",
                .domain = "",
                .since = 9,
+               .introduced = 9,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

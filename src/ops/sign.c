@@ -11,6 +11,7 @@ const gqac_op gqac_op_sign = {
     .schema = {.name = "Sign",
                .domain = "",
                .since = 13,
+               .introduced = 9,
                .inputs = "x",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,

@@ -97,12 +97,24 @@ static int64_t read_parts(const ir_node *node, const ir_dim *part[4][GQAC_MAX_RA
     return n;
 }
 
+/* What constants show: one element of ends, axes and steps for each of starts. */
+static gqac_status check_counts(const ir_node *node, int64_t n, gqac_diag *diag) {
+    int64_t length;
+    for (int i = 2; i < 5 && n >= 0; i++)
+        if (ir_dim_is_const(op_in_dim(node, i, 0), &length) && length != n)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input %d has %lld elements, not %lld", i,
+                    (long long)length, (long long)n);
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *part[4][GQAC_MAX_RANK], *dims[GQAC_MAX_RANK];
     for (int i = 1; i < 5; i++)
         GQAC_TRY(op_check_dtype(node, i, OP_INDICES, diag));
     int64_t n = read_parts(node, part), at, by;
+    unsigned seen = 0;
+    GQAC_TRY(check_counts(node, n, diag));
     for (int i = 0; i < type.rank; i++)
         dims[i] = n < 0 ? NULL : type.dims[i];
     for (int64_t i = 0; i < n && type.rank >= 0; i++) {
@@ -115,6 +127,9 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
             break;
         }
         GQAC_TRY(op_axis(node, at, type.rank, &axis, diag));
+        if (seen >> axis & 1)
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d is given twice", axis);
+        seen |= 1u << axis;
         dims[axis] = sliced(op_dims(node), type.dims[axis], part[0][i], part[1][i], part[2][i]);
     }
     GQAC_TRY(op_set_type(node, 0, type.dtype, type.rank, dims, diag));

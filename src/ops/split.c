@@ -32,6 +32,25 @@ static const ir_dim *piece_dim(ir_node *node, const ir_dim *length, int i) {
                   : NULL;
 }
 
+/* What constants show: one length for each output, which add up to that of the axis. */
+static gqac_status check_pieces(const ir_node *node, const ir_dim *length, gqac_diag *diag) {
+    const ir_dim *pieces[OP_MAX_ELEMENTS];
+    int64_t n = op_elements(node, 1, OP_MAX_ELEMENTS, pieces), sum = 0, piece, whole;
+    if (n >= 0 && n != node->n_outputs)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld lengths for %d outputs", (long long)n,
+                node->n_outputs);
+    for (int64_t i = 0; i < n; i++) {
+        if (!ir_dim_is_const(pieces[i], &piece))
+            return GQAC_OK;
+        if (piece < 0 || __builtin_add_overflow(sum, piece, &sum))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a piece of the length %lld", (long long)piece);
+    }
+    if (n >= 0 && ir_dim_is_const(length, &whole) && sum != whole)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the pieces add up to %lld, the axis has %lld",
+                (long long)sum, (long long)whole);
+    return GQAC_OK;
+}
+
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, 0);
     const ir_dim *dims[GQAC_MAX_RANK], *x[OP_MAX_ELEMENTS];
@@ -40,6 +59,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(op_check_dtype(node, 1, OP_INDICES, diag));
     if (type.rank >= 0)
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), type.rank, &axis, diag));
+    GQAC_TRY(check_pieces(node, op_in_dim(node, 0, axis), diag));
     for (int k = 0; k < type.rank; k++)
         dims[k] = type.dims[k];
     for (int i = 0; i < node->n_outputs; i++) {

@@ -33,6 +33,7 @@ const gqac_op gqac_op_swish = {
     .schema = {.name = "Swish",
                .domain = "",
                .since = 24,
+               .introduced = 24,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

@@ -124,6 +124,7 @@ const gqac_op gqac_op_tensor_scatter = {
     .schema = {.name = "TensorScatter",
                .domain = "",
                .since = 24,
+               .introduced = 24,
                .inputs = "past_cache update write_indices?",
                .outputs = "present_cache",
                .attrs = attrs,

@@ -23,6 +23,7 @@ const gqac_op gqac_op_thresholded_relu = {
     .schema = {.name = "ThresholdedRelu",
                .domain = "",
                .since = 10,
+               .introduced = 10,
                .inputs = "x",
                .outputs = "y",
                .attrs = attrs,

@@ -96,6 +96,7 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type type = op_in_type(node, X);
     const ir_dim *dims[GQAC_MAX_RANK], *k = NULL;
+    int64_t wanted, length;
     int axis;
     GQAC_TRY(op_check_dtype(node, X, OP_NUMBERS, diag));
     GQAC_TRY(op_check_dtype(node, K, OP_BIT(I64), diag));
@@ -104,6 +105,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         for (int i = 0; i < type.rank; i++)
             dims[i] = type.dims[i];
         dims[axis] = op_elements(node, K, 1, &k) == 1 ? k : NULL;
+        if (ir_dim_is_const(k, &wanted) &&
+            (wanted < 0 || (ir_dim_is_const(type.dims[axis], &length) && wanted > length)))
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                    "k = %lld is negative, or more than axis %d has elements", (long long)wanted,
+                    axis);
     }
     GQAC_TRY(op_set_type(node, 0, type.dtype, type.rank, type.rank < 0 ? NULL : dims, diag));
     return op_set_type(node, 1, GQAC_I64, type.rank, type.rank < 0 ? NULL : dims, diag);

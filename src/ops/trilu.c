@@ -78,6 +78,7 @@ const gqac_op gqac_op_trilu = {
     .schema = {.name = "Trilu",
                .domain = "",
                .since = 14,
+               .introduced = 14,
                .inputs = "input k?",
                .outputs = "output",
                .attrs = attrs,

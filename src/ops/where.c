@@ -96,6 +96,7 @@ const gqac_op gqac_op_where = {
     .schema = {.name = "Where",
                .domain = "",
                .since = 16,
+               .introduced = 9,
                .inputs = "condition x y",
                .outputs = "output",
                .rows = IR_ROWS_LOCAL,

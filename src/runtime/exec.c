@@ -420,6 +420,11 @@ static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
                         .value = value_of,
                         .give = give};
         status = op_of(node)->eval(&call);
+        if (status == GQAC_INVALID_MODEL) { /* axes and the like that came as data of this run */
+            status = GQAC_INVALID_INPUT;
+            if (diag)
+                diag->status = status;
+        }
         for (int i = 0; status == GQAC_OK && i < node->n_outputs; i++)
             if (node->outputs[i])
                 e->values[node->outputs[i]->id] = out[i];

@@ -335,8 +335,12 @@ static void kinds_have_names(void) {
         CU_ASSERT_STRING_EQUAL(kv_sequence_kind(s), "contiguous");
         kv_sequence_free(s);
     }
-    kv_sequence *s = NULL;
+    kv_sequence *s = new_sequence(pool, " \tbasic\n", 0);
+    CU_ASSERT_STRING_EQUAL(kv_sequence_kind(s), "contiguous");
+    kv_sequence_free(s);
     gqac_diag diag = {0};
+    CU_ASSERT_EQUAL(kv_sequence_create(pool, "basic 2", 0, &s, &diag), GQAC_USAGE);
+    CU_ASSERT_EQUAL(kv_sequence_create(pool, " ", 0, &s, &diag), GQAC_USAGE);
     CU_ASSERT_EQUAL(kv_sequence_create(pool, "heap", 0, &s, &diag), GQAC_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "heap"));
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.rule, "contiguous"));
@@ -522,7 +526,7 @@ static const unit_case cases[] = {
     {"random operations match the model", random_operations_match_the_model},
     {"pools describe themselves", pools_describe_themselves},
     {"nonsense slots are refused", nonsense_slots_are_refused},
-    {"kinds have names", kinds_have_names},
+    {"I10, I15: kinds have names, blanks around them aside", kinds_have_names},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
     {"forks are independent", forks_are_independent},

@@ -54,15 +54,15 @@ static void convolutions(void) {
         {.op = "Conv", .inputs = "f32[0,1,2]: | f32[1,1,2]: 1 1", .outputs = "f32[0,1,1]:"},
         {.op = "Conv",
          .inputs = "f32[1,1,2]: 1 2 | f32[1,1,3]: 1 1 1",
-         .status = GQAC_INVALID_INPUT},
+         .status = GQAC_INVALID_MODEL},
         {.op = "Conv",
          .attrs = "group=2",
          .inputs = "f32[1,3,2]: 1 2 3 4 5 6 | f32[2,1,1]: 1 1",
-         .status = GQAC_INVALID_INPUT},
+         .status = GQAC_INVALID_MODEL},
         {.op = "Conv",
          .attrs = "pads=1",
          .inputs = "f32[1,1,2]: 1 2 | f32[1,1,1]: 1",
-         .status = GQAC_INVALID_INPUT},
+         .status = GQAC_INVALID_MODEL},
         {.op = "Conv",
          .attrs = "strides=0",
          .inputs = "f32[1,1,2]: 1 2 | f32[1,1,1]: 1",
@@ -74,7 +74,7 @@ static void convolutions(void) {
         {.op = "Conv",
          .attrs = "kernel_shape=2",
          .inputs = "f32[1,1,2]: 1 2 | f32[1,1,1]: 1",
-         .status = GQAC_INVALID_INPUT},
+         .status = GQAC_INVALID_MODEL},
     };
     run_cases(cases, COUNT(cases));
 }

@@ -146,7 +146,7 @@ static void test_pad(void) {
          .attrs = "mode='edge'",
          .inputs = "f32[0]: | i64[2]: 1 1",
          .status = GQAC_INVALID_INPUT},
-        {.op = "Pad", .inputs = "f32[1]: 1 | i64[2]: -1 -1", .status = GQAC_INVALID_INPUT},
+        {.op = "Pad", .inputs = "f32[1]: 1 | i64[2]: -1 -1", .status = GQAC_INVALID_MODEL},
         {.op = "Pad", .inputs = "f32[1]: 1 | i64[2]: 9223372036854775807 1", .status = GQAC_LIMIT},
         {.op = "Pad", .inputs = "f32[1]: 1 | i64[1]: 1", .status = GQAC_INVALID_MODEL},
         {.op = "Pad",

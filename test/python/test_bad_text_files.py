@@ -149,7 +149,7 @@ def everywhere():
 def configs():
     """What is wrong with genai_config.json."""
     row("missing", CONFIG, lambda p: p.unlink(), "genai_config.json", "folder", codes=(5,))
-    for name in ("../model.onnx", "/etc/passwd", "..", "a/b.onnx", "", "a\\b", 7, None, ["m.onnx"]):
+    for name in ("../model.onnx", "/etc/passwd", "..", "a/../b.onnx", "a//b.onnx", "", "a\\b", 7, None, ["m.onnx"]):
         row(f"decoder {name!r}", CONFIG, edit("model", "decoder", "filename", value=name),
             "model.decoder.filename")
     row("no decoder", CONFIG, edit("model", "decoder", drop=True), "model.decoder.filename")

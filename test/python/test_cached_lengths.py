@@ -6,7 +6,6 @@ refused by both (exit 4).
 """
 
 import sys
-import unittest
 
 import numpy as np
 import onnx

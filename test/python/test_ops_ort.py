@@ -381,6 +381,28 @@ def m_rotary(rng, pick):
         mrope_section=section, mrope_layout=layout, interleaved=pick.randint(0, 1), **more)
 
 
+def scaled_rotary(rng, pick):
+    """A random RotaryEmbedding with a scale, which changes nothing."""
+    batch, rows, heads, half = pick.randint(1, 3), pick.randint(1, 7), pick.randint(1, 4), 8
+    angles = rng.random((40, half)) * 6
+    return Node("RotaryEmbedding", "com.microsoft", {
+        "x": floats(rng, batch, heads, rows, 2 * half), "p": rng.integers(0, 40, (batch, rows)),
+        "c": np.cos(angles).astype(np.float32), "s": np.sin(angles).astype(np.float32)}, ["y"],
+        scale=pick.choice([0.5, 2.0, -1.0]), interleaved=pick.randint(0, 1))
+
+
+def gather_codes(rng, pick):
+    """A random GatherBlockQuantized of 2, 4 or 8 bits in u8, with and without zero points."""
+    bits, block, rows = pick.choice([2, 2, 4, 8]), pick.choice([16, 32]), pick.randint(1, 9)
+    blocks = pick.randint(1, 4)
+    inputs = {"d": rng.integers(0, 256, (rows, blocks * block * bits // 8), dtype=np.uint8),
+              "i": rng.integers(0, rows, (2, 3)), "s": floats(rng, rows, blocks)}
+    if pick.randint(0, 1):
+        inputs["z"] = rng.integers(0, 256, (rows, (blocks * bits + 7) // 8), dtype=np.uint8)
+    return Node("GatherBlockQuantized", "com.microsoft", inputs, ["y"], bits=bits, block_size=block,
+                gather_axis=0, quantize_axis=1)
+
+
 def conv(rng, pick):
     """A random Conv of one to three spatial axes, often depthwise."""
     axes, groups = pick.randint(1, 3), pick.randint(1, 4)
@@ -610,6 +632,14 @@ class Ops(Nodes):
     def test_m_rotary(self):
         """Columns by time, height and width."""
         self.compare(m_rotary, 0.9, count=COUNT)
+
+    def test_scaled_rotary(self):
+        """RotaryEmbedding with a scale: as without."""
+        self.compare(scaled_rotary, 0.9, count=COUNT)
+
+    def test_gather_codes(self):
+        """GatherBlockQuantized of 2, 4 and 8 bits."""
+        self.compare(gather_codes, 0.9, limit=0, count=COUNT)
 
     def test_m_rotary_refused(self):
         """Attributes that no layout has, by their names."""

@@ -25,8 +25,8 @@ void gqac_unmap(gqac_map *map);
 void gqac_map_release(const gqac_map *map, size_t offset, size_t bytes);
 
 /* Writes a file: to a temporary file in the same folder (without a name where the file system has
- * such files, else created exclusively; mode 0600), then fsync, the mode that the umask allows, link
- * or rename to `path`, and fsync of the folder. Until commit, `path` is not changed. */
+ * such files, else created exclusively; mode 0600), then fsync, the mode that the umask allows,
+ * link or rename to `path`, and fsync of the folder. Until commit, `path` is not changed. */
 typedef struct gqac_writer gqac_writer;
 gqac_status gqac_writer_open(const char *path, gqac_writer **writer, gqac_diag *diag);
 gqac_status gqac_writer_write(gqac_writer *writer, const void *data, size_t bytes, gqac_diag *diag);

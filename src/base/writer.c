@@ -3,8 +3,8 @@
  * Bytes are written to a temporary file in the target's folder, which other users cannot open. It
  * has no name where the file system has such files (O_TMPFILE), so that a process that is killed
  * leaves nothing. Commit flushes the buffer, syncs, sets the mode, links or renames the file to the
- * target and syncs the folder. After a failed sync the kernel may have dropped the pages, so nothing
- * is retried: the temporary file is removed and the failure reported. */
+ * target and syncs the folder. After a failed sync the kernel may have dropped the pages, so
+ * nothing is retried: the temporary file is removed and the failure reported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -105,8 +105,8 @@ static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logit
     const int64_t planes = roles->position_planes;
     const size_t wide = roles->embedding ? (size_t)roles->embedding * sizeof(float) : 0;
     GQAC_TRY(reserve_array(&c->scratch[IDS], cells, wide ? wide : sizeof(int64_t), s->diag));
-    GQAC_TRY(reserve_array(&c->scratch[POSITIONS], cells, (planes ? (size_t)planes : 1) * sizeof(int64_t),
-                  s->diag));
+    GQAC_TRY(reserve_array(&c->scratch[POSITIONS], cells,
+                           (planes ? (size_t)planes : 1) * sizeof(int64_t), s->diag));
     GQAC_TRY(reserve_array(&c->scratch[LENGTHS], n, 2 * sizeof(int32_t), s->diag));
     GQAC_TRY(reserve_array(&c->scratch[ROWS], cells, sizeof(int64_t), s->diag));
     int32_t *past = c->scratch[LENGTHS].data, *fresh = past + n;

@@ -318,10 +318,10 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
     if (!p->n_kv)
         return GQAC_OK;
     if (p->stateless) {
-        gqac_diag_set(diag, GQAC_INVALID_MODEL, "the graph keeps the state of a sequence");
+        gqac_diag_set(diag, GQAC_USAGE, "the graph keeps the state of a sequence");
         gqac_diag_rule(diag, "a stateless run has all past and present as inputs and outputs");
         gqac_diag_hint(diag, "score and generate run it as a sequence");
-        return GQAC_INVALID_MODEL;
+        return GQAC_USAGE;
     }
     GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
     kv_pool_set_budget(p->pool, p->budget);

@@ -125,7 +125,7 @@ edit("kv", "append of query rows that attention reads", "",
       "attention %split_heads, %kv_append.3, %kv_append.1"), code=0)
 edit("kv", "a state that is never appended to", "",
      ("%kv_append.2 as \"state.1\"", "%kv_state.1 as \"state.1\""), code=(0, 3))
-edit("kv", "a state that a stateless run meets", "missing",
+edit("kv", "a state that a stateless run meets", "stateless run",
      ("return %logits,", "return %logits as \"logits\","), verb="run", code=2)
 
 # ---- notes of the plan ---------------------------------------------------------------------------

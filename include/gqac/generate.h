@@ -43,17 +43,16 @@ typedef struct gqac_logit_bias {
 } gqac_logit_bias;
 
 /* How the next id is chosen from a row of logits. In this order: logit bias, which is added to the
- * logit of its id; repetition penalty, once for each id of prompt and answer (logit / p if > 0,
- * else
- * * p; Keskar et al. 2019); logit - (count * frequency penalty + presence penalty) for each id that
- * the answer alone has `count` times (as OpenAI's API defines them); temperature, top-k,
- * top-p (the smallest set of most likely ids whose share of what top-k left reaches p), min-p (ids
- * at least min_p times as likely as the likeliest); ties go to the lowest id. At least one id
- * always remains. The kept ids, in ascending order, divide [0, 1) by their probabilities, and the
- * draw is a point there: a function of (seed, request, position) alone (Philox4x32-10, key from
- * seed, counter from position and request; position is the place the id will have), not of batch
- * mates, splits or threads. A logit that is NaN is never chosen; INVALID_INPUT when all are. The
- * penalty counts for the likeliest id too. */
+ * logit of its id; repetition penalty, once for each id of prompt and answer (logit / p if it
+ * is positive, logit times p otherwise; Keskar et al. 2019); logit - (count * frequency penalty +
+ * presence penalty) for each id that the answer alone has `count` times (as OpenAI's API defines
+ * them); temperature, top-k, top-p (the smallest set of most likely ids whose share of what top-k
+ * left reaches p), min-p (ids at least min_p times as likely as the likeliest); ties go to the
+ * lowest id. At least one id always remains. The kept ids, in ascending order, divide [0, 1) by
+ * their probabilities, and the draw is a point there: a function of (seed, request, position) alone
+ * (Philox4x32-10, key from seed, counter from position and request; position is the place the id
+ * will have), not of batch mates, splits or threads. A logit that is NaN is never chosen;
+ * INVALID_INPUT when all are. The penalty counts for the likeliest id too. */
 typedef struct gqac_sampling {
     size_t size;
     bool sample;               /* false: the likeliest id */
@@ -139,9 +138,9 @@ typedef bool gqac_generate_callback(void *arg, const gqac_generate_event *event)
 
 /* Called before each id is chosen, with a copy of the last row of logits, which it may change: an
  * id whose logit becomes NaN is not chosen, one of -INFINITY only when no other is left. ids:
- * prompt and answer so far. What events tell of probabilities is that of the model. false ends this
- * request with GQAC_FINISH_STOP, without a further id. It must not use the context or the sessions
- * of the call. */
+ * prompt and answer so far. Events report the probabilities of the model's own logits. false ends
+ * this request with GQAC_FINISH_STOP, without a further id. It must not use the context or the
+ * sessions of the call. */
 typedef bool gqac_logits_callback(void *arg, float *logits, int64_t vocabulary, const int64_t *ids,
                                   size_t n_ids);
 

@@ -235,7 +235,8 @@ gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context
     gqac_mixing *list = GQAC_ARENA_ARRAY(model->arena, gqac_mixing, (size_t)*n + 1);
     if (!list)
         return gqac_diag_oom(diag, "a list of nodes");
-    /* a sequence gives the rows that it is asked for, whatever the exporter took */
+    /* A sequence returns the rows it is asked for, so the exporter's last-row node is not counted.
+     */
     const bool rows = sequences && !is_left_out(o, &pass_last_rows);
     const ir_node *taken = rows ? pass_last_row(model->module->graph) : NULL;
     int kept = 0;

@@ -160,8 +160,21 @@ static bool lies_in(const char *folder, const struct stat *wanted) {
     return found;
 }
 
-/* Is it a file that one of the other flags names, or that lies in a folder that one names? */
-static bool is_given(const cli *c, const char *flag, const struct stat *wanted) {
+/* Is it a tensor that --inputs DIR is read for? */
+static bool is_input(const gqac_program *program, const char *folder, const struct stat *wanted) {
+    const gqac_io *inputs = NULL;
+    char path[4096];
+    bool found = false;
+    for (int i = 0, n = gqac_program_inputs(program, &inputs); i < n && !found; i++) {
+        cli_tensor_path(path, sizeof path, folder, inputs[i].name);
+        found = is_same(path, wanted);
+    }
+    return found;
+}
+
+/* Is it a file that one of the other flags names, or that is read of a folder that one names? */
+static bool is_given(const cli *c, const char *flag, const gqac_program *program,
+                     const struct stat *wanted) {
     bool found = false;
     for (int i = 0; i < c->n_given && !found; i++) {
         const char *value = c->given[i].value, *equals = strchr(value, '=');
@@ -169,7 +182,9 @@ static bool is_given(const cli *c, const char *flag, const struct stat *wanted) 
         for (const cli_flag *f = c->verb->flags; f->name; f++)
             if (!strcmp(f->name, c->given[i].name) && strcmp(f->name, flag) != 0 && f->value)
                 kind = f->value;
-        if (!strcmp(kind, "DIR"))
+        if (program && !strcmp(c->given[i].name, "inputs"))
+            found = is_input(program, value, wanted);
+        else if (!strcmp(kind, "DIR"))
             found = lies_in(value, wanted);
         else if (strstr(kind, "=FILE") && equals)
             found = is_same(equals + 1, wanted);
@@ -183,7 +198,7 @@ gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *progr
                              const char *path) {
     struct stat wanted;
     gqac_status status = gqac_check_output(c->operands[0], program, path, &c->diag);
-    if (status != GQAC_OK || stat(path, &wanted) != 0 || !is_given(c, flag, &wanted))
+    if (status != GQAC_OK || stat(path, &wanted) != 0 || !is_given(c, flag, program, &wanted))
         return status;
     status = cli_usage(c, "writing '%s' would destroy a file that is read", path);
     snprintf(c->diag.rule, sizeof c->diag.rule,

@@ -300,7 +300,7 @@ json_t *generating_json(const generating *g, const gqac_generation *said) {
     json_t *all = json_pack(
         "{s:o, s:o, s:s, s:o}", "ids", ids, "text", json_stringn(said->text, said->length),
         "finish_reason", gqac_finish_name(said->finish), "metrics", metrics_json(&said->metrics));
-    if (all && g->request.n_top)
+    if (all && g->request.n_top && !cli_json_lines(g->c)) /* lines have their own */
         json_object_set_new(all, "logprobs",
                             g->scores && said->n_ids ? json_incref(g->scores) : json_array());
     return all;

@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     const char *name = !strcmp(argv[1], "--version") ? "version" : argv[1];
     c.verb = find_verb(name);
     if (!c.verb) {
-        gqac_status status = cli_usage(&c, "unknown or not yet built verb '%s'", argv[1]);
+        gqac_status status = cli_usage(&c, "unknown verb '%s'", argv[1]);
         suggest_verb(&c, argv[1]);
         return cli_finish(&c, status);
     }

@@ -108,6 +108,7 @@ static gqac_status take_turn(conversation *t, const char *line, size_t length) {
     int64_t *ids = NULL;
     size_t n = 0;
     gqac_generation *said = NULL;
+    const bool shortened = t->shortened;
     json_t *before = json_copy(t->messages);
     if (!before)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
@@ -118,8 +119,10 @@ static gqac_status take_turn(conversation *t, const char *line, size_t length) {
         status = generating_answer(g, ids, n, &said);
     gqac_release(ids);
     json_decref(status == GQAC_OK ? before : t->messages);
-    if (status != GQAC_OK)
+    if (status != GQAC_OK) {
         t->messages = before;
+        t->shortened = shortened;
+    }
     if (status == GQAC_ABORTED) { /* in the prompt: the turn never was */
         cli_clear_progress(g->c);
         fprintf(stderr, "gqac: interrupted; the conversation is as before this turn\n");
@@ -141,7 +144,7 @@ static bool is_word(const char *line, size_t length, const char *word) {
     return length == strlen(word) && !memcmp(line, word, length);
 }
 
-/* A line that is one of these words alone is no message: false. */
+/* Returns true when the line was a command, which is then done; every other line is a message. */
 static bool obey(const conversation *t, const char *line, size_t length) {
     if (is_word(line, length, "/help")) {
         fprintf(stderr, "  /reset  begins a new conversation\n"

@@ -10,7 +10,7 @@
 static const cli_flag flags[] = {
     {"tokens", "N", "length of the made token list (64)"},
     {"ids", "FILE", "token ids instead of made ones"},
-    {"embeds", "FILE.npy",
+    {"embeds", "FILE",
      "embeddings [N,E] for a model that takes inputs_embeds, instead of made ones"},
     {"splits", "KIND",
      "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},

@@ -11,7 +11,7 @@ static const cli_flag flags[] = {
     {"text", "TEXT", "a text, - for stdin; the tokenizer adds its special tokens"},
     {"text-file", "FILE", "the text from a file, byte for byte"},
     {"ids", "FILE", "whitespace-separated token ids, taken as they are (-: stdin)"},
-    {"embeds", "FILE.npy", "their embeddings [N,E], for a model that takes inputs_embeds"},
+    {"embeds", "FILE", "their embeddings [N,E] (.npy), for a model that takes inputs_embeds"},
     {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
     {"kv", "[contiguous|basic|off]",
      "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},

@@ -205,7 +205,7 @@ bool ir_type_equal(const ir_type *a, const ir_type *b);
  * output NULL. */
 ir_node *ir_node_create(ir_graph *graph, const ir_schema *op, const char *name, int n_inputs,
                         ir_value *const *inputs, int n_outputs, const char *const *out_names);
-/* Gives each output that the schema has always, but that was left out, a value: code behind
+/* Gives each output that the schema has always, but that was left out, a value: code after
  * `import` may look at its type. False when memory is short. */
 bool ir_node_complete(ir_node *node);
 /* Links a node in before `before`, or at the end when it is NULL. */

@@ -16,7 +16,6 @@ enum { MOST_ENCODER_INPUTS = 8 };
 struct gqac_seq2seq_context {
     const gqac_seq2seq *model;
     gqac_context *encoder, *decoder, *later;
-    gqac_monitor monitor;
     gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
     gqac_tensor *caches; /* by input of model->with; data is ours */
     int64_t *ones, *places;

@@ -11,7 +11,7 @@ static gqac_status check_gate(const ir_node *node, gqac_diag *diag) {
     if (gate.rank == 0 || (gate.rank > 0 && x.rank >= 0 && gate.rank != x.rank))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a gate of rank %d, X has %d", gate.rank, x.rank);
     if (gate.rank > 0 && ir_dim_is_const(gate.dims[gate.rank - 1], &width) && width != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a gate of %lld numbers a row, expected 1",
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the gate has %lld values in each row, expected 1",
                 (long long)width);
     return GQAC_OK;
 }

@@ -32,7 +32,7 @@ const gqac_op gqac_op_kv_append = {
                .attrs = attrs,
                .flags = IR_OP_EFFECT | IR_OP_NO_FOLD,
                .rows = IR_ROWS_STATE,
-               .doc = "writes new [B,H,S,D] behind the cached rows and gives all rows [n,H,T,D]"},
+               .doc = "writes new [B,H,S,D] after the cached rows and returns all rows [n,H,T,D]"},
     .infer = infer,
     .eval = eval,
 };

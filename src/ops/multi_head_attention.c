@@ -30,7 +30,7 @@ static const ir_attr_spec attrs[] = {
     {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
      .doc = "factor of the scores; 0: 1/sqrt(D)"},
     {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key behind its own position"},
+     .doc = "1: a query sees no key after its own position"},
     {.name = NULL},
 };
 

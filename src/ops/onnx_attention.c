@@ -12,7 +12,7 @@ enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, NONPAD, N_INPUTS };
 
 static const ir_attr_spec attrs[] = {
     {"is_causal", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key behind its own position"},
+     .doc = "1: a query sees no key after its own position"},
     {"q_num_heads", IR_ATTR_INT, .doc = "query heads Hq of 3-D inputs"},
     {"kv_num_heads", IR_ATTR_INT, .doc = "key/value heads Hkv of 3-D inputs"},
     {"scale", IR_ATTR_FLOAT, .doc = "factor of the scores; 1/sqrt(D) when absent"},
@@ -25,7 +25,7 @@ static const ir_attr_spec attrs[] = {
     {"left_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
      .doc = "keys before its own that a query sees; -1: all"},
     {"right_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys behind its own that a query sees; -1: all"},
+     .doc = "keys after its own that a query sees; -1: all"},
     {.name = NULL},
 };
 

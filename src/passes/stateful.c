@@ -63,7 +63,7 @@ static gqac_status find_pairs(stateful *s) {
     return GQAC_OK;
 }
 
-/* A layer without keys of its own that reads those of another: nothing is put behind them. */
+/* A layer without keys of its own that reads those of another: nothing is appended to them. */
 static void share_caches(stateful *s) {
     for (ir_node *node = s->graph->first, *next; node; node = next) {
         next = node->next;

@@ -458,7 +458,8 @@ static gqac_status check_rows(const splitter *s) {
     if (picks) {
         pass_fail(node, diag, GQAC_UNSUPPORTED,
                   "it takes tokens that are picked by their values (NonZero), as experts of a "
-                  "mixture do that are written out: that no token changes another is not proven");
+                  "mixture do that are written out: it cannot be proven that tokens do not affect "
+                  "each other");
         gqac_diag_rule(diag, "a graph of one token knows the others by the caches of its attention "
                              "alone");
         gqac_diag_hint(diag, "export the mixture as the op MoE, or with every expert on every "

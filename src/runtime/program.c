@@ -179,8 +179,8 @@ static void count_planes(gqac_program *p) {
         p->roles.position_planes = (int)n;
 }
 
-/* Decoders behind a tower of images or sound, and what the model builder makes without embeddings.
- */
+/* Finds inputs_embeds: decoders after an encoder of images or sound, and models exported without
+ * their embeddings. */
 static void find_embeds(gqac_program *p) {
     for (int i = 0; i < p->n_inputs && p->roles.input_ids < 0; i++) {
         const ir_type *type = &p->module->graph->inputs[i]->type;
@@ -303,8 +303,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .columns = p->target->columns && p->target->columns(n)};
         if (p->kv[i].rows && p->roles.embedding)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
-                      "recurrent states ('%s') behind inputs_embeds: what a rewind computes again "
-                      "is not kept",
+                      "recurrent states ('%s') beside inputs_embeds: a rewind needs the embeddings "
+                      "again, and they are not kept",
                       p->kv[i].past);
         p->kv_pairs[i] = (gqac_kv_pair){.size = sizeof *p->kv_pairs,
                                         .past = p->kv[i].past,

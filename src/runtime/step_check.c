@@ -34,7 +34,8 @@ static gqac_status check_tokens(const step *s, int i) {
             continue;
         gqac_diag_set(s->diag, GQAC_OUT_OF_RANGE, "token id %lld at index %lld of item %d",
                       (long long)id, (long long)j, i);
-        gqac_diag_rule(s->diag, "0 <= id < %lld", (long long)(vocabulary ? vocabulary : INT32_MAX));
+        gqac_diag_rule(s->diag, "0 <= id < %lld",
+                       vocabulary ? (long long)vocabulary : INT32_MAX + 1LL);
         return GQAC_OUT_OF_RANGE;
     }
     return GQAC_OK;

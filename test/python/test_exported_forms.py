@@ -387,6 +387,8 @@ class Forms(Case):
         rows = self.dir / "rows.npy"
         np.save(rows, table[self.ids])
         self.check(harness.gqac("score", self.path, "--ids", ids), 2, "--embeds")
+        self.check(harness.gqac("score", self.path, "--ids", ids, "--embeds", rows, "--logits", rows), 2,
+                   "would destroy")
         self.check(harness.gqac("score", self.dir / "ids.onnx", "--ids", ids, "--embeds", rows), 2,
                    "takes token ids")
         self.check(harness.gqac("generate", self.path, "--ids", ids, "-n", 2, "-q"), 2, "inputs_embeds")

@@ -348,7 +348,10 @@ static gqac_status emit(loaded *m, const gqac_options *options, gqac_emit kind, 
 /* Before anything is computed. */
 static gqac_status check_path(const loaded *m, gqac_emit kind, const char *model, const char *path,
                               gqac_diag *diag) {
-    if (kind == GQAC_EMIT_NONE || m->bytes.data)
+    if (kind == GQAC_EMIT_NONE)
+        return GQAC_OK;
+    GQAC_TRY(guard_folder(path, diag));
+    if (m->bytes.data)
         return GQAC_OK;
     return kind == GQAC_EMIT_ONNX ? guard_onnx(model, m->files, false, path, diag)
                                   : guard_output(model, m->files, path, diag);

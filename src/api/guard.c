@@ -3,6 +3,7 @@
  * A path is judged by what it leads to, not by its spelling: links of either kind and detours name
  * the same inode. A path that leads to nothing is free. */
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -94,6 +95,16 @@ static gqac_status check(const char *model, const onnx_files *files, bool onnx, 
     if (files && onnx_files_hold(files, path))
         return refuse(path, "weights of the model", over_nothing, diag);
     return check_beside(model, onnx, path, &wanted, diag);
+}
+
+gqac_status guard_folder(const char *path, gqac_diag *diag) {
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1,
+             slash ? path : ".");
+    if (access(folder, W_OK | X_OK) != 0)
+        GQAC_FAIL(diag, GQAC_IO, "cannot write '%s': %s", path, gqac_errno_text(errno));
+    return GQAC_OK;
 }
 
 gqac_status guard_output(const char *model, const onnx_files *files, const char *path,

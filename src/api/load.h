@@ -46,6 +46,8 @@ const onnx_files *load_files(const void *backing);
 
 /* Do two paths lead to one file? */
 bool guard_same_file(const char *a, const char *b);
+/* IO when `path` lies in no folder in which a file can be made. */
+gqac_status guard_folder(const char *path, gqac_diag *diag);
 /* USAGE when writing to `path` would destroy the model: see gqac_check_output. `files` may be NULL.
  */
 gqac_status guard_output(const char *model, const onnx_files *files, const char *path,

@@ -8,7 +8,8 @@
 
 static const cli_flag flags[] = {
     {"output", "FILE", "what to write"},
-    {"emit", "gqac|onnx|text", "form of the file: an artefact, ONNX or text IR (gqac)"},
+    {"emit", "gqac|onnx|text",
+     "form of the file: an artefact, ONNX or text IR (by the ending .gqac, .onnx or .gq; gqac)"},
     {"dump", "PASS,...|all", "prints the graph after these passes"},
     {"stop-after", "PASS", "the last pass to run"},
     {"disable", "PASS,...", "passes to leave out"},
@@ -60,9 +61,25 @@ static int list_passes(void) {
     return 0;
 }
 
+/* What the ending of a file's name stands for; NULL: nothing of ours. */
+static const char *form_of(const char *path) {
+    static const char *const forms[][2] = {{".gqac", "gqac"}, {".onnx", "onnx"}, {".gq", "text"}};
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    for (int i = 0; dot && i < 3; i++)
+        if (!strcmp(dot, forms[i][0]))
+            return forms[i][1];
+    return NULL;
+}
+
+/* --emit, else what the ending of the output stands for, else an artefact. */
 static gqac_status choose_emit(cli *c, gqac_emit *emit) {
-    const char *kind = cli_value(c, "emit"), *out = cli_value(c, "output");
+    const char *out = cli_value(c, "output"), *form = form_of(out);
+    const char *kind = cli_value(c, "emit") ? cli_value(c, "emit") : form;
     static const char *const kinds[] = {"gqac", "onnx", "text"};
+    if (out && !strcmp(out, "-"))
+        return cli_usage(c, "-o - is not a file: what is saved is mapped, not piped");
+    if (form && strcmp(kind, form) != 0)
+        return cli_usage(c, "--emit %s contradicts the ending of '%s'", kind, out);
     *emit = GQAC_EMIT_GQAC;
     for (int i = 0; kind && i < 3; i++)
         if (!strcmp(kind, kinds[i])) {

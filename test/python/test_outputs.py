@@ -90,8 +90,21 @@ class Guard(Case):
             for out in self.spellings(self.model / name):
                 self.refused("compile", self.model / "model.onnx", "-o", out, "--model-root", self.dir)
             self.refused("compile", self.model, "-o", self.model / name)
-            self.refused("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / name)
+            if name != "model.onnx":  # whose ending is that of another form
+                self.refused("compile", self.model, "--stop-after", "tidy", "--emit", "text", "-o", self.model / name)
             self.refused("compile", self.model, "--emit", "onnx", "-o", self.model / name)
+
+    def test_form(self):
+        """The ending decides the form, --emit may not contradict it; a folder must be there at once."""
+        for name, begin in (("a.onnx", b"\x08"), ("a.gq", b"graph @"), ("a.gqac", b"GQAC")):
+            self.good("compile", self.model, "-o", self.dir / name, "-q")
+            self.assertTrue((self.dir / name).read_bytes().startswith(begin), name)
+        self.check(gqac("compile", self.model, "--emit", "text", "-o", self.dir / "b.gqac"), 2, "contradicts")
+        self.check(gqac("compile", self.model, "-o", "-"), 2, "not a file")
+        run = gqac("compile", self.model, "-v", "-o", self.dir / "none" / "b.gqac")
+        self.check(run, 5, "cannot write")
+        self.assertNotIn("pack", run.err)
+        self.assertFalse((self.dir / "b.gqac").exists())
 
     def test_compile_data(self):
         """The data file that goes with an ONNX file; weights of another name; an artefact; a graph."""

@@ -302,6 +302,7 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
                     &context->options.cached_lengths, diag));
     context->options.legacy_window = options->legacy_window;
     context->options.per_row_quant = options->per_row_quant;
+    GQAC_TRY(gqac_target_find(options->target, &context->target, diag));
     if (model->meta.target) {
         char profile[GQAC_PROFILE_SIZE];
         GQAC_TRY(same("--target", model->meta.target, options->target, diag));
@@ -321,5 +322,5 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
             return GQAC_INVALID_MODEL;
         }
     }
-    return gqac_target_find(options->target, &context->target, diag);
+    return GQAC_OK;
 }

@@ -67,6 +67,8 @@ class Same(Case):
         first = self.compiled("llama").read_bytes()
         self.assertEqual(self.compiled("llama").read_bytes(), first)
         self.good("compile", self.dir / "llama.gqac", "-o", self.dir / "again.gqac")
+        self.check(gqac("generate", self.dir / "llama.gqac", "--target", "cuda", "--prompt", "x"), 2,
+                   "unknown target 'cuda'")
         again = (self.dir / "again.gqac").read_bytes()
         for s in (GRAPH, TENSORS, WEIGHTS):
             (a, n), (b, m) = table(first)[s], table(again)[s]

@@ -269,6 +269,7 @@ class Chat(Case):
         """On a terminal a line can be edited and an earlier one comes back, with libedit."""
         linked = subprocess.run(["ldd", GQAC], capture_output=True, text=True, check=False).stdout
         if "libedit" not in linked:
+            # Reason of the skip: the library is optional, and without it no line can be edited.
             self.skipTest("built without libedit")
         leader, follower = pty.openpty()
         child = self.start("-n", 3, "--format", "json", stdin=follower, stderr=follower)

@@ -168,11 +168,7 @@ void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag) {
 }
 
 int64_t load_weight_bytes(const loaded *m) {
-    const ir_graph *g = m->module->graph;
-    int64_t bytes = 0;
-    for (int i = 0; i < g->n_constants; i++)
-        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
-    return bytes;
+    return ir_constant_bytes(m->module->graph);
 }
 
 const onnx_files *load_files(const void *memory) {

@@ -85,3 +85,10 @@ bool ir_const_ints(const ir_value *value, int64_t max, int64_t *out, int64_t *co
     *count = n;
     return true;
 }
+
+int64_t ir_constant_bytes(const ir_graph *graph) {
+    int64_t bytes = 0;
+    for (int i = 0; i < graph->n_constants; i++)
+        bytes += (int64_t)gqac_tensor_bytes(graph->constants[i]->constant);
+    return bytes;
+}

@@ -260,6 +260,8 @@ bool ir_attr_set_tensor(ir_node *node, const char *name, const gqac_tensor *tens
 typedef gqac_status ir_node_visitor(void *arg, ir_node *node);
 gqac_status ir_graph_walk(ir_graph *graph, ir_node_visitor *f, void *arg);
 gqac_status ir_graph_walk_all(ir_graph *graph, ir_node_visitor *f, void *arg);
+/* Bytes of all constants of the graph. */
+int64_t ir_constant_bytes(const ir_graph *graph);
 
 /* How many inputs/outputs the schema has at least and at most (at most INT_MAX when variadic), and
  * the name of one ("past_key"). */

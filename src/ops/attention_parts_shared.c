@@ -32,7 +32,7 @@ ir_value *attention_flatten(ir_builder *b, ir_value *y) {
     return OP_BUILD(b, "Reshape", .in = {OP_TRANSPOSE(b, y, 0, 2, 1, 3), shape});
 }
 
-static ir_value *norm(ir_builder *b, const ir_node *node, ir_value *x, int weight) {
+ir_value *gqa_norm(ir_builder *b, const ir_node *node, ir_value *x, int weight) {
     if (!ir_node_input(node, weight))
         return x;
     return OP_BUILD(b, "SimplifiedLayerNormalization", .in = {x, ir_node_input(node, weight)},
@@ -94,8 +94,8 @@ void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     refuse_rest(b, node);
     if (!in[1])
         split_packed(b, node, q, kv, in);
-    parts->q = norm(b, node, attention_heads(b, node, in[0], q, size), Q_NORM);
-    parts->k = norm(b, node, attention_heads(b, node, in[1], kv, size), K_NORM);
+    parts->q = gqa_norm(b, node, attention_heads(b, node, in[0], q, size), Q_NORM);
+    parts->k = gqa_norm(b, node, attention_heads(b, node, in[1], kv, size), K_NORM);
     parts->q = rotate(b, node, parts->q, q, positions);
     parts->k = rotate(b, node, parts->k, kv, positions);
     parts->v = attention_heads(b, node, in[2], kv, size);

@@ -51,13 +51,6 @@ typedef struct gqa {
     ir_value *key_past; /* rows before the new ones among those that attention sees */
 } gqa;
 
-static ir_value *norm(gqa *g, ir_value *x, ir_value *weight) {
-    if (!weight)
-        return x;
-    return OP_BUILD(g->b, "SimplifiedLayerNormalization", .in = {x, weight},
-                    .floats = {{"epsilon", ir_attr_float(g->node, "qk_norm_epsilon")}});
-}
-
 static ir_value *rotate(gqa *g, ir_value *x) {
     if (ir_attr_int(g->node, "do_rotary") != 1)
         return x;
@@ -185,8 +178,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     if (g.windowed)
         start_window(&g);
     split_all(&g, &q, &k, &v);
-    q = rotate(&g, norm(&g, q, g.in[Q_NORM]));
-    k = rotate(&g, norm(&g, k, g.in[K_NORM]));
+    q = rotate(&g, gqa_norm(b, node, q, Q_NORM));
+    k = rotate(&g, gqa_norm(b, node, k, K_NORM));
     k = store(&g, PAST_KEY, k, &present[0]);
     v = store(&g, PAST_VALUE, v, &present[1]);
     if (g.bits)

@@ -482,11 +482,7 @@ const char *gqac_program_level(const gqac_program *program) {
 }
 
 int64_t gqac_program_weight_bytes(const gqac_program *program) {
-    const ir_graph *g = program->module->graph;
-    int64_t bytes = 0;
-    for (int i = 0; i < g->n_constants; i++)
-        bytes += (int64_t)gqac_tensor_bytes(g->constants[i]->constant);
-    return bytes;
+    return ir_constant_bytes(program->module->graph);
 }
 
 int64_t gqac_program_most_tokens(const gqac_program *program) {

@@ -3,22 +3,6 @@
  * each of them (it takes types from their results). Idempotent: what is known is never lost. */
 #include "passes/rewrite.h"
 
-static gqac_status visit(void *arg, ir_node *node) {
-    gqac_diag *diag = arg;
-    if (!(node->op->flags & IR_OP_RETURN))
-        return op_infer(node, diag);
-    ir_node *holder = node->graph->parent;
-    return holder ? op_infer(holder, diag) : GQAC_OK;
-}
-
-gqac_status pass_infer_node(ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(op_infer(node, diag));
-    ir_graph *graph;
-    for (int at = 0; (graph = pass_next_graph(node, &at));)
-        GQAC_TRY(ir_graph_walk_all(graph, visit, diag));
-    return GQAC_OK;
-}
-
 static gqac_status forget(void *arg, ir_node *node) {
     (void)arg;
     for (int i = 0; i < node->n_outputs; i++) {
@@ -29,6 +13,43 @@ static gqac_status forget(void *arg, ir_node *node) {
         value->elements = NULL;
         value->n_elements = 0;
     }
+    return GQAC_OK;
+}
+
+/* Is it in a branch of an If, which may never run? */
+static bool may_not_run(const ir_node *node) {
+    for (const ir_node *holder = node->graph->parent; holder; holder = holder->graph->parent)
+        if (op_is(holder, "", "If"))
+            return true;
+    return false;
+}
+
+/* What cannot be right in a branch that may never run is left to the run: its types are unknown. */
+static gqac_status infer(ir_node *node, gqac_diag *diag) {
+    if (!may_not_run(node))
+        return op_infer(node, diag);
+    gqac_diag own = {.index = -1};
+    const gqac_status status = op_infer(node, &own);
+    if (status == GQAC_INVALID_MODEL)
+        return forget(NULL, node);
+    if (status != GQAC_OK && diag)
+        *diag = own;
+    return status;
+}
+
+static gqac_status visit(void *arg, ir_node *node) {
+    gqac_diag *diag = arg;
+    if (!(node->op->flags & IR_OP_RETURN))
+        return infer(node, diag);
+    ir_node *holder = node->graph->parent;
+    return holder ? infer(holder, diag) : GQAC_OK;
+}
+
+gqac_status pass_infer_node(ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(infer(node, diag));
+    ir_graph *graph;
+    for (int at = 0; (graph = pass_next_graph(node, &at));)
+        GQAC_TRY(ir_graph_walk_all(graph, visit, diag));
     return GQAC_OK;
 }
 

@@ -33,15 +33,19 @@ ABS = ("%b = Abs %x : f32[4]", "return %b")
 class Outer(Case):
     """Each text runs with both conditions."""
 
-    def outputs(self, text, taken):
-        """{name: values} of one run."""
-        path, out = self.dir / "m.gq", self.dir / "out"
+    def command(self, text, taken):
+        """The arguments of one run, whose outputs go to the folder out."""
+        path = self.dir / "m.gq"
         path.write_text(text)
         np.save(self.dir / "c.npy", np.array(taken))
         np.save(self.dir / "x.npy", X)
-        self.good("run", path, "--input", f"c={self.dir / 'c.npy'}", "--input",
-                  f"x={self.dir / 'x.npy'}", "--output", out)
-        return {p.stem: np.load(p) for p in out.glob("*.npy")}
+        return ("run", path, "--input", f"c={self.dir / 'c.npy'}", "--input",
+                f"x={self.dir / 'x.npy'}", "--output", self.dir / "out")
+
+    def outputs(self, text, taken):
+        """{name: values} of one run."""
+        self.good(*self.command(text, taken))
+        return {p.stem: np.load(p) for p in (self.dir / "out").glob("*.npy")}
 
     def both(self, text, expected):
         """expected[taken] is {name: values}."""
@@ -96,6 +100,27 @@ class Outer(Case):
         text = (HEAD + choice(("return %a",), ABS) + second + "  %n = Neg %z : f32[4]\n"
                 '  return %y as "y", %n as "n"\n}\n')
         self.both(text, ({"y": -X, "n": X}, {"y": np.abs(X), "n": -np.abs(X)}))
+
+    def test_wrong_branch(self):
+        """A branch that cannot be right fails when it is taken; the other one runs, however deep
+        the wrong node lies."""
+        wrong, also = ((f"const %k{n}: i64[2] = [3, 3]", f"%w{n} = Reshape %x, %k{n} : f32[3, 3]",
+                        f"%u{n} = Abs %w{n} : f32[3, 3]", f"return %u{n}") for n in (1, 2))
+        for body in (wrong, ("%i = If %c {then_branch=" + branch("t2", wrong, "    ")
+                             + ", else_branch=" + branch("e2", also, "    ") + "} : f32[3, 3]",
+                              "return %i")):
+            text = HEAD + choice(body, ABS) + '  return %a as "a", %y as "y"\n}\n'
+            got = self.outputs(text, False)
+            self.assertTrue(np.array_equal(got["y"], np.abs(X)), got)
+            failed = self.check(harness.gqac(*self.command(text, True)), 4)
+            self.assertIn("Reshape", failed.err)
+
+    def test_wrong_outside(self):
+        """The same node outside of any branch is refused before anything runs."""
+        text = (HEAD.replace("\n", "\n  const %k: i64[2] = [3, 3]\n", 1)
+                + '  %w = Reshape %x, %k : f32[3, 3]\n  return %w as "w"\n}\n')
+        failed = self.check(harness.gqac(*self.command(text, True)), 3)
+        self.assertIn("Reshape", failed.err)
 
 
 if __name__ == "__main__":

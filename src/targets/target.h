@@ -14,6 +14,7 @@ enum {
 /* The arguments of a bind. */
 typedef struct target_binding {
     gqac_arena *arena; /* of the program, which records must not outlive */
+    const void *state; /* from the target's `open` */
     gqac_diag *diag;
 } target_binding;
 
@@ -45,9 +46,11 @@ typedef struct target_kernel {
 typedef struct gqac_target {
     const char *name;
     const target_kernel *kernels; /* tried in order, first match wins; ends with name NULL */
-    /* Sets the target_call.state of programs of this target; NULL: there is none. ABSENT: the
-     * machine cannot run it. */
-    gqac_status (*open)(const void **state, gqac_diag *diag);
+    /* Makes the target_call.state of a program; NULL: there is none. `device` is
+     * gqac_options.device, for targets that have devices. ABSENT: the machine cannot run it. */
+    gqac_status (*open)(int device, const void **state, gqac_diag *diag);
+    /* Frees what `open` made, after the last run; NULL: nothing to free. */
+    void (*close)(const void *state);
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
     /* Puts constant weights into the form that the target's kernels read, as nodes of the graph (op
@@ -86,7 +89,7 @@ bool target_writes_over(const ir_node *root, const ir_value *result, const ir_va
 const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
                                   const ir_node *node, ir_node **fused, int *n_fused);
 
-/* Finds a target by name. USAGE for other names, with the known targets ("gpu": not built yet). */
+/* Finds a target by name. USAGE for other names, with the known targets. */
 gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag);
 
 #endif

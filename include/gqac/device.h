@@ -1,10 +1,11 @@
-/* The devices that the target "gpu" can run on: each by its index, as `gqac devices` lists them. */
+/* The devices that target "gpu" can run on: those of all drivers in one list. */
 #ifndef GQAC_DEVICE_H
 #define GQAC_DEVICE_H
 
 #include <stdint.h>
+#include <string.h>
 
-#include <gqac/program.h>
+#include <gqac/status.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -12,7 +13,6 @@ extern "C" {
 
 typedef struct gqac_device {
     size_t size;
-    int index;         /* for gqac_options.device */
     char driver[16];   /* "opencl" */
     char name[128];    /* of the device */
     char version[128]; /* of the driver */
@@ -25,11 +25,11 @@ static inline void gqac_device_init(gqac_device *device) {
     device->size = sizeof *device;
 }
 
-/* Counts the devices of all drivers. ABSENT: there is none; the message names the reason of each
- * driver. */
+/* Sets *n to the number of devices, which does not change while the process runs. ABSENT: there is
+ * none, and *n is 0; the diag has the reason of each driver. */
 GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
-/* Describes device `index`, from 0. `device` has been initialised. ABSENT: there is no such
- * device. */
+/* Describes device `index`, from 0: the number that gqac_options.device takes. ABSENT: there is no
+ * such device; INTERNAL: the driver does not answer. */
 GQAC_API gqac_status gqac_device_at(int index, gqac_device *device, gqac_diag *diag);
 
 #ifdef __cplusplus

@@ -111,7 +111,7 @@ typedef struct gqac_options {
      * .gq); model_root is ignored. */
     const gqac_model_bytes *bytes;
     const gqac_log *log; /* NULL: no log */
-    int device;          /* of target "gpu": an index of gqac_device_at; 0: the first */
+    int device;          /* of target "gpu": an index of gqac_device_at */
     int reserved;        /* 0 */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {

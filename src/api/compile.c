@@ -71,10 +71,8 @@ gqac_status gqac_target_level(const char *target, const char **level, gqac_diag 
     *level = NULL;
     if (!t->level)
         return GQAC_OK;
-    GQAC_TRY(t->open(0, &state, diag));
+    GQAC_TRY(t->open(&state, diag));
     *level = t->level(state);
-    if (t->close)
-        t->close(state);
     return GQAC_OK;
 }
 

@@ -398,8 +398,8 @@ static gqac_status bind_node(void *arg, ir_node *n) {
 
 void program_close(gqac_program *p) {
     kv_pool_free(p->pool);
-    if (p->target->close)
-        p->target->close(p->target_state);
+    if (p->target->close_device)
+        p->target->close_device(p->target_state);
 }
 
 /* Fills a program whose target is open. */
@@ -430,8 +430,12 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
     if (!p->budget)
         return gqac_diag_oom(diag, "a program");
-    if (target->open)
-        GQAC_TRY(target->open(device, &p->target_state, diag));
+    if (device != 0 && !target->open_device)
+        GQAC_FAIL(diag, GQAC_USAGE, "device %d: target '%s' has no devices", device, target->name);
+    if (target->open_device)
+        GQAC_TRY(target->open_device(device, &p->target_state, diag));
+    else if (target->open)
+        GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
     const gqac_status status = make(p, diag);
     if (status != GQAC_OK) {

@@ -46,11 +46,13 @@ typedef struct target_kernel {
 typedef struct gqac_target {
     const char *name;
     const target_kernel *kernels; /* tried in order, first match wins; ends with name NULL */
-    /* Makes the target_call.state of a program; NULL: there is none. `device` is
-     * gqac_options.device, for targets that have devices. ABSENT: the machine cannot run it. */
-    gqac_status (*open)(int device, const void **state, gqac_diag *diag);
-    /* Frees what `open` made, after the last run; NULL: nothing to free. */
-    void (*close)(const void *state);
+    /* Sets the target_call.state of programs of this target; NULL: there is none. ABSENT: the
+     * machine cannot run it. */
+    gqac_status (*open)(const void **state, gqac_diag *diag);
+    /* The same for a target that runs on devices, which has no `open`: a state of this program on
+     * device gqac_options.device, and what frees it after the last run. */
+    gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
+    void (*close_device)(const void *state);
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
     /* Puts constant weights into the form that the target's kernels read, as nodes of the graph (op

@@ -140,7 +140,7 @@ static void test_refusals(void) {
     sample c;
     seed = 9;
     make_sample(&c);
-    CU_ASSERT_EQUAL_FATAL(cpu_level_pick(0, &level, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(cpu_level_pick(&level, &diag), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(cpu_attention_fuse(c.node, fused), 2);
     fused[0]->fused_into = fused[1]->fused_into = c.node;
     c.tensors[K].dims[3]--;

@@ -35,7 +35,7 @@ static int others(const vec_probe **found) {
         const void *level;
         gqac_diag diag = {0};
         setenv("GQAC_CPU", all[i]->level, 1);
-        if (cpu_level_pick(0, &level, &diag) == GQAC_OK)
+        if (cpu_level_pick(&level, &diag) == GQAC_OK)
             found[n++] = all[i];
         unsetenv("GQAC_CPU");
     }

@@ -25,7 +25,7 @@ typedef struct cpu_level {
 
 /* Sets *level to the best level of this machine, or to the one that GQAC_CPU names. USAGE: an
  * unknown name; ABSENT: the machine lacks its instructions. */
-gqac_status cpu_level_pick(int device, const void **level, gqac_diag *diag);
+gqac_status cpu_level_pick(const void **level, gqac_diag *diag);
 const char *cpu_level_name(const void *level);
 
 static inline const cpu_level *cpu_level_of(const target_call *call) {

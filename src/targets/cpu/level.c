@@ -70,8 +70,7 @@ static gqac_status refuse(gqac_status status, const char *what, const char *name
     return status;
 }
 
-gqac_status cpu_level_pick(int device, const void **level, gqac_diag *diag) {
-    (void)device;
+gqac_status cpu_level_pick(const void **level, gqac_diag *diag) {
     const char *name = getenv("GQAC_CPU");
     for (int i = N_LEVELS - 1; i >= 0; i--) {
         if (name && *name && strcmp(name, levels[i].level->name) != 0)

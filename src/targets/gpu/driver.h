@@ -64,8 +64,8 @@ typedef struct gpu_driver {
                           const gpu_arg *args, gqac_diag *diag);
 } gpu_driver;
 
-/* The devices of all drivers in one list, from index 0. Sets what the caller asks for; any pointer
- * may be NULL. ABSENT: there is no such device; the diag names what each driver lacks. */
+/* The devices of all drivers in one list, from index 0; `own` is the index among those of the
+ * driver. ABSENT: there is no device, or not this one. */
 gqac_status gpu_device_count(int *n, gqac_diag *diag);
 gqac_status gpu_device_find(int index, const gpu_driver **driver, int *own, gqac_diag *diag);
 

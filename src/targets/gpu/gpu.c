@@ -45,4 +45,4 @@ static const target_kernel kernels[] = {
 
 extern const gqac_target target_gpu;
 const gqac_target target_gpu = {
-    .name = "gpu", .kernels = kernels, .open = gpu_open, .close = gpu_close};
+    .name = "gpu", .kernels = kernels, .open_device = gpu_open, .close_device = gpu_close};

@@ -34,7 +34,7 @@ enum {
 /* What a program has on its device: target_call.state. Programs share nothing. */
 typedef struct gpu_state gpu_state;
 
-/* target.open and target.close. */
+/* target.open_device and target.close_device. */
 gqac_status gpu_open(int device, const void **state, gqac_diag *diag);
 void gpu_close(const void *state);
 

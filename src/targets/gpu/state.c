@@ -8,12 +8,23 @@
 #include "numerics/contract.h"
 #include "targets/gpu/gpu.h"
 
-static const char *const kernel_names[GPU_KERNELS] = {
-    [GPU_PRODUCT_F32] = "product_f32",   [GPU_PRODUCT_F16] = "product_f16",
-    [GPU_PRODUCT_BF16] = "product_bf16", [GPU_NBITS_FP32] = "nbits_fp32",
-    [GPU_NBITS_QUANTISE] = "nbits_quantise", [GPU_NBITS_INT8] = "nbits_int8",
-    [GPU_ADD_BIAS] = "add_bias",
-    [GPU_ATTEND] = "attend"};
+static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
+                                                      [GPU_PRODUCT_F16] = "product_f16",
+                                                      [GPU_PRODUCT_BF16] = "product_bf16",
+                                                      [GPU_NBITS_FP32] = "nbits_fp32",
+                                                      [GPU_NBITS_QUANTISE] = "nbits_quantise",
+                                                      [GPU_NBITS_INT8] = "nbits_int8",
+                                                      [GPU_ADD_BIAS] = "add_bias",
+                                                      [GPU_ATTEND] = "attend"};
+
+/* Negative controls are in kernels/. */
+#if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
+#define CONTROL "#define CONTROL_KERNEL_BY_ROWS\n"
+#elif defined(GQAC_CONTROL_GPU_SPLIT_BY_GROUPS)
+#define CONTROL "#define CONTROL_GPU_SPLIT_BY_GROUPS\n"
+#else
+#define CONTROL ""
+#endif
 
 /* The headers of src/numerics and the files of kernels/ as one text; CMake makes it. */
 extern const char gpu_source[];
@@ -38,7 +49,7 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char constants[256];
     snprintf(constants, sizeof constants,
              "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
-             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n",
+             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n" CONTROL,
              GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     return s->driver->build(s->queue, (const char *const[]){constants, gpu_source}, GPU_KERNELS,

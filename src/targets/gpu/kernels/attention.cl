@@ -8,6 +8,12 @@
 
 #define VALUES (ATTEND_SIZE / ATTEND_ITEMS) /* elements of an item */
 
+#ifdef CONTROL_GPU_SPLIT_BY_GROUPS /* negative control: splits follow the number of groups */
+#define SPLIT (GQAC_KEY_TILE * (int)get_num_groups(1))
+#else
+#define SPLIT GQAC_KEY_SPLIT
+#endif
+
 /* lane[0..15] of the tile's weights, then 8, 4, 2, 1. Item 0 has the result. */
 static inline float lane_sum(__local const float *p, int tile, int from, int to) {
     float lane[GQAC_LANES];
@@ -65,16 +71,14 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
     bool some = false;
     for (int i = 0; i < VALUES; i++)
         total[i] = 0.0f;
-    for (int split = begin / GQAC_KEY_SPLIT * GQAC_KEY_SPLIT; split < end;
-         split += GQAC_KEY_SPLIT) {
+    for (int split = begin / SPLIT * SPLIT; split < end; split += SPLIT) {
         if (item == 0) {
             now_m = -gqn_as_f32(GQN_INF_BITS);
             now_l = 0.0f;
         }
         for (int i = 0; i < VALUES; i++)
             acc[i] = 0.0f;
-        for (int tile = split; tile < split + GQAC_KEY_SPLIT && tile < end;
-             tile += GQAC_KEY_TILE) {
+        for (int tile = split; tile < split + SPLIT && tile < end; tile += GQAC_KEY_TILE) {
             const int from = begin > tile ? begin - tile : 0;
             const int to = end - tile < GQAC_KEY_TILE ? end - tile : GQAC_KEY_TILE;
             if (from >= to)

@@ -18,6 +18,12 @@ static inline float weight_bf16(__global const ushort *w, size_t i) {
     return gqn_bf16_to_f32(w[i]);
 }
 
+#ifdef CONTROL_KERNEL_BY_ROWS /* negative control: one row is summed in other pieces */
+#define PIECE (m == 1 ? 16 : GQAC_K_PIECE)
+#else
+#define PIECE GQAC_K_PIECE
+#endif
+
 /* y[m][n] = x[m][k] w[k][n]; `WEIGHT` is the weight of k and column `at`. The statement BLOCK runs
  * before each k. */
 #define CHAINS(BLOCK, WEIGHT)                                                                      \
@@ -25,8 +31,8 @@ static inline float weight_bf16(__global const ushort *w, size_t i) {
     if (at >= n || first >= m)                                                                     \
         return;                                                                                    \
     float total[PRODUCT_ROWS], piece[PRODUCT_ROWS];                                                \
-    for (int start = 0; start < k || start == 0; start += GQAC_K_PIECE) {                          \
-        const int end = k - start < GQAC_K_PIECE ? k : start + GQAC_K_PIECE;                       \
+    for (int start = 0; start < k || start == 0; start += PIECE) {                                 \
+        const int end = k - start < PIECE ? k : start + PIECE;                                     \
         for (int r = 0; r < PRODUCT_ROWS; r++)                                                     \
             piece[r] = 0.0f;                                                                       \
         for (int i = start; i < end; i++) {                                                        \

@@ -8,9 +8,12 @@ cpu (fp32, fp16, int4). `equiv` finds no difference between modes. Devices that 
 with exit 77. Without an OpenCL device only that last part runs.
 """
 
+import os
 import random
+import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -23,6 +26,12 @@ from test_cpu_nbits import Node as NBits
 NAMES = sorted(p.name for p in MODELS.iterdir() if p.is_dir())
 needs_device = unittest.skipUnless(harness.has_device(),
                                    "there is no OpenCL device; on Debian, pocl-opencl-icd is one")
+
+
+FORMS = (dict(), dict(zero="packed"), dict(zero="float"), dict(bias=True), dict(bits=8),
+         dict(bits=8, zero="packed"), dict(bits=2, block=16), dict(bits=2, block=32, zero="packed"),
+         dict(block=16), dict(block=128), dict(block=1024, zero="packed"),
+         dict(half=True, zero="packed", bias=True))  # of MatMulNBits
 
 
 def score(case, model, target, *flags):
@@ -137,11 +146,7 @@ class Products(Case):
     def test_nbits(self):
         """Bits, blocks, zero points, bias, element types, K with a rest, K over 512; NaN."""
         rng = np.random.default_rng(5)
-        forms = [dict(), dict(zero="packed"), dict(zero="float"), dict(bias=True),
-                 dict(bits=8), dict(bits=8, zero="packed"), dict(bits=2, block=16),
-                 dict(bits=2, block=32, zero="packed"), dict(block=16), dict(block=128),
-                 dict(block=1024, zero="packed"), dict(half=True, zero="packed", bias=True)]
-        for form in forms:
+        for form in FORMS:
             for level in (0, 4):
                 for k, n, m in ((64, 5, 1), (600, 67, 3), (1100, 3, 6)):
                     node = NBits(rng, k, n, level=level, **form)
@@ -173,6 +178,60 @@ class Products(Case):
                 if values.size:
                     values.flat[-1] = np.nan
                     self.same(path, values, (dtype, k, n, shape, "NaN"))
+
+
+ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
+
+
+@unittest.skipUnless(FULL and ICD.exists(), "Debian's oclgrind, and the long tier")
+class Simulated(Case):
+    """The kernels in Oclgrind, which reports reads and writes out of bounds, and data races."""
+
+    def report(self, path, values, tool=None):
+        """What Oclgrind says of one run; the bits are those of cpu."""
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        np.save(self.dir / "a.npy", values)
+        words = [tool or harness.GQAC, "run", path, "--input", f"a={self.dir / 'a.npy'}", "-q",
+                 "--output", self.dir / "out", "--target"]
+        env = harness.environment({"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+                                   "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+        found = []
+        for target in ("gpu", "cpu"):
+            done = subprocess.run([str(w) for w in (*words, target)], env=env, text=True,
+                                  capture_output=True, check=True, timeout=600)
+            found.append((np.load(self.dir / "out" / "y.npy").tobytes(), done.stderr))
+        if tool is None:
+            self.assertEqual(found[0][0], found[1][0], path)
+        return found[0][1]
+
+    def test_products(self):
+        """24 forms of quantised weights."""
+        rng = np.random.default_rng(8)
+        for form in FORMS:
+            for level in (0, 4):
+                node = NBits(rng, 160, 5, level=level, **form)
+                with self.subTest((form, level)):
+                    self.assertEqual(self.report(node.write(self.dir), node.rows(rng, 3)), "")
+
+    def test_attention(self):
+        """A step of each of the models whose attention differs."""
+        ids = self.dir / "ids.txt"
+        ids.write_text("1 2 3 4 5")
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        for name in ("llama", "gpt-oss", "gemma2", "llama-fp16", "phi3"):
+            with self.subTest(name):
+                done = self.good("score", MODELS / name, "--target", "gpu", "--ids", ids,
+                                 "--splits", "2", "-q", env={
+                                     "OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+                                     "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+                self.assertEqual(done.err, "")
+
+    def test_control(self):
+        """A kernel that reads after the end is reported."""
+        node = NBits(np.random.default_rng(8), 160, 5, level=0)
+        tool = Path(os.environ["GQAC_CONTROLS"]) / "GPU_ROWS_AFTER_END"
+        values = node.rows(np.random.default_rng(9), 3)
+        self.assertIn("Invalid read", self.report(node.write(self.dir), values, tool))
 
 
 class Devices(Case):

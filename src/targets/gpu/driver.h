@@ -45,7 +45,8 @@ typedef struct gpu_driver {
      * has no device. */
     gqac_status (*count)(int *n, gqac_diag *diag);
     gqac_status (*describe)(int index, gpu_info *info, gqac_diag *diag);
-    /* ABSENT: no such device, or it lacks what kernels need. */
+    /* ABSENT: no such device, or it lacks what kernels need, unless the environment has
+     * GQAC_GPU_ANY_DEVICE (simulators do not claim all that they do). */
     gqac_status (*open)(int index, gpu_queue **queue, gqac_diag *diag);
     void (*close)(gpu_queue *queue); /* after its buffers and kernels; NULL is allowed */
     /* Compiles two texts, one after the other, and finds `n` kernels by name. The log of the

@@ -22,6 +22,8 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
 #define CONTROL "#define CONTROL_KERNEL_BY_ROWS\n"
 #elif defined(GQAC_CONTROL_GPU_SPLIT_BY_GROUPS)
 #define CONTROL "#define CONTROL_GPU_SPLIT_BY_GROUPS\n"
+#elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
+#define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
 #else
 #define CONTROL ""
 #endif

@@ -24,6 +24,12 @@ static inline float weight_bf16(__global const ushort *w, size_t i) {
 #define PIECE GQAC_K_PIECE
 #endif
 
+#ifdef CONTROL_GPU_ROWS_AFTER_END /* negative control: the last tile reads rows after the end */
+#define ROW(r) (first + (r))
+#else
+#define ROW(r) (first + (r) < m ? first + (r) : m - 1)
+#endif
+
 /* y[m][n] = x[m][k] w[k][n]; `WEIGHT` is the weight of k and column `at`. The statement BLOCK runs
  * before each k. */
 #define CHAINS(BLOCK, WEIGHT)                                                                      \
@@ -39,7 +45,7 @@ static inline float weight_bf16(__global const ushort *w, size_t i) {
             BLOCK;                                                                                 \
             const float weight = WEIGHT;                                                           \
             for (int r = 0; r < PRODUCT_ROWS; r++) {                                               \
-                const int row = first + r < m ? first + r : m - 1;                                 \
+                const int row = ROW(r);                                                            \
                 piece[r] = gqn_fma(x[(size_t)row * (size_t)k + (size_t)i], weight, piece[r]);      \
             }                                                                                      \
         }                                                                                          \

@@ -16,8 +16,8 @@
  * exits.
  *
  * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
- * options.h (how a model is compiled), log.h, monitor.h (progress and ending a call), program.h
- * (opening a model, its properties), compile.h (models to files), inspect.h, threads.h, context.h,
+ * options.h (how a model is compiled), device.h (what target "gpu" runs on), log.h, monitor.h
+ * (progress and ending a call), program.h (opening a model, its properties), compile.h (models to files), inspect.h, threads.h, context.h,
  * sequence.h (conversations and the step), run.h (the graph as exported), files.h (digests,
  * attachments, tensor files). Text (tokenizer, chat templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
@@ -25,6 +25,7 @@
 
 #include <gqac/compile.h>
 #include <gqac/context.h>
+#include <gqac/device.h>
 #include <gqac/files.h>
 #include <gqac/inspect.h>
 #include <gqac/program.h>

@@ -78,7 +78,7 @@ static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *da
 /* Fields that are 0 or NULL have their defaults; NULL in place of the options: all defaults. */
 typedef struct gqac_options {
     size_t size;
-    const char *target; /* "cpu" (default) or "ref" */
+    const char *target; /* "cpu" (default), "ref" or "gpu" */
     const char *math;   /* "model" (default), "exact" or "bf16" */
     /* "total-1" (default; ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     const char *seqlens_k;
@@ -111,6 +111,8 @@ typedef struct gqac_options {
      * .gq); model_root is ignored. */
     const gqac_model_bytes *bytes;
     const gqac_log *log; /* NULL: no log */
+    int device;          /* of target "gpu": an index of gqac_device_at */
+    int reserved;        /* 0 */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
     memset(options, 0, sizeof *options);

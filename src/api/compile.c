@@ -68,9 +68,11 @@ gqac_status gqac_target_level(const char *target, const char **level, gqac_diag 
     const gqac_target *t = NULL;
     const void *state = NULL;
     GQAC_TRY(gqac_target_find(target, &t, diag));
-    if (t->open)
-        GQAC_TRY(t->open(&state, diag));
-    *level = t->level ? t->level(state) : NULL;
+    *level = NULL;
+    if (!t->level)
+        return GQAC_OK;
+    GQAC_TRY(t->open(&state, diag));
+    *level = t->level(state);
     return GQAC_OK;
 }
 
@@ -128,7 +130,8 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
         GQAC_TRY(load_kv_pairs(m, &slots, &pairs, &n_pairs, diag));
     GQAC_TRY(run_passes(&context, o, NULL));
     gqac_program *p = NULL;
-    GQAC_TRY(program_create(m->arena, m->module, context.target, o->math, o->stateless, &p, diag));
+    GQAC_TRY(program_create(m->arena, m->module, context.target, o->device, o->math, o->stateless,
+                            &p, diag));
     p->budget->most = (size_t)o->memory_budget;
     p->mixing = mixing;
     p->n_mixing = n_mixing;
@@ -145,7 +148,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     }
     p->backing = load_backing(m, &p->release, diag);
     if (!p->backing) {
-        kv_pool_free(p->pool);
+        program_close(p);
         return GQAC_NO_MEMORY;
     }
     *program = p;

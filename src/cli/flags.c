@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include <time.h>
 
 const cli_flag cli_common_flags[] = {
-    {"target", "cpu|ref", "ref is the definition, and slow (cpu)"},
+    {"target", "cpu|ref|gpu",
+     "ref is the definition, and slow; gpu needs an OpenCL device, see gqac devices (cpu)"},
+    {"device", "N", "device of target gpu (0)"},
     {"threads", "N", "threads of the run (the cores that may be used)"},
     {"math", "model|exact|bf16",
      "model: what the file says; exact: no int8 products of MatMulNBits; bf16: products of bf16 "
@@ -307,6 +310,11 @@ gqac_status cli_options(cli *c, gqac_options *options) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (cli_value(c, texts[i].flag))
             *texts[i].field = cli_value(c, texts[i].flag);
+    long long device;
+    GQAC_TRY(cli_number(c, "device", 0, INT_MAX, 0, &device));
+    if (cli_value(c, "device") && strcmp(options->target, "gpu") != 0)
+        return cli_usage(c, "--device goes with --target gpu");
+    options->device = (int)device;
     options->legacy_window = cli_switch(c, "legacy-window");
     options->per_row_quant = cli_switch(c, "per-row-quant");
     static const gqac_log log = {.size = sizeof log, .line = write_line, .level = GQAC_LOG_DEBUG};

@@ -396,8 +396,29 @@ static gqac_status bind_node(void *arg, ir_node *n) {
 
 /* ---- creation ------------------------------------------------------------- */
 
+void program_close(gqac_program *p) {
+    kv_pool_free(p->pool);
+    if (p->target->close_device)
+        p->target->close_device(p->target_state);
+}
+
+/* Fills a program whose target is open. */
+static gqac_status make(gqac_program *p, gqac_diag *diag) {
+    const target_binding binding = {.arena = p->arena, .state = p->target_state, .diag = diag};
+    GQAC_TRY(number_graph(p, p->module->graph, diag));
+    GQAC_TRY(list_values(p, diag));
+    GQAC_TRY(find_lives(p, diag));
+    GQAC_TRY(describe_all(p, diag));
+    GQAC_TRY(find_roles(p, diag));
+    GQAC_TRY(find_guards(p, diag));
+    GQAC_TRY(find_kv(p, diag));
+    GQAC_TRY(ir_graph_walk(p->module->graph, bind_node, (void *)(uintptr_t)&binding));
+    p->most_tokens = p->stateless ? INT64_MAX : positions_capacity(p);
+    return GQAC_OK;
+}
+
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
-                           const char *math, bool stateless, gqac_program **program,
+                           int device, const char *math, bool stateless, gqac_program **program,
                            gqac_diag *diag) {
     gqac_program *p = GQAC_ARENA_NEW(arena, gqac_program);
     if (!p)
@@ -409,23 +430,18 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
     p->budget = GQAC_ARENA_NEW(arena, gqac_budget);
     if (!p->budget)
         return gqac_diag_oom(diag, "a program");
-    if (target->open)
+    if (device != 0 && !target->open_device)
+        GQAC_FAIL(diag, GQAC_USAGE, "device %d: target '%s' has no devices", device, target->name);
+    if (target->open_device)
+        GQAC_TRY(target->open_device(device, &p->target_state, diag));
+    else if (target->open)
         GQAC_TRY(target->open(&p->target_state, diag));
     gqac_numerics_profile(p->profile, target->name, math);
-    GQAC_TRY(number_graph(p, module->graph, diag));
-    GQAC_TRY(list_values(p, diag));
-    GQAC_TRY(find_lives(p, diag));
-    GQAC_TRY(describe_all(p, diag));
-    GQAC_TRY(find_roles(p, diag));
-    GQAC_TRY(find_guards(p, diag));
-    GQAC_TRY(find_kv(p, diag));
-    const gqac_status status =
-        ir_graph_walk(module->graph, bind_node, &(target_binding){.arena = arena, .diag = diag});
+    const gqac_status status = make(p, diag);
     if (status != GQAC_OK) {
-        kv_pool_free(p->pool);
+        program_close(p);
         return status;
     }
-    p->most_tokens = stateless ? INT64_MAX : positions_capacity(p);
     *program = p;
     return GQAC_OK;
 }
@@ -433,7 +449,7 @@ gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_targ
 void gqac_program_free(gqac_program *program) {
     if (!program)
         return;
-    kv_pool_free(program->pool);
+    program_close(program);
     if (program->release)
         program->release(program->backing);
     gqac_arena_free(program->arena); /* the program itself lies in it */

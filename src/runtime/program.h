@@ -63,10 +63,13 @@ struct gqac_program {
 };
 
 /* Makes a program of a module after the whole pipeline. It owns arena and backing if this succeeds.
- * Finds roles, KV slots (from the kv_state nodes) and guards, and binds the kernels. */
+ * Finds roles, KV slots (from the kv_state nodes) and guards, opens device `device` of the target,
+ * and binds the kernels. */
 gqac_status program_create(gqac_arena *arena, ir_module *module, const gqac_target *target,
-                           const char *math, bool stateless, gqac_program **program,
+                           int device, const char *math, bool stateless, gqac_program **program,
                            gqac_diag *diag);
+/* Frees what a program has outside its arena and backing. */
+void program_close(gqac_program *program);
 
 /* Describes a value as a gqac_io, with texts in the arena; false: out of memory. */
 bool program_describe(gqac_arena *arena, const ir_value *value, const char *name, gqac_io *io);

@@ -4,11 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const gqac_target target_ref, target_cpu;
+extern const gqac_target target_ref, target_cpu, target_gpu;
 
-static const gqac_target *const targets[] = {&target_ref, &target_cpu};
-/* Names of the command line that are not built yet. */
-static const char *const planned[] = {"gpu"};
+static const gqac_target *const targets[] = {&target_ref, &target_cpu, &target_gpu};
 
 const target_kernel target_generic_kernel = {.name = "generic"};
 
@@ -59,12 +57,6 @@ gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_
         if (!strcmp(targets[i]->name, name)) {
             *target = targets[i];
             return GQAC_OK;
-        }
-    for (size_t i = 0; i < sizeof planned / sizeof *planned; i++)
-        if (!strcmp(planned[i], name)) {
-            gqac_diag_set(diag, GQAC_USAGE, "target '%s' is not built yet", name);
-            gqac_diag_hint(diag, "--target cpu");
-            return GQAC_USAGE;
         }
     gqac_diag_set(diag, GQAC_USAGE, "unknown target '%s'", name);
     gqac_diag_rule(diag, "targets: %s", list_targets(text, sizeof text));

@@ -14,6 +14,7 @@ enum {
 /* The arguments of a bind. */
 typedef struct target_binding {
     gqac_arena *arena; /* of the program, which records must not outlive */
+    const void *state; /* from the target's `open` */
     gqac_diag *diag;
 } target_binding;
 
@@ -48,6 +49,10 @@ typedef struct gqac_target {
     /* Sets the target_call.state of programs of this target; NULL: there is none. ABSENT: the
      * machine cannot run it. */
     gqac_status (*open)(const void **state, gqac_diag *diag);
+    /* The same for a target that runs on devices, which has no `open`: a state of this program on
+     * device gqac_options.device, and what frees it after the last run. */
+    gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
+    void (*close_device)(const void *state);
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
     /* Puts constant weights into the form that the target's kernels read, as nodes of the graph (op
@@ -86,7 +91,7 @@ bool target_writes_over(const ir_node *root, const ir_value *result, const ir_va
 const target_kernel *target_claim(const gqac_target *target, const target_kernel *after,
                                   const ir_node *node, ir_node **fused, int *n_fused);
 
-/* Finds a target by name. USAGE for other names, with the known targets ("gpu": not built yet). */
+/* Finds a target by name. USAGE for other names, with the known targets. */
 gqac_status gqac_target_find(const char *name, const gqac_target **target, gqac_diag *diag);
 
 #endif

@@ -26,11 +26,13 @@ LIBRARIES = {  # first part of the header: the folders that wrap it
     "protobuf-c": {"onnx"},
     "onnx.pb-c.h": {"onnx"},
     "sha2.h": {"base"},
+    "CL": {"targets"},
 }
 # Sources of src/targets that look at the graph: targets and their tables, what matches, fuses, binds
 # and packs.
 GRAPH = re.compile(
-    r"src/targets/(target\.[ch]|bind\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch]))$"
+    r"src/targets/(target\.[ch]|bind\.[ch]|ref/ref\.c|cpu/(cpu\.c|graph\.h|fuse_\w+\.[ch]|pack\w*\.[ch])"
+    r"|gpu/(gpu\.c|graph\.h|bind_\w+\.c))$"
 )
 GRAPH_WORDS = re.compile(r"\bir_\w+|\bop_(?:call|is|of|value|give)\b|->(?:def|uses|attrs|claim)\b")
 NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.h)`")

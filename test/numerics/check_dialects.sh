@@ -1,7 +1,7 @@
 #!/bin/sh
 # Compiles src/numerics/{math,convert,contract}.h as OpenCL C 1.2 (clang) and as CUDA C (nvcc), once
 # through their includes and once as one concatenated text, which is how a run-time compiler gets
-# them. Usage: check_dialects.sh [SOURCE_DIR]; exit 77 when neither compiler is there.
+# them; and the kernels of the target gpu as OpenCL C. Usage: check_dialects.sh [SOURCE_DIR]; exit 77 when neither compiler is there.
 set -eu
 root=$(cd "${1:-$(dirname "$0")/../..}" && pwd)
 work=$(mktemp -d)
@@ -63,5 +63,16 @@ for form in included whole; do
         checked=1
     fi
 done
+
+if command -v clang >/dev/null 2>&1; then
+    echo '#define PRODUCT_ROWS 4
+#define ATTEND_ITEMS 64
+#define ATTEND_SIZE 256' >kernels.cl
+    for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
+    for k in products attention; do cat "$root/src/targets/gpu/kernels/$k.cl"; done >>kernels.cl
+    clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \
+        -Werror kernels.cl
+    echo "kernels of the target gpu: ok"
+fi
 [ "$checked" = 1 ] || exit 77
 echo "1 passed, 0 failed"

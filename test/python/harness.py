@@ -5,6 +5,7 @@ the long tier, GQAC_SANITIZED=1 says that the binary is a sanitizer build, whose
 cannot be limited and which is slower.
 """
 
+import functools
 import json
 import os
 import resource
@@ -111,6 +112,12 @@ def gqac(*args, seconds=120.0, memory=8 * GIB, env=None, cwd=None, stdin=None):
             f.seek(0)
             texts.append(f.read().decode("utf-8", "backslashreplace"))
     return Result(code, *texts, taken, peak, "gqac " + " ".join(map(str, args)))
+
+
+@functools.cache
+def has_device():
+    """Is there a device for target gpu?"""
+    return gqac("devices").code == 0
 
 
 class Case(unittest.TestCase):

@@ -17,16 +17,18 @@ import harness
 from decoders import Decoder
 
 BOTH = ("ref", "cpu")
+EACH = ("ref", "cpu", "gpu")
 # control: (targets, model, flags). The plans are those that exercise the broken rule.
 CONTROLS = {
-    "MASK_OFF_BY_ONE": (BOTH, "llama", ["--tokens", "40", "--splits", "random:4"]),
+    "MASK_OFF_BY_ONE": (EACH, "llama", ["--tokens", "40", "--splits", "random:4"]),
     "UNROUNDED_CHUNK": (BOTH, "llama-fp16", ["--tokens", "40", "--splits", "9,15"]),
-    "KERNEL_BY_ROWS": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15"]),
+    "KERNEL_BY_ROWS": (EACH, "llama", ["--tokens", "40", "--splits", "9,15"]),
     "THREAD_SPLIT": (("ref",), "llama", ["--tokens", "80", "--splits", "40", "--threads", "3"]),
     "BF16_BY_ROWS": (("cpu",), "llama", ["--tokens", "40", "--splits", "9,15", "--math", "bf16"]),
-    "PACKED_BEGIN": (BOTH, "llama", ["--tokens", "40", "--splits", "9,15", "--batch", "3"]),
+    "PACKED_BEGIN": (EACH, "llama", ["--tokens", "40", "--splits", "9,15", "--batch", "3"]),
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
+    "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "70"]),
     "ROTARY_BATCH": (("cpu",), "rotary_padded", ["--tokens", "40", "--splits", "9,15",
                                                  "--batch", "6"]),
 }
@@ -51,6 +53,8 @@ class Controls(harness.Case):
 
     def check_control(self, name, target):
         """The broken build must differ and say where; the tool itself must not."""
+        if target == "gpu" and not harness.has_device():
+            self.skipTest("there is no OpenCL device")
         broken = os.path.join(os.environ["GQAC_CONTROLS"], name)
         done = self.equiv(broken, target, name, "--format", "json")
         report = json.loads(done.stdout)

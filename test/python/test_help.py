@@ -114,7 +114,7 @@ class Help(Case):
             self.assertEqual(self.complete("gqac", verb, "--"),
                              {"--help", *(f"--{flag}" for flag in self.flags(verb))})
         self.assertEqual(self.complete("gqac", "generate", "--te"), {"--temperature"})
-        for flag, words in (("target", "cpu ref"), ("format", "table json jsonl"),
+        for flag, words in (("target", "cpu ref gpu"), ("format", "table json jsonl"),
                             ("kv", "contiguous basic off"), ("math", "model exact bf16"),
                             ("threads", ""), ("prompt", "")):
             self.assertEqual(self.complete("gqac", "generate", f"--{flag}", ""), {*words.split()})

@@ -1,0 +1,38 @@
+/* The devices that target "gpu" can run on: those of all drivers in one list. */
+#ifndef GQAC_DEVICE_H
+#define GQAC_DEVICE_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include <gqac/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gqac_device {
+    size_t size;
+    char driver[16];   /* "opencl" */
+    char name[128];    /* of the device */
+    char version[128]; /* of the driver */
+    uint64_t memory;   /* bytes */
+    /* What the kernels need and the device lacks, separated by commas; "": it can be used. */
+    char lacks[128];
+} gqac_device;
+static inline void gqac_device_init(gqac_device *device) {
+    memset(device, 0, sizeof *device);
+    device->size = sizeof *device;
+}
+
+/* Sets *n to the number of devices, which does not change while the process runs. ABSENT: there is
+ * none, and *n is 0; the diag has the reason of each driver. */
+GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
+/* Describes device `index`, from 0: the number that gqac_options.device takes. ABSENT: there is no
+ * such device; INTERNAL: the driver does not answer. */
+GQAC_API gqac_status gqac_device_at(int index, gqac_device *device, gqac_diag *diag);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

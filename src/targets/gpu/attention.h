@@ -1,0 +1,16 @@
+/* Attention of the gpu target: the record of its kernel. */
+#ifndef GQAC_TARGETS_GPU_ATTENTION_H
+#define GQAC_TARGETS_GPU_ATTENTION_H
+
+#include "targets/call.h"
+#include "targets/gpu/gpu.h"
+
+typedef struct gpu_attention {
+    int q, k, v, past_len, new_len, bias, sink, y; /* values; -1: absent */
+    bool causal;
+    int64_t window;
+    float scale, softcap;
+} gpu_attention;
+gqac_status gpu_attention_run(target_call *call, const void *record);
+
+#endif

@@ -1,0 +1,113 @@
+/* Products with constant weights: MatMul and MatMulNBits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "targets/gpu/graph.h"
+#include "targets/gpu/products.h"
+
+static const gqac_tensor *constant_of(const ir_node *node, int input) {
+    const ir_value *value = ir_node_input(node, input);
+    return value ? value->constant : NULL;
+}
+
+/* ---- MatMul ------------------------------------------------------------------ */
+
+bool gpu_match_product(const ir_node *node) {
+    const gqac_tensor *w = constant_of(node, 1);
+    const ir_type x = op_in_type(node, 0);
+    return w && OP_IN(OP_FLOATS, w->dtype) && w->rank == 2 && x.rank >= 2 && w->dims[0] >= 1 &&
+           w->dims[0] <= INT32_MAX && w->dims[1] >= 1 && w->dims[1] <= INT32_MAX;
+}
+
+gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const void **record) {
+    const gqac_tensor *w = constant_of(root, 1);
+    gpu_product *p = bind_new(b, sizeof *p);
+    if (!p)
+        return GQAC_NO_MEMORY;
+    *p = (gpu_product){.x = bind_input(root, "A"),
+                       .y = bind_output(root, "Y"),
+                       .kernel = w->dtype == GQAC_F32   ? GPU_PRODUCT_F32
+                                 : w->dtype == GQAC_F16 ? GPU_PRODUCT_F16
+                                                        : GPU_PRODUCT_BF16,
+                       .k = (int32_t)w->dims[0],
+                       .n = (int32_t)w->dims[1]};
+    *record = p;
+    return gpu_keep(b->state, w->data, (size_t)gqac_tensor_count(w) * op_width(w->dtype),
+                    &p->weights, b->diag);
+}
+
+/* ---- MatMulNBits -------------------------------------------------------------- */
+
+enum { A, B, SCALES, ZERO_POINTS };
+
+bool gpu_match_nbits(const ir_node *node) {
+    const bool zeros = ir_node_input(node, ZERO_POINTS) != NULL;
+    return constant_of(node, B) && constant_of(node, SCALES) &&
+           (!zeros || constant_of(node, ZERO_POINTS)) && op_in_type(node, A).rank >= 2;
+}
+
+/* Zero points are numbers, or codes packed like B, a row of bytes for each column. */
+static float zero_of(const gpu_nbits *p, const gqac_tensor *zeros, int64_t column, int64_t block) {
+    if (!zeros)
+        return (float)(1 << (p->bits - 1));
+    if (zeros->dtype != GQAC_U8)
+        return op_get_f32(zeros, column * p->blocks + block);
+    const int64_t bytes = (p->blocks * p->bits + 7) / 8, bit = block * p->bits;
+    const uint8_t *row = (const uint8_t *)zeros->data + column * bytes;
+    return (float)(row[bit / 8] >> bit % 8 & ((1 << p->bits) - 1));
+}
+
+/* Copies scales and zero points to the device, [blocks][n]. */
+static gqac_status keep_scales(const target_binding *b, gpu_nbits *p, const gqac_tensor *scales,
+                               const gqac_tensor *zeros, float *memory) {
+    const size_t bytes = (size_t)p->n * (size_t)p->blocks * sizeof(float);
+    for (int64_t i = 0; i < (int64_t)p->n * p->blocks; i++)
+        memory[i % p->blocks * p->n + i / p->blocks] = op_get_f32(scales, i);
+    GQAC_TRY(gpu_keep(b->state, memory, bytes, &p->scales, b->diag));
+    for (int64_t i = 0; i < (int64_t)p->n * p->blocks; i++)
+        memory[i % p->blocks * p->n + i / p->blocks] =
+            zero_of(p, zeros, i / p->blocks, i % p->blocks);
+    return gpu_keep(b->state, memory, bytes, &p->zeros, b->diag);
+}
+
+/* Copies codes to the device, as words [words][n]. */
+static gqac_status keep_words(const target_binding *b, gpu_nbits *p, const uint8_t *codes,
+                              uint32_t *memory) {
+    const int64_t words = (int64_t)p->blocks * p->block * p->bits / 32;
+    for (int64_t column = 0; column < p->n; column++)
+        for (int64_t word = 0; word < words; word++)
+            memcpy(&memory[word * p->n + column], codes + (column * words + word) * 4, 4);
+    return gpu_keep(b->state, memory, (size_t)(words * p->n) * sizeof *memory, &p->words, b->diag);
+}
+
+gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const void **record) {
+    const gqac_tensor *zeros = constant_of(root, ZERO_POINTS);
+    gpu_nbits *p = bind_new(b, sizeof *p);
+    if (!p)
+        return GQAC_NO_MEMORY;
+    const int64_t k = ir_attr_int(root, "K"), block = ir_attr_int(root, "block_size");
+    *p = (gpu_nbits){.x = bind_input(root, "A"),
+                     .bias = bind_input(root, "bias"),
+                     .y = bind_output(root, "Y"),
+                     .k = (int32_t)k,
+                     .n = (int32_t)ir_attr_int(root, "N"),
+                     .bits = (int32_t)ir_attr_int(root, "bits"),
+                     .block = (int32_t)block,
+                     .blocks = (int32_t)((k + block - 1) / block)};
+    p->int8 = ir_attr_int(root, "accuracy_level") == 4 && (!zeros || zeros->dtype == GQAC_U8) &&
+              (p->bits != 2 || p->block > 16);
+    /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */
+    const size_t words = (size_t)p->blocks * (size_t)(p->block * p->bits / 32);
+    size_t bytes;
+    void *memory = gqac_mul_size(words * sizeof(uint32_t), (size_t)p->n, &bytes) ? malloc(bytes)
+                                                                                : NULL;
+    if (!memory)
+        return gqac_diag_oom(b->diag, "weights on their way to a device");
+    gqac_status status = keep_words(b, p, constant_of(root, B)->data, memory);
+    if (status == GQAC_OK)
+        status = keep_scales(b, p, constant_of(root, SCALES), zeros, memory);
+    free(memory);
+    *record = p;
+    return status;
+}

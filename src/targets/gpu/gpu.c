@@ -1,0 +1,48 @@
+/* The kernels of the gpu target. Nodes that no row claims are run on the host by the op's own eval,
+ * as on ref, and so is the KV state, whose blocks lie in the memory of the host. */
+#include "targets/gpu/attention.h"
+#include "targets/gpu/graph.h"
+#include "targets/gpu/products.h"
+#include "targets/kv_rows.h"
+#include "targets/recurrent.h"
+
+static const target_kernel kernels[] = {
+    {.name = "kv_state",
+     .domain = "gqac",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
+    {.name = "kv_append",
+     .domain = "gqac",
+     .op = "kv_append",
+     .bind = bind_kv_append,
+     .run = target_kv_append_run},
+    {.name = "recurrent_attention",
+     .domain = "gqac",
+     .op = "recurrent_attention",
+     .bind = bind_recurrent_attention,
+     .run = target_recurrent_run},
+    {.name = "product",
+     .domain = "",
+     .op = "MatMul",
+     .match = gpu_match_product,
+     .bind = gpu_bind_product,
+     .run = gpu_product_run},
+    {.name = "product_nbits",
+     .domain = "com.microsoft",
+     .op = "MatMulNBits",
+     .match = gpu_match_nbits,
+     .bind = gpu_bind_nbits,
+     .run = gpu_nbits_run},
+    {.name = "attention",
+     .domain = "gqac",
+     .op = "attention",
+     .match = gpu_match_attention,
+     .bind = gpu_bind_attention,
+     .run = gpu_attention_run},
+    {.name = NULL},
+};
+
+extern const gqac_target target_gpu;
+const gqac_target target_gpu = {
+    .name = "gpu", .kernels = kernels, .open_device = gpu_open, .close_device = gpu_close};

@@ -1,0 +1,64 @@
+/* The gpu target: kernels of a device, and the memory that they use.
+ *
+ * Constant weights are copied to the device when a program is made, and stay there. Everything else
+ * lies in the memory of the host: a kernel copies its operands to the device, and its result back.
+ * The kernels compute in fp32; 16-bit operands are widened on the host, and results rounded there,
+ * except weights, which keep their type. */
+#ifndef GQAC_TARGETS_GPU_GPU_H
+#define GQAC_TARGETS_GPU_GPU_H
+
+#include "ops/work.h"
+#include "targets/gpu/driver.h"
+
+/* The kernels of kernels/, in the order of gpu_kernel_names (state.c). */
+typedef enum gpu_kernel_id {
+    GPU_PRODUCT_F32,
+    GPU_PRODUCT_F16,
+    GPU_PRODUCT_BF16,
+    GPU_NBITS_FP32,
+    GPU_NBITS_QUANTISE,
+    GPU_NBITS_INT8,
+    GPU_ADD_BIAS,
+    GPU_ATTEND,
+    GPU_KERNELS
+} gpu_kernel_id;
+
+enum {
+    /* constants of kernels/, where they have no prefix */
+    GPU_PRODUCT_ROWS = 4,  /* rows of an item */
+    GPU_ATTEND_ITEMS = 64, /* items of a group */
+    GPU_ATTEND_SIZE = 256, /* maximum elements of a head */
+    GPU_SCRATCH = 10       /* buffers for the operands and results of one kernel */
+};
+
+/* What a program has on its device: target_call.state. Programs share nothing. */
+typedef struct gpu_state gpu_state;
+
+/* target.open_device and target.close_device. */
+gqac_status gpu_open(int device, const void **state, gqac_diag *diag);
+void gpu_close(const void *state);
+
+/* Copies a constant to the device, where it stays until gpu_close. For bind. */
+gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
+                     gqac_diag *diag);
+
+/* The device, for the work of one kernel: other threads wait until gpu_give_back. */
+typedef struct gpu_work {
+    gpu_state *state;
+    const op_work *work;
+    int n; /* scratch buffers that have been taken */
+} gpu_work;
+gpu_work gpu_take(const void *state, const op_work *work);
+void gpu_give_back(gpu_work *w);
+
+/* Takes scratch of the device, and sets *buffer; its content is undefined. */
+gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
+/* The same, with a copy of `bytes` bytes; or of all elements of a float tensor, as fp32. */
+gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);
+gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
+/* Copies fp32 results to all elements of a float tensor, rounded once. */
+gqac_status gpu_get_f32(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor);
+gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
+                       const gpu_arg *args);
+
+#endif

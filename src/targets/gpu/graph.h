@@ -1,0 +1,17 @@
+/* Which nodes the kernels of the gpu target take, and their records. */
+#ifndef GQAC_TARGETS_GPU_GRAPH_H
+#define GQAC_TARGETS_GPU_GRAPH_H
+
+#include "targets/bind.h"
+#include "targets/target.h"
+
+bool gpu_match_product(const ir_node *node);
+gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_nbits(const ir_node *node);
+gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_attention(const ir_node *node);
+gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
+
+#endif

@@ -1,0 +1,191 @@
+/* What a program has on a device: queue, kernels, constants, scratch. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "numerics/contract.h"
+#include "targets/gpu/gpu.h"
+
+static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
+                                                      [GPU_PRODUCT_F16] = "product_f16",
+                                                      [GPU_PRODUCT_BF16] = "product_bf16",
+                                                      [GPU_NBITS_FP32] = "nbits_fp32",
+                                                      [GPU_NBITS_QUANTISE] = "nbits_quantise",
+                                                      [GPU_NBITS_INT8] = "nbits_int8",
+                                                      [GPU_ADD_BIAS] = "add_bias",
+                                                      [GPU_ATTEND] = "attend"};
+
+/* Negative controls are in kernels/. */
+#if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
+#define CONTROL "#define CONTROL_KERNEL_BY_ROWS\n"
+#elif defined(GQAC_CONTROL_GPU_SPLIT_BY_GROUPS)
+#define CONTROL "#define CONTROL_GPU_SPLIT_BY_GROUPS\n"
+#elif defined(GQAC_CONTROL_GPU_ROWS_AFTER_END)
+#define CONTROL "#define CONTROL_GPU_ROWS_AFTER_END\n"
+#else
+#define CONTROL ""
+#endif
+
+/* The headers of src/numerics and the files of kernels/ as one text; CMake makes it. */
+extern const char gpu_source[];
+
+typedef struct kept {
+    struct kept *next;
+    gpu_buffer buffer;
+} kept;
+
+struct gpu_state {
+    const gpu_driver *driver;
+    gpu_queue *queue;
+    gpu_kernel *kernels[GPU_KERNELS];
+    kept *constants;
+    pthread_mutex_t lock; /* of what follows */
+    gpu_buffer scratch[GPU_SCRATCH];
+    float *staging; /* elements on their way to and from the device */
+    size_t staged;  /* its capacity */
+};
+
+static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
+    char constants[256];
+    snprintf(constants, sizeof constants,
+             "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
+             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n" CONTROL,
+             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE);
+    GQAC_TRY(s->driver->open(own, &s->queue, diag));
+    return s->driver->build(s->queue, (const char *const[]){constants, gpu_source}, GPU_KERNELS,
+                            kernel_names, s->kernels, diag);
+}
+
+gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
+    const gpu_driver *driver;
+    int own;
+    GQAC_TRY(gpu_device_find(device, &driver, &own, diag));
+    gpu_state *s = calloc(1, sizeof *s);
+    if (!s)
+        return gqac_diag_oom(diag, "a device");
+    s->driver = driver;
+    if (pthread_mutex_init(&s->lock, NULL) != 0) {
+        free(s);
+        return gqac_diag_oom(diag, "a device");
+    }
+    const gqac_status status = open_kernels(s, own, diag);
+    if (status != GQAC_OK) {
+        gpu_close(s);
+        return status;
+    }
+    *state = s;
+    return GQAC_OK;
+}
+
+/* A state is constant for those who run; this file alone changes it. */
+static gpu_state *state_of(const void *state) {
+    return (gpu_state *)(uintptr_t)state;
+}
+
+void gpu_close(const void *state) {
+    gpu_state *s = state_of(state);
+    if (!s)
+        return;
+    while (s->constants) {
+        kept *next = s->constants->next;
+        s->driver->release(&s->constants->buffer);
+        free(s->constants);
+        s->constants = next;
+    }
+    for (int i = 0; i < GPU_SCRATCH; i++)
+        s->driver->release(&s->scratch[i]);
+    for (int i = 0; i < GPU_KERNELS; i++)
+        s->driver->drop(s->kernels[i]);
+    s->driver->close(s->queue);
+    pthread_mutex_destroy(&s->lock);
+    free(s->staging);
+    free(s);
+}
+
+gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
+                     gqac_diag *diag) {
+    gpu_state *s = state_of(state);
+    kept *k = calloc(1, sizeof *k);
+    if (!k)
+        return gqac_diag_oom(diag, "a constant of the device");
+    k->next = s->constants;
+    s->constants = k;
+    GQAC_TRY(s->driver->allocate(s->queue, bytes, &k->buffer, diag));
+    *buffer = k->buffer;
+    return s->driver->write(s->queue, buffer, data, bytes, diag);
+}
+
+/* ---- the work of a kernel ----------------------------------------------------- */
+
+gpu_work gpu_take(const void *state, const op_work *work) {
+    gpu_state *s = state_of(state);
+    pthread_mutex_lock(&s->lock);
+    return (gpu_work){.state = s, .work = work};
+}
+
+void gpu_give_back(gpu_work *w) {
+    pthread_mutex_unlock(&w->state->lock);
+}
+
+gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
+    gpu_state *s = w->state;
+    if (w->n == GPU_SCRATCH)
+        OP_STOP(w->work, GQAC_INTERNAL, "a kernel with more than %d operands", GPU_SCRATCH);
+    gpu_buffer *own = &s->scratch[w->n];
+    if (own->bytes < bytes || !own->handle) {
+        s->driver->release(own);
+        GQAC_TRY(s->driver->allocate(s->queue, bytes, own, w->work->diag));
+    }
+    w->n++;
+    *buffer = *own;
+    return GQAC_OK;
+}
+
+gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer) {
+    GQAC_TRY(gpu_scratch(w, bytes, buffer));
+    return w->state->driver->write(w->state->queue, buffer, data, bytes, w->work->diag);
+}
+
+/* Memory for `count` elements on their way. */
+static gqac_status stage(gpu_work *w, size_t count) {
+    gpu_state *s = w->state;
+    if (s->staged >= count)
+        return GQAC_OK;
+    size_t bytes;
+    float *more = gqac_mul_size(count, sizeof *more, &bytes) ? realloc(s->staging, bytes) : NULL;
+    if (!more)
+        return gqac_diag_oom(w->work->diag, "copies to a device");
+    s->staging = more;
+    s->staged = count;
+    return GQAC_OK;
+}
+
+gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    const int64_t count = gqac_tensor_count(tensor);
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (tensor->dtype == GQAC_F32)
+        return gpu_put(w, tensor->data, bytes, buffer);
+    GQAC_TRY(stage(w, (size_t)count));
+    op_get_f32s(tensor, 0, count, w->state->staging);
+    return gpu_put(w, w->state->staging, bytes, buffer);
+}
+
+gqac_status gpu_get_f32(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
+    const gpu_state *s = w->state;
+    const int64_t count = gqac_tensor_count(tensor);
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (tensor->dtype == GQAC_F32)
+        return s->driver->read(s->queue, buffer, tensor->data, bytes, w->work->diag);
+    GQAC_TRY(stage(w, (size_t)count));
+    GQAC_TRY(s->driver->read(s->queue, buffer, s->staging, bytes, w->work->diag));
+    op_put_f32s(tensor, 0, count, s->staging);
+    return GQAC_OK;
+}
+
+gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
+                       const gpu_arg *args) {
+    gpu_state *s = w->state;
+    return s->driver->launch(s->queue, s->kernels[kernel], grid, n_args, args, w->work->diag);
+}

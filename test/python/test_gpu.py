@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""The gpu target has the bits of cpu, on every device that `gqac devices` lists first.
+
+    python test/python/test_gpu.py
+
+Whole models, the matrix of GroupQueryAttention, products of every form and NaN: the same bytes as
+cpu (fp32, fp16, int4). `equiv` finds no difference between modes. Devices that are not there end
+with exit 77. Without an OpenCL device only that last part runs.
+"""
+
+import os
+import random
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import harness
+import test_gqa_ort as gqa
+from harness import FULL, MODELS, Case, gqac
+from test_cpu_nbits import Node as NBits
+
+NAMES = sorted(p.name for p in MODELS.iterdir() if p.is_dir())
+needs_device = unittest.skipUnless(harness.has_device(),
+                                   "there is no OpenCL device; on Debian, pocl-opencl-icd is one")
+
+
+FORMS = (dict(), dict(zero="packed"), dict(zero="float"), dict(bias=True), dict(bits=8),
+         dict(bits=8, zero="packed"), dict(bits=2, block=16), dict(bits=2, block=32, zero="packed"),
+         dict(block=16), dict(block=128), dict(block=1024, zero="packed"),
+         dict(half=True, zero="packed", bias=True))  # of MatMulNBits
+
+
+def score(case, model, target, *flags):
+    """The bytes of the logits of 70 tokens: more than a tile of keys."""
+    ids, out = case.dir / "ids.txt", case.dir / f"{target}.npy"
+    ids.write_text(" ".join(str(7 * i % 250 + 1) for i in range(70)))
+    case.good("score", model, "--target", target, "--ids", ids, "--logits", out, *flags)
+    return np.load(out).tobytes()
+
+
+@needs_device
+class Models(Case):
+    """Exported models through sequences."""
+
+    def test_bits_of_cpu(self):
+        """Every test model: prompt whole, and in pieces."""
+        for name in NAMES:
+            with self.subTest(name):
+                expected = score(self, MODELS / name, "cpu")
+                self.assertEqual(score(self, MODELS / name, "gpu"), expected)
+        self.assertEqual(score(self, MODELS / "gemma2", "gpu", "--splits", "1,30,2,33"),
+                         score(self, MODELS / "gemma2", "cpu"))
+
+    def test_split_of_keys(self):
+        """More keys than the contract's split of 512."""
+        ids, model = self.dir / "ids.txt", MODELS / "llama"
+        ids.write_text(" ".join(str(11 * i % 250 + 1) for i in range(600)))
+        for target in ("cpu", "gpu"):
+            self.good("score", model, "--target", target, "--ids", ids, "--logits",
+                      self.dir / f"{target}.npy")
+        cpu, gpu = (np.load(self.dir / f"{target}.npy") for target in ("cpu", "gpu"))
+        self.assertEqual(gpu.tobytes(), cpu.tobytes())
+
+    def test_equiv(self):
+        """Prompts in pieces, decode, ragged batches, forks and rewinds."""
+        names = NAMES if FULL else ["llama", "gemma2", "gpt-oss", "llama-int4-acc4", "qwen3.5"]
+        plans = (["--splits", "9,15", "--batch", "3"], ["--splits", "17", "--via", "decode"])
+        if FULL:
+            plans += (["--tokens", "40"],)
+        for name in names:
+            for plan in plans:
+                with self.subTest((name, plan)):
+                    found = self.good("equiv", MODELS / name, "--target", "gpu", "--tokens", "40",
+                                      "--format", "json", *plan).json()
+                    self.assertEqual(found["differing"], 0, found)
+                    self.assertGreater(found["compared"], 0)
+                    self.assertIn("/gpu/", found["profile"])
+
+    def test_against_cpu(self):
+        """The command that a user compares two targets with."""
+        found = self.good("equiv", MODELS / "llama", "--target", "gpu", "--against", "cpu",
+                          "--tokens", "40", "--splits", "9,15", "--format", "json").json()
+        self.assertEqual(found["differing"], 0, found)
+
+    def test_artefact(self):
+        """An artefact for gpu runs there, and not on cpu."""
+        out = self.dir / "m.gqac"
+        self.good("compile", MODELS / "llama", "--target", "gpu", "-o", out)
+        self.assertEqual(score(self, out, "gpu"), score(self, MODELS / "llama", "cpu"))
+        self.check(gqac("score", out, "--target", "cpu", "--ids", self.dir / "ids.txt"), 2, "gpu")
+
+    def test_claimed(self):
+        """The kernels have the nodes that this file is about."""
+        text = self.good("compile", MODELS / "llama-int4-acc4", "--target", "gpu", "--dump",
+                         "claim", "--stop-after", "claim").out
+        for kernel in ("attention", "product_nbits"):
+            self.assertIn(f'via "gpu.{kernel}"', text)
+        text = self.good("compile", MODELS / "llama", "--target", "gpu", "--dump", "claim",
+                         "--stop-after", "claim").out
+        self.assertIn('via "gpu.product"', text)
+
+
+@needs_device
+class Attention(gqa.Nodes):
+    """Nodes of GroupQueryAttention, drawn as test_gqa_ort.py draws them."""
+
+    test_x10_targets = test_fixed = test_fresh = None  # theirs
+
+    def test_bits_of_cpu(self):
+        """Windows, softcap, sinks, bias, rotary, quantised caches: the rows that are defined."""
+        pick, rng = random.Random(19), np.random.default_rng(19)
+        nodes, compared = [], 0
+        while len(nodes) < (12 if FULL else 3) * gqa.GROUP:
+            node = gqa.Node(pick, rng)
+            if "qk_output" not in node.attrs:  # such a node is expanded, see docs/numerics.md
+                nodes.append(node)
+        for i in range(0, len(nodes), gqa.GROUP):
+            group = nodes[i:i + gqa.GROUP]
+            for node, got, wanted in zip(group, self.ours(group, "gpu"), self.ours(group, "cpu")):
+                for name, x, y in zip(node.outputs, got, wanted):
+                    for a, b in self.rows_of(node, name, x, y):
+                        self.assertEqual(a.tobytes(), b.tobytes(), f"{name}: {node}")
+                        compared += a.size
+        self.assertGreater(compared, 10000)
+
+
+@needs_device
+class Products(Case):
+    """Products with constant weights."""
+
+    def y(self, path, values, target):
+        """The bytes of the only output."""
+        np.save(self.dir / "a.npy", values)
+        self.good("run", path, "--input", f"a={self.dir / 'a.npy'}", "--output",
+                  self.dir / target, "--target", target)
+        return np.load(self.dir / target / "y.npy").tobytes()
+
+    def same(self, path, values, what):
+        """gpu has the bytes of cpu."""
+        self.assertEqual(self.y(path, values, "gpu"), self.y(path, values, "cpu"), what)
+
+    def test_nbits(self):
+        """Bits, blocks, zero points, bias, element types, K with a rest, K over 512; NaN."""
+        rng = np.random.default_rng(5)
+        for form in FORMS:
+            for level in (0, 4):
+                for k, n, m in ((64, 5, 1), (600, 67, 3), (1100, 3, 6)):
+                    node = NBits(rng, k, n, level=level, **form)
+                    values = node.rows(rng, m)
+                    path = node.write(self.dir)
+                    self.same(path, values, (form, level, k, n, m))
+                    values[0, 1], values[m - 1, 40] = np.nan, np.inf
+                    self.same(path, values, (form, level, k, n, m, "NaN"))
+
+    def test_matmul(self):
+        """fp32 and fp16 weights; rows around a multiple of the tile; more axes; NaN."""
+        rng = np.random.default_rng(6)
+        kinds = {np.float32: TensorProto.FLOAT, np.float16: TensorProto.FLOAT16}
+        for dtype, kind in kinds.items():
+            for k, n, shape in ((1, 1, (1,)), (511, 7, (4,)), (513, 65, (5,)), (1030, 3, (2, 3)),
+                                (40, 130, (0,))):
+                w = rng.standard_normal((k, n)).astype(dtype)
+                graph = helper.make_graph(
+                    [helper.make_node("MatMul", ["a", "w"], ["y"])], "g",
+                    [helper.make_tensor_value_info("a", kind, [*shape, k])],
+                    [helper.make_tensor_value_info("y", kind, None)],
+                    [numpy_helper.from_array(w, "w")])
+                path = self.dir / "matmul.onnx"
+                path.write_bytes(helper.make_model(
+                    graph, opset_imports=[helper.make_opsetid("", 17)],
+                    ir_version=10).SerializeToString())
+                values = rng.standard_normal((*shape, k)).astype(dtype)
+                self.same(path, values, (dtype, k, n, shape))
+                if values.size:
+                    values.flat[-1] = np.nan
+                    self.same(path, values, (dtype, k, n, shape, "NaN"))
+
+
+ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
+
+
+@unittest.skipUnless(FULL and ICD.exists(), "Debian's oclgrind, and the long tier")
+class Simulated(Case):
+    """The kernels in Oclgrind, which reports reads and writes out of bounds, and data races."""
+
+    def report(self, path, values, tool=None):
+        """What Oclgrind says of one run; the bits are those of cpu."""
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        np.save(self.dir / "a.npy", values)
+        words = [tool or harness.GQAC, "run", path, "--input", f"a={self.dir / 'a.npy'}", "-q",
+                 "--output", self.dir / "out", "--target"]
+        env = harness.environment({"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+                                   "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+        found = []
+        for target in ("gpu", "cpu"):
+            done = subprocess.run([str(w) for w in (*words, target)], env=env, text=True,
+                                  capture_output=True, check=True, timeout=600)
+            found.append((np.load(self.dir / "out" / "y.npy").tobytes(), done.stderr))
+        if tool is None:
+            self.assertEqual(found[0][0], found[1][0], path)
+        return found[0][1]
+
+    def test_products(self):
+        """24 forms of quantised weights."""
+        rng = np.random.default_rng(8)
+        for form in FORMS:
+            for level in (0, 4):
+                node = NBits(rng, 160, 5, level=level, **form)
+                with self.subTest((form, level)):
+                    self.assertEqual(self.report(node.write(self.dir), node.rows(rng, 3)), "")
+
+    def test_attention(self):
+        """A step of each of the models whose attention differs."""
+        ids = self.dir / "ids.txt"
+        ids.write_text("1 2 3 4 5")
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        for name in ("llama", "gpt-oss", "gemma2", "llama-fp16", "phi3"):
+            with self.subTest(name):
+                done = self.good("score", MODELS / name, "--target", "gpu", "--ids", ids,
+                                 "--splits", "2", "-q", env={
+                                     "OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+                                     "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+                self.assertEqual(done.err, "")
+
+    def test_control(self):
+        """A kernel that reads after the end is reported."""
+        node = NBits(np.random.default_rng(8), 160, 5, level=0)
+        tool = Path(os.environ["GQAC_CONTROLS"]) / "GPU_ROWS_AFTER_END"
+        values = node.rows(np.random.default_rng(9), 3)
+        self.assertIn("Invalid read", self.report(node.write(self.dir), values, tool))
+
+
+class Devices(Case):
+    """What `gqac devices` and --device say."""
+
+    @needs_device
+    def test_list(self):
+        """Every device in both forms, from 0."""
+        rows = self.good("devices", "--format", "json").json()
+        self.assertEqual([row["index"] for row in rows], list(range(len(rows))))
+        text = self.good("devices").out.splitlines()
+        self.assertEqual(len(text), len(rows) + 1)
+        for row, line in zip(rows, text[1:]):
+            self.assertTrue(line.startswith(str(row["index"])), line)
+            self.assertGreater(row["memory"], 0)
+            self.assertEqual(row["usable"], not row["lacks"])
+
+    @needs_device
+    def test_no_such_device(self):
+        """77, and what there is."""
+        self.check(gqac("run", MODELS / "llama", "--target", "gpu", "--device", "99"), 77,
+                   "no device 99", "numbered from 0")
+
+    def test_no_driver(self):
+        """77 without any OpenCL driver, for every verb; other targets do not ask."""
+        env = {"OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": ""}
+        for words in (["devices"], ["score", MODELS / "llama", "--target", "gpu", "--text", "a"],
+                      ["compile", MODELS / "llama", "--target", "gpu", "-o", self.dir / "m.gqac"]):
+            self.check(gqac(*words, env=env), 77, "no device", "opencl")
+        self.assertFalse((self.dir / "m.gqac").exists())
+        self.check(gqac("inspect", MODELS / "llama", env=env), 0)
+
+    def test_flag(self):
+        """--device is for gpu alone, and a number."""
+        self.check(gqac("score", MODELS / "llama", "--device", "0", "--text", "a"), 2, "--target")
+        self.check(gqac("score", MODELS / "llama", "--target", "gpu", "--device", "x", "--text",
+                        "a"), 2, "--device")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

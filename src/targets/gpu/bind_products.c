@@ -100,8 +100,8 @@ gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const v
     /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */
     const size_t words = (size_t)p->blocks * (size_t)(p->block * p->bits / 32);
     size_t bytes;
-    void *memory = gqac_mul_size(words * sizeof(uint32_t), (size_t)p->n, &bytes) ? malloc(bytes)
-                                                                                : NULL;
+    void *memory =
+        gqac_mul_size(words * sizeof(uint32_t), (size_t)p->n, &bytes) ? malloc(bytes) : NULL;
     if (!memory)
         return gqac_diag_oom(b->diag, "weights on their way to a device");
     gqac_status status = keep_words(b, p, constant_of(root, B)->data, memory);

@@ -44,8 +44,9 @@ static gpu_grid grid_of(int32_t columns, int32_t m, int32_t height) {
 static gqac_status product(gpu_work *w, const gpu_product *p, rows *r) {
     const gpu_grid grid = grid_of(p->n, r->m, GPU_PRODUCT_ROWS);
     GQAC_TRY(move_in(w, r));
-    const gpu_arg args[] = {GPU_ARG(r->in.handle), GPU_ARG(p->weights.handle),
-                            GPU_ARG(r->out.handle), GPU_ARG(r->m), GPU_ARG(p->k), GPU_ARG(p->n)};
+    const gpu_arg args[] = {GPU_ARG(r->in.handle),  GPU_ARG(p->weights.handle),
+                            GPU_ARG(r->out.handle), GPU_ARG(r->m),
+                            GPU_ARG(p->k),          GPU_ARG(p->n)};
     GQAC_TRY(gpu_launch(w, p->kernel, &grid, GPU_COUNT(args), args));
     return gpu_get_f32(w, &r->out, &r->y);
 }
@@ -66,11 +67,16 @@ gqac_status gpu_product_run(target_call *call, const void *record) {
 
 static gqac_status product_fp32(gpu_work *w, const gpu_nbits *p, const rows *r) {
     const gpu_grid grid = grid_of(p->n, r->m, GPU_PRODUCT_ROWS);
-    const gpu_arg args[] = {GPU_ARG(r->in.handle),     GPU_ARG(p->words.handle),
-                            GPU_ARG(p->scales.handle), GPU_ARG(p->zeros.handle),
-                            GPU_ARG(r->out.handle),    GPU_ARG(r->m),
-                            GPU_ARG(p->k),             GPU_ARG(p->n),
-                            GPU_ARG(p->bits),          GPU_ARG(p->block)};
+    const gpu_arg args[] = {GPU_ARG(r->in.handle),
+                            GPU_ARG(p->words.handle),
+                            GPU_ARG(p->scales.handle),
+                            GPU_ARG(p->zeros.handle),
+                            GPU_ARG(r->out.handle),
+                            GPU_ARG(r->m),
+                            GPU_ARG(p->k),
+                            GPU_ARG(p->n),
+                            GPU_ARG(p->bits),
+                            GPU_ARG(p->block)};
     return gpu_launch(w, GPU_NBITS_FP32, &grid, GPU_COUNT(args), args);
 }
 
@@ -86,12 +92,18 @@ static gqac_status product_int8(gpu_work *w, const gpu_nbits *p, const rows *r) 
                                 GPU_ARG(r->m),         GPU_ARG(p->k),      GPU_ARG(p->blocks),
                                 GPU_ARG(p->block)};
     GQAC_TRY(gpu_launch(w, GPU_NBITS_QUANTISE, &blocks, GPU_COUNT(quantise), quantise));
-    const gpu_arg args[] = {GPU_ARG(qa.handle),        GPU_ARG(sa.handle),
-                            GPU_ARG(p->words.handle),  GPU_ARG(p->scales.handle),
-                            GPU_ARG(p->zeros.handle),  GPU_ARG(r->out.handle),
-                            GPU_ARG(r->m),             GPU_ARG(p->k),
-                            GPU_ARG(p->n),             GPU_ARG(p->bits),
-                            GPU_ARG(p->block),         GPU_ARG(p->blocks)};
+    const gpu_arg args[] = {GPU_ARG(qa.handle),
+                            GPU_ARG(sa.handle),
+                            GPU_ARG(p->words.handle),
+                            GPU_ARG(p->scales.handle),
+                            GPU_ARG(p->zeros.handle),
+                            GPU_ARG(r->out.handle),
+                            GPU_ARG(r->m),
+                            GPU_ARG(p->k),
+                            GPU_ARG(p->n),
+                            GPU_ARG(p->bits),
+                            GPU_ARG(p->block),
+                            GPU_ARG(p->blocks)};
     return gpu_launch(w, GPU_NBITS_INT8, &grid, GPU_COUNT(args), args);
 }
 

@@ -17,9 +17,10 @@
  *
  * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
  * options.h (how a model is compiled), device.h (what target "gpu" runs on), log.h, monitor.h
- * (progress and ending a call), program.h (opening a model, its properties), compile.h (models to files), inspect.h, threads.h, context.h,
- * sequence.h (conversations and the step), run.h (the graph as exported), files.h (digests,
- * attachments, tensor files). Text (tokenizer, chat templates, generation) is in text.h. */
+ * (progress and ending a call), program.h (opening a model, its properties), compile.h (models to
+ * files), inspect.h, threads.h, context.h, sequence.h (conversations and the step), run.h (the
+ * graph as exported), files.h (digests, attachments, tensor files). Text (tokenizer, chat
+ * templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H
 

@@ -275,7 +275,7 @@ static gqac_status check_file(const onnx_files *files, const char *location,
         return refuse(diag, location, "is the model itself");
     if (!files->root && info->st_nlink > 1) {
         refuse(diag, location, "has several hard links");
-        gqac_diag_hint(diag, "name the folder that holds all of them: --model-root");
+        gqac_diag_hint(diag, "name the folder that holds all files: --model-root");
         return GQAC_INVALID_MODEL;
     }
     return GQAC_OK;

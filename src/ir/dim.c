@@ -243,7 +243,8 @@ static bool symbol_exists(const ir_dims *dims, const char *name, dim_atom **atom
 }
 
 const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint) {
-    /* A quarter of the limit: quoting may take four bytes for one, and the suffix needs room. */
+    /* A quarter of the limit: quoting may take four bytes for one, and the suffix needs bytes too.
+     */
     char *base = gqac_arena_strndup(dims->arena, hint, strnlen(hint, DIM_MAX_ATOM_TEXT / 4 - 16));
     if (!base)
         return failed(dims);
@@ -251,7 +252,7 @@ const ir_dim *ir_dim_fresh(ir_dims *dims, const char *hint) {
     bool ok;
     if (!symbol_exists(dims, base, &first, &ok))
         return ok ? ir_dim_symbol(dims, base) : failed(dims);
-    /* Each name that is taken is passed over once: the next search starts behind it. */
+    /* Each name that is taken is passed over once: the next search starts after it. */
     while (first->next_suffix < INT32_MAX) {
         char *name = gqac_arena_printf(dims->arena, "%s.%d", base, ++first->next_suffix);
         if (!name)

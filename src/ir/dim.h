@@ -28,7 +28,7 @@ const ir_dim *ir_dim_sub(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 const ir_dim *ir_dim_mul(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 /* The quotient when b divides a as polynomials; else NULL. */
 const ir_dim *ir_dim_div_exact(ir_dims *dims, const ir_dim *a, const ir_dim *b);
-/* max(a, b): one of them when a - b has only non-negative (or non-positive) coefficients, else the
+/* max(a, b): a or b when a - b has only non-negative (or non-positive) coefficients, else the
  * opaque symbol `max(a,b)`. ir_dim_eval computes such symbols from their parts. */
 const ir_dim *ir_dim_max(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 /* floor(a / n), n > 0: exact quotient when it is one; else whole parts leave the division, and the
@@ -47,7 +47,7 @@ bool ir_dim_eval(const ir_dim *dim, ir_dim_lookup *lookup, void *arg, int64_t *v
 bool ir_dim_is_symbol(const ir_dim *dim, const char **name);
 
 void ir_dim_print(gqac_str *out, const ir_dim *dim); /* NULL prints "?" */
-/* Parses what ir_dim_print writes, from *text on; leaves *text behind it. NULL on a syntax error
+/* Parses what ir_dim_print writes, from *text on, and sets *text after it. NULL on a syntax error
  * or for "?" (then *ok is true). */
 const ir_dim *ir_dim_parse(ir_dims *dims, const char **text, bool *ok);
 

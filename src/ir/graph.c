@@ -81,7 +81,7 @@ bool ir_value_unused(const ir_value *value) {
     return !value->uses;
 }
 
-/* Makes room for one more; the old array stays in the arena, which at most doubles it. */
+/* Grows the array for one more; the old one stays in the arena, which at most doubles it. */
 static void *grown(gqac_arena *arena, const void *old, int n, int capacity, size_t size) {
     void *items = gqac_arena_calloc(arena, (size_t)capacity, size);
     if (items && n)

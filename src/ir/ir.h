@@ -3,7 +3,7 @@
  * Everything lives in the arena of its module and is never freed alone. A graph is a list of nodes
  * in an order where every value is defined before it is used; its results are the inputs of the
  * `ret` node. Graphs may be nested (the branches of If, the body of Loop) and then use values of
- * the graphs around them. Effects are values too: a node that touches state takes and gives a value
+ * the graphs around them. Effects are values too: a node that touches state reads and makes a value
  * of dtype `token`, so that order and liveness need no special rules. Constants are views of memory
  * owned elsewhere (the mapped file or the arena) and are never confused with structure.
  *
@@ -71,7 +71,7 @@ typedef enum ir_rows {
 } ir_rows;
 
 enum {
-    IR_OP_EFFECT = 1,      /* takes and gives a token; never removed while its token is used */
+    IR_OP_EFFECT = 1,      /* reads and makes a token; never removed while its token is used */
     IR_OP_COMMUTATIVE = 2, /* the first two inputs may be swapped */
     IR_OP_NO_FOLD = 4,     /* never folded at compile time although its inputs are constant */
     IR_OP_RETURN = 8,      /* the return of a graph */
@@ -182,8 +182,8 @@ ir_value *ir_graph_add_input(ir_graph *graph, const char *name, ir_type type);
 void ir_graph_remove_input(ir_graph *graph, int index); /* it must have no uses */
 /* The tensor's header is copied, its data is not. */
 ir_value *ir_graph_add_constant(ir_graph *graph, const char *name, const gqac_tensor *tensor);
-/* All constants of one graph to another (of the same module) that encloses it or takes it in; and
- * the removal of those nobody uses, which gives their number. */
+/* Moves all constants of a graph to another one of the module, which encloses it or takes it in;
+ * and removes constants that are not used, and returns their number. */
 bool ir_graph_move_constants(ir_graph *from, ir_graph *to);
 int ir_graph_sweep_constants(ir_graph *graph);
 /* Constants made from numbers, copied to the arena. */

@@ -4,11 +4,10 @@
 
 #include "ir/ir.h"
 
-/* ir_node.mark of every node becomes its place in the order. Returns how many there are. */
+/* Sets ir_node.mark of every node to its position in the order, and returns their number. */
 int ir_life_number(ir_graph *graph);
-/* The node, a root, behind which nobody reads a value that a node of a numbered graph makes; a node
- * that holds graphs reads what they take from outside, and who reads what it is seen as reads it.
- */
+/* The last root that reads a value, which a node of a numbered graph makes. A node that holds
+ * graphs reads what they read from outside; a reader of a view of the value reads the value. */
 ir_node *ir_life_end(const ir_value *value);
 
 #endif

@@ -1,5 +1,5 @@
 /* The names of a module's values. A taken name gets the first free of the suffixes .1, .2, ...; the
- * search starts behind the last one tried for the same name, so a million requests for one name
+ * search starts after the last one tried for the same name, so a million requests for one name
  * cost a million steps. Names of removed values stay taken: a dump never shows one name for two
  * things. */
 #include "ir/impl.h"

@@ -129,7 +129,7 @@ static gqac_status drop_visited(void *arg, ir_node *node) {
 
 /* ---- nested graphs ------------------------------------------------------- */
 
-/* The first graph attribute of a node behind `after` (NULL: the first of all). */
+/* The first graph attribute of a node after `after` (NULL: the first of all). */
 static ir_graph *next_graph(const ir_node *node, const ir_graph *after) {
     bool found = !after;
     int i = 0;
@@ -157,7 +157,7 @@ static gqac_status walk(ir_graph *graph, ir_node_visitor *f, void *arg, bool end
     ir_graph *at = graph;
     ir_node *node = at->first;
     for (;;) {
-        while (!node) { /* the graph is done: go on behind the node that holds it */
+        while (!node) { /* the graph is done: go on after the node that holds it */
             if (ends)
                 GQAC_TRY(f(arg, at->ret));
             if (at == graph)

@@ -1,5 +1,5 @@
-/* The parser of attributes: `{name=value, ...}` behind a node's inputs, each value read as the kind
- * that the op's schema gives it. Attributes that are not written get their default. */
+/* The parser of attributes: `{name=value, ...}` after a node's inputs. The schema of the op says of
+ * which kind each value is. Attributes that are not written get their default. */
 #include "ir/parse_impl.h"
 
 #include <string.h>
@@ -102,7 +102,7 @@ static gqac_status parse_attr(ir_parser *p, ir_node *node) {
 
 gqac_status ir_parse_attrs(ir_parser *p, ir_node *node, const char *at) {
     ir_lexer *lexer = &p->lexer;
-    /* Defaults come last, so that `set` shows which attributes the text gives. */
+    /* Defaults come last, so that `set` shows which attributes the text has. */
     int n = 0;
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++)
         memset(&node->attrs[n++], 0, sizeof *node->attrs);

@@ -1,7 +1,7 @@
 /* Text of tensor data: up to 16 elements in decimal when that is exact, else hex of the bytes, or
  * their digest.
  *
- * Bits survive: what decimal does not tell apart (a NaN other than the default one, a bool that is
+ * Bits survive: what decimal does not distinguish (a NaN other than the default one, a bool that is
  * neither 0 nor 1, a used padding nibble, a double that is no float) prints as hex. */
 #include "ir/text.h"
 

@@ -275,10 +275,27 @@ static gqac_status check_file(const onnx_files *files, const char *location,
         return refuse(diag, location, "is the model itself");
     if (!files->root && info->st_nlink > 1) {
         refuse(diag, location, "has several hard links");
-        gqac_diag_hint(diag, "name the folder that holds all of them: --model-root");
+        gqac_diag_hint(diag, "name the folder that holds all files: --model-root");
         return GQAC_INVALID_MODEL;
     }
     return GQAC_OK;
+}
+
+const char *onnx_file_kind(const gqac_map *map) {
+    static const struct {
+        const char *begin, *kind;
+    } kinds[] = {
+        {"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"},
+        {"GGUF", "a GGUF file, which llama.cpp reads"},
+        {"PK", "a zip archive, as PyTorch saves a checkpoint"},
+        {"{", "JSON"},
+        {"<", "HTML or XML: was the download a web page?"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const size_t n = strlen(kinds[i].begin);
+        if (map->size >= n && !memcmp(map->data, kinds[i].begin, n))
+            return kinds[i].kind;
+    }
+    return NULL;
 }
 
 static bool same_location(const void *item, const void *key) {

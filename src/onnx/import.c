@@ -27,24 +27,6 @@ static gqac_status check_model(importer *im) {
     return onnx_functions_index(im);
 }
 
-/* What people take for a model, by its first bytes. */
-static const char *kind_of(const gqac_map *map) {
-    static const struct {
-        const char *begin, *kind;
-    } kinds[] = {
-        {"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"},
-        {"GGUF", "a GGUF file, which llama.cpp reads"},
-        {"PK", "a zip archive, as PyTorch saves a checkpoint"},
-        {"{", "JSON"},
-        {"<", "HTML or XML: was the download a web page?"}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const size_t n = strlen(kinds[i].begin);
-        if (map->size >= n && !memcmp(map->data, kinds[i].begin, n))
-            return kinds[i].kind;
-    }
-    return NULL;
-}
-
 /* A ModelProto begins with one of its first fields, or with a list of opsets. */
 static bool begins_as_model(const gqac_map *map) {
     static const unsigned char tags[] = {0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72};
@@ -54,7 +36,7 @@ static bool begins_as_model(const gqac_map *map) {
 /* After the scan failed: was it a model at all? */
 static void explain(const gqac_map *map, gqac_diag *diag) {
     char cause[sizeof diag->what];
-    const char *kind = kind_of(map);
+    const char *kind = onnx_file_kind(map);
     if (begins_as_model(map) || !map->size)
         return;
     snprintf(cause, sizeof cause, "%s", diag->what);

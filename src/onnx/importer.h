@@ -26,6 +26,9 @@ gqac_status onnx_files_open(const char *path, const onnx_options *options, onnx_
 const gqac_map *onnx_files_model(const onnx_files *files);
 /* See ir_module.copied; arg is the onnx_files. */
 void onnx_files_copied(void *arg, const void *data, size_t bytes);
+/* What a file looks like by its first bytes, "a pointer of Git LFS: ...", when it is something that
+ * people take for a model or its data; NULL: anything else. */
+const char *onnx_file_kind(const gqac_map *map);
 /* Counts a location that may be opened later. LIMIT. */
 gqac_status onnx_files_note(onnx_files *files, const char *location, gqac_diag *diag);
 /* The map of a side file, opened beneath the model's folder or the root on first use. */

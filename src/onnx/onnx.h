@@ -49,7 +49,7 @@ typedef struct onnx_report {
     onnx_io *inputs, *outputs;
 } onnx_report;
 
-/* The mapped files behind the module's constants. */
+/* The mapped files in which the module's constants lie. */
 typedef struct onnx_files onnx_files;
 void onnx_files_close(onnx_files *files);
 /* Does the model keep data in other files? Is `path` one of those? */

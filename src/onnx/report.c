@@ -145,7 +145,7 @@ static gqac_status list_bads(importer *im) {
     return GQAC_OK;
 }
 
-/* Names what is not supported, as far as a message has room. */
+/* Names what is not supported, as far as it fits into a message. */
 static gqac_status name_bads(importer *im) {
     enum { NAMED = 8, ROOM = 600 };
     const onnx_report *report = im->report;
@@ -163,7 +163,7 @@ static gqac_status name_bads(importer *im) {
     gqac_status status =
         text.failed ? onnx_oom(im) : gqac_diag_set(im->diag, GQAC_UNSUPPORTED, "%s", text.text);
     if (named < report->n_unsupported)
-        gqac_diag_hint(im->diag, "gqac inspect --ops lists all of them");
+        gqac_diag_hint(im->diag, "gqac inspect --ops lists all");
     gqac_str_free(&text);
     return status;
 }

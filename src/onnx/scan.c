@@ -138,6 +138,17 @@ static gqac_status fail(scanner *s, size_t at, gqac_status status, const char *w
     return status;
 }
 
+/* Fails where a message ends before its content does. The whole file does so when it was cut. */
+static gqac_status fail_short(scanner *s, size_t at, const char *what) {
+    fail(s, at, GQAC_INVALID_MODEL, what);
+    if (s->frames[s->depth - 1].end == s->frames[0].end)
+        gqac_diag_hint(s->diag,
+                       "the file may be incomplete (%zu bytes): copy, download or export "
+                       "it again",
+                       s->frames[0].end);
+    return GQAC_INVALID_MODEL;
+}
+
 static gqac_status fail_field(scanner *s, const scan_field *f, gqac_status status,
                               const char *what) {
     gqac_diag_set(s->diag, status, "field '%s' %s", f->field->name, what);
@@ -226,20 +237,20 @@ static gqac_status read_field(scanner *s, scan_field *f) {
     switch (f->wire) {
     case 0:
         if ((wrong = onnx_varint(s->data, frame->end, &s->at, &f->scalar)))
-            return fail(s, f->start, GQAC_INVALID_MODEL, wrong);
+            return fail_short(s, f->start, wrong);
         break;
     case 1:
     case 5:
         length = f->wire == 1 ? 8 : 4;
         if (frame->end - s->at < length)
-            return fail(s, f->start, GQAC_INVALID_MODEL, "truncated number");
+            return fail_short(s, f->start, "truncated number");
         s->at += length;
         break;
     case 2:
         if ((wrong = onnx_varint(s->data, frame->end, &s->at, &length)))
-            return fail(s, f->start, GQAC_INVALID_MODEL, wrong);
+            return fail_short(s, f->start, wrong);
         if (s->at - f->value > 5 || length > frame->end - s->at)
-            return fail(s, f->start, GQAC_INVALID_MODEL, "a length goes past the end");
+            return fail_short(s, f->start, "a length goes past the end");
         f->value = s->at;
         s->at += length;
         break;

@@ -152,10 +152,16 @@ static gqac_status read_external(const Onnx__TensorProto *proto, onnx_files *fil
     if (!files)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "a lone tensor cannot have external data");
     GQAC_TRY(onnx_files_side(files, ext.location, &map, diag));
-    if (bytes > map->size || ext.offset > map->size - bytes)
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL,
-                  "its %zu bytes at offset %llu go past the end of '%s' (%zu bytes)", bytes,
-                  (unsigned long long)ext.offset, ext.location, map->size);
+    if (bytes > map->size || ext.offset > map->size - bytes) {
+        gqac_diag_set(diag, GQAC_INVALID_MODEL,
+                      "its %zu bytes at offset %llu go past the end of '%s' (%zu bytes)", bytes,
+                      (unsigned long long)ext.offset, ext.location, map->size);
+        if (onnx_file_kind(map))
+            gqac_diag_hint(diag, "it looks like %s", onnx_file_kind(map));
+        else
+            gqac_diag_hint(diag, "the file may be incomplete: copy, download or export it again");
+        return GQAC_INVALID_MODEL;
+    }
     return take_bytes(map, (size_t)ext.offset, bytes, arena, tensor, diag);
 }
 

@@ -48,7 +48,7 @@ bool onnx_view(const Onnx__TensorProto *tensor, unsigned field, size_t *offset, 
         uint64_t pair[2];
         if (note->tag != 1000 + field || note->len != 1 + sizeof pair)
             continue;
-        memcpy(pair, note->data + 1, sizeof pair); /* behind the length byte */
+        memcpy(pair, note->data + 1, sizeof pair); /* after the length byte */
         *offset = (size_t)pair[0];
         *length = (size_t)pair[1];
         return true;

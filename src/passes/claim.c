@@ -1,10 +1,10 @@
 /* claim: each node gets the first kernel of the target that matches; a kernel may take further
- * nodes with it (fused_into). A composite that none takes is marked for `expand`. Starts afresh, so
- * that running it again gives the same.
+ * nodes with it (fused_into). A composite that none takes is marked for `expand`. It starts afresh,
+ * so that a second run has the same result.
  *
  * A group runs where its root stands. Where others read a result of a fused node, the group is put
- * together in one place, and what lies between and needs that result (a *late* node) goes behind
- * the root. ir_node.mark is TARGET_TAKEN and, above it, the number of the group that the node is
+ * together in one place, and a node between that needs the result (a *late* node) goes after the
+ * root. ir_node.mark is TARGET_TAKEN and, above it, the number of the group that the node is
  * late for. A group that needs its own results by way of late nodes has no such place: the next
  * kernel is asked. */
 #include "passes/rewrite.h"
@@ -63,7 +63,7 @@ static bool is_member(const group *g, const ir_node *node) {
     return is;
 }
 
-/* All nodes free and before the root; sets the first of them. */
+/* Are all nodes free and before the root? Sets the first one. */
 static bool find_first(group *g) {
     int found = 0, looked = 0;
     for (int i = 0; i < g->n; i++)
@@ -126,16 +126,16 @@ static bool find_late(const group *g) {
     return false;
 }
 
-/* Moves late nodes behind the root, and others between before the group. Gives the first node whose
- * turn has been: the walk goes on before it, with the late ones. */
+/* Moves late nodes after the root, and the others between before the group. Returns the node that
+ * followed the root: the walk, which goes backwards, continues before it with the late nodes. */
 static ir_node *gather(const group *g) {
-    ir_node *next, *const behind = g->root->next;
+    ir_node *next, *const after = g->root->next;
     for (ir_node *n = g->first; n != g->root; n = next) {
         next = n->next;
         if (!is_member(g, n))
-            ir_node_move(n, n->graph, is_late(g, n) ? behind : g->first);
+            ir_node_move(n, n->graph, is_late(g, n) ? after : g->first);
     }
-    return behind;
+    return after;
 }
 
 /* ---- the walk ------------------------------------------------------------ */

@@ -2,10 +2,10 @@
  *
  * For each attention node whose keys come from other inputs than its query (insert_kv.c finds them)
  * there are inputs cache_k_in_i and cache_v_in_i [B,H,L,D] and results cache_k_out_i and
- * cache_v_out_i. One If for all of them: with caches that have rows it hands these on, with empty
- * ones it computes them, and everything that only they need lies in that branch, an encoder in the
- * same graph included. Attention becomes the ONNX op over what the If gives; nothing is appended,
- * so that the results are the inputs again. */
+ * cache_v_out_i. One If serves all layers: caches that have rows it returns as they are, empty
+ * ones it computes, and everything that only they need lies in that branch, an encoder in the same
+ * graph included. Attention becomes the ONNX op over the results of the If; nothing is appended, so
+ * that the results are the inputs again. */
 #include "ops/attention.h"
 #include "ops/build.h"
 #include "passes/insert_kv.h"
@@ -89,7 +89,7 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
 
 /* ---- the branch ---------------------------------------------------------- */
 
-/* Attention reads rows only until it reads what the If gives. */
+/* Is the use attention, which will read the results of the If instead? */
 static bool will_go(const cross_caches *c, const ir_use *use) {
     for (int i = 0; i < c->n; i++)
         for (int k = 0; k < 2; k++)
@@ -139,16 +139,16 @@ static void mark_nodes(const cross_caches *c) {
     }
 }
 
-/* The If lies before the first that reads it; what the branch reads lies before the If. */
+/* The If lies before its first reader; what the branch reads lies before the If. */
 static gqac_status fill_branch(const cross_caches *c, ir_graph *branch, ir_node *place) {
     ir_node *next;
-    bool behind = false;
+    bool after = false;
     for (ir_node *node = c->graph->first; node; node = next) {
         next = node->next;
-        behind = behind || node == place;
+        after = after || node == place;
         if (node->mark & MOVED)
             ir_node_move(node, branch, NULL);
-        else if (node->mark & NEEDED && behind)
+        else if (node->mark & NEEDED && after)
             ir_node_move(node, c->graph, place);
     }
     return GQAC_OK;

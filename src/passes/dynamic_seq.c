@@ -1,12 +1,12 @@
 /* dynamic-seq: a graph that was exported for one token a call takes any number of them.
  *
- * Inputs whose axis of tokens is 1 get the symbol sequence_length there, and all types are found
- * anew. Exporters bake the 1 into the shapes of Reshape: where the operand has the new symbol, the
+ * Inputs whose axis of tokens is 1 get the symbol sequence_length there, and all types are inferred
+ * again. Exporters bake the 1 into the shapes of Reshape: where the operand has the new symbol, the
  * entry of the constant that stands for it is found by what lies before it, in the operand and in
  * the old result. What the file computes from shapes follows by itself, so this goes before any
  * folding. What else the export may have fixed shows in the types, or in nodes that depend on the
  * place of a token in its call (invariance.c): those are refused by name. Positions must be an
- * input, or come from the cache: constants that were computed from them cannot be told. */
+ * input, or come from the cache: constants that were computed from them cannot be recognised. */
 #include "passes/insert_kv.h"
 
 #include <string.h>
@@ -269,7 +269,7 @@ static gqac_status check_attention(const loosener *s) {
             continue;
         gqac_diag *diag = s->context->diag;
         pass_fail(node, diag, GQAC_UNSUPPORTED,
-                  "a query of this attention would see keys behind its own position");
+                  "a query of this attention would see keys after its own position");
         gqac_diag_rule(diag, "with several tokens a call, causality is an attribute (is_causal, "
                              "unidirectional)");
         gqac_diag_hint(diag, "export the model with causal attention");

@@ -60,7 +60,7 @@ static bool quantise_by_row(ir_builder *b, ir_node *node, const pass_context *co
     return true;
 }
 
-/* Replaces the node by what `build` makes before it; leaves it when that gives false. */
+/* Replaces the node by what `build` makes before it; leaves it when that returns false. */
 static gqac_status replace_node(pass_context *context, ir_node *node,
                                 bool (*build)(ir_builder *, ir_node *, const pass_context *,
                                               ir_value **)) {
@@ -104,7 +104,7 @@ static gqac_status standardise_node(void *arg, ir_node *node) {
     return op_of(node)->standard ? replace_node(arg, node, standardise_by_row) : GQAC_OK;
 }
 
-/* What comes of a node may have a standard form in turn. */
+/* The nodes that replace a node may have a standard form, too. */
 gqac_status pass_standardise(pass_context *context) {
     size_t before;
     do {

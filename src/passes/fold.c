@@ -20,10 +20,10 @@ enum {
 
 typedef struct folder {
     pass_context *context;
-    size_t room; /* bytes that may still be made in this run; a bound for hostile graphs */
+    size_t left; /* bytes that may still be made in this run; a bound for hostile graphs */
 } folder;
 
-static const size_t fold_room = (size_t)1 << 30;
+static const size_t fold_bytes = (size_t)1 << 30;
 static const int64_t fold_work = INT64_C(2000000000); /* ns for all of a compilation, about */
 
 static gqac_status replace_by(pass_context *context, ir_value *old, const gqac_tensor *tensor) {
@@ -135,7 +135,7 @@ static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *resul
             continue;
         gqac_tensor tensor = results[i];
         const size_t bytes = gqac_tensor_bytes(&tensor);
-        if (bytes > limit || bytes > f->room)
+        if (bytes > limit || bytes > f->left)
             continue;
         if (!fits_type(value, &tensor))
             return pass_fail(node, f->context->diag, GQAC_INTERNAL,
@@ -143,7 +143,7 @@ static gqac_status keep(folder *f, const ir_node *node, const gqac_tensor *resul
         tensor.data = gqac_arena_copy(f->context->module->arena, tensor.data, bytes);
         if (!tensor.data)
             return gqac_diag_oom(f->context->diag, "a folded constant");
-        f->room -= bytes;
+        f->left -= bytes;
         GQAC_TRY(replace_by(f->context, value, &tensor));
     }
     return GQAC_OK;
@@ -189,7 +189,7 @@ static gqac_status fold_node(folder *f, const ir_node *node) {
     if (!foldable(node))
         return GQAC_OK;
     const size_t limit = limit_of(node), bytes = results_of(node, &known);
-    if (bytes > limit || bytes > f->room)
+    if (bytes > limit || bytes > f->left)
         return GQAC_OK;
     const size_t operands = (size_t)(node->n_inputs + node->n_outputs) * sizeof(gqac_tensor);
     gqac_arena *scratch = gqac_arena_create(known ? 0 : limit + operands + FOLD_SMALL);
@@ -210,7 +210,7 @@ static gqac_status visit(void *arg, ir_node *node) {
 }
 
 static gqac_status run(pass_context *context) {
-    folder f = {.context = context, .room = fold_room};
+    folder f = {.context = context, .left = fold_bytes};
     return ir_graph_walk(context->module->graph, visit, &f);
 }
 

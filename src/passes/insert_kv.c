@@ -1,16 +1,16 @@
 /* insert-kv: a decoder that was exported without a cache gets one.
  *
  * Every attention node of the main graph whose op has operands for a past takes part, in the order
- * of the file. Layer i of them gets graph inputs cache_k_in_i and cache_v_in_i and results
- * cache_k_out_i and cache_v_out_i behind those that are there (cache_in_i and cache_out_i where an
- * op has keys and values in one tensor), and its mask gets columns for what is cached. With empty
+ * of the file. Layer i gets graph inputs cache_k_in_i and cache_v_in_i and results
+ * cache_k_out_i and cache_v_out_i after the existing ones (cache_in_i and cache_out_i where an op
+ * has keys and values in one tensor), and its mask gets columns for the cached rows. With empty
  * caches the graph computes what it did.
  *
- * That this may be done is shown, not believed: with its past an op's row says by itself whether a
- * query sees no key behind its own position, and afterwards no node may mix the rows of one call
- * (invariance.c), so that causality or positions that the graph computes for itself are refused by
- * the name of the node. Attention over an encoder's states gets caches that are computed once
- * (cross_cache.c); that alone is static-cross-cache. Attention within an encoder is left as it is.
+ * The result is checked: with a past the row of an op says whether a query may see keys after its
+ * own position, and no node may mix the rows of one call (invariance.c). So causality or positions
+ * that the graph computes by itself are refused by the name of the node. Attention over an
+ * encoder's states gets caches that are computed once (cross_cache.c); that alone is
+ * static-cross-cache. Attention within an encoder is left as it is.
  */
 #include "passes/insert_kv.h"
 
@@ -217,8 +217,8 @@ static void find_used(const inserter *s, bool data, bool *inputs) {
     look_back(&l);
 }
 
-/* Graph inputs from which nothing is computed but masks and lengths of attention. The attention
- * mask is one when nothing at all is computed from it: whoever has it goes on to feed it. */
+/* Graph inputs from which nothing is computed but masks and lengths of attention. An attention
+ * mask from which nothing is computed is one, too: callers go on to feed it. */
 static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
     const int n = s->graph->n_inputs;
     bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
@@ -360,7 +360,7 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
     return ir_node_set_inputs(node, n, in) ? GQAC_OK : short_of_memory(s);
 }
 
-/* Results behind those of the model. */
+/* Adds the results of the caches after those of the model. */
 static gqac_status add_results(inserter *s) {
     const ir_graph *graph = s->graph;
     const size_t most = (size_t)graph->ret->n_inputs + 2 * (size_t)s->n_layers;
@@ -418,7 +418,7 @@ static gqac_status check_rows(inserter *s) {
             continue;
         const bool attention = mixing[i]->op->rows == IR_ROWS_STATE;
         pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
-                  attention ? "a query of this attention sees keys behind its own position, or the "
+                  attention ? "a query of this attention sees keys after its own position, or the "
                               "mask alone hides them"
                             : "this depends on the number or the place of the tokens in a call");
         gqac_diag_rule(s->context->diag,

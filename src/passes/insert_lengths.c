@@ -1,5 +1,5 @@
-/* What a graph asks of the shape of its masks. Masks get columns for what is cached; so whoever
- * wants to know the number of tokens in a call, or of the batch, asks the token ids instead. */
+/* What a graph asks of the shape of its masks. Masks get columns for the cached rows, so the
+ * number of tokens in a call, and the size of the batch, are read from the token ids instead. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/insert_kv.h"

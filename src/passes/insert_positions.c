@@ -1,12 +1,12 @@
 /* Positions that a graph counts by itself, from 0 in every call, become the input position_ids.
  *
- * What counts is read, not matched: an integer for each token that is proven to be its place in the
- * call (raise_counts: by Range, by the first columns of a constant that holds 0, 1, 2, ..., by sums
- * of ones, and by what is made of these), and sums of the attention mask less 1. Those that have no
- * axis for a batch must do nothing but choose rows of a table that are added to [B,S,M]. Other
- * beginnings of constants are refused: they end before the rows that a cache needs. What is
- * computed from other forms still depends on the place of a token in its call, and is refused by
- * whoever asks afterwards. */
+ * What counts is recognised by its values, not by a pattern: an integer for each token that is
+ * proven to be its position in the call (raise_counts: by Range, by the first columns of a constant
+ * that holds 0, 1, 2, ..., by sums of ones, and by what is made of these), and sums of the
+ * attention mask less 1. Those that have no axis for a batch must do nothing but choose rows of a
+ * table that are added to [B,S,M]. Other beginnings of constants are refused: they end before the
+ * rows that a cache needs. What is computed from other forms still depends on the position of a
+ * token in its call, which the check of insert-kv refuses. */
 #include <string.h>
 
 #include "ops/build.h"

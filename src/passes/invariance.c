@@ -1,9 +1,9 @@
-/* Is the model split-safe? Each op's row tells how its output rows depend on input rows; a node
+/* Is the model split-safe? Each op's row says how its output rows depend on input rows; a node
  * that mixes the rows of one call makes results depend on how tokens are split into calls.
  *
  * Only nodes that can show count: they depend on something that is not constant, and a result
  * depends on them as data. The integer operands of a node that reaches other rows through KV state
- * are lengths, which a sequence gives by itself: what computes those of the file (sums of the
+ * are lengths, which a sequence has by itself: what computes those of the file (sums of the
  * attention mask) is no data. */
 #include "ops/shared.h"
 #include "passes/rewrite.h"

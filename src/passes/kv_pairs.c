@@ -1,6 +1,6 @@
-/* Which graph inputs are pasts of which graph results. Schemas tell it: an operand "past_key" goes
+/* Which graph inputs are pasts of which graph results. Schemas say it: an operand "past_key" goes
  * with the output "present_key" of the same node, whatever the op. Attention that is spelt out in
- * simple ops has no such node; then names tell it (past_key_values.0.key, present.0.key). */
+ * simple ops has no such node; then names decide (past_key_values.0.key, present.0.key). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ static void operand_name(const ir_use *use, char *name, size_t size) {
     ir_schema_name(use->node->op->inputs, (int)(use - use->node->inputs), name, size);
 }
 
-/* Is it what all tokens left behind, and not a row for each? */
+/* Is it a state of all tokens, and not a row for each? */
 static bool is_state(const ir_value *input) {
     char name[64] = "";
     if (input->uses)
@@ -92,8 +92,8 @@ static int by_name(const finder *f, const ir_value *input) {
                                                                          : -1;
 }
 
-/* Dim `axis` from the end of the past, or of the present when the past does not tell; 0 when
- * neither does. */
+/* Dim `axis` from the end of the past, or of the present when that of the past is unknown; 0 when
+ * both are. */
 static int64_t dim_of(const ir_value *past, const ir_value *present, int axis) {
     int64_t dim;
     const ir_type *types[] = {&past->type, &present->type};

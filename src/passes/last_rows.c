@@ -3,9 +3,9 @@
  * vocabulary, softcap, cast, a final norm): one operand [B,S,..] and otherwise constants. Before
  * the first of them goes take_rows, which keeps the rows that the run time names by the input
  * gqac.logit_rows. Where the exporter took the last row itself (prune_lm_head: Gather of index -1
- * and Unsqueeze, or a Slice), take_rows stands in its place, so that such a model gives any row.
- * Bits do not depend on it, for those nodes do not mix rows. Models whose logits are not made so
- * are left as they are. */
+ * and Unsqueeze, or a Slice), take_rows stands in its place, so that such a model has logits of any
+ * row. Bits do not depend on it, for those nodes do not mix rows. Models whose logits are not made
+ * so are left as they are. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/rewrite.h"

@@ -77,7 +77,7 @@ gqac_status pass_standardise(pass_context *context);
  * input "past_X" of a node whose output "present_X" is a graph result, and, for attention spelt out
  * in simple ops, inputs and results named past…N.key and present.N.key. A past of keys and values
  * [2,B,H,P,D] is two pairs, NAME.key and NAME.value. heads and head_size are 0 when the types do
- * not tell. The list and new names live in `arena`, other names in the module. */
+ * not have them. The list and new names live in `arena`, other names in the module. */
 gqac_status pass_find_kv_pairs(const ir_module *module, gqac_arena *arena, kv_slot **slots, int *n);
 /* Does an output row of the node depend on other input rows of the call, but through KV state? */
 bool pass_mixes_rows(const ir_node *node);
@@ -90,7 +90,7 @@ const ir_node *pass_last_row(const ir_graph *graph);
 gqac_status pass_check_invariance(const ir_module *module, gqac_arena *arena,
                                   const ir_node ***mixing, int *n);
 
-/* What to run and what to tell. All callbacks and lists may be NULL. */
+/* What to run and what to report. All callbacks and lists may be NULL. */
 typedef struct pass_request {
     bool stateful;              /* run `stateful` (sequences) or not (stateless run) */
     const char *stop_after;     /* pass name: stops after its first run */
@@ -109,8 +109,8 @@ extern const gqac_pass *const gqac_pipeline[];
 gqac_status pass_run_list(pass_context *context, const pass_request *request,
                           const gqac_pass *const *passes);
 
-/* A rewrite of a model file: ONNX in, ONNX out. Each file that comes of it is made from a graph of
- * its own by a list of passes; how often the last of them changed the graph is what is told. */
+/* A rewrite of a model file: ONNX in, ONNX out. Each file is made from a graph of its
+ * own by a list of passes; the number of changes by the last pass is reported. */
 enum { PASS_MOST_FILES = 2 };
 typedef struct pass_rewrite {
     const char *name, *summary;

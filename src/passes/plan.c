@@ -35,7 +35,7 @@ static void clear_graph(ir_graph *graph) {
         clear_value(graph->constants[i]);
 }
 
-/* Text may bring slots of its own; none of them counts. */
+/* Text may have slots of its own; they do not count. */
 static gqac_status clear_slots(void *arg, ir_node *node) {
     (void)arg;
     for (int i = 0; i < node->n_outputs; i++)
@@ -53,8 +53,8 @@ static const ir_value *lies_in(const planner *p, const ir_value *value) {
     return target && target->lies_in ? target->lies_in(value) : NULL;
 }
 
-/* Several values may be read in the memory of one: they are a list, which nothing was added to at
- * `value` itself yet, as whoever lies there is made later. */
+/* Several values may be read in the memory of one: they are a list. Nothing was added to the list
+ * of `value` itself yet, because the values that lie in its memory are made later. */
 static void see_in_place(const planner *p, ir_value *value) {
     ir_value *at = (ir_value *)lies_in(p, value);
     if (!at)

@@ -3,9 +3,9 @@
  * reaches other rows through the cache finds those of a sequence by the lengths (ops/attention.h):
  *
  *   kv_append, attention, recurrent_attention   as they are; gathered rows are [n,H,T,D]
- *   attend                                      is told gqac.new_len
- *   rotary                                      is told the position of each row
- *   CausalConvWithState                         becomes causal_conv, which is told gqac.new_len
+ *   attend                                      gets gqac.new_len as an operand
+ *   rotary                                      gets the position of each row
+ *   CausalConvWithState                         becomes causal_conv, which has gqac.new_len
  *
  * A graph stays as it is, and its run time pads rows to the longest, when a node makes rows depend
  * on each other, or reads lengths, caches or the shape of a call in a way that is not known here.
@@ -40,7 +40,7 @@ static bool has_tail(const ir_node *node) {
     return state && state->def && is_own(state->def, "kv_tail");
 }
 
-/* Rows of the caches of all sequences, [n,H,T,D], or what was made of them. */
+/* Rows of the caches of all sequences, [n,H,T,D], or a value made from them. */
 static bool is_cache(const ir_value *value) {
     const ir_node *node = value ? value->def : NULL;
     if (node && is_own(node, "kv_dequantise"))
@@ -328,7 +328,7 @@ static gqac_status run(pass_context *context) {
     for (int i = 0; i < 2; i++) {
         const ir_value *lengths = i ? r.new_len : r.past_len;
         if (lengths && (lengths->type.dtype != GQAC_I32 || lengths->type.rank != 1))
-            return GQAC_OK; /* the run time tells what is wrong with it */
+            return GQAC_OK; /* the run time refuses it */
     }
     r.batch = r.ids->type.dims[0];
     r.length = r.ids->type.dims[1];

@@ -32,8 +32,8 @@ gqac_status pass_infer_node(ir_node *node, gqac_diag *diag);
 /* Where the computation of `rows` [B,S,..], each by itself, begins: the first operand [B,S,..] of
  * nodes that lead to it and mix no rows; NULL when there is no such node (last_rows.c). */
 ir_use *pass_first_local(const ir_value *rows);
-/* Types, and the name of `node`, for what was built before it, behind `prev` (NULL: from the first
- * node on). */
+/* Gives types, and the name of `node`, to the nodes between `prev` (NULL: the start of the graph)
+ * and `node`. */
 gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag);
 /* Types of a whole graph anew, after those of its inputs changed (infer.c). */
 gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag);

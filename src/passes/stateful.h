@@ -32,17 +32,17 @@ gqac_status stateful_unpack(stateful *s);
 gqac_status stateful_unfold(stateful *s);
 /* Does a node append to `past`, as Concat or TensorScatter, for attention only? */
 bool stateful_is_cache(const ir_node *node, const ir_value *past);
-/* The buffer kind of it, whose valid rows the model is told. */
+/* Does the node write a buffer, whose number of valid rows is an input of the model? */
 bool stateful_is_static(const ir_node *node);
 /* The new rows of the node of a pair. */
 ir_value *stateful_fresh(const ir_node *cache);
-/* Is `past` the state of that causal convolution, which gives it back as a result? */
+/* Is `past` the state of that causal convolution, which returns it as a result? */
 bool stateful_is_conv(const ir_node *node, const ir_value *past);
 /* The input of a convolution as rows [B,1,S,C] of a cache. */
 gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **rows);
 /* The convolution takes its state from the cached rows; its own goes. */
 gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len);
-/* Is `past` the state of that recurrence, which gives it back as a result? */
+/* Is `past` the state of that recurrence, which returns it as a result? */
 bool stateful_is_recurrent(const ir_node *node, const ir_value *past);
 /* The same recurrence on the state that `token` stands for, which it takes the place of. */
 gqac_status stateful_recurrent_join(ir_builder *b, ir_node *node, ir_value *token, ir_value **last);

@@ -3,7 +3,7 @@
  * Lowered, their cache is a Concat of past and new rows, or a TensorScatter that writes the new
  * rows into a buffer; attend reads it in the ranges that key_range makes. Either is a pair when
  * nothing else reads the cache, because a sequence keeps more in that tensor than the file does:
- * rows of other lengths, and memory behind them. Then key_range counts from the lengths of the run
+ * rows of other lengths, and memory after them. Then key_range counts from the lengths of the run
  * time. Masks are looked at in stateful_masks.c. */
 #include <string.h>
 
@@ -66,7 +66,7 @@ static gqac_status fail_range(const stateful *s, const ir_node *range) {
     pass_fail(range, diag, GQAC_UNSUPPORTED,
               "attention whose keys and values are not a past/present pair of the graph");
     gqac_diag_rule(diag, "in a sequence every attention reads a cache that grows (past, present), "
-                         "or a buffer whose valid rows the model is told");
+                         "or a buffer whose number of valid rows is an input");
     gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
     return GQAC_UNSUPPORTED;
 }
@@ -106,8 +106,8 @@ static int half_of(const ir_node *node, const ir_value *past) {
         ir_attr_int(node, "axis") != 0)
         return -1;
     const ir_value *which = ir_node_input(node, 1);
-    const bool told = which->type.rank == 0 && ir_const_ints(which, 1, &index, &count);
-    return told && (index == 0 || index == 1) ? (int)index : -1;
+    const bool known = which->type.rank == 0 && ir_const_ints(which, 1, &index, &count);
+    return known && (index == 0 || index == 1) ? (int)index : -1;
 }
 
 typedef struct packed {

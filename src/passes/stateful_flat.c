@@ -1,4 +1,4 @@
-/* Caches [B,T,H*D] that TensorScatter writes: heads are split behind the buffer. A sequence keeps
+/* Caches [B,T,H*D] that TensorScatter writes: heads are split after the buffer. A sequence keeps
  * heads apart, so they are split before it: the rows that are written, and the graph input. */
 #include <string.h>
 

@@ -102,7 +102,7 @@ gqac_status stateful_lengths(stateful *s) {
             ir_value_replace(node->outputs[0], s->past_len);
         if (node->outputs[1])
             ir_value_replace(node->outputs[1], s->new_len);
-        if (node->n_outputs > 2 && node->outputs[2]) /* the run time gives each token its own */
+        if (node->n_outputs > 2 && node->outputs[2]) /* the run time numbers the tokens */
             ir_value_replace(node->outputs[2], pass_operand(node, "position_ids"));
         ir_node_remove(node);
     }

@@ -18,7 +18,7 @@ typedef struct trial {
     int n;
     const gqac_tensor *found[MOST]; /* result of nodes[i] for a mask of ones */
     gqac_arena *arena;
-    bool short_of_memory; /* then nothing is told */
+    bool short_of_memory; /* then nothing is known */
 } trial;
 
 /* The one element there is, again and again: a sequence has no padding, each is the same. */
@@ -150,7 +150,7 @@ static bool is_ready(trial *t, const ir_node *node) {
     return true;
 }
 
-/* One node on one element; false when it cannot be told. */
+/* Computes one node on one element; false when its result is unknown. */
 static bool compute(trial *t, int i) {
     ir_node *node = t->nodes[i];
     const gqac_tensor *in[8];

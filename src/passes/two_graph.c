@@ -7,7 +7,7 @@
  *            caches with the new row: kv_cache.layer.i.k.out and .v.out
  *
  * Attention is taken apart by its own row (take_apart) and put together as the ONNX op Attention,
- * causal, behind a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
+ * causal, after a TensorScatter in the decode graph. Positions are row numbers or kv_pos, and the
  * attention mask is all ones, of the length that is reached: prompts have no padding. */
 #include "ops/attention.h"
 #include "ops/build.h"
@@ -22,7 +22,7 @@ typedef struct splitter {
     gqac_arena *scratch;
     bool decode;
     ir_builder b;
-    ir_value *ids, *kv_pos, *valid; /* valid [B]: rows that are filled behind the token */
+    ir_value *ids, *kv_pos, *valid; /* valid [B]: rows that are filled after the token */
     ir_value *positions;            /* i64 [B,S] */
     ir_value *ones;                 /* instead of the attention mask; NULL: there is none */
     int n_layers, n_results, most_results;
@@ -52,7 +52,8 @@ static gqac_status find_ids(splitter *s) {
     if (s->ids && s->ids->type.rank >= 2)
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no input input_ids [B,S]");
-    gqac_diag_rule(diag, "that, or inputs_embeds [B,S,M], is what tells tokens apart from lengths");
+    gqac_diag_rule(diag,
+                   "that, or inputs_embeds [B,S,M], is needed to distinguish tokens from lengths");
     return GQAC_UNSUPPORTED;
 }
 
@@ -100,7 +101,8 @@ static ir_value *make_mask(splitter *s, gqac_dtype dtype) {
     return dtype == GQAC_I64 ? mask : op_build_cast(b, mask, dtype);
 }
 
-/* Elements [start, end) of the shape of a past, whose rows the decode graph is told. */
+/* Elements [start, end) of the shape of a past, whose number of rows the decode graph has as an
+ * input. */
 static ir_value *shape_of_past(splitter *s, const ir_node *shape, const ir_type *past) {
     ir_builder *b = &s->b;
     ir_value *parts[4];
@@ -202,7 +204,7 @@ static ir_node *build_attention(ir_builder *b, int n, ir_value *const *in, bool 
         return NULL;
     }
     ir_node_insert(node, b->before);
-    ir_attr_set_int(node, "qk_matmul_output_mode", 2); /* behind mask and softcap */
+    ir_attr_set_int(node, "qk_matmul_output_mode", 2); /* after mask and softcap */
     return node;
 }
 
@@ -270,7 +272,7 @@ static gqac_status split_node(splitter *s, ir_node *node) {
         return s->b.status;
     if (!p.causal)
         return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                         "a query of this attention sees keys behind its own position");
+                         "a query of this attention sees keys after its own position");
     GQAC_TRY(pass_settle(node, prev, s->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, s->context->diag));
     ir_value *rows[2] = {p.k, p.v};
@@ -381,9 +383,10 @@ static ir_value *some_result(const ir_node *node) {
     return NULL;
 }
 
-/* Places counted behind a past, which are told to a graph of one token: a Range that begins where
- * the past ends, or a sum over the attention mask, which is of ones there. */
-static bool counts_behind(const splitter *s, ir_value *result, bool *inputs) {
+/* Are these positions counted from the end of a past, which a graph of one token has as an input?
+ * They are a Range that begins where the past ends, or a sum over the attention mask, which is all
+ * ones there. */
+static bool counts_after_past(const splitter *s, ir_value *result, bool *inputs) {
     bool past = false, other = false, any = false;
     insert_kv_origins(s->graph, result, inputs);
     for (int i = 0; i < s->graph->n_inputs; i++) {
@@ -430,8 +433,9 @@ static bool picks_tokens(const ir_graph *graph, const ir_node *node) {
     return false;
 }
 
-/* What meets other tokens of its call but by the cache of an attention has none of them in a graph
- * of one token. (A scale for a whole tensor is that of whatever a call holds.) */
+/* Refuses nodes by which a token meets other tokens of its call, except through the cache of an
+ * attention: in a graph of one token there are no others. (A scale for a whole tensor is that of
+ * the tokens of a call, whatever these are.) */
 static gqac_status check_rows(const splitter *s) {
     const ir_node **mixing = NULL;
     int n = 0, kept = 0;
@@ -444,7 +448,7 @@ static gqac_status check_rows(const splitter *s) {
     for (int i = 0; i < n; i++) {
         ir_value *result = some_result(mixing[i]);
         if (result && mixing[i]->op->rows != IR_ROWS_MIXES && !op_of(mixing[i])->take_apart &&
-            !counts_behind(s, result, inputs))
+            !counts_after_past(s, result, inputs))
             nodes[kept++] = result->def;
     }
     pass_clear_marks(s->graph);
@@ -537,7 +541,7 @@ const gqac_pass pass_prefill = {
 
 const gqac_pass pass_decode = {
     .name = "decode",
-    .summary = "the graph of one token behind caches that it writes",
+    .summary = "the graph of one token after caches, to which it writes",
     .needs = PASS_TYPED | PASS_ONNX,
     .gives = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,

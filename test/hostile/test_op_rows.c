@@ -25,7 +25,7 @@ static const int64_t huge = (int64_t)1 << 34;
 
 /* What the process of an op leaves behind; shared with its parent. */
 typedef struct report {
-    int next;     /* number of the graph in hand: another process goes on behind it */
+    int next;     /* number of the graph in hand: another process goes on after it */
     int good;     /* graphs that were computed */
     int failures; /* wrong answers and mute refusals */
     bool seed_taken;

@@ -272,7 +272,7 @@ static void test_wide(void) {
 static const char *const bodies[][2] = {
     {"", "expected an op before the end"},
     {"return", "expected '%'"},
-    {"return }}", "goes on behind"},
+    {"return }}", "goes on after"},
     {"return %", "a name"},
     {"return %y }", "not defined"},
     {"return _ }", "never absent"},

@@ -200,7 +200,17 @@ class Usage(Case):
                 self.check(gqac(verb, path, *(("--prompt", "x") if verb == "generate" else ())), 3,
                            "it is not an ONNX file", *words)
         path.write_bytes((MODELS / "llama" / "model.onnx").read_bytes()[:5000])
-        self.assertNotIn("not an ONNX file", self.check(gqac("inspect", path), 3).err)
+        self.assertNotIn("not an ONNX file", self.check(gqac("inspect", path), 3, "try:", "incomplete").err)
+
+    def test_incomplete_data(self):
+        """External data that was cut, or never fetched, is named with what to do."""
+        path = self.dir / "model.onnx"
+        path.write_bytes((MODELS / "llama" / "model.onnx").read_bytes())
+        data = self.dir / "model.onnx.data"
+        for content, words in ((bytes(3000), ("incomplete", "again")),
+                               (b"version https://git-lfs.github.com/spec/v1\n", ("git lfs pull",))):
+            data.write_bytes(content)
+            self.check(gqac("inspect", path), 3, "model.onnx.data", "try:", *words)
 
     def test_before_packing(self):
         """Lengths that the model does not have are refused by the name of their flag, before weights are packed."""

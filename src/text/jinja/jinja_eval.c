@@ -195,6 +195,10 @@ jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     return v ? jinja_list(r, of.type == J_TUPLE ? J_TUPLE : J_LIST, v, count) : jinja_undefined;
 }
 
+jvalue jinja_backwards(jrun *r, jvalue of) {
+    return jinja_ok(r) ? jinja_slice(r, of, jinja_none, jinja_none, jinja_int(-1)) : of;
+}
+
 /* ---- calls --------------------------------------------------------------- */
 
 static size_t chain_length(const jnode *chain) {

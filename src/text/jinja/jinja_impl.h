@@ -138,6 +138,17 @@ struct jmethod {
     jvalue self;
 };
 
+#define JINJA_UNUSED __attribute__((unused))
+/* The head of the function of a row: r the render, v the value that it is called on, p the
+ * arguments by parameter, args all of them. */
+#define JINJA_FUNCTION(name)                                                                       \
+    static jvalue name(JINJA_UNUSED jrun *r, JINJA_UNUSED jvalue v, JINJA_UNUSED const jvalue *p,  \
+                       JINJA_UNUSED const jargs *args)
+#define JINJA_EXPRESSION(name, expression)                                                         \
+    JINJA_FUNCTION(name) {                                                                         \
+        return expression;                                                                         \
+    }
+
 /* ---- tree ---------------------------------------------------------------- */
 
 typedef enum jkind {
@@ -309,7 +320,10 @@ void jinja_put(jrun *r, jdict *dict, jvalue key, jvalue value);    /* replaces o
 void jinja_append(jrun *r, jdict *dict, jvalue key, jvalue value); /* the key is new */
 jvalue *jinja_get(jrun *r, const jdict *dict, jvalue key);         /* NULL: absent */
 jvalue *jinja_get_n(jrun *r, const jdict *dict, const char *key, size_t n);
+jvalue jinja_dict_view(jvalue dict, size_t kind); /* JVIEW_... */
 jvalue jinja_from_json(jrun *r, const json_t *json);
+jvalue jinja_or(jvalue argument, jvalue absent); /* the argument, or what its absence means */
+int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent); /* fails for what is no integer */
 bool jinja_true(jrun *r, jvalue v);
 bool jinja_equal(jrun *r, jvalue a, jvalue b);
 int jinja_order(jrun *r, jvalue a, jvalue b); /* <0, 0, >0; 2: not a number */
@@ -369,6 +383,7 @@ jvalue jinja_item(jrun *r, jvalue of, jvalue key);
 jvalue jinja_call(jrun *r, jvalue callee, const jargs *args);
 jvalue jinja_call_row(jrun *r, const jbuiltin *row, jvalue self, const jargs *args);
 jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step);
+jvalue jinja_backwards(jrun *r, jvalue of); /* of[::-1] */
 jvalue jinja_lookup(jrun *r, const char *name, size_t n);
 
 /* jinja_op.c */
@@ -382,6 +397,8 @@ jvalue jinja_call_macro(jrun *r, const jmacro *macro, const jargs *args);
 
 /* Rows by name; NULL: not known. */
 const jbuiltin *jinja_find_row(const jbuiltin *rows, size_t n, const char *name, size_t length);
+#define JINJA_FIND(rows, name, length)                                                             \
+    jinja_find_row(rows, sizeof(rows) / sizeof *(rows), name, length)
 const jbuiltin *jinja_filter(const char *name, size_t n);
 const jbuiltin *jinja_list_filter(const char *name, size_t n);
 const jbuiltin *jinja_test(const char *name, size_t n);

@@ -223,6 +223,27 @@ void jinja_put(jrun *r, jdict *dict, jvalue key, jvalue value) {
         *old = value;
 }
 
+jvalue jinja_dict_view(jvalue dict, size_t kind) {
+    return (jvalue){.type = J_VIEW, .n = kind, .dict = dict.dict};
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+jvalue jinja_or(jvalue argument, jvalue absent) {
+    return argument.type == J_MISSING ? absent : argument;
+}
+
+int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent) {
+    if (argument.type == J_MISSING)
+        return absent;
+    if (argument.type == J_INT)
+        return argument.i;
+    if (argument.type == J_BOOL)
+        return argument.flag;
+    jinja_fail(r, GQAC_INVALID_INPUT, "a %s where an integer is expected", jinja_type(argument));
+    return 0;
+}
+
 /* ---- from JSON ----------------------------------------------------------- */
 
 static jvalue from_array(jrun *r, const json_t *json) {

@@ -149,20 +149,40 @@ JINJA_FUNCTION(filter_format) {
     return jinja_ok(r) ? jinja_percent(r, v, values) : v;
 }
 
-JINJA_FUNCTION(filter_urlencode) {
+/* A value in a URL, or with `query` in its query: there '/' is encoded and a space is '+'. */
+static void url_quote(jrun *r, gqac_str *out, jvalue v, bool query) {
     static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-~/";
+        "/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-~";
     static const char hex[] = "0123456789ABCDEF";
-    gqac_str out = {0};
-    if (v.type != J_STR && jinja_iterable(v))
-        return jinja_fail(r, GQAC_UNSUPPORTED, "the template uses urlencode on a %s",
-                          jinja_type(v));
     v = jinja_to_str(r, v);
-    for (size_t at = 0; jinja_ok(r) && at < v.n; at++) {
-        unsigned char c = (unsigned char)v.s[at];
-        char code[] = {'%', hex[c >> 4], hex[c & 15]};
-        bool is_plain = c && strchr(plain, c);
-        jinja_out(r, &out, is_plain ? v.s + at : code, is_plain ? 1 : 3);
+    for (size_t at = 0; at < v.n && jinja_ok(r); at++) {
+        const unsigned char c = (unsigned char)v.s[at];
+        const char code[] = {'%', hex[c >> 4], hex[c & 15]};
+        if (c && strchr(query ? plain + 1 : plain, c))
+            jinja_out(r, out, v.s + at, 1);
+        else if (query && c == ' ')
+            jinja_out(r, out, "+", 1);
+        else
+            jinja_out(r, out, code, 3);
+    }
+}
+
+/* A text, or pairs of name and value: those of a dict, or each an iterable of two. */
+JINJA_FUNCTION(filter_urlencode) {
+    gqac_str out = {0};
+    const bool pairs = v.type != J_STR && jinja_iterable(v);
+    if (!pairs)
+        url_quote(r, &out, v, false);
+    const jvalue all = pairs && v.type == J_DICT ? jinja_dict_view(v, JVIEW_ITEMS) : v;
+    const jvalue list = pairs ? jinja_elements(r, all) : jinja_list(r, J_LIST, NULL, 0);
+    for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++) {
+        const jvalue pair = jinja_elements(r, list.list->v[i]);
+        if (jinja_ok(r) && pair.list->n != 2)
+            jinja_fail(r, GQAC_INVALID_INPUT, "urlencode takes pairs of name and value");
+        for (size_t part = 0; part < 2 && jinja_ok(r); part++) {
+            jinja_out(r, &out, part ? "=" : "&", part || i);
+            url_quote(r, &out, pair.list->v[part], true);
+        }
     }
     return jinja_taken(r, &out);
 }

@@ -239,9 +239,9 @@ jvalue jinja_percent(jrun *r, jvalue f, jvalue args) {
         if (end < f.n)
             percent_field(r, &out, f, &at, &v);
     }
-    bool rest = args.type == J_TUPLE ? v.used < args.list->n
-                                     : args.type != J_DICT && args.type != J_LIST && v.used == 0;
-    if (rest)
+    const bool indexed = args.type == J_DICT || args.type == J_LIST || args.type == J_RANGE ||
+                         args.type == J_UNDEFINED;
+    if (args.type == J_TUPLE ? v.used < args.list->n : !indexed && v.used == 0)
         wrong(r, "there are values that the format does not use");
     return jinja_taken(r, &out);
 }

@@ -1,22 +1,32 @@
-/* Methods of lists, dicts and the helpers of loops. Those that would change a value are known by
- * name, so that they are refused as the sandbox does. */
+/* Methods of lists, ranges, dicts and the helpers of loops. Those that would change a value are
+ * known by name, so that they are refused as the sandbox does. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
 
 /* ---- lists --------------------------------------------------------------- */
 
+/* A bound of list.index as Python takes it: counted from the end when negative. */
+static size_t index_bound(jrun *r, jvalue v, size_t n, size_t absent) {
+    const int64_t at = jinja_int_or(r, v, (int64_t)absent), back = at < 0 ? at + (int64_t)n : at;
+    return back < 0 ? 0 : (uint64_t)back > n ? n : (size_t)back;
+}
+
 JINJA_FUNCTION(list_index) {
-    for (size_t i = 0; i < v.list->n && jinja_ok(r); i++)
-        if (jinja_equal(r, v.list->v[i], p[0]))
+    const jvalue all = jinja_elements(r, v);
+    const size_t n = jinja_ok(r) ? all.list->n : 0;
+    const size_t begin = index_bound(r, p[1], n, 0), end = index_bound(r, p[2], n, n);
+    for (size_t i = begin; i < end && jinja_ok(r); i++)
+        if (jinja_equal(r, all.list->v[i], p[0]))
             return jinja_int((int64_t)i);
     return jinja_fail(r, GQAC_INVALID_INPUT, "index: the value is not in the list");
 }
 
 JINJA_FUNCTION(list_count) {
+    const jvalue all = jinja_elements(r, v);
     int64_t n = 0;
-    for (size_t i = 0; i < v.list->n && jinja_ok(r); i++)
-        n += jinja_equal(r, v.list->v[i], p[0]);
+    for (size_t i = 0; jinja_ok(r) && i < all.list->n; i++)
+        n += jinja_equal(r, all.list->v[i], p[0]);
     return jinja_int(n);
 }
 
@@ -66,6 +76,10 @@ JINJA_FUNCTION(loop_changed) {
 static const jbuiltin list_methods[] = {
     {"copy", "", list_copy},
     {"count", "/value", list_count},
+    {"index", "/value start? stop?", list_index},
+};
+static const jbuiltin range_methods[] = {
+    {"count", "/value", list_count},
     {"index", "/value", list_index},
 };
 static const jbuiltin dict_methods[] = {
@@ -101,6 +115,8 @@ const jbuiltin *jinja_method(jvalue of, const char *name, size_t n, bool *forbid
         return JINJA_FIND(list_methods, name, n);
     case J_TUPLE:
         return jinja_find_row(list_methods + 1, 2, name, n);
+    case J_RANGE:
+        return JINJA_FIND(range_methods, name, n);
     case J_DICT:
         *forbidden = among(dict_changes, name, n);
         return JINJA_FIND(dict_methods, name, n);

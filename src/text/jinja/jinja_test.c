@@ -1,4 +1,5 @@
 /* Tests of templates (`is defined`), and the functions they can call. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -198,20 +199,41 @@ JINJA_FUNCTION(call_raise) {
     return jinja_undefined;
 }
 
+/* The format without what Python adds to strftime of C, or has otherwise for a time without a time
+ * zone, and a point at its end: no result is empty. False: it is too long. */
+static bool time_format(jvalue v, long microseconds, char *format, size_t size) {
+    size_t n = 0;
+    for (size_t at = 0; at < v.n; at++) {
+        const char next = v.s[at] == '%' && at + 1 < v.n ? v.s[at + 1] : 0;
+        if (n + 8 > size)
+            return false;
+        if (next == 'f')
+            n += (size_t)snprintf(format + n, size - n, "%06ld", microseconds);
+        else if (next && next != 'z' && next != 'Z')
+            n += (size_t)snprintf(format + n, size - n, "%%%c", next);
+        else if (!next)
+            format[n++] = v.s[at];
+        at += next != 0;
+    }
+    memcpy(format + n, ".", 2);
+    return true;
+}
+
 JINJA_FUNCTION(call_strftime) {
-    char format[256], text[1024];
-    struct tm now;
-    time_t seconds = time(NULL);
-    if (p[0].type != J_STR || p[0].n >= sizeof format || memchr(p[0].s, '\0', p[0].n))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a short text");
-    memcpy(format, p[0].s, p[0].n);
-    format[p[0].n] = '\0';
-    if (!localtime_r(&seconds, &now))
+    char format[512], text[4096];
+    struct timespec now;
+    struct tm parts;
+    if (p[0].type != J_STR || memchr(p[0].s, '\0', p[0].n))
+        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a text");
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || !localtime_r(&now.tv_sec, &parts))
         return jinja_fail(r, GQAC_INVALID_INPUT, "the time of today is not known");
+    const bool fits = time_format(p[0], now.tv_nsec / 1000, format, sizeof format);
     locale_t before = gqac_c_locale_begin();
-    size_t n = strftime(text, sizeof text, format, &now);
+    const size_t n = fits ? strftime(text, sizeof text, format, &parts) : 0;
     gqac_c_locale_end(before);
-    return jinja_copy(r, text, n);
+    return n ? jinja_copy(r, text, n - 1)
+             : jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a format of at most %zu bytes",
+                          sizeof format - 8);
 }
 
 static const jbuiltin globals[] = {

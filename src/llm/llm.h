@@ -5,6 +5,7 @@
 
 #include <gqac/text.h>
 #include <jansson.h>
+#include <limits.h>
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -42,9 +43,10 @@ void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 /* A folder, or what is attached to an artefact, or nothing. */
 typedef struct folder {
     const char *name; /* of the model, for messages; the caller's */
-    int fd;           /* -1: no folder */
+    int fd;           /* that files are opened beneath; -1: no folder */
     int n;
     gqac_attachment *attached;
+    char below[PATH_MAX]; /* path of the folder beneath fd, ending in '/'; "": it is fd */
 } folder;
 /* IO when the model does not exist or cannot be read. */
 gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
@@ -53,10 +55,14 @@ gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
 gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
                               gqac_diag *diag);
 void folder_close(folder *f);
-/* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL behind it; data
- * is NULL when there is none. Links are not followed: whatever is read lies in the folder. */
+/* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL after it; data is
+ * NULL when there is none. INVALID_MODEL: a link that leads out of the folder (of a Hugging Face
+ * cache: out of the cache of the model). */
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
                         gqac_attachment *file, gqac_diag *diag);
+/* What folder_read refuses of a file that something else opens: `name` is a path beneath the
+ * folder. GQAC_OK when there is none. */
+gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag);
 /* LIMIT when a JSON text has more values than any tokenizer: each costs far more memory than it has
  * bytes. */
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag);

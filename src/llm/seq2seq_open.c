@@ -45,12 +45,25 @@ static void list_names(const char *const *names, char *text, size_t size) {
                               names[i]);
 }
 
+/* `later` may be NULL. */
+static gqac_status check_links(const char *path, const char *encoder, const char *decoder,
+                               const char *later, gqac_diag *diag) {
+    const char *const names[] = {encoder, decoder, later};
+    gqac_status status = GQAC_OK;
+    folder f;
+    GQAC_TRY(folder_open(path, &f, diag));
+    for (int i = 0; i < 3 && names[i] && status == GQAC_OK; i++)
+        status = folder_check_link(&f, names[i], diag);
+    folder_close(&f);
+    return status;
+}
+
 static gqac_status check_files(const char *folder, gqac_diag *diag) {
     char path[MOST_PATH], list[128];
     const char *encoder = find_file(folder, encoders, path);
     const char *decoder = find_file(folder, decoders, path);
     if (encoder && decoder)
-        return GQAC_OK;
+        return check_links(folder, encoder, decoder, find_file(folder, laters, path), diag);
     list_names(encoder ? decoders : encoders, list, sizeof list);
     if (!encoder && !decoder)
         gqac_diag_set(diag, GQAC_IO, "there is no folder with an encoder and a decoder");

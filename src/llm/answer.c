@@ -195,9 +195,10 @@ static void tell(answer *a, sampler *s, const float *logits, bool eos, int index
                                  .phase = step == 1 ? "prefill" : "decode",
                                  .eos = eos,
                                  .top = a->top};
-    sampler_measure(s, logits, event.id, &event.probability, &event.log_probability);
+    const softmax of = sampler_softmax(s, logits);
+    softmax_measure(&of, logits[event.id], &event.probability, &event.log_probability);
     if (a->top)
-        event.n_top = sampler_top(s, logits, q->n_top, a->top);
+        event.n_top = sampler_top(s, &of, logits, q->n_top, a->top);
     event.text = reply_tell(&a->reply, a->done, &event.length);
     if (!q->on_token(q->arg, &event) && !a->done)
         answer_finish(a, GQAC_FINISH_STOP);

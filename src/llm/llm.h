@@ -30,11 +30,16 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
-/* Softmax of the logits at `id`, and its natural logarithm. */
-void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
-                     double *log_probability);
-/* The n likeliest ids, or all that have a number; returns how many. */
-int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top);
+/* What the softmax of a row of logits needs of the whole row; NaN has no share. */
+typedef struct softmax {
+    double largest; /* of the logits */
+    double sum;     /* of exp(logit - largest) */
+} softmax;
+softmax sampler_softmax(const sampler *s, const float *logits);
+/* The probability of a logit of the row, and its natural logarithm. */
+void softmax_measure(const softmax *of, float logit, double *probability, double *log_probability);
+/* The n likeliest ids, or all that have a number; returns their count. */
+int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n, gqac_scored_id *top);
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 

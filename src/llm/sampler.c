@@ -154,26 +154,21 @@ static double below(double score, double best, double temperature) {
     return score == best ? 0 : (score - best) / temperature;
 }
 
-/* The denominator of the softmax of the logits, and what was subtracted from them; what is no
- * number has no share. */
-static double sum_of(const sampler *s, const float *logits, double *best) {
-    double sum = 0;
-    *best = -INFINITY;
+softmax sampler_softmax(const sampler *s, const float *logits) {
+    softmax of = {.largest = -INFINITY};
     for (int64_t i = 0; i < s->vocabulary; i++)
-        if (logits[i] > *best)
-            *best = logits[i];
+        if (logits[i] > of.largest)
+            of.largest = logits[i];
     for (int64_t i = 0; i < s->vocabulary; i++)
         if (!isnan(logits[i]))
-            sum += exp_down(below(logits[i], *best, 1));
-    return sum;
+            of.sum += exp_down(below(logits[i], of.largest, 1));
+    return of;
 }
 
-void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
-                     double *log_probability) {
-    double best;
-    const double sum = sum_of(s, logits, &best), x = below(logits[id], best, 1);
-    *probability = exp_down(x) / sum;
-    *log_probability = x - log(sum);
+void softmax_measure(const softmax *of, float logit, double *probability, double *log_probability) {
+    const double x = below(logit, of->largest, 1);
+    *probability = exp_down(x) / of->sum;
+    *log_probability = x - log(of->sum);
 }
 
 static void add_bias(sampler *s, const gqac_sampling *o) {
@@ -272,16 +267,16 @@ static int64_t heap_take(sampler *s) {
     return id;
 }
 
-int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top) {
-    double best;
-    const double log_sum = log(sum_of(s, logits, &best));
+int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n,
+                gqac_scored_id *top) {
+    const double log_sum = log(of->sum);
     int listed = 0;
     for (int64_t i = 0; i < s->vocabulary; i++)
         s->score[i] = logits[i];
     heap_fill(s);
     for (; listed < n && s->size > 0; listed++) {
         const int64_t id = heap_take(s);
-        top[listed] = (gqac_scored_id){id, below(logits[id], best, 1) - log_sum};
+        top[listed] = (gqac_scored_id){id, below(logits[id], of->largest, 1) - log_sum};
     }
     return listed;
 }
@@ -371,8 +366,10 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
         chosen = walk(s, draw(o, position));
     }
     *id = chosen;
-    if (probability)
-        sampler_measure(s, logits, chosen, probability, &(double){0});
+    if (probability) {
+        const softmax of = sampler_softmax(s, logits);
+        softmax_measure(&of, logits[chosen], probability, &(double){0});
+    }
     return GQAC_OK;
 }
 

@@ -127,6 +127,64 @@ static gqac_status check_source(const gqac_seq2seq_source *source, gqac_diag *di
     return GQAC_OK;
 }
 
+static bool is_mask(const gqac_io *io) {
+    return strstr(io->name, "mask") != NULL;
+}
+
+static bool same_dimension(const gqac_io *a, int axis, const gqac_io *b, int other) {
+    size_t n, m;
+    const char *x = side_dimension(a, axis, &n), *y = side_dimension(b, other, &m);
+    return n == m && !memcmp(x, y, n);
+}
+
+static bool is_constant(const gqac_io *io, int axis) {
+    size_t n;
+    return strspn(side_dimension(io, axis, &n), "0123456789") >= n;
+}
+
+/* The length L of a mask [B,L] of features: that of their dimension with the same name or number,
+ * else of the only one after the batch that is not constant; 0: there is no such dimension. */
+static int64_t count_frames(const side *s, const gqac_io *mask, const gqac_tensor *features) {
+    const gqac_io *in = s->inputs;
+    int64_t named = 0, open = 0;
+    int n_open = 0;
+    while (in < s->inputs + s->n_inputs && (in->dtype == GQAC_I64 || is_mask(in)))
+        in++;
+    if (in == s->inputs + s->n_inputs || in->rank != features->rank || mask->rank != 2)
+        return 0;
+    for (int axis = 1; axis < in->rank; axis++) {
+        if (!named && same_dimension(in, axis, mask, 1))
+            named = features->dims[axis];
+        if (!is_constant(in, axis)) {
+            open = features->dims[axis];
+            n_open++;
+        }
+    }
+    return named ? named : n_open == 1 ? open : 0;
+}
+
+/* What input `io` of the encoder is fed. */
+static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
+                                const gqac_io *io, gqac_tensor *in, gqac_diag *diag) {
+    const bool ids = io->dtype == GQAC_I64;
+    if (ids && is_mask(io)) {
+        const int64_t n = source->ids ? (int64_t)source->n_ids
+                                      : count_frames(&c->model->encoder, io, source->features);
+        if (n < 1)
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                      "the encoder's mask '%s' %s belongs to no dimension of its features",
+                      io->name, io->shape);
+        GQAC_TRY(count_to(c, (size_t)n, diag));
+        *in = row(c->ones, (size_t)n);
+        return GQAC_OK;
+    }
+    if (ids == !source->ids)
+        GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
+                  io->name, io->shape);
+    *in = ids ? row(source->ids, source->n_ids) : *source->features;
+    return GQAC_OK;
+}
+
 /* The encoder's first output is its states, [1,L,M]. */
 static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
                           gqac_diag *diag) {
@@ -137,15 +195,9 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has %d inputs", s->n_inputs);
     if (s->n_outputs < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has no outputs");
-    GQAC_TRY(count_to(c, source->n_ids, diag));
     for (int i = 0; i < s->n_inputs; i++) {
         names[i] = s->inputs[i].name;
-        const bool ids = s->inputs[i].dtype == GQAC_I64;
-        if (ids == !source->ids)
-            GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
-                      names[i], s->inputs[i].shape);
-        in[i] = !ids ? *source->features
-                     : row(strstr(names[i], "mask") ? c->ones : source->ids, source->n_ids);
+        GQAC_TRY(feed_encoder(c, source, &s->inputs[i], &in[i], diag));
     }
     GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name},
                  &c->states, diag));
@@ -162,13 +214,10 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
  * read, since `use_cache_branch` tells; any other decoder would read it. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {
     const side *s = &m->decoder;
-    size_t length, other;
     const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");
     if (m->with != s || states < 0 || side_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
         return false;
-    const char *rows = side_dimension(&s->inputs[states], 1, &length);
-    const char *own = side_dimension(&s->inputs[i], 2, &other);
-    return length == other && !strncmp(rows, own, length);
+    return same_dimension(&s->inputs[states], 1, &s->inputs[i], 2);
 }
 
 static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {

@@ -87,21 +87,6 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
     return GQAC_OK;
 }
 
-/* Room for one more element of `size` bytes behind n. */
-static gqac_status grow(void **data, size_t n, size_t *room, size_t size, gqac_diag *diag) {
-    size_t next = 0, bytes = 0;
-    if (n < *room)
-        return GQAC_OK;
-    if (!gqac_mul_size(n + 8, 2, &next) || !gqac_mul_size(next, size, &bytes))
-        return gqac_diag_oom(diag, "an answer");
-    void *more = gqac_realloc(*data, bytes);
-    if (!more)
-        return gqac_diag_oom(diag, "an answer");
-    *data = more;
-    *room = next;
-    return GQAC_OK;
-}
-
 static double read_clock(const gqac_generate_request *q) {
     return q->clock ? q->clock(q->clock_arg) : gqac_clock_seconds();
 }
@@ -114,7 +99,7 @@ gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqa
     GQAC_TRY(status);
     GQAC_TRY(set_limit(a, text, diag));
     GQAC_TRY(reply_open(&a->reply, text, request->n_stop, request->stop, diag));
-    a->n = a->room = request->n_prompt;
+    a->n = a->capacity = request->n_prompt;
     a->list = gqac_alloc(a->n * sizeof *a->list);
     if (!a->list)
         return gqac_diag_oom(diag, "an answer");
@@ -224,15 +209,19 @@ static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const
     return GQAC_OK;
 }
 
-/* What an answer grows by with each id. */
-static gqac_status make_room(answer *a, int64_t vocabulary, gqac_diag *diag) {
+/* Memory for one more id. */
+static gqac_status reserve(answer *a, int64_t vocabulary, gqac_diag *diag) {
     const int64_t asked = a->request->n_top, n_top = asked < vocabulary ? asked : vocabulary;
-    GQAC_TRY(grow((void **)&a->list, a->n, &a->room, sizeof *a->list, diag));
-    GQAC_TRY(grow((void **)&a->forward, a->n_forward, &a->forward_room, sizeof *a->forward, diag));
-    if (!n_top || a->top || !a->request->on_token)
-        return GQAC_OK;
-    a->top = gqac_calloc((size_t)n_top, sizeof *a->top);
-    return a->top ? GQAC_OK : gqac_diag_oom(diag, "an answer");
+    if (n_top && !a->top && a->request->on_token) {
+        a->top = gqac_calloc((size_t)n_top, sizeof *a->top);
+        if (!a->top)
+            return gqac_diag_oom(diag, "an answer");
+    }
+    return gqac_reserve(&a->list, a->n + 1, &a->capacity, sizeof *a->list) &&
+                   gqac_reserve(&a->forward, a->n_forward + 1, &a->forward_capacity,
+                                sizeof *a->forward)
+               ? GQAC_OK
+               : gqac_diag_oom(diag, "an answer");
 }
 
 gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocabulary, int index,
@@ -242,7 +231,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     const float *logits = NULL;
     bool wanted = true;
     int64_t id = 0;
-    GQAC_TRY(make_room(a, vocabulary, diag));
+    GQAC_TRY(reserve(a, vocabulary, diag));
     GQAC_TRY(hook(a, model, vocabulary, &logits, &wanted, diag));
     a->running = false;
     if (!wanted) {

@@ -13,7 +13,7 @@ typedef struct answer {
     const gqac_generate_request *request; /* own */
     gqac_session *session;                /* NULL: a decoder that has no sequences */
     int64_t *list;                        /* prompt and answer */
-    size_t n, room;
+    size_t n, capacity;
     size_t limit; /* new ids at most: max_new, context of session and model */
     bool done;
     gqac_finish finish;
@@ -23,7 +23,7 @@ typedef struct answer {
     float *hooked;                   /* a row of logits for on_logits; NULL: not needed yet */
     gqac_scored_id *top;             /* [n_top] */
     double *forward;                 /* seconds, one for each new id */
-    size_t n_forward, forward_room;
+    size_t n_forward, forward_capacity;
     int64_t reused, computed;
 } answer;
 

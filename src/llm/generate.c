@@ -120,26 +120,34 @@ static int64_t logits_of(const answer *a, int64_t count) {
     return (size_t)count == answer_pending(a);
 }
 
-static gqac_status step_alone(run *r, int index) {
-    answer *a = &r->answers[index];
+static gqac_status feed_piece(run *r, answer *a) {
     gqac_session *s = a->session;
     const int64_t count = piece(r, a);
-    gqac_status status = GQAC_RECOMPUTE;
-    if (!needs_tables(r, a)) {
-        status = s->logits ? whole_step(s, r->context, a->list, a->n, r->diag)
-                           : gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
-                                                  logits_of(a, count), r->diag);
-        if (status == GQAC_OK)
-            answer_took(a, count);
-    }
-    if (status == GQAC_RECOMPUTE && !s->off) {
-        const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
-        if (!answer_new(a))
-            a->reused = 0;
-        status = session_recompute(s, r->context, a->list, a->n, chunk, &a->computed, r->diag);
-        if (status == GQAC_OK)
-            answer_took(a, 0);
-    }
+    if (s->logits)
+        GQAC_TRY(whole_step(s, r->context, a->list, a->n, r->diag));
+    else
+        GQAC_TRY(gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
+                                      logits_of(a, count), r->diag));
+    answer_took(a, count);
+    return GQAC_OK;
+}
+
+/* All rows anew, with the rope tables of the present length. */
+static gqac_status recompute(run *r, answer *a) {
+    const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
+    if (!answer_new(a))
+        a->reused = 0;
+    GQAC_TRY(
+        session_recompute(a->session, r->context, a->list, a->n, chunk, &a->computed, r->diag));
+    answer_took(a, 0);
+    return GQAC_OK;
+}
+
+static gqac_status step_alone(run *r, int index) {
+    answer *a = &r->answers[index];
+    gqac_status status = needs_tables(r, a) ? GQAC_RECOMPUTE : feed_piece(r, a);
+    if (status == GQAC_RECOMPUTE && !a->session->off)
+        status = recompute(r, a);
     if (status == GQAC_OUT_OF_RANGE)
         return no_room(r, index);
     if (status != GQAC_OK) {
@@ -279,6 +287,13 @@ static void close_run(run *r) {
     gqac_free(r->items);
 }
 
+static gqac_status generate(run *r, const gqac_text *text, const gqac_generate_request *requests,
+                            gqac_generation **results) {
+    GQAC_TRY(open_run(r, text, requests));
+    GQAC_TRY(watch(r));
+    return answer_all(r, results);
+}
+
 gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                           const gqac_generate_request *requests, gqac_generation **results,
                           gqac_diag *diag) {
@@ -290,11 +305,7 @@ gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
     for (int i = 0; i < n; i++)
         results[i] = NULL;
     GQAC_TRY(check_settings(text, diag));
-    gqac_status status = open_run(&r, text, requests);
-    if (status == GQAC_OK)
-        status = watch(&r);
-    if (status == GQAC_OK)
-        status = answer_all(&r, results);
+    const gqac_status status = generate(&r, text, requests, results);
     if (r.caller.abort || r.caller.progress)
         (void)gqac_context_set_monitor(context, &r.caller, NULL, NULL);
     if (status != GQAC_OK && diag)

@@ -24,6 +24,15 @@ struct gqac_seq2seq_context {
 
 /* ---- the context --------------------------------------------------------- */
 
+static gqac_status create_contexts(gqac_seq2seq_context *c, gqac_threads *threads,
+                                   gqac_diag *diag) {
+    const gqac_seq2seq *m = c->model;
+    GQAC_TRY(gqac_context_create_on(m->encoder.program, threads, &c->encoder, diag));
+    GQAC_TRY(gqac_context_create_on(m->decoder.program, threads, &c->decoder, diag));
+    return m->later.program ? gqac_context_create_on(m->later.program, threads, &c->later, diag)
+                            : GQAC_OK;
+}
+
 gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads *threads,
                                         gqac_seq2seq_context **context, gqac_diag *diag) {
     gqac_seq2seq_context *c = gqac_calloc(1, sizeof *c);
@@ -34,11 +43,7 @@ gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads 
         return gqac_diag_oom(diag, "a context");
     }
     c->model = model;
-    gqac_status status = gqac_context_create_on(model->encoder.program, threads, &c->encoder, diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create_on(model->decoder.program, threads, &c->decoder, diag);
-    if (status == GQAC_OK && model->later.program)
-        status = gqac_context_create_on(model->later.program, threads, &c->later, diag);
+    const gqac_status status = create_contexts(c, threads, diag);
     if (status == GQAC_OK)
         *context = c;
     else

@@ -105,16 +105,10 @@ gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag)
 }
 
 gqac_status session_reserve(gqac_session *session, size_t n, gqac_diag *diag) {
-    size_t need = 0, bytes = 0;
-    if (!gqac_add_size(session->n, n, &need) || !gqac_mul_size(need, 2 * sizeof(int64_t), &bytes))
+    size_t need = 0;
+    if (!gqac_add_size(session->n, n, &need) ||
+        !gqac_reserve(&session->ids, need, &session->capacity, sizeof *session->ids))
         return gqac_diag_oom(diag, "the ids of a session");
-    if (need <= session->room)
-        return GQAC_OK;
-    int64_t *ids = gqac_realloc(session->ids, bytes);
-    if (!ids)
-        return gqac_diag_oom(diag, "the ids of a session");
-    session->ids = ids;
-    session->room = 2 * need;
     return GQAC_OK;
 }
 
@@ -167,24 +161,25 @@ static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_
     return GQAC_OK;
 }
 
+static gqac_status copy_in(gqac_session *session, int n, const char *const *names,
+                           const gqac_tensor *tensors, gqac_diag *diag) {
+    GQAC_TRY(gqac_sequence_rewind(session->sequence, 0, diag));
+    session->n = 0;
+    return gqac_sequence_import(session->sequence, n, names, tensors, diag);
+}
+
 /* Moves the rows of *from, which it frees, to the session's sequence. */
 static gqac_status move_rows(gqac_session *session, gqac_sequence **from, gqac_diag *diag) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(session->program, &pairs);
     gqac_tensor *tensors = gqac_calloc((size_t)n, sizeof *tensors);
     const char **names = gqac_calloc((size_t)n, sizeof *names);
-    gqac_status status =
-        tensors && names ? GQAC_OK : gqac_diag_oom(diag, "rows of a recomputed sequence");
-    if (status == GQAC_OK)
-        status = copy_out(*from, n, pairs, names, tensors, diag);
-    gqac_sequence_free(*from);
+    gqac_status status = tensors && names ? copy_out(*from, n, pairs, names, tensors, diag)
+                                          : gqac_diag_oom(diag, "rows of a recomputed sequence");
+    gqac_sequence_free(*from); /* before its blocks are needed again */
     *from = NULL;
     if (status == GQAC_OK)
-        status = gqac_sequence_rewind(session->sequence, 0, diag);
-    if (status == GQAC_OK) {
-        session->n = 0;
-        status = gqac_sequence_import(session->sequence, n, names, tensors, diag);
-    }
+        status = copy_in(session, n, names, tensors, diag);
     for (int i = 0; tensors && i < n; i++)
         gqac_free(tensors[i].data);
     gqac_free(names);
@@ -204,7 +199,7 @@ gqac_status session_recompute(gqac_session *session, gqac_context *context, cons
     if (status == GQAC_OK)
         status = move_rows(session, &whole, diag);
     gqac_sequence_free(whole);
-    if (status == GQAC_OK)
-        session_append(session, ids, n);
-    return status;
+    GQAC_TRY(status);
+    session_append(session, ids, n);
+    return GQAC_OK;
 }

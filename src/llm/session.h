@@ -16,7 +16,7 @@ struct gqac_session {
     bool tables;     /* the model may choose its rope tables by the length */
     int64_t context; /* 0: no bound */
     int64_t *ids;
-    size_t n, room;
+    size_t n, capacity;
 };
 
 /* Keeps the rows of the longest common prefix with a prompt of n >= 1 ids, but not the last of

@@ -85,6 +85,8 @@ static gqac_status wrong(const opener *o, const char *what, const char *rule) {
     return GQAC_INVALID_MODEL;
 }
 
+static const char token_rule[] = "a token is a text or an object with the text 'content'";
+
 /* The text of a token: "<s>" or {"content": "<s>", ...}; NULL when it is neither. */
 static json_t *token_text(json_t *value) {
     json_t *text = json_is_object(value) ? json_object_get(value, "content") : value;
@@ -102,8 +104,20 @@ static gqac_status read_token(opener *o, const char *key, json_t *value) {
     if (!value || json_is_null(value))
         return GQAC_OK;
     if (!text)
-        return wrong(o, key, "a token is a text or an object with the text 'content'");
+        return wrong(o, key, token_rule);
     return set_special(o, key, text);
+}
+
+/* `list` NULL: there was no memory for it. */
+static gqac_status fill_token_list(opener *o, const char *key, const json_t *value, json_t *list) {
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        json_t *text = token_text(json_array_get(value, i));
+        if (!text)
+            return wrong(o, key, token_rule);
+        if (json_array_append(list, text) != 0)
+            return gqac_diag_oom(o->diag, "special tokens");
+    }
+    return set_special(o, key, list);
 }
 
 static gqac_status read_token_list(opener *o, const char *key, json_t *value) {
@@ -112,16 +126,7 @@ static gqac_status read_token_list(opener *o, const char *key, json_t *value) {
     if (!json_is_array(value))
         return wrong(o, key, "it is a list of tokens");
     json_t *list = json_array();
-    gqac_status status = list ? GQAC_OK : gqac_diag_oom(o->diag, "special tokens");
-    for (size_t i = 0; status == GQAC_OK && i < json_array_size(value); i++) {
-        json_t *text = token_text(json_array_get(value, i));
-        if (!text)
-            status = wrong(o, key, "a token is a text or an object with the text 'content'");
-        else if (json_array_append(list, text) != 0)
-            status = gqac_diag_oom(o->diag, "special tokens");
-    }
-    if (status == GQAC_OK)
-        status = set_special(o, key, list);
+    const gqac_status status = fill_token_list(o, key, value, list);
     json_decref(list);
     return status;
 }
@@ -194,17 +199,20 @@ static gqac_status read_template(opener *o, const char *name, const json_t *root
     return make_template(o, name, json_string_value(source), json_string_length(source));
 }
 
+static gqac_status read_root(opener *o, const char *name, json_t *root, bool special,
+                             bool template) {
+    if (!json_is_object(root))
+        GQAC_FAIL(o->diag, GQAC_INVALID_MODEL, "it is not an object");
+    if (special)
+        GQAC_TRY(read_special(o, root));
+    return template ? read_template(o, name, root) : GQAC_OK;
+}
+
 static gqac_status read_json_file(opener *o, const gqac_attachment *file, bool special,
                                   bool template) {
     json_t *root = NULL;
     GQAC_TRY(folder_json(file->data, file->bytes, &root, o->diag));
-    gqac_status status = GQAC_OK;
-    if (!json_is_object(root))
-        status = gqac_diag_set(o->diag, GQAC_INVALID_MODEL, "it is not an object");
-    if (status == GQAC_OK && special)
-        status = read_special(o, root);
-    if (status == GQAC_OK && template)
-        status = read_template(o, file->name, root);
+    const gqac_status status = read_root(o, file->name, root, special, template);
     json_decref(root);
     return status;
 }
@@ -232,19 +240,25 @@ static gqac_status open_template(opener *o) {
 
 /* ---- opening ------------------------------------------------------------- */
 
+/* The file that the config of a folder names; NULL: there is no config. */
+static gqac_status named_decoder(const folder *f, gqac_arena *arena, const char **decoder,
+                                 gqac_diag *diag) {
+    gqac_attachment file;
+    *decoder = NULL;
+    GQAC_TRY(folder_read(f, "genai_config.json", FOLDER_CONFIG_BYTES, arena, &file, diag));
+    return file.data ? genai_config_read(file.data, file.bytes, arena, NULL, decoder, diag)
+                     : GQAC_OK;
+}
+
 /* Takes the folder so many levels above a model file when its config names the file; a config that
  * cannot be read names nothing. */
 static gqac_status try_folder(opener *o, const char *model, int levels) {
     const char *name = NULL, *decoder = NULL;
-    gqac_attachment file;
     gqac_diag quiet; /* what is wrong with a config that names nothing does not matter */
     folder above;
     if (folder_open_above(model, levels, &above, &name, NULL) != GQAC_OK || above.fd < 0)
         return GQAC_OK;
-    gqac_status status = folder_read(&above, "genai_config.json", FOLDER_CONFIG_BYTES,
-                                     o->text->memory, &file, &quiet);
-    if (status == GQAC_OK && file.data)
-        status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, &quiet);
+    const gqac_status status = named_decoder(&above, o->text->memory, &decoder, &quiet);
     if (status == GQAC_OK && decoder && !strcmp(decoder, name))
         o->folder = above;
     else
@@ -470,8 +484,7 @@ gqac_status gqac_text_render(const gqac_text *text, const char *variables, char 
     GQAC_TRY(read_variables(text, variables, &root, diag));
     gqac_status status = jinja_render(text->template, root, &result, diag);
     json_decref(root);
-    if (status == GQAC_OK)
-        gqac_str_append_n(&result, "", 0); /* an empty text too has its NUL */
+    gqac_str_append_n(&result, "", 0); /* an empty text too has its NUL */
     if (status == GQAC_OK && (result.failed || !result.text))
         status = gqac_diag_oom(diag, "a rendered template");
     if (status != GQAC_OK) {

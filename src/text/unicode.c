@@ -211,18 +211,7 @@ typedef struct points {
 enum { DECOMPOSED = 32 }; /* no character becomes more than 18 */
 
 static bool reserve(points *list) {
-    size_t bytes;
-    if (list->capacity - list->n >= DECOMPOSED)
-        return true;
-    size_t capacity = list->capacity + list->capacity / 2 + 4 * DECOMPOSED;
-    if (capacity < list->capacity || !gqac_mul_size(capacity, sizeof *list->at, &bytes))
-        return false;
-    int32_t *at = gqac_realloc(list->at, bytes);
-    if (!at)
-        return false;
-    list->at = at;
-    list->capacity = capacity;
-    return true;
+    return gqac_reserve(&list->at, list->n + DECOMPOSED, &list->capacity, sizeof *list->at);
 }
 
 static unsigned combining(int32_t codepoint) {

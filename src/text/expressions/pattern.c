@@ -9,7 +9,8 @@
 
 typedef struct emitter {
     instruction *code;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
     gqac_diag *diag;
 } emitter;
 
@@ -19,14 +20,8 @@ static gqac_status emit(emitter *e, instruction i) {
     if (e->n == PATTERN_MAX_CODE)
         GQAC_FAIL(e->diag, GQAC_LIMIT, "the expression is more than %d steps when it is spelt out",
                   PATTERN_MAX_CODE);
-    if (e->n == e->capacity) {
-        uint32_t capacity = e->capacity ? 2 * e->capacity : 64;
-        instruction *code = gqac_realloc(e->code, capacity * sizeof *code);
-        if (!code)
-            return gqac_diag_oom(e->diag, "an expression");
-        e->code = code;
-        e->capacity = capacity;
-    }
+    if (!gqac_reserve(&e->code, e->n + 1, &e->capacity, sizeof *e->code))
+        return gqac_diag_oom(e->diag, "an expression");
     e->code[e->n++] = i;
     return GQAC_OK;
 }

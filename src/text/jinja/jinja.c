@@ -337,32 +337,26 @@ static void read_template(jparser *p, jinja *j, const char *source, size_t lengt
         jinja_refuse(p, GQAC_INVALID_MODEL, 1, "the template is not UTF-8");
     else
         normalise(p, source, length);
-    if (p->status == GQAC_OK)
-        jinja_lex(p);
-    if (p->status == GQAC_OK)
-        j->body = jinja_parse_body(p);
+    jinja_lex(p);
+    j->body = jinja_parse_body(p);
 }
 
 gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_diag *diag) {
     jinja *j = gqac_calloc(1, sizeof *j);
-    jparser p = {.arena = gqac_arena_create(0), .diag = diag};
-    if (!j || !p.arena) {
+    if (!j)
+        return gqac_diag_oom(diag, "a template");
+    j->arena = gqac_arena_create(0);
+    jparser p = {.arena = j->arena, .diag = diag};
+    if (j->arena)
+        read_template(&p, j, source, length);
+    else
         p.status = gqac_diag_oom(diag, "a template");
-    } else {
-        j->arena = p.arena;
-        p.arena = NULL;
-        jparser reader = {.arena = j->arena, .diag = diag};
-        read_template(&reader, j, source, length);
-        p.status = reader.status;
-        gqac_free(reader.tokens);
-    }
-    gqac_arena_free(p.arena);
-    if (p.status != GQAC_OK) {
+    gqac_free(p.tokens);
+    if (p.status == GQAC_OK)
+        *out = j;
+    else
         jinja_free(j);
-        return p.status;
-    }
-    *out = j;
-    return GQAC_OK;
+    return p.status;
 }
 
 void jinja_free(jinja *j) {

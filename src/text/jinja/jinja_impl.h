@@ -238,7 +238,7 @@ typedef struct jparser {
     const char *s; /* the source, newlines are '\n' */
     size_t n;
     jtoken *tokens;
-    size_t n_tokens, room, at;
+    size_t n_tokens, capacity, at;
     unsigned nesting, tags, loops;
 } jparser;
 

@@ -34,15 +34,9 @@ static jtoken *emit(lexer *x, jtoken_type type, size_t begin, size_t end) {
     jparser *p = x->p;
     if (!good(x))
         return NULL;
-    if (p->n_tokens == p->room) {
-        size_t room = p->room ? p->room * 2 : 256;
-        jtoken *tokens = gqac_realloc(p->tokens, room * sizeof *tokens);
-        if (!tokens) {
-            p->status = gqac_diag_oom(p->diag, "tokens of a template");
-            return NULL;
-        }
-        p->tokens = tokens;
-        p->room = room;
+    if (!gqac_reserve(&p->tokens, p->n_tokens + 1, &p->capacity, sizeof *p->tokens)) {
+        p->status = gqac_diag_oom(p->diag, "tokens of a template");
+        return NULL;
     }
     jtoken *token = &p->tokens[p->n_tokens++];
     *token = (jtoken){.type = type, .line = line_at(x, begin), .s = x->s + begin, .n = end - begin};

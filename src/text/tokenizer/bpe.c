@@ -164,17 +164,9 @@ void bpe_free(bpe *b) {
 /* ---- scratch ------------------------------------------------------------------------ */
 
 gqac_status id_list_reserve(id_list *list, size_t extra, gqac_diag *diag) {
-    if (list->capacity - list->n >= extra)
-        return GQAC_OK;
-    size_t capacity = list->capacity ? list->capacity : 64;
-    while (capacity - list->n < extra)
-        capacity *= 2;
-    int64_t *items = gqac_realloc(list->items, capacity * sizeof *items);
-    if (!items)
-        return gqac_diag_oom(diag, "token ids");
-    list->items = items;
-    list->capacity = capacity;
-    return GQAC_OK;
+    return gqac_reserve(&list->items, list->n + extra, &list->capacity, sizeof *list->items)
+               ? GQAC_OK
+               : gqac_diag_oom(diag, "token ids");
 }
 
 void bpe_scratch_free(bpe_scratch *s) {

@@ -55,30 +55,34 @@ static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const
     return words_show(&t->words, token->id, *out, diag);
 }
 
-static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
-                            added_set *set, gqac_diag *diag) {
-    size_t room = n ? n : 1;
-    set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, room);
-    span *texts = gqac_calloc(room, sizeof *texts);
-    normal_scratch scratch = {0};
+/* `texts` has a place for each token of the set. */
+static gqac_status fill_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
+                            normal_scratch *scratch, span *texts, added_set *set, gqac_diag *diag) {
     growth growth;
     growth_begin(&growth);
     for (size_t i = 0; i < n; i++)
         growth_admit(&growth, all[i].text.length);
-    gqac_status status = set->tokens && texts ? GQAC_OK : gqac_diag_oom(diag, "added tokens");
     for (int special = 1; special >= 0; special--) /* of equal texts a special one wins */
-        for (size_t i = 0; i < n && status == GQAC_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
             if (all[i].normalized != normalized || all[i].special != (special == 1))
                 continue;
-            status = sought(t, &scratch, &growth, &all[i], &texts[set->n], diag);
-            if (status != GQAC_OK)
-                break;
+            GQAC_TRY(sought(t, scratch, &growth, &all[i], &texts[set->n], diag));
             set->tokens[set->n] = all[i];
             set->tokens[set->n].text = texts[set->n];
             set->n++;
         }
-    if (status == GQAC_OK)
-        status = matcher_create(texts, set->n, &set->matcher, diag);
+    return matcher_create(texts, set->n, &set->matcher, diag);
+}
+
+static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
+                            added_set *set, gqac_diag *diag) {
+    const size_t count = n ? n : 1;
+    normal_scratch scratch = {0};
+    set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, count);
+    span *texts = gqac_calloc(count, sizeof *texts);
+    const gqac_status status = set->tokens && texts
+                                   ? fill_set(t, all, n, normalized, &scratch, texts, set, diag)
+                                   : gqac_diag_oom(diag, "added tokens");
     normal_scratch_free(&scratch);
     gqac_free(texts);
     return status;
@@ -105,13 +109,11 @@ static gqac_status read_all(const json_t *list, tokenizer *t, added_token *all, 
         }
     }
     words seen = {0};
-    gqac_status status = check_texts(all, n, &seen, diag);
+    const gqac_status status = check_texts(all, n, &seen, diag);
     words_free(&seen);
-    if (status == GQAC_OK)
-        status = make_set(t, all, n, false, &t->raw, diag);
-    if (status == GQAC_OK)
-        status = make_set(t, all, n, true, &t->normalized, diag);
-    return status;
+    GQAC_TRY(status);
+    GQAC_TRY(make_set(t, all, n, false, &t->raw, diag));
+    return make_set(t, all, n, true, &t->normalized, diag);
 }
 
 gqac_status added_read(const json_t *list, tokenizer *t, gqac_diag *diag) {

@@ -174,21 +174,25 @@ static gqac_status at_step(const tokenizer_stream *s, int k, gqac_status status)
     return status;
 }
 
-static gqac_status end_regex(tokenizer_stream *s, int k) {
+static gqac_status replace_held(tokenizer_stream *s, int k, gqac_str *out) {
     const decode_step *step = &s->t->decoder.steps[k];
     decode_state *state = &s->states[k];
+    const exchange by = {step->find, step->content, step->regex};
+    const span text = {state->held.text, state->held.length};
+    GQAC_TRY(replace_all(&by, &state->scratch, text, growth_most(&s->growth, text.length), out,
+                         s->diag));
+    return growth_take(&s->growth, text.length, out, s->diag);
+}
+
+static gqac_status end_regex(tokenizer_stream *s, int k) {
     gqac_str out = {0};
-    span text = {state->held.text, state->held.length};
-    gqac_status status =
-        replace_all(&(exchange){step->find, step->content, step->regex}, &state->scratch, text,
-                    growth_most(&s->growth, text.length), &out, s->diag);
+    gqac_status status = at_step(s, k, replace_held(s, k, &out));
     if (status == GQAC_OK)
-        status = growth_take(&s->growth, text.length, &out, s->diag);
-    if (at_step(s, k, status) == GQAC_OK)
         status = push(s, k + 1, out.text, out.length);
     gqac_str_free(&out);
-    state->held.length = 0;
-    return status == GQAC_OK ? end(s, k + 1) : status;
+    s->states[k].held.length = 0;
+    GQAC_TRY(status);
+    return end(s, k + 1);
 }
 
 /* ---- steps that go through a token ------------------------------------------------- */
@@ -434,28 +438,36 @@ gqac_status tokenizer_stream_finish(tokenizer_stream *s, const char **piece, siz
     return give_piece(s, piece, length);
 }
 
+/* Ends the text and hands it over to the caller. */
+static gqac_status take_text(tokenizer_stream *s, char **out, size_t *length) {
+    GQAC_TRY(finish(s));
+    gqac_str_append_n(&s->out, "", 0); /* an empty text too has its NUL */
+    GQAC_TRY(text_check(&s->out, TOKENIZER_MAX_GROWN, s->diag));
+    *out = s->out.text;
+    *length = s->out.length;
+    s->out = (gqac_str){0};
+    return GQAC_OK;
+}
+
+static gqac_status push_ids(tokenizer_stream *s, const int64_t *ids, size_t n, bool skip_special) {
+    for (size_t i = 0; i < n; i++) {
+        const gqac_status status = push_id(s, ids[i], skip_special, s->diag);
+        if (status == GQAC_OUT_OF_RANGE)
+            gqac_diag_where(s->diag, "id number %zu", i + 1);
+        GQAC_TRY(status);
+    }
+    return GQAC_OK;
+}
+
 gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, bool skip_special,
                              char **out, size_t *length, gqac_diag *diag) {
     tokenizer_stream *s;
     *out = NULL;
     GQAC_TRY(tokenizer_stream_create(t, &s, diag));
-    gqac_status status = GQAC_OK;
-    for (size_t i = 0; i < n && status == GQAC_OK; i++) {
-        status = push_id(s, ids[i], skip_special, diag);
-        if (status == GQAC_OUT_OF_RANGE)
-            gqac_diag_where(diag, "id number %zu", i + 1);
-    }
     s->diag = diag;
+    gqac_status status = push_ids(s, ids, n, skip_special);
     if (status == GQAC_OK)
-        status = finish(s);
-    gqac_str_append_n(&s->out, "", 0);
-    if (status == GQAC_OK)
-        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
-    if (status == GQAC_OK) {
-        *out = s->out.text;
-        *length = s->out.length;
-        s->out = (gqac_str){0};
-    }
+        status = take_text(s, out, length);
     tokenizer_stream_free(s);
     return status;
 }
@@ -481,16 +493,9 @@ gqac_status tokenizer_bytes(const tokenizer *t, int64_t id, char **bytes, size_t
     begin_within(s);
     gqac_status status = push_id(s, id, false, diag);
     if (status == GQAC_OK)
-        status = finish(s);
-    gqac_str_append_n(&s->out, "", 0);
-    if (status == GQAC_OK)
-        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
-    if (status == GQAC_OK) {
-        *bytes = s->out.text;
-        *length = s->out.length;
-        *special = t->words.tokens[id].flags & TOKEN_SPECIAL;
-        s->out = (gqac_str){0};
-    }
+        status = take_text(s, bytes, length);
     tokenizer_stream_free(s);
-    return status;
+    GQAC_TRY(status);
+    *special = t->words.tokens[id].flags & TOKEN_SPECIAL;
+    return GQAC_OK;
 }

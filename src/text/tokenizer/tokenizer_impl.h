@@ -79,7 +79,7 @@ typedef struct words {
     gqac_str bytes;
     token *tokens; /* by id */
     size_t limit;  /* largest id + 1 */
-    size_t room;
+    size_t capacity;
     gqac_table ids; /* id + 1 by text */
 } words;
 void words_free(words *w);
@@ -137,7 +137,7 @@ typedef struct unigram {
     double unknown;     /* that of a character which no token begins and ends with */
     gqac_table edges;   /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
     int32_t *ends;      /* by node: the token that ends there, or -1 */
-    size_t n_nodes, room;
+    size_t n_nodes, capacity;
     int32_t bytes[256]; /* ids of "<0x00>"...; -1: none */
     bool byte_fallback;
     int64_t unk; /* -1: none, and unknown characters are refused */

@@ -39,14 +39,8 @@ int byte_level_byte(int32_t c) {
 /* ---- pieces ------------------------------------------------------------------------ */
 
 static gqac_status add_piece(pieces *p, size_t begin, size_t end, bool first, gqac_diag *diag) {
-    if (p->n == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 64;
-        piece *items = gqac_realloc(p->items, capacity * sizeof *items);
-        if (!items)
-            return gqac_diag_oom(diag, "the words of a text");
-        p->items = items;
-        p->capacity = capacity;
-    }
+    if (!gqac_reserve(&p->items, p->n + 1, &p->capacity, sizeof *p->items))
+        return gqac_diag_oom(diag, "the words of a text");
     p->items[p->n++] = (piece){begin, end, first};
     return GQAC_OK;
 }

@@ -19,14 +19,8 @@ static const double MOST_SCORE = 1e100; /* sums of them are finite */
 /* ---- vocabulary ---------------------------------------------------------------- */
 
 static gqac_status new_node(unigram *u, uint32_t *node, gqac_diag *diag) {
-    if (u->n_nodes == u->room) {
-        const size_t room = u->room ? 2 * u->room : 1024;
-        int32_t *ends = gqac_realloc(u->ends, room * sizeof *ends);
-        if (!ends)
-            return gqac_diag_oom(diag, "a vocabulary");
-        u->ends = ends;
-        u->room = room;
-    }
+    if (!gqac_reserve(&u->ends, u->n_nodes + 1, &u->capacity, sizeof *u->ends))
+        return gqac_diag_oom(diag, "a vocabulary");
     *node = (uint32_t)u->n_nodes;
     u->ends[u->n_nodes++] = NO_TOKEN;
     return GQAC_OK;

@@ -145,12 +145,7 @@ gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *con
     gqac_reply *r = gqac_calloc(1, sizeof *r);
     if (!r)
         return gqac_diag_oom(diag, "the text of an answer");
-    const gqac_status status = reply_open(&r->inner, text, n_stop, stop, diag);
-    if (status == GQAC_OK)
-        *out = r;
-    else
-        gqac_reply_free(r);
-    return status;
+    GQAC_RETURN_MADE(reply_open(&r->inner, text, n_stop, stop, diag), r, out, gqac_reply_free);
 }
 
 void gqac_reply_free(gqac_reply *r) {

@@ -35,12 +35,8 @@ gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag) {
     s->weight = gqac_alloc(bytes);
     s->heap = gqac_alloc(bytes);
     s->mark = gqac_calloc((size_t)vocabulary, 1);
-    if (!s->score || !s->weight || !s->heap || !s->mark) {
-        sampler_free(s);
-        return gqac_diag_oom(diag, "a sampler");
-    }
-    *out = s;
-    return GQAC_OK;
+    const bool whole = s->score && s->weight && s->heap && s->mark;
+    GQAC_RETURN_MADE(whole ? GQAC_OK : gqac_diag_oom(diag, "a sampler"), s, out, sampler_free);
 }
 
 void sampler_free(sampler *s) {

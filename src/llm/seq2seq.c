@@ -43,12 +43,7 @@ gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads 
         return gqac_diag_oom(diag, "a context");
     }
     c->model = model;
-    const gqac_status status = create_contexts(c, threads, diag);
-    if (status == GQAC_OK)
-        *context = c;
-    else
-        gqac_seq2seq_context_free(c);
-    return status;
+    GQAC_RETURN_MADE(create_contexts(c, threads, diag), c, context, gqac_seq2seq_context_free);
 }
 
 void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {

@@ -264,12 +264,7 @@ gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options, g
         gqac_free(m);
         return gqac_diag_oom(diag, "a model folder");
     }
-    const gqac_status status = open_all(m, folder, &own, diag);
-    if (status == GQAC_OK)
-        *model = m;
-    else
-        gqac_seq2seq_free(m);
-    return status;
+    GQAC_RETURN_MADE(open_all(m, folder, &own, diag), m, model, gqac_seq2seq_free);
 }
 
 void gqac_seq2seq_free(gqac_seq2seq *m) {

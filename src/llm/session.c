@@ -50,15 +50,10 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     const bool whole = s->off && gqac_program_is_stateless(program);
     const gqac_status status =
         whole ? open_whole(s, diag) : gqac_sequence_create(program, &inner, &s->sequence, diag);
-    if (status != GQAC_OK) {
-        if (status == GQAC_USAGE)
-            gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
-        gqac_session_free(s);
-        return status;
-    }
+    if (status == GQAC_USAGE)
+        gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
     session_end(s);
-    *session = s;
-    return GQAC_OK;
+    GQAC_RETURN_MADE(status, s, session, gqac_session_free);
 }
 
 void gqac_session_free(gqac_session *session) {

@@ -295,13 +295,9 @@ gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text, 
     opener o = {.text = gqac_calloc(1, sizeof *o.text), .folder = {.fd = -1}, .diag = diag};
     if (!o.text)
         return gqac_diag_oom(diag, "a model folder");
-    gqac_status status = open_parts(&o, model, parts);
+    const gqac_status status = open_parts(&o, model, parts);
     folder_close(&o.folder);
-    if (status == GQAC_OK)
-        *text = o.text;
-    else
-        gqac_text_free(o.text);
-    return status;
+    GQAC_RETURN_MADE(status, o.text, text, gqac_text_free);
 }
 
 void gqac_text_free(gqac_text *text) {
@@ -387,12 +383,8 @@ gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_stream **st
     gqac_text_stream *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a stream of text");
-    gqac_status status = tokenizer_stream_create(text->tokenizer, &s->stream, diag);
-    if (status == GQAC_OK)
-        *stream = s;
-    else
-        gqac_free(s);
-    return status;
+    GQAC_RETURN_MADE(tokenizer_stream_create(text->tokenizer, &s->stream, diag), s, stream,
+                     gqac_text_stream_free);
 }
 
 void gqac_text_stream_free(gqac_text_stream *stream) {

@@ -12,7 +12,6 @@
 #include <utf8proc.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
 
 /* ---- categories ---------------------------------------------------------- */
 

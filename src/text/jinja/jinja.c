@@ -352,11 +352,7 @@ gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_di
     else
         p.status = gqac_diag_oom(diag, "a template");
     gqac_free(p.tokens);
-    if (p.status == GQAC_OK)
-        *out = j;
-    else
-        jinja_free(j);
-    return p.status;
+    GQAC_RETURN_MADE(p.status, j, out, jinja_free);
 }
 
 void jinja_free(jinja *j) {

@@ -81,14 +81,10 @@ gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gq
     }
     t->arena = arena;
     t->raw.matcher.empty = t->normalized.matcher.empty = true;
-    gqac_status status = read_json(json, bytes, t, diag);
-    if (status != GQAC_OK) {
+    const gqac_status status = read_json(json, bytes, t, diag);
+    if (status != GQAC_OK)
         gqac_diag_where(diag, "tokenizer.json");
-        tokenizer_free(t);
-        return status;
-    }
-    *out = t;
-    return GQAC_OK;
+    GQAC_RETURN_MADE(status, t, out, tokenizer_free);
 }
 
 void tokenizer_free(tokenizer *t) {

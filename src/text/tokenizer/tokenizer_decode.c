@@ -169,9 +169,7 @@ static gqac_status end_byte_fallback(tokenizer_stream *s, int k) {
 
 /* Where a step failed by itself. */
 static gqac_status at_step(const tokenizer_stream *s, int k, gqac_status status) {
-    if (status != GQAC_OK)
-        gqac_diag_where(s->diag, "tokenizer.json, decoder, step %d", k + 1);
-    return status;
+    return in_step(status, "tokenizer.json, decoder", k, s->diag);
 }
 
 static gqac_status replace_held(tokenizer_stream *s, int k, gqac_str *out) {

@@ -54,6 +54,9 @@ typedef gqac_status part_reader(void *arg, const json_t *part, span type, gqac_d
 gqac_status json_each_part(const json_t *value, const char *name, const char *list,
                            part_reader *read, void *arg, gqac_diag *diag);
 
+/* Returns the status, and says in which step of a part of the file something failed. */
+gqac_status in_step(gqac_status status, const char *part, int index, gqac_diag *diag);
+
 /* ---- tokenizer_map.c: hash tables that cannot be made slow ------------------- */
 
 /* Tables of 64-bit keys and values. One whose keys were chosen to collide is refused (LIMIT), so

@@ -280,10 +280,7 @@ gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, gr
             run_step(&n->steps[i], &s->regex[i], from, most, &s->spare, first, diag);
         if (status == GQAC_OK)
             status = growth_take(growth, from.length, &s->spare, diag);
-        if (status != GQAC_OK) {
-            gqac_diag_where(diag, "normalizer, step %d", i + 1);
-            return status;
-        }
+        GQAC_TRY(in_step(status, "normalizer", i, diag));
         gqac_str swap = s->text;
         s->text = s->spare;
         s->spare = swap;

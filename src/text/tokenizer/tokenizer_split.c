@@ -289,13 +289,10 @@ gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, 
     for (int i = 0; i < splitter->n; i++) {
         const split_step *step = &splitter->steps[i];
         s->b.n = 0;
-        gqac_status status = step->kind >= SPLIT_PREFIX
-                                 ? rewrite(step, &s->a, &s->b, growth, diag)
-                                 : cut(step, &s->scratch[i], &s->a, &s->b, diag);
-        if (status != GQAC_OK) {
-            gqac_diag_where(diag, "pre_tokenizer, step %d", i + 1);
-            return status;
-        }
+        const gqac_status status = step->kind >= SPLIT_PREFIX
+                                       ? rewrite(step, &s->a, &s->b, growth, diag)
+                                       : cut(step, &s->scratch[i], &s->a, &s->b, diag);
+        GQAC_TRY(in_step(status, "pre_tokenizer", i, diag));
         pieces swap = s->a;
         s->a = s->b;
         s->b = swap;

@@ -130,20 +130,6 @@ void unigram_free(unigram *u) {
 
 /* ---- the best way -------------------------------------------------------------- */
 
-static gqac_status reserve(unigram_scratch *s, size_t n, gqac_diag *diag) {
-    if (n <= s->capacity)
-        return GQAC_OK;
-    size_t capacity = 256;
-    while (capacity < n)
-        capacity *= 2;
-    gqac_free(s->places);
-    s->capacity = 0;
-    if (!(s->places = gqac_alloc(capacity * sizeof *s->places)))
-        return gqac_diag_oom(diag, "a long word");
-    s->capacity = capacity;
-    return GQAC_OK;
-}
-
 static void offer(unigram_place *to, double score, size_t from, int64_t id) {
     if (to->from == UINT32_MAX || score > to->score)
         *to = (unigram_place){score, (uint32_t)from, (int32_t)id};
@@ -207,7 +193,8 @@ static void reverse(int64_t *items, size_t n) {
 gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *word, size_t length,
                            id_list *out, gqac_diag *diag) {
     const size_t first = out->n;
-    GQAC_TRY(reserve(s, length + 1, diag));
+    if (!gqac_reserve(&s->places, length + 1, &s->capacity, sizeof *s->places))
+        return gqac_diag_oom(diag, "a long word");
     GQAC_TRY(find_ways(u, s->places, word, length, diag));
     for (size_t end = length; end > 0;) {
         size_t begin = s->places[end].from;

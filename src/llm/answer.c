@@ -75,7 +75,8 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
         gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
                       (long long)prompt, (long long)most);
         gqac_diag_rule(diag, "prompt and answer together fit into the context");
-        gqac_diag_hint(diag, "shorten the prompt, or allow more context if the model has room");
+        gqac_diag_hint(diag,
+                       "shorten the prompt, or allow more context if the model has more positions");
         return GQAC_CAPACITY;
     }
     if (most > 0 && limit > most - prompt)
@@ -168,8 +169,8 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Tells of the newest id. */
-static void tell(answer *a, sampler *s, const float *logits, bool eos, int index) {
+/* Calls on_token for the newest id. */
+static void report(answer *a, sampler *s, const float *logits, bool eos, int index) {
     const gqac_generate_request *q = a->request;
     const size_t step = answer_new(a);
     gqac_generate_event event = {.size = sizeof event,
@@ -246,7 +247,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     const bool eos = is_eos(q, id);
     GQAC_TRY(take_text(a, eos, diag));
     if (q->on_token)
-        tell(a, s, model, eos, index);
+        report(a, s, model, eos, index);
     return GQAC_OK;
 }
 
@@ -278,7 +279,8 @@ static void measure(const answer *a, gqac_generate_metrics *m) {
 }
 
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {
-    GQAC_TRY(reply_finish(&a->reply, diag)); /* what no event told, when the end came unforeseen */
+    GQAC_TRY(reply_finish(&a->reply,
+                          diag)); /* text that no event has had, when the end was not foreseen */
     gqac_generation *g = gqac_calloc(1, sizeof *g);
     if (!a->reply.text.text)
         gqac_str_append(&a->reply.text, "");

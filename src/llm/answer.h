@@ -45,7 +45,7 @@ static inline size_t answer_pending(const answer *a) {
 static inline size_t answer_new(const answer *a) {
     return a->n - a->request->n_prompt;
 }
-/* Takes the logits [vocabulary] of the last id, chooses the next one and tells of it, as request
+/* Chooses the next id by the logits [vocabulary] of the last one and calls on_token, as request
  * `index`. */
 gqac_status answer_pick(answer *a, sampler *s, const float *logits, int64_t vocabulary, int index,
                         gqac_diag *diag);

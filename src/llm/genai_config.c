@@ -23,7 +23,7 @@ typedef struct reader {
     gqac_arena *arena;
     gqac_text_settings *settings;
     gqac_io_name *names;
-    int n_names, room;
+    int n_names, capacity;
     gqac_diag *diag;
 } reader;
 
@@ -167,15 +167,15 @@ enum {
 };
 
 static gqac_status add_name(reader *r, const char *file_name, const char *name) {
-    if (r->n_names == r->room) {
-        const int room = r->room ? 2 * r->room : 16;
-        gqac_io_name *names = GQAC_ARENA_ARRAY(r->arena, gqac_io_name, (size_t)room);
+    if (r->n_names == r->capacity) {
+        const int capacity = r->capacity ? 2 * r->capacity : 16;
+        gqac_io_name *names = GQAC_ARENA_ARRAY(r->arena, gqac_io_name, (size_t)capacity);
         if (!names)
             return gqac_diag_oom(r->diag, "a config");
         if (r->n_names)
             memcpy(names, r->names, (size_t)r->n_names * sizeof *names);
         r->names = names;
-        r->room = room;
+        r->capacity = capacity;
     }
     if (!file_name || !name)
         return gqac_diag_oom(r->diag, "a config");

@@ -1,7 +1,7 @@
 /* The generation loop: prompts in pieces first, then one id a step, all requests together.
  *
  * A step that a sequence refuses is taken again one sequence at a time, which finds out whom it
- * concerns: at the end of its room a request ends, at a LongRoPE threshold its rows are computed
+ * concerns: where its positions end a request ends, at a LongRoPE threshold its rows are computed
  * anew. Bits cannot depend on any of this, for gqac_step promises so. */
 #include <string.h>
 
@@ -22,8 +22,8 @@ typedef struct run {
     bool padded;   /* steps pad all rows to the longest */
     int *members;  /* answers of the next step */
     gqac_step_item *items;
-    gqac_monitor caller; /* that of the context; it is told of the prompts as one */
-    int64_t told, all;
+    gqac_monitor caller;   /* that of the context; all prompts are one progress */
+    int64_t reported, all; /* tokens of prompts */
     gqac_diag *diag;
 } run;
 
@@ -36,14 +36,14 @@ static int64_t computed(const run *r) {
     return sum;
 }
 
-static void tell(void *arg, int64_t done, int64_t total) {
+static void report(void *arg, int64_t done, int64_t total) {
     run *r = arg;
     const int64_t now = computed(r) + done;
     (void)total;
-    if (r->told >= r->all || now <= r->told)
+    if (r->reported >= r->all || now <= r->reported)
         return;
-    r->told = now < r->all ? now : r->all;
-    r->caller.progress(r->caller.arg, r->told, r->all);
+    r->reported = now < r->all ? now : r->all;
+    r->caller.progress(r->caller.arg, r->reported, r->all);
 }
 
 static bool is_aborted(void *arg) {
@@ -57,7 +57,7 @@ static gqac_status watch(run *r) {
     r->caller.size = sizeof r->caller;
     GQAC_TRY(gqac_context_set_monitor(r->context, NULL, &r->caller, r->diag));
     if (r->caller.progress)
-        own.progress = tell;
+        own.progress = report;
     if (r->caller.abort || r->caller.progress)
         GQAC_TRY(gqac_context_set_monitor(r->context, &own, NULL, r->diag));
     return GQAC_OK;
@@ -97,7 +97,7 @@ static gqac_status pick(run *r, int index, int row) {
 
 /* The tables of positions end: so does the answer, but a prompt must fit. Memory that runs out is
  * another matter: an answer is the same in any company. */
-static gqac_status no_room(run *r, int index) {
+static gqac_status end_at_capacity(run *r, int index) {
     answer *a = &r->answers[index];
     if (answer_new(a)) {
         answer_finish(a, GQAC_FINISH_LENGTH);
@@ -106,8 +106,8 @@ static gqac_status no_room(run *r, int index) {
     if (!r->diag)
         return GQAC_CAPACITY;
     const gqac_diag cause = *r->diag;
-    gqac_diag_set(r->diag, GQAC_CAPACITY, "the model has no room for a prompt of %zu tokens: %s",
-                  a->n, cause.what);
+    gqac_diag_set(r->diag, GQAC_CAPACITY, "a prompt of %zu tokens does not fit the model: %s", a->n,
+                  cause.what);
     gqac_diag_where(r->diag, "request %d%s%s", index, *cause.where ? ", " : "", cause.where);
     gqac_diag_rule(r->diag, "%s",
                    *cause.rule ? cause.rule : gqac_status_meaning(GQAC_OUT_OF_RANGE));
@@ -149,7 +149,7 @@ static gqac_status step_alone(run *r, int index) {
     if (status == GQAC_RECOMPUTE && !a->session->off)
         status = recompute(r, a);
     if (status == GQAC_OUT_OF_RANGE)
-        return no_room(r, index);
+        return end_at_capacity(r, index);
     if (status != GQAC_OK) {
         gqac_diag_where(r->diag, "request %d", index);
         return status;

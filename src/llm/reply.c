@@ -127,9 +127,9 @@ const char *reply_tell(reply *r, bool all, size_t *length) {
     size_t held = 0;
     for (int i = 0; i < r->n_stop && !all && !r->stopped; i++)
         held = r->stops[i].matched > held ? r->stops[i].matched : held;
-    const size_t from = r->told;
-    r->told = r->text.length - held;
-    *length = r->told - from;
+    const size_t from = r->returned;
+    r->returned = r->text.length - held;
+    *length = r->returned - from;
     return *length ? r->text.text + from : "";
 }
 

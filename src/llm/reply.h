@@ -21,7 +21,7 @@ typedef struct reply_stop {
 typedef struct reply {
     gqac_text_stream *stream; /* NULL: there is no text */
     gqac_str text;
-    size_t told; /* bytes that reply_tell gave */
+    size_t returned; /* bytes, by reply_tell */
     int n_stop;
     reply_stop *stops;
     bool stopped; /* the text ends before a stop text; nothing is added any more */
@@ -32,7 +32,7 @@ typedef struct reply {
 gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *const *stop,
                        gqac_diag *diag);
 void reply_close(reply *r);
-/* Adds the text of an id; one that the tokenizer does not have gives none. */
+/* Adds the text of an id; one that the tokenizer does not have adds none. */
 gqac_status reply_push(reply *r, int64_t id, gqac_diag *diag);
 /* Adds what the detokenizer held back. */
 gqac_status reply_finish(reply *r, gqac_diag *diag);

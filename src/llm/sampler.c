@@ -1,7 +1,7 @@
 /* The next id of a row of logits: bias, penalties, temperature, top-k, top-p, min-p, and one draw.
  *
  * Every set that a filter leaves is a beginning of the ids in order of likelihood (ties: lowest id
- * first), so one heap gives all of them; the draw then walks the kept ids upwards. Scalar double
+ * first), so one heap finds them all; the draw then walks the kept ids upwards. Scalar double
  * arithmetic in a fixed order with an exponential of our own: no machine chooses otherwise. */
 #include "llm/llm.h"
 
@@ -16,7 +16,7 @@ struct sampler {
     int64_t vocabulary;
     double *score;       /* logits after the penalty; NaN: cannot be chosen */
     double *weight;      /* exp((score - best) / temperature) */
-    int64_t *heap;       /* ids, the likeliest first; taken ids lie behind its end, last first */
+    int64_t *heap;       /* ids, the likeliest first; taken ids lie after its end, last first */
     int64_t size;        /* ids in the heap */
     unsigned char *mark; /* all zero between uses */
 };

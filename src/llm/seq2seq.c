@@ -202,16 +202,16 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
     GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name},
                  &c->states, diag));
     if (c->states.rank != 3)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder returns '%s' %s, not [B,L,M]",
                   s->outputs[0].name, s->outputs[0].shape);
     return GQAC_OK;
 }
 
 /* ---- caches -------------------------------------------------------------- */
 
-/* Whether the first call gives input i as many rows as the encoder's states. A merged decoder may
+/* Whether in the first call input i has as many rows as the encoder's states. A merged decoder may
  * say that caches of those rows have them in every call; what it is given there in the first is not
- * read, since `use_cache_branch` tells; any other decoder would read it. */
+ * read, because `use_cache_branch` is false; any other decoder would read it. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {
     const side *s = &m->decoder;
     const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");

@@ -119,17 +119,18 @@ static gqac_status refuse(const side *s, const char *why, const char *name, cons
 
 static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_diag *diag) {
     static const char states[] = "encoder_hidden_states", logits[] = "logits";
-    static const char encodes[] = "an encoder takes ids or features, and gives their states";
-    static const char decodes[] = "a decoder takes ids and encoder_hidden_states, and gives logits";
+    static const char encodes[] = "an encoder takes ids or features and returns their states";
+    static const char decodes[] =
+        "a decoder takes ids and encoder_hidden_states and returns logits";
     for (int i = 0; i < encoder->n_inputs; i++) {
         const char *name = encoder->inputs[i].name;
         if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
             return refuse(encoder, "encoder: it takes", name, encodes, diag);
     }
     if (side_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
-        return refuse(encoder, "encoder: it gives", logits, encodes, diag);
+        return refuse(encoder, "encoder: it returns", logits, encodes, diag);
     if (side_find(decoder->outputs, decoder->n_outputs, logits) < 0)
-        return refuse(decoder, "decoder: it does not give", logits, decodes, diag);
+        return refuse(decoder, "decoder: it does not return", logits, decodes, diag);
     if (side_find(decoder->inputs, decoder->n_inputs, states) < 0)
         return refuse(decoder, "decoder of an encoder: it does not take", states, decodes, diag);
     return GQAC_OK;
@@ -175,7 +176,7 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
     m->next[i] = result_of(m->with, input->name);
     if (m->first[i] < 0 && m->next[i] >= 0) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "the file takes the cache '%s', which '%s' does not give", input->name,
+                      "the file takes the cache '%s', which '%s' does not return", input->name,
                       m->decoder.path);
         gqac_diag_where(diag, "%s", m->with->path);
         gqac_diag_rule(diag,

@@ -122,7 +122,7 @@ void session_end(gqac_session *session) {
 
 /* ---- other rope tables --------------------------------------------------- */
 
-/* Feeds all ids to `sequence` in pieces; the last one leaves the logits behind them. */
+/* Appends all ids to `sequence` in chunks; the context then has the logits of the last id. */
 static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const int64_t *ids,
                         size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
     for (size_t at = 0; at < n;) {

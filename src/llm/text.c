@@ -432,8 +432,8 @@ static int add_special(const gqac_text *text, json_t *root) {
     return failed;
 }
 
-/* What transformers gives every template: variables that the caller left out are none or false, not
- * undefined, and special tokens are given besides. */
+/* As transformers does for every template: variables that the caller left out are none or false,
+ * not undefined, and special tokens are variables too. */
 static int complete_variables(const gqac_text *text, json_t *root) {
     size_t i = 0;
     json_t *message = NULL, *defaults = json_pack("{s:n, s:n, s:b}", "tools", "documents",

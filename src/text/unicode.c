@@ -237,7 +237,7 @@ static bool decompose(const char *text, size_t length, utf8proc_option_t options
     return true;
 }
 
-/* Sorts n marks by combining class, equal ones in their order; `spare` has room for n. */
+/* Sorts n marks by combining class, equal ones in their order; `spare` can hold n. */
 static void sort_marks(int32_t *marks, size_t n, int32_t *spare) {
     size_t first[257] = {0};
     for (size_t i = 0; i < n; i++)

@@ -149,7 +149,7 @@ static gqac_status compile(const char *source, size_t length, charsets *sets, pa
     p->n_code = e.n;
     for (uint32_t i = 0; i < e.n; i++) {
         p->n_consuming += e.code[i].op == OP_SET;
-        p->looks_behind |= e.code[i].op == OP_BEHIND;
+        p->looks_back |= e.code[i].op == OP_BEHIND;
     }
     GQAC_TRY(status);
     return char_table_build(sets, &p->table, diag);

@@ -177,14 +177,14 @@ static int read_symbol(const pattern *p, const pattern_scratch *s, const char *t
 /* The symbol of the character before `at`. */
 static int symbol_before(const pattern *p, const pattern_scratch *s, const char *text, size_t at) {
     size_t next;
-    if (!p->looks_behind || at == 0)
+    if (!p->looks_back || at == 0)
         return s->end;
     return read_symbol(p, s, text, at, unicode_before(text, 0, at), &next);
 }
 
 /* ---- states -------------------------------------------------------------- */
 
-/* The state of a list of threads behind a character; a new one if need be, for which all others may
+/* The state of a list of threads after a character; a new one if need be, for which all others may
  * be forgotten. */
 static int32_t find_state(const pattern *p, pattern_scratch *s, const uint32_t *pc, uint32_t n,
                           int32_t previous) {
@@ -223,7 +223,7 @@ static int32_t find_move(const pattern *p, pattern_scratch *s, int32_t from, int
     int32_t move = matched;
     int32_t before = s->n_states;
     if (s->then.n) {
-        int32_t previous = p->looks_behind ? symbol : s->end;
+        int32_t previous = p->looks_back ? symbol : s->end;
         move += 2 * (find_state(p, s, s->then.pc, s->then.n, previous) + 1);
     }
     if (s->n_states >= before)
@@ -295,7 +295,7 @@ static gqac_status find_any(const pattern *p, pattern_scratch *s, const char *te
         thread_list last = s->now;
         s->now = s->then;
         s->then = last;
-        previous = p->looks_behind ? symbol : s->end;
+        previous = p->looks_back ? symbol : s->end;
     }
 }
 

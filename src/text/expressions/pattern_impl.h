@@ -13,7 +13,7 @@ enum {
     PATTERN_MAX_SOURCE = 16384,  /* bytes */
     PATTERN_MAX_DEPTH = 64,      /* nested groups or classes */
     PATTERN_MAX_SETS = 256,      /* different classes and characters */
-    PATTERN_MAX_SYMBOLS = 4096,  /* kinds of characters that the sets tell apart */
+    PATTERN_MAX_SYMBOLS = 4096,  /* kinds of characters that the sets distinguish */
     PATTERN_MAX_CODE = 16384,    /* instructions */
     PATTERN_BASE_WORK = 1 << 22, /* steps for any texts, and more for each of their bytes */
     PATTERN_BYTE_WORK = 64,
@@ -132,7 +132,7 @@ struct pattern {
     char_table table;
     uint32_t n_code;
     uint32_t n_consuming; /* OP_SETs */
-    bool looks_behind;
+    bool looks_back;
     instruction *code;
     char shown[PATTERN_SHOWN + 4]; /* its beginning, for messages */
 };

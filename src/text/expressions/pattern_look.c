@@ -60,7 +60,7 @@ static bool ask_sequence(parser *p, const node *first, demand *all) {
         }
         bool once = x->kind == NODE_REPEAT && x->min == 1 && x->mode != POSSESSIVE;
         const node *what = once ? x->child : x;
-        /* what is optional could take the character, so that nothing may be asked behind it */
+        /* what is optional could take the character, so that nothing may be asked after it */
         if (consumed || optional || what->kind == NODE_REPEAT || what->kind == NODE_SEQ) {
             good = false;
             break;
@@ -143,7 +143,7 @@ static gqac_status make_pair(parser *p, node_kind kind, node *a, node *b, node *
     return GQAC_OK;
 }
 
-/* '^': the beginning of the text, or behind a newline that is not its last character. */
+/* '^': the beginning of the text, or after a newline that is not its last character. */
 static gqac_status make_line_begin(parser *p, charset *set, node **out) {
     node *begin = NULL, *newline = NULL, *more = NULL, *line = NULL;
     GQAC_TRY(make_node(p, NODE_BEHIND, set, true, false, &begin));

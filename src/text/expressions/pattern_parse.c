@@ -168,7 +168,7 @@ static gqac_status parse_options(parser *p, size_t offset, node **out) {
     if (!pattern_accept(p, ")"))
         return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a group that is not closed");
     p->n_tail = 0;
-    return parse_alternatives(p, out); /* whoever closes the group restores the options */
+    return parse_alternatives(p, out); /* the options are restored where the group is closed */
 }
 
 /* (?<name>...) and what else no table holds. */

@@ -26,7 +26,7 @@ bool pattern_accept(parser *p, const char *text);
 
 /* ---- pattern_class.c ----------------------------------------------------- */
 
-/* What stands behind '[', or an escape: adds to the empty *set, or gives one character. */
+/* What follows '[', or an escape: adds to the empty *set, or returns one character. */
 gqac_status pattern_parse_class(parser *p, charset *set, size_t offset);
 gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c);
 /* Adds what differs only in case; UNSUPPORTED when that is more than single characters. */

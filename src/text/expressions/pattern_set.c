@@ -375,7 +375,7 @@ static gqac_status fill_table(builder *b, char_table *table, gqac_diag *diag) {
         int symbol = find_symbol(b, table, &b->segments[i]);
         if (symbol < 0)
             GQAC_FAIL(diag, GQAC_LIMIT,
-                      "the classes of the expression tell more than %d kinds of characters apart",
+                      "the classes of the expression distinguish more than %d kinds of characters",
                       PATTERN_MAX_SYMBOLS);
         for (; at <= b->ranges[i].last; at++) {
             symbols[at & 255] = (uint16_t)symbol;
@@ -400,7 +400,7 @@ gqac_status char_table_build(const charsets *all, char_table *table, gqac_diag *
         memset(b.slots, 0xff, b.n_slots * sizeof *b.slots);
         status = fill_table(&b, table, diag);
     }
-    if (status == GQAC_OK) { /* gives back what no page needed */
+    if (status == GQAC_OK) { /* what no page needed is freed */
         uint16_t *fitted = gqac_realloc(table->symbols, b.n_pages * 256 * sizeof *fitted);
         table->symbols = fitted ? fitted : table->symbols;
     }

@@ -1,4 +1,4 @@
-/* Expressions of templates: what they give, with Jinja's lookups and calls. */
+/* The values of expressions, with Jinja's lookups and calls. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -208,7 +208,7 @@ static size_t chain_length(const jnode *chain) {
     return n;
 }
 
-/* Elements of an argument *list, with room for `more` behind them. */
+/* Appends the elements of an argument *list; `more` arguments can follow. */
 static void spread_list(jrun *r, jargs *args, jvalue v, size_t more) {
     const jvalue list = jinja_elements(r, v);
     size_t n = jinja_ok(r) ? list.list->n : 0;
@@ -222,7 +222,7 @@ static void spread_list(jrun *r, jargs *args, jvalue v, size_t more) {
     args->n += n;
 }
 
-/* Pairs of an argument **dict, with room for `more` behind them. */
+/* Appends the pairs of an argument **dict; `more` arguments can follow. */
 static void spread_dict(jrun *r, jargs *args, jvalue v, size_t more) {
     if (v.type != J_DICT) {
         jinja_wrong(r, "**", v);

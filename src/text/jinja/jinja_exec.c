@@ -137,7 +137,7 @@ static void run_filterblock(jrun *r, const jnode *node) {
     text = jinja_eval(r, node->a);
     r->block = old;
     if (text.type != J_STR)
-        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block gives a %s", jinja_type(text));
+        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block returns a %s", jinja_type(text));
     else
         jinja_str(r, r->out, text);
 }

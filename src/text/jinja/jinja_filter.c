@@ -20,7 +20,7 @@ JINJA_EXPRESSION(filter_lower, jinja_lower(r, jinja_to_str(r, v)))
 
 JINJA_EXPRESSION(filter_capitalize, jinja_capitalize(r, jinja_to_str(r, v), false))
 
-/* Words begin behind spaces, hyphens and opening brackets. */
+/* Words begin after spaces, hyphens and opening brackets. */
 JINJA_FUNCTION(filter_title) {
     gqac_str out = {0};
     v = jinja_to_str(r, v);

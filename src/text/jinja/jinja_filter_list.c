@@ -234,7 +234,7 @@ JINJA_FUNCTION(filter_items) {
     return jinja_ok(r) ? jinja_iter(r, all) : all;
 }
 
-/* Elements [begin, end) with `fill` behind them up to n elements. */
+/* Elements [begin, end), and then `fill` up to n elements. */
 static jvalue piece(jrun *r, const jlist *list, size_t begin, size_t end, jvalue fill, size_t n) {
     size_t count = end - begin;
     bool fills = fill.type != J_MISSING && fill.type != J_NONE && n > count;

@@ -41,9 +41,9 @@ static int read_number(jrun *r, jvalue f, size_t *at, int most) {
 static void write_padded(jrun *r, gqac_str *out, const spec *s, jvalue sign, jvalue body,
                          char align) {
     size_t n = jinja_count(r, sign) + jinja_count(r, body);
-    size_t room = (size_t)s->width > n ? (size_t)s->width - n : 0;
+    size_t padding = (size_t)s->width > n ? (size_t)s->width - n : 0;
     align = s->align ? s->align : align;
-    size_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;
+    size_t left = align == '<' ? 0 : align == '^' ? padding / 2 : padding;
     if (align == '=')
         jinja_out(r, out, sign.s, sign.n);
     for (size_t i = 0; i < left && jinja_ok(r); i++)
@@ -51,7 +51,7 @@ static void write_padded(jrun *r, gqac_str *out, const spec *s, jvalue sign, jva
     if (align != '=')
         jinja_out(r, out, sign.s, sign.n);
     jinja_out(r, out, body.s, body.n);
-    for (size_t i = left; i < room && jinja_ok(r); i++)
+    for (size_t i = left; i < padding && jinja_ok(r); i++)
         jinja_out(r, out, s->fill, s->fill_bytes);
 }
 

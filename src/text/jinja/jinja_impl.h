@@ -3,7 +3,7 @@
  * Everything lies in arenas: the tree in the template's, the values of a render in its own. Values
  * are immutable but for namespaces, cyclers, joiners and loops, and a container knows its height,
  * so that walks over values end. Failures stick: the first one is kept in the state, later calls
- * give undefined values at once, and whoever loops asks jinja_ok or pays with jinja_charge. */
+ * return undefined values at once, and every loop asks jinja_ok or pays with jinja_charge. */
 #ifndef GQAC_TEXT_JINJA_JINJA_IMPL_H
 #define GQAC_TEXT_JINJA_JINJA_IMPL_H
 
@@ -40,7 +40,7 @@ typedef enum jtype {
     J_TUPLE,
     J_DICT,
     J_RANGE,
-    J_ITER, /* what map, select, reverse give: is used up by reading it */
+    J_ITER, /* the result of map, select, reverse: is used up by reading it */
     J_VIEW, /* keys, values or items of a dict */
     J_NAMESPACE,
     J_LOOP,
@@ -101,7 +101,7 @@ typedef struct jpair {
     jvalue k, v;
 } jpair;
 struct jdict {
-    size_t n, room;
+    size_t n, capacity;
     unsigned height;
     jpair *p;
 };
@@ -127,7 +127,7 @@ typedef struct jargs {
 } jargs;
 
 /* A filter, test, method or function of ours. `params` are names in order, "sep? maxsplit?": '?' is
- * optional (J_MISSING when absent); a leading '/' forbids to give them by name; "*" takes all
+ * optional (J_MISSING when absent); a leading '/' forbids named arguments; "*" takes all
  * arguments as they come, from `args`. Without `run`, it is one of Python's that is not built. */
 struct jbuiltin {
     const char *name, *params;
@@ -285,9 +285,9 @@ struct jrun {
     uint32_t line;
     jscope *scope;
     jvalue block; /* the text of a filter block */
-    struct {      /* texts that can grow where they are: what follows `end` is free */
+    struct {      /* texts that can grow where they are: the `free` bytes at `end` are not used */
         char *end;
-        size_t room;
+        size_t free; /* bytes */
     } tails[4];
     unsigned next_tail;
 };
@@ -295,7 +295,7 @@ struct jrun {
 static inline bool jinja_ok(const jrun *r) {
     return r->status == GQAC_OK;
 }
-/* Keeps the first failure; gives undefined. */
+/* Keeps the first failure; returns undefined. */
 jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Pays for work; false when there was a failure or is one now. */
 bool jinja_charge(jrun *r, size_t steps);
@@ -315,7 +315,7 @@ jvalue jinja_copy(jrun *r, const char *s, size_t n);
 jvalue jinja_unknown(const char *name, size_t n);                  /* undefined */
 jvalue jinja_list(jrun *r, jtype type, const jvalue *v, size_t n); /* copies */
 jvalue jinja_iter(jrun *r, jvalue list);
-jvalue jinja_dict(jrun *r, jtype type, size_t room);
+jvalue jinja_dict(jrun *r, jtype type, size_t capacity);
 void jinja_put(jrun *r, jdict *dict, jvalue key, jvalue value);    /* replaces or appends */
 void jinja_append(jrun *r, jdict *dict, jvalue key, jvalue value); /* the key is new */
 jvalue *jinja_get(jrun *r, const jdict *dict, jvalue key);         /* NULL: absent */

@@ -1,6 +1,6 @@
 /* Templates to tokens: texts with the whitespace rules applied, and what lies in tags.
  *
- * As Jinja with trim_blocks and lstrip_blocks: a newline behind a tag or comment goes, spaces
+ * As Jinja with trim_blocks and lstrip_blocks: a newline after a tag or comment is dropped, spaces
  * between a line's begin and a tag or comment go; '-' takes all whitespace on its side, '+' keeps
  * it. A '}' that closes a bracket of an expression never ends the tag. */
 #include <errno.h>
@@ -88,7 +88,7 @@ static size_t pass_end(const lexer *x, size_t at, const char *close) {
     return at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }
 
-/* Position behind "{%- raw" and its end when a raw tag begins at `at`, else 0. `name` is "raw" or
+/* Position after "{%- raw" and its end when a raw tag begins at `at`, else 0. `name` is "raw" or
  * "endraw". */
 static size_t pass_raw(const lexer *x, size_t at, const char *name) {
     at += 2;
@@ -350,7 +350,7 @@ static void lex_op(lexer *x, char *stack, size_t *depth) {
     x->at++;
 }
 
-/* Position behind the end of a tag that lies at x->at; 0: none there. */
+/* Position after the end of a tag that lies at x->at; 0: none there. */
 static size_t tag_end(const lexer *x, bool print) {
     if (!print)
         return pass_end(x, x->at, "%}");

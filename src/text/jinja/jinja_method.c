@@ -276,7 +276,7 @@ JINJA_FUNCTION(str_join) {
 
 JINJA_EXPRESSION(str_format, jinja_str_format(r, v, args))
 
-/* `left` spaces of `fill` before and the rest behind, up to a width. */
+/* Pads to a width: side 0 centres the text, -1 puts it left, 1 right. */
 static jvalue pad(jrun *r, jvalue v, const jvalue *p, int side) {
     const jvalue fill = jinja_or(p[1], jinja_literal(" "));
     int64_t width = jinja_int_or(r, p[0], 0), n = (int64_t)jinja_count(r, v);
@@ -284,10 +284,10 @@ static jvalue pad(jrun *r, jvalue v, const jvalue *p, int side) {
         return jinja_fail(r, GQAC_INVALID_INPUT, "the fill is not one character");
     if (!jinja_ok(r) || width <= n)
         return v;
-    int64_t room = width - n;
-    int64_t left = side == 0 ? room / 2 + (room & width & 1) : side < 0 ? 0 : room;
+    int64_t padding = width - n;
+    int64_t left = side == 0 ? padding / 2 + (padding & width & 1) : side < 0 ? 0 : padding;
     jvalue text = jinja_concat(r, jinja_repeat(r, fill, left), v);
-    return jinja_ok(r) ? jinja_concat(r, text, jinja_repeat(r, fill, room - left)) : text;
+    return jinja_ok(r) ? jinja_concat(r, text, jinja_repeat(r, fill, padding - left)) : text;
 }
 
 JINJA_EXPRESSION(str_center, pad(r, v, p, 0))

@@ -83,14 +83,14 @@ size_t jinja_find(const char *s, size_t n, const char *what, size_t m) {
 
 /* ---- joining ------------------------------------------------------------- */
 
-/* Room for `n` bytes behind the text a; NULL unless it is one that can grow there. */
+/* Memory for `n` bytes directly after the text a; NULL unless a can grow there. */
 static char *grow_tail(jrun *r, jvalue a, size_t n) {
     for (size_t i = 0; i < sizeof r->tails / sizeof *r->tails; i++) {
-        if (a.n == 0 || r->tails[i].end != a.s + a.n || r->tails[i].room < n)
+        if (a.n == 0 || r->tails[i].end != a.s + a.n || r->tails[i].free < n)
             continue;
         char *end = r->tails[i].end;
         r->tails[i].end += n;
-        r->tails[i].room -= n;
+        r->tails[i].free -= n;
         return end;
     }
     return NULL;
@@ -108,15 +108,15 @@ jvalue jinja_concat(jrun *r, jvalue a, jvalue b) {
         memcpy(end, b.s, b.n);
         return jinja_view(a.s, a.n + b.n);
     }
-    size_t n = a.n + b.n, room = n < SHORT ? 0 : n;
-    char *text = jinja_alloc(r, n + room + 1, 1);
+    size_t n = a.n + b.n, spare = n < SHORT ? 0 : n;
+    char *text = jinja_alloc(r, n + spare + 1, 1);
     if (!text)
         return jinja_undefined;
     memcpy(text, a.s, a.n);
     memcpy(text + a.n, b.s, b.n);
-    if (room) {
+    if (spare) {
         r->tails[r->next_tail].end = text + n;
-        r->tails[r->next_tail].room = room;
+        r->tails[r->next_tail].free = spare;
         r->next_tail = (r->next_tail + 1) % (sizeof r->tails / sizeof *r->tails);
     }
     return jinja_view(text, n);

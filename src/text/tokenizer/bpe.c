@@ -330,7 +330,7 @@ static size_t merge_long(const bpe *b, bpe_scratch *s, size_t n) {
     while (s->n_heap) {
         uint64_t top = heap_pop(s);
         uint32_t at = (uint32_t)top;
-        /* a pair that is gone left its entry behind; ranks belong to one pair each */
+        /* entries of pairs that are gone remain; a rank belongs to one pair */
         if (s->value[at] == MAP64_NONE || s->value[at] >> 32 != top >> 32)
             continue;
         uint32_t gone = s->next[at];

@@ -23,7 +23,7 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-/* Decodes into out, which has room for 3 bytes for each 4 characters; false: no base64. */
+/* Decodes into out, 3 bytes for each 4 characters; false: no base64. */
 static bool base64_decode(span text, unsigned char *out, size_t *n) {
     size_t length = text.length, count = 0;
     if (length % 4 != 0)

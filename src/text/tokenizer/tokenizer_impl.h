@@ -262,7 +262,7 @@ typedef struct exchange {
 gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, size_t most,
                         gqac_str *out, gqac_diag *diag);
 
-/* The next match as the iterator of the reference gives them: an empty one directly behind the last
+/* The next match as the iterator of the reference finds them: an empty one directly after the last
  * match is passed over. Begin with {0}. */
 typedef struct match_state {
     size_t at, last;

@@ -274,7 +274,7 @@ gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, gr
     for (int i = 0; i < n->n; i++) {
         span from = {s->text.text, s->text.length};
         s->spare.length = 0;
-        gqac_str_append_n(&s->spare, "", 0); /* a step that gives nothing gives "" */
+        gqac_str_append_n(&s->spare, "", 0); /* the result of a step is never NULL */
         size_t most = growth_most(growth, from.length);
         gqac_status status =
             run_step(&n->steps[i], &s->regex[i], from, most, &s->spare, first, diag);

@@ -52,7 +52,7 @@ static gqac_status grow_tree(unigram *u, span token, int64_t id, gqac_diag *diag
 static double as_reference_reads(double x) {
     char text[40];
     uint64_t digits = 0;
-    int precision = 14; /* behind the point; with fewer nothing is rounded twice */
+    int precision = 14; /* digits after the point; with fewer nothing is rounded twice */
     snprintf(text, sizeof text, "%.*e", precision, fabs(x));
     while (strtod(text, NULL) != fabs(x) && precision < 16)
         snprintf(text, sizeof text, "%.*e", ++precision, fabs(x));

@@ -1,5 +1,5 @@
-/* One request: what is checked before anything runs, what happens to a row of logits, and what the
- * caller gets in the end. The loop (generate.c) feeds the model and knows nothing of texts. */
+/* One request: checks before anything runs, the choice of an id by a row of logits, and the result.
+ * The loop (generate.c) runs the model and handles no text. */
 #include "llm/answer.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_
     return sampler_check_ids(&a->sampling, vocabulary, diag);
 }
 
-/* The caller's request into the answer; and what the answer is to read of it is checked. */
+/* Copies the caller's request into the answer and checks it. */
 static gqac_status take(answer *a, const gqac_generate_request *request,
                         const gqac_program *decoder, gqac_diag *diag) {
     a->request = &a->own;
@@ -61,15 +61,15 @@ static gqac_status take(answer *a, const gqac_generate_request *request,
     return check_ids(a, decoder, diag);
 }
 
-/* The most tokens of prompt and answer together; 0: no bound. */
-static int64_t bound(const answer *a, const gqac_text *text) {
+/* Maximum of tokens of prompt and answer together; 0: none. */
+static int64_t maximum(const answer *a, const gqac_text *text) {
     const int64_t own = a->session ? a->session->context : 0;
     const int64_t model = text ? gqac_text_get_settings(text)->context_length : 0;
     return own && (!model || own < model) ? own : model;
 }
 
 static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) {
-    const int64_t most = bound(a, text), prompt = (int64_t)a->request->n_prompt;
+    const int64_t most = maximum(a, text), prompt = (int64_t)a->request->n_prompt;
     int64_t limit = a->request->max_new;
     if (most > 0 && prompt > most) {
         gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
@@ -136,7 +136,7 @@ void answer_took(answer *a, int64_t count) {
     if (a->session)
         session_append(a->session, a->list + a->session->n, (size_t)count);
     a->computed += count;
-    if (!a->session || !answer_pending(a)) /* before the answers of others take their time */
+    if (!a->session || !answer_pending(a)) /* before the callbacks of other requests */
         a->end = read_clock(a->request);
 }
 
@@ -189,8 +189,8 @@ static void report(answer *a, sampler *s, const float *logits, bool eos, int ind
         answer_finish(a, GQAC_FINISH_STOP);
 }
 
-/* The logits to choose by: those of the model, or what the hook makes of a copy; *wanted false: it
- * ends the answer. */
+/* Sets *logits to those of the model, or to the copy that on_logits has changed; *wanted false: the
+ * callback ends the answer. */
 static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const float **logits,
                         bool *wanted, gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
@@ -279,8 +279,7 @@ static void measure(const answer *a, gqac_generate_metrics *m) {
 }
 
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {
-    GQAC_TRY(reply_finish(&a->reply,
-                          diag)); /* text that no event has had, when the end was not foreseen */
+    GQAC_TRY(reply_finish(&a->reply, diag)); /* text held back by the last event */
     gqac_generation *g = gqac_calloc(1, sizeof *g);
     if (!a->reply.text.text)
         gqac_str_append(&a->reply.text, "");

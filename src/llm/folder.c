@@ -151,7 +151,7 @@ gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_ar
 }
 
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag) {
-    size_t values = 1; /* at most: what stands in texts counts too */
+    size_t values = 1; /* an upper bound: characters in strings count too */
     for (size_t i = 0; i < length; i++)
         values += bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{';
     if (values <= MOST_VALUES)
@@ -182,7 +182,7 @@ static int only_onnx(const struct dirent *entry) {
     return end && end != entry->d_name && !strcmp(end, ".onnx");
 }
 
-/* "; it holds a.onnx, b.onnx": what may be meant instead. */
+/* Appends "; it holds a.onnx, b.onnx": files that may be meant instead. */
 static void list_onnx(const char *model, gqac_str *text, char *first, size_t size) {
     enum { NAMED = 6 };
     struct dirent **list = NULL;

@@ -1,4 +1,4 @@
-/* The three ways through a model, each one step: forward, prefill, decode. */
+/* Forward, prefill and decode, each one step. */
 #include <gqac/text.h>
 
 #include "base/diag.h"

@@ -1,16 +1,15 @@
-/* The generation loop: prompts in pieces first, then one id a step, all requests together.
+/* The generation loop: first the prompts in chunks, then one id a step, all requests together.
  *
- * A step that a sequence refuses is taken again one sequence at a time, which finds out whom it
- * concerns: where its positions end a request ends, at a LongRoPE threshold its rows are computed
- * anew. Bits cannot depend on any of this, for gqac_step promises so. */
+ * A step that a sequence refuses is repeated with one sequence at a time, so that each fails or
+ * succeeds by itself: where the positions of the model end, its request ends; at a LongRoPE
+ * threshold its rows are computed again. Bits do not depend on this, as gqac_step promises. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "llm/answer.h"
 
-/* Logits that the pieces of one step may have together, unless the caller says how long they are.
- */
+/* Maxima for one step where the caller sets no chunk: logits of all items, and tokens of one. */
 enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
 
 typedef struct run {
@@ -19,7 +18,7 @@ typedef struct run {
     answer *answers;
     sampler *sampler;
     int64_t chunk; /* gqac's choice */
-    bool padded;   /* steps pad all rows to the longest */
+    bool padded;   /* gqac_program_padding */
     int *members;  /* answers of the next step */
     gqac_step_item *items;
     gqac_monitor caller;   /* that of the context; all prompts are one progress */
@@ -51,7 +50,7 @@ static bool is_aborted(void *arg) {
     return r->caller.abort && r->caller.abort(r->caller.arg);
 }
 
-/* From now on the caller hears of tokens of prompts, not of steps. */
+/* Replaces the monitor of the context: it reports tokens of all prompts instead of steps. */
 static gqac_status watch(run *r) {
     gqac_monitor own = {.size = sizeof own, .abort = is_aborted, .arg = r};
     r->caller.size = sizeof r->caller;
@@ -68,18 +67,19 @@ static gqac_status watch(run *r) {
 static int64_t piece(const run *r, const answer *a) {
     const int64_t most = a->request->chunk ? a->request->chunk : r->chunk;
     const size_t pending = answer_pending(a);
-    if (a->session->logits) /* all or nothing */
+    if (a->session->logits) /* a run without a cache takes all */
         return (int64_t)pending;
     return pending < (size_t)most ? (int64_t)pending : most;
 }
 
-/* Rows of an empty sequence in several pieces: the first piece would choose the rope tables. */
+/* Whether an empty sequence gets its prompt in several chunks: the first one would choose the rope
+ * tables. */
 static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id when the whole list was fed; `row` is the answer's place in the last
- * step. */
+/* Chooses the next id if the whole list has been fed; `row` is the answer's item in the last step.
+ */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];
     int64_t rows = 0, vocabulary = gqac_program_vocabulary(a->session->program);
@@ -95,8 +95,8 @@ static gqac_status pick(run *r, int index, int row) {
     return status;
 }
 
-/* The tables of positions end: so does the answer, but a prompt must fit. Memory that runs out is
- * another matter: an answer is the same in any company. */
+/* Where the position tables end the answer ends, but a prompt must fit. (Memory that runs out does
+ * not end an answer but fails: answers do not depend on other requests.) */
 static gqac_status end_at_capacity(run *r, int index) {
     answer *a = &r->answers[index];
     if (answer_new(a)) {
@@ -115,7 +115,7 @@ static gqac_status end_at_capacity(run *r, int index) {
     return GQAC_CAPACITY;
 }
 
-/* Rows of logits of a piece: one where the list ends with it. */
+/* Rows of logits of a chunk: one if it is the last. */
 static int64_t logits_of(const answer *a, int64_t count) {
     return (size_t)count == answer_pending(a);
 }
@@ -132,7 +132,7 @@ static gqac_status feed_piece(run *r, answer *a) {
     return GQAC_OK;
 }
 
-/* All rows anew, with the rope tables of the present length. */
+/* Computes all rows again, with the rope tables of the present length. */
 static gqac_status recompute(run *r, answer *a) {
     const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
     if (!answer_new(a))
@@ -157,7 +157,7 @@ static gqac_status step_alone(run *r, int index) {
     return pick(r, index, 0);
 }
 
-/* Feeds the members' next pieces in one step. */
+/* Appends the next chunk of each member in one step. */
 static gqac_status step_together(run *r, int n) {
     for (int i = 0; i < n; i++) {
         const answer *a = &r->answers[r->members[i]];
@@ -199,9 +199,8 @@ static gqac_status step(run *r, int n) {
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* Who takes part in the next step: all, but prompts before single ids that would be padded to
- * them.
- */
+/* Chooses the members of the next step: all, but where rows are padded prompts come first, and
+ * single ids, which would be padded to them, later. */
 static int choose(run *r) {
     bool prompts = false;
     int n = 0;
@@ -297,8 +296,7 @@ static gqac_status generate(run *r, const gqac_text *text, const gqac_generate_r
 gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                           const gqac_generate_request *requests, gqac_generation **results,
                           gqac_diag *diag) {
-    gqac_diag inner = {
-        0}; /* a step that is taken again fills it, and *diag only tells of failures */
+    gqac_diag inner = {0}; /* filled by steps that are repeated; copied to *diag on failure only */
     run r = {.context = context, .n = n, .diag = diag ? &inner : NULL};
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);

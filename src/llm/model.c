@@ -1,4 +1,4 @@
-/* A model folder in one call. */
+/* gqac_model_open: program and text of a model folder. */
 #include <gqac/program.h>
 
 #include "base/sized.h"

@@ -1,5 +1,5 @@
-/* The text of an answer: stop texts are followed byte by byte, each with the borders of its
- * beginnings (Knuth, Morris, Pratt 1977), so a byte costs a constant time for each of them. */
+/* The text of an answer. Stop texts are matched byte by byte with the algorithm of Knuth, Morris
+ * and Pratt (1977), so a byte takes constant time for each stop text. */
 #include "llm/reply.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- stop texts ---------------------------------------------------------- */
 
-/* Bytes of the stop text that a text ends with, `byte` being its new last one. */
+/* Bytes of the stop text that the text ends with after `byte`; `matched` before it. */
 static size_t advance(const reply_stop *s, size_t matched, char byte) {
     if (matched == s->length)
         matched = s->back[matched];
@@ -69,8 +69,8 @@ void reply_close(reply *r) {
 
 /* ---- text ---------------------------------------------------------------- */
 
-/* Bytes of `piece` up to the end of the first stop text, all without one; *cut is the length of
- * that stop text, 0 without one. */
+/* Bytes of `piece` up to the end of the first stop text, and *cut its length; without one all
+ * bytes, and 0. */
 static size_t follow(reply *r, const char *piece, size_t length, size_t *cut) {
     *cut = 0;
     for (size_t at = 0; at < length; at++) {

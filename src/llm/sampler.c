@@ -1,8 +1,9 @@
 /* The next id of a row of logits: bias, penalties, temperature, top-k, top-p, min-p, and one draw.
  *
- * Every set that a filter leaves is a beginning of the ids in order of likelihood (ties: lowest id
- * first), so one heap finds them all; the draw then walks the kept ids upwards. Scalar double
- * arithmetic in a fixed order with an exponential of our own: no machine chooses otherwise. */
+ * Every filter keeps the first ids in order of likelihood (ties: lowest id first), so one heap
+ * serves all of them; the draw then goes through the kept ids in ascending order. Arithmetic is
+ * scalar, in double, in a fixed order and with an exponential of our own, so every machine chooses
+ * the same. */
 #include "llm/llm.h"
 
 #include <math.h>
@@ -145,7 +146,7 @@ static double exp_down(double x) {
     return sum * scale;
 }
 
-/* log of a weight: 0 at the best, -inf where the ratio is beyond all numbers. */
+/* Logarithm of a weight: 0 for the best, -inf where the quotient overflows. */
 static double below(double score, double best, double temperature) {
     return score == best ? 0 : (score - best) / temperature;
 }
@@ -175,7 +176,7 @@ static void add_bias(sampler *s, const gqac_sampling *o) {
     }
 }
 
-/* Presence and frequency penalties; the weights, which are not filled yet, count. */
+/* Presence and frequency penalties. The weights, which are not needed yet, hold the counts. */
 static void penalise_answer(sampler *s, const gqac_sampling *o, const int64_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= 0 && ids[i] < s->vocabulary)
@@ -254,7 +255,7 @@ static void heap_fill(sampler *s) {
         sink(s, at);
 }
 
-/* Takes the likeliest id out; it lies at heap[size] then. */
+/* Removes the likeliest id, which is then at heap[size]. */
 static int64_t heap_take(sampler *s) {
     const int64_t id = s->heap[0];
     s->heap[0] = s->heap[--s->size];
@@ -315,7 +316,7 @@ static void filter(sampler *s, const gqac_sampling *o, double total) {
     }
 }
 
-/* The id at which the running sum of the weights passes `share` of it all. */
+/* The id at which the running sum of the weights exceeds `share` of their total. */
 static int64_t walk(const sampler *s, double share) {
     double total = 0, passed = 0;
     int64_t last = -1;

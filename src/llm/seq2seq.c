@@ -1,7 +1,7 @@
-/* Running an encoder and a decoder. The first call of the decoder has caches of no rows, or of as
- * many as the encoder's states where the file says so, and every id of the prompt, each further one
- * the newest id alone; a decoder without caches is given all ids every time. What happens to the
- * logits is that of any answer (answer.h). */
+/* Running an encoder and a decoder. The first call of the decoder is fed all ids of the prompt and
+ * caches without rows (or with as many as the encoder's states, where the file wants that), each
+ * later call the newest id only. A decoder without caches is fed all ids in each call. Ids are
+ * chosen as in gqac_generate (answer.h). */
 #include "llm/seq2seq.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ struct gqac_seq2seq_context {
     gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
     gqac_tensor *caches; /* by input of model->with; data is ours */
     int64_t *ones, *places;
-    size_t n_counts; /* of each of them */
+    size_t n_counts; /* elements of each */
 };
 
 /* ---- the context --------------------------------------------------------- */
@@ -78,7 +78,7 @@ static gqac_tensor row(const int64_t *data, size_t n) {
         .dtype = GQAC_I64, .rank = 2, .dims = {1, (int64_t)n}, .data = (void *)(uintptr_t)data};
 }
 
-/* Masks and positions of at least n rows. */
+/* Makes `ones` and `places` at least n long. */
 static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) {
     size_t bytes = 0;
     if (n <= c->n_counts)
@@ -210,8 +210,8 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
 /* ---- caches -------------------------------------------------------------- */
 
 /* Whether in the first call input i has as many rows as the encoder's states. A merged decoder may
- * say that caches of those rows have them in every call; what it is given there in the first is not
- * read, because `use_cache_branch` is false; any other decoder would read it. */
+ * declare the two dimensions equal; in the first call it does not read the caches, as
+ * use_cache_branch is false. Any other decoder would read them. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {
     const side *s = &m->decoder;
     const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");
@@ -239,7 +239,7 @@ static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The results become the caches. One without rows says that the old one stays. */
+/* The results become the caches. Where one has no rows, the old cache stays. */
 static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, const gqac_tensor *out,
                                gqac_diag *diag) {
     const gqac_seq2seq *m = c->model;
@@ -251,7 +251,8 @@ static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, cons
         next.data = gqac_alloc(bytes);
         if (!next.data)
             return gqac_diag_oom(diag, "caches");
-        memcpy(next.data, out[results[i]].data, bytes); /* which may be the old one */
+        memcpy(next.data, out[results[i]].data,
+               bytes); /* the output may be a view of the old cache */
         gqac_free(c->caches[i].data);
         c->caches[i] = next;
     }
@@ -263,14 +264,14 @@ static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, cons
 typedef struct decoding {
     gqac_seq2seq_context *c;
     answer answer;
-    size_t fed; /* ids whose rows the caches have */
+    size_t fed; /* ids whose rows are in the caches */
     sampler *sampler;
     int64_t vocabulary; /* of the sampler */
     float *logits;      /* [vocabulary] */
     gqac_diag *diag;
 } decoding;
 
-/* What input i of a decoder is fed when ids [first, n) go in. */
+/* The tensor for input i of a decoder that is fed ids [first, n). */
 static gqac_status feed(const decoding *d, const side *s, int i, size_t first, gqac_tensor *in) {
     static bool yes = true, no = false;
     const gqac_seq2seq_context *c = d->c;
@@ -318,7 +319,7 @@ static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
     return GQAC_OK;
 }
 
-/* Feeds ids [first, n) to a decoder: its logits and caches are taken. */
+/* Feeds ids [first, n) to a decoder and keeps its logits and caches. */
 static gqac_status decode(decoding *d, const side *s, gqac_context *context, size_t first,
                           const char **names, gqac_tensor *in, gqac_tensor *out) {
     const int logits = side_find(s->outputs, s->n_outputs, "logits");

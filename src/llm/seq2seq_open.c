@@ -21,7 +21,7 @@ static bool has_file(const char *folder, const char *name, char path[MOST_PATH])
     return n > 0 && n < MOST_PATH && access(path, F_OK) == 0;
 }
 
-/* The first of the names that is there; NULL: none. */
+/* The first of the names that exists; NULL: none. */
 static const char *find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
     for (int i = 0; names[i]; i++)
         if (has_file(folder, names[i], path))
@@ -204,7 +204,7 @@ static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A decoder without pasts may lie beside one that has them. */
+/* A decoder without a past may belong to one that has it. */
 static gqac_status open_later(gqac_seq2seq *m, const char *folder, const gqac_options *options,
                               gqac_diag *diag) {
     m->with = &m->decoder;

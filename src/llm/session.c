@@ -1,9 +1,9 @@
-/* Sessions: a sequence beside the ids whose rows it holds, and what keeps the two in step.
+/* Sessions: a sequence and the ids of its tokens.
  *
- * Rows must be those that one forward over all ids would have written. A model that chooses its
- * rope tables by the length makes that more than appending: rows of another table are computed anew
- * in a sequence that is declared with its final length, and then moved to the session's own, which
- * has none and can go on. */
+ * The rows are those that one forward over all ids would write. Where the length chooses the rope
+ * tables, appending is not enough: at the threshold all rows are computed again in a sequence that
+ * is created with its final length, and then moved to the session's sequence, which has no final
+ * length and can grow. */
 #include "llm/session.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static bool has_tables(const gqac_program *program) {
     return false;
 }
 
-/* A program without sequences serves kind "off" when it takes nothing but ids. */
+/* For kind "off": a stateless program whose inputs follow from the ids. */
 static gqac_status open_whole(gqac_session *s, gqac_diag *diag) {
     const int64_t vocabulary = gqac_program_vocabulary(s->program);
     GQAC_TRY(whole_check(s->program, diag));
@@ -136,8 +136,7 @@ static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const in
     return GQAC_OK;
 }
 
-/* The past tensors of a sequence as tensors in memory; the caller frees what data are there, also
- * after a failure. */
+/* Copies the past tensors of a sequence; the caller frees their data, also after a failure. */
 static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_pair *pairs,
                             const char **names, gqac_tensor *tensors, gqac_diag *diag) {
     const int64_t length = gqac_sequence_length(sequence);

@@ -1,8 +1,8 @@
-/* The parts of a model beside its graph: finding, reading, checking and keeping them.
+/* The parts of a model besides its graph: finding, reading and checking them.
  *
  * Special tokens are those of tokenizer_config.json. The template is chat_template.jinja, else
  * chat_template.json, else chat_template of tokenizer_config.json: a text, or a list of named ones,
- * of which "default" is taken, or the only one. */
+ * from which "default" is used, or the only one. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,14 +25,14 @@ static gqac_status take_file(opener *o, const char *name, size_t limit, gqac_att
     return GQAC_OK;
 }
 
-/* Says in which file something is wrong. */
+/* Adds the file to the diag of a failure. */
 static gqac_status in_file(const opener *o, const char *name, gqac_status status) {
     if (status != GQAC_OK)
         gqac_diag_where(o->diag, "%s/%s", o->folder.name, name);
     return status;
 }
 
-/* Keeps what gqac does not have, until it is needed; any other failure is one now. */
+/* UNSUPPORTED is kept until the part is needed; any other failure is returned. */
 static gqac_status keep_refusal(const opener *o, gqac_status status, const gqac_diag *found,
                                 const gqac_diag **refusal) {
     if (status != GQAC_UNSUPPORTED) {
@@ -70,7 +70,7 @@ static gqac_status open_tokenizer(opener *o) {
     GQAC_TRY(in_file(o, name, folder_check_json(file.data, file.bytes, o->diag)));
     gqac_status status = tokenizer_create(file.data, file.bytes, &t->tokenizer, &found);
     if (status != GQAC_OK) {
-        gqac_diag_where(&found, "%s", o->folder.name); /* it has named the file itself */
+        gqac_diag_where(&found, "%s", o->folder.name); /* the diag has the file already */
         return keep_refusal(o, status, &found, &t->settings.tokenizer_refusal);
     }
     t->settings.has_tokenizer = true;
@@ -138,7 +138,8 @@ static gqac_status read_special(opener *o, json_t *root) {
         GQAC_TRY(read_token(o, keys[i], json_object_get(root, keys[i])));
     const char *key = "additional_special_tokens";
     GQAC_TRY(read_token_list(o, key, json_object_get(root, key)));
-    /* a list is not named; an object names tokens of the model's own: {"image_token": "<image>"} */
+    /* an object has tokens by name: {"image_token": "<image>"}; a list has no names, and is ignored
+     */
     json_t *extra = json_object_get(root, "extra_special_tokens"), *value = NULL;
     if (json_is_object(extra))
         json_object_foreach(extra, key, value) GQAC_TRY(read_token(o, key, value));
@@ -165,7 +166,7 @@ static bool found_template(const opener *o) {
     return o->text->settings.has_template || o->text->settings.template_refusal;
 }
 
-/* *source is NULL when no template of the list is for plain chat. */
+/* *source stays NULL if the list has no template for plain chat. */
 static gqac_status choose_template(opener *o, const json_t *list, const json_t **source) {
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
@@ -250,11 +251,11 @@ static gqac_status named_decoder(const folder *f, gqac_arena *arena, const char 
                      : GQAC_OK;
 }
 
-/* Takes the folder so many levels above a model file when its config names the file; a config that
- * cannot be read names nothing. */
+/* Takes the folder `levels` above that of a model file if its config names the file. A config that
+ * cannot be read names none. */
 static gqac_status try_folder(opener *o, const char *model, int levels) {
     const char *name = NULL, *decoder = NULL;
-    gqac_diag quiet; /* what is wrong with a config that names nothing does not matter */
+    gqac_diag quiet; /* of a config that cannot be read */
     folder above;
     if (folder_open_above(model, levels, &above, &name, NULL) != GQAC_OK || above.fd < 0)
         return GQAC_OK;
@@ -266,7 +267,7 @@ static gqac_status try_folder(opener *o, const char *model, int levels) {
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(o->diag, "a model folder") : GQAC_OK;
 }
 
-/* A model file stands for its folder, or for the one that this is a subfolder of. */
+/* The folder of a model file, or the folder above. */
 static gqac_status find_folder(opener *o, const char *model) {
     for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
         GQAC_TRY(try_folder(o, model, levels));
@@ -406,9 +407,9 @@ gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece
 
 /* ---- template ------------------------------------------------------------ */
 
-/* A message's reasoning has had several names; templates read the first of them, older ones the
- * second. transformers fills both from the first of the three that is given, and leaves a second
- * one that was there. */
+/* Reasoning in a message has three names. Templates read the first, older ones the second. As
+ * transformers does: the first name becomes the first value that is not null, the second also,
+ * unless it is there. */
 static int alias_reasoning(json_t *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     json_t *given = NULL;
@@ -424,7 +425,7 @@ static int alias_reasoning(json_t *message) {
     return json_object_set(message, names[0], given);
 }
 
-/* Copies: threads that share the text would else count references to the same values. */
+/* A deep copy, as threads that share the text must not share reference counts. */
 static int add_special(const gqac_text *text, json_t *root) {
     json_t *own = json_deep_copy(text->special);
     const int failed = !own || json_object_update_missing(root, own) != 0;

@@ -1,5 +1,5 @@
-/* A model without a cache is given all ids every time: one stateless run, with the mask and the
- * positions of a text that begins at its first id. */
+/* Models without a cache: each call is one stateless run over all ids, with a mask of ones and
+ * positions from 0. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ static gqac_status refuse_shape(const char *shape, gqac_diag *diag) {
     return GQAC_UNSUPPORTED;
 }
 
-/* Is there an output of that name? Else all that there are. */
+/* Refuses a model without an output logits, and lists the outputs that it has. */
 static gqac_status check_outputs(const gqac_program *program, gqac_diag *diag) {
     const gqac_io *outputs = NULL;
     const int n = gqac_program_outputs(program, &outputs);

@@ -1,10 +1,9 @@
-/* What utf8proc knows of characters (Unicode 14 with utf8proc 2.8): categories, spaces, word
+/* Properties of characters from utf8proc (Unicode 14 with utf8proc 2.8): categories, spaces, word
  * characters, normal forms, lower case. utf8proc's own sorting of combining marks takes quadratic
- * time on long runs of them, so that marks are sorted here; and it is never let allocate.
- * Tokenizers in the wild know later versions of Unicode: characters that came after 14 are
- * unassigned here, no letters, so that a text with them may be split elsewhere: about 10300 code
- * points of tokenizers 0.23.3, most of them ideographs and letters of rare scripts. One other
- * differs, U+1171E (Mn there Mc), a mark either way. */
+ * time on long runs of them, so marks are sorted here; and it never allocates.
+ * Hugging Face's tokenizers 0.23.3 have a later version of Unicode: about 10300 code points, most
+ * of them ideographs and letters of rare scripts, are unassigned here, so that a text with them may
+ * be split differently. Besides them only U+1171E differs (Mn, Mc there), a mark in both. */
 #include "text/unicode.h"
 
 #include <stdint.h>
@@ -117,7 +116,7 @@ bool unicode_is_word(int32_t c) {
     if ((category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
         category == UTF8PROC_CATEGORY_PC)
         return true;
-    /* symbols that are Alphabetic all the same: letters in circles and squares */
+    /* symbols that are Alphabetic: letters in circles and squares */
     return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
@@ -127,7 +126,7 @@ bool unicode_is_word(int32_t c) {
 size_t unicode_read(const char *text, size_t length, int32_t *codepoint) {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n > length) { /* never in valid UTF-8 */
+    if (n > length) { /* impossible in valid UTF-8 */
         *codepoint = 0xfffd;
         return length;
     }

@@ -1,5 +1,5 @@
-/* Expressions of pre-tokenizers as programs: a tree becomes instructions, in which a split prefers
- * its first way (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
+/* Compiling expressions: a tree becomes instructions, in which a split prefers its first
+ * branch (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
  * repeat of a class is a greedy one that must not end before another member of the class, which is
  * the same; nothing else in the tree needs more than splits. */
 #include <string.h>
@@ -30,12 +30,12 @@ static gqac_status emit_set(emitter *e, opcode op, int set, bool edge) {
     return emit(e, (instruction){.op = (uint8_t)op, .edge = edge, .set = (uint16_t)set});
 }
 
-/* A split between what comes next and a place to be set later. */
+/* A split between the next instruction and one to be set later. */
 static gqac_status emit_split(emitter *e) {
     return emit(e, (instruction){.op = OP_SPLIT});
 }
 
-/* Sets the ways of a split: into what it stands before, or to `out`. */
+/* Sets the branches of a split: the instruction after it, and `out`. */
 static void aim(emitter *e, uint32_t split, uint32_t into, uint32_t out, bool lazy) {
     e->code[split].x = lazy ? out : into;
     e->code[split].y = lazy ? into : out;
@@ -65,7 +65,7 @@ static gqac_status emit_alternatives(emitter *e, const node *x) {
     return GQAC_OK;
 }
 
-/* As often as it goes; the body is never empty. */
+/* Any number of times; the body is never empty. */
 static gqac_status emit_loop(emitter *e, const node *x) {
     bool lazy = x->mode == LAZY;
     uint32_t begin = e->n;
@@ -74,7 +74,7 @@ static gqac_status emit_loop(emitter *e, const node *x) {
         GQAC_TRY(emit_node(e, x->child));
         GQAC_TRY(emit(e, (instruction){.op = OP_JUMP, .x = begin}));
         aim(e, begin, begin + 1, e->n, lazy);
-    } else { /* the last of the copies that must be */
+    } else { /* the last of the required copies */
         GQAC_TRY(emit_node(e, x->child));
         GQAC_TRY(emit_split(e));
         aim(e, e->n - 1, begin, e->n, lazy);

@@ -19,7 +19,7 @@ static void take_tag_end(jparser *p) {
                      (int)(t->n < 60 ? t->n : 60), t->s);
 }
 
-/* True when the tag that begins here has one of the names, a list that ends with NULL. */
+/* True when a tag with one of the names (a list that ends with NULL) begins here. */
 static bool at_end_tag(const jparser *p, const char *const *ends) {
     if (jinja_peek(p)->type != T_TAG)
         return false;
@@ -51,7 +51,7 @@ static jnode *parse_piece(jparser *p) {
     return jinja_seal(p, node);
 }
 
-/* Pieces up to a tag with one of the names, whose name is taken; NULL `ends`: up to the end. */
+/* Reads pieces up to a tag with one of the names, and its name; `ends` NULL: up to the end. */
 static jnode *parse_body(jparser *p, const char *const *ends) {
     static const char *const none[] = {NULL};
     jnode *first = NULL, **tail = &first;
@@ -73,7 +73,7 @@ static jnode *parse_body(jparser *p, const char *const *ends) {
     return first;
 }
 
-/* The rest of a tag, then its body up to `end`, which is taken with its tag. */
+/* Reads the rest of a tag, its body, and the whole tag `end`. */
 static jnode *parse_block(jparser *p, const char *end) {
     const char *const ends[] = {end, NULL};
     take_tag_end(p);
@@ -186,7 +186,7 @@ static jnode *parse_params(jparser *p) {
     return first;
 }
 
-/* Bodies of macros begin anew: break and continue do not reach out of them. */
+/* A body of its own, as of a macro: break and continue do not leave it. */
 static jnode *parse_apart(jparser *p, const char *end) {
     unsigned loops = p->loops;
     p->loops = 0;

@@ -39,7 +39,7 @@ static jvalue loop_attribute(jrun *r, const jloop *loop, const char *name, size_
     return jinja_missing;
 }
 
-/* What the object itself has under a name, methods included; J_MISSING when nothing. */
+/* The attribute or method of the object itself; J_MISSING: it has none. */
 static jvalue own_attribute(jrun *r, jvalue of, const char *name, size_t n) {
     bool forbidden = false;
     jvalue found = jinja_missing;
@@ -148,7 +148,7 @@ static jvalue slice_text(jrun *r, jvalue of, int64_t at, int64_t step, size_t co
     return jinja_taken(r, &out);
 }
 
-/* A slice of a range is a range. Its bounds may lie one step beyond those of the whole. */
+/* A slice of a range, which is a range; its bounds may be one step beyond those of the whole. */
 static jvalue slice_range(jrun *r, const jrange *of, int64_t from, int64_t to, int64_t by,
                           int64_t count) {
     jrange *range = jinja_alloc(r, 1, sizeof *range);
@@ -263,7 +263,7 @@ void jinja_args(jrun *r, const jnode *chain, jargs *args) {
     }
 }
 
-/* Puts a named argument where the parameters have it. */
+/* Sets the parameter with the name of the argument; false: there is none, or it is set already. */
 static bool bind_named(const char *params, const jpair *named, jvalue *p) {
     for (int i = 0; *params; i++) {
         size_t n = strcspn(params, " ?");

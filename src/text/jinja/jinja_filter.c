@@ -189,8 +189,8 @@ JINJA_FUNCTION(filter_urlencode) {
 
 /* ---- numbers ------------------------------------------------------------- */
 
-/* A text without spaces around it and underscores between digits, ending with NUL; false when it is
- * none that Python's numbers take. */
+/* A text without spaces around it and underscores between digits, ending with NUL; false when
+ * Python's numbers do not allow it. */
 static bool number_text(jrun *r, jvalue v, char text[400]) {
     size_t n = 0;
     v = jinja_strip(r, v, jinja_missing, true, true);
@@ -296,7 +296,7 @@ JINJA_FUNCTION(filter_abs) {
     return jinja_fail(r, GQAC_INVALID_INPUT, "abs does not work on a %s", jinja_type(v));
 }
 
-/* Halves of decimals go to even as the exact value says: the digits are made by printf. */
+/* Rounds the exact value, halves to even, as printf does. */
 static double round_decimals(double f, int64_t digits) {
     char text[400];
     if (!isfinite(f) || digits > 300)
@@ -320,7 +320,7 @@ static jvalue round_int(jrun *r, int64_t i, int64_t digits) {
     int64_t scale = 1;
     for (int64_t d = digits; d < 0; d++)
         scale *= 10;
-    int64_t rest = i % scale, below = i / scale; /* the multiple below, by number */
+    int64_t rest = i % scale, below = i / scale; /* the quotient rounded down */
     if (rest < 0) {
         rest += scale;
         below--;

@@ -33,7 +33,8 @@ static jvalue fold_case(jrun *r, jvalue v, bool sensitive) {
     return v.type == J_STR && !sensitive && jinja_ok(r) ? jinja_lower(r, v) : v;
 }
 
-/* What elements are sorted by: the values under the paths "a,b", letters folded. */
+/* The sort key of an element: its values under the paths "a,b", in lower case unless case matters.
+ */
 static jvalue sort_key(jrun *r, jvalue item, jvalue paths, bool sensitive) {
     if (paths.type != J_STR || !memchr(paths.s, ',', paths.n))
         return fold_case(r, get_path(r, item, paths, jinja_missing), sensitive);
@@ -278,7 +279,7 @@ JINJA_FUNCTION(filter_slice) {
 
 /* ---- map and select ------------------------------------------------------ */
 
-/* What map and select read: nothing when the value is false, whatever it is. */
+/* The elements for map and select: none when the value is false, whatever its type. */
 static jvalue elements_if_true(jrun *r, jvalue v) {
     return jinja_true(r, v) ? jinja_elements(r, v) : jinja_list(r, J_LIST, NULL, 0);
 }
@@ -325,8 +326,8 @@ JINJA_FUNCTION(filter_map) {
     return jinja_ok(r) ? jinja_iter(r, jinja_list(r, J_LIST, out, list.list->n)) : jinja_undefined;
 }
 
-/* Elements for which a test holds, or does not; with `attribute` the first argument names what is
- * tested. Without a test it is truth. */
+/* Elements for which a test holds, or does not (`keep` false). With `attribute` the first argument
+ * names the attribute that is tested. Without a test the value itself must be true. */
 static jvalue choose(jrun *r, jvalue v, const jargs *args, bool keep, bool attribute) {
     size_t used = attribute, n = 0;
     jargs rest = *args;

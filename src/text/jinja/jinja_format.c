@@ -1,5 +1,5 @@
 /* Python's two formatters: `format % values` and `format.format(...)`. A field is parsed to one
- * specification, and every number of it is bounded before anything is written. */
+ * specification, whose numbers are all bounded. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static jvalue wrong(jrun *r, const char *what) {
     return jinja_fail(r, GQAC_INVALID_INPUT, "format: %s", what);
 }
 
-/* A number in a format; fails beyond the bound. */
+/* A number in a format; fails if it is more than `most`. */
 static int read_number(jrun *r, jvalue f, size_t *at, int most) {
     int n = 0;
     for (; *at < f.n && f.s[*at] >= '0' && f.s[*at] <= '9'; (*at)++) {
@@ -37,7 +37,7 @@ static int read_number(jrun *r, jvalue f, size_t *at, int most) {
 
 /* ---- one value ----------------------------------------------------------- */
 
-/* Writes sign, prefix and body with padding; texts stand left by default, numbers right. */
+/* Writes sign, prefix and body with padding; `align` is the default. */
 static void write_padded(jrun *r, gqac_str *out, const spec *s, jvalue sign, jvalue body,
                          char align) {
     size_t n = jinja_count(r, sign) + jinja_count(r, body);

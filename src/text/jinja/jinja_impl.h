@@ -12,14 +12,14 @@
 #include "text/jinja/jinja.h"
 #include "text/unicode.h"
 
-/* Bounds: what any real template stays far below. */
+/* Limits, far above what real templates need. */
 enum {
     JINJA_SOURCE = 1 << 20,  /* bytes of a template */
     JINJA_NESTING = 64,      /* nested expressions, and nested tags, in a source */
     JINJA_HEIGHT = 150,      /* of a syntax tree */
     JINJA_DEPTH = 600,       /* of evaluation */
     JINJA_VALUE_HEIGHT = 64, /* nested lists and dicts */
-    JINJA_STEPS = 3000000,   /* evaluations, and pieces of text looked at */
+    JINJA_STEPS = 3000000,   /* evaluations, and 64 bytes of text that are read */
     JINJA_TEXT = 1 << 25,    /* bytes of one text, and of the output */
     JINJA_MEMORY = 1 << 27,  /* bytes of all values of a render */
     JINJA_RANGE = 100000,    /* numbers of a range; what the sandbox of Jinja allows */
@@ -128,7 +128,8 @@ typedef struct jargs {
 
 /* A filter, test, method or function of ours. `params` are names in order, "sep? maxsplit?": '?' is
  * optional (J_MISSING when absent); a leading '/' forbids named arguments; "*" takes all
- * arguments as they come, from `args`. Without `run`, it is one of Python's that is not built. */
+ * arguments as they come, from `args`. Without `run`, it is one of Python's that gqac does not
+ * have. */
 struct jbuiltin {
     const char *name, *params;
     jvalue (*run)(jrun *r, jvalue self, const jvalue *p, const jargs *args);
@@ -156,7 +157,7 @@ typedef enum jkind {
     N_NAME,
     N_LIST,   /* a: chain */
     N_TUPLE,  /* a: chain */
-    N_DICT,   /* a: chain of keys and values in turn */
+    N_DICT,   /* a: chain of key, value, key, ... */
     N_UNARY,  /* op a */
     N_BINARY, /* a op b */
     N_CONCAT, /* a: chain */
@@ -297,7 +298,7 @@ static inline bool jinja_ok(const jrun *r) {
 }
 /* Keeps the first failure; returns undefined. */
 jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
-/* Pays for work; false when there was a failure or is one now. */
+/* Counts steps of work; false after a failure, or when they exceed JINJA_STEPS. */
 bool jinja_charge(jrun *r, size_t steps);
 bool jinja_charge_text(jrun *r, size_t bytes);
 bool jinja_enter(jrun *r); /* one level deeper; with jinja_leave even when false */
@@ -323,7 +324,7 @@ jvalue *jinja_get_n(jrun *r, const jdict *dict, const char *key, size_t n);
 jvalue jinja_dict_view(jvalue dict, size_t kind); /* JVIEW_... */
 jvalue jinja_from_json(jrun *r, const json_t *json);
 jvalue jinja_or(jvalue argument, jvalue absent); /* the argument, or what its absence means */
-int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent); /* fails for what is no integer */
+int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent); /* fails for other types */
 bool jinja_true(jrun *r, jvalue v);
 bool jinja_equal(jrun *r, jvalue a, jvalue b);
 int jinja_order(jrun *r, jvalue a, jvalue b); /* <0, 0, >0; 2: not a number */
@@ -332,7 +333,7 @@ bool jinja_is_number(jvalue v); /* and bools */
 bool jinja_hashable(jrun *r, jvalue v);
 double jinja_number(jvalue v);
 bool jinja_iterable(jvalue v);
-/* All elements, as a list; fails for what cannot be iterated. Uses iterators up. */
+/* All elements, as a list; fails for what cannot be iterated. Reads iterators to their end. */
 jvalue jinja_elements(jrun *r, jvalue v);
 bool jinja_length(jrun *r, jvalue v, size_t *n); /* false: has none */
 jvalue jinja_range_at(const jrange *range, size_t at);

@@ -1,8 +1,9 @@
-/* Templates to tokens: texts with the whitespace rules applied, and what lies in tags.
+/* Templates to tokens: texts with the whitespace rules applied, and the tokens of tags.
  *
- * As Jinja with trim_blocks and lstrip_blocks: a newline after a tag or comment is dropped, spaces
- * between a line's begin and a tag or comment go; '-' takes all whitespace on its side, '+' keeps
- * it. A '}' that closes a bracket of an expression never ends the tag. */
+ * As Jinja with trim_blocks and lstrip_blocks: a newline after a tag or comment is dropped, and so
+ * are spaces between the beginning of a line and a tag or comment; '-' drops all whitespace on its
+ * side,
+ * '+' keeps it. A '}' that closes a bracket of an expression never ends the tag. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static size_t skip_space(const lexer *x, size_t at) {
 
 /* ---- texts --------------------------------------------------------------- */
 
-/* End of the text [begin, end) after what a tag with this sign takes off its end. */
+/* End of the text [begin, end) without the whitespace that a tag with this sign drops. */
 static size_t strip_end(const lexer *x, size_t begin, size_t end, char sign, bool tag) {
     if (sign == '-') {
         while (end > begin) {
@@ -78,7 +79,7 @@ static size_t strip_end(const lexer *x, size_t begin, size_t end, char sign, boo
     return skip_space(x, at) >= end ? at : end;
 }
 
-/* Passes the end of a tag or comment that lies at `at`: "-%}", "+%}" or "%}"; 0 when none does. */
+/* Position after the end of a tag or comment at `at`: "-%}", "+%}" or "%}"; 0: none there. */
 static size_t pass_end(const lexer *x, size_t at, const char *close) {
     if (at < x->n && (x->s[at] == '-' || x->s[at] == '+') && at_text(x, at + 1, close))
         return x->s[at] == '-' ? skip_space(x, at + 3) : at + 3;
@@ -122,7 +123,7 @@ static void lex_raw(lexer *x) {
         return;
     }
     x->at = x->n;
-    if (begin < x->n) /* at the very end Jinja lets it pass */
+    if (begin < x->n) /* at the end of the template Jinja allows it */
         jinja_refuse(x->p, GQAC_INVALID_MODEL, line_at(x, begin), "a raw tag is never closed");
 }
 
@@ -139,7 +140,7 @@ static void lex_comment(lexer *x, size_t begin) {
         return;
     }
     x->at = x->n;
-    if (begin < x->n) /* at the very end Jinja lets it pass */
+    if (begin < x->n) /* at the end of the template Jinja allows it */
         jinja_refuse(x->p, GQAC_INVALID_MODEL, line_at(x, begin), "a comment is never closed");
 }
 

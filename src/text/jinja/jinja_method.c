@@ -51,7 +51,7 @@ JINJA_EXPRESSION(str_strip, jinja_strip(r, v, p[0], true, true))
 JINJA_EXPRESSION(str_lstrip, jinja_strip(r, v, p[0], true, false))
 JINJA_EXPRESSION(str_rstrip, jinja_strip(r, v, p[0], false, true))
 
-/* Part of a text by optional bounds, as find, count and startswith take them. False: no part. */
+/* Narrows a text to optional bounds, as find, count and startswith do. False: they are outside. */
 static bool narrow(jrun *r, jvalue *v, jvalue low, jvalue high, size_t *skipped) {
     *skipped = 0;
     if ((low.type == J_MISSING || low.type == J_NONE) &&
@@ -105,10 +105,10 @@ JINJA_FUNCTION(str_replace) {
     return jinja_replace(r, v, p[0], p[1], jinja_int_or(r, p[2], -1));
 }
 
-/* Last place of a text in another; SIZE_MAX: none. */
+/* Offset of the last occurrence of x in v; SIZE_MAX: none. */
 static size_t find_last(jrun *r, jvalue v, jvalue x) {
     for (size_t at = v.n - x.n + 1; x.n <= v.n && at-- > 0;) {
-        size_t same = 0, n = 0; /* it pays for what it compares: 'a' * k + 'b' may match far */
+        size_t same = 0, n = 0; /* compared bytes are charged: they can be many at each offset */
         for (; same < x.n; same += n) {
             n = x.n - same < 64 ? x.n - same : 64;
             if (memcmp(v.s + at + same, x.s + same, n) != 0)
@@ -156,7 +156,7 @@ JINJA_FUNCTION(str_count) {
 
 /* ---- splitting ----------------------------------------------------------- */
 
-/* The parts of a text that were put under one key each; `back`: from last to first. */
+/* The values of a dict as a list; `back`: from last to first. */
 static jvalue parts_of(jrun *r, jvalue dict, bool back) {
     if (!jinja_ok(r))
         return jinja_undefined;

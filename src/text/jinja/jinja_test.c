@@ -26,7 +26,7 @@ static bool same(jvalue a, jvalue b) {
         return true;
     if (a.type == J_BOOL)
         return a.flag == b.flag;
-    if (a.type == J_STR) /* equal texts are one object more often than not */
+    if (a.type == J_STR) /* in Python equal texts are usually one object */
         return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
     return a.i == b.i;
 }
@@ -102,7 +102,7 @@ static const jbuiltin tests[] = {
     {"true", "", test_true},
     {"undefined", "", test_undefined},
     {"upper", "", test_upper},
-    {"==", "/other", test_eq}, /* these only as names in select */
+    {"==", "/other", test_eq}, /* only as names in select */
     {"!=", "/other", test_ne},
     {"<", "/other", test_lt},
     {"<=", "/other", test_le},
@@ -199,8 +199,9 @@ JINJA_FUNCTION(call_raise) {
     return jinja_undefined;
 }
 
-/* The format without what Python adds to strftime of C, or has otherwise for a time without a time
- * zone, and a point at its end: no result is empty. False: it is too long. */
+/* A format for strftime of C: %f, which only Python has, is replaced, and %z and %Z, which are
+ * empty for a time without a time zone, are dropped. A point at the end keeps results from being
+ * empty. False: it is too long. */
 static bool time_format(jvalue v, long microseconds, char *format, size_t size) {
     size_t n = 0;
     for (size_t at = 0; at < v.n; at++) {

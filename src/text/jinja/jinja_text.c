@@ -1,6 +1,6 @@
-/* Texts of templates, by code point as Python sees them. What grows is bounded by JINJA_TEXT, and
- * joining to the end of the newest text of its kind takes place in it, so that a text which is
- * built piece by piece costs its length. */
+/* Texts of templates, by code point as Python sees them. Texts are bounded by JINJA_TEXT. A
+ * text is appended to in place where it can grow, so that building one piece by piece takes time in
+ * proportion to its length. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -11,7 +11,7 @@
 
 int32_t jinja_char(const char *s, size_t n, size_t *bytes) {
     *bytes = gqac_utf8_char(s, n);
-    if (*bytes <= 1) { /* a byte that is no character stands for itself */
+    if (*bytes <= 1) { /* an invalid byte counts as a character */
         *bytes = 1;
         return (unsigned char)*s;
     }
@@ -136,7 +136,7 @@ jvalue jinja_repeat(jrun *r, jvalue text, int64_t times) {
 
 /* ---- case ---------------------------------------------------------------- */
 
-/* Capitals of characters whose capital is several; utf8proc has simple mappings only. */
+/* Characters whose capital is several characters; utf8proc has simple mappings only. */
 static const struct {
     int32_t c;
     const char *upper, *title;
@@ -353,7 +353,7 @@ jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right) {
 jvalue jinja_replace(jrun *r, jvalue text, jvalue old, jvalue by, int64_t count) {
     gqac_str out = {0};
     size_t at = 0, bytes;
-    count = count < 0 ? -1 : count; /* no number of hits counts it down to 0 */
+    count = count < 0 ? -1 : count; /* all of them */
     for (; count != 0 && jinja_charge_text(r, old.n); count--) {
         size_t hit = jinja_find(text.s + at, text.n - at, old.s, old.n);
         if (hit == SIZE_MAX)

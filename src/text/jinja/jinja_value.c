@@ -1,4 +1,4 @@
-/* Values of templates: making them, and what Python's truth, equality and order say of them. */
+/* Values of templates: making them, and truth, equality and order as in Python. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

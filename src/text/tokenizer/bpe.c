@@ -178,8 +178,8 @@ void bpe_scratch_free(bpe_scratch *s) {
     *s = (bpe_scratch){0};
 }
 
-/* Room for a word of n symbols; contents are lost. A merge takes one pair and offers two at most,
- * so the heap never holds more than 2n. */
+/* Makes the scratch large enough for a word of n symbols; its contents are lost. A merge removes
+ * one pair and makes at most two, so the heap never has more than 2n entries. */
 static gqac_status reserve(bpe_scratch *s, size_t n, gqac_diag *diag) {
     if (n <= s->capacity)
         return GQAC_OK;
@@ -211,9 +211,9 @@ static bool has_bytes(const bpe *b, const char *text, size_t bytes) {
     return true;
 }
 
-/* The first ids of a word: at most one for each of its bytes. As in the reference, an unknown
- * character is held back until a known one follows, also beyond bytes; without unk_token it is
- * dropped. */
+/* The ids of the characters of a word, at most one for each of its bytes. As in Hugging Face's
+ * tokenizers, an unknown character is held back until a known one follows, even if byte tokens come
+ * between; without unk_token it is dropped. */
 static gqac_status first_ids(const bpe *b, bpe_scratch *s, const char *word, size_t length,
                              size_t *count, gqac_diag *diag) {
     size_t n = 0;
@@ -256,7 +256,7 @@ static inline uint64_t pair_value(const bpe *b, uint32_t left, uint32_t right) {
     return map64_get(&b->merges, (uint64_t)left << 32 | right);
 }
 
-/* Entries begin with a rank in the upper half; of one rank the leftmost comes first. */
+/* The upper half of an entry is its rank; of equal ranks the leftmost comes first. */
 static inline bool sooner(uint64_t a, uint64_t b) {
 #ifdef GQAC_CONTROL_BPE_TIES /* negative control: the rightmost of equal pairs is merged first */
     return a >> 32 != b >> 32 ? a < b : a >= b;

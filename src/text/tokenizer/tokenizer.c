@@ -1,7 +1,7 @@
-/* tokenizer.json as one object: reading it, and the way of a text to ids. A text is cut at the
- * added tokens that are found in it as it is; what lies between is normalised and cut at the
- * others; what then remains is cut into words, and each word goes through the model. `truncation`
- * and `padding` of the file are what a training run wanted and are not applied. */
+/* Reading a tokenizer.json, and encoding. A text is cut at the added tokens that are not
+ * normalised; the parts between them are normalised and cut at the other added tokens; the parts
+ * between those are cut into words, which the model encodes one by one. `truncation` and `padding`
+ * of the file belong to a training run and are not applied. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- reading -------------------------------------------------------------------- */
 
-/* What a model without a type is, by its members, as Hugging Face's library takes it. */
+/* The type of a model that states none, by its members, as in Hugging Face's tokenizers. */
 static span guess_type(const json_t *model) {
     if (json_is_array(json_object_get(model, "vocab")))
         return (span){"Unigram", 7};
@@ -23,7 +23,7 @@ static span guess_type(const json_t *model) {
 static gqac_status read_model(const json_t *model, tokenizer *t, gqac_diag *diag) {
     static const char *const types[] = {"BPE", "Unigram"};
     int kind = 0;
-    span type = guess_type(model); /* old files state none */
+    span type = guess_type(model); /* old files do not state it */
     GQAC_TRY(json_may_text(model, "type", &type, diag));
     GQAC_TRY(span_among(type, "tokenizer model", types, 2, &kind, diag));
     t->is_unigram = kind == 1;
@@ -112,8 +112,8 @@ typedef struct encoder {
     normal_scratch normal;
     growth growth;
     hit_list raw_hits, hits;
-    span text;   /* what the raw added tokens cut */
-    span normed; /* what the others cut */
+    span text;   /* that is cut at added tokens as it is */
+    span normed; /* that is cut at normalised added tokens */
     bool first;  /* normed begins where the text does */
     bool plain;  /* special tokens are text */
 } encoder;
@@ -175,7 +175,7 @@ static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) 
     return GQAC_OK;
 }
 
-/* The ids of the text with those of the post-processor around them. */
+/* Adds the ids of the post-processor. */
 static gqac_status add_special(const tokenizer *t, id_list *ids, gqac_diag *diag) {
     id_list all = {0};
     for (size_t i = 0; i < t->n_post; i++) {

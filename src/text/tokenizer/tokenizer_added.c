@@ -1,7 +1,7 @@
-/* Added tokens: texts with an id of their own, cut out before the model sees the rest. Those that
- * are not `normalized` are looked for in the text as it is, the others (their own text normalised
- * too) in what the normalizer leaves. lstrip and rstrip take the white space beside a token with
- * it; a single_word token between word characters is none. */
+/* Added tokens: texts with an id of their own, at which a text is cut before the model encodes it.
+ * Those that are not `normalized` are found in the text as it is, the others (their own text is
+ * normalised too) in the normalised text. lstrip and rstrip remove white space beside a token; a
+ * single_word token beside word characters does not count. */
 #include "base/alloc.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
@@ -38,7 +38,7 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
     return span_keep(t->arena, &token->text, diag);
 }
 
-/* The text to look for: a normalised token goes through the normalizer as the text does. */
+/* The text to find: that of a normalised token is normalised. */
 static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const added_token *token,
                           span *out, gqac_diag *diag) {
     *out = token->text;
@@ -55,7 +55,7 @@ static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const
     return words_show(&t->words, token->id, *out, diag);
 }
 
-/* `texts` has a place for each token of the set. */
+/* `texts` can hold one for each token of the set. */
 static gqac_status fill_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
                             normal_scratch *scratch, span *texts, added_set *set, gqac_diag *diag) {
     growth growth;
@@ -171,8 +171,8 @@ static size_t strip_right(span text, size_t end) {
     return end;
 }
 
-/* As in the reference, white space that rstrip took is still searched for tokens, and `done` may
- * even go back; only the matches themselves never overlap. */
+/* As in Hugging Face's tokenizers, tokens are also found in white space that rstrip removed, and
+ * `done` may then decrease; the matches themselves never overlap. */
 gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hits,
                       added_taker *take, void *arg, gqac_diag *diag) {
     size_t done = 0, free_from = 0, stripped = 0;
@@ -191,13 +191,13 @@ gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hit
         if (token->lstrip)
             begin = begin > done ? strip_left(text, begin, done) : done;
         if (token->rstrip) {
-            /* what a stripped run was measured to once is not measured again */
+            /* white space that was measured for an earlier token is not measured again */
             end = end < stripped ? stripped : strip_right(text, end);
             stripped = end;
         }
         if (done < begin)
             GQAC_TRY(take(arg, -1, done, begin, diag));
-        if (begin < end) /* nothing is left of a token in white space that was taken */
+        if (begin < end) /* a token within removed white space has no bytes left */
             GQAC_TRY(take(arg, token->id, begin, end, diag));
         done = end;
     }

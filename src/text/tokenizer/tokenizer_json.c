@@ -1,5 +1,5 @@
-/* Members of tokenizer.json: each reader says which member was wrong, and how. Nothing is read
- * twice, nothing has a silent default but what the file may leave out. */
+/* Members of tokenizer.json. Each reader names the member that is wrong; only members that the file
+ * may leave out have defaults. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ gqac_status json_need_text(const json_t *object, const char *key, span *out, gqa
     return GQAC_OK;
 }
 
-/* A member that may be left out; null counts as left out. */
+/* A member that may be absent; null counts as absent. */
 static const json_t *present(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_null(value) ? NULL : value;

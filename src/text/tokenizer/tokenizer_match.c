@@ -1,7 +1,7 @@
 /* Leftmost-longest matches of many texts at once. The automaton is built of the reversed texts and
- * runs from the end of the text: at each place its longest hit is the longest text that begins
- * there. Going forward over those, each match begins where the last one ended or later. Time is
- * linear in the text whatever the set, and memory linear in the set. */
+ * runs from the end of the text: at each position its longest hit is the longest text that
+ * begins there. In ascending order, the next match is the first hit at or after the end of the
+ * last. Time is linear in the text whatever the set, and memory linear in the set. */
 #include "base/alloc.h"
 #include "text/tokenizer/tokenizer_impl.h"
 

@@ -1,5 +1,5 @@
-/* Normalizers: what happens to a text before it is cut into words. A list of steps, each from one
- * buffer to the other. Other normalizers than these are refused by name. */
+/* Normalizers, before a text is cut into words: a list of steps, each from one buffer to the other.
+ * Unknown normalizers are refused by name. */
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_impl.h"
@@ -208,8 +208,8 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
     gqac_str_append_n(out, text.bytes + begin, end - begin);
 }
 
-/* What training of translators makes of a character: no control characters, one kind of blank.
- * Source: the normalizer Nmt of Hugging Face's tokenizers. */
+/* Drops control characters and replaces other blanks by a space, as the normalizer Nmt of Hugging
+ * Face's tokenizers does. */
 static int32_t for_translation(int32_t c) {
     static const struct {
         int32_t first, last, to;

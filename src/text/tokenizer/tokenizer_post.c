@@ -1,5 +1,5 @@
-/* Post-processors: ids put around those of a text. Only what happens to a single text is read; what
- * a pair of texts would get is not. Offsets, which some of them only change, are nothing to us. */
+/* Post-processors: ids added around those of a text. The part for a single text is read, that for
+ * pairs of texts is not. Offsets, which some post-processors change, do not exist here. */
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_impl.h"

@@ -1,5 +1,5 @@
-/* Pre-tokenizers, running: a text becomes the words that the model sees one by one. Each step goes
- * over the pieces the step before left; most only cut them, some rewrite them (ByteLevel's
+/* Running pre-tokenizers: a text becomes the words that the model encodes one by one. Each step
+ * takes the pieces of the step before; most steps only cut them, some rewrite them (ByteLevel's
  * characters, Metaspace). Empty pieces disappear after each step. */
 #include <string.h>
 
@@ -57,7 +57,7 @@ void split_scratch_free(split_scratch *s) {
 
 /* ---- cutting ------------------------------------------------------------------------- */
 
-/* Segments of one piece, matches and what lies between them, on their way into pieces. */
+/* Puts the segments of one piece, the matches and what lies between them, together as pieces. */
 typedef struct cutter {
     const split_step *step;
     pieces *out;

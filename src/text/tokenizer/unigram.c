@@ -1,9 +1,9 @@
 /* The unigram model (Kudo 2018) as tokenizer.json states it: each token has a logarithm of its
  * probability, and a word becomes the tokens whose sum is greatest (Viterbi 1967), the first found
- * of equal ones. A character that is no token by itself may also be passed over, at UNKNOWN_COST
- * below the least score; a run of such ones is the unknown token once, or the bytes of the run.
- * Tokens are found by a tree of their bytes, so that a place costs as many steps as the longest
- * token has bytes. */
+ * of equal ones. A character that is not a token by itself may also be skipped, with a score
+ * of UNKNOWN_COST below the least; a run of such characters becomes one unknown token, or the
+ * tokens of its bytes. Tokens are found by a tree of their bytes, so a position takes at most as
+ * many steps as the longest token has bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,14 +41,14 @@ static gqac_status grow_tree(unigram *u, span token, int64_t id, gqac_diag *diag
         GQAC_TRY(new_node(u, &node, diag));
         GQAC_TRY(map64_put(&u->edges, key, node, diag));
     }
-    if (token.length) /* an empty token is nowhere in a text */
+    if (token.length) /* an empty token never matches */
         u->ends[node] = (int32_t)id;
     return GQAC_OK;
 }
 
-/* The number as the reference's reader of JSON has it: its shortest digits as an integer, rounded
- * to a double, by a power of ten, rounded again. With 17 digits that may miss the nearest double by
- * one, which decides between sums that are equal. */
+/* The number as the JSON reader of Hugging Face's tokenizers rounds it: its shortest digits as an
+ * integer, rounded to a double, by a power of ten, rounded again. With 17 digits that may miss the
+ * nearest double by one, which decides between sums that are equal. */
 static double as_reference_reads(double x) {
     char text[40];
     uint64_t digits = 0;
@@ -167,7 +167,7 @@ static gqac_status find_ways(const unigram *u, unigram_place *places, const char
 
 /* ---- ids ----------------------------------------------------------------------- */
 
-/* A run that the model passed over: a token after all, its bytes, or the unknown token. */
+/* A run that was skipped: it is a token as a whole, or the tokens of its bytes, or unknown. */
 static gqac_status put_unknown(const unigram *u, const char *run, size_t length, id_list *out,
                                gqac_diag *diag) {
     const int64_t id = words_find(u->words, run, length);

@@ -119,3 +119,84 @@ CONVERSATIONS += [
     {"messages": SHORT, "add_generation_prompt": True, "date_string": "21 Nov 2026", "reasoning_effort": "high"},
     {"messages": SHORT, "documents": [{"title": "T", "text": "é"}], "add_generation_prompt": True},
 ]
+
+# What JSON and templates make of odd texts, numbers and schemas.
+PLAN = tool(
+    "plan",
+    "Plan\na \"trip\"\twith <b>é</b> \u2028 \u007f \U0001F600 \\n",
+    {
+        "legs": {"type": "array", "items": {"type": ["string", "null"]}, "description": " legs \n", "default": []},
+        "rate": {"type": "number", "default": 1e-7, "description": "r",
+                 "enum": [0.1, 1.0, -0.0, 1e16, 123456789012345680.0, 1e22, 5e-324, 2**53]},
+        "opts": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "o"},
+        "any": {"anyOf": [{"type": "string"}, {"$ref": "#/x"}], "description": ""},
+        "flag": {"type": "boolean", "default": False, "description": "d", "nullable": True, "x": None},
+    },
+    ["legs", "rate"],
+)
+PLAN["function"]["return"] = {"type": "object", "description": "the plan"}
+EDGES = "\x01\x1f\x7f\x80\x9f\xad\u0085\u061c\ufeff\U000e0001\ud7ff\ue000\uffff\U0010ffff'\"\\`"
+CONVERSATIONS += [
+    {
+        "messages": [
+            SYSTEM,
+            user([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "http://x"}},
+                  {"type": "text", "text": "b\u200d\U0001F469"}]),
+            bot("x", reasoning="why\n\n"),
+            user("next"),
+        ],
+        "add_generation_prompt": True,
+    },
+    {"messages": CALLS, "tools": [PLAN, CLOCK, WEATHER], "add_generation_prompt": True},
+    {"messages": CALLS, "builtin_tools": ["weather", "search"], "add_generation_prompt": True},
+    {
+        "messages": [
+            user("x"),
+            {"role": "assistant", "content": None, "tool_calls": [call("weather", {"place": "a", "unit": "b"})]},
+            {"role": "ipython", "content": {"r": [1, 2, {"é": None}]}},
+        ],
+        "add_generation_prompt": True,
+    },
+    {
+        "messages": [
+            user("x"),
+            bot("<think>\n\na\n\n</think>\n\n\nb <think>c</think> d\n"),
+            user("y /no_think"),
+            bot("", reasoning_content="\n\nr\n\n"),
+            bot("c", reasoning_content="rr", tool_calls=[
+                call("a", {"x": [1, 2.50, 1e100], "s": "é\u2028</tool_call>"}),
+                {"name": "b", "arguments": "{\"raw\": 1}"},
+            ]),
+            say("tool", "1"),
+            say("tool", "2"),
+            user("<tool_response>\nz\n</tool_response>"),
+        ],
+        "tools": [WEATHER],
+        "enable_thinking": False,
+        "add_generation_prompt": True,
+    },
+    {
+        "messages": SHORT,
+        "documents": [{"doc_id": 1, "text": "é <1>"}, {"doc_id": "b", "title": "T", "text": "two"}],
+        "controls": {"citations": True, "length": "short"},
+        "tools": [PLAN],
+        "add_generation_prompt": True,
+    },
+    {"messages": [{**SYSTEM, "tools": "[{}]"}, user("İSTANBUL ǅ ﬁ ß ΑΣ"), bot("ok", refusal=None)],
+     "add_generation_prompt": False},
+    {"messages": [user([["a"], [{"type": "text", "text": "n"}]]), bot([]), user([{"type": "text"}])],
+     "add_generation_prompt": True},
+    {"messages": [user("x"), say("tool", [{"output": "o1"}, {"type": "text", "text": "t"}, 7, None], name="n")],
+     "add_generation_prompt": True},
+    {
+        "messages": [
+            user("n"),
+            bot("t", tool_calls=[]),
+            bot("t", tool_calls=None),
+            bot("", tool_calls=[call("f", {"n": -0.0, "m": 1e15, "k": 1.5e-5, "big": 2**53 + 1, "e": "", "l": [], "d": {}})]),
+        ],
+        "tools": [CLOCK],
+        "add_generation_prompt": False,
+    },
+    {"messages": [user(EDGES)], "tools": [tool("a\x02b", EDGES, {})], "add_generation_prompt": True},
+]

@@ -626,6 +626,42 @@ rows | groupby('tag.k', case_sensitive=true) | map('first') | list
 d | attr('b')
 s | attr('upper')
 'a b/c&d' | urlencode
+d | urlencode
+{'a b': 'é/ &', 2: none} | urlencode
+[('a', 1), ['b', 'x y']] | urlencode
+['ab', 'cd'] | urlencode
+d.items() | urlencode
+none_list | urlencode
+missing | urlencode
+nil | urlencode
+l | urlencode
+words | urlencode
+d | list | urlencode
+{'a/b': '/~-_.+'} | urlencode
+'x' % range(n)
+'%s' % range(n)
+'x' % missing
+'x' % nil
+range(n).index(1)
+range(n).index(n)
+range(n).count(3)
+range(2, 9, 3).count(5.0)
+range(n).copy()
+[1, 2, 1].index(1, 1)
+[1, 2, 1].index(1, -2)
+[1, 2, 1].index(1, 1, 2)
+[1, 2, 1].index(1, 1, -1)
+(1, 2, 1).index(1, 1)
+nil[:2]
+n[::2]
+d[1:]
+s[nil:2]
+s['a':]
+strftime_now('%f') | length
+strftime_now('[%z%Z]')
+strftime_now('%%f %%z %')
+strftime_now('')
+strftime_now('%c') | length
 n is defined
 missing is defined
 missing is not defined

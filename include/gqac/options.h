@@ -86,7 +86,8 @@ typedef struct gqac_options {
     bool legacy_window;
     bool per_row_quant; /* DynamicQuantizeLinear by row: approximate, but split-safe */
     bool stateless;     /* true: past and present stay explicit, for gqac_run; false: sequences */
-    /* The folder that must contain all external data; NULL: the model's own. */
+    /* The folder that must contain all external data, also where links lead; NULL: the model's own,
+     * or the Hugging Face cache that it is part of. */
     const char *model_root;
     const char *stop_after;     /* name of the last pass to run (not for programs); NULL: all run */
     const char *const *disable; /* names of passes to leave out, ends with NULL; NULL: none */

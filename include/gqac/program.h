@@ -100,7 +100,7 @@ GQAC_API bool gqac_program_last_logits(const gqac_program *program);
 /* True: steps pad the rows of all sequences to the longest, because rows cannot be packed. *why is
  * the node that prevents packing; its op is NULL if there is no single such node. */
 GQAC_API bool gqac_program_padding(const gqac_program *program, gqac_mixing *why);
-/* "gqac-n1/ref/model/...": equal profiles give equal bits. */
+/* "gqac-n1/ref/model/...": equal profiles mean equal bits. */
 GQAC_API const char *gqac_program_profile(const gqac_program *program);
 /* How far the values of a tensor may differ between two targets, relative to its largest value:
  * 1e-4; 2e-2 when the model computes in 16-bit floats or rounds activations to integers, where one

@@ -100,6 +100,23 @@ void *gqac_data_alloc(size_t bytes) {
     return memory;
 }
 
+bool gqac_grow(void *array, size_t need, size_t *capacity, size_t size) {
+    enum { LEAST = 16 };
+    const size_t twice = *capacity > SIZE_MAX / 2 ? need : 2 * *capacity;
+    const size_t next = need > twice ? need : twice < LEAST ? LEAST : twice;
+    size_t bytes;
+    void *memory;
+    if (!gqac_mul_size(next, size, &bytes))
+        return false;
+    memcpy(&memory, array, sizeof memory);
+    memory = gqac_realloc(memory, bytes);
+    if (!memory)
+        return false;
+    memcpy(array, &memory, sizeof memory);
+    *capacity = next;
+    return true;
+}
+
 void gqac_free(void *memory) {
     died(memory);
     free(memory);

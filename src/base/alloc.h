@@ -5,6 +5,7 @@
 #ifndef GQAC_BASE_ALLOC_H
 #define GQAC_BASE_ALLOC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Memory that is not yet written, or was freed, is filled with recognisable bytes: in builds with
@@ -21,6 +22,13 @@ void *gqac_aligned_alloc(size_t alignment, size_t bytes); /* freed with gqac_fre
  * machine has them. Freed with gqac_free. */
 void *gqac_data_alloc(size_t bytes);
 void gqac_free(void *memory);
+/* Sees to it that an array can hold `need` elements of `size` bytes; its capacity at least doubles
+ * when it grows. `array` points to the pointer to it. False: there is no memory, and nothing has
+ * changed. */
+bool gqac_grow(void *array, size_t need, size_t *capacity, size_t size);
+static inline bool gqac_reserve(void *array, size_t need, size_t *capacity, size_t size) {
+    return need <= *capacity || gqac_grow(array, need, capacity, size);
+}
 
 #ifdef GQAC_TEST_ALLOC
 /* Starts counting calls; the n-th (from 1) fails, and with `persist` every later one too. n = 0:

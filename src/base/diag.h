@@ -29,4 +29,15 @@ const char *gqac_errno_text(int error);
 /* Returns a failure: GQAC_FAIL(diag, GQAC_UNSUPPORTED, "opset %d", n). */
 #define GQAC_FAIL(diag, ...) return gqac_diag_set((diag), __VA_ARGS__)
 
+/* Returns the status of making an object: on success *out is the object, else it is freed. */
+#define GQAC_RETURN_MADE(status, object, out, release)                                             \
+    do {                                                                                           \
+        const gqac_status gqac_made_status_ = (status);                                            \
+        if (gqac_made_status_ == GQAC_OK)                                                          \
+            *(out) = (object);                                                                     \
+        else                                                                                       \
+            release(object);                                                                       \
+        return gqac_made_status_;                                                                  \
+    } while (0)
+
 #endif

@@ -1,4 +1,4 @@
-/* Read-only maps of regular files.
+/* Read-only maps of regular files, and where the files of a model may lie.
  *
  * A path comes from a user or a model, so it may name a FIFO or a device: it is opened without
  * blocking, and its kind is checked before anything is read. */
@@ -6,9 +6,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The kind of a file that is not regular, for messages. */
@@ -82,4 +86,33 @@ bool gqac_path_is_dir(const char *path) {
 bool gqac_path_exists(const char *path) {
     struct stat st;
     return stat(path, &st) == 0;
+}
+
+/* ---- where the files of a model may lie ---------------------------------- */
+
+int gqac_open_beneath(int folder, const char *path) {
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    long fd = -1;
+    /* EAGAIN: something was renamed meanwhile; who keeps renaming gets an error */
+    for (int tries = 0; tries < 100; tries++) {
+        fd = syscall(SYS_openat2, folder, path, &how, sizeof how);
+        if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
+            break;
+    }
+    return (int)fd;
+}
+
+bool gqac_hub_cache(const char *folder, char root[PATH_MAX], char below[PATH_MAX]) {
+    static const char snapshots[] = "/snapshots/";
+    char own[PATH_MAX], blobs[PATH_MAX + 8];
+    if (!realpath(folder, own))
+        return false;
+    for (char *at = strstr(own, snapshots); at; at = strstr(at + 1, snapshots)) {
+        snprintf(root, PATH_MAX, "%.*s", (int)(at - own), own);
+        snprintf(blobs, sizeof blobs, "%s/blobs", root);
+        if (gqac_path_is_dir(blobs))
+            return snprintf(below, PATH_MAX, "%s/", at + 1) < PATH_MAX;
+    }
+    return false;
 }

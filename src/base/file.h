@@ -2,6 +2,7 @@
 #ifndef GQAC_BASE_FILE_H
 #define GQAC_BASE_FILE_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,6 +38,16 @@ void gqac_writer_abort(gqac_writer *writer); /* removes the temporary file and
 
 bool gqac_path_is_dir(const char *path);
 bool gqac_path_exists(const char *path);
+
+/* Opens `path` for reading beneath an open folder, whatever its kind. Links are followed as long as
+ * they stay beneath the folder: the kernel sees to it (openat2), so no rename can lead out. Returns
+ * the descriptor, or -1 with errno: EXDEV leads out, ELOOP a loop of links or a link of /proc,
+ * ENOSYS or EPERM no openat2. */
+int gqac_open_beneath(int folder, const char *path);
+/* Whether a folder is, or lies in, a snapshot of a Hugging Face cache: ROOT/snapshots/REVISION,
+ * whose files are links to ROOT/blobs. Then copies ROOT and the path of the folder beneath it,
+ * which ends in '/'. */
+bool gqac_hub_cache(const char *folder, char root[PATH_MAX], char below[PATH_MAX]);
 
 /* SHA-256, as 32 raw bytes, of data that come in pieces. */
 typedef struct gqac_sha256 {

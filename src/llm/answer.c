@@ -1,11 +1,10 @@
-/* One request: what is checked before anything runs, what happens to a row of logits, and what the
- * caller gets in the end. The loop (generate.c) feeds the model and knows nothing of texts. */
+/* One request: checks before anything runs, the choice of an id by a row of logits, and the result.
+ * The loop (generate.c) runs the model and handles no text. */
 #include "llm/answer.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/sized.h"
 
@@ -48,7 +47,7 @@ static gqac_status check_ids(const answer *a, const gqac_program *decoder, gqac_
     return sampler_check_ids(&a->sampling, vocabulary, diag);
 }
 
-/* The caller's request into the answer; and what the answer is to read of it is checked. */
+/* Copies the caller's request into the answer and checks it. */
 static gqac_status take(answer *a, const gqac_generate_request *request,
                         const gqac_program *decoder, gqac_diag *diag) {
     a->request = &a->own;
@@ -62,21 +61,22 @@ static gqac_status take(answer *a, const gqac_generate_request *request,
     return check_ids(a, decoder, diag);
 }
 
-/* The most tokens of prompt and answer together; 0: no bound. */
-static int64_t bound(const answer *a, const gqac_text *text) {
+/* Maximum of tokens of prompt and answer together; 0: none. */
+static int64_t maximum(const answer *a, const gqac_text *text) {
     const int64_t own = a->session ? a->session->context : 0;
     const int64_t model = text ? gqac_text_get_settings(text)->context_length : 0;
     return own && (!model || own < model) ? own : model;
 }
 
 static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) {
-    const int64_t most = bound(a, text), prompt = (int64_t)a->request->n_prompt;
+    const int64_t most = maximum(a, text), prompt = (int64_t)a->request->n_prompt;
     int64_t limit = a->request->max_new;
     if (most > 0 && prompt > most) {
         gqac_diag_set(diag, GQAC_CAPACITY, "the prompt has %lld tokens, the context %lld",
                       (long long)prompt, (long long)most);
         gqac_diag_rule(diag, "prompt and answer together fit into the context");
-        gqac_diag_hint(diag, "shorten the prompt, or allow more context if the model has room");
+        gqac_diag_hint(diag,
+                       "shorten the prompt, or allow more context if the model has more positions");
         return GQAC_CAPACITY;
     }
     if (most > 0 && limit > most - prompt)
@@ -84,21 +84,6 @@ static gqac_status set_limit(answer *a, const gqac_text *text, gqac_diag *diag) 
     a->limit = (size_t)limit;
     if (!limit)
         answer_finish(a, GQAC_FINISH_LENGTH);
-    return GQAC_OK;
-}
-
-/* Room for one more element of `size` bytes behind n. */
-static gqac_status grow(void **data, size_t n, size_t *room, size_t size, gqac_diag *diag) {
-    size_t next = 0, bytes = 0;
-    if (n < *room)
-        return GQAC_OK;
-    if (!gqac_mul_size(n + 8, 2, &next) || !gqac_mul_size(next, size, &bytes))
-        return gqac_diag_oom(diag, "an answer");
-    void *more = gqac_realloc(*data, bytes);
-    if (!more)
-        return gqac_diag_oom(diag, "an answer");
-    *data = more;
-    *room = next;
     return GQAC_OK;
 }
 
@@ -114,7 +99,7 @@ gqac_status answer_open(answer *a, const gqac_generate_request *given, const gqa
     GQAC_TRY(status);
     GQAC_TRY(set_limit(a, text, diag));
     GQAC_TRY(reply_open(&a->reply, text, request->n_stop, request->stop, diag));
-    a->n = a->room = request->n_prompt;
+    a->n = a->capacity = request->n_prompt;
     a->list = gqac_alloc(a->n * sizeof *a->list);
     if (!a->list)
         return gqac_diag_oom(diag, "an answer");
@@ -151,7 +136,7 @@ void answer_took(answer *a, int64_t count) {
     if (a->session)
         session_append(a->session, a->list + a->session->n, (size_t)count);
     a->computed += count;
-    if (!a->session || !answer_pending(a)) /* before the answers of others take their time */
+    if (!a->session || !answer_pending(a)) /* before the callbacks of other requests */
         a->end = read_clock(a->request);
 }
 
@@ -184,8 +169,8 @@ static gqac_status take_text(answer *a, bool eos, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Tells of the newest id. */
-static void tell(answer *a, sampler *s, const float *logits, bool eos, int index) {
+/* Calls on_token for the newest id. */
+static void report(answer *a, sampler *s, const float *logits, bool eos, int index) {
     const gqac_generate_request *q = a->request;
     const size_t step = answer_new(a);
     gqac_generate_event event = {.size = sizeof event,
@@ -195,16 +180,17 @@ static void tell(answer *a, sampler *s, const float *logits, bool eos, int index
                                  .phase = step == 1 ? "prefill" : "decode",
                                  .eos = eos,
                                  .top = a->top};
-    sampler_measure(s, logits, event.id, &event.probability, &event.log_probability);
+    const softmax of = sampler_softmax(s, logits);
+    softmax_measure(&of, logits[event.id], &event.probability, &event.log_probability);
     if (a->top)
-        event.n_top = sampler_top(s, logits, q->n_top, a->top);
+        event.n_top = sampler_top(s, &of, logits, q->n_top, a->top);
     event.text = reply_tell(&a->reply, a->done, &event.length);
     if (!q->on_token(q->arg, &event) && !a->done)
         answer_finish(a, GQAC_FINISH_STOP);
 }
 
-/* The logits to choose by: those of the model, or what the hook makes of a copy; *wanted false: it
- * ends the answer. */
+/* Sets *logits to those of the model, or to the copy that on_logits has changed; *wanted false: the
+ * callback ends the answer. */
 static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const float **logits,
                         bool *wanted, gqac_diag *diag) {
     const gqac_generate_request *q = a->request;
@@ -223,15 +209,19 @@ static gqac_status hook(answer *a, const float *model, int64_t vocabulary, const
     return GQAC_OK;
 }
 
-/* What an answer grows by with each id. */
-static gqac_status make_room(answer *a, int64_t vocabulary, gqac_diag *diag) {
+/* Memory for one more id. */
+static gqac_status reserve(answer *a, int64_t vocabulary, gqac_diag *diag) {
     const int64_t asked = a->request->n_top, n_top = asked < vocabulary ? asked : vocabulary;
-    GQAC_TRY(grow((void **)&a->list, a->n, &a->room, sizeof *a->list, diag));
-    GQAC_TRY(grow((void **)&a->forward, a->n_forward, &a->forward_room, sizeof *a->forward, diag));
-    if (!n_top || a->top || !a->request->on_token)
-        return GQAC_OK;
-    a->top = gqac_calloc((size_t)n_top, sizeof *a->top);
-    return a->top ? GQAC_OK : gqac_diag_oom(diag, "an answer");
+    if (n_top && !a->top && a->request->on_token) {
+        a->top = gqac_calloc((size_t)n_top, sizeof *a->top);
+        if (!a->top)
+            return gqac_diag_oom(diag, "an answer");
+    }
+    return gqac_reserve(&a->list, a->n + 1, &a->capacity, sizeof *a->list) &&
+                   gqac_reserve(&a->forward, a->n_forward + 1, &a->forward_capacity,
+                                sizeof *a->forward)
+               ? GQAC_OK
+               : gqac_diag_oom(diag, "an answer");
 }
 
 gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocabulary, int index,
@@ -241,7 +231,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     const float *logits = NULL;
     bool wanted = true;
     int64_t id = 0;
-    GQAC_TRY(make_room(a, vocabulary, diag));
+    GQAC_TRY(reserve(a, vocabulary, diag));
     GQAC_TRY(hook(a, model, vocabulary, &logits, &wanted, diag));
     a->running = false;
     if (!wanted) {
@@ -257,7 +247,7 @@ gqac_status answer_pick(answer *a, sampler *s, const float *model, int64_t vocab
     const bool eos = is_eos(q, id);
     GQAC_TRY(take_text(a, eos, diag));
     if (q->on_token)
-        tell(a, s, model, eos, index);
+        report(a, s, model, eos, index);
     return GQAC_OK;
 }
 
@@ -289,7 +279,7 @@ static void measure(const answer *a, gqac_generate_metrics *m) {
 }
 
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag) {
-    GQAC_TRY(reply_finish(&a->reply, diag)); /* what no event told, when the end came unforeseen */
+    GQAC_TRY(reply_finish(&a->reply, diag)); /* text held back by the last event */
     gqac_generation *g = gqac_calloc(1, sizeof *g);
     if (!a->reply.text.text)
         gqac_str_append(&a->reply.text, "");

@@ -1,5 +1,4 @@
-/* One request of gqac_generate or gqac_seq2seq_generate while it is answered: its ids, its text,
- * and its clock. */
+/* The state of one request of gqac_generate or gqac_seq2seq_generate: its ids, text and times. */
 #ifndef GQAC_LLM_ANSWER_H
 #define GQAC_LLM_ANSWER_H
 
@@ -8,49 +7,50 @@
 #include "llm/session.h"
 
 typedef struct answer {
-    gqac_generate_request own; /* what the caller asked for, as this library knows it */
+    gqac_generate_request own; /* a copy of the caller's, with defaults for fields that it lacks */
     gqac_sampling sampling;
     const gqac_generate_request *request; /* own */
     gqac_session *session;                /* NULL: a decoder that has no sequences */
     int64_t *list;                        /* prompt and answer */
-    size_t n, room;
-    size_t limit; /* new ids at most: max_new, context of session and model */
+    size_t n, capacity;
+    size_t limit; /* maximum of new ids: by max_new, and by the context of session and model */
     bool done;
     gqac_finish finish;
     reply reply;
-    bool running;                    /* a forward has begun */
-    double start, begin, end, first; /* seconds: of call and forward; to the first id */
-    float *hooked;                   /* a row of logits for on_logits; NULL: not needed yet */
-    gqac_scored_id *top;             /* [n_top] */
-    double *forward;                 /* seconds, one for each new id */
-    size_t n_forward, forward_room;
+    bool running; /* a forward has begun */
+    double start, begin, end,
+        first;           /* seconds: begin of the call; of the last forward; to the first id */
+    float *hooked;       /* a row of logits for on_logits; NULL: not needed yet */
+    gqac_scored_id *top; /* [n_top] */
+    double *forward;     /* seconds of each forward */
+    size_t n_forward, forward_capacity;
     int64_t reused, computed;
 } answer;
 
-/* Checks the request and takes the prompt; the session is not touched. `decoder` is the program of
- * a request without a session, else NULL. On failure the caller still closes the answer. */
+/* Checks the request and copies the prompt; the session stays unchanged. `decoder` is the program
+ * of a request without a session, else NULL. The caller closes the answer also after a failure. */
 gqac_status answer_open(answer *a, const gqac_generate_request *request, const gqac_text *text,
                         const gqac_program *decoder, gqac_diag *diag);
 void answer_close(answer *a);
-/* Rewinds the session, which there is, to what it has of the prompt. */
+/* Rewinds the session, which must not be NULL, to what it has of the prompt. */
 gqac_status answer_begin(answer *a, gqac_diag *diag);
-/* Before a step that takes part in the next forward. */
+/* Before each step of a forward. */
 gqac_status answer_step(answer *a, gqac_diag *diag);
-/* After a step that fed `count` ids. */
+/* After a step that appended `count` ids. */
 void answer_took(answer *a, int64_t count);
-/* Ids that the sequence, which there is, does not hold yet. */
+/* Ids that the sequence does not hold yet; the session must not be NULL. */
 static inline size_t answer_pending(const answer *a) {
     return a->n - a->session->n;
 }
 static inline size_t answer_new(const answer *a) {
     return a->n - a->request->n_prompt;
 }
-/* Takes the logits [vocabulary] of the last id, chooses the next one and tells of it, as request
+/* Chooses the next id by the logits [vocabulary] of the last one and calls on_token, as request
  * `index`. */
 gqac_status answer_pick(answer *a, sampler *s, const float *logits, int64_t vocabulary, int index,
                         gqac_diag *diag);
 void answer_finish(answer *a, gqac_finish finish);
-/* What the caller gets. */
+/* The result, which the caller frees. */
 gqac_status answer_result(answer *a, gqac_generation **out, gqac_diag *diag);
 
 #endif

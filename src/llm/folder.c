@@ -1,7 +1,8 @@
 /* The files of a model folder or of an artefact, and which of them is the decoder.
  *
- * Names are our own constants or checked to be plain, and links are not followed, so nothing
- * outside of the folder is ever read. Only regular files of bounded size are. */
+ * Names are our own constants or checked to be plain, and links are followed only beneath the
+ * folder, or beneath the Hugging Face cache that it is a snapshot of: nothing else is ever read.
+ * Only regular files of bounded size are. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,9 @@
 enum { MOST_VALUES = 8 << 20 };
 
 static gqac_status open_folder(const char *path, folder *out, gqac_diag *diag) {
-    out->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char root[PATH_MAX];
+    const bool cache = gqac_hub_cache(path, root, out->below);
+    out->fd = open(cache ? root : path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (out->fd >= 0)
         return GQAC_OK;
     GQAC_FAIL(diag, GQAC_IO, "cannot open the folder '%s': %s", path, gqac_errno_text(errno));
@@ -84,15 +87,43 @@ static gqac_status keep(const folder *f, const char *name, const void *data, siz
 }
 
 static gqac_status cannot_open(const folder *f, const char *name, int error, gqac_diag *diag) {
-    if (error == ELOOP) {
-        gqac_diag_set(diag, GQAC_INVALID_MODEL, "'%s' is a symbolic link", name);
-        gqac_diag_rule(diag, "the files of a model lie in its folder; links are not followed");
+    const bool link = error == ELOOP || error == EXDEV;
+    if (link) {
+        gqac_diag_set(diag, GQAC_INVALID_MODEL, "'%s' is a symbolic link that %s", name,
+                      error == EXDEV ? "leads out of the folder" : "leads nowhere");
+        gqac_diag_rule(diag, "the files of a model lie in its folder, or in the Hugging Face cache "
+                             "that it is part of");
         gqac_diag_hint(diag, "copy the folder with its links resolved: cp -rL FOLDER COPY");
     } else {
         gqac_diag_set(diag, GQAC_IO, "cannot open '%s': %s", name, gqac_errno_text(error));
     }
     gqac_diag_where(diag, "%s", f->name);
-    return error == ELOOP ? GQAC_INVALID_MODEL : GQAC_IO;
+    return link ? GQAC_INVALID_MODEL : GQAC_IO;
+}
+
+/* A descriptor, or -1 with errno; ELOOP too for a link to nothing. Without openat2 no link is
+ * followed. */
+static int open_file(const folder *f, const char *name) {
+    char path[PATH_MAX], target[1];
+    if (snprintf(path, sizeof path, "%s%s", f->below, name) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    int fd = gqac_open_beneath(f->fd, path);
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+        fd = openat(f->fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 && errno == ENOENT)
+        errno = readlinkat(f->fd, path, target, sizeof target) < 0 ? ENOENT : ELOOP;
+    return fd;
+}
+
+gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag) {
+    const int fd = f->fd < 0 ? -1 : open_file(f, name);
+    if (f->fd >= 0 && fd < 0 && (errno == ELOOP || errno == EXDEV))
+        return cannot_open(f, name, errno, diag);
+    if (fd >= 0)
+        close(fd);
+    return GQAC_OK;
 }
 
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
@@ -104,8 +135,7 @@ gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_ar
                         diag);
     if (f->fd < 0)
         return GQAC_OK;
-    const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-    const int fd = openat(f->fd, name, flags);
+    const int fd = open_file(f, name);
     if (fd < 0)
         return errno == ENOENT ? GQAC_OK : cannot_open(f, name, errno, diag);
     gqac_map map;
@@ -121,7 +151,7 @@ gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_ar
 }
 
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag) {
-    size_t values = 1; /* at most: what stands in texts counts too */
+    size_t values = 1; /* an upper bound: characters in strings count too */
     for (size_t i = 0; i < length; i++)
         values += bytes[i] == ',' || bytes[i] == '[' || bytes[i] == '{';
     if (values <= MOST_VALUES)
@@ -152,7 +182,7 @@ static int only_onnx(const struct dirent *entry) {
     return end && end != entry->d_name && !strcmp(end, ".onnx");
 }
 
-/* "; it holds a.onnx, b.onnx": what may be meant instead. */
+/* Appends "; it holds a.onnx, b.onnx": files that may be meant instead. */
 static void list_onnx(const char *model, gqac_str *text, char *first, size_t size) {
     enum { NAMED = 6 };
     struct dirent **list = NULL;
@@ -200,7 +230,7 @@ static gqac_status decoder_path(const char *model, folder *f, gqac_arena *arena,
         status = gqac_diag_set(diag, GQAC_INVALID_MODEL, "the path of '%s' is too long", decoder);
     if (status != GQAC_OK)
         gqac_diag_where(diag, "%s/genai_config.json", model);
-    return status;
+    return status == GQAC_OK ? folder_check_link(f, decoder, diag) : status;
 }
 
 gqac_status gqac_text_model_path(const char *model, char *path, size_t size, gqac_diag *diag) {

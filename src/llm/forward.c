@@ -1,4 +1,4 @@
-/* The three ways through a model, each one step: forward, prefill, decode. */
+/* Forward, prefill and decode, each one step. */
 #include <gqac/text.h>
 
 #include "base/diag.h"
@@ -10,7 +10,7 @@ static gqac_status check_count(int64_t n, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* All rows of logits, or the one that the model gives. */
+/* All rows of logits, or the only one that the model returns. */
 static int64_t rows_of(const gqac_program *program) {
     return gqac_program_last_logits(program) ? 1 : GQAC_LOGITS_ALL;
 }

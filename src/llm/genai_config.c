@@ -1,7 +1,7 @@
 /* genai_config.json: the decoder's file, ids, names of inputs and outputs, defaults of generation.
  *
- * Every value that is read is checked: its type, its range, and that gqac does what it asks. A
- * value null counts as absent. Keys that only steer ONNX Runtime are passed over. */
+ * Every value that is read is checked: its type, its range, and that gqac does what it asks. null
+ * counts as absent. Keys that only concern ONNX Runtime are ignored. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,13 +23,13 @@ typedef struct reader {
     gqac_arena *arena;
     gqac_text_settings *settings;
     gqac_io_name *names;
-    int n_names, room;
+    int n_names, capacity;
     gqac_diag *diag;
 } reader;
 
 /* ---- values -------------------------------------------------------------- */
 
-/* Where a value stands: "search.top_k". */
+/* An object of the config, and the path of its members: "search.". */
 typedef struct place {
     const json_t *object; /* NULL: absent */
     const char *path;
@@ -115,7 +115,7 @@ static bool is_none(const json_t *value) {
     return !value || (json_is_integer(value) && json_integer_value(value) == -1);
 }
 
-/* An id, -1 or null for none; of a list the first. */
+/* An id, or the first of a list; -1 and null: none. */
 static gqac_status read_id(const reader *r, const place *p, const char *key, int64_t *out) {
     const json_t *value = value_of(p, key);
     if (json_is_array(value))
@@ -167,15 +167,15 @@ enum {
 };
 
 static gqac_status add_name(reader *r, const char *file_name, const char *name) {
-    if (r->n_names == r->room) {
-        const int room = r->room ? 2 * r->room : 16;
-        gqac_io_name *names = GQAC_ARENA_ARRAY(r->arena, gqac_io_name, (size_t)room);
+    if (r->n_names == r->capacity) {
+        const int capacity = r->capacity ? 2 * r->capacity : 16;
+        gqac_io_name *names = GQAC_ARENA_ARRAY(r->arena, gqac_io_name, (size_t)capacity);
         if (!names)
             return gqac_diag_oom(r->diag, "a config");
         if (r->n_names)
             memcpy(names, r->names, (size_t)r->n_names * sizeof *names);
         r->names = names;
-        r->room = room;
+        r->capacity = capacity;
     }
     if (!file_name || !name)
         return gqac_diag_oom(r->diag, "a config");
@@ -183,7 +183,7 @@ static gqac_status add_name(reader *r, const char *file_name, const char *name) 
     return GQAC_OK;
 }
 
-/* The pattern with its %d replaced. It is never handed to printf. */
+/* The pattern with its %d replaced; printf never gets a pattern of the file. */
 static const char *expand(const reader *r, const char *pattern, int layer) {
     const char *at = strchr(pattern, '%');
     return gqac_arena_printf(r->arena, "%.*s%d%s", (int)(at - pattern), pattern, layer, at + 2);
@@ -244,7 +244,7 @@ static gqac_status refuse_part(const reader *r, const place *p, const char *key)
     return GQAC_UNSUPPORTED;
 }
 
-/* Only generation is concerned: gqac_generate refuses what is noted here. */
+/* Notes a setting above `done`, the value that gqac has: gqac_generate refuses it. */
 static gqac_status note_above(reader *r, const place *p, const char *key, int64_t done) {
     int64_t value = done;
     GQAC_TRY(read_int(r, p, key, 0, most_tokens, &value));
@@ -292,7 +292,7 @@ static gqac_status read_settings(reader *r, const place *root, const place *mode
     return read_search(r, &search);
 }
 
-/* Names between slashes, none of them empty, "." or "..", cannot lead out of the folder. */
+/* No name between slashes is empty, "." or "..": the path cannot lead out of the folder. */
 static bool is_beneath(const char *path) {
     if (!path || strchr(path, '\\'))
         return false;

@@ -1,16 +1,15 @@
-/* The generation loop: prompts in pieces first, then one id a step, all requests together.
+/* The generation loop: first the prompts in chunks, then one id a step, all requests together.
  *
- * A step that a sequence refuses is taken again one sequence at a time, which finds out whom it
- * concerns: at the end of its room a request ends, at a LongRoPE threshold its rows are computed
- * anew. Bits cannot depend on any of this, for gqac_step promises so. */
+ * A step that a sequence refuses is repeated with one sequence at a time, so that each fails or
+ * succeeds by itself: where the positions of the model end, its request ends; at a LongRoPE
+ * threshold its rows are computed again. Bits do not depend on this, as gqac_step promises. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/check.h"
 #include "llm/answer.h"
 
-/* Logits that the pieces of one step may have together, unless the caller says how long they are.
- */
+/* Maxima for one step where the caller sets no chunk: logits of all items, and tokens of one. */
 enum { MOST_LOGITS = 1 << 25, MOST_CHUNK = 256 };
 
 typedef struct run {
@@ -19,11 +18,11 @@ typedef struct run {
     answer *answers;
     sampler *sampler;
     int64_t chunk; /* gqac's choice */
-    bool padded;   /* steps pad all rows to the longest */
+    bool padded;   /* gqac_program_padding */
     int *members;  /* answers of the next step */
     gqac_step_item *items;
-    gqac_monitor caller; /* that of the context; it is told of the prompts as one */
-    int64_t told, all;
+    gqac_monitor caller;   /* that of the context; all prompts are one progress */
+    int64_t reported, all; /* tokens of prompts */
     gqac_diag *diag;
 } run;
 
@@ -36,14 +35,14 @@ static int64_t computed(const run *r) {
     return sum;
 }
 
-static void tell(void *arg, int64_t done, int64_t total) {
+static void report(void *arg, int64_t done, int64_t total) {
     run *r = arg;
     const int64_t now = computed(r) + done;
     (void)total;
-    if (r->told >= r->all || now <= r->told)
+    if (r->reported >= r->all || now <= r->reported)
         return;
-    r->told = now < r->all ? now : r->all;
-    r->caller.progress(r->caller.arg, r->told, r->all);
+    r->reported = now < r->all ? now : r->all;
+    r->caller.progress(r->caller.arg, r->reported, r->all);
 }
 
 static bool is_aborted(void *arg) {
@@ -51,13 +50,13 @@ static bool is_aborted(void *arg) {
     return r->caller.abort && r->caller.abort(r->caller.arg);
 }
 
-/* From now on the caller hears of tokens of prompts, not of steps. */
+/* Replaces the monitor of the context: it reports tokens of all prompts instead of steps. */
 static gqac_status watch(run *r) {
     gqac_monitor own = {.size = sizeof own, .abort = is_aborted, .arg = r};
     r->caller.size = sizeof r->caller;
     GQAC_TRY(gqac_context_set_monitor(r->context, NULL, &r->caller, r->diag));
     if (r->caller.progress)
-        own.progress = tell;
+        own.progress = report;
     if (r->caller.abort || r->caller.progress)
         GQAC_TRY(gqac_context_set_monitor(r->context, &own, NULL, r->diag));
     return GQAC_OK;
@@ -68,18 +67,19 @@ static gqac_status watch(run *r) {
 static int64_t piece(const run *r, const answer *a) {
     const int64_t most = a->request->chunk ? a->request->chunk : r->chunk;
     const size_t pending = answer_pending(a);
-    if (a->session->logits) /* all or nothing */
+    if (a->session->logits) /* a run without a cache takes all */
         return (int64_t)pending;
     return pending < (size_t)most ? (int64_t)pending : most;
 }
 
-/* Rows of an empty sequence in several pieces: the first piece would choose the rope tables. */
+/* Whether an empty sequence gets its prompt in several chunks: the first one would choose the rope
+ * tables. */
 static bool needs_tables(const run *r, const answer *a) {
     return a->session->tables && !a->session->off && !a->session->n && (size_t)piece(r, a) < a->n;
 }
 
-/* Chooses the next id when the whole list was fed; `row` is the answer's place in the last
- * step. */
+/* Chooses the next id if the whole list has been fed; `row` is the answer's item in the last step.
+ */
 static gqac_status pick(run *r, int index, int row) {
     answer *a = &r->answers[index];
     int64_t rows = 0, vocabulary = gqac_program_vocabulary(a->session->program);
@@ -95,9 +95,9 @@ static gqac_status pick(run *r, int index, int row) {
     return status;
 }
 
-/* The tables of positions end: so does the answer, but a prompt must fit. Memory that runs out is
- * another matter: an answer is the same in any company. */
-static gqac_status no_room(run *r, int index) {
+/* Where the position tables end the answer ends, but a prompt must fit. (Memory that runs out does
+ * not end an answer but fails: answers do not depend on other requests.) */
+static gqac_status end_at_capacity(run *r, int index) {
     answer *a = &r->answers[index];
     if (answer_new(a)) {
         answer_finish(a, GQAC_FINISH_LENGTH);
@@ -106,8 +106,8 @@ static gqac_status no_room(run *r, int index) {
     if (!r->diag)
         return GQAC_CAPACITY;
     const gqac_diag cause = *r->diag;
-    gqac_diag_set(r->diag, GQAC_CAPACITY, "the model has no room for a prompt of %zu tokens: %s",
-                  a->n, cause.what);
+    gqac_diag_set(r->diag, GQAC_CAPACITY, "a prompt of %zu tokens does not fit the model: %s", a->n,
+                  cause.what);
     gqac_diag_where(r->diag, "request %d%s%s", index, *cause.where ? ", " : "", cause.where);
     gqac_diag_rule(r->diag, "%s",
                    *cause.rule ? cause.rule : gqac_status_meaning(GQAC_OUT_OF_RANGE));
@@ -115,33 +115,41 @@ static gqac_status no_room(run *r, int index) {
     return GQAC_CAPACITY;
 }
 
-/* Rows of logits of a piece: one where the list ends with it. */
+/* Rows of logits of a chunk: one if it is the last. */
 static int64_t logits_of(const answer *a, int64_t count) {
     return (size_t)count == answer_pending(a);
 }
 
-static gqac_status step_alone(run *r, int index) {
-    answer *a = &r->answers[index];
+static gqac_status feed_piece(run *r, answer *a) {
     gqac_session *s = a->session;
     const int64_t count = piece(r, a);
-    gqac_status status = GQAC_RECOMPUTE;
-    if (!needs_tables(r, a)) {
-        status = s->logits ? whole_step(s, r->context, a->list, a->n, r->diag)
-                           : gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
-                                                  logits_of(a, count), r->diag);
-        if (status == GQAC_OK)
-            answer_took(a, count);
-    }
-    if (status == GQAC_RECOMPUTE && !s->off) {
-        const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
-        if (!answer_new(a))
-            a->reused = 0;
-        status = session_recompute(s, r->context, a->list, a->n, chunk, &a->computed, r->diag);
-        if (status == GQAC_OK)
-            answer_took(a, 0);
-    }
+    if (s->logits)
+        GQAC_TRY(whole_step(s, r->context, a->list, a->n, r->diag));
+    else
+        GQAC_TRY(gqac_sequence_append(r->context, s->sequence, a->list + s->n, count,
+                                      logits_of(a, count), r->diag));
+    answer_took(a, count);
+    return GQAC_OK;
+}
+
+/* Computes all rows again, with the rope tables of the present length. */
+static gqac_status recompute(run *r, answer *a) {
+    const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
+    if (!answer_new(a))
+        a->reused = 0;
+    GQAC_TRY(
+        session_recompute(a->session, r->context, a->list, a->n, chunk, &a->computed, r->diag));
+    answer_took(a, 0);
+    return GQAC_OK;
+}
+
+static gqac_status step_alone(run *r, int index) {
+    answer *a = &r->answers[index];
+    gqac_status status = needs_tables(r, a) ? GQAC_RECOMPUTE : feed_piece(r, a);
+    if (status == GQAC_RECOMPUTE && !a->session->off)
+        status = recompute(r, a);
     if (status == GQAC_OUT_OF_RANGE)
-        return no_room(r, index);
+        return end_at_capacity(r, index);
     if (status != GQAC_OK) {
         gqac_diag_where(r->diag, "request %d", index);
         return status;
@@ -149,7 +157,7 @@ static gqac_status step_alone(run *r, int index) {
     return pick(r, index, 0);
 }
 
-/* Feeds the members' next pieces in one step. */
+/* Appends the next chunk of each member in one step. */
 static gqac_status step_together(run *r, int n) {
     for (int i = 0; i < n; i++) {
         const answer *a = &r->answers[r->members[i]];
@@ -191,9 +199,8 @@ static gqac_status step(run *r, int n) {
 
 /* ---- the loop ------------------------------------------------------------ */
 
-/* Who takes part in the next step: all, but prompts before single ids that would be padded to
- * them.
- */
+/* Chooses the members of the next step: all, but where rows are padded prompts come first, and
+ * single ids, which would be padded to them, later. */
 static int choose(run *r) {
     bool prompts = false;
     int n = 0;
@@ -279,22 +286,24 @@ static void close_run(run *r) {
     gqac_free(r->items);
 }
 
+static gqac_status generate(run *r, const gqac_text *text, const gqac_generate_request *requests,
+                            gqac_generation **results) {
+    GQAC_TRY(open_run(r, text, requests));
+    GQAC_TRY(watch(r));
+    return answer_all(r, results);
+}
+
 gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                           const gqac_generate_request *requests, gqac_generation **results,
                           gqac_diag *diag) {
-    gqac_diag inner = {
-        0}; /* a step that is taken again fills it, and *diag only tells of failures */
+    gqac_diag inner = {0}; /* filled by steps that are repeated; copied to *diag on failure only */
     run r = {.context = context, .n = n, .diag = diag ? &inner : NULL};
     if (n < 1)
         GQAC_FAIL(diag, GQAC_USAGE, "%d requests, at least one is needed", n);
     for (int i = 0; i < n; i++)
         results[i] = NULL;
     GQAC_TRY(check_settings(text, diag));
-    gqac_status status = open_run(&r, text, requests);
-    if (status == GQAC_OK)
-        status = watch(&r);
-    if (status == GQAC_OK)
-        status = answer_all(&r, results);
+    const gqac_status status = generate(&r, text, requests, results);
     if (r.caller.abort || r.caller.progress)
         (void)gqac_context_set_monitor(context, &r.caller, NULL, NULL);
     if (status != GQAC_OK && diag)

@@ -1,10 +1,11 @@
-/* What the files of src/llm share: the parts of a gqac_text, and the interfaces between folder,
- * config, sampler and the loop. Memory that crosses them comes from base/alloc.h. */
+/* The parts of a gqac_text, and the interfaces of folder, config and sampler. Memory that they
+ * return is from base/alloc.h. */
 #ifndef GQAC_LLM_LLM_H
 #define GQAC_LLM_LLM_H
 
 #include <gqac/text.h>
 #include <jansson.h>
+#include <limits.h>
 
 #include "base/arena.h"
 #include "base/diag.h"
@@ -17,23 +18,28 @@
 typedef struct sampler sampler; /* scratch for one vocabulary */
 gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag);
 void sampler_free(sampler *s);
-/* USAGE names the option that is out of range. */
+/* USAGE: an option is out of range. */
 gqac_status sampler_check(const gqac_sampling *options, gqac_diag *diag);
-/* OUT_OF_RANGE names an id of a bias that is outside of the vocabulary. */
+/* OUT_OF_RANGE: the id of a bias is not in the vocabulary. */
 gqac_status sampler_check_ids(const gqac_sampling *options, int64_t vocabulary, gqac_diag *diag);
-/* The next id of a row of logits [vocabulary]. `history` are prompt and answer so far (repetition
- * penalty; ids outside of the vocabulary are ignored), `position` is the place the id will have in
- * the sequence, `banned` ids (end-of-text ids too early) are never chosen. *probability as in
- * gqac_generate_event. INVALID_INPUT when no logit is a number. */
+/* Chooses the next id by a row of logits [vocabulary]. `history` are prompt and answer so far, for
+ * penalties (ids that are not in the vocabulary are ignored); `position` is that of the new id;
+ * `banned` ids (end-of-text ids before min_length) are never chosen. *probability as in
+ * gqac_generate_event; NULL: not wanted. INVALID_INPUT: no logit is a number. */
 gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *logits,
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
-/* Softmax of the logits at `id`, and its natural logarithm. */
-void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
-                     double *log_probability);
-/* The n likeliest ids, or all that have a number; returns how many. */
-int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top);
+/* What the softmax of a row of logits needs of the whole row; NaN has no share. */
+typedef struct softmax {
+    double largest; /* of the logits */
+    double sum;     /* of exp(logit - largest) */
+} softmax;
+softmax sampler_softmax(const sampler *s, const float *logits);
+/* The probability of a logit of the row, and its natural logarithm. */
+void softmax_measure(const softmax *of, float logit, double *probability, double *log_probability);
+/* The n likeliest ids, or all that have a number; returns their count. */
+int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n, gqac_scored_id *top);
 /* Four words of Philox4x32-10 (Salmon et al. 2011) for a counter and a key. */
 void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
@@ -42,36 +48,41 @@ void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
 /* A folder, or what is attached to an artefact, or nothing. */
 typedef struct folder {
     const char *name; /* of the model, for messages; the caller's */
-    int fd;           /* -1: no folder */
+    int fd;           /* that files are opened beneath; -1: no folder */
     int n;
     gqac_attachment *attached;
+    char below[PATH_MAX]; /* path of the folder beneath fd, ending in '/'; "": it is fd */
 } folder;
 /* IO when the model does not exist or cannot be read. */
 gqac_status folder_open(const char *model, folder *out, gqac_diag *diag);
-/* The folder that a model file lies in, or with `levels` 1, 2... one so many above. *name is the
- * path of the file in it. *out is closed (fd -1) when the path has no such folder. */
+/* The folder of a model file, or, with `levels` 1, 2, ..., the folder that many levels above. *name
+ * is the path of the file beneath it. *out is closed (fd -1) if the path has no such folder. */
 gqac_status folder_open_above(const char *model, int levels, folder *out, const char **name,
                               gqac_diag *diag);
 void folder_close(folder *f);
-/* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL behind it; data
- * is NULL when there is none. Links are not followed: whatever is read lies in the folder. */
+/* A file by its plain name, at most `limit` bytes, copied to the arena with a NUL after it; data is
+ * NULL when there is none. INVALID_MODEL: a link that leads out of the folder (of a Hugging Face
+ * cache: out of the cache of the model). */
 gqac_status folder_read(const folder *f, const char *name, size_t limit, gqac_arena *arena,
                         gqac_attachment *file, gqac_diag *diag);
-/* LIMIT when a JSON text has more values than any tokenizer: each costs far more memory than it has
- * bytes. */
+/* Refuses the links that folder_read refuses, for a file that is opened by its path; `name` is
+ * relative to the folder. GQAC_OK if the file does not exist. */
+gqac_status folder_check_link(const folder *f, const char *name, gqac_diag *diag);
+/* LIMIT: the JSON has more values than any tokenizer. A value takes far more memory than its text.
+ */
 gqac_status folder_check_json(const char *bytes, size_t length, gqac_diag *diag);
 /* INVALID_MODEL with line and column; keys are unique. LIMIT as above. */
 gqac_status folder_json(const char *bytes, size_t length, json_t **root, gqac_diag *diag);
-/* Largest configs; a tokenizer or a template may be larger. */
+/* Maximum size of a config. */
 enum { FOLDER_CONFIG_BYTES = 4 << 20 };
 
 /* ---- genai_config.c -------------------------------------------------------------- */
 
-/* What holds without a config: greedy, no special ids. */
+/* Settings without a config: greedy, no special ids. */
 extern const gqac_text_settings genai_config_defaults;
-/* Settings of a config file; strings and lists are taken from the arena. `decoder` (may be NULL)
- * gets model.decoder.filename, a path beneath the folder. With settings NULL nothing else is read
- * or checked. UNSUPPORTED names a setting that would change results and that gqac does not have. */
+/* Settings of a config file; strings and lists are in the arena. *decoder (NULL: not wanted) is
+ * model.decoder.filename, a path beneath the folder. With settings NULL nothing else is read or
+ * checked. UNSUPPORTED: a setting that would change results and that gqac does not have. */
 gqac_status genai_config_read(const char *json, size_t bytes, gqac_arena *arena,
                               gqac_text_settings *settings, const char **decoder, gqac_diag *diag);
 
@@ -84,7 +95,7 @@ struct gqac_text {
     json_t *special; /* {"bos_token": "<s>", ...}, variables of the template */
     int n_files;
     gqac_attachment *files;
-    gqac_arena *memory; /* what settings, files and names point into */
+    gqac_arena *memory; /* of settings, files and names */
 };
 
 #endif

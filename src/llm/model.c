@@ -1,10 +1,10 @@
-/* A model folder in one call. */
+/* gqac_model_open: program and text of a model folder. */
 #include <gqac/program.h>
 
 #include "base/sized.h"
 #include "llm/llm.h"
 
-/* The names that the config gives to inputs and outputs, where the caller gives none. */
+/* The names of inputs and outputs in the config, where the options have none. */
 static gqac_status take_names(const char *model, const gqac_text *text, gqac_options *options,
                               gqac_text **config, gqac_diag *diag) {
     if (options->n_io_names)

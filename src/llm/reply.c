@@ -1,5 +1,5 @@
-/* The text of an answer: stop texts are followed byte by byte, each with the borders of its
- * beginnings (Knuth, Morris, Pratt 1977), so a byte costs a constant time for each of them. */
+/* The text of an answer. Stop texts are matched byte by byte with the algorithm of Knuth, Morris
+ * and Pratt (1977), so a byte takes constant time for each stop text. */
 #include "llm/reply.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 /* ---- stop texts ---------------------------------------------------------- */
 
-/* Bytes of the stop text that a text ends with, `byte` being its new last one. */
+/* Bytes of the stop text that the text ends with after `byte`; `matched` before it. */
 static size_t advance(const reply_stop *s, size_t matched, char byte) {
     if (matched == s->length)
         matched = s->back[matched];
@@ -69,8 +69,8 @@ void reply_close(reply *r) {
 
 /* ---- text ---------------------------------------------------------------- */
 
-/* Bytes of `piece` up to the end of the first stop text, all without one; *cut is the length of
- * that stop text, 0 without one. */
+/* Bytes of `piece` up to the end of the first stop text, and *cut its length; without one all
+ * bytes, and 0. */
 static size_t follow(reply *r, const char *piece, size_t length, size_t *cut) {
     *cut = 0;
     for (size_t at = 0; at < length; at++) {
@@ -127,9 +127,9 @@ const char *reply_tell(reply *r, bool all, size_t *length) {
     size_t held = 0;
     for (int i = 0; i < r->n_stop && !all && !r->stopped; i++)
         held = r->stops[i].matched > held ? r->stops[i].matched : held;
-    const size_t from = r->told;
-    r->told = r->text.length - held;
-    *length = r->told - from;
+    const size_t from = r->returned;
+    r->returned = r->text.length - held;
+    *length = r->returned - from;
     return *length ? r->text.text + from : "";
 }
 
@@ -145,12 +145,7 @@ gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *con
     gqac_reply *r = gqac_calloc(1, sizeof *r);
     if (!r)
         return gqac_diag_oom(diag, "the text of an answer");
-    const gqac_status status = reply_open(&r->inner, text, n_stop, stop, diag);
-    if (status == GQAC_OK)
-        *out = r;
-    else
-        gqac_reply_free(r);
-    return status;
+    GQAC_RETURN_MADE(reply_open(&r->inner, text, n_stop, stop, diag), r, out, gqac_reply_free);
 }
 
 void gqac_reply_free(gqac_reply *r) {

@@ -1,8 +1,8 @@
 /* The text of an answer while it grows: pieces of the detokenizer, cut before the first stop text.
  *
  * The first stop text is the one that is complete first, and of those that end together the
- * longest; so it does not depend on where ids begin and end. What could still become one is held
- * back. */
+ * longest; so it does not depend on where ids begin and end. What may be the beginning of one is
+ * held back. */
 #ifndef GQAC_LLM_REPLY_H
 #define GQAC_LLM_REPLY_H
 
@@ -21,22 +21,22 @@ typedef struct reply_stop {
 typedef struct reply {
     gqac_text_stream *stream; /* NULL: there is no text */
     gqac_str text;
-    size_t told; /* bytes that reply_tell gave */
+    size_t returned; /* bytes, by reply_tell */
     int n_stop;
     reply_stop *stops;
-    bool stopped; /* the text ends before a stop text; nothing is added any more */
+    bool stopped; /* the text was cut before a stop text and is complete */
 } reply;
 
-/* All zero is an empty reply. `text` may be NULL, or without a tokenizer. The stop texts outlive
- * the reply. On failure the caller still frees it. */
+/* All zero is an empty reply. `text` may be NULL, or without a tokenizer. The stop texts must
+ * outlive the reply. The caller closes it also after a failure. */
 gqac_status reply_open(reply *r, const gqac_text *text, int n_stop, const char *const *stop,
                        gqac_diag *diag);
 void reply_close(reply *r);
-/* Adds the text of an id; one that the tokenizer does not have gives none. */
+/* Adds the text of an id; one that the tokenizer does not have adds none. */
 gqac_status reply_push(reply *r, int64_t id, gqac_diag *diag);
 /* Adds what the detokenizer held back. */
 gqac_status reply_finish(reply *r, gqac_diag *diag);
-/* What became certain since the last call: with `all`, whatever there is. */
+/* The text since the last call, without what is held back; with `all` everything. */
 const char *reply_tell(reply *r, bool all, size_t *length);
 
 #endif

@@ -1,8 +1,9 @@
 /* The next id of a row of logits: bias, penalties, temperature, top-k, top-p, min-p, and one draw.
  *
- * Every set that a filter leaves is a beginning of the ids in order of likelihood (ties: lowest id
- * first), so one heap gives all of them; the draw then walks the kept ids upwards. Scalar double
- * arithmetic in a fixed order with an exponential of our own: no machine chooses otherwise. */
+ * Every filter keeps the first ids in order of likelihood (ties: lowest id first), so one heap
+ * serves all of them; the draw then goes through the kept ids in ascending order. Arithmetic is
+ * scalar, in double, in a fixed order and with an exponential of our own, so every machine chooses
+ * the same. */
 #include "llm/llm.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ struct sampler {
     int64_t vocabulary;
     double *score;       /* logits after the penalty; NaN: cannot be chosen */
     double *weight;      /* exp((score - best) / temperature) */
-    int64_t *heap;       /* ids, the likeliest first; taken ids lie behind its end, last first */
+    int64_t *heap;       /* ids, the likeliest first; taken ids lie after its end, last first */
     int64_t size;        /* ids in the heap */
     unsigned char *mark; /* all zero between uses */
 };
@@ -35,12 +36,8 @@ gqac_status sampler_create(int64_t vocabulary, sampler **out, gqac_diag *diag) {
     s->weight = gqac_alloc(bytes);
     s->heap = gqac_alloc(bytes);
     s->mark = gqac_calloc((size_t)vocabulary, 1);
-    if (!s->score || !s->weight || !s->heap || !s->mark) {
-        sampler_free(s);
-        return gqac_diag_oom(diag, "a sampler");
-    }
-    *out = s;
-    return GQAC_OK;
+    const bool whole = s->score && s->weight && s->heap && s->mark;
+    GQAC_RETURN_MADE(whole ? GQAC_OK : gqac_diag_oom(diag, "a sampler"), s, out, sampler_free);
 }
 
 void sampler_free(sampler *s) {
@@ -149,31 +146,26 @@ static double exp_down(double x) {
     return sum * scale;
 }
 
-/* log of a weight: 0 at the best, -inf where the ratio is beyond all numbers. */
+/* Logarithm of a weight: 0 for the best, -inf where the quotient overflows. */
 static double below(double score, double best, double temperature) {
     return score == best ? 0 : (score - best) / temperature;
 }
 
-/* The denominator of the softmax of the logits, and what was subtracted from them; what is no
- * number has no share. */
-static double sum_of(const sampler *s, const float *logits, double *best) {
-    double sum = 0;
-    *best = -INFINITY;
+softmax sampler_softmax(const sampler *s, const float *logits) {
+    softmax of = {.largest = -INFINITY};
     for (int64_t i = 0; i < s->vocabulary; i++)
-        if (logits[i] > *best)
-            *best = logits[i];
+        if (logits[i] > of.largest)
+            of.largest = logits[i];
     for (int64_t i = 0; i < s->vocabulary; i++)
         if (!isnan(logits[i]))
-            sum += exp_down(below(logits[i], *best, 1));
-    return sum;
+            of.sum += exp_down(below(logits[i], of.largest, 1));
+    return of;
 }
 
-void sampler_measure(const sampler *s, const float *logits, int64_t id, double *probability,
-                     double *log_probability) {
-    double best;
-    const double sum = sum_of(s, logits, &best), x = below(logits[id], best, 1);
-    *probability = exp_down(x) / sum;
-    *log_probability = x - log(sum);
+void softmax_measure(const softmax *of, float logit, double *probability, double *log_probability) {
+    const double x = below(logit, of->largest, 1);
+    *probability = exp_down(x) / of->sum;
+    *log_probability = x - log(of->sum);
 }
 
 static void add_bias(sampler *s, const gqac_sampling *o) {
@@ -184,7 +176,7 @@ static void add_bias(sampler *s, const gqac_sampling *o) {
     }
 }
 
-/* Presence and frequency penalties; the weights, which are not filled yet, count. */
+/* Presence and frequency penalties. The weights, which are not needed yet, hold the counts. */
 static void penalise_answer(sampler *s, const gqac_sampling *o, const int64_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= 0 && ids[i] < s->vocabulary)
@@ -263,7 +255,7 @@ static void heap_fill(sampler *s) {
         sink(s, at);
 }
 
-/* Takes the likeliest id out; it lies at heap[size] then. */
+/* Removes the likeliest id, which is then at heap[size]. */
 static int64_t heap_take(sampler *s) {
     const int64_t id = s->heap[0];
     s->heap[0] = s->heap[--s->size];
@@ -272,16 +264,16 @@ static int64_t heap_take(sampler *s) {
     return id;
 }
 
-int sampler_top(sampler *s, const float *logits, int64_t n, gqac_scored_id *top) {
-    double best;
-    const double log_sum = log(sum_of(s, logits, &best));
+int sampler_top(sampler *s, const softmax *of, const float *logits, int64_t n,
+                gqac_scored_id *top) {
+    const double log_sum = log(of->sum);
     int listed = 0;
     for (int64_t i = 0; i < s->vocabulary; i++)
         s->score[i] = logits[i];
     heap_fill(s);
     for (; listed < n && s->size > 0; listed++) {
         const int64_t id = heap_take(s);
-        top[listed] = (gqac_scored_id){id, below(logits[id], best, 1) - log_sum};
+        top[listed] = (gqac_scored_id){id, below(logits[id], of->largest, 1) - log_sum};
     }
     return listed;
 }
@@ -324,7 +316,7 @@ static void filter(sampler *s, const gqac_sampling *o, double total) {
     }
 }
 
-/* The id at which the running sum of the weights passes `share` of it all. */
+/* The id at which the running sum of the weights exceeds `share` of their total. */
 static int64_t walk(const sampler *s, double share) {
     double total = 0, passed = 0;
     int64_t last = -1;
@@ -371,8 +363,10 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *o, const float *logits
         chosen = walk(s, draw(o, position));
     }
     *id = chosen;
-    if (probability)
-        sampler_measure(s, logits, chosen, probability, &(double){0});
+    if (probability) {
+        const softmax of = sampler_softmax(s, logits);
+        softmax_measure(&of, logits[chosen], probability, &(double){0});
+    }
     return GQAC_OK;
 }
 

@@ -1,7 +1,7 @@
-/* Running an encoder and a decoder. The first call of the decoder has caches of no rows, or of as
- * many as the encoder's states where the file says so, and every id of the prompt, each further one
- * the newest id alone; a decoder without caches is given all ids every time. What happens to the
- * logits is that of any answer (answer.h). */
+/* Running an encoder and a decoder. The first call of the decoder is fed all ids of the prompt and
+ * caches without rows (or with as many as the encoder's states, where the file wants that), each
+ * later call the newest id only. A decoder without caches is fed all ids in each call. Ids are
+ * chosen as in gqac_generate (answer.h). */
 #include "llm/seq2seq.h"
 
 #include <string.h>
@@ -19,10 +19,19 @@ struct gqac_seq2seq_context {
     gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
     gqac_tensor *caches; /* by input of model->with; data is ours */
     int64_t *ones, *places;
-    size_t n_counts; /* of each of them */
+    size_t n_counts; /* elements of each */
 };
 
 /* ---- the context --------------------------------------------------------- */
+
+static gqac_status create_contexts(gqac_seq2seq_context *c, gqac_threads *threads,
+                                   gqac_diag *diag) {
+    const gqac_seq2seq *m = c->model;
+    GQAC_TRY(gqac_context_create_on(m->encoder.program, threads, &c->encoder, diag));
+    GQAC_TRY(gqac_context_create_on(m->decoder.program, threads, &c->decoder, diag));
+    return m->later.program ? gqac_context_create_on(m->later.program, threads, &c->later, diag)
+                            : GQAC_OK;
+}
 
 gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads *threads,
                                         gqac_seq2seq_context **context, gqac_diag *diag) {
@@ -34,16 +43,7 @@ gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads 
         return gqac_diag_oom(diag, "a context");
     }
     c->model = model;
-    gqac_status status = gqac_context_create_on(model->encoder.program, threads, &c->encoder, diag);
-    if (status == GQAC_OK)
-        status = gqac_context_create_on(model->decoder.program, threads, &c->decoder, diag);
-    if (status == GQAC_OK && model->later.program)
-        status = gqac_context_create_on(model->later.program, threads, &c->later, diag);
-    if (status == GQAC_OK)
-        *context = c;
-    else
-        gqac_seq2seq_context_free(c);
-    return status;
+    GQAC_RETURN_MADE(create_contexts(c, threads, diag), c, context, gqac_seq2seq_context_free);
 }
 
 void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
@@ -78,7 +78,7 @@ static gqac_tensor row(const int64_t *data, size_t n) {
         .dtype = GQAC_I64, .rank = 2, .dims = {1, (int64_t)n}, .data = (void *)(uintptr_t)data};
 }
 
-/* Masks and positions of at least n rows. */
+/* Makes `ones` and `places` at least n long. */
 static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) {
     size_t bytes = 0;
     if (n <= c->n_counts)
@@ -127,6 +127,64 @@ static gqac_status check_source(const gqac_seq2seq_source *source, gqac_diag *di
     return GQAC_OK;
 }
 
+static bool is_mask(const gqac_io *io) {
+    return strstr(io->name, "mask") != NULL;
+}
+
+static bool same_dimension(const gqac_io *a, int axis, const gqac_io *b, int other) {
+    size_t n, m;
+    const char *x = side_dimension(a, axis, &n), *y = side_dimension(b, other, &m);
+    return n == m && !memcmp(x, y, n);
+}
+
+static bool is_constant(const gqac_io *io, int axis) {
+    size_t n;
+    return strspn(side_dimension(io, axis, &n), "0123456789") >= n;
+}
+
+/* The length L of a mask [B,L] of features: that of their dimension with the same name or number,
+ * else of the only one after the batch that is not constant; 0: there is no such dimension. */
+static int64_t count_frames(const side *s, const gqac_io *mask, const gqac_tensor *features) {
+    const gqac_io *in = s->inputs;
+    int64_t named = 0, open = 0;
+    int n_open = 0;
+    while (in < s->inputs + s->n_inputs && (in->dtype == GQAC_I64 || is_mask(in)))
+        in++;
+    if (in == s->inputs + s->n_inputs || in->rank != features->rank || mask->rank != 2)
+        return 0;
+    for (int axis = 1; axis < in->rank; axis++) {
+        if (!named && same_dimension(in, axis, mask, 1))
+            named = features->dims[axis];
+        if (!is_constant(in, axis)) {
+            open = features->dims[axis];
+            n_open++;
+        }
+    }
+    return named ? named : n_open == 1 ? open : 0;
+}
+
+/* What input `io` of the encoder is fed. */
+static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
+                                const gqac_io *io, gqac_tensor *in, gqac_diag *diag) {
+    const bool ids = io->dtype == GQAC_I64;
+    if (ids && is_mask(io)) {
+        const int64_t n = source->ids ? (int64_t)source->n_ids
+                                      : count_frames(&c->model->encoder, io, source->features);
+        if (n < 1)
+            GQAC_FAIL(diag, GQAC_UNSUPPORTED,
+                      "the encoder's mask '%s' %s belongs to no dimension of its features",
+                      io->name, io->shape);
+        GQAC_TRY(count_to(c, (size_t)n, diag));
+        *in = row(c->ones, (size_t)n);
+        return GQAC_OK;
+    }
+    if (ids == !source->ids)
+        GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
+                  io->name, io->shape);
+    *in = ids ? row(source->ids, source->n_ids) : *source->features;
+    return GQAC_OK;
+}
+
 /* The encoder's first output is its states, [1,L,M]. */
 static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
                           gqac_diag *diag) {
@@ -137,38 +195,29 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has %d inputs", s->n_inputs);
     if (s->n_outputs < 1)
         GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder has no outputs");
-    GQAC_TRY(count_to(c, source->n_ids, diag));
     for (int i = 0; i < s->n_inputs; i++) {
         names[i] = s->inputs[i].name;
-        const bool ids = s->inputs[i].dtype == GQAC_I64;
-        if (ids == !source->ids)
-            GQAC_FAIL(diag, GQAC_USAGE, "the encoder takes %s: '%s' %s", ids ? "ids" : "features",
-                      names[i], s->inputs[i].shape);
-        in[i] = !ids ? *source->features
-                     : row(strstr(names[i], "mask") ? c->ones : source->ids, source->n_ids);
+        GQAC_TRY(feed_encoder(c, source, &s->inputs[i], &in[i], diag));
     }
     GQAC_TRY(run(c->encoder, s, s->n_inputs, names, in, 1, (const char *[]){s->outputs[0].name},
                  &c->states, diag));
     if (c->states.rank != 3)
-        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder gives '%s' %s, not [B,L,M]",
+        GQAC_FAIL(diag, GQAC_UNSUPPORTED, "the encoder returns '%s' %s, not [B,L,M]",
                   s->outputs[0].name, s->outputs[0].shape);
     return GQAC_OK;
 }
 
 /* ---- caches -------------------------------------------------------------- */
 
-/* Whether the first call gives input i as many rows as the encoder's states. A merged decoder may
- * say that caches of those rows have them in every call; what it is given there in the first is not
- * read, since `use_cache_branch` tells; any other decoder would read it. */
+/* Whether in the first call input i has as many rows as the encoder's states. A merged decoder may
+ * declare the two dimensions equal; in the first call it does not read the caches, as
+ * use_cache_branch is false. Any other decoder would read them. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {
     const side *s = &m->decoder;
-    size_t length, other;
     const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");
     if (m->with != s || states < 0 || side_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
         return false;
-    const char *rows = side_dimension(&s->inputs[states], 1, &length);
-    const char *own = side_dimension(&s->inputs[i], 2, &other);
-    return length == other && !strncmp(rows, own, length);
+    return same_dimension(&s->inputs[states], 1, &s->inputs[i], 2);
 }
 
 static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
@@ -190,7 +239,7 @@ static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The results become the caches. One without rows says that the old one stays. */
+/* The results become the caches. Where one has no rows, the old cache stays. */
 static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, const gqac_tensor *out,
                                gqac_diag *diag) {
     const gqac_seq2seq *m = c->model;
@@ -202,7 +251,8 @@ static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, cons
         next.data = gqac_alloc(bytes);
         if (!next.data)
             return gqac_diag_oom(diag, "caches");
-        memcpy(next.data, out[results[i]].data, bytes); /* which may be the old one */
+        memcpy(next.data, out[results[i]].data,
+               bytes); /* the output may be a view of the old cache */
         gqac_free(c->caches[i].data);
         c->caches[i] = next;
     }
@@ -214,14 +264,14 @@ static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, cons
 typedef struct decoding {
     gqac_seq2seq_context *c;
     answer answer;
-    size_t fed; /* ids whose rows the caches have */
+    size_t fed; /* ids whose rows are in the caches */
     sampler *sampler;
     int64_t vocabulary; /* of the sampler */
     float *logits;      /* [vocabulary] */
     gqac_diag *diag;
 } decoding;
 
-/* What input i of a decoder is fed when ids [first, n) go in. */
+/* The tensor for input i of a decoder that is fed ids [first, n). */
 static gqac_status feed(const decoding *d, const side *s, int i, size_t first, gqac_tensor *in) {
     static bool yes = true, no = false;
     const gqac_seq2seq_context *c = d->c;
@@ -269,7 +319,7 @@ static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
     return GQAC_OK;
 }
 
-/* Feeds ids [first, n) to a decoder: its logits and caches are taken. */
+/* Feeds ids [first, n) to a decoder and keeps its logits and caches. */
 static gqac_status decode(decoding *d, const side *s, gqac_context *context, size_t first,
                           const char **names, gqac_tensor *in, gqac_tensor *out) {
     const int logits = side_find(s->outputs, s->n_outputs, "logits");

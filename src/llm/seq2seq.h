@@ -9,7 +9,7 @@
 
 enum { SEQ2SEQ_MOST_EOS = 16 };
 
-/* One file. */
+/* One of the files. */
 typedef struct side {
     const char *path;
     gqac_program *program; /* NULL: there is no such file */
@@ -21,16 +21,16 @@ struct gqac_seq2seq {
     gqac_seq2seq_settings settings;
     int64_t eos[SEQ2SEQ_MOST_EOS];
     side encoder, decoder;
-    side later;          /* a decoder with a past, beside one without */
+    side later;          /* the decoder with a past, if `decoder` has none */
     const side *with;    /* the decoder whose inputs the caches are: later, or decoder */
     gqac_tensor *caches; /* by input of `with`: type and shape without rows */
-    int *first, *next;   /* by input of `with`: the output of decoder and of `with` that continues
+    int *first, *next;   /* by input of `with`: the output of `decoder` and of `with` that continues
                             the cache; -1: none, in `first`: the input is no cache */
     gqac_arena *memory;
 };
 
 int side_find(const gqac_io *list, int n, const char *name); /* -1: none */
-/* Dimension `axis` of a shape as its file says it: a number or a name. */
+/* Dimension `axis` of a shape in its text form, a number or a name; not NUL-terminated. */
 const char *side_dimension(const gqac_io *io, int axis, size_t *length);
 
 /* seq2seq_config.c: the ids that a text begins and ends with. */

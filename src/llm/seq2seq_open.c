@@ -21,7 +21,7 @@ static bool has_file(const char *folder, const char *name, char path[MOST_PATH])
     return n > 0 && n < MOST_PATH && access(path, F_OK) == 0;
 }
 
-/* The first of the names that is there; NULL: none. */
+/* The first of the names that exists; NULL: none. */
 static const char *find_file(const char *folder, const char *const *names, char path[MOST_PATH]) {
     for (int i = 0; names[i]; i++)
         if (has_file(folder, names[i], path))
@@ -45,12 +45,25 @@ static void list_names(const char *const *names, char *text, size_t size) {
                               names[i]);
 }
 
+/* `later` may be NULL. */
+static gqac_status check_links(const char *path, const char *encoder, const char *decoder,
+                               const char *later, gqac_diag *diag) {
+    const char *const names[] = {encoder, decoder, later};
+    gqac_status status = GQAC_OK;
+    folder f;
+    GQAC_TRY(folder_open(path, &f, diag));
+    for (int i = 0; i < 3 && names[i] && status == GQAC_OK; i++)
+        status = folder_check_link(&f, names[i], diag);
+    folder_close(&f);
+    return status;
+}
+
 static gqac_status check_files(const char *folder, gqac_diag *diag) {
     char path[MOST_PATH], list[128];
     const char *encoder = find_file(folder, encoders, path);
     const char *decoder = find_file(folder, decoders, path);
     if (encoder && decoder)
-        return GQAC_OK;
+        return check_links(folder, encoder, decoder, find_file(folder, laters, path), diag);
     list_names(encoder ? decoders : encoders, list, sizeof list);
     if (!encoder && !decoder)
         gqac_diag_set(diag, GQAC_IO, "there is no folder with an encoder and a decoder");
@@ -106,17 +119,18 @@ static gqac_status refuse(const side *s, const char *why, const char *name, cons
 
 static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_diag *diag) {
     static const char states[] = "encoder_hidden_states", logits[] = "logits";
-    static const char encodes[] = "an encoder takes ids or features, and gives their states";
-    static const char decodes[] = "a decoder takes ids and encoder_hidden_states, and gives logits";
+    static const char encodes[] = "an encoder takes ids or features and returns their states";
+    static const char decodes[] =
+        "a decoder takes ids and encoder_hidden_states and returns logits";
     for (int i = 0; i < encoder->n_inputs; i++) {
         const char *name = encoder->inputs[i].name;
         if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
             return refuse(encoder, "encoder: it takes", name, encodes, diag);
     }
     if (side_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
-        return refuse(encoder, "encoder: it gives", logits, encodes, diag);
+        return refuse(encoder, "encoder: it returns", logits, encodes, diag);
     if (side_find(decoder->outputs, decoder->n_outputs, logits) < 0)
-        return refuse(decoder, "decoder: it does not give", logits, decodes, diag);
+        return refuse(decoder, "decoder: it does not return", logits, decodes, diag);
     if (side_find(decoder->inputs, decoder->n_inputs, states) < 0)
         return refuse(decoder, "decoder of an encoder: it does not take", states, decodes, diag);
     return GQAC_OK;
@@ -162,7 +176,7 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
     m->next[i] = result_of(m->with, input->name);
     if (m->first[i] < 0 && m->next[i] >= 0) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
-                      "the file takes the cache '%s', which '%s' does not give", input->name,
+                      "the file takes the cache '%s', which '%s' does not return", input->name,
                       m->decoder.path);
         gqac_diag_where(diag, "%s", m->with->path);
         gqac_diag_rule(diag,
@@ -190,7 +204,7 @@ static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A decoder without pasts may lie beside one that has them. */
+/* A decoder without a past may belong to one that has it. */
 static gqac_status open_later(gqac_seq2seq *m, const char *folder, const gqac_options *options,
                               gqac_diag *diag) {
     m->with = &m->decoder;
@@ -251,12 +265,7 @@ gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options, g
         gqac_free(m);
         return gqac_diag_oom(diag, "a model folder");
     }
-    const gqac_status status = open_all(m, folder, &own, diag);
-    if (status == GQAC_OK)
-        *model = m;
-    else
-        gqac_seq2seq_free(m);
-    return status;
+    GQAC_RETURN_MADE(open_all(m, folder, &own, diag), m, model, gqac_seq2seq_free);
 }
 
 void gqac_seq2seq_free(gqac_seq2seq *m) {

@@ -1,9 +1,9 @@
-/* Sessions: a sequence beside the ids whose rows it holds, and what keeps the two in step.
+/* Sessions: a sequence and the ids of its tokens.
  *
- * Rows must be those that one forward over all ids would have written. A model that chooses its
- * rope tables by the length makes that more than appending: rows of another table are computed anew
- * in a sequence that is declared with its final length, and then moved to the session's own, which
- * has none and can go on. */
+ * The rows are those that one forward over all ids would write. Where the length chooses the rope
+ * tables, appending is not enough: at the threshold all rows are computed again in a sequence that
+ * is created with its final length, and then moved to the session's sequence, which has no final
+ * length and can grow. */
 #include "llm/session.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static bool has_tables(const gqac_program *program) {
     return false;
 }
 
-/* A program without sequences serves kind "off" when it takes nothing but ids. */
+/* For kind "off": a stateless program whose inputs follow from the ids. */
 static gqac_status open_whole(gqac_session *s, gqac_diag *diag) {
     const int64_t vocabulary = gqac_program_vocabulary(s->program);
     GQAC_TRY(whole_check(s->program, diag));
@@ -50,15 +50,10 @@ gqac_status gqac_session_create(const gqac_program *program, const gqac_session_
     const bool whole = s->off && gqac_program_is_stateless(program);
     const gqac_status status =
         whole ? open_whole(s, diag) : gqac_sequence_create(program, &inner, &s->sequence, diag);
-    if (status != GQAC_OK) {
-        if (status == GQAC_USAGE)
-            gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
-        gqac_session_free(s);
-        return status;
-    }
+    if (status == GQAC_USAGE)
+        gqac_diag_hint(diag, "\"off\" keeps nothing and computes all tokens each time");
     session_end(s);
-    *session = s;
-    return GQAC_OK;
+    GQAC_RETURN_MADE(status, s, session, gqac_session_free);
 }
 
 void gqac_session_free(gqac_session *session) {
@@ -105,16 +100,10 @@ gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag)
 }
 
 gqac_status session_reserve(gqac_session *session, size_t n, gqac_diag *diag) {
-    size_t need = 0, bytes = 0;
-    if (!gqac_add_size(session->n, n, &need) || !gqac_mul_size(need, 2 * sizeof(int64_t), &bytes))
+    size_t need = 0;
+    if (!gqac_add_size(session->n, n, &need) ||
+        !gqac_reserve(&session->ids, need, &session->capacity, sizeof *session->ids))
         return gqac_diag_oom(diag, "the ids of a session");
-    if (need <= session->room)
-        return GQAC_OK;
-    int64_t *ids = gqac_realloc(session->ids, bytes);
-    if (!ids)
-        return gqac_diag_oom(diag, "the ids of a session");
-    session->ids = ids;
-    session->room = 2 * need;
     return GQAC_OK;
 }
 
@@ -133,7 +122,7 @@ void session_end(gqac_session *session) {
 
 /* ---- other rope tables --------------------------------------------------- */
 
-/* Feeds all ids to `sequence` in pieces; the last one leaves the logits behind them. */
+/* Appends all ids to `sequence` in chunks; the context then has the logits of the last id. */
 static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const int64_t *ids,
                         size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag) {
     for (size_t at = 0; at < n;) {
@@ -147,8 +136,7 @@ static gqac_status feed(gqac_sequence *sequence, gqac_context *context, const in
     return GQAC_OK;
 }
 
-/* The past tensors of a sequence as tensors in memory; the caller frees what data are there, also
- * after a failure. */
+/* Copies the past tensors of a sequence; the caller frees their data, also after a failure. */
 static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_pair *pairs,
                             const char **names, gqac_tensor *tensors, gqac_diag *diag) {
     const int64_t length = gqac_sequence_length(sequence);
@@ -167,24 +155,25 @@ static gqac_status copy_out(const gqac_sequence *sequence, int n, const gqac_kv_
     return GQAC_OK;
 }
 
+static gqac_status copy_in(gqac_session *session, int n, const char *const *names,
+                           const gqac_tensor *tensors, gqac_diag *diag) {
+    GQAC_TRY(gqac_sequence_rewind(session->sequence, 0, diag));
+    session->n = 0;
+    return gqac_sequence_import(session->sequence, n, names, tensors, diag);
+}
+
 /* Moves the rows of *from, which it frees, to the session's sequence. */
 static gqac_status move_rows(gqac_session *session, gqac_sequence **from, gqac_diag *diag) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(session->program, &pairs);
     gqac_tensor *tensors = gqac_calloc((size_t)n, sizeof *tensors);
     const char **names = gqac_calloc((size_t)n, sizeof *names);
-    gqac_status status =
-        tensors && names ? GQAC_OK : gqac_diag_oom(diag, "rows of a recomputed sequence");
-    if (status == GQAC_OK)
-        status = copy_out(*from, n, pairs, names, tensors, diag);
-    gqac_sequence_free(*from);
+    gqac_status status = tensors && names ? copy_out(*from, n, pairs, names, tensors, diag)
+                                          : gqac_diag_oom(diag, "rows of a recomputed sequence");
+    gqac_sequence_free(*from); /* before its blocks are needed again */
     *from = NULL;
     if (status == GQAC_OK)
-        status = gqac_sequence_rewind(session->sequence, 0, diag);
-    if (status == GQAC_OK) {
-        session->n = 0;
-        status = gqac_sequence_import(session->sequence, n, names, tensors, diag);
-    }
+        status = copy_in(session, n, names, tensors, diag);
     for (int i = 0; tensors && i < n; i++)
         gqac_free(tensors[i].data);
     gqac_free(names);
@@ -204,7 +193,7 @@ gqac_status session_recompute(gqac_session *session, gqac_context *context, cons
     if (status == GQAC_OK)
         status = move_rows(session, &whole, diag);
     gqac_sequence_free(whole);
-    if (status == GQAC_OK)
-        session_append(session, ids, n);
-    return status;
+    GQAC_TRY(status);
+    session_append(session, ids, n);
+    return GQAC_OK;
 }

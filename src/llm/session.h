@@ -1,6 +1,5 @@
-/* A session as the generation loop sees it. Invariant between calls: ids[0 .. n) are the ids whose
- * rows the sequence holds; with kind "off" there are none, and while a forward goes on those of its
- * own sequence. */
+/* Sessions, for the generation loop. Between calls ids[0 .. n) are the ids of the tokens in the
+ * sequence. With kind "off" there is a sequence, and n > 0, only during a forward. */
 #ifndef GQAC_LLM_SESSION_H
 #define GQAC_LLM_SESSION_H
 
@@ -14,31 +13,31 @@ struct gqac_session {
     bool off;
     float *logits;   /* of the last id, where the program is stateless; NULL: it has sequences */
     bool tables;     /* the model may choose its rope tables by the length */
-    int64_t context; /* 0: no bound */
+    int64_t context; /* maximum of tokens; 0: none */
     int64_t *ids;
-    size_t n, room;
+    size_t n, capacity;
 };
 
-/* Keeps the rows of the longest common prefix with a prompt of n >= 1 ids, but not the last of
- * them, which is fed for its logits; returns how many. */
+/* Keeps the rows of the longest common prefix with a prompt of n >= 1 ids, at most n - 1, as the
+ * last id is fed for its logits. *kept is their number. */
 gqac_status session_keep(gqac_session *session, const int64_t *ids, size_t n, int64_t *kept,
                          gqac_diag *diag);
-/* Before a forward that ends at `total` tokens. */
+/* Before a forward after which the sequence has `total` tokens. */
 gqac_status session_begin(gqac_session *session, int64_t total, gqac_diag *diag);
-/* Before and after a step that feeds n ids: only the first can fail. */
+/* Before and after a step that appends n ids. */
 gqac_status session_reserve(gqac_session *session, size_t n, gqac_diag *diag);
 void session_append(gqac_session *session, const int64_t *ids, size_t n);
-/* Computes the rows of all n ids anew, with the rope tables of n tokens, in pieces of `chunk`; the
- * context holds the logits of the last piece. Adds what was fed to *computed. On failure the
- * session holds what it did, or nothing. */
+/* Computes the rows of all n ids again, with the rope tables of n tokens, in chunks of at most
+ * `chunk` tokens; the context then has the logits of the last id. Adds the computed tokens to
+ * *computed. On failure the session is unchanged, or empty. */
 gqac_status session_recompute(gqac_session *session, gqac_context *context, const int64_t *ids,
                               size_t n, int64_t chunk, int64_t *computed, gqac_diag *diag);
-/* After a call: kind "off" holds nothing. */
+/* After a forward: frees the sequence of kind "off". */
 void session_end(gqac_session *session);
 
-/* UNSUPPORTED, with the input, when a stateless program takes more than the ids of a text. */
+/* UNSUPPORTED: a stateless program has inputs that do not follow from the ids, or no logits. */
 gqac_status whole_check(const gqac_program *program, gqac_diag *diag);
-/* A forward over all ids where the program is stateless: its last row is session->logits. */
+/* Runs all ids through a stateless program and copies the last row of logits to the session. */
 gqac_status whole_step(gqac_session *session, gqac_context *context, const int64_t *ids, size_t n,
                        gqac_diag *diag);
 

@@ -1,8 +1,8 @@
-/* The parts of a model beside its graph: finding, reading, checking and keeping them.
+/* The parts of a model besides its graph: finding, reading and checking them.
  *
  * Special tokens are those of tokenizer_config.json. The template is chat_template.jinja, else
  * chat_template.json, else chat_template of tokenizer_config.json: a text, or a list of named ones,
- * of which "default" is taken, or the only one. */
+ * from which "default" is used, or the only one. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,14 +25,14 @@ static gqac_status take_file(opener *o, const char *name, size_t limit, gqac_att
     return GQAC_OK;
 }
 
-/* Says in which file something is wrong. */
+/* Adds the file to the diag of a failure. */
 static gqac_status in_file(const opener *o, const char *name, gqac_status status) {
     if (status != GQAC_OK)
         gqac_diag_where(o->diag, "%s/%s", o->folder.name, name);
     return status;
 }
 
-/* Keeps what gqac does not have, until it is needed; any other failure is one now. */
+/* UNSUPPORTED is kept until the part is needed; any other failure is returned. */
 static gqac_status keep_refusal(const opener *o, gqac_status status, const gqac_diag *found,
                                 const gqac_diag **refusal) {
     if (status != GQAC_UNSUPPORTED) {
@@ -70,7 +70,7 @@ static gqac_status open_tokenizer(opener *o) {
     GQAC_TRY(in_file(o, name, folder_check_json(file.data, file.bytes, o->diag)));
     gqac_status status = tokenizer_create(file.data, file.bytes, &t->tokenizer, &found);
     if (status != GQAC_OK) {
-        gqac_diag_where(&found, "%s", o->folder.name); /* it has named the file itself */
+        gqac_diag_where(&found, "%s", o->folder.name); /* the diag has the file already */
         return keep_refusal(o, status, &found, &t->settings.tokenizer_refusal);
     }
     t->settings.has_tokenizer = true;
@@ -84,6 +84,8 @@ static gqac_status wrong(const opener *o, const char *what, const char *rule) {
     gqac_diag_rule(o->diag, "%s", rule);
     return GQAC_INVALID_MODEL;
 }
+
+static const char token_rule[] = "a token is a text or an object with the text 'content'";
 
 /* The text of a token: "<s>" or {"content": "<s>", ...}; NULL when it is neither. */
 static json_t *token_text(json_t *value) {
@@ -102,8 +104,20 @@ static gqac_status read_token(opener *o, const char *key, json_t *value) {
     if (!value || json_is_null(value))
         return GQAC_OK;
     if (!text)
-        return wrong(o, key, "a token is a text or an object with the text 'content'");
+        return wrong(o, key, token_rule);
     return set_special(o, key, text);
+}
+
+/* `list` NULL: there was no memory for it. */
+static gqac_status fill_token_list(opener *o, const char *key, const json_t *value, json_t *list) {
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        json_t *text = token_text(json_array_get(value, i));
+        if (!text)
+            return wrong(o, key, token_rule);
+        if (json_array_append(list, text) != 0)
+            return gqac_diag_oom(o->diag, "special tokens");
+    }
+    return set_special(o, key, list);
 }
 
 static gqac_status read_token_list(opener *o, const char *key, json_t *value) {
@@ -112,16 +126,7 @@ static gqac_status read_token_list(opener *o, const char *key, json_t *value) {
     if (!json_is_array(value))
         return wrong(o, key, "it is a list of tokens");
     json_t *list = json_array();
-    gqac_status status = list ? GQAC_OK : gqac_diag_oom(o->diag, "special tokens");
-    for (size_t i = 0; status == GQAC_OK && i < json_array_size(value); i++) {
-        json_t *text = token_text(json_array_get(value, i));
-        if (!text)
-            status = wrong(o, key, "a token is a text or an object with the text 'content'");
-        else if (json_array_append(list, text) != 0)
-            status = gqac_diag_oom(o->diag, "special tokens");
-    }
-    if (status == GQAC_OK)
-        status = set_special(o, key, list);
+    const gqac_status status = fill_token_list(o, key, value, list);
     json_decref(list);
     return status;
 }
@@ -133,7 +138,8 @@ static gqac_status read_special(opener *o, json_t *root) {
         GQAC_TRY(read_token(o, keys[i], json_object_get(root, keys[i])));
     const char *key = "additional_special_tokens";
     GQAC_TRY(read_token_list(o, key, json_object_get(root, key)));
-    /* a list is not named; an object names tokens of the model's own: {"image_token": "<image>"} */
+    /* an object has tokens by name: {"image_token": "<image>"}; a list has no names, and is ignored
+     */
     json_t *extra = json_object_get(root, "extra_special_tokens"), *value = NULL;
     if (json_is_object(extra))
         json_object_foreach(extra, key, value) GQAC_TRY(read_token(o, key, value));
@@ -160,7 +166,7 @@ static bool found_template(const opener *o) {
     return o->text->settings.has_template || o->text->settings.template_refusal;
 }
 
-/* *source is NULL when no template of the list is for plain chat. */
+/* *source stays NULL if the list has no template for plain chat. */
 static gqac_status choose_template(opener *o, const json_t *list, const json_t **source) {
     const size_t n = json_array_size(list);
     for (size_t i = 0; i < n; i++) {
@@ -194,17 +200,20 @@ static gqac_status read_template(opener *o, const char *name, const json_t *root
     return make_template(o, name, json_string_value(source), json_string_length(source));
 }
 
+static gqac_status read_root(opener *o, const char *name, json_t *root, bool special,
+                             bool template) {
+    if (!json_is_object(root))
+        GQAC_FAIL(o->diag, GQAC_INVALID_MODEL, "it is not an object");
+    if (special)
+        GQAC_TRY(read_special(o, root));
+    return template ? read_template(o, name, root) : GQAC_OK;
+}
+
 static gqac_status read_json_file(opener *o, const gqac_attachment *file, bool special,
                                   bool template) {
     json_t *root = NULL;
     GQAC_TRY(folder_json(file->data, file->bytes, &root, o->diag));
-    gqac_status status = GQAC_OK;
-    if (!json_is_object(root))
-        status = gqac_diag_set(o->diag, GQAC_INVALID_MODEL, "it is not an object");
-    if (status == GQAC_OK && special)
-        status = read_special(o, root);
-    if (status == GQAC_OK && template)
-        status = read_template(o, file->name, root);
+    const gqac_status status = read_root(o, file->name, root, special, template);
     json_decref(root);
     return status;
 }
@@ -232,19 +241,25 @@ static gqac_status open_template(opener *o) {
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* Takes the folder so many levels above a model file when its config names the file; a config that
- * cannot be read names nothing. */
+/* The file that the config of a folder names; NULL: there is no config. */
+static gqac_status named_decoder(const folder *f, gqac_arena *arena, const char **decoder,
+                                 gqac_diag *diag) {
+    gqac_attachment file;
+    *decoder = NULL;
+    GQAC_TRY(folder_read(f, "genai_config.json", FOLDER_CONFIG_BYTES, arena, &file, diag));
+    return file.data ? genai_config_read(file.data, file.bytes, arena, NULL, decoder, diag)
+                     : GQAC_OK;
+}
+
+/* Takes the folder `levels` above that of a model file if its config names the file. A config that
+ * cannot be read names none. */
 static gqac_status try_folder(opener *o, const char *model, int levels) {
     const char *name = NULL, *decoder = NULL;
-    gqac_attachment file;
-    gqac_diag quiet; /* what is wrong with a config that names nothing does not matter */
+    gqac_diag quiet; /* of a config that cannot be read */
     folder above;
     if (folder_open_above(model, levels, &above, &name, NULL) != GQAC_OK || above.fd < 0)
         return GQAC_OK;
-    gqac_status status = folder_read(&above, "genai_config.json", FOLDER_CONFIG_BYTES,
-                                     o->text->memory, &file, &quiet);
-    if (status == GQAC_OK && file.data)
-        status = genai_config_read(file.data, file.bytes, o->text->memory, NULL, &decoder, &quiet);
+    const gqac_status status = named_decoder(&above, o->text->memory, &decoder, &quiet);
     if (status == GQAC_OK && decoder && !strcmp(decoder, name))
         o->folder = above;
     else
@@ -252,7 +267,7 @@ static gqac_status try_folder(opener *o, const char *model, int levels) {
     return status == GQAC_NO_MEMORY ? gqac_diag_oom(o->diag, "a model folder") : GQAC_OK;
 }
 
-/* A model file stands for its folder, or for the one that this is a subfolder of. */
+/* The folder of a model file, or the folder above. */
 static gqac_status find_folder(opener *o, const char *model) {
     for (int levels = 0; levels < 2 && o->folder.fd < 0 && !o->folder.attached; levels++)
         GQAC_TRY(try_folder(o, model, levels));
@@ -281,13 +296,9 @@ gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text, 
     opener o = {.text = gqac_calloc(1, sizeof *o.text), .folder = {.fd = -1}, .diag = diag};
     if (!o.text)
         return gqac_diag_oom(diag, "a model folder");
-    gqac_status status = open_parts(&o, model, parts);
+    const gqac_status status = open_parts(&o, model, parts);
     folder_close(&o.folder);
-    if (status == GQAC_OK)
-        *text = o.text;
-    else
-        gqac_text_free(o.text);
-    return status;
+    GQAC_RETURN_MADE(status, o.text, text, gqac_text_free);
 }
 
 void gqac_text_free(gqac_text *text) {
@@ -373,12 +384,8 @@ gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_stream **st
     gqac_text_stream *s = gqac_calloc(1, sizeof *s);
     if (!s)
         return gqac_diag_oom(diag, "a stream of text");
-    gqac_status status = tokenizer_stream_create(text->tokenizer, &s->stream, diag);
-    if (status == GQAC_OK)
-        *stream = s;
-    else
-        gqac_free(s);
-    return status;
+    GQAC_RETURN_MADE(tokenizer_stream_create(text->tokenizer, &s->stream, diag), s, stream,
+                     gqac_text_stream_free);
 }
 
 void gqac_text_stream_free(gqac_text_stream *stream) {
@@ -400,9 +407,9 @@ gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece
 
 /* ---- template ------------------------------------------------------------ */
 
-/* A message's reasoning has had several names; templates read the first of them, older ones the
- * second. transformers fills both from the first of the three that is given, and leaves a second
- * one that was there. */
+/* Reasoning in a message has three names. Templates read the first, older ones the second. As
+ * transformers does: the first name becomes the first value that is not null, the second also,
+ * unless it is there. */
 static int alias_reasoning(json_t *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     json_t *given = NULL;
@@ -418,7 +425,7 @@ static int alias_reasoning(json_t *message) {
     return json_object_set(message, names[0], given);
 }
 
-/* Copies: threads that share the text would else count references to the same values. */
+/* A deep copy, as threads that share the text must not share reference counts. */
 static int add_special(const gqac_text *text, json_t *root) {
     json_t *own = json_deep_copy(text->special);
     const int failed = !own || json_object_update_missing(root, own) != 0;
@@ -426,8 +433,8 @@ static int add_special(const gqac_text *text, json_t *root) {
     return failed;
 }
 
-/* What transformers gives every template: variables that the caller left out are none or false, not
- * undefined, and special tokens are given besides. */
+/* As transformers does for every template: variables that the caller left out are none or false,
+ * not undefined, and special tokens are variables too. */
 static int complete_variables(const gqac_text *text, json_t *root) {
     size_t i = 0;
     json_t *message = NULL, *defaults = json_pack("{s:n, s:n, s:b}", "tools", "documents",
@@ -470,8 +477,7 @@ gqac_status gqac_text_render(const gqac_text *text, const char *variables, char 
     GQAC_TRY(read_variables(text, variables, &root, diag));
     gqac_status status = jinja_render(text->template, root, &result, diag);
     json_decref(root);
-    if (status == GQAC_OK)
-        gqac_str_append_n(&result, "", 0); /* an empty text too has its NUL */
+    gqac_str_append_n(&result, "", 0); /* an empty text too has its NUL */
     if (status == GQAC_OK && (result.failed || !result.text))
         status = gqac_diag_oom(diag, "a rendered template");
     if (status != GQAC_OK) {

@@ -1,5 +1,5 @@
-/* A model without a cache is given all ids every time: one stateless run, with the mask and the
- * positions of a text that begins at its first id. */
+/* Models without a cache: each call is one stateless run over all ids, with a mask of ones and
+ * positions from 0. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,12 +21,12 @@ static int kind_of(const char *name) {
 
 static gqac_status refuse_shape(const char *shape, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "output '%s' is %s", LOGITS, shape);
-    gqac_diag_rule(diag, "a model without a cache gives " LOGITS " [B,S,V]");
-    gqac_diag_hint(diag, "`gqac run` gives an output of any shape");
+    gqac_diag_rule(diag, "a model without a cache returns " LOGITS " [B,S,V]");
+    gqac_diag_hint(diag, "`gqac run` returns an output of any shape");
     return GQAC_UNSUPPORTED;
 }
 
-/* Is there an output of that name? Else all that there are. */
+/* Refuses a model without an output logits, and lists the outputs that it has. */
 static gqac_status check_outputs(const gqac_program *program, gqac_diag *diag) {
     const gqac_io *outputs = NULL;
     const int n = gqac_program_outputs(program, &outputs);
@@ -40,8 +40,8 @@ static gqac_status check_outputs(const gqac_program *program, gqac_diag *diag) {
         snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", outputs[i].name);
     }
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no output '%s', it has: %s", LOGITS, text);
-    gqac_diag_rule(diag, "a model without a cache gives " LOGITS " [B,S,V]");
-    gqac_diag_hint(diag, "rename the output in the file; `gqac run` gives any output");
+    gqac_diag_rule(diag, "a model without a cache returns " LOGITS " [B,S,V]");
+    gqac_diag_hint(diag, "rename the output in the file; `gqac run` returns any output");
     return GQAC_UNSUPPORTED;
 }
 
@@ -79,7 +79,7 @@ gqac_status whole_check(const gqac_program *program, gqac_diag *diag) {
     return check_outputs(program, diag);
 }
 
-/* Ones, then places, behind one another. */
+/* n ones, then the positions 0 to n-1. */
 static gqac_status make_counts(int64_t n, int64_t **counts, gqac_diag *diag) {
     size_t bytes = 0;
     if (!gqac_mul_size((size_t)n, 2 * sizeof **counts, &bytes) || !(*counts = gqac_alloc(bytes)))

@@ -1,9 +1,10 @@
 /* The mapped files of a model, and the containment of its external data.
  *
  * A location is opened by the kernel beneath a folder (openat2), never by judging its text alone:
- * links, renames and races cannot lead out. Without a root named by the user, links of either kind
- * are refused; with one, links that stay beneath it are followed, as model caches are made of them.
- * Kernels without openat2 are refused: there is no safe second best. */
+ * renames and races cannot lead out. Links that stay beneath it are followed. It is the root that
+ * the user names, else the folder of the model or, in a Hugging Face cache, that of all snapshots
+ * and blobs of the model. Without a root hard links are refused: they have no folder. Kernels
+ * without openat2 are refused: there is no safe second best. */
 #include "onnx/importer.h"
 
 #include "base/alloc.h"
@@ -11,11 +12,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef struct side_file {
@@ -193,8 +192,15 @@ static gqac_status open_folder(onnx_files *files, gqac_diag *diag) {
     const char *folder = folder_of(files);
     if (!folder)
         return gqac_diag_oom(diag, "a model's files");
-    if (files->root)
+    char root[PATH_MAX], below[PATH_MAX];
+    if (!files->root && gqac_hub_cache(folder, root, below)) {
+        files->root = gqac_arena_strdup(files->arena, root);
+        files->below = gqac_arena_strdup(files->arena, below);
+        if (!files->root || !files->below)
+            return gqac_diag_oom(diag, "a model's files");
+    } else if (files->root) {
         GQAC_TRY(find_below(files, folder, diag));
+    }
     const char *base = files->root ? files->root : folder;
     files->folder = open(base, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (files->folder < 0)
@@ -226,45 +232,29 @@ static const char *misspelt(const char *location) {
 
 static gqac_status refuse(gqac_diag *diag, const char *location, const char *why) {
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "external data '%s' %s", location, why);
-    gqac_diag_rule(diag, "external data are regular files beneath the model's folder, without "
-                         "links, or beneath the root that is named");
+    gqac_diag_rule(diag, "external data are regular files beneath the model's folder, or beneath "
+                         "the root that is named; links may not lead out of it");
     return GQAC_INVALID_MODEL;
 }
 
-static gqac_status cannot_open(const onnx_files *files, const char *location, gqac_diag *diag) {
+static gqac_status cannot_open(const char *location, gqac_diag *diag) {
     int error = errno;
     if (error == ENOMEM)
         return gqac_diag_oom(diag, "external data");
     if (error == EMFILE || error == ENFILE || error == EIO)
         GQAC_FAIL(diag, GQAC_IO, "cannot open external data '%s': %s", location, strerror(error));
-    if (error == EXDEV)
-        return refuse(diag, location, "leads out of the folder");
-    if (error == ELOOP) {
-        refuse(diag, location, files->root ? "is a loop of links" : "is or goes through a link");
-        if (!files->root)
-            gqac_diag_hint(diag, "name a folder that holds the link and its target: --model-root");
+    if (error == EXDEV) {
+        refuse(diag, location, "is or goes through a link that leads out of the folder");
+        gqac_diag_hint(diag, "name a folder that holds the link and its target: --model-root");
         return GQAC_INVALID_MODEL;
     }
+    if (error == ELOOP)
+        return refuse(diag, location, "is a loop of links, or a link of /proc");
     if (error == ENOSYS || error == EPERM)
         return refuse(diag, location, "cannot be opened safely: this system has no openat2");
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "cannot open external data '%s': %s", location,
                   strerror(error));
     return GQAC_INVALID_MODEL;
-}
-
-static int open_beneath(const onnx_files *files, const char *path) {
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    if (!files->root)
-        how.resolve |= RESOLVE_NO_SYMLINKS;
-    long fd = -1;
-    /* EAGAIN: something was renamed meanwhile; who keeps renaming gets an error */
-    for (int tries = 0; tries < 100; tries++) {
-        fd = syscall(SYS_openat2, files->folder, path, &how, sizeof how);
-        if (fd >= 0 || (errno != EINTR && errno != EAGAIN))
-            break;
-    }
-    return (int)fd;
 }
 
 static gqac_status check_file(const onnx_files *files, const char *location,
@@ -393,9 +383,9 @@ static gqac_status open_side(onnx_files *files, const char *location, const side
     const char *path = gqac_arena_printf(files->arena, "%s%s", files->below, location);
     if (!path)
         return gqac_diag_oom(diag, "external data");
-    int fd = open_beneath(files, path);
+    int fd = gqac_open_beneath(files->folder, path);
     if (fd < 0)
-        return cannot_open(files, location, diag);
+        return cannot_open(location, diag);
     gqac_status status = take_file(files, location, fd, file, diag);
     close(fd);
     return status;

@@ -1,10 +1,9 @@
-/* What utf8proc knows of characters (Unicode 14 with utf8proc 2.8): categories, spaces, word
+/* Properties of characters from utf8proc (Unicode 14 with utf8proc 2.8): categories, spaces, word
  * characters, normal forms, lower case. utf8proc's own sorting of combining marks takes quadratic
- * time on long runs of them, so that marks are sorted here; and it is never let allocate.
- * Tokenizers in the wild know later versions of Unicode: characters that came after 14 are
- * unassigned here, no letters, so that a text with them may be split elsewhere: about 10300 code
- * points of tokenizers 0.23.3, most of them ideographs and letters of rare scripts. One other
- * differs, U+1171E (Mn there Mc), a mark either way. */
+ * time on long runs of them, so marks are sorted here; and it never allocates.
+ * Hugging Face's tokenizers 0.23.3 have a later version of Unicode: about 10300 code points, most
+ * of them ideographs and letters of rare scripts, are unassigned here, so that a text with them may
+ * be split differently. Besides them only U+1171E differs (Mn, Mc there), a mark in both. */
 #include "text/unicode.h"
 
 #include <stdint.h>
@@ -12,7 +11,6 @@
 #include <utf8proc.h>
 
 #include "base/alloc.h"
-#include "base/check.h"
 
 /* ---- categories ---------------------------------------------------------- */
 
@@ -118,7 +116,7 @@ bool unicode_is_word(int32_t c) {
     if ((category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_NL) ||
         category == UTF8PROC_CATEGORY_PC)
         return true;
-    /* symbols that are Alphabetic all the same: letters in circles and squares */
+    /* symbols that are Alphabetic: letters in circles and squares */
     return (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
            (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
 }
@@ -128,7 +126,7 @@ bool unicode_is_word(int32_t c) {
 size_t unicode_read(const char *text, size_t length, int32_t *codepoint) {
     const unsigned char *s = (const unsigned char *)text;
     size_t n = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n > length) { /* never in valid UTF-8 */
+    if (n > length) { /* impossible in valid UTF-8 */
         *codepoint = 0xfffd;
         return length;
     }
@@ -211,18 +209,7 @@ typedef struct points {
 enum { DECOMPOSED = 32 }; /* no character becomes more than 18 */
 
 static bool reserve(points *list) {
-    size_t bytes;
-    if (list->capacity - list->n >= DECOMPOSED)
-        return true;
-    size_t capacity = list->capacity + list->capacity / 2 + 4 * DECOMPOSED;
-    if (capacity < list->capacity || !gqac_mul_size(capacity, sizeof *list->at, &bytes))
-        return false;
-    int32_t *at = gqac_realloc(list->at, bytes);
-    if (!at)
-        return false;
-    list->at = at;
-    list->capacity = capacity;
-    return true;
+    return gqac_reserve(&list->at, list->n + DECOMPOSED, &list->capacity, sizeof *list->at);
 }
 
 static unsigned combining(int32_t codepoint) {
@@ -249,7 +236,7 @@ static bool decompose(const char *text, size_t length, utf8proc_option_t options
     return true;
 }
 
-/* Sorts n marks by combining class, equal ones in their order; `spare` has room for n. */
+/* Sorts n marks by combining class, equal ones in their order; `spare` can hold n. */
 static void sort_marks(int32_t *marks, size_t n, int32_t *spare) {
     size_t first[257] = {0};
     for (size_t i = 0; i < n; i++)

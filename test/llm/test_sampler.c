@@ -529,14 +529,15 @@ static void test_top(void) {
             sum += isnan(row[j]) ? 0 : expl(row[j]);
         }
         const int64_t asked = i % (SMALL + 3);
-        const int n = sampler_top(s, row, asked, top);
+        const softmax of = sampler_softmax(s, row);
+        const int n = sampler_top(s, &of, row, asked, top);
         CU_ASSERT_EQUAL(n, asked < numbers ? (int)asked : numbers);
         for (int j = 0; j < n; j++) {
             const double expected = (double)(row[top[j].id] - logl(sum));
             double p, log_p;
             CU_ASSERT(top[j].log_probability == expected ||
                       fabs(top[j].log_probability - expected) < 1e-12);
-            sampler_measure(s, row, top[j].id, &p, &log_p);
+            softmax_measure(&of, row[top[j].id], &p, &log_p);
             CU_ASSERT(log_p == top[j].log_probability);
             CU_ASSERT(fabs(p - exp(log_p)) < 1e-12);
             for (int k = 0; k < j; k++)
@@ -546,6 +547,23 @@ static void test_top(void) {
                           (row[top[j - 1].id] == row[top[j].id] && top[j - 1].id < top[j].id));
         }
     }
+    sampler_free(s);
+}
+
+/* The sum over the vocabulary is computed once: both readers take the one that they are given. */
+static void test_one_sum(void) {
+    const float row[SMALL] = {3, 1, 2};
+    sampler *s = open_sampler(SMALL);
+    softmax of = sampler_softmax(s, row);
+    gqac_scored_id top[2];
+    double p, log_p;
+    of.sum *= 2;
+    CU_ASSERT_EQUAL(sampler_top(s, &of, row, 2, top), 2);
+    softmax_measure(&of, row[0], &p, &log_p);
+    CU_ASSERT(top[0].id == 0 && top[1].id == 2);
+    CU_ASSERT_DOUBLE_EQUAL(top[0].log_probability, -log(of.sum), 0);
+    CU_ASSERT_DOUBLE_EQUAL(log_p, -log(of.sum), 0);
+    CU_ASSERT_DOUBLE_EQUAL(p, 1 / of.sum, 0);
     sampler_free(s);
 }
 
@@ -697,6 +715,7 @@ static const unit_case cases[] = {
     {"presence and frequency penalties", test_answer_penalties},
     {"logit bias", test_bias},
     {"the likeliest ids", test_top},
+    {"one sum over the vocabulary", test_one_sum},
     {"probability of the model", test_probability},
     {"a vocabulary of 128,256", test_large_vocabulary},
     {"shares that reach top_p exactly", test_top_p_boundary},

@@ -96,6 +96,94 @@ static void test_model_file(void) {
     CU_ASSERT_PTR_NOT_NULL(strstr(diag.where, "genai_config.json"));
 }
 
+/* ---- links --------------------------------------------------------------- */
+
+static void link_to(const char *target, const char *name) {
+    unlink(path_of(name));
+    CU_ASSERT_EQUAL_FATAL(symlink(target, path_of(name)), 0);
+}
+
+static gqac_status find_model(const char *folder) {
+    char path[512];
+    memset(&diag, 0, sizeof diag);
+    return gqac_text_model_path(folder, path, sizeof path, &diag);
+}
+
+/* Links are followed while they stay in the folder: config, template and graph alike. */
+static void test_links(void) {
+    clear();
+    put("real.json", config);
+    put("model.onnx", "");
+    link_to("real.json", "genai_config.json");
+    CU_ASSERT_EQUAL_FATAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT(gqac_text_get_settings(text)->has_config);
+    CU_ASSERT_EQUAL(find_model(scratch), GQAC_OK);
+    link_to("/etc/passwd", "chat_template.jinja");
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT(strstr(diag.what, "leads out") && *diag.hint);
+    link_to("nothing", "chat_template.jinja");
+    CU_ASSERT_EQUAL(open_text(scratch, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "leads nowhere"));
+    link_to("real.json", "model.onnx");
+    CU_ASSERT_EQUAL(find_model(scratch), GQAC_OK);
+    link_to("/etc/passwd", "model.onnx");
+    CU_ASSERT_EQUAL(find_model(scratch), GQAC_INVALID_MODEL);
+    CU_ASSERT(strstr(diag.what, "'model.onnx' is a symbolic link that leads out") && *diag.hint);
+    clear();
+    put("encoder.onnx", "");
+    link_to("/etc/passwd", "decoder.onnx");
+    gqac_seq2seq *model = NULL;
+    CU_ASSERT_EQUAL(gqac_seq2seq_open(scratch, NULL, &model, &diag), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "'decoder.onnx' is a symbolic link that leads out"));
+    unlink(path_of("encoder.onnx"));
+    unlink(path_of("decoder.onnx"));
+    unlink(path_of("real.json"));
+}
+
+/* A Hugging Face cache: the files of a snapshot are links to blobs beside all snapshots. */
+static void test_hub_cache(void) {
+    static const char *const made[] = {"hub", "hub/blobs", "hub/snapshots", "hub/snapshots/1",
+                                       "hub/snapshots/1/onnx"};
+    static const char *const links[] = {"genai_config.json", "chat_template.jinja",
+                                        "onnx/model.onnx"};
+    char snapshot[300], name[300], target[300];
+    clear();
+    for (int i = 0; i < 5; i++)
+        CU_ASSERT_EQUAL(mkdir(path_of(made[i]), 0700), 0);
+    put("hub/blobs/0", "{\"model\": {\"decoder\": {\"filename\": \"onnx/model.onnx\"}}}");
+    put("hub/blobs/1", "{{ messages }}");
+    put("hub/blobs/2", "");
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "hub/snapshots/1/%s", links[i]);
+        snprintf(target, sizeof target, "%s../../blobs/%d", i == 2 ? "../" : "", i);
+        link_to(target, name);
+    }
+    snprintf(snapshot, sizeof snapshot, "%s", path_of("hub/snapshots/1"));
+    CU_ASSERT_EQUAL_FATAL(open_text(snapshot, GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT(gqac_text_get_settings(text)->has_config);
+    CU_ASSERT(gqac_text_get_settings(text)->has_template);
+    CU_ASSERT_EQUAL(find_model(snapshot), GQAC_OK);
+    CU_ASSERT_EQUAL(open_text(path_of("hub/snapshots/1/onnx/model.onnx"), GQAC_TEXT_ALL), GQAC_OK);
+    CU_ASSERT(text && gqac_text_get_settings(text)->has_template);
+    link_to("../../../real.json", "hub/snapshots/1/tokenizer_config.json"); /* beside the cache */
+    put("real.json", "{}");
+    CU_ASSERT_EQUAL(open_text(snapshot, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(diag.what, "leads out"));
+    unlink(path_of("hub/snapshots/1/tokenizer_config.json"));
+    CU_ASSERT_EQUAL(rename(path_of("hub/blobs"), path_of("hub/others")), 0); /* no cache any more */
+    CU_ASSERT_EQUAL(open_text(snapshot, GQAC_TEXT_ALL), GQAC_INVALID_MODEL);
+    CU_ASSERT_EQUAL(rename(path_of("hub/others"), path_of("hub/blobs")), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "hub/snapshots/1/%s", links[i]);
+        unlink(path_of(name));
+        snprintf(name, sizeof name, "hub/blobs/%d", i);
+        unlink(path_of(name));
+    }
+    for (int i = 5; i-- > 0;)
+        rmdir(path_of(made[i]));
+    unlink(path_of("real.json"));
+}
+
 /* A config that names a file in a subfolder, and what lies two levels above. */
 static void test_subfolder(void) {
     char path[300];
@@ -507,6 +595,8 @@ static void test_allocations(void) {
 static const unit_case cases[] = {
     {"a folder", test_folder},
     {"a model file beside its config", test_model_file},
+    {"links stay in the folder", test_links},
+    {"a Hugging Face cache", test_hub_cache},
     {"a model in a subfolder of its folder", test_subfolder},
     {"an artefact", test_artefact},
     {"the test models", test_real},

@@ -7,18 +7,39 @@ The prompt of every turn is rendered here by hand (textmodel.TEMPLATE says the s
 tokenized by the library `tokenizers`, and given to `gqac generate --ids`.
 """
 
+import fcntl
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 
 import harness
 from harness import Case, GQAC, MODELS, gqac, write_ids
 from textmodel import add_bos, copy_model, render, tokenizer
+
+
+def await_that(condition, child):
+    """Wait until a condition holds, or the child has ended."""
+    while not condition() and child.poll() is None:
+        time.sleep(0.001)
+
+
+def notes_interrupts(child):
+    """Whether SIGINT has a handler: it has none from the first one until the next turn begins."""
+    with open(f"/proc/{child.pid}/status") as status:
+        caught = next(line for line in status if line.startswith("SigCgt"))
+    return int(caught.split()[1], 16) >> (signal.SIGINT - 1) & 1
+
+
+def is_edited(leader):
+    """Whether the editor reads the terminal: it takes characters, not lines."""
+    return not termios.tcgetattr(leader)[3] & termios.ICANON
 
 
 class Chat(Case):
@@ -216,6 +237,7 @@ class Chat(Case):
         """Ctrl-C ends the answer, the next turn goes on; at the prompt it ends the program."""
         self.model = copy_model(self.dir / "endless", model={"eos_token_id": None})
         child = self.start("-n", 500, "--kv", "off", "--log-steps", "--format", "json")
+        fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)  # no answer ends before its log is read
         for line in (b"one\n", b"two\n"):
             child.stdin.write(line)
             while b"step 2 " not in child.stderr.readline():
@@ -224,7 +246,7 @@ class Chat(Case):
             turn = json.loads(child.stdout.readline())
             self.assertEqual(turn["finish_reason"], "stop")
             self.assertLess(len(turn["ids"]), 400)
-        time.sleep(0.2)
+        await_that(lambda: notes_interrupts(child), child)
         self.assertIsNone(child.poll())
         child.send_signal(signal.SIGINT)
         self.assertEqual(child.wait(20), 0)
@@ -234,13 +256,17 @@ class Chat(Case):
         long = b"word " * 380 + b"\n"
         self.model = harness.ROOT / "models" / "tiny-gqa"
         args = ("-n", 4, "--format", "json", "--target", "ref", "--temperature", "0")
-        child = self.start(*args)
-        self.assertIn(b"kv cache", child.stderr.readline())
-        child.stdin.write(b"one\n")
-        first = json.loads(child.stdout.readline())
-        child.stdin.write(long)
-        harness.await_work(child, 2)
-        child.send_signal(signal.SIGINT)
+        for _ in range(20):  # on a busy machine the prompt may end before this process runs again
+            child = self.start(*args)
+            self.assertIn(b"kv cache", child.stderr.readline())
+            child.stdin.write(b"one\n")
+            first = json.loads(child.stdout.readline())
+            child.stdin.write(long)
+            harness.await_work(child, 2)
+            child.send_signal(signal.SIGINT)
+            ready = select.select([child.stdout, child.stderr], [], [])[0]
+            if child.stdout not in ready:
+                break
         self.assertIn(b"gqac: interrupted", child.stderr.readline())
         child.stdin.write(b"two\n")
         child.stdin.close()
@@ -279,6 +305,7 @@ class Chat(Case):
         self.addCleanup(timer.cancel)
 
         def turn(keys):
+            await_that(lambda: is_edited(leader), child)
             os.write(leader, keys)
             return json.loads(child.stdout.readline())["ids"]
         want = [t["ids"] for t in self.turns("ab\u00e4d\nabd\nab\u00e4d\n", "-n", 3)]
@@ -287,6 +314,7 @@ class Chat(Case):
         self.assertEqual(turn("abdx\x7f\r".encode()), want[1])
         self.assertEqual(turn(b"\x1b[A\x1b[A\r"), want[2])
         self.assertEqual(turn(b"/reset\rab\xc3\xffd\r"), other)
+        await_that(lambda: is_edited(leader), child)
         os.write(leader, b"half a line")
         seen = b""
         while b"half a line" not in seen:  # the editor echoes it, after the prompt

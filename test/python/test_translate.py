@@ -27,17 +27,23 @@ SEED = 18  # of decoders that do not repeat one id
 class Encoder(Decoder):
     """ids, or features [B,bands,L], to states [B,L,M]; one layer that sees all of them."""
 
-    def states(self, features):
-        """Replaces the decoder's graph."""
+    def states(self, features, mask=None, rows=False):
+        """Replaces the decoder's graph. `mask`: the name of its length, for features too; `rows`: the
+        features are [B,L,bands]."""
         self.nodes.clear()
-        self.inputs = [self.info("input_features", F, ["B", BANDS, "L"])] if features else [
-            self.info("input_ids", I64, ["B", "L"]), self.info("attention_mask", I64, ["B", "L"])]
+        self.inputs = [self.info("input_features", F, ["B", "L", BANDS] if rows else ["B", BANDS, "L"])
+                       if features else self.info("input_ids", I64, ["B", "L"])]
+        if mask or not features:
+            self.inputs.append(self.info("attention_mask", I64, ["B", mask or "L"]))
         self.outputs = [self.info("last_hidden_state", F, ["B", "L", WIDTH])]
         if features:
-            e = self.node("MatMul", self.node("Transpose", "input_features", perm=[0, 2, 1]),
-                          self.weight("bands", BANDS, WIDTH))
+            e = "input_features" if rows else self.node("Transpose", "input_features", perm=[0, 2, 1])
+            e = self.node("MatMul", e, self.weight("bands", BANDS, WIDTH))
         else:
             e = self.node("Gather", "embed", "input_ids")
+        if mask:
+            e = self.node("Mul", e, self.node("Unsqueeze", self.node("Cast", "attention_mask", to=F),
+                                              self.constant("last", np.array([2]))))
         q, k, v = (self.project(f"e{n}", e, WIDTH, WIDTH) for n in "qkv")
         self.node("Attention", q, k, v, out=["last_hidden_state"], q_num_heads=HEADS,
                   kv_num_heads=HEADS)
@@ -84,7 +90,7 @@ class Translate(Case):
         decoder, ids = session(self.dir / "plain.onnx"), [START]
         for _ in range(NEW):
             feeds = {"input_ids": np.array([ids]), "encoder_hidden_states": states,
-                     "encoder_attention_mask": np.ones((1, STATES), np.int64)}
+                     "encoder_attention_mask": np.ones((1, states.shape[1]), np.int64)}
             feeds = {k: v for k, v in feeds.items() if k in names(decoder.get_inputs())}
             ids.append(int(decoder.run(["logits"], feeds)[0][0, -1].argmax()))
         return ids[1:]
@@ -142,6 +148,28 @@ class Translate(Case):
         """Features in."""
         flags = self.make(features=True, cached=True)
         self.assertEqual(self.generate(*flags)["ids"], self.expected(True))
+
+    def test_masked_features(self):
+        """An encoder may take an attention mask beside its features: ones for each frame."""
+        self.make(features=True)
+        file = self.folder / "encoder_model.onnx"
+        expected = self.expected(features=True)
+        for rows in (False, True):
+            given = self.features.transpose(0, 2, 1) if rows else self.features
+            np.save(self.dir / "features.npy", np.ascontiguousarray(given))
+            for mask in ("L", "M"):  # the name of the frames, or another one
+                onnx.save(Encoder("attention", seed=4).states(True, mask, rows), file)
+                said = self.generate("--features", self.dir / "features.npy")
+                self.assertEqual(said["ids"], expected, (rows, mask))
+        onnx.save(Encoder("attention", seed=4).states(True, mask=99), file)
+        self.check(gqac("generate", self.folder, "--features", self.dir / "features.npy"), (3, 4))
+
+    def test_many_frames(self):
+        """The decoder's mask of the states is as long as they are, also where the text is short."""
+        self.features = np.random.default_rng(9).standard_normal((1, BANDS, 300)).astype(np.float32)
+        np.save(self.dir / "features.npy", self.features)
+        flags = self.make(features=True, kind="padded")
+        self.assertEqual(self.generate(*flags)["ids"], self.expected(features=True))
 
     def test_traced_whisper(self):
         """A traced model: its attention is raised before it gets caches, of both kinds."""

@@ -1,5 +1,5 @@
-/* Expressions of pre-tokenizers as programs: a tree becomes instructions, in which a split prefers
- * its first way (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
+/* Compiling expressions: a tree becomes instructions, in which a split prefers its first
+ * branch (Pike's machine; Thompson 1968, Cox 2009). pattern_find.c runs them. A possessive
  * repeat of a class is a greedy one that must not end before another member of the class, which is
  * the same; nothing else in the tree needs more than splits. */
 #include <string.h>
@@ -9,7 +9,8 @@
 
 typedef struct emitter {
     instruction *code;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
     gqac_diag *diag;
 } emitter;
 
@@ -19,14 +20,8 @@ static gqac_status emit(emitter *e, instruction i) {
     if (e->n == PATTERN_MAX_CODE)
         GQAC_FAIL(e->diag, GQAC_LIMIT, "the expression is more than %d steps when it is spelt out",
                   PATTERN_MAX_CODE);
-    if (e->n == e->capacity) {
-        uint32_t capacity = e->capacity ? 2 * e->capacity : 64;
-        instruction *code = gqac_realloc(e->code, capacity * sizeof *code);
-        if (!code)
-            return gqac_diag_oom(e->diag, "an expression");
-        e->code = code;
-        e->capacity = capacity;
-    }
+    if (!gqac_reserve(&e->code, e->n + 1, &e->capacity, sizeof *e->code))
+        return gqac_diag_oom(e->diag, "an expression");
     e->code[e->n++] = i;
     return GQAC_OK;
 }
@@ -35,12 +30,12 @@ static gqac_status emit_set(emitter *e, opcode op, int set, bool edge) {
     return emit(e, (instruction){.op = (uint8_t)op, .edge = edge, .set = (uint16_t)set});
 }
 
-/* A split between what comes next and a place to be set later. */
+/* A split between the next instruction and one to be set later. */
 static gqac_status emit_split(emitter *e) {
     return emit(e, (instruction){.op = OP_SPLIT});
 }
 
-/* Sets the ways of a split: into what it stands before, or to `out`. */
+/* Sets the branches of a split: the instruction after it, and `out`. */
 static void aim(emitter *e, uint32_t split, uint32_t into, uint32_t out, bool lazy) {
     e->code[split].x = lazy ? out : into;
     e->code[split].y = lazy ? into : out;
@@ -70,7 +65,7 @@ static gqac_status emit_alternatives(emitter *e, const node *x) {
     return GQAC_OK;
 }
 
-/* As often as it goes; the body is never empty. */
+/* Any number of times; the body is never empty. */
 static gqac_status emit_loop(emitter *e, const node *x) {
     bool lazy = x->mode == LAZY;
     uint32_t begin = e->n;
@@ -79,7 +74,7 @@ static gqac_status emit_loop(emitter *e, const node *x) {
         GQAC_TRY(emit_node(e, x->child));
         GQAC_TRY(emit(e, (instruction){.op = OP_JUMP, .x = begin}));
         aim(e, begin, begin + 1, e->n, lazy);
-    } else { /* the last of the copies that must be */
+    } else { /* the last of the required copies */
         GQAC_TRY(emit_node(e, x->child));
         GQAC_TRY(emit_split(e));
         aim(e, e->n - 1, begin, e->n, lazy);
@@ -154,7 +149,7 @@ static gqac_status compile(const char *source, size_t length, charsets *sets, pa
     p->n_code = e.n;
     for (uint32_t i = 0; i < e.n; i++) {
         p->n_consuming += e.code[i].op == OP_SET;
-        p->looks_behind |= e.code[i].op == OP_BEHIND;
+        p->looks_back |= e.code[i].op == OP_BEHIND;
     }
     GQAC_TRY(status);
     return char_table_build(sets, &p->table, diag);

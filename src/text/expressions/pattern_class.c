@@ -122,7 +122,7 @@ gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c) {
              (unsigned char)kind < 0x20)
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "an escape of this kind");
     else
-        *c = kind; /* punctuation stands for itself */
+        *c = kind; /* punctuation means itself */
     return GQAC_OK;
 }
 
@@ -175,7 +175,7 @@ static gqac_status parse_range(parser *p, charset *set, charset *part, bool firs
     if (range) {
         p->at++;
         if (p->at == p->n)
-            return GQAC_OK; /* the class is not closed: the caller says so */
+            return GQAC_OK; /* the class is not closed: the caller reports it */
         GQAC_TRY(parse_item(p, part, &high));
         if (high < 0)
             return pattern_refuse(p, GQAC_UNSUPPORTED, offset, "a range that ends with a class");
@@ -187,7 +187,7 @@ static gqac_status parse_range(parser *p, charset *set, charset *part, bool firs
     return GQAC_OK;
 }
 
-/* All items up to ']'. `part` and `both` are work space; what stands before "&&" goes to *both. */
+/* All items up to ']'. `part` and `both` are scratch; the set before "&&" goes to *both. */
 static gqac_status parse_items(parser *p, charset *set, charset *part, charset *both,
                                size_t offset) {
     bool several = false;

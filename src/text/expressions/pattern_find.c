@@ -1,16 +1,16 @@
 /* Running an expression: all threads at once, in the order in which a backtracking engine would try
- * them, so that the first thread that matches is the match. Lists of threads that were seen before
- * are remembered as states with their transitions (a DFA built on the way, in memory that was
- * allocated before), so that most characters cost one look into a table. Where a look asks for the
- * next character, threads wait for it: a state is what holds before it is known.
+ * them, so that the first thread that matches is the match. Lists of threads are kept as states
+ * with their transitions (a DFA that is built while it runs, in memory that is allocated before),
+ * so most characters take one look-up in a table. Where a lookahead needs the next character,
+ * threads wait for it: a state is what holds before it is known.
  *
- * Bounds: attempts from one place after the other may read at most about 4 times the text between
- * `from` and where they have got to; then one pass with all beginnings at once finishes the call. A
- * call is thus linear in what lies between `from` and the end of the text, for any expression. All
- * calls over a text together are linear when no attempt reads much further than its match ends. The
- * expressions of pre-tokenizers are like that: what one alternative reads in vain (white space
- * before no newline), another one matches all but the last character of. It is not so for a*b|a;
- * hence a scratch counts steps and stops at PATTERN_BYTE_WORK for each byte it was to read. */
+ * Time: attempts from one position after the other may read at most about 4 times the text between
+ * `from` and the position that they have reached; then one pass with all beginnings at once
+ * finishes the call. So for any expression a call is linear in the text after `from`. All calls
+ * over a text together are linear if no attempt reads much further than the end of its match. This
+ * is so for the expressions of pre-tokenizers: what one alternative reads without matching (white
+ * space without a newline), another one matches but for its last character. It is not so for a*b|a;
+ * hence a scratch counts steps, at most PATTERN_BYTE_WORK for each byte. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -22,7 +22,7 @@ enum {
     TABLE_BYTES = 2 << 20, /* of transitions */
     POOL = 1 << 15,        /* threads of all states */
     UNKNOWN = -1,
-    PATIENCE = 1024 /* bytes read in vain before counting begins */
+    PATIENCE = 1024 /* bytes read without a match before counting begins */
 };
 
 typedef struct thread_list {
@@ -177,15 +177,15 @@ static int read_symbol(const pattern *p, const pattern_scratch *s, const char *t
 /* The symbol of the character before `at`. */
 static int symbol_before(const pattern *p, const pattern_scratch *s, const char *text, size_t at) {
     size_t next;
-    if (!p->looks_behind || at == 0)
+    if (!p->looks_back || at == 0)
         return s->end;
     return read_symbol(p, s, text, at, unicode_before(text, 0, at), &next);
 }
 
 /* ---- states -------------------------------------------------------------- */
 
-/* The state of a list of threads behind a character; a new one if need be, for which all others may
- * be forgotten. */
+/* The state of a list of threads after a character; a new one may replace all
+ * others. */
 static int32_t find_state(const pattern *p, pattern_scratch *s, const uint32_t *pc, uint32_t n,
                           int32_t previous) {
     const size_t mask = 2 * MAX_STATES - 1;
@@ -223,7 +223,7 @@ static int32_t find_move(const pattern *p, pattern_scratch *s, int32_t from, int
     int32_t move = matched;
     int32_t before = s->n_states;
     if (s->then.n) {
-        int32_t previous = p->looks_behind ? symbol : s->end;
+        int32_t previous = p->looks_back ? symbol : s->end;
         move += 2 * (find_state(p, s, s->then.pc, s->then.n, previous) + 1);
     }
     if (s->n_states >= before)
@@ -295,7 +295,7 @@ static gqac_status find_any(const pattern *p, pattern_scratch *s, const char *te
         thread_list last = s->now;
         s->now = s->then;
         s->then = last;
-        previous = p->looks_behind ? symbol : s->end;
+        previous = p->looks_back ? symbol : s->end;
     }
 }
 

@@ -1,4 +1,4 @@
-/* Between the files of patterns: sets of characters (pattern_set.c), the tree that is parsed
+/* Shared by the files of expressions: sets of characters (pattern_set.c), the tree that is parsed
  * (pattern_parse.c) and the program that runs (pattern.c makes it, pattern_find.c runs it). */
 #ifndef GQAC_TEXT_EXPRESSIONS_PATTERN_IMPL_H
 #define GQAC_TEXT_EXPRESSIONS_PATTERN_IMPL_H
@@ -13,7 +13,7 @@ enum {
     PATTERN_MAX_SOURCE = 16384,  /* bytes */
     PATTERN_MAX_DEPTH = 64,      /* nested groups or classes */
     PATTERN_MAX_SETS = 256,      /* different classes and characters */
-    PATTERN_MAX_SYMBOLS = 4096,  /* kinds of characters that the sets tell apart */
+    PATTERN_MAX_SYMBOLS = 4096,  /* kinds of characters that the sets distinguish */
     PATTERN_MAX_CODE = 16384,    /* instructions */
     PATTERN_BASE_WORK = 1 << 22, /* steps for any texts, and more for each of their bytes */
     PATTERN_BYTE_WORK = 64,
@@ -39,7 +39,7 @@ typedef struct char_ranges {
     char_range *at;
 } char_ranges;
 
-/* All sets of an expression, and what is only computed when it is asked for. */
+/* All sets of an expression, and tables that are computed when they are needed. */
 typedef struct charsets {
     gqac_arena *arena;
     int n;
@@ -75,7 +75,7 @@ gqac_status charsets_intern_range(charsets *all, int32_t first, int32_t last, in
                                   gqac_diag *diag);
 charset *charsets_copy(const charsets *all, int index); /* a new set; NULL: out of memory */
 
-/* What a text is read through: the symbol of each character, and which sets a symbol is in. */
+/* The symbol of each character, and the sets that a symbol is in. */
 typedef struct char_table {
     uint16_t *pages;   /* [0x1100] */
     uint16_t *symbols; /* [pages][256] */
@@ -111,7 +111,7 @@ typedef struct node {
     int set;
     bool edge;
     repeat_mode mode;
-    int min, max; /* max -1: no bound */
+    int min, max; /* max -1: any number */
     struct node *child, *next;
 } node;
 
@@ -132,7 +132,7 @@ struct pattern {
     char_table table;
     uint32_t n_code;
     uint32_t n_consuming; /* OP_SETs */
-    bool looks_behind;
+    bool looks_back;
     instruction *code;
     char shown[PATTERN_SHOWN + 4]; /* its beginning, for messages */
 };

@@ -1,6 +1,6 @@
-/* Looking around in expressions. A simulation knows the character before a place and the one
- * behind it, so that every look has to come down to one of: the next character is in a set, or the
- * last one is; with what holds at the edge of the text. */
+/* Lookahead and lookbehind. The simulation knows the characters before and after a position only,
+ * so each has to be reduced to one of: the next character is in a set, or the previous one is; with
+ * what holds at the beginning and end of the text. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -37,7 +37,7 @@ bool pattern_may_be_empty(const node *x) {
 
 /* ---- one character ------------------------------------------------------- */
 
-/* What a body asks of one character: to be in the set, or the edge of the text. */
+/* What a body requires of one character: to be in the set, or that the text ends there. */
 typedef struct demand {
     charset *set;
     bool edge;
@@ -45,7 +45,7 @@ typedef struct demand {
 
 static bool ask(parser *p, const node *x, node_kind kind, demand *all);
 
-/* Looks ahead, then at most one character, then what may always be nothing. */
+/* Lookaheads, then at most one character, then what may always be empty. */
 static bool ask_sequence(parser *p, const node *first, demand *all) {
     bool consumed = false, optional = false, good = true;
     demand each = {charset_create(), true}, part = {charset_create(), false};
@@ -60,7 +60,7 @@ static bool ask_sequence(parser *p, const node *first, demand *all) {
         }
         bool once = x->kind == NODE_REPEAT && x->min == 1 && x->mode != POSSESSIVE;
         const node *what = once ? x->child : x;
-        /* what is optional could take the character, so that nothing may be asked behind it */
+        /* the optional part could take the character, so nothing may be required after it */
         if (consumed || optional || what->kind == NODE_REPEAT || what->kind == NODE_SEQ) {
             good = false;
             break;
@@ -81,7 +81,7 @@ static bool ask_sequence(parser *p, const node *first, demand *all) {
     return good;
 }
 
-/* Adds what x asks to *all; false when it asks more than one character can answer. */
+/* Adds what x requires to *all; false: it requires more than one character. */
 static bool ask(parser *p, const node *x, node_kind kind, demand *all) {
     bool good = true;
     if (x->kind == NODE_ALT) {
@@ -143,7 +143,7 @@ static gqac_status make_pair(parser *p, node_kind kind, node *a, node *b, node *
     return GQAC_OK;
 }
 
-/* '^': the beginning of the text, or behind a newline that is not its last character. */
+/* '^': the beginning of the text, or after a newline that is not its last character. */
 static gqac_status make_line_begin(parser *p, charset *set, node **out) {
     node *begin = NULL, *newline = NULL, *more = NULL, *line = NULL;
     GQAC_TRY(make_node(p, NODE_BEHIND, set, true, false, &begin));

@@ -17,7 +17,7 @@ gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, c
     size_t shown = p->n - offset < 16 ? p->n - offset : 16;
     if (shown + offset < p->n)
         shown = unicode_before(p->s, offset, offset + shown + 1) - offset;
-    for (size_t i = 0; i < shown; i++) /* nothing that moves the cursor of a terminal */
+    for (size_t i = 0; i < shown; i++) /* no control characters */
         if ((unsigned char)p->s[offset + i] < 0x20)
             shown = i;
     gqac_diag_set(p->diag, status, "%s at byte %zu of the expression: '%.*s'", what, offset,
@@ -57,7 +57,7 @@ static gqac_status make_set(parser *p, const charset *set, size_t offset, node *
 
 /* ---- characters ---------------------------------------------------------- */
 
-/* A literal without regard to case; "ss" is refused, because it would be U+00DF too. */
+/* A literal in any case; "ss" is refused, because it would match U+00DF too. */
 static gqac_status fold_literal(parser *p, int32_t c, charset *set, size_t offset) {
     int32_t single = -1;
     bool oom;
@@ -119,7 +119,7 @@ static gqac_status finish_group(parser *p, size_t offset, node **out) {
     return GQAC_OK;
 }
 
-/* C*+ takes all it can get: its node gets the set of what is not C. */
+/* C*+ takes all characters of C: its node has the complement of C. */
 static gqac_status make_possessive(parser *p, node *repeat) {
     charset *rest = charsets_copy(p->sets, repeat->child->set);
     if (!rest)
@@ -131,7 +131,7 @@ static gqac_status make_possessive(parser *p, node *repeat) {
     return status;
 }
 
-/* What an atomic group is without being one. */
+/* An equivalent of an atomic group. */
 static gqac_status finish_atomic(parser *p, size_t offset, node **out) {
     node *body = NULL;
     GQAC_TRY(finish_group(p, offset, &body));
@@ -168,10 +168,10 @@ static gqac_status parse_options(parser *p, size_t offset, node **out) {
     if (!pattern_accept(p, ")"))
         return pattern_refuse(p, GQAC_INVALID_MODEL, offset, "a group that is not closed");
     p->n_tail = 0;
-    return parse_alternatives(p, out); /* whoever closes the group restores the options */
+    return parse_alternatives(p, out); /* the options are restored where the group is closed */
 }
 
-/* (?<name>...) and what else no table holds. */
+/* (?<name>...), and groups that are in no table. */
 static gqac_status parse_special(parser *p, size_t offset, node **out) {
     if (pattern_accept(p, "#")) {
         while (p->at < p->n && p->s[p->at] != ')')
@@ -252,7 +252,7 @@ static bool read_interval(parser *p, int *min, int *max) {
     return true;
 }
 
-/* False when no repeat is written here. */
+/* False: no repeat follows. */
 static bool read_repeat(parser *p, int *min, int *max, repeat_mode *mode) {
     if (p->at == p->n)
         return false;
@@ -296,7 +296,7 @@ static gqac_status check_repeat(parser *p, const node *x, size_t offset) {
     if (x->mode == POSSESSIVE && x->child->kind != NODE_SET)
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
                               "a possessive repeat of more than one character class");
-    /* there Oniguruma itself does not find what its own rules say */
+    /* Oniguruma itself does not match this as its documentation says */
     if ((x->min > 1 || x->max > 1) && has_possessive(x->child))
         return pattern_refuse(p, GQAC_UNSUPPORTED, offset,
                               "a counted repeat of something possessive");

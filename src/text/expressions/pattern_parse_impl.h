@@ -1,4 +1,4 @@
-/* Between the files that parse an expression: groups and repeats (pattern_parse.c), classes and
+/* Shared by the files that parse an expression: groups and repeats (pattern_parse.c), classes and
  * escapes (pattern_class.c), looking around (pattern_look.c). */
 #ifndef GQAC_TEXT_EXPRESSIONS_PATTERN_PARSE_IMPL_H
 #define GQAC_TEXT_EXPRESSIONS_PATTERN_PARSE_IMPL_H
@@ -21,25 +21,25 @@ typedef struct parser {
 gqac_status pattern_refuse(const parser *p, gqac_status status, size_t offset, const char *what);
 /* A new node without anything. */
 gqac_status pattern_make(parser *p, node_kind kind, size_t offset, node **out);
-/* Goes past a text that stands here. */
+/* Skips a text if it follows. */
 bool pattern_accept(parser *p, const char *text);
 
 /* ---- pattern_class.c ----------------------------------------------------- */
 
-/* What stands behind '[', or an escape: adds to the empty *set, or gives one character. */
+/* What follows '[', or an escape: adds to the empty *set, or returns one character. */
 gqac_status pattern_parse_class(parser *p, charset *set, size_t offset);
 gqac_status pattern_parse_escape(parser *p, charset *set, int32_t *c);
-/* Adds what differs only in case; UNSUPPORTED when that is more than single characters. */
+/* Adds what differs only in case; UNSUPPORTED: that is more than single characters. */
 gqac_status pattern_fold(parser *p, charset *set, size_t offset, bool negated);
 
 /* ---- pattern_look.c ------------------------------------------------------ */
 
 bool pattern_may_be_empty(const node *x);
-/* (?=...) and its kin, when they ask for one character. */
+/* (?=...), (?!...), (?<=...) and (?<!...) that require one character. */
 gqac_status pattern_make_look(parser *p, const node *body, node_kind kind, bool negate,
                               size_t offset, node **out);
-/* '^', '$', '\A', '\z', '\b', '\B'; *out is NULL when none stands here. `set` is an empty one to
- * work with. */
+/* '^', '$', '\A', '\z', '\b', '\B'; *out is NULL if none follows. `set` is empty, for
+ * scratch. */
 gqac_status pattern_parse_place(parser *p, charset *set, node **out);
 
 #endif

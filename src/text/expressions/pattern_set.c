@@ -1,7 +1,7 @@
 /* Sets of characters. While a class is read it is a bitmap, on which union, intersection and
- * complement are a few thousand words of work whatever they hold; finished, it is a list of ranges.
+ * complement take a few thousand operations whatever it holds; finished, it is a list of ranges.
  * All sets of an expression together split the characters into symbols: two characters are one
- * symbol when they are in the same sets, so that matching never looks at a code point twice. */
+ * symbol when they are in the same sets, so that matching reads a code point once. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -87,7 +87,8 @@ void charset_add_spaces(charset *set) {
             charset_add(set, c, c);
 }
 
-/* Asks utf8proc for every code point: once an expression, when it needs them. */
+/* Reads the category of every code point from utf8proc; once for an expression, if it needs them.
+ */
 static bool find_runs(charsets *all) {
     enum { NOTHING = 0x40000, SOMETHING = 0xe0000 }; /* planes 4 to 13 are not assigned */
     size_t capacity = 4096, n = 0;
@@ -160,7 +161,7 @@ static int fold(int32_t c, int32_t to[LONGEST_FOLD]) {
 }
 
 static bool find_folds(charsets *all) {
-    enum { CASE_END = 0x20000 }; /* no plane beyond the second knows case */
+    enum { CASE_END = 0x20000 }; /* no plane after the second has case */
     if (all->folds)
         return true;
     size_t n = 0, n_long = 0;
@@ -336,7 +337,7 @@ static bool find_segments(const charsets *all, builder *b) {
     return true;
 }
 
-/* The symbol of a signature, a new one if need be; -1 when there are too many. */
+/* The symbol of a signature, which may be new; -1: there are too many. */
 static int find_symbol(builder *b, char_table *table, const signature *key) {
     uint64_t hash = 0x9e3779b97f4a7c15;
     for (int i = 0; i < WORDS_OF_SETS; i++)
@@ -358,7 +359,7 @@ static int find_symbol(builder *b, char_table *table, const signature *key) {
 /* Writes the symbols of a page that is not like any before. */
 static void add_page(char_table *table, size_t page, size_t *n, const uint16_t symbols[256]) {
     size_t bytes = 256 * sizeof *symbols;
-    size_t i = *n; /* the last ones first: most pages are like their neighbour */
+    size_t i = *n; /* the last ones first: most pages equal their neighbour */
     while (i > 0 && memcmp(table->symbols + (i - 1) * 256, symbols, bytes))
         i--;
     if (i == 0) {
@@ -375,7 +376,7 @@ static gqac_status fill_table(builder *b, char_table *table, gqac_diag *diag) {
         int symbol = find_symbol(b, table, &b->segments[i]);
         if (symbol < 0)
             GQAC_FAIL(diag, GQAC_LIMIT,
-                      "the classes of the expression tell more than %d kinds of characters apart",
+                      "the classes of the expression distinguish more than %d kinds of characters",
                       PATTERN_MAX_SYMBOLS);
         for (; at <= b->ranges[i].last; at++) {
             symbols[at & 255] = (uint16_t)symbol;
@@ -400,7 +401,7 @@ gqac_status char_table_build(const charsets *all, char_table *table, gqac_diag *
         memset(b.slots, 0xff, b.n_slots * sizeof *b.slots);
         status = fill_table(&b, table, diag);
     }
-    if (status == GQAC_OK) { /* gives back what no page needed */
+    if (status == GQAC_OK) { /* what no page needed is freed */
         uint16_t *fitted = gqac_realloc(table->symbols, b.n_pages * 256 * sizeof *fitted);
         table->symbols = fitted ? fitted : table->symbols;
     }

@@ -19,7 +19,7 @@ static void take_tag_end(jparser *p) {
                      (int)(t->n < 60 ? t->n : 60), t->s);
 }
 
-/* True when the tag that begins here has one of the names, a list that ends with NULL. */
+/* True when a tag with one of the names (a list that ends with NULL) begins here. */
 static bool at_end_tag(const jparser *p, const char *const *ends) {
     if (jinja_peek(p)->type != T_TAG)
         return false;
@@ -51,7 +51,7 @@ static jnode *parse_piece(jparser *p) {
     return jinja_seal(p, node);
 }
 
-/* Pieces up to a tag with one of the names, whose name is taken; NULL `ends`: up to the end. */
+/* Reads pieces up to a tag with one of the names, and its name; `ends` NULL: up to the end. */
 static jnode *parse_body(jparser *p, const char *const *ends) {
     static const char *const none[] = {NULL};
     jnode *first = NULL, **tail = &first;
@@ -73,7 +73,7 @@ static jnode *parse_body(jparser *p, const char *const *ends) {
     return first;
 }
 
-/* The rest of a tag, then its body up to `end`, which is taken with its tag. */
+/* Reads the rest of a tag, its body, and the whole tag `end`. */
 static jnode *parse_block(jparser *p, const char *end) {
     const char *const ends[] = {end, NULL};
     take_tag_end(p);
@@ -186,7 +186,7 @@ static jnode *parse_params(jparser *p) {
     return first;
 }
 
-/* Bodies of macros begin anew: break and continue do not reach out of them. */
+/* A body of its own, as of a macro: break and continue do not leave it. */
 static jnode *parse_apart(jparser *p, const char *end) {
     unsigned loops = p->loops;
     p->loops = 0;
@@ -337,32 +337,22 @@ static void read_template(jparser *p, jinja *j, const char *source, size_t lengt
         jinja_refuse(p, GQAC_INVALID_MODEL, 1, "the template is not UTF-8");
     else
         normalise(p, source, length);
-    if (p->status == GQAC_OK)
-        jinja_lex(p);
-    if (p->status == GQAC_OK)
-        j->body = jinja_parse_body(p);
+    jinja_lex(p);
+    j->body = jinja_parse_body(p);
 }
 
 gqac_status jinja_create(const char *source, size_t length, jinja **out, gqac_diag *diag) {
     jinja *j = gqac_calloc(1, sizeof *j);
-    jparser p = {.arena = gqac_arena_create(0), .diag = diag};
-    if (!j || !p.arena) {
+    if (!j)
+        return gqac_diag_oom(diag, "a template");
+    j->arena = gqac_arena_create(0);
+    jparser p = {.arena = j->arena, .diag = diag};
+    if (j->arena)
+        read_template(&p, j, source, length);
+    else
         p.status = gqac_diag_oom(diag, "a template");
-    } else {
-        j->arena = p.arena;
-        p.arena = NULL;
-        jparser reader = {.arena = j->arena, .diag = diag};
-        read_template(&reader, j, source, length);
-        p.status = reader.status;
-        gqac_free(reader.tokens);
-    }
-    gqac_arena_free(p.arena);
-    if (p.status != GQAC_OK) {
-        jinja_free(j);
-        return p.status;
-    }
-    *out = j;
-    return GQAC_OK;
+    gqac_free(p.tokens);
+    GQAC_RETURN_MADE(p.status, j, out, jinja_free);
 }
 
 void jinja_free(jinja *j) {

@@ -1,4 +1,4 @@
-/* Expressions of templates: what they give, with Jinja's lookups and calls. */
+/* The values of expressions, with Jinja's lookups and calls. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
@@ -39,7 +39,7 @@ static jvalue loop_attribute(jrun *r, const jloop *loop, const char *name, size_
     return jinja_missing;
 }
 
-/* What the object itself has under a name, methods included; J_MISSING when nothing. */
+/* The attribute or method of the object itself; J_MISSING: it has none. */
 static jvalue own_attribute(jrun *r, jvalue of, const char *name, size_t n) {
     bool forbidden = false;
     jvalue found = jinja_missing;
@@ -148,7 +148,7 @@ static jvalue slice_text(jrun *r, jvalue of, int64_t at, int64_t step, size_t co
     return jinja_taken(r, &out);
 }
 
-/* A slice of a range is a range. Its bounds may lie one step beyond those of the whole. */
+/* A slice of a range, which is a range; its bounds may be one step beyond those of the whole. */
 static jvalue slice_range(jrun *r, const jrange *of, int64_t from, int64_t to, int64_t by,
                           int64_t count) {
     jrange *range = jinja_alloc(r, 1, sizeof *range);
@@ -195,6 +195,10 @@ jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step) {
     return v ? jinja_list(r, of.type == J_TUPLE ? J_TUPLE : J_LIST, v, count) : jinja_undefined;
 }
 
+jvalue jinja_backwards(jrun *r, jvalue of) {
+    return jinja_ok(r) ? jinja_slice(r, of, jinja_none, jinja_none, jinja_int(-1)) : of;
+}
+
 /* ---- calls --------------------------------------------------------------- */
 
 static size_t chain_length(const jnode *chain) {
@@ -204,7 +208,7 @@ static size_t chain_length(const jnode *chain) {
     return n;
 }
 
-/* Elements of an argument *list, with room for `more` behind them. */
+/* Appends the elements of an argument *list; `more` arguments can follow. */
 static void spread_list(jrun *r, jargs *args, jvalue v, size_t more) {
     const jvalue list = jinja_elements(r, v);
     size_t n = jinja_ok(r) ? list.list->n : 0;
@@ -218,7 +222,7 @@ static void spread_list(jrun *r, jargs *args, jvalue v, size_t more) {
     args->n += n;
 }
 
-/* Pairs of an argument **dict, with room for `more` behind them. */
+/* Appends the pairs of an argument **dict; `more` arguments can follow. */
 static void spread_dict(jrun *r, jargs *args, jvalue v, size_t more) {
     if (v.type != J_DICT) {
         jinja_wrong(r, "**", v);
@@ -259,7 +263,7 @@ void jinja_args(jrun *r, const jnode *chain, jargs *args) {
     }
 }
 
-/* Puts a named argument where the parameters have it. */
+/* Sets the parameter with the name of the argument; false: there is none, or it is set already. */
 static bool bind_named(const char *params, const jpair *named, jvalue *p) {
     for (int i = 0; *params; i++) {
         size_t n = strcspn(params, " ?");

@@ -1,5 +1,5 @@
-/* Statements of templates, and a whole render. Scopes are Jinja's: loops, macros, with and blocks
- * have their own, an if has not; a macro sees the scope it was defined in. */
+/* Statements of templates, and a whole render. Scopes are as in Jinja: loops, macros, with and
+ * blocks have one of their own, if does not; a macro sees the scope in which it was defined. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -60,7 +60,7 @@ static void assign(jrun *r, const jnode *target, jvalue value) {
 
 /* ---- loops --------------------------------------------------------------- */
 
-/* The elements that the condition of a loop lets through. */
+/* The elements for which the condition of a loop is true. */
 static jvalue filter_elements(jrun *r, const jnode *node, jvalue list) {
     jvalue *v = jinja_alloc(r, list.list->n, sizeof *v);
     jscope *outer = r->scope;
@@ -86,7 +86,7 @@ static flow run_for(jrun *r, const jnode *node) {
     *loop = (jloop){.over = over, .depth = 1};
     const jvalue self = {.type = J_LOOP, .loop = loop};
     flow next = FLOW_ON;
-    bool complete = false; /* else runs unless an iteration came to its end */
+    bool complete = false; /* an iteration came to its end: else does not run */
     for (size_t i = 0; i < over.list->n && next != FLOW_BREAK && push_scope(r, outer); i++) {
         loop->at = i;
         define(r, "loop", 4, self);
@@ -105,7 +105,7 @@ static flow run_for(jrun *r, const jnode *node) {
 
 /* ---- texts that are not output at once ----------------------------------- */
 
-/* What a body writes, in a scope of its own below `parent`. */
+/* The output of a body; `scoped`: in a scope of its own below `parent`. */
 static jvalue capture(jrun *r, const jnode *body, jscope *parent, bool scoped) {
     gqac_str text = {0}, *out = r->out;
     jscope *outer = r->scope;
@@ -137,7 +137,7 @@ static void run_filterblock(jrun *r, const jnode *node) {
     text = jinja_eval(r, node->a);
     r->block = old;
     if (text.type != J_STR)
-        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block gives a %s", jinja_type(text));
+        jinja_fail(r, GQAC_INVALID_INPUT, "the filter of a block returns a %s", jinja_type(text));
     else
         jinja_str(r, r->out, text);
 }
@@ -164,8 +164,8 @@ static bool mentions(jrun *r, const jnode *chain, const char *name) {
     return false;
 }
 
-/* `varargs` and `kwargs`: what no parameter takes, for macros that read these names. False when
- * there is something that the macro does not take. */
+/* Defines `varargs` and `kwargs`, the arguments without a parameter, in macros that read these
+ * names. False: there are such arguments, and the macro does not read them. */
 static bool define_rest(jrun *r, const jnode *node, const jargs *args, size_t n_params,
                         bool takes_caller) {
     size_t n = args->n > n_params ? args->n - n_params : 0;

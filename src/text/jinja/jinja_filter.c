@@ -8,47 +8,20 @@
 
 #include "text/jinja/jinja_impl.h"
 
-#define FILTER(name) static jvalue name(jrun *r, jvalue v, const jvalue *p, const jargs *args)
-#define UNUSED       (void)r, (void)v, (void)p, (void)args
-
-static int64_t int_or(jrun *r, jvalue v, int64_t absent) {
-    if (v.type == J_MISSING)
-        return absent;
-    if (v.type == J_INT)
-        return v.i;
-    if (v.type == J_BOOL)
-        return v.flag;
-    jinja_fail(r, GQAC_INVALID_INPUT, "a %s where an integer is expected", jinja_type(v));
-    return 0;
-}
-
 static jvalue text_or(jrun *r, jvalue v, const char *absent) {
-    return v.type == J_MISSING ? jinja_literal(absent) : jinja_to_str(r, v);
+    return jinja_to_str(r, jinja_or(v, jinja_literal(absent)));
 }
 
 /* ---- texts --------------------------------------------------------------- */
 
-FILTER(filter_upper) {
-    UNUSED;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_upper(r, v) : v;
-}
+JINJA_EXPRESSION(filter_upper, jinja_upper(r, jinja_to_str(r, v)))
 
-FILTER(filter_lower) {
-    UNUSED;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_lower(r, v) : v;
-}
+JINJA_EXPRESSION(filter_lower, jinja_lower(r, jinja_to_str(r, v)))
 
-FILTER(filter_capitalize) {
-    UNUSED;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_capitalize(r, v, false) : v;
-}
+JINJA_EXPRESSION(filter_capitalize, jinja_capitalize(r, jinja_to_str(r, v), false))
 
-/* Words begin behind spaces, hyphens and opening brackets. */
-FILTER(filter_title) {
-    UNUSED;
+/* Words begin after spaces, hyphens and opening brackets. */
+JINJA_FUNCTION(filter_title) {
     gqac_str out = {0};
     v = jinja_to_str(r, v);
     for (size_t at = 0, bytes; jinja_ok(r) && at < v.n;) {
@@ -74,54 +47,34 @@ FILTER(filter_title) {
     return jinja_taken(r, &out);
 }
 
-FILTER(filter_trim) {
-    UNUSED;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_strip(r, v, p[0], true, true) : v;
-}
+JINJA_EXPRESSION(filter_trim, jinja_strip(r, jinja_to_str(r, v), p[0], true, true))
 
-FILTER(filter_replace) {
-    UNUSED;
+JINJA_FUNCTION(filter_replace) {
     v = jinja_to_str(r, v);
     jvalue old = jinja_to_str(r, p[0]), by = jinja_to_str(r, p[1]);
-    int64_t count = p[2].type == J_NONE ? -1 : int_or(r, p[2], -1);
+    int64_t count = p[2].type == J_NONE ? -1 : jinja_int_or(r, p[2], -1);
     return jinja_ok(r) ? jinja_replace(r, v, old, by, count) : v;
 }
 
-FILTER(filter_string) {
-    UNUSED;
-    return jinja_to_str(r, v);
-}
+JINJA_EXPRESSION(filter_string, jinja_to_str(r, v))
 
-FILTER(filter_safe) {
-    UNUSED;
+JINJA_FUNCTION(filter_safe) {
     v = jinja_to_str(r, v);
     v.flag = v.type == J_STR;
     return v;
 }
 
-FILTER(filter_escape) {
-    UNUSED;
-    if (v.type == J_STR && v.flag)
-        return v;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_escape(r, v) : v;
-}
+JINJA_EXPRESSION(filter_escape, v.type == J_STR && v.flag ? v : jinja_escape(r, jinja_to_str(r, v)))
 
-FILTER(filter_forceescape) {
-    UNUSED;
-    v = jinja_to_str(r, v);
-    return jinja_ok(r) ? jinja_escape(r, v) : v;
-}
+JINJA_EXPRESSION(filter_forceescape, jinja_escape(r, jinja_to_str(r, v)))
 
-FILTER(filter_indent) {
-    UNUSED;
+JINJA_FUNCTION(filter_indent) {
     gqac_str out = {0};
     jvalue by = p[0];
     if (v.type != J_STR)
         return jinja_fail(r, GQAC_INVALID_INPUT, "indent does not work on a %s", jinja_type(v));
     if (by.type != J_STR)
-        by = jinja_repeat(r, jinja_literal(" "), int_or(r, by, 4));
+        by = jinja_repeat(r, jinja_literal(" "), jinja_int_or(r, by, 4));
     if (!jinja_ok(r))
         return v;
     jvalue lines = jinja_lines(r, jinja_concat(r, v, jinja_literal("\n")), false);
@@ -137,9 +90,9 @@ FILTER(filter_indent) {
     return jinja_taken(r, &out);
 }
 
-FILTER(filter_truncate) {
-    UNUSED;
-    int64_t length = int_or(r, p[0], 255), leeway = p[3].type == J_NONE ? 5 : int_or(r, p[3], 5);
+JINJA_FUNCTION(filter_truncate) {
+    int64_t length = jinja_int_or(r, p[0], 255),
+            leeway = p[3].type == J_NONE ? 5 : jinja_int_or(r, p[3], 5);
     jvalue end = text_or(r, p[2], "...");
     size_t count;
     if (!jinja_ok(r))
@@ -163,8 +116,7 @@ FILTER(filter_truncate) {
     return jinja_concat(r, v, end);
 }
 
-FILTER(filter_wordcount) {
-    UNUSED;
+JINJA_FUNCTION(filter_wordcount) {
     int64_t words = 0;
     bool in_word = false;
     v = jinja_to_str(r, v);
@@ -177,16 +129,14 @@ FILTER(filter_wordcount) {
     return jinja_int(words);
 }
 
-FILTER(filter_center) {
-    UNUSED;
+JINJA_FUNCTION(filter_center) {
     v = jinja_to_str(r, v);
-    jvalue width = p[0].type == J_MISSING ? jinja_int(80) : p[0];
+    jvalue width = jinja_or(p[0], jinja_int(80));
     const jbuiltin *row = jinja_str_method("center", 6);
     return jinja_ok(r) ? jinja_call_row(r, row, v, &(jargs){.n = 1, .v = &width}) : v;
 }
 
-FILTER(filter_format) {
-    UNUSED;
+JINJA_FUNCTION(filter_format) {
     v = jinja_to_str(r, v);
     jvalue values = jinja_list(r, J_TUPLE, args->v, args->n);
     if (args->n && args->n_named)
@@ -199,29 +149,48 @@ FILTER(filter_format) {
     return jinja_ok(r) ? jinja_percent(r, v, values) : v;
 }
 
-FILTER(filter_urlencode) {
-    UNUSED;
+/* A value in a URL, or with `query` in its query: there '/' is encoded and a space is '+'. */
+static void url_quote(jrun *r, gqac_str *out, jvalue v, bool query) {
     static const char plain[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-~/";
+        "/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-~";
     static const char hex[] = "0123456789ABCDEF";
-    gqac_str out = {0};
-    if (v.type != J_STR && jinja_iterable(v))
-        return jinja_fail(r, GQAC_UNSUPPORTED, "the template uses urlencode on a %s",
-                          jinja_type(v));
     v = jinja_to_str(r, v);
-    for (size_t at = 0; jinja_ok(r) && at < v.n; at++) {
-        unsigned char c = (unsigned char)v.s[at];
-        char code[] = {'%', hex[c >> 4], hex[c & 15]};
-        bool is_plain = c && strchr(plain, c);
-        jinja_out(r, &out, is_plain ? v.s + at : code, is_plain ? 1 : 3);
+    for (size_t at = 0; at < v.n && jinja_ok(r); at++) {
+        const unsigned char c = (unsigned char)v.s[at];
+        const char code[] = {'%', hex[c >> 4], hex[c & 15]};
+        if (c && strchr(query ? plain + 1 : plain, c))
+            jinja_out(r, out, v.s + at, 1);
+        else if (query && c == ' ')
+            jinja_out(r, out, "+", 1);
+        else
+            jinja_out(r, out, code, 3);
+    }
+}
+
+/* A text, or pairs of name and value: those of a dict, or each an iterable of two. */
+JINJA_FUNCTION(filter_urlencode) {
+    gqac_str out = {0};
+    const bool pairs = v.type != J_STR && jinja_iterable(v);
+    if (!pairs)
+        url_quote(r, &out, v, false);
+    const jvalue all = pairs && v.type == J_DICT ? jinja_dict_view(v, JVIEW_ITEMS) : v;
+    const jvalue list = pairs ? jinja_elements(r, all) : jinja_list(r, J_LIST, NULL, 0);
+    for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++) {
+        const jvalue pair = jinja_elements(r, list.list->v[i]);
+        if (jinja_ok(r) && pair.list->n != 2)
+            jinja_fail(r, GQAC_INVALID_INPUT, "urlencode takes pairs of name and value");
+        for (size_t part = 0; part < 2 && jinja_ok(r); part++) {
+            jinja_out(r, &out, part ? "=" : "&", part || i);
+            url_quote(r, &out, pair.list->v[part], true);
+        }
     }
     return jinja_taken(r, &out);
 }
 
 /* ---- numbers ------------------------------------------------------------- */
 
-/* A text without spaces around it and underscores between digits, ending with NUL; false when it is
- * none that Python's numbers take. */
+/* A text without spaces around it and underscores between digits, ending with NUL; false when
+ * Python's numbers do not allow it. */
 static bool number_text(jrun *r, jvalue v, char text[400]) {
     size_t n = 0;
     v = jinja_strip(r, v, jinja_missing, true, true);
@@ -287,17 +256,16 @@ static bool float_to_int(jrun *r, double f, jvalue *out) {
     return true;
 }
 
-FILTER(filter_int) {
-    UNUSED;
-    jvalue absent = p[0].type == J_MISSING ? jinja_int(0) : p[0], out;
-    int64_t base = int_or(r, p[1], 10), i;
+JINJA_FUNCTION(filter_int) {
+    jvalue absent = jinja_or(p[0], jinja_int(0)), out;
+    int64_t base = jinja_int_or(r, p[1], 10), i;
     double f;
     if (v.type == J_UNDEFINED)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "'%.*s' is undefined", (int)v.n, v.s);
+        return jinja_wrong(r, "a number", v);
     if (base < 0 || base == 1 || base > 36 || !jinja_ok(r))
         return absent;
     if (v.type == J_INT || v.type == J_BOOL)
-        return jinja_int(v.type == J_INT ? v.i : v.flag);
+        return jinja_int(jinja_int_or(r, v, 0));
     if (v.type == J_STR && read_int(r, v, base, &i))
         return jinja_int(i);
     if (v.type == J_FLOAT && isinf(v.f))
@@ -308,29 +276,27 @@ FILTER(filter_int) {
     return absent;
 }
 
-FILTER(filter_float) {
-    UNUSED;
+JINJA_FUNCTION(filter_float) {
     double f;
     if (v.type == J_UNDEFINED)
-        return jinja_fail(r, GQAC_INVALID_INPUT, "'%.*s' is undefined", (int)v.n, v.s);
+        return jinja_wrong(r, "a number", v);
     if (jinja_is_number(v))
         return jinja_float(jinja_number(v));
     if (v.type == J_STR && read_float(r, v, &f))
         return jinja_float(f);
-    return p[0].type == J_MISSING ? jinja_float(0) : p[0];
+    return jinja_or(p[0], jinja_float(0));
 }
 
-FILTER(filter_abs) {
-    UNUSED;
+JINJA_FUNCTION(filter_abs) {
     if (v.type == J_FLOAT)
         return jinja_float(fabs(v.f));
     if (v.type == J_INT || v.type == J_BOOL)
         return v.type == J_INT && v.i < 0 ? jinja_binary(r, '-', jinja_int(0), v)
-                                          : jinja_int(v.type == J_INT ? v.i : v.flag);
+                                          : jinja_int(jinja_int_or(r, v, 0));
     return jinja_fail(r, GQAC_INVALID_INPUT, "abs does not work on a %s", jinja_type(v));
 }
 
-/* Halves of decimals go to even as the exact value says: the digits are made by printf. */
+/* Rounds the exact value, halves to even, as printf does. */
 static double round_decimals(double f, int64_t digits) {
     char text[400];
     if (!isfinite(f) || digits > 300)
@@ -354,7 +320,7 @@ static jvalue round_int(jrun *r, int64_t i, int64_t digits) {
     int64_t scale = 1;
     for (int64_t d = digits; d < 0; d++)
         scale *= 10;
-    int64_t rest = i % scale, below = i / scale; /* the multiple below, by number */
+    int64_t rest = i % scale, below = i / scale; /* the quotient rounded down */
     if (rest < 0) {
         rest += scale;
         below--;
@@ -364,9 +330,8 @@ static jvalue round_int(jrun *r, int64_t i, int64_t digits) {
               : jinja_binary(r, '-', jinja_int(i), jinja_int(rest));
 }
 
-FILTER(filter_round) {
-    UNUSED;
-    int64_t digits = int_or(r, p[0], 0);
+JINJA_FUNCTION(filter_round) {
+    int64_t digits = jinja_int_or(r, p[0], 0);
     jvalue method = text_or(r, p[1], "common");
     if (!jinja_ok(r))
         return v;
@@ -378,7 +343,7 @@ FILTER(filter_round) {
         return jinja_fail(r, GQAC_INVALID_INPUT, "round does not work on a %s", jinja_type(v));
     if (common)
         return v.type == J_FLOAT ? jinja_float(round_decimals(v.f, digits))
-                                 : round_int(r, v.type == J_INT ? v.i : v.flag, digits);
+                                 : round_int(r, jinja_int_or(r, v, 0), digits);
     jvalue scale = jinja_binary(r, JOP_POW, jinja_int(10), jinja_int(digits));
     double scaled = jinja_number(jinja_binary(r, '*', v, scale));
     jvalue whole = jinja_int(0);
@@ -389,22 +354,19 @@ FILTER(filter_round) {
 
 /* ---- others -------------------------------------------------------------- */
 
-FILTER(filter_default) {
-    UNUSED;
+JINJA_FUNCTION(filter_default) {
     bool absent = v.type == J_UNDEFINED || (jinja_true(r, p[1]) && !jinja_true(r, v));
-    return !absent ? v : p[0].type == J_MISSING ? jinja_literal("") : p[0];
+    return absent ? jinja_or(p[0], jinja_literal("")) : v;
 }
 
-FILTER(filter_length) {
-    UNUSED;
+JINJA_FUNCTION(filter_length) {
     size_t n;
     if (!jinja_length(r, v, &n))
         return jinja_fail(r, GQAC_INVALID_INPUT, "a %s has no length", jinja_type(v));
     return jinja_int((int64_t)n);
 }
 
-FILTER(filter_attr) {
-    UNUSED;
+JINJA_FUNCTION(filter_attr) {
     jvalue name = jinja_to_str(r, p[0]);
     if (!jinja_ok(r))
         return v;
@@ -426,15 +388,14 @@ static void json_separators(jrun *r, jvalue v, jformat *f) {
     f->key_separator = v.list->v[1];
 }
 
-FILTER(filter_tojson) {
-    UNUSED;
+JINJA_FUNCTION(filter_tojson) {
     gqac_str out = {0};
     jformat f = {.ascii = jinja_true(r, p[0]), .indent = -1, .sort = jinja_true(r, p[3])};
     if (p[1].type == J_STR) {
         f.indent = 1;
         f.indent_text = p[1];
     } else if (p[1].type != J_NONE && p[1].type != J_MISSING) {
-        int64_t width = int_or(r, p[1], 0);
+        int64_t width = jinja_int_or(r, p[1], 0);
         f.indent = 1;
         f.indent_text = jinja_repeat(r, jinja_literal(" "), width > 1000 ? 1000 : width);
     }
@@ -484,6 +445,6 @@ const jbuiltin *jinja_find_row(const jbuiltin *rows, size_t n, const char *name,
 }
 
 const jbuiltin *jinja_filter(const char *name, size_t n) {
-    const jbuiltin *row = jinja_find_row(filters, sizeof filters / sizeof *filters, name, n);
+    const jbuiltin *row = JINJA_FIND(filters, name, n);
     return row ? row : jinja_list_filter(name, n);
 }

@@ -3,9 +3,6 @@
 
 #include "text/jinja/jinja_impl.h"
 
-#define FILTER(name) static jvalue name(jrun *r, jvalue v, const jvalue *p, const jargs *args)
-#define UNUSED       (void)r, (void)v, (void)p, (void)args
-
 /* ---- attributes of elements ---------------------------------------------- */
 
 /* The element's value under a path such as "a.b.0"; no path is the element itself. */
@@ -36,7 +33,8 @@ static jvalue fold_case(jrun *r, jvalue v, bool sensitive) {
     return v.type == J_STR && !sensitive && jinja_ok(r) ? jinja_lower(r, v) : v;
 }
 
-/* What elements are sorted by: the values under the paths "a,b", letters folded. */
+/* The sort key of an element: its values under the paths "a,b", in lower case unless case matters.
+ */
 static jvalue sort_key(jrun *r, jvalue item, jvalue paths, bool sensitive) {
     if (paths.type != J_STR || !memchr(paths.s, ',', paths.n))
         return fold_case(r, get_path(r, item, paths, jinja_missing), sensitive);
@@ -102,8 +100,7 @@ static jvalue values_of(jrun *r, const jpair *pairs, size_t n) {
 }
 
 /* Keys are lists here, as Jinja has them: equal ones need no order. */
-FILTER(filter_sort) {
-    UNUSED;
+JINJA_FUNCTION(filter_sort) {
     size_t n;
     jpair *pairs = keyed(r, v, p[2], jinja_true(r, p[1]), &n);
     for (size_t i = 0; pairs && i < n; i++)
@@ -114,15 +111,14 @@ FILTER(filter_sort) {
     return values_of(r, pairs, n);
 }
 
-FILTER(filter_dictsort) {
-    UNUSED;
+JINJA_FUNCTION(filter_dictsort) {
     if (v.type != J_DICT)
         return jinja_fail(r, GQAC_INVALID_INPUT, "dictsort does not work on a %s", jinja_type(v));
-    jvalue by = p[1].type == J_MISSING ? jinja_literal("key") : p[1];
+    const jvalue by = jinja_or(p[1], jinja_literal("key"));
     bool key = jinja_equal(r, by, jinja_literal("key"));
     if (!key && !jinja_equal(r, by, jinja_literal("value")))
         return jinja_fail(r, GQAC_INVALID_INPUT, "dictsort sorts by \"key\" or \"value\"");
-    jvalue items = jinja_elements(r, (jvalue){.type = J_VIEW, .n = JVIEW_ITEMS, .dict = v.dict});
+    jvalue items = jinja_elements(r, jinja_dict_view(v, JVIEW_ITEMS));
     size_t n;
     jpair *pairs = keyed(r, items, jinja_int(key ? 0 : 1), jinja_true(r, p[0]), &n);
     if (!pairs)
@@ -131,8 +127,7 @@ FILTER(filter_dictsort) {
     return values_of(r, pairs, n);
 }
 
-FILTER(filter_unique) {
-    UNUSED;
+JINJA_FUNCTION(filter_unique) {
     size_t n, kept = 0;
     jpair *pairs = keyed(r, v, p[1], jinja_true(r, p[0]), &n);
     for (size_t i = 0; pairs && i < n && jinja_hashable(r, pairs[i].k); i++) {
@@ -145,8 +140,7 @@ FILTER(filter_unique) {
     return jinja_ok(r) ? jinja_iter(r, values_of(r, pairs, kept)) : jinja_undefined;
 }
 
-FILTER(filter_groupby) {
-    UNUSED;
+JINJA_FUNCTION(filter_groupby) {
     size_t n, groups = 0;
     bool sensitive = jinja_true(r, p[2]);
     jvalue list = jinja_elements(r, v);
@@ -178,26 +172,17 @@ static jvalue extreme(jrun *r, jvalue v, const jvalue *p, int sign) {
     return !jinja_ok(r) || n == 0 ? jinja_unknown("element", 7) : pairs[best].v;
 }
 
-FILTER(filter_max) {
-    UNUSED;
-    return extreme(r, v, p, 1);
-}
-
-FILTER(filter_min) {
-    UNUSED;
-    return extreme(r, v, p, -1);
-}
+JINJA_EXPRESSION(filter_max, extreme(r, v, p, 1))
+JINJA_EXPRESSION(filter_min, extreme(r, v, p, -1))
 
 /* ---- pieces -------------------------------------------------------------- */
 
-FILTER(filter_list) {
-    UNUSED;
+JINJA_FUNCTION(filter_list) {
     jvalue list = jinja_elements(r, v);
     return jinja_ok(r) ? jinja_list(r, J_LIST, list.list->v, list.list->n) : list;
 }
 
-FILTER(filter_first) {
-    UNUSED;
+JINJA_FUNCTION(filter_first) {
     if (v.type == J_ITER) {
         const jlist *of = v.iter->list;
         return v.iter->at < of->n ? of->v[v.iter->at++] : jinja_unknown("element", 7);
@@ -206,8 +191,7 @@ FILTER(filter_first) {
     return jinja_ok(r) && list.list->n ? list.list->v[0] : jinja_unknown("element", 7);
 }
 
-FILTER(filter_last) {
-    UNUSED;
+JINJA_FUNCTION(filter_last) {
     if (v.type == J_ITER)
         return jinja_fail(r, GQAC_INVALID_INPUT, "a generator has no last element");
     jvalue list = jinja_elements(r, v);
@@ -215,20 +199,16 @@ FILTER(filter_last) {
                                        : jinja_unknown("element", 7);
 }
 
-FILTER(filter_reverse) {
-    UNUSED;
+JINJA_FUNCTION(filter_reverse) {
     if (v.type == J_STR)
-        return jinja_slice(r, v, jinja_none, jinja_none, jinja_int(-1));
-    jvalue list = jinja_elements(r, v);
-    jvalue back =
-        jinja_ok(r) ? jinja_slice(r, list, jinja_none, jinja_none, jinja_int(-1)) : jinja_undefined;
+        return jinja_backwards(r, v);
+    const jvalue back = jinja_backwards(r, jinja_elements(r, v));
     return jinja_ok(r) ? jinja_iter(r, back) : back;
 }
 
-FILTER(filter_join) {
-    UNUSED;
+JINJA_FUNCTION(filter_join) {
     gqac_str out = {0};
-    jvalue by = p[0].type == J_MISSING ? jinja_literal("") : jinja_to_str(r, p[0]);
+    jvalue by = jinja_to_str(r, jinja_or(p[0], jinja_literal("")));
     jvalue list = jinja_elements(r, v);
     for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++) {
         if (i)
@@ -238,9 +218,8 @@ FILTER(filter_join) {
     return jinja_taken(r, &out);
 }
 
-FILTER(filter_sum) {
-    UNUSED;
-    jvalue total = p[1].type == J_MISSING ? jinja_int(0) : p[1], list = jinja_elements(r, v);
+JINJA_FUNCTION(filter_sum) {
+    jvalue total = jinja_or(p[1], jinja_int(0)), list = jinja_elements(r, v);
     if (total.type == J_STR)
         return jinja_fail(r, GQAC_INVALID_INPUT, "sum does not add texts");
     for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++)
@@ -248,18 +227,15 @@ FILTER(filter_sum) {
     return total;
 }
 
-FILTER(filter_items) {
-    UNUSED;
+JINJA_FUNCTION(filter_items) {
     if (v.type != J_DICT && v.type != J_UNDEFINED)
         return jinja_fail(r, GQAC_INVALID_INPUT, "items does not work on a %s", jinja_type(v));
-    jvalue all =
-        v.type == J_UNDEFINED
-            ? jinja_list(r, J_LIST, NULL, 0)
-            : jinja_elements(r, (jvalue){.type = J_VIEW, .n = JVIEW_ITEMS, .dict = v.dict});
+    jvalue all = v.type == J_UNDEFINED ? jinja_list(r, J_LIST, NULL, 0)
+                                       : jinja_elements(r, jinja_dict_view(v, JVIEW_ITEMS));
     return jinja_ok(r) ? jinja_iter(r, all) : all;
 }
 
-/* Elements [begin, end) with `fill` behind them up to n elements. */
+/* Elements [begin, end), and then `fill` up to n elements. */
 static jvalue piece(jrun *r, const jlist *list, size_t begin, size_t end, jvalue fill, size_t n) {
     size_t count = end - begin;
     bool fills = fill.type != J_MISSING && fill.type != J_NONE && n > count;
@@ -269,8 +245,7 @@ static jvalue piece(jrun *r, const jlist *list, size_t begin, size_t end, jvalue
     return v ? jinja_list(r, J_LIST, v, fills ? n : count) : jinja_undefined;
 }
 
-FILTER(filter_batch) {
-    UNUSED;
+JINJA_FUNCTION(filter_batch) {
     jvalue list = jinja_elements(r, v);
     if (p[0].type != J_INT || p[0].i <= 0)
         return jinja_fail(r, GQAC_INVALID_INPUT, "batch takes a positive number of elements");
@@ -285,8 +260,7 @@ FILTER(filter_batch) {
     return jinja_ok(r) ? jinja_iter(r, jinja_list(r, J_LIST, out, rows)) : jinja_undefined;
 }
 
-FILTER(filter_slice) {
-    UNUSED;
+JINJA_FUNCTION(filter_slice) {
     jvalue list = jinja_elements(r, v);
     if (p[0].type != J_INT || p[0].i <= 0 || p[0].i > JINJA_RANGE)
         return jinja_fail(r, GQAC_INVALID_INPUT, "slice takes a positive number of slices");
@@ -305,7 +279,7 @@ FILTER(filter_slice) {
 
 /* ---- map and select ------------------------------------------------------ */
 
-/* What map and select read: nothing when the value is false, whatever it is. */
+/* The elements for map and select: none when the value is false, whatever its type. */
 static jvalue elements_if_true(jrun *r, jvalue v) {
     return jinja_true(r, v) ? jinja_elements(r, v) : jinja_list(r, J_LIST, NULL, 0);
 }
@@ -329,8 +303,7 @@ static const jbuiltin *row_of(jrun *r, jvalue name, bool test) {
     return row;
 }
 
-FILTER(filter_map) {
-    UNUSED;
+JINJA_FUNCTION(filter_map) {
     jargs rest = *args;
     const jpair *attribute = args->n == 0 ? named(args, "attribute") : NULL;
     const jpair *absent = named(args, "default");
@@ -353,8 +326,8 @@ FILTER(filter_map) {
     return jinja_ok(r) ? jinja_iter(r, jinja_list(r, J_LIST, out, list.list->n)) : jinja_undefined;
 }
 
-/* Elements for which a test holds, or does not; with `attribute` the first argument names what is
- * tested. Without a test it is truth. */
+/* Elements for which a test holds, or does not (`keep` false). With `attribute` the first argument
+ * names the attribute that is tested. Without a test the value itself must be true. */
 static jvalue choose(jrun *r, jvalue v, const jargs *args, bool keep, bool attribute) {
     size_t used = attribute, n = 0;
     jargs rest = *args;
@@ -379,25 +352,10 @@ static jvalue choose(jrun *r, jvalue v, const jargs *args, bool keep, bool attri
     return jinja_ok(r) ? jinja_iter(r, jinja_list(r, J_LIST, out, n)) : jinja_undefined;
 }
 
-FILTER(filter_select) {
-    UNUSED;
-    return choose(r, v, args, true, false);
-}
-
-FILTER(filter_reject) {
-    UNUSED;
-    return choose(r, v, args, false, false);
-}
-
-FILTER(filter_selectattr) {
-    UNUSED;
-    return choose(r, v, args, true, true);
-}
-
-FILTER(filter_rejectattr) {
-    UNUSED;
-    return choose(r, v, args, false, true);
-}
+JINJA_EXPRESSION(filter_select, choose(r, v, args, true, false))
+JINJA_EXPRESSION(filter_reject, choose(r, v, args, false, false))
+JINJA_EXPRESSION(filter_selectattr, choose(r, v, args, true, true))
+JINJA_EXPRESSION(filter_rejectattr, choose(r, v, args, false, true))
 
 static const jbuiltin filters[] = {
     {"batch", "linecount fill_with?", filter_batch},
@@ -423,5 +381,5 @@ static const jbuiltin filters[] = {
 };
 
 const jbuiltin *jinja_list_filter(const char *name, size_t n) {
-    return jinja_find_row(filters, sizeof filters / sizeof *filters, name, n);
+    return JINJA_FIND(filters, name, n);
 }

@@ -1,5 +1,5 @@
 /* Python's two formatters: `format % values` and `format.format(...)`. A field is parsed to one
- * specification, and every number of it is bounded before anything is written. */
+ * specification, whose numbers are all bounded. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static jvalue wrong(jrun *r, const char *what) {
     return jinja_fail(r, GQAC_INVALID_INPUT, "format: %s", what);
 }
 
-/* A number in a format; fails beyond the bound. */
+/* A number in a format; fails if it is more than `most`. */
 static int read_number(jrun *r, jvalue f, size_t *at, int most) {
     int n = 0;
     for (; *at < f.n && f.s[*at] >= '0' && f.s[*at] <= '9'; (*at)++) {
@@ -37,13 +37,13 @@ static int read_number(jrun *r, jvalue f, size_t *at, int most) {
 
 /* ---- one value ----------------------------------------------------------- */
 
-/* Writes sign, prefix and body with padding; texts stand left by default, numbers right. */
+/* Writes sign, prefix and body with padding; `align` is the default. */
 static void write_padded(jrun *r, gqac_str *out, const spec *s, jvalue sign, jvalue body,
                          char align) {
     size_t n = jinja_count(r, sign) + jinja_count(r, body);
-    size_t room = (size_t)s->width > n ? (size_t)s->width - n : 0;
+    size_t padding = (size_t)s->width > n ? (size_t)s->width - n : 0;
     align = s->align ? s->align : align;
-    size_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;
+    size_t left = align == '<' ? 0 : align == '^' ? padding / 2 : padding;
     if (align == '=')
         jinja_out(r, out, sign.s, sign.n);
     for (size_t i = 0; i < left && jinja_ok(r); i++)
@@ -51,7 +51,7 @@ static void write_padded(jrun *r, gqac_str *out, const spec *s, jvalue sign, jva
     if (align != '=')
         jinja_out(r, out, sign.s, sign.n);
     jinja_out(r, out, body.s, body.n);
-    for (size_t i = left; i < room && jinja_ok(r); i++)
+    for (size_t i = left; i < padding && jinja_ok(r); i++)
         jinja_out(r, out, s->fill, s->fill_bytes);
 }
 
@@ -239,9 +239,9 @@ jvalue jinja_percent(jrun *r, jvalue f, jvalue args) {
         if (end < f.n)
             percent_field(r, &out, f, &at, &v);
     }
-    bool rest = args.type == J_TUPLE ? v.used < args.list->n
-                                     : args.type != J_DICT && args.type != J_LIST && v.used == 0;
-    if (rest)
+    const bool indexed = args.type == J_DICT || args.type == J_LIST || args.type == J_RANGE ||
+                         args.type == J_UNDEFINED;
+    if (args.type == J_TUPLE ? v.used < args.list->n : !indexed && v.used == 0)
         wrong(r, "there are values that the format does not use");
     return jinja_taken(r, &out);
 }

@@ -3,7 +3,7 @@
  * Everything lies in arenas: the tree in the template's, the values of a render in its own. Values
  * are immutable but for namespaces, cyclers, joiners and loops, and a container knows its height,
  * so that walks over values end. Failures stick: the first one is kept in the state, later calls
- * give undefined values at once, and whoever loops asks jinja_ok or pays with jinja_charge. */
+ * return undefined values at once, and every loop asks jinja_ok or pays with jinja_charge. */
 #ifndef GQAC_TEXT_JINJA_JINJA_IMPL_H
 #define GQAC_TEXT_JINJA_JINJA_IMPL_H
 
@@ -12,14 +12,14 @@
 #include "text/jinja/jinja.h"
 #include "text/unicode.h"
 
-/* Bounds: what any real template stays far below. */
+/* Limits, far above what real templates need. */
 enum {
     JINJA_SOURCE = 1 << 20,  /* bytes of a template */
     JINJA_NESTING = 64,      /* nested expressions, and nested tags, in a source */
     JINJA_HEIGHT = 150,      /* of a syntax tree */
     JINJA_DEPTH = 600,       /* of evaluation */
     JINJA_VALUE_HEIGHT = 64, /* nested lists and dicts */
-    JINJA_STEPS = 3000000,   /* evaluations, and pieces of text looked at */
+    JINJA_STEPS = 3000000,   /* evaluations, and 64 bytes of text that are read */
     JINJA_TEXT = 1 << 25,    /* bytes of one text, and of the output */
     JINJA_MEMORY = 1 << 27,  /* bytes of all values of a render */
     JINJA_RANGE = 100000,    /* numbers of a range; what the sandbox of Jinja allows */
@@ -40,7 +40,7 @@ typedef enum jtype {
     J_TUPLE,
     J_DICT,
     J_RANGE,
-    J_ITER, /* what map, select, reverse give: is used up by reading it */
+    J_ITER, /* the result of map, select, reverse: is used up by reading it */
     J_VIEW, /* keys, values or items of a dict */
     J_NAMESPACE,
     J_LOOP,
@@ -101,7 +101,7 @@ typedef struct jpair {
     jvalue k, v;
 } jpair;
 struct jdict {
-    size_t n, room;
+    size_t n, capacity;
     unsigned height;
     jpair *p;
 };
@@ -127,8 +127,9 @@ typedef struct jargs {
 } jargs;
 
 /* A filter, test, method or function of ours. `params` are names in order, "sep? maxsplit?": '?' is
- * optional (J_MISSING when absent); a leading '/' forbids to give them by name; "*" takes all
- * arguments as they come, from `args`. Without `run`, it is one of Python's that is not built. */
+ * optional (J_MISSING when absent); a leading '/' forbids named arguments; "*" takes all
+ * arguments as they come, from `args`. Without `run`, it is one of Python's that gqac does not
+ * have. */
 struct jbuiltin {
     const char *name, *params;
     jvalue (*run)(jrun *r, jvalue self, const jvalue *p, const jargs *args);
@@ -138,6 +139,17 @@ struct jmethod {
     jvalue self;
 };
 
+#define JINJA_UNUSED __attribute__((unused))
+/* The head of the function of a row: r the render, v the value that it is called on, p the
+ * arguments by parameter, args all of them. */
+#define JINJA_FUNCTION(name)                                                                       \
+    static jvalue name(JINJA_UNUSED jrun *r, JINJA_UNUSED jvalue v, JINJA_UNUSED const jvalue *p,  \
+                       JINJA_UNUSED const jargs *args)
+#define JINJA_EXPRESSION(name, expression)                                                         \
+    JINJA_FUNCTION(name) {                                                                         \
+        return expression;                                                                         \
+    }
+
 /* ---- tree ---------------------------------------------------------------- */
 
 typedef enum jkind {
@@ -145,7 +157,7 @@ typedef enum jkind {
     N_NAME,
     N_LIST,   /* a: chain */
     N_TUPLE,  /* a: chain */
-    N_DICT,   /* a: chain of keys and values in turn */
+    N_DICT,   /* a: chain of key, value, key, ... */
     N_UNARY,  /* op a */
     N_BINARY, /* a op b */
     N_CONCAT, /* a: chain */
@@ -227,7 +239,7 @@ typedef struct jparser {
     const char *s; /* the source, newlines are '\n' */
     size_t n;
     jtoken *tokens;
-    size_t n_tokens, room, at;
+    size_t n_tokens, capacity, at;
     unsigned nesting, tags, loops;
 } jparser;
 
@@ -274,9 +286,9 @@ struct jrun {
     uint32_t line;
     jscope *scope;
     jvalue block; /* the text of a filter block */
-    struct {      /* texts that can grow where they are: what follows `end` is free */
+    struct {      /* texts that can grow where they are: the `free` bytes at `end` are not used */
         char *end;
-        size_t room;
+        size_t free; /* bytes */
     } tails[4];
     unsigned next_tail;
 };
@@ -284,9 +296,9 @@ struct jrun {
 static inline bool jinja_ok(const jrun *r) {
     return r->status == GQAC_OK;
 }
-/* Keeps the first failure; gives undefined. */
+/* Keeps the first failure; returns undefined. */
 jvalue jinja_fail(jrun *r, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
-/* Pays for work; false when there was a failure or is one now. */
+/* Counts steps of work; false after a failure, or when they exceed JINJA_STEPS. */
 bool jinja_charge(jrun *r, size_t steps);
 bool jinja_charge_text(jrun *r, size_t bytes);
 bool jinja_enter(jrun *r); /* one level deeper; with jinja_leave even when false */
@@ -304,12 +316,15 @@ jvalue jinja_copy(jrun *r, const char *s, size_t n);
 jvalue jinja_unknown(const char *name, size_t n);                  /* undefined */
 jvalue jinja_list(jrun *r, jtype type, const jvalue *v, size_t n); /* copies */
 jvalue jinja_iter(jrun *r, jvalue list);
-jvalue jinja_dict(jrun *r, jtype type, size_t room);
+jvalue jinja_dict(jrun *r, jtype type, size_t capacity);
 void jinja_put(jrun *r, jdict *dict, jvalue key, jvalue value);    /* replaces or appends */
 void jinja_append(jrun *r, jdict *dict, jvalue key, jvalue value); /* the key is new */
 jvalue *jinja_get(jrun *r, const jdict *dict, jvalue key);         /* NULL: absent */
 jvalue *jinja_get_n(jrun *r, const jdict *dict, const char *key, size_t n);
+jvalue jinja_dict_view(jvalue dict, size_t kind); /* JVIEW_... */
 jvalue jinja_from_json(jrun *r, const json_t *json);
+jvalue jinja_or(jvalue argument, jvalue absent); /* the argument, or what its absence means */
+int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent); /* fails for other types */
 bool jinja_true(jrun *r, jvalue v);
 bool jinja_equal(jrun *r, jvalue a, jvalue b);
 int jinja_order(jrun *r, jvalue a, jvalue b); /* <0, 0, >0; 2: not a number */
@@ -318,7 +333,7 @@ bool jinja_is_number(jvalue v); /* and bools */
 bool jinja_hashable(jrun *r, jvalue v);
 double jinja_number(jvalue v);
 bool jinja_iterable(jvalue v);
-/* All elements, as a list; fails for what cannot be iterated. Uses iterators up. */
+/* All elements, as a list; fails for what cannot be iterated. Reads iterators to their end. */
 jvalue jinja_elements(jrun *r, jvalue v);
 bool jinja_length(jrun *r, jvalue v, size_t *n); /* false: has none */
 jvalue jinja_range_at(const jrange *range, size_t at);
@@ -369,6 +384,7 @@ jvalue jinja_item(jrun *r, jvalue of, jvalue key);
 jvalue jinja_call(jrun *r, jvalue callee, const jargs *args);
 jvalue jinja_call_row(jrun *r, const jbuiltin *row, jvalue self, const jargs *args);
 jvalue jinja_slice(jrun *r, jvalue of, jvalue low, jvalue high, jvalue step);
+jvalue jinja_backwards(jrun *r, jvalue of); /* of[::-1] */
 jvalue jinja_lookup(jrun *r, const char *name, size_t n);
 
 /* jinja_op.c */
@@ -382,6 +398,8 @@ jvalue jinja_call_macro(jrun *r, const jmacro *macro, const jargs *args);
 
 /* Rows by name; NULL: not known. */
 const jbuiltin *jinja_find_row(const jbuiltin *rows, size_t n, const char *name, size_t length);
+#define JINJA_FIND(rows, name, length)                                                             \
+    jinja_find_row(rows, sizeof(rows) / sizeof *(rows), name, length)
 const jbuiltin *jinja_filter(const char *name, size_t n);
 const jbuiltin *jinja_list_filter(const char *name, size_t n);
 const jbuiltin *jinja_test(const char *name, size_t n);

@@ -1,8 +1,9 @@
-/* Templates to tokens: texts with the whitespace rules applied, and what lies in tags.
+/* Templates to tokens: texts with the whitespace rules applied, and the tokens of tags.
  *
- * As Jinja with trim_blocks and lstrip_blocks: a newline behind a tag or comment goes, spaces
- * between a line's begin and a tag or comment go; '-' takes all whitespace on its side, '+' keeps
- * it. A '}' that closes a bracket of an expression never ends the tag. */
+ * As Jinja with trim_blocks and lstrip_blocks: a newline after a tag or comment is dropped, and so
+ * are spaces between the beginning of a line and a tag or comment; '-' drops all whitespace on its
+ * side,
+ * '+' keeps it. A '}' that closes a bracket of an expression never ends the tag. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,15 +35,9 @@ static jtoken *emit(lexer *x, jtoken_type type, size_t begin, size_t end) {
     jparser *p = x->p;
     if (!good(x))
         return NULL;
-    if (p->n_tokens == p->room) {
-        size_t room = p->room ? p->room * 2 : 256;
-        jtoken *tokens = gqac_realloc(p->tokens, room * sizeof *tokens);
-        if (!tokens) {
-            p->status = gqac_diag_oom(p->diag, "tokens of a template");
-            return NULL;
-        }
-        p->tokens = tokens;
-        p->room = room;
+    if (!gqac_reserve(&p->tokens, p->n_tokens + 1, &p->capacity, sizeof *p->tokens)) {
+        p->status = gqac_diag_oom(p->diag, "tokens of a template");
+        return NULL;
     }
     jtoken *token = &p->tokens[p->n_tokens++];
     *token = (jtoken){.type = type, .line = line_at(x, begin), .s = x->s + begin, .n = end - begin};
@@ -63,7 +58,7 @@ static size_t skip_space(const lexer *x, size_t at) {
 
 /* ---- texts --------------------------------------------------------------- */
 
-/* End of the text [begin, end) after what a tag with this sign takes off its end. */
+/* End of the text [begin, end) without the whitespace that a tag with this sign drops. */
 static size_t strip_end(const lexer *x, size_t begin, size_t end, char sign, bool tag) {
     if (sign == '-') {
         while (end > begin) {
@@ -84,7 +79,7 @@ static size_t strip_end(const lexer *x, size_t begin, size_t end, char sign, boo
     return skip_space(x, at) >= end ? at : end;
 }
 
-/* Passes the end of a tag or comment that lies at `at`: "-%}", "+%}" or "%}"; 0 when none does. */
+/* Position after the end of a tag or comment at `at`: "-%}", "+%}" or "%}"; 0: none there. */
 static size_t pass_end(const lexer *x, size_t at, const char *close) {
     if (at < x->n && (x->s[at] == '-' || x->s[at] == '+') && at_text(x, at + 1, close))
         return x->s[at] == '-' ? skip_space(x, at + 3) : at + 3;
@@ -94,7 +89,7 @@ static size_t pass_end(const lexer *x, size_t at, const char *close) {
     return at < x->n && x->s[at] == '\n' ? at + 1 : at;
 }
 
-/* Position behind "{%- raw" and its end when a raw tag begins at `at`, else 0. `name` is "raw" or
+/* Position after "{%- raw" and its end when a raw tag begins at `at`, else 0. `name` is "raw" or
  * "endraw". */
 static size_t pass_raw(const lexer *x, size_t at, const char *name) {
     at += 2;
@@ -128,7 +123,7 @@ static void lex_raw(lexer *x) {
         return;
     }
     x->at = x->n;
-    if (begin < x->n) /* at the very end Jinja lets it pass */
+    if (begin < x->n) /* at the end of the template Jinja allows it */
         jinja_refuse(x->p, GQAC_INVALID_MODEL, line_at(x, begin), "a raw tag is never closed");
 }
 
@@ -145,7 +140,7 @@ static void lex_comment(lexer *x, size_t begin) {
         return;
     }
     x->at = x->n;
-    if (begin < x->n) /* at the very end Jinja lets it pass */
+    if (begin < x->n) /* at the end of the template Jinja allows it */
         jinja_refuse(x->p, GQAC_INVALID_MODEL, line_at(x, begin), "a comment is never closed");
 }
 
@@ -356,7 +351,7 @@ static void lex_op(lexer *x, char *stack, size_t *depth) {
     x->at++;
 }
 
-/* Position behind the end of a tag that lies at x->at; 0: none there. */
+/* Position after the end of a tag that lies at x->at; 0: none there. */
 static size_t tag_end(const lexer *x, bool print) {
     if (!print)
         return pass_end(x, x->at, "%}");

@@ -4,47 +4,20 @@
 
 #include "text/jinja/jinja_impl.h"
 
-#define METHOD(name) static jvalue name(jrun *r, jvalue v, const jvalue *p, const jargs *args)
-#define UNUSED       (void)r, (void)v, (void)p, (void)args
-
 static bool want_text(jrun *r, jvalue v) {
     if (v.type != J_STR)
         jinja_fail(r, GQAC_INVALID_INPUT, "a %s where a text is expected", jinja_type(v));
     return jinja_ok(r);
 }
 
-static int64_t want_int(jrun *r, jvalue v, int64_t absent) {
-    if (v.type == J_MISSING)
-        return absent;
-    if (v.type != J_INT && v.type != J_BOOL)
-        jinja_fail(r, GQAC_INVALID_INPUT, "a %s where an integer is expected", jinja_type(v));
-    return v.type == J_INT ? v.i : v.flag;
-}
-
 /* ---- case and kind ------------------------------------------------------- */
 
-METHOD(str_upper) {
-    UNUSED;
-    return jinja_upper(r, v);
-}
+JINJA_EXPRESSION(str_upper, jinja_upper(r, v))
+JINJA_EXPRESSION(str_lower, jinja_lower(r, v))
+JINJA_EXPRESSION(str_title, jinja_capitalize(r, v, true))
+JINJA_EXPRESSION(str_capitalize, jinja_capitalize(r, v, false))
 
-METHOD(str_lower) {
-    UNUSED;
-    return jinja_lower(r, v);
-}
-
-METHOD(str_title) {
-    UNUSED;
-    return jinja_capitalize(r, v, true);
-}
-
-METHOD(str_capitalize) {
-    UNUSED;
-    return jinja_capitalize(r, v, false);
-}
-
-METHOD(str_swapcase) {
-    UNUSED;
+JINJA_FUNCTION(str_swapcase) {
     jvalue text = jinja_literal("");
     for (size_t at = 0, bytes; at < v.n && jinja_ok(r); at += bytes) {
         jinja_char(v.s + at, v.n - at, &bytes);
@@ -59,10 +32,7 @@ METHOD(str_swapcase) {
 }
 
 #define KIND(name)                                                                                 \
-    METHOD(str_##name) {                                                                           \
-        UNUSED;                                                                                    \
-        return jinja_bool(jinja_charge_text(r, v.n) && jinja_is(v, #name));                        \
-    }
+    JINJA_EXPRESSION(str_##name, jinja_bool(jinja_charge_text(r, v.n) && jinja_is(v, #name)))
 KIND(isalnum)
 KIND(isalpha)
 KIND(isascii)
@@ -77,30 +47,19 @@ KIND(isupper)
 
 /* ---- parts --------------------------------------------------------------- */
 
-METHOD(str_strip) {
-    UNUSED;
-    return jinja_strip(r, v, p[0], true, true);
-}
+JINJA_EXPRESSION(str_strip, jinja_strip(r, v, p[0], true, true))
+JINJA_EXPRESSION(str_lstrip, jinja_strip(r, v, p[0], true, false))
+JINJA_EXPRESSION(str_rstrip, jinja_strip(r, v, p[0], false, true))
 
-METHOD(str_lstrip) {
-    UNUSED;
-    return jinja_strip(r, v, p[0], true, false);
-}
-
-METHOD(str_rstrip) {
-    UNUSED;
-    return jinja_strip(r, v, p[0], false, true);
-}
-
-/* Part of a text by optional bounds, as find, count and startswith take them. False: no part. */
+/* Narrows a text to optional bounds, as find, count and startswith do. False: they are outside. */
 static bool narrow(jrun *r, jvalue *v, jvalue low, jvalue high, size_t *skipped) {
     *skipped = 0;
     if ((low.type == J_MISSING || low.type == J_NONE) &&
         (high.type == J_MISSING || high.type == J_NONE))
         return jinja_ok(r);
     int64_t n = (int64_t)jinja_count(r, *v);
-    int64_t from = low.type == J_NONE ? 0 : want_int(r, low, 0);
-    int64_t to = high.type == J_NONE ? n : want_int(r, high, n);
+    int64_t from = low.type == J_NONE ? 0 : jinja_int_or(r, low, 0);
+    int64_t to = high.type == J_NONE ? n : jinja_int_or(r, high, n);
     from = from < 0 ? (from < -n ? 0 : from + n) : from;
     to = to < 0 ? (to < -n ? 0 : to + n) : to > n ? n : to;
     if (!jinja_ok(r) || from > n || from > to)
@@ -125,41 +84,31 @@ static jvalue affix(jrun *r, jvalue v, const jvalue *p, bool end) {
     return jinja_bool(false);
 }
 
-METHOD(str_startswith) {
-    UNUSED;
-    return affix(r, v, p, false);
-}
+JINJA_EXPRESSION(str_startswith, affix(r, v, p, false))
+JINJA_EXPRESSION(str_endswith, affix(r, v, p, true))
 
-METHOD(str_endswith) {
-    UNUSED;
-    return affix(r, v, p, true);
-}
-
-METHOD(str_removeprefix) {
-    UNUSED;
+JINJA_FUNCTION(str_removeprefix) {
     if (!want_text(r, p[0]) || v.n < p[0].n || memcmp(v.s, p[0].s, p[0].n) != 0)
         return v;
     return jinja_view(v.s + p[0].n, v.n - p[0].n);
 }
 
-METHOD(str_removesuffix) {
-    UNUSED;
+JINJA_FUNCTION(str_removesuffix) {
     if (!want_text(r, p[0]) || v.n < p[0].n || memcmp(v.s + v.n - p[0].n, p[0].s, p[0].n) != 0)
         return v;
     return jinja_view(v.s, v.n - p[0].n);
 }
 
-METHOD(str_replace) {
-    UNUSED;
+JINJA_FUNCTION(str_replace) {
     if (!want_text(r, p[0]) || !want_text(r, p[1]))
         return v;
-    return jinja_replace(r, v, p[0], p[1], want_int(r, p[2], -1));
+    return jinja_replace(r, v, p[0], p[1], jinja_int_or(r, p[2], -1));
 }
 
-/* Last place of a text in another; SIZE_MAX: none. */
+/* Offset of the last occurrence of x in v; SIZE_MAX: none. */
 static size_t find_last(jrun *r, jvalue v, jvalue x) {
     for (size_t at = v.n - x.n + 1; x.n <= v.n && at-- > 0;) {
-        size_t same = 0, n = 0; /* it pays for what it compares: 'a' * k + 'b' may match far */
+        size_t same = 0, n = 0; /* compared bytes are charged: they can be many at each offset */
         for (; same < x.n; same += n) {
             n = x.n - same < 64 ? x.n - same : 64;
             if (memcmp(v.s + at + same, x.s + same, n) != 0)
@@ -185,28 +134,12 @@ static jvalue find(jrun *r, jvalue v, const jvalue *p, bool last, bool must) {
     return jinja_int((int64_t)(jinja_count(r, jinja_view(v.s, hit)) + skipped));
 }
 
-METHOD(str_find) {
-    UNUSED;
-    return find(r, v, p, false, false);
-}
+JINJA_EXPRESSION(str_find, find(r, v, p, false, false))
+JINJA_EXPRESSION(str_rfind, find(r, v, p, true, false))
+JINJA_EXPRESSION(str_index, find(r, v, p, false, true))
+JINJA_EXPRESSION(str_rindex, find(r, v, p, true, true))
 
-METHOD(str_rfind) {
-    UNUSED;
-    return find(r, v, p, true, false);
-}
-
-METHOD(str_index) {
-    UNUSED;
-    return find(r, v, p, false, true);
-}
-
-METHOD(str_rindex) {
-    UNUSED;
-    return find(r, v, p, true, true);
-}
-
-METHOD(str_count) {
-    UNUSED;
+JINJA_FUNCTION(str_count) {
     size_t skipped;
     int64_t n = 0;
     if (!want_text(r, p[0]) || !narrow(r, &v, p[1], p[2], &skipped))
@@ -223,10 +156,12 @@ METHOD(str_count) {
 
 /* ---- splitting ----------------------------------------------------------- */
 
-static jvalue values_of(jrun *r, jvalue dict) {
+/* The values of a dict as a list; `back`: from last to first. */
+static jvalue parts_of(jrun *r, jvalue dict, bool back) {
     if (!jinja_ok(r))
         return jinja_undefined;
-    return jinja_elements(r, (jvalue){.type = J_VIEW, .n = JVIEW_VALUES, .dict = dict.dict});
+    const jvalue list = jinja_elements(r, jinja_dict_view(dict, JVIEW_VALUES));
+    return back ? jinja_backwards(r, list) : list;
 }
 
 static jvalue split_spaces(jrun *r, jvalue v, int64_t most) {
@@ -242,11 +177,11 @@ static jvalue split_spaces(jrun *r, jvalue v, int64_t most) {
         jinja_append(r, parts.dict, jinja_none, jinja_view(v.s, end));
         v = jinja_strip(r, jinja_view(v.s + end, v.n - end), jinja_missing, true, false);
     }
-    return values_of(r, parts);
+    return parts_of(r, parts, false);
 }
 
 static jvalue rsplit_spaces(jrun *r, jvalue v, int64_t most) {
-    jvalue parts = jinja_dict(r, J_DICT, 4), list;
+    jvalue parts = jinja_dict(r, J_DICT, 4);
     v = jinja_strip(r, v, jinja_missing, false, true);
     while (jinja_ok(r) && v.n > 0) {
         size_t begin = v.n;
@@ -261,8 +196,7 @@ static jvalue rsplit_spaces(jrun *r, jvalue v, int64_t most) {
         jinja_append(r, parts.dict, jinja_none, jinja_view(v.s + begin, v.n - begin));
         v = jinja_strip(r, jinja_view(v.s, begin), jinja_missing, false, true);
     }
-    list = values_of(r, parts);
-    return jinja_ok(r) ? jinja_slice(r, list, jinja_none, jinja_none, jinja_int(-1)) : list;
+    return parts_of(r, parts, true);
 }
 
 static jvalue split_by(jrun *r, jvalue v, jvalue by, int64_t most) {
@@ -276,11 +210,11 @@ static jvalue split_by(jrun *r, jvalue v, jvalue by, int64_t most) {
     }
     if (jinja_ok(r))
         jinja_append(r, parts.dict, jinja_none, v);
-    return values_of(r, parts);
+    return parts_of(r, parts, false);
 }
 
 static jvalue rsplit_by(jrun *r, jvalue v, jvalue by, int64_t most) {
-    jvalue parts = jinja_dict(r, J_DICT, 4), list;
+    jvalue parts = jinja_dict(r, J_DICT, 4);
     while (most-- != 0 && jinja_charge(r, 1)) {
         size_t hit = find_last(r, v, by);
         if (hit == SIZE_MAX)
@@ -290,12 +224,11 @@ static jvalue rsplit_by(jrun *r, jvalue v, jvalue by, int64_t most) {
     }
     if (jinja_ok(r))
         jinja_append(r, parts.dict, jinja_none, v);
-    list = values_of(r, parts);
-    return jinja_ok(r) ? jinja_slice(r, list, jinja_none, jinja_none, jinja_int(-1)) : list;
+    return parts_of(r, parts, true);
 }
 
 static jvalue split(jrun *r, jvalue v, const jvalue *p, bool right) {
-    int64_t most = want_int(r, p[1], -1);
+    int64_t most = jinja_int_or(r, p[1], -1);
     most = most < 0 ? -1 : most; /* it is counted down */
     if (p[0].type == J_MISSING || p[0].type == J_NONE)
         return right ? rsplit_spaces(r, v, most) : split_spaces(r, v, most);
@@ -306,20 +239,9 @@ static jvalue split(jrun *r, jvalue v, const jvalue *p, bool right) {
     return right ? rsplit_by(r, v, p[0], most) : split_by(r, v, p[0], most);
 }
 
-METHOD(str_split) {
-    UNUSED;
-    return split(r, v, p, false);
-}
-
-METHOD(str_rsplit) {
-    UNUSED;
-    return split(r, v, p, true);
-}
-
-METHOD(str_splitlines) {
-    UNUSED;
-    return jinja_lines(r, v, jinja_true(r, p[0]));
-}
+JINJA_EXPRESSION(str_split, split(r, v, p, false))
+JINJA_EXPRESSION(str_rsplit, split(r, v, p, true))
+JINJA_EXPRESSION(str_splitlines, jinja_lines(r, v, jinja_true(r, p[0])))
 
 static jvalue partition(jrun *r, jvalue v, jvalue by, bool right) {
     jvalue empty = jinja_literal("");
@@ -335,20 +257,12 @@ static jvalue partition(jrun *r, jvalue v, jvalue by, bool right) {
     return jinja_list(r, J_TUPLE, parts, 3);
 }
 
-METHOD(str_partition) {
-    UNUSED;
-    return partition(r, v, p[0], false);
-}
-
-METHOD(str_rpartition) {
-    UNUSED;
-    return partition(r, v, p[0], true);
-}
+JINJA_EXPRESSION(str_partition, partition(r, v, p[0], false))
+JINJA_EXPRESSION(str_rpartition, partition(r, v, p[0], true))
 
 /* ---- building ------------------------------------------------------------ */
 
-METHOD(str_join) {
-    UNUSED;
+JINJA_FUNCTION(str_join) {
     gqac_str out = {0};
     const jvalue list = jinja_elements(r, p[0]);
     for (size_t i = 0; jinja_ok(r) && i < list.list->n; i++) {
@@ -360,43 +274,28 @@ METHOD(str_join) {
     return jinja_taken(r, &out);
 }
 
-METHOD(str_format) {
-    UNUSED;
-    return jinja_str_format(r, v, args);
-}
+JINJA_EXPRESSION(str_format, jinja_str_format(r, v, args))
 
-/* `left` spaces of `fill` before and the rest behind, up to a width. */
+/* Pads to a width: side 0 centres the text, -1 puts it left, 1 right. */
 static jvalue pad(jrun *r, jvalue v, const jvalue *p, int side) {
-    jvalue fill = p[1].type == J_MISSING ? jinja_literal(" ") : p[1];
-    int64_t width = want_int(r, p[0], 0), n = (int64_t)jinja_count(r, v);
+    const jvalue fill = jinja_or(p[1], jinja_literal(" "));
+    int64_t width = jinja_int_or(r, p[0], 0), n = (int64_t)jinja_count(r, v);
     if (!want_text(r, fill) || jinja_count(r, fill) != 1)
         return jinja_fail(r, GQAC_INVALID_INPUT, "the fill is not one character");
     if (!jinja_ok(r) || width <= n)
         return v;
-    int64_t room = width - n;
-    int64_t left = side == 0 ? room / 2 + (room & width & 1) : side < 0 ? 0 : room;
+    int64_t padding = width - n;
+    int64_t left = side == 0 ? padding / 2 + (padding & width & 1) : side < 0 ? 0 : padding;
     jvalue text = jinja_concat(r, jinja_repeat(r, fill, left), v);
-    return jinja_ok(r) ? jinja_concat(r, text, jinja_repeat(r, fill, room - left)) : text;
+    return jinja_ok(r) ? jinja_concat(r, text, jinja_repeat(r, fill, padding - left)) : text;
 }
 
-METHOD(str_center) {
-    UNUSED;
-    return pad(r, v, p, 0);
-}
+JINJA_EXPRESSION(str_center, pad(r, v, p, 0))
+JINJA_EXPRESSION(str_ljust, pad(r, v, p, -1))
+JINJA_EXPRESSION(str_rjust, pad(r, v, p, 1))
 
-METHOD(str_ljust) {
-    UNUSED;
-    return pad(r, v, p, -1);
-}
-
-METHOD(str_rjust) {
-    UNUSED;
-    return pad(r, v, p, 1);
-}
-
-METHOD(str_zfill) {
-    UNUSED;
-    int64_t width = want_int(r, p[0], 0), n = (int64_t)jinja_count(r, v);
+JINJA_FUNCTION(str_zfill) {
+    int64_t width = jinja_int_or(r, p[0], 0), n = (int64_t)jinja_count(r, v);
     size_t sign = v.n > 0 && (v.s[0] == '-' || v.s[0] == '+');
     if (width <= n || !jinja_ok(r))
         return v;
@@ -455,5 +354,5 @@ static const jbuiltin str_methods[] = {
 };
 
 const jbuiltin *jinja_str_method(const char *name, size_t n) {
-    return jinja_find_row(str_methods, sizeof str_methods / sizeof *str_methods, name, n);
+    return JINJA_FIND(str_methods, name, n);
 }

@@ -134,7 +134,7 @@ static jnode *parse_target_name(jparser *p, bool namespaces) {
         return node;
     const jtoken *attribute = jinja_take(p);
     if (attribute->type != T_NAME)
-        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "no name behind '.'");
+        jinja_refuse(p, GQAC_INVALID_MODEL, t->line, "no name after '.'");
     jnode *ref = jinja_node(p, N_NSREF, t->line);
     if (!ref)
         return NULL;

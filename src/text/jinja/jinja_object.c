@@ -1,91 +1,69 @@
-/* Methods of lists, dicts and the helpers of loops. Those that would change a value are known by
- * name, so that they are refused as the sandbox does. */
+/* Methods of lists, ranges, dicts and the helpers of loops. Those that would change a value are
+ * known by name, so that they are refused as the sandbox does. */
 #include <string.h>
 
 #include "text/jinja/jinja_impl.h"
 
-#define METHOD(name) static jvalue name(jrun *r, jvalue v, const jvalue *p, const jargs *args)
-#define UNUSED       (void)r, (void)v, (void)p, (void)args
-
 /* ---- lists --------------------------------------------------------------- */
 
-METHOD(list_index) {
-    UNUSED;
-    for (size_t i = 0; i < v.list->n && jinja_ok(r); i++)
-        if (jinja_equal(r, v.list->v[i], p[0]))
+/* A bound of list.index as Python takes it: counted from the end when negative. */
+static size_t index_bound(jrun *r, jvalue v, size_t n, size_t absent) {
+    const int64_t at = jinja_int_or(r, v, (int64_t)absent), back = at < 0 ? at + (int64_t)n : at;
+    return back < 0 ? 0 : (uint64_t)back > n ? n : (size_t)back;
+}
+
+JINJA_FUNCTION(list_index) {
+    const jvalue all = jinja_elements(r, v);
+    const size_t n = jinja_ok(r) ? all.list->n : 0;
+    const size_t begin = index_bound(r, p[1], n, 0), end = index_bound(r, p[2], n, n);
+    for (size_t i = begin; i < end && jinja_ok(r); i++)
+        if (jinja_equal(r, all.list->v[i], p[0]))
             return jinja_int((int64_t)i);
     return jinja_fail(r, GQAC_INVALID_INPUT, "index: the value is not in the list");
 }
 
-METHOD(list_count) {
-    UNUSED;
+JINJA_FUNCTION(list_count) {
+    const jvalue all = jinja_elements(r, v);
     int64_t n = 0;
-    for (size_t i = 0; i < v.list->n && jinja_ok(r); i++)
-        n += jinja_equal(r, v.list->v[i], p[0]);
+    for (size_t i = 0; jinja_ok(r) && i < all.list->n; i++)
+        n += jinja_equal(r, all.list->v[i], p[0]);
     return jinja_int(n);
 }
 
-METHOD(list_copy) {
-    UNUSED;
-    return v;
-}
+JINJA_EXPRESSION(list_copy, v)
 
 /* ---- dicts --------------------------------------------------------------- */
 
-METHOD(dict_get) {
-    UNUSED;
+JINJA_FUNCTION(dict_get) {
     const jvalue *found = jinja_get(r, v.dict, p[0]);
-    return found ? *found : p[1].type == J_MISSING ? jinja_none : p[1];
+    return found ? *found : jinja_or(p[1], jinja_none);
 }
 
-static jvalue view(jvalue v, size_t kind) {
-    return (jvalue){.type = J_VIEW, .n = kind, .dict = v.dict};
-}
-
-METHOD(dict_keys) {
-    UNUSED;
-    return view(v, JVIEW_KEYS);
-}
-
-METHOD(dict_values) {
-    UNUSED;
-    return view(v, JVIEW_VALUES);
-}
-
-METHOD(dict_items) {
-    UNUSED;
-    return view(v, JVIEW_ITEMS);
-}
-
-METHOD(dict_copy) {
-    UNUSED;
-    return v;
-}
+JINJA_EXPRESSION(dict_keys, jinja_dict_view(v, JVIEW_KEYS))
+JINJA_EXPRESSION(dict_values, jinja_dict_view(v, JVIEW_VALUES))
+JINJA_EXPRESSION(dict_items, jinja_dict_view(v, JVIEW_ITEMS))
+JINJA_EXPRESSION(dict_copy, v)
 
 /* ---- cyclers and loops --------------------------------------------------- */
 
-METHOD(cycler_next) {
-    UNUSED;
+JINJA_FUNCTION(cycler_next) {
     jvalue now = v.cycler->items->v[v.cycler->at];
     v.cycler->at = (v.cycler->at + 1) % v.cycler->items->n;
     return now;
 }
 
-METHOD(cycler_reset) {
-    UNUSED;
+JINJA_FUNCTION(cycler_reset) {
     v.cycler->at = 0;
     return jinja_none;
 }
 
-METHOD(loop_cycle) {
-    UNUSED;
+JINJA_FUNCTION(loop_cycle) {
     if (args->n == 0 || args->n_named)
         return jinja_fail(r, GQAC_INVALID_INPUT, "loop.cycle takes values");
     return args->v[v.loop->at % args->n];
 }
 
-METHOD(loop_changed) {
-    UNUSED;
+JINJA_FUNCTION(loop_changed) {
     jvalue now = jinja_list(r, J_TUPLE, args->v, args->n);
     if (!jinja_ok(r) || (v.loop->changed.type == J_TUPLE && jinja_equal(r, v.loop->changed, now)))
         return jinja_bool(false);
@@ -97,6 +75,10 @@ METHOD(loop_changed) {
 
 static const jbuiltin list_methods[] = {
     {"copy", "", list_copy},
+    {"count", "/value", list_count},
+    {"index", "/value start? stop?", list_index},
+};
+static const jbuiltin range_methods[] = {
     {"count", "/value", list_count},
     {"index", "/value", list_index},
 };
@@ -130,16 +112,18 @@ const jbuiltin *jinja_method(jvalue of, const char *name, size_t n, bool *forbid
         return jinja_str_method(name, n);
     case J_LIST:
         *forbidden = among(list_changes, name, n);
-        return jinja_find_row(list_methods, 3, name, n);
+        return JINJA_FIND(list_methods, name, n);
     case J_TUPLE:
         return jinja_find_row(list_methods + 1, 2, name, n);
+    case J_RANGE:
+        return JINJA_FIND(range_methods, name, n);
     case J_DICT:
         *forbidden = among(dict_changes, name, n);
-        return jinja_find_row(dict_methods, 5, name, n);
+        return JINJA_FIND(dict_methods, name, n);
     case J_CYCLER:
-        return jinja_find_row(cycler_methods, 2, name, n);
+        return JINJA_FIND(cycler_methods, name, n);
     case J_LOOP:
-        return jinja_find_row(loop_methods, 2, name, n);
+        return JINJA_FIND(loop_methods, name, n);
     default:
         return NULL;
     }

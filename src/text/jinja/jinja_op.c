@@ -34,7 +34,7 @@ static jvalue power_ints(jrun *r, int64_t base, int64_t exponent) {
                     : jinja_fail(r, GQAC_INVALID_INPUT, "0 to a negative power");
     if (base == 0 || base == 1 || base == -1)
         return jinja_int(exponent == 0 ? 1 : base == -1 && exponent % 2 == 0 ? 1 : base);
-    for (; exponent > 0; exponent--) /* ends by overflow after 63 turns at most */
+    for (; exponent > 0; exponent--) /* overflows after at most 63 iterations */
         if (!gqac_mul_i64(result, base, &result))
             return too_large(r);
     return jinja_int(result);

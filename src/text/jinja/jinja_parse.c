@@ -66,15 +66,19 @@ static jnode *parse_strings(jparser *p) {
     return constant(p, first->line, jinja_view(text, n));
 }
 
+/* Whether another element follows; takes the comma before it. `close` ends the elements, also after
+ * a comma. */
+static bool take_comma(jparser *p, bool first, uint8_t close) {
+    if (!first && !is_op(jinja_peek(p), close))
+        jinja_expect_op(p, ',');
+    return p->status == GQAC_OK && !is_op(jinja_peek(p), close);
+}
+
 static jnode *parse_list(jparser *p) {
     jnode *node = jinja_node(p, N_LIST, jinja_take(p)->line);
     if (!node)
         return NULL;
-    for (jnode **tail = &node->a; p->status == GQAC_OK && !is_op(jinja_peek(p), ']');) {
-        if (node->a)
-            jinja_expect_op(p, ',');
-        if (is_op(jinja_peek(p), ']'))
-            break;
+    for (jnode **tail = &node->a; take_comma(p, !node->a, ']');) {
         *tail = jinja_parse_expr(p);
         if (*tail)
             tail = &(*tail)->next;
@@ -87,11 +91,7 @@ static jnode *parse_dict(jparser *p) {
     jnode *node = jinja_node(p, N_DICT, jinja_take(p)->line);
     if (!node)
         return NULL;
-    for (jnode **tail = &node->a; p->status == GQAC_OK && !is_op(jinja_peek(p), '}');) {
-        if (node->a)
-            jinja_expect_op(p, ',');
-        if (is_op(jinja_peek(p), '}'))
-            break;
+    for (jnode **tail = &node->a; take_comma(p, !node->a, '}');) {
         *tail = jinja_parse_expr(p);
         jinja_expect_op(p, ':');
         if (!*tail || p->status != GQAC_OK)
@@ -181,12 +181,8 @@ static jnode *parse_args(jparser *p) {
     jnode *first = NULL, **tail = &first;
     bool named = false;
     jinja_expect_op(p, '(');
-    while (p->status == GQAC_OK && !is_op(jinja_peek(p), ')')) {
-        if (first)
-            jinja_expect_op(p, ',');
+    while (take_comma(p, !first, ')')) {
         const jtoken *t = jinja_peek(p);
-        if (is_op(t, ')'))
-            break;
         jnode *arg = jinja_node(p, N_ARG, t->line);
         if (!arg)
             break;
@@ -256,7 +252,7 @@ static jnode *parse_subscript(jparser *p, jnode *of) {
         if (t->type == T_INT)
             return join(p, N_ITEM, 0, line, of, constant(p, line, jinja_int(t->i)));
         if (t->type != T_NAME) {
-            jinja_refuse(p, GQAC_INVALID_MODEL, line, "no name behind '.'");
+            jinja_refuse(p, GQAC_INVALID_MODEL, line, "no name after '.'");
             return NULL;
         }
         jnode *node = join(p, N_ATTR, 0, line, of, NULL);
@@ -293,7 +289,7 @@ static const jtoken *parse_dotted(jparser *p, jtoken *name) {
     while (jinja_take_op(p, '.')) {
         const jtoken *more = jinja_take(p);
         if (more->type != T_NAME)
-            jinja_refuse(p, GQAC_INVALID_MODEL, more->line, "no name behind '.'");
+            jinja_refuse(p, GQAC_INVALID_MODEL, more->line, "no name after '.'");
         else
             name->n = (size_t)(more->s + more->n - name->s);
     }

@@ -242,7 +242,7 @@ static void json_key(jrun *r, gqac_str *out, jvalue key, const jformat *f) {
 
 /* The pairs in the order of their keys. */
 static jvalue sorted_items(jrun *r, jvalue dict) {
-    const jvalue keys = {.type = J_VIEW, .n = JVIEW_KEYS, .dict = dict.dict};
+    const jvalue keys = jinja_dict_view(dict, JVIEW_KEYS);
     jvalue order[] = {jinja_bool(false), jinja_bool(true)}; /* ascending, case matters */
     return jinja_call_row(r, jinja_filter("sort", 4), keys, &(jargs){.n = 2, .v = order});
 }

@@ -1,21 +1,16 @@
 /* Tests of templates (`is defined`), and the functions they can call. */
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "text/jinja/jinja_impl.h"
 
-#define ROW(name) static jvalue name(jrun *r, jvalue v, const jvalue *p, const jargs *args)
-#define UNUSED    (void)r, (void)v, (void)p, (void)args
-#define TEST(name, expression)                                                                     \
-    ROW(name) {                                                                                    \
-        UNUSED;                                                                                    \
-        return jinja_bool(expression);                                                             \
-    }
+#define TEST(name, expression) JINJA_EXPRESSION(name, jinja_bool(expression))
 
 /* ---- tests --------------------------------------------------------------- */
 
-static bool divides(jrun *r, jvalue v, int64_t by, int64_t rest) {
-    jvalue left = jinja_binary(r, '%', v, jinja_int(by));
+static bool leaves(jrun *r, jvalue v, jvalue by, int64_t rest) {
+    jvalue left = jinja_binary(r, '%', v, by);
     return jinja_ok(r) && jinja_equal(r, left, jinja_int(rest));
 }
 
@@ -31,7 +26,7 @@ static bool same(jvalue a, jvalue b) {
         return true;
     if (a.type == J_BOOL)
         return a.flag == b.flag;
-    if (a.type == J_STR) /* equal texts are one object more often than not */
+    if (a.type == J_STR) /* in Python equal texts are usually one object */
         return a.n == b.n && memcmp(a.s, b.s, a.n) == 0;
     return a.i == b.i;
 }
@@ -56,8 +51,9 @@ TEST(test_sequence, v.type == J_STR || v.type == J_LIST || v.type == J_TUPLE || 
                         v.type == J_RANGE || v.type == J_UNDEFINED)
 TEST(test_callable, v.type == J_MACRO || v.type == J_BUILTIN || v.type == J_METHOD ||
                         v.type == J_JOINER || v.type == J_LOOP || v.type == J_UNDEFINED)
-TEST(test_odd, divides(r, v, 2, 1))
-TEST(test_even, divides(r, v, 2, 0))
+TEST(test_odd, leaves(r, v, jinja_int(2), 1))
+TEST(test_even, leaves(r, v, jinja_int(2), 0))
+TEST(test_divisibleby, leaves(r, v, p[0], 0))
 TEST(test_lower, text_is(r, v, "islower"))
 TEST(test_upper, text_is(r, v, "isupper"))
 TEST(test_escaped, v.type == J_STR && v.flag)
@@ -71,12 +67,6 @@ TEST(test_gt, jinja_compare(r, '>', v, p[0]))
 TEST(test_ge, jinja_compare(r, JOP_GE, v, p[0]))
 TEST(test_filter, known(v, jinja_filter))
 TEST(test_test, known(v, jinja_test))
-
-ROW(test_divisibleby) {
-    UNUSED;
-    jvalue left = jinja_binary(r, '%', v, p[0]);
-    return jinja_bool(jinja_ok(r) && jinja_equal(r, left, jinja_int(0)));
-}
 
 static const jbuiltin tests[] = {
     {"boolean", "", test_boolean},
@@ -112,7 +102,7 @@ static const jbuiltin tests[] = {
     {"true", "", test_true},
     {"undefined", "", test_undefined},
     {"upper", "", test_upper},
-    {"==", "/other", test_eq}, /* these only as names in select */
+    {"==", "/other", test_eq}, /* only as names in select */
     {"!=", "/other", test_ne},
     {"<", "/other", test_lt},
     {"<=", "/other", test_le},
@@ -121,31 +111,21 @@ static const jbuiltin tests[] = {
 };
 
 const jbuiltin *jinja_test(const char *name, size_t n) {
-    return jinja_find_row(tests, sizeof tests / sizeof *tests, name, n);
+    return JINJA_FIND(tests, name, n);
 }
 
 /* ---- functions ----------------------------------------------------------- */
 
-static bool as_int(jrun *r, jvalue v, int64_t *out) {
-    if (v.type != J_INT && v.type != J_BOOL)
-        jinja_fail(r, GQAC_INVALID_INPUT, "range does not take a %s", jinja_type(v));
-    *out = v.type == J_INT ? v.i : v.flag;
-    return jinja_ok(r);
-}
-
-ROW(call_range) {
-    UNUSED;
-    int64_t start = 0, stop = 0, step = 1;
-    bool one = p[1].type == J_MISSING;
-    if (!as_int(r, p[one ? 0 : 1], &stop) || (!one && !as_int(r, p[0], &start)) ||
-        (p[2].type != J_MISSING && !as_int(r, p[2], &step)))
-        return jinja_undefined;
+JINJA_FUNCTION(call_range) {
+    const bool one = p[1].type == J_MISSING;
+    const int64_t start = one ? 0 : jinja_int_or(r, p[0], 0);
+    const int64_t stop = jinja_int_or(r, p[one ? 0 : 1], 0), step = jinja_int_or(r, p[2], 1);
     if (step == 0)
         return jinja_fail(r, GQAC_INVALID_INPUT, "the step of a range is 0");
     __int128 span = step > 0 ? (__int128)stop - start : (__int128)start - stop;
     __int128 by = step > 0 ? step : -(__int128)step;
     __int128 count = span > 0 ? (span + by - 1) / by : 0;
-    if (count > JINJA_RANGE)
+    if (jinja_ok(r) && count > JINJA_RANGE)
         return jinja_fail(r, GQAC_LIMIT, "a range of more than %d numbers", JINJA_RANGE);
     jrange *range = jinja_alloc(r, 1, sizeof *range);
     if (!range)
@@ -178,13 +158,9 @@ static jvalue make_dict(jrun *r, const jargs *args, jtype type) {
     return dict;
 }
 
-ROW(call_dict) {
-    UNUSED;
-    return make_dict(r, args, J_DICT);
-}
+JINJA_EXPRESSION(call_dict, make_dict(r, args, J_DICT))
 
-ROW(call_namespace) {
-    UNUSED;
+JINJA_FUNCTION(call_namespace) {
     jvalue space = make_dict(r, args, J_NAMESPACE);
     for (size_t i = 0; jinja_ok(r) && i < space.dict->n; i++) {
         const jvalue *key = &space.dict->p[i].k;
@@ -204,21 +180,18 @@ static jvalue make_cycler(jrun *r, jtype type, const jvalue *v, size_t n) {
     return (jvalue){.type = type, .cycler = cycler};
 }
 
-ROW(call_cycler) {
-    UNUSED;
+JINJA_FUNCTION(call_cycler) {
     if (args->n == 0 || args->n_named)
         return jinja_fail(r, GQAC_INVALID_INPUT, "cycler takes values");
     return make_cycler(r, J_CYCLER, args->v, args->n);
 }
 
-ROW(call_joiner) {
-    UNUSED;
-    jvalue by = p[0].type == J_MISSING ? jinja_literal(", ") : p[0];
+JINJA_FUNCTION(call_joiner) {
+    const jvalue by = jinja_or(p[0], jinja_literal(", "));
     return make_cycler(r, J_JOINER, &by, 1);
 }
 
-ROW(call_raise) {
-    UNUSED;
+JINJA_FUNCTION(call_raise) {
     jvalue text = jinja_to_str(r, p[0]);
     if (jinja_ok(r))
         jinja_fail(r, GQAC_INVALID_INPUT, "the chat template refuses this conversation: %.*s",
@@ -226,21 +199,42 @@ ROW(call_raise) {
     return jinja_undefined;
 }
 
-ROW(call_strftime) {
-    UNUSED;
-    char format[256], text[1024];
-    struct tm now;
-    time_t seconds = time(NULL);
-    if (p[0].type != J_STR || p[0].n >= sizeof format || memchr(p[0].s, '\0', p[0].n))
-        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a short text");
-    memcpy(format, p[0].s, p[0].n);
-    format[p[0].n] = '\0';
-    if (!localtime_r(&seconds, &now))
+/* A format for strftime of C: %f, which only Python has, is replaced, and %z and %Z, which are
+ * empty for a time without a time zone, are dropped. A point at the end keeps results from being
+ * empty. False: it is too long. */
+static bool time_format(jvalue v, long microseconds, char *format, size_t size) {
+    size_t n = 0;
+    for (size_t at = 0; at < v.n; at++) {
+        const char next = v.s[at] == '%' && at + 1 < v.n ? v.s[at + 1] : 0;
+        if (n + 8 > size)
+            return false;
+        if (next == 'f')
+            n += (size_t)snprintf(format + n, size - n, "%06ld", microseconds);
+        else if (next && next != 'z' && next != 'Z')
+            n += (size_t)snprintf(format + n, size - n, "%%%c", next);
+        else if (!next)
+            format[n++] = v.s[at];
+        at += next != 0;
+    }
+    memcpy(format + n, ".", 2);
+    return true;
+}
+
+JINJA_FUNCTION(call_strftime) {
+    char format[512], text[4096];
+    struct timespec now;
+    struct tm parts;
+    if (p[0].type != J_STR || memchr(p[0].s, '\0', p[0].n))
+        return jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a text");
+    if (clock_gettime(CLOCK_REALTIME, &now) != 0 || !localtime_r(&now.tv_sec, &parts))
         return jinja_fail(r, GQAC_INVALID_INPUT, "the time of today is not known");
+    const bool fits = time_format(p[0], now.tv_nsec / 1000, format, sizeof format);
     locale_t before = gqac_c_locale_begin();
-    size_t n = strftime(text, sizeof text, format, &now);
+    const size_t n = fits ? strftime(text, sizeof text, format, &parts) : 0;
     gqac_c_locale_end(before);
-    return jinja_copy(r, text, n);
+    return n ? jinja_copy(r, text, n - 1)
+             : jinja_fail(r, GQAC_INVALID_INPUT, "strftime_now takes a format of at most %zu bytes",
+                          sizeof format - 8);
 }
 
 static const jbuiltin globals[] = {
@@ -254,5 +248,5 @@ static const jbuiltin globals[] = {
 };
 
 const jbuiltin *jinja_global(const char *name, size_t n) {
-    return jinja_find_row(globals, sizeof globals / sizeof *globals, name, n);
+    return JINJA_FIND(globals, name, n);
 }

@@ -1,6 +1,6 @@
-/* Texts of templates, by code point as Python sees them. What grows is bounded by JINJA_TEXT, and
- * joining to the end of the newest text of its kind takes place in it, so that a text which is
- * built piece by piece costs its length. */
+/* Texts of templates, by code point as Python sees them. Texts are bounded by JINJA_TEXT. A
+ * text is appended to in place where it can grow, so that building one piece by piece takes time in
+ * proportion to its length. */
 #include <string.h>
 #include <utf8proc.h>
 
@@ -11,7 +11,7 @@
 
 int32_t jinja_char(const char *s, size_t n, size_t *bytes) {
     *bytes = gqac_utf8_char(s, n);
-    if (*bytes <= 1) { /* a byte that is no character stands for itself */
+    if (*bytes <= 1) { /* an invalid byte counts as a character */
         *bytes = 1;
         return (unsigned char)*s;
     }
@@ -83,14 +83,14 @@ size_t jinja_find(const char *s, size_t n, const char *what, size_t m) {
 
 /* ---- joining ------------------------------------------------------------- */
 
-/* Room for `n` bytes behind the text a; NULL unless it is one that can grow there. */
+/* Memory for `n` bytes directly after the text a; NULL unless a can grow there. */
 static char *grow_tail(jrun *r, jvalue a, size_t n) {
     for (size_t i = 0; i < sizeof r->tails / sizeof *r->tails; i++) {
-        if (a.n == 0 || r->tails[i].end != a.s + a.n || r->tails[i].room < n)
+        if (a.n == 0 || r->tails[i].end != a.s + a.n || r->tails[i].free < n)
             continue;
         char *end = r->tails[i].end;
         r->tails[i].end += n;
-        r->tails[i].room -= n;
+        r->tails[i].free -= n;
         return end;
     }
     return NULL;
@@ -108,15 +108,15 @@ jvalue jinja_concat(jrun *r, jvalue a, jvalue b) {
         memcpy(end, b.s, b.n);
         return jinja_view(a.s, a.n + b.n);
     }
-    size_t n = a.n + b.n, room = n < SHORT ? 0 : n;
-    char *text = jinja_alloc(r, n + room + 1, 1);
+    size_t n = a.n + b.n, spare = n < SHORT ? 0 : n;
+    char *text = jinja_alloc(r, n + spare + 1, 1);
     if (!text)
         return jinja_undefined;
     memcpy(text, a.s, a.n);
     memcpy(text + a.n, b.s, b.n);
-    if (room) {
+    if (spare) {
         r->tails[r->next_tail].end = text + n;
-        r->tails[r->next_tail].room = room;
+        r->tails[r->next_tail].free = spare;
         r->next_tail = (r->next_tail + 1) % (sizeof r->tails / sizeof *r->tails);
     }
     return jinja_view(text, n);
@@ -136,7 +136,7 @@ jvalue jinja_repeat(jrun *r, jvalue text, int64_t times) {
 
 /* ---- case ---------------------------------------------------------------- */
 
-/* Capitals of characters whose capital is several; utf8proc has simple mappings only. */
+/* Characters whose capital is several characters; utf8proc has simple mappings only. */
 static const struct {
     int32_t c;
     const char *upper, *title;
@@ -353,7 +353,7 @@ jvalue jinja_strip(jrun *r, jvalue text, jvalue chars, bool left, bool right) {
 jvalue jinja_replace(jrun *r, jvalue text, jvalue old, jvalue by, int64_t count) {
     gqac_str out = {0};
     size_t at = 0, bytes;
-    count = count < 0 ? -1 : count; /* no number of hits counts it down to 0 */
+    count = count < 0 ? -1 : count; /* all of them */
     for (; count != 0 && jinja_charge_text(r, old.n); count--) {
         size_t hit = jinja_find(text.s + at, text.n - at, old.s, old.n);
         if (hit == SIZE_MAX)

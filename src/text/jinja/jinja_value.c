@@ -1,4 +1,4 @@
-/* Values of templates: making them, and what Python's truth, equality and order say of them. */
+/* Values of templates: making them, and truth, equality and order as in Python. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -158,27 +158,27 @@ jvalue jinja_iter(jrun *r, jvalue list) {
     return (jvalue){.type = J_ITER, .iter = iter};
 }
 
-jvalue jinja_dict(jrun *r, jtype type, size_t room) {
+jvalue jinja_dict(jrun *r, jtype type, size_t capacity) {
     jdict *dict = jinja_alloc(r, 1, sizeof *dict);
-    jpair *pairs = jinja_alloc(r, room, sizeof *pairs);
+    jpair *pairs = jinja_alloc(r, capacity, sizeof *pairs);
     if (!dict || !pairs)
         return jinja_undefined;
-    *dict = (jdict){.room = room, .height = 1, .p = pairs};
+    *dict = (jdict){.capacity = capacity, .height = 1, .p = pairs};
     return (jvalue){.type = type, .dict = dict};
 }
 
 void jinja_append(jrun *r, jdict *dict, jvalue key, jvalue value) {
     if (!jinja_charge(r, 4))
         return;
-    if (dict->n == dict->room) {
-        size_t room = dict->room ? dict->room * 2 : 4;
-        jpair *pairs = jinja_alloc(r, room, sizeof *pairs);
+    if (dict->n == dict->capacity) {
+        size_t capacity = dict->capacity ? dict->capacity * 2 : 4;
+        jpair *pairs = jinja_alloc(r, capacity, sizeof *pairs);
         if (!pairs)
             return;
         if (dict->n)
             memcpy(pairs, dict->p, dict->n * sizeof *pairs);
         dict->p = pairs;
-        dict->room = room;
+        dict->capacity = capacity;
     }
     unsigned heights[] = {height_of(key) + 1, height_of(value) + 1};
     for (int i = 0; i < 2; i++)
@@ -221,6 +221,27 @@ void jinja_put(jrun *r, jdict *dict, jvalue key, jvalue value) {
     dict->height = height > dict->height ? height : dict->height;
     if (check_height(r, dict->height))
         *old = value;
+}
+
+jvalue jinja_dict_view(jvalue dict, size_t kind) {
+    return (jvalue){.type = J_VIEW, .n = kind, .dict = dict.dict};
+}
+
+/* ---- arguments ----------------------------------------------------------- */
+
+jvalue jinja_or(jvalue argument, jvalue absent) {
+    return argument.type == J_MISSING ? absent : argument;
+}
+
+int64_t jinja_int_or(jrun *r, jvalue argument, int64_t absent) {
+    if (argument.type == J_MISSING)
+        return absent;
+    if (argument.type == J_INT)
+        return argument.i;
+    if (argument.type == J_BOOL)
+        return argument.flag;
+    jinja_fail(r, GQAC_INVALID_INPUT, "a %s where an integer is expected", jinja_type(argument));
+    return 0;
 }
 
 /* ---- from JSON ----------------------------------------------------------- */

@@ -164,17 +164,9 @@ void bpe_free(bpe *b) {
 /* ---- scratch ------------------------------------------------------------------------ */
 
 gqac_status id_list_reserve(id_list *list, size_t extra, gqac_diag *diag) {
-    if (list->capacity - list->n >= extra)
-        return GQAC_OK;
-    size_t capacity = list->capacity ? list->capacity : 64;
-    while (capacity - list->n < extra)
-        capacity *= 2;
-    int64_t *items = gqac_realloc(list->items, capacity * sizeof *items);
-    if (!items)
-        return gqac_diag_oom(diag, "token ids");
-    list->items = items;
-    list->capacity = capacity;
-    return GQAC_OK;
+    return gqac_reserve(&list->items, list->n + extra, &list->capacity, sizeof *list->items)
+               ? GQAC_OK
+               : gqac_diag_oom(diag, "token ids");
 }
 
 void bpe_scratch_free(bpe_scratch *s) {
@@ -186,8 +178,8 @@ void bpe_scratch_free(bpe_scratch *s) {
     *s = (bpe_scratch){0};
 }
 
-/* Room for a word of n symbols; contents are lost. A merge takes one pair and offers two at most,
- * so the heap never holds more than 2n. */
+/* Makes the scratch large enough for a word of n symbols; its contents are lost. A merge removes
+ * one pair and makes at most two, so the heap never has more than 2n entries. */
 static gqac_status reserve(bpe_scratch *s, size_t n, gqac_diag *diag) {
     if (n <= s->capacity)
         return GQAC_OK;
@@ -219,9 +211,9 @@ static bool has_bytes(const bpe *b, const char *text, size_t bytes) {
     return true;
 }
 
-/* The first ids of a word: at most one for each of its bytes. As in the reference, an unknown
- * character is held back until a known one follows, also beyond bytes; without unk_token it is
- * dropped. */
+/* The ids of the characters of a word, at most one for each of its bytes. As in Hugging Face's
+ * tokenizers, an unknown character is held back until a known one follows, even if byte tokens come
+ * between; without unk_token it is dropped. */
 static gqac_status first_ids(const bpe *b, bpe_scratch *s, const char *word, size_t length,
                              size_t *count, gqac_diag *diag) {
     size_t n = 0;
@@ -264,7 +256,7 @@ static inline uint64_t pair_value(const bpe *b, uint32_t left, uint32_t right) {
     return map64_get(&b->merges, (uint64_t)left << 32 | right);
 }
 
-/* Entries begin with a rank in the upper half; of one rank the leftmost comes first. */
+/* The upper half of an entry is its rank; of equal ranks the leftmost comes first. */
 static inline bool sooner(uint64_t a, uint64_t b) {
 #ifdef GQAC_CONTROL_BPE_TIES /* negative control: the rightmost of equal pairs is merged first */
     return a >> 32 != b >> 32 ? a < b : a >= b;
@@ -338,7 +330,7 @@ static size_t merge_long(const bpe *b, bpe_scratch *s, size_t n) {
     while (s->n_heap) {
         uint64_t top = heap_pop(s);
         uint32_t at = (uint32_t)top;
-        /* a pair that is gone left its entry behind; ranks belong to one pair each */
+        /* entries of pairs that are gone remain; a rank belongs to one pair */
         if (s->value[at] == MAP64_NONE || s->value[at] >> 32 != top >> 32)
             continue;
         uint32_t gone = s->next[at];

@@ -1,7 +1,7 @@
-/* tokenizer.json as one object: reading it, and the way of a text to ids. A text is cut at the
- * added tokens that are found in it as it is; what lies between is normalised and cut at the
- * others; what then remains is cut into words, and each word goes through the model. `truncation`
- * and `padding` of the file are what a training run wanted and are not applied. */
+/* Reading a tokenizer.json, and encoding. A text is cut at the added tokens that are not
+ * normalised; the parts between them are normalised and cut at the other added tokens; the parts
+ * between those are cut into words, which the model encodes one by one. `truncation` and `padding`
+ * of the file belong to a training run and are not applied. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 /* ---- reading -------------------------------------------------------------------- */
 
-/* What a model without a type is, by its members, as Hugging Face's library takes it. */
+/* The type of a model that states none, by its members, as in Hugging Face's tokenizers. */
 static span guess_type(const json_t *model) {
     if (json_is_array(json_object_get(model, "vocab")))
         return (span){"Unigram", 7};
@@ -23,30 +23,29 @@ static span guess_type(const json_t *model) {
 static gqac_status read_model(const json_t *model, tokenizer *t, gqac_diag *diag) {
     static const char *const types[] = {"BPE", "Unigram"};
     int kind = 0;
-    if (!json_is_object(model))
-        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'model' is missing or not an object");
-    span type = guess_type(model); /* old files state none */
-    gqac_status status = json_may_text(model, "type", &type, diag);
-    if (status == GQAC_OK)
-        status = span_among(type, "tokenizer model", types, 2, &kind, diag);
+    span type = guess_type(model); /* old files do not state it */
+    GQAC_TRY(json_may_text(model, "type", &type, diag));
+    GQAC_TRY(span_among(type, "tokenizer model", types, 2, &kind, diag));
     t->is_unigram = kind == 1;
-    if (status == GQAC_OK)
-        status = t->is_unigram ? unigram_read(model, &t->words, &t->unigram, diag)
-                               : bpe_read(model, t->arena, &t->words, &t->bpe, diag);
-    if (status != GQAC_OK)
-        gqac_diag_where(diag, "model");
-    return status;
+    return t->is_unigram ? unigram_read(model, &t->words, &t->unigram, diag)
+                         : bpe_read(model, t->arena, &t->words, &t->bpe, diag);
 }
 
 static gqac_status read_parts(const json_t *root, tokenizer *t, gqac_diag *diag) {
     static const char *const versions[] = {"1.0"};
+    const json_t *model = json_object_get(root, "model");
     span version = {"1.0", 3};
     int index;
     if (!json_is_object(root))
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "it is not a JSON object");
     GQAC_TRY(json_may_text(root, "version", &version, diag));
     GQAC_TRY(span_among(version, "version", versions, 1, &index, diag));
-    GQAC_TRY(read_model(json_object_get(root, "model"), t, diag));
+    if (!json_is_object(model))
+        GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'model' is missing or not an object");
+    const gqac_status status = read_model(model, t, diag);
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "model");
+    GQAC_TRY(status);
     GQAC_TRY(normalizer_read(json_object_get(root, "normalizer"), t->arena, &t->normalizer, diag));
     GQAC_TRY(splitter_read(json_object_get(root, "pre_tokenizer"), t->arena, &t->splitter, diag));
     GQAC_TRY(decoder_read(json_object_get(root, "decoder"), t->arena, &t->decoder, diag));
@@ -82,14 +81,10 @@ gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gq
     }
     t->arena = arena;
     t->raw.matcher.empty = t->normalized.matcher.empty = true;
-    gqac_status status = read_json(json, bytes, t, diag);
-    if (status != GQAC_OK) {
+    const gqac_status status = read_json(json, bytes, t, diag);
+    if (status != GQAC_OK)
         gqac_diag_where(diag, "tokenizer.json");
-        tokenizer_free(t);
-        return status;
-    }
-    *out = t;
-    return GQAC_OK;
+    GQAC_RETURN_MADE(status, t, out, tokenizer_free);
 }
 
 void tokenizer_free(tokenizer *t) {
@@ -117,8 +112,8 @@ typedef struct encoder {
     normal_scratch normal;
     growth growth;
     hit_list raw_hits, hits;
-    span text;   /* what the raw added tokens cut */
-    span normed; /* what the others cut */
+    span text;   /* that is cut at added tokens as it is */
+    span normed; /* that is cut at normalised added tokens */
     bool first;  /* normed begins where the text does */
     bool plain;  /* special tokens are text */
 } encoder;
@@ -180,7 +175,7 @@ static gqac_status check_text(const char *text, size_t length, gqac_diag *diag) 
     return GQAC_OK;
 }
 
-/* The ids of the text with those of the post-processor around them. */
+/* Adds the ids of the post-processor. */
 static gqac_status add_special(const tokenizer *t, id_list *ids, gqac_diag *diag) {
     id_list all = {0};
     for (size_t i = 0; i < t->n_post; i++) {
@@ -209,6 +204,14 @@ static void encoder_free(encoder *e) {
     gqac_free(e->hits.items);
 }
 
+static gqac_status encode(encoder *e, unsigned how, gqac_diag *diag) {
+    GQAC_TRY(id_list_reserve(&e->ids, e->text.length / 4 + 1, diag));
+    GQAC_TRY(added_cut(&e->t->raw, e->text, e->plain, &e->raw_hits, take_raw, e, diag));
+    if (how & TOKENIZER_SPECIAL)
+        GQAC_TRY(add_special(e->t, &e->ids, diag));
+    return id_list_reserve(&e->ids, 1, diag); /* never NULL, also when there are none */
+}
+
 gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, unsigned how,
                              int64_t **ids, size_t *n, gqac_diag *diag) {
     *ids = NULL;
@@ -216,13 +219,7 @@ gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length
     encoder e = {.t = t, .text = {text, length}, .plain = how & TOKENIZER_PLAIN};
     growth_begin(&e.growth);
     growth_admit(&e.growth, length);
-    gqac_status status = id_list_reserve(&e.ids, length / 4 + 1, diag);
-    if (status == GQAC_OK)
-        status = added_cut(&t->raw, e.text, e.plain, &e.raw_hits, take_raw, &e, diag);
-    if (status == GQAC_OK && how & TOKENIZER_SPECIAL)
-        status = add_special(t, &e.ids, diag);
-    if (status == GQAC_OK) /* never NULL, also when there are none */
-        status = id_list_reserve(&e.ids, 1, diag);
+    const gqac_status status = encode(&e, how, diag);
     encoder_free(&e);
     if (status != GQAC_OK) {
         gqac_diag_where(diag, "tokenizer.json");

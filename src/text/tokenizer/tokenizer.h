@@ -12,8 +12,8 @@
 typedef struct tokenizer tokenizer;
 gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
 void tokenizer_free(tokenizer *t);
-/* How a text becomes ids: with those of the post-processor, and with special tokens that the text
- * spells taken for text. */
+/* Options of encoding: SPECIAL adds the ids of the post-processor, PLAIN takes special tokens that
+ * the text contains for text. */
 enum { TOKENIZER_SPECIAL = 1, TOKENIZER_PLAIN = 2 };
 /* As gqac_text_tokenize, gqac_text_detokenize and gqac_text_token_bytes. */
 gqac_status tokenizer_encode(const tokenizer *t, const char *text, size_t length, unsigned how,

@@ -1,7 +1,7 @@
-/* Added tokens: texts with an id of their own, cut out before the model sees the rest. Those that
- * are not `normalized` are looked for in the text as it is, the others (their own text normalised
- * too) in what the normalizer leaves. lstrip and rstrip take the white space beside a token with
- * it; a single_word token between word characters is none. */
+/* Added tokens: texts with an id of their own, at which a text is cut before the model encodes it.
+ * Those that are not `normalized` are found in the text as it is, the others (their own text is
+ * normalised too) in the normalised text. lstrip and rstrip remove white space beside a token; a
+ * single_word token beside word characters does not count. */
 #include "base/alloc.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
@@ -38,7 +38,7 @@ static gqac_status read_token(const json_t *entry, tokenizer *t, added_token *to
     return span_keep(t->arena, &token->text, diag);
 }
 
-/* The text to look for: a normalised token goes through the normalizer as the text does. */
+/* The text to find: that of a normalised token is normalised. */
 static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const added_token *token,
                           span *out, gqac_diag *diag) {
     *out = token->text;
@@ -55,30 +55,34 @@ static gqac_status sought(tokenizer *t, normal_scratch *s, growth *growth, const
     return words_show(&t->words, token->id, *out, diag);
 }
 
-static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
-                            added_set *set, gqac_diag *diag) {
-    size_t room = n ? n : 1;
-    set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, room);
-    span *texts = gqac_calloc(room, sizeof *texts);
-    normal_scratch scratch = {0};
+/* `texts` can hold one for each token of the set. */
+static gqac_status fill_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
+                            normal_scratch *scratch, span *texts, added_set *set, gqac_diag *diag) {
     growth growth;
     growth_begin(&growth);
     for (size_t i = 0; i < n; i++)
         growth_admit(&growth, all[i].text.length);
-    gqac_status status = set->tokens && texts ? GQAC_OK : gqac_diag_oom(diag, "added tokens");
     for (int special = 1; special >= 0; special--) /* of equal texts a special one wins */
-        for (size_t i = 0; i < n && status == GQAC_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
             if (all[i].normalized != normalized || all[i].special != (special == 1))
                 continue;
-            status = sought(t, &scratch, &growth, &all[i], &texts[set->n], diag);
-            if (status != GQAC_OK)
-                break;
+            GQAC_TRY(sought(t, scratch, &growth, &all[i], &texts[set->n], diag));
             set->tokens[set->n] = all[i];
             set->tokens[set->n].text = texts[set->n];
             set->n++;
         }
-    if (status == GQAC_OK)
-        status = matcher_create(texts, set->n, &set->matcher, diag);
+    return matcher_create(texts, set->n, &set->matcher, diag);
+}
+
+static gqac_status make_set(tokenizer *t, const added_token *all, size_t n, bool normalized,
+                            added_set *set, gqac_diag *diag) {
+    const size_t count = n ? n : 1;
+    normal_scratch scratch = {0};
+    set->tokens = GQAC_ARENA_ARRAY(t->arena, added_token, count);
+    span *texts = gqac_calloc(count, sizeof *texts);
+    const gqac_status status = set->tokens && texts
+                                   ? fill_set(t, all, n, normalized, &scratch, texts, set, diag)
+                                   : gqac_diag_oom(diag, "added tokens");
     normal_scratch_free(&scratch);
     gqac_free(texts);
     return status;
@@ -105,13 +109,11 @@ static gqac_status read_all(const json_t *list, tokenizer *t, added_token *all, 
         }
     }
     words seen = {0};
-    gqac_status status = check_texts(all, n, &seen, diag);
+    const gqac_status status = check_texts(all, n, &seen, diag);
     words_free(&seen);
-    if (status == GQAC_OK)
-        status = make_set(t, all, n, false, &t->raw, diag);
-    if (status == GQAC_OK)
-        status = make_set(t, all, n, true, &t->normalized, diag);
-    return status;
+    GQAC_TRY(status);
+    GQAC_TRY(make_set(t, all, n, false, &t->raw, diag));
+    return make_set(t, all, n, true, &t->normalized, diag);
 }
 
 gqac_status added_read(const json_t *list, tokenizer *t, gqac_diag *diag) {
@@ -169,8 +171,8 @@ static size_t strip_right(span text, size_t end) {
     return end;
 }
 
-/* As in the reference, white space that rstrip took is still searched for tokens, and `done` may
- * even go back; only the matches themselves never overlap. */
+/* As in Hugging Face's tokenizers, tokens are also found in white space that rstrip removed, and
+ * `done` may then decrease; the matches themselves never overlap. */
 gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hits,
                       added_taker *take, void *arg, gqac_diag *diag) {
     size_t done = 0, free_from = 0, stripped = 0;
@@ -189,13 +191,13 @@ gqac_status added_cut(const added_set *set, span text, bool plain, hit_list *hit
         if (token->lstrip)
             begin = begin > done ? strip_left(text, begin, done) : done;
         if (token->rstrip) {
-            /* what a stripped run was measured to once is not measured again */
+            /* white space that was measured for an earlier token is not measured again */
             end = end < stripped ? stripped : strip_right(text, end);
             stripped = end;
         }
         if (done < begin)
             GQAC_TRY(take(arg, -1, done, begin, diag));
-        if (begin < end) /* nothing is left of a token in white space that was taken */
+        if (begin < end) /* a token within removed white space has no bytes left */
             GQAC_TRY(take(arg, token->id, begin, end, diag));
         done = end;
     }

@@ -1,8 +1,7 @@
-/* The normalizer "Precompiled": SentencePiece's table of what characters become, as the reference
- * of tokenizer.json applies it. A text is cut into grapheme clusters. One of fewer than
- * SHORT_CLUSTER bytes that the table knows becomes what the table says; of any other one each
- * character does. The table knows a text when one of its entries begins the text, and the shortest
- * such entry counts, also when more follows it: that is what the reference does.
+/* The normalizer "Precompiled": SentencePiece's table of replacements, applied as in Hugging Face's
+ * tokenizers. A text is cut into grapheme clusters. A cluster of fewer than SHORT_CLUSTER bytes
+ * that is in the table is replaced as a whole, any other one character by character. A text is in
+ * the table if an entry is a prefix of it; the shortest such prefix counts, whatever follows it.
  *
  * Format: the bytes of the double array (u32, little endian), its units (u32), the texts. */
 #include <string.h>
@@ -23,7 +22,7 @@ static int base64_value(char c) {
                                   : -1;
 }
 
-/* Decodes into out, which has room for 3 bytes for each 4 characters; false: no base64. */
+/* Decodes into out, 3 bytes for each 4 characters; false: no base64. */
 static bool base64_decode(span text, unsigned char *out, size_t *n) {
     size_t length = text.length, count = 0;
     if (length % 4 != 0)
@@ -106,7 +105,7 @@ static bool find(const charsmap *map, span text, size_t *value) {
     return false;
 }
 
-/* Appends what the text becomes; false: the table does not know it. */
+/* Appends the replacement of the text; false: it is not in the table. */
 static bool change(const charsmap *map, span text, gqac_str *out) {
     size_t value;
     if (!find(map, text, &value) || value > map->texts.length)

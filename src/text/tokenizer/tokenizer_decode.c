@@ -1,8 +1,8 @@
-/* From ids back to text. The decoder's steps form a chain; a token goes through it in chunks of
- * whole characters and an end, and a step that makes one token of many passes on no end before the
- * last. Each step passes on what can no longer change and holds back the rest: the bytes of a
- * character, a run of "<0x..>", spaces that may be stripped. Decoding many ids is pushing them one
- * after the other, so that streamed pieces and the whole text cannot differ. */
+/* From ids back to text. The steps of the decoder form a chain. A token goes through it as chunks
+ * of whole characters, followed by an end; a step that joins tokens passes on the last end only.
+ * Each step passes on what can no longer change and holds back the rest: the bytes of a character,
+ * a run of "<0x..>", spaces that may be stripped. Many ids are decoded by pushing them one after
+ * the other, so that streamed pieces and the whole text cannot differ. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,7 +25,7 @@ struct tokenizer_stream {
     gqac_str out;
     decode_state states[TOKENIZER_MAX_STEPS];
     growth growth;
-    bool raw;        /* bytes that are no character go out as they are */
+    bool raw;        /* bytes that are not a character are not replaced */
     gqac_diag *diag; /* of the current call */
 };
 
@@ -66,7 +66,7 @@ static gqac_status pass_raw(tokenizer_stream *s, decode_state *state) {
     return text_check(&s->out, TOKENIZER_MAX_GROWN, s->diag);
 }
 
-/* Passes on what is certain of state->bytes; with `last` all of it. */
+/* Passes on the complete characters of state->bytes; with `last` everything. */
 static gqac_status pass_bytes(tokenizer_stream *s, int k, bool last) {
     decode_state *state = &s->states[k];
     const unsigned char *text = (const unsigned char *)state->bytes.text;
@@ -105,7 +105,7 @@ static gqac_status end_byte_level(tokenizer_stream *s, int k) {
         int32_t c;
         i += unicode_read(text + i, length - i, &c);
         int byte = byte_level_byte(c);
-        if (byte < 0) { /* not made by ByteLevel: as it is */
+        if (byte < 0) { /* ByteLevel did not make the token: it stays as it is */
             state->bytes.length = before;
             gqac_str_append_n(&state->bytes, text, length);
             break;
@@ -123,7 +123,8 @@ static int byte_token(const gqac_str *token) {
     const char *t = token->text;
     if (token->length != 6 || memcmp(t, "<0x", 3) != 0 || t[5] != '>')
         return -1;
-    int high = t[3] == '+' ? 0 : unicode_hex_digit(t[3]); /* the reference reads "+F" too */
+    int high =
+        t[3] == '+' ? 0 : unicode_hex_digit(t[3]); /* Hugging Face's tokenizers read "+F" too */
     int low = unicode_hex_digit(t[4]);
     return high < 0 || low < 0 ? -1 : 16 * high + low;
 }
@@ -167,33 +168,35 @@ static gqac_status end_byte_fallback(tokenizer_stream *s, int k) {
     return end(s, k + 1);
 }
 
-/* Where a step failed by itself. */
+/* Adds the step to the diag of a failure. */
 static gqac_status at_step(const tokenizer_stream *s, int k, gqac_status status) {
-    if (status != GQAC_OK)
-        gqac_diag_where(s->diag, "tokenizer.json, decoder, step %d", k + 1);
-    return status;
+    return in_step(status, "tokenizer.json, decoder", k, s->diag);
+}
+
+static gqac_status replace_held(tokenizer_stream *s, int k, gqac_str *out) {
+    const decode_step *step = &s->t->decoder.steps[k];
+    decode_state *state = &s->states[k];
+    const exchange by = {step->find, step->content, step->regex};
+    const span text = {state->held.text, state->held.length};
+    GQAC_TRY(replace_all(&by, &state->scratch, text, growth_most(&s->growth, text.length), out,
+                         s->diag));
+    return growth_take(&s->growth, text.length, out, s->diag);
 }
 
 static gqac_status end_regex(tokenizer_stream *s, int k) {
-    const decode_step *step = &s->t->decoder.steps[k];
-    decode_state *state = &s->states[k];
     gqac_str out = {0};
-    span text = {state->held.text, state->held.length};
-    gqac_status status =
-        replace_all(&(exchange){step->find, step->content, step->regex}, &state->scratch, text,
-                    growth_most(&s->growth, text.length), &out, s->diag);
+    gqac_status status = at_step(s, k, replace_held(s, k, &out));
     if (status == GQAC_OK)
-        status = growth_take(&s->growth, text.length, &out, s->diag);
-    if (at_step(s, k, status) == GQAC_OK)
         status = push(s, k + 1, out.text, out.length);
     gqac_str_free(&out);
-    state->held.length = 0;
-    return status == GQAC_OK ? end(s, k + 1) : status;
+    s->states[k].held.length = 0;
+    GQAC_TRY(status);
+    return end(s, k + 1);
 }
 
 /* ---- steps that go through a token ------------------------------------------------- */
 
-/* Replaces one character of a chunk by another text. */
+/* Replaces one character by a space, or at the beginning by nothing. */
 static gqac_status push_metaspace(tokenizer_stream *s, int k, const char *text, size_t length) {
     const decode_step *step = &s->t->decoder.steps[k];
     bool drop = !s->states[k].begun && !step->keep_first;
@@ -217,8 +220,8 @@ static gqac_status release(tokenizer_stream *s, int k, size_t count) {
     return GQAC_OK;
 }
 
-/* Characters to strip: at the start the first `start` of them go, later the last `stop` are held
- * until something else follows. */
+/* Strips a character: the first `start` of a token are dropped, and the last `stop` are held back
+ * until another one follows. */
 static gqac_status push_strip(tokenizer_stream *s, int k, const char *text, size_t length) {
     const decode_step *step = &s->t->decoder.steps[k];
     decode_state *state = &s->states[k];
@@ -253,7 +256,7 @@ static gqac_status push_strip(tokenizer_stream *s, int k, const char *text, size
     return GQAC_OK;
 }
 
-/* What matches so far is not passed on; as it is a beginning of `find`, it need not be kept. */
+/* What matches so far is held back. It is the beginning of `find`, so only its length is kept. */
 static gqac_status push_replace(tokenizer_stream *s, int k, const char *text, size_t length) {
     const decode_step *step = &s->t->decoder.steps[k];
     const char *find = step->find.bytes;
@@ -324,7 +327,7 @@ static gqac_status end(tokenizer_stream *s, int k) {
     case DECODE_BYTE_FALLBACK:
         return end_byte_fallback(s, k);
     case DECODE_FUSE:
-        return GQAC_OK; /* finish() has the one end */
+        return GQAC_OK; /* finish() passes on the only end */
     case DECODE_STRIP:
         if (state->within)
             GQAC_TRY(release(s, k, state->n));
@@ -434,33 +437,41 @@ gqac_status tokenizer_stream_finish(tokenizer_stream *s, const char **piece, siz
     return give_piece(s, piece, length);
 }
 
+/* Ends the text and hands it over to the caller. */
+static gqac_status take_text(tokenizer_stream *s, char **out, size_t *length) {
+    GQAC_TRY(finish(s));
+    gqac_str_append_n(&s->out, "", 0); /* an empty text too has its NUL */
+    GQAC_TRY(text_check(&s->out, TOKENIZER_MAX_GROWN, s->diag));
+    *out = s->out.text;
+    *length = s->out.length;
+    s->out = (gqac_str){0};
+    return GQAC_OK;
+}
+
+static gqac_status push_ids(tokenizer_stream *s, const int64_t *ids, size_t n, bool skip_special) {
+    for (size_t i = 0; i < n; i++) {
+        const gqac_status status = push_id(s, ids[i], skip_special, s->diag);
+        if (status == GQAC_OUT_OF_RANGE)
+            gqac_diag_where(s->diag, "id number %zu", i + 1);
+        GQAC_TRY(status);
+    }
+    return GQAC_OK;
+}
+
 gqac_status tokenizer_decode(const tokenizer *t, const int64_t *ids, size_t n, bool skip_special,
                              char **out, size_t *length, gqac_diag *diag) {
     tokenizer_stream *s;
     *out = NULL;
     GQAC_TRY(tokenizer_stream_create(t, &s, diag));
-    gqac_status status = GQAC_OK;
-    for (size_t i = 0; i < n && status == GQAC_OK; i++) {
-        status = push_id(s, ids[i], skip_special, diag);
-        if (status == GQAC_OUT_OF_RANGE)
-            gqac_diag_where(diag, "id number %zu", i + 1);
-    }
     s->diag = diag;
+    gqac_status status = push_ids(s, ids, n, skip_special);
     if (status == GQAC_OK)
-        status = finish(s);
-    gqac_str_append_n(&s->out, "", 0);
-    if (status == GQAC_OK)
-        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
-    if (status == GQAC_OK) {
-        *out = s->out.text;
-        *length = s->out.length;
-        s->out = (gqac_str){0};
-    }
+        status = take_text(s, out, length);
     tokenizer_stream_free(s);
     return status;
 }
 
-/* The steps are those of a token in the middle of a text: none is at its beginning. */
+/* Begins in the middle of a text: no step is at its start. */
 static void begin_within(tokenizer_stream *s) {
     bool fused = false; /* from here on the whole text is one token */
     begin(s);
@@ -481,16 +492,9 @@ gqac_status tokenizer_bytes(const tokenizer *t, int64_t id, char **bytes, size_t
     begin_within(s);
     gqac_status status = push_id(s, id, false, diag);
     if (status == GQAC_OK)
-        status = finish(s);
-    gqac_str_append_n(&s->out, "", 0);
-    if (status == GQAC_OK)
-        status = text_check(&s->out, TOKENIZER_MAX_GROWN, diag);
-    if (status == GQAC_OK) {
-        *bytes = s->out.text;
-        *length = s->out.length;
-        *special = t->words.tokens[id].flags & TOKEN_SPECIAL;
-        s->out = (gqac_str){0};
-    }
+        status = take_text(s, bytes, length);
     tokenizer_stream_free(s);
-    return status;
+    GQAC_TRY(status);
+    *special = t->words.tokens[id].flags & TOKEN_SPECIAL;
+    return GQAC_OK;
 }

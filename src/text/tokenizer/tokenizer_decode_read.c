@@ -1,4 +1,4 @@
-/* Decoders, reading: each kind in the file becomes one step of tokenizer_decode.c. Other kinds are
+/* Reading decoders: each kind in the file becomes one step of tokenizer_decode.c. Other kinds are
  * refused by name. */
 #include <string.h>
 
@@ -9,7 +9,7 @@ typedef struct decode_reader {
     decoder *out;
 } decode_reader;
 
-/* Knuth, Morris and Pratt's table: fall[q] is how much of the text matches when q + 1 bytes did and
+/* Knuth, Morris and Pratt's table: fall[q] bytes of the text still match after q + 1 bytes did and
  * the next does not. */
 static gqac_status make_fall(decode_step *step, gqac_arena *arena, gqac_diag *diag) {
     uint32_t *fall = GQAC_ARENA_ARRAY(arena, uint32_t, step->find.length);

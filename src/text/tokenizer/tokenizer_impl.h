@@ -1,7 +1,7 @@
 /* What the tokenizer*.c, bpe.c and unigram.c share. A tokenizer.json becomes lists of steps
  * (normalizer, pre-tokenizer, post-processor, decoder) around one model; the lists live in the
  * tokenizer's arena and never change after tokenizer_create, so any number of threads may use them.
- * Whatever a call needs besides lives in an `encoder` or a `tokenizer_stream`. */
+ * The state of a call is in an `encoder` or a `tokenizer_stream`. */
 #ifndef GQAC_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 #define GQAC_TEXT_TOKENIZER_TOKENIZER_IMPL_H
 
@@ -15,13 +15,14 @@
 #include "text/unicode.h"
 
 enum {
-    TOKEN_MAX_ID = (1 << 21) - 1,  /* ids index tables */
-    TOKENIZER_MAX_STEPS = 64,      /* of one list */
-    TOKENIZER_MAX_FILE = 1 << 28,  /* bytes of a tokenizer.json, and of its vocabulary */
-    TOKENIZER_MAX_TEXT = 1 << 26,  /* bytes of a text before anything is done to it */
-    TOKENIZER_MAX_GROWN = 1 << 28, /* bytes that may be added to it, and those of a decoded text */
+    TOKEN_MAX_ID = (1 << 21) - 1, /* ids index tables */
+    TOKENIZER_MAX_STEPS = 64,     /* of one list */
+    TOKENIZER_MAX_FILE = 1 << 28, /* bytes of a tokenizer.json, and of its vocabulary */
+    TOKENIZER_MAX_TEXT = 1 << 26, /* bytes of a text to encode */
+    TOKENIZER_MAX_GROWN =
+        1 << 28, /* bytes that steps may add to a text, and those of a decoded text */
     TOKENIZER_BASE_GROWTH = 1 << 20,
-    TOKENIZER_MAX_GROWTH = 64, /* how many times longer steps make a text, beyond the base */
+    TOKENIZER_MAX_GROWTH = 64, /* factor by which steps may make a text longer, beyond the base */
     TOKENIZER_MAX_NESTING = 16 /* of Sequences */
 };
 
@@ -34,7 +35,7 @@ typedef struct span {
 
 /* INVALID_MODEL "<key> is missing or not a string". */
 gqac_status json_need_text(const json_t *object, const char *key, span *out, gqac_diag *diag);
-/* An absent or null member leaves *out alone. */
+/* An absent or null member leaves *out unchanged. */
 gqac_status json_may_bool(const json_t *object, const char *key, bool *out, gqac_diag *diag);
 gqac_status json_may_text(const json_t *object, const char *key, span *out, gqac_diag *diag);
 /* 0 to `most`. */
@@ -49,15 +50,18 @@ gqac_status span_keep(gqac_arena *arena, span *s, gqac_diag *diag);
 gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *literal,
                               pattern **regex, gqac_diag *diag);
 /* Calls read(arg, part, diag) for an object with another type, and for each part of a Sequence
- * (member `list`) instead of it. null and absent are nothing. */
+ * (member `list`) instead of it. null counts as absent. */
 typedef gqac_status part_reader(void *arg, const json_t *part, span type, gqac_diag *diag);
 gqac_status json_each_part(const json_t *value, const char *name, const char *list,
                            part_reader *read, void *arg, gqac_diag *diag);
 
+/* Returns the status, and says in which step of a part of the file something failed. */
+gqac_status in_step(gqac_status status, const char *part, int index, gqac_diag *diag);
+
 /* ---- tokenizer_map.c: hash tables that cannot be made slow ------------------- */
 
 /* Tables of 64-bit keys and values. One whose keys were chosen to collide is refused (LIMIT), so
- * that a look-up takes bounded time. The hash of a key is one-to-one, and stands for it. */
+ * that a look-up takes bounded time. The hash of a key is one-to-one and is stored in its place. */
 #define MAP64_NONE UINT64_MAX
 gqac_status map64_put(gqac_table *m, uint64_t key, uint64_t value, gqac_diag *diag);
 
@@ -79,11 +83,11 @@ typedef struct words {
     gqac_str bytes;
     token *tokens; /* by id */
     size_t limit;  /* largest id + 1 */
-    size_t room;
+    size_t capacity;
     gqac_table ids; /* id + 1 by text */
 } words;
 void words_free(words *w);
-/* Gives id its text. `find` makes it known to words_find. INVALID_MODEL when id has another text,
+/* Sets the text of an id. `find`: words_find finds it. INVALID_MODEL when id has another text,
  * or the text another id. */
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag);
 /* The id decodes from another text than its own. */
@@ -137,17 +141,17 @@ typedef struct unigram {
     double unknown;     /* that of a character which no token begins and ends with */
     gqac_table edges;   /* of the tree of all tokens: node << 8 | byte to node; the root is 0 */
     int32_t *ends;      /* by node: the token that ends there, or -1 */
-    size_t n_nodes, room;
+    size_t n_nodes, capacity;
     int32_t bytes[256]; /* ids of "<0x00>"...; -1: none */
     bool byte_fallback;
     int64_t unk; /* -1: none, and unknown characters are refused */
 } unigram;
 gqac_status unigram_read(const json_t *model, words *words, unigram *u, gqac_diag *diag);
 void unigram_free(unigram *u);
-/* The best way to a place in the word. */
+/* The best tokens up to a position in the word. */
 typedef struct unigram_place {
     double score;
-    uint32_t from; /* where its last token begins; UINT32_MAX: no way leads here */
+    uint32_t from; /* where the last of them begins; UINT32_MAX: there are none */
     int32_t id;
 } unigram_place;
 typedef struct unigram_scratch {
@@ -185,17 +189,17 @@ gqac_status matcher_run(const matcher *m, const char *text, size_t length, hit_l
 
 /* ---- growth ----------------------------------------------------------------------- */
 
-/* What all steps of a text or of a stream, in all its parts, may still add to it. */
+/* How much the steps may still add to a text or a stream. */
 typedef struct growth {
     size_t left;
 } growth;
 void growth_begin(growth *g);
-void growth_admit(growth *g, size_t bytes); /* more of the text */
-/* The longest that a step may make a text of so many bytes. */
+void growth_admit(growth *g, size_t bytes); /* `bytes` more of the text */
+/* Maximum of bytes to which a step may make a text of so many bytes. */
 static inline size_t growth_most(const growth *g, size_t from) {
     return from + g->left;
 }
-/* A step made one length of another. */
+/* Accounts for a step that changed the length of a text. */
 gqac_status growth_take(growth *g, size_t from, const gqac_str *to, gqac_diag *diag);
 gqac_status text_check(const gqac_str *text, size_t most, gqac_diag *diag); /* memory and size */
 
@@ -211,7 +215,7 @@ typedef enum normal_kind {
     NORMAL_ACCENTS,
     NORMAL_NMT
 } normal_kind;
-/* tokenizer_charsmap.c: SentencePiece's table of characters and what they become, a double array
+/* tokenizer_charsmap.c: SentencePiece's table of characters and replacements, a double array
  * (Aoe 1989) whose leaves are offsets of texts that end with NUL. */
 typedef struct charsmap {
     const uint32_t *units;
@@ -229,7 +233,7 @@ typedef struct normal_step {
     span find, content;
     pattern *regex;
     charsmap map;
-    uint32_t dropped; /* categories of characters that are taken out */
+    uint32_t dropped; /* categories of characters that are removed */
 } normal_step;
 typedef struct normalizer {
     normal_step steps[TOKENIZER_MAX_STEPS];
@@ -238,15 +242,15 @@ typedef struct normalizer {
 gqac_status normalizer_read(const json_t *value, gqac_arena *arena, normalizer *out,
                             gqac_diag *diag);
 void normalizer_free(normalizer *n);
-/* What normalising needs, for all parts of a text; begin with {0}. */
+/* Scratch of normalising, for all parts of a text; begin with {0}. */
 typedef struct normal_scratch {
     gqac_str text; /* the result */
     gqac_str spare;
     pattern_scratch *regex[TOKENIZER_MAX_STEPS];
 } normal_scratch;
 void normal_scratch_free(normal_scratch *s);
-/* Writes the normalised text to s->text. *first, when true, stays true while the text begins where
- * it began. */
+/* Writes the normalised text to s->text. *first, when true, stays true as long as the text begins
+ * where it did. */
 gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, growth *growth,
                            bool *first, gqac_diag *diag);
 typedef struct exchange {
@@ -259,8 +263,8 @@ typedef struct exchange {
 gqac_status replace_all(const exchange *r, pattern_scratch **scratch, span text, size_t most,
                         gqac_str *out, gqac_diag *diag);
 
-/* The next match as the iterator of the reference gives them: an empty one directly behind the last
- * match is passed over. Begin with {0}. */
+/* The next match as the iterator of the reference finds them: an empty one directly after the last
+ * match does not count. Begin with {0}. */
 typedef struct match_state {
     size_t at, last;
     bool any;
@@ -336,7 +340,7 @@ int byte_level_byte(int32_t codepoint);
 /* ---- tokenizer_decode.c ------------------------------------------------------------------ */
 
 typedef enum decode_kind {
-    DECODE_JOIN, /* a space between tokens: what no decoder means */
+    DECODE_JOIN, /* a space between tokens: the file has no decoder */
     DECODE_BYTE_LEVEL,
     DECODE_METASPACE,
     DECODE_BYTE_FALLBACK,

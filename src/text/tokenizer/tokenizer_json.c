@@ -1,5 +1,5 @@
-/* Members of tokenizer.json: each reader says which member was wrong, and how. Nothing is read
- * twice, nothing has a silent default but what the file may leave out. */
+/* Members of tokenizer.json. Each reader names the member that is wrong; only members that the file
+ * may leave out have defaults. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,21 +17,23 @@ gqac_status json_need_text(const json_t *object, const char *key, span *out, gqa
     return GQAC_OK;
 }
 
-gqac_status json_may_bool(const json_t *object, const char *key, bool *out, gqac_diag *diag) {
+/* A member that may be absent; null counts as absent. */
+static const json_t *present(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value))
-        return GQAC_OK;
-    if (!json_is_boolean(value))
+    return json_is_null(value) ? NULL : value;
+}
+
+gqac_status json_may_bool(const json_t *object, const char *key, bool *out, gqac_diag *diag) {
+    const json_t *value = present(object, key);
+    if (value && !json_is_boolean(value))
         return wrong(key, "true or false", diag);
-    *out = json_is_true(value);
+    if (value)
+        *out = json_is_true(value);
     return GQAC_OK;
 }
 
 gqac_status json_may_text(const json_t *object, const char *key, span *out, gqac_diag *diag) {
-    const json_t *value = json_object_get(object, key);
-    if (!value || json_is_null(value))
-        return GQAC_OK;
-    return json_need_text(object, key, out, diag);
+    return present(object, key) ? json_need_text(object, key, out, diag) : GQAC_OK;
 }
 
 gqac_status json_to_index(const json_t *value, const char *name, int64_t most, int64_t *out,
@@ -91,6 +93,12 @@ gqac_status json_need_pattern(const json_t *object, gqac_arena *arena, span *lit
     if (literal->length == 0)
         GQAC_FAIL(diag, GQAC_INVALID_MODEL, "'pattern' is an empty String");
     return span_keep(arena, literal, diag);
+}
+
+gqac_status in_step(gqac_status status, const char *part, int index, gqac_diag *diag) {
+    if (status != GQAC_OK)
+        gqac_diag_where(diag, "%s, step %d", part, index + 1);
+    return status;
 }
 
 static gqac_status each_part(const json_t *value, const char *list, part_reader *read, void *arg,

@@ -61,19 +61,11 @@ void words_find_bytes(const words *w, int32_t ids[256]) {
     }
 }
 
-static gqac_status room_for(words *w, int64_t id, gqac_diag *diag) {
+static gqac_status reserve_id(words *w, int64_t id, gqac_diag *diag) {
     if ((size_t)id < w->limit)
         return GQAC_OK;
-    size_t room = w->room ? w->room : 512;
-    while (room <= (size_t)id)
-        room *= 2;
-    if (room > w->room) {
-        token *tokens = gqac_realloc(w->tokens, room * sizeof *tokens);
-        if (!tokens)
-            return gqac_diag_oom(diag, "a vocabulary");
-        w->tokens = tokens;
-        w->room = room;
-    }
+    if (!gqac_reserve(&w->tokens, (size_t)id + 1, &w->capacity, sizeof *w->tokens))
+        return gqac_diag_oom(diag, "a vocabulary");
     memset(w->tokens + w->limit, 0, ((size_t)id + 1 - w->limit) * sizeof *w->tokens);
     w->limit = (size_t)id + 1;
     return GQAC_OK;
@@ -94,7 +86,7 @@ gqac_status words_show(words *w, int64_t id, span text, gqac_diag *diag) {
 }
 
 gqac_status words_add(words *w, span text, int64_t id, bool find, gqac_diag *diag) {
-    GQAC_TRY(room_for(w, id, diag));
+    GQAC_TRY(reserve_id(w, id, diag));
     token *token = w->tokens + id;
     if (token->flags) {
         span known = words_text(w, id);

@@ -1,7 +1,7 @@
 /* Leftmost-longest matches of many texts at once. The automaton is built of the reversed texts and
- * runs from the end of the text: at each place its longest hit is the longest text that begins
- * there. Going forward over those, each match begins where the last one ended or later. Time is
- * linear in the text whatever the set, and memory linear in the set. */
+ * runs from the end of the text: at each position its longest hit is the longest text that
+ * begins there. In ascending order, the next match is the first hit at or after the end of the
+ * last. Time is linear in the text whatever the set, and memory linear in the set. */
 #include "base/alloc.h"
 #include "text/tokenizer/tokenizer_impl.h"
 
@@ -123,20 +123,14 @@ void matcher_free(matcher *m) {
 /* ---- running -------------------------------------------------------------------- */
 
 static gqac_status add_hit(hit_list *hits, size_t begin, uint32_t word, gqac_diag *diag) {
-    if (hits->n == hits->capacity) {
-        size_t capacity = hits->capacity ? 2 * hits->capacity : 16;
-        hit *items = gqac_realloc(hits->items, capacity * sizeof *items);
-        if (!items)
-            return gqac_diag_oom(diag, "added tokens");
-        hits->items = items;
-        hits->capacity = capacity;
-    }
+    if (!gqac_reserve(&hits->items, hits->n + 1, &hits->capacity, sizeof *hits->items))
+        return gqac_diag_oom(diag, "added tokens");
     hits->items[hits->n++] = (hit){begin, word};
     return GQAC_OK;
 }
 
-/* Hits come with begin only, in descending order; whoever knows the lengths picks those that do not
- * overlap. */
+/* Hits have a begin only and are in descending order; the caller, who knows the lengths, picks
+ * those that do not overlap. */
 gqac_status matcher_run(const matcher *m, const char *text, size_t length, hit_list *hits,
                         gqac_diag *diag) {
     hits->n = 0;

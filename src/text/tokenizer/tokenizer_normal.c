@@ -1,5 +1,5 @@
-/* Normalizers: what happens to a text before it is cut into words. A list of steps, each from one
- * buffer to the other. Other normalizers than these are refused by name. */
+/* Normalizers, before a text is cut into words: a list of steps, each from one buffer to the other.
+ * Unknown normalizers are refused by name. */
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_impl.h"
@@ -208,8 +208,8 @@ static void strip(const normal_step *step, span text, gqac_str *out, bool *first
     gqac_str_append_n(out, text.bytes + begin, end - begin);
 }
 
-/* What training of translators makes of a character: no control characters, one kind of blank.
- * Source: the normalizer Nmt of Hugging Face's tokenizers. */
+/* Drops control characters and replaces other blanks by a space, as the normalizer Nmt of Hugging
+ * Face's tokenizers does. */
 static int32_t for_translation(int32_t c) {
     static const struct {
         int32_t first, last, to;
@@ -274,16 +274,13 @@ gqac_status normalizer_run(const normalizer *n, normal_scratch *s, span text, gr
     for (int i = 0; i < n->n; i++) {
         span from = {s->text.text, s->text.length};
         s->spare.length = 0;
-        gqac_str_append_n(&s->spare, "", 0); /* a step that gives nothing gives "" */
+        gqac_str_append_n(&s->spare, "", 0); /* the result of a step is never NULL */
         size_t most = growth_most(growth, from.length);
         gqac_status status =
             run_step(&n->steps[i], &s->regex[i], from, most, &s->spare, first, diag);
         if (status == GQAC_OK)
             status = growth_take(growth, from.length, &s->spare, diag);
-        if (status != GQAC_OK) {
-            gqac_diag_where(diag, "normalizer, step %d", i + 1);
-            return status;
-        }
+        GQAC_TRY(in_step(status, "normalizer", i, diag));
         gqac_str swap = s->text;
         s->text = s->spare;
         s->spare = swap;

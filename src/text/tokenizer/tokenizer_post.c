@@ -1,5 +1,5 @@
-/* Post-processors: ids put around those of a text. Only what happens to a single text is read; what
- * a pair of texts would get is not. Offsets, which some of them only change, are nothing to us. */
+/* Post-processors: ids added around those of a text. The part for a single text is read, that for
+ * pairs of texts is not. Offsets, which some post-processors change, do not exist here. */
 #include <string.h>
 
 #include "text/tokenizer/tokenizer_impl.h"
@@ -11,8 +11,8 @@ typedef struct post_reader {
     bool any;
 } post_reader;
 
-static gqac_status put(tokenizer *t, size_t room, int64_t id, gqac_diag *diag) {
-    if (t->n_post == room)
+static gqac_status put(tokenizer *t, size_t capacity, int64_t id, gqac_diag *diag) {
+    if (t->n_post == capacity)
         GQAC_FAIL(diag, GQAC_INTERNAL, "a template grew");
     const words *w = &t->words;
     if (id >= 0 && ((uint64_t)id >= w->limit || !w->tokens[id].flags))
@@ -74,7 +74,7 @@ static gqac_status is_sequence(const json_t *piece, bool *sequence, gqac_diag *d
     return GQAC_OK;
 }
 
-static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t room, size_t *count,
+static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t capacity, size_t *count,
                                 gqac_diag *diag) {
     const json_t *single = json_object_get(part, "single");
     if (!json_is_array(single))
@@ -92,13 +92,13 @@ static gqac_status count_or_put(tokenizer *t, const json_t *part, size_t room, s
         if (*count > MOST_IDS || copies > MOST_COPIES)
             GQAC_FAIL(diag, GQAC_LIMIT, "'single' adds more than %d ids, or has the text %d times",
                       MOST_IDS, MOST_COPIES + 1);
-        if (sequence && room)
-            GQAC_TRY(put(t, room, -1, diag));
+        if (sequence && capacity)
+            GQAC_TRY(put(t, capacity, -1, diag));
         for (size_t k = 0; k < json_array_size(ids); k++) {
             int64_t id;
             GQAC_TRY(json_to_index(json_array_get(ids, k), "ids", TOKEN_MAX_ID, &id, diag));
-            if (room)
-                GQAC_TRY(put(t, room, id, diag));
+            if (capacity)
+                GQAC_TRY(put(t, capacity, id, diag));
         }
     }
     return GQAC_OK;

@@ -1,5 +1,5 @@
-/* Pre-tokenizers, running: a text becomes the words that the model sees one by one. Each step goes
- * over the pieces the step before left; most only cut them, some rewrite them (ByteLevel's
+/* Running pre-tokenizers: a text becomes the words that the model encodes one by one. Each step
+ * takes the pieces of the step before; most steps only cut them, some rewrite them (ByteLevel's
  * characters, Metaspace). Empty pieces disappear after each step. */
 #include <string.h>
 
@@ -39,14 +39,8 @@ int byte_level_byte(int32_t c) {
 /* ---- pieces ------------------------------------------------------------------------ */
 
 static gqac_status add_piece(pieces *p, size_t begin, size_t end, bool first, gqac_diag *diag) {
-    if (p->n == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 64;
-        piece *items = gqac_realloc(p->items, capacity * sizeof *items);
-        if (!items)
-            return gqac_diag_oom(diag, "the words of a text");
-        p->items = items;
-        p->capacity = capacity;
-    }
+    if (!gqac_reserve(&p->items, p->n + 1, &p->capacity, sizeof *p->items))
+        return gqac_diag_oom(diag, "the words of a text");
     p->items[p->n++] = (piece){begin, end, first};
     return GQAC_OK;
 }
@@ -63,7 +57,7 @@ void split_scratch_free(split_scratch *s) {
 
 /* ---- cutting ------------------------------------------------------------------------- */
 
-/* Segments of one piece, matches and what lies between them, on their way into pieces. */
+/* Puts the segments of one piece, the matches and what lies between them, together as pieces. */
 typedef struct cutter {
     const split_step *step;
     pieces *out;
@@ -295,13 +289,10 @@ gqac_status splitter_run(const splitter *splitter, split_scratch *s, span text, 
     for (int i = 0; i < splitter->n; i++) {
         const split_step *step = &splitter->steps[i];
         s->b.n = 0;
-        gqac_status status = step->kind >= SPLIT_PREFIX
-                                 ? rewrite(step, &s->a, &s->b, growth, diag)
-                                 : cut(step, &s->scratch[i], &s->a, &s->b, diag);
-        if (status != GQAC_OK) {
-            gqac_diag_where(diag, "pre_tokenizer, step %d", i + 1);
-            return status;
-        }
+        const gqac_status status = step->kind >= SPLIT_PREFIX
+                                       ? rewrite(step, &s->a, &s->b, growth, diag)
+                                       : cut(step, &s->scratch[i], &s->a, &s->b, diag);
+        GQAC_TRY(in_step(status, "pre_tokenizer", i, diag));
         pieces swap = s->a;
         s->a = s->b;
         s->b = swap;

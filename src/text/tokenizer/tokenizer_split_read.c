@@ -1,9 +1,9 @@
-/* Pre-tokenizers, reading: each kind in the file becomes one to three steps of tokenizer_split.c.
+/* Reading pre-tokenizers: each kind in the file becomes one to three steps of tokenizer_split.c.
  * Other kinds are refused by name. */
 
 #include "text/tokenizer/tokenizer_impl.h"
 
-/* The expression that ByteLevel means by use_regex: contractions, words, numbers and other runs,
+/* The expression of ByteLevel with use_regex: contractions, words, numbers and other runs,
  * each with one space before it, and white space without its last character. */
 static const char byte_level_words[] =
     "'(?:[stdm]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -49,7 +49,7 @@ static gqac_status read_byte_level(const json_t *part, split_reader *reader, gqa
 
 static gqac_status read_prepend(const json_t *part, split_prepend *out, gqac_diag *diag) {
     static const char *const names[] = {"always", "first", "never"};
-    bool prefix = true; /* the older way to say it */
+    bool prefix = true; /* old files have add_prefix_space instead */
     span name = {0};
     int index;
     GQAC_TRY(json_may_bool(part, "add_prefix_space", &prefix, diag));
@@ -125,7 +125,7 @@ static gqac_status read_step(void *arg, const json_t *part, span type, gqac_diag
         return read_digits(part, reader, diag);
     case 4:
         GQAC_TRY(add_step(reader, SPLIT_WORD, SPLIT_REMOVED, &step, diag));
-        step->invert = true; /* what is no word is removed */
+        step->invert = true; /* what is between words is removed */
         return GQAC_OK;
     case 5:
         return add_step(reader, SPLIT_SPACE, SPLIT_REMOVED, &step, diag);

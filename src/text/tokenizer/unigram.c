@@ -1,9 +1,9 @@
 /* The unigram model (Kudo 2018) as tokenizer.json states it: each token has a logarithm of its
  * probability, and a word becomes the tokens whose sum is greatest (Viterbi 1967), the first found
- * of equal ones. A character that is no token by itself may also be passed over, at UNKNOWN_COST
- * below the least score; a run of such ones is the unknown token once, or the bytes of the run.
- * Tokens are found by a tree of their bytes, so that a place costs as many steps as the longest
- * token has bytes. */
+ * of equal ones. A character that is not a token by itself may also be skipped, with a score
+ * of UNKNOWN_COST below the least; a run of such characters becomes one unknown token, or the
+ * tokens of its bytes. Tokens are found by a tree of their bytes, so a position takes at most as
+ * many steps as the longest token has bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +19,8 @@ static const double MOST_SCORE = 1e100; /* sums of them are finite */
 /* ---- vocabulary ---------------------------------------------------------------- */
 
 static gqac_status new_node(unigram *u, uint32_t *node, gqac_diag *diag) {
-    if (u->n_nodes == u->room) {
-        const size_t room = u->room ? 2 * u->room : 1024;
-        int32_t *ends = gqac_realloc(u->ends, room * sizeof *ends);
-        if (!ends)
-            return gqac_diag_oom(diag, "a vocabulary");
-        u->ends = ends;
-        u->room = room;
-    }
+    if (!gqac_reserve(&u->ends, u->n_nodes + 1, &u->capacity, sizeof *u->ends))
+        return gqac_diag_oom(diag, "a vocabulary");
     *node = (uint32_t)u->n_nodes;
     u->ends[u->n_nodes++] = NO_TOKEN;
     return GQAC_OK;
@@ -47,18 +41,18 @@ static gqac_status grow_tree(unigram *u, span token, int64_t id, gqac_diag *diag
         GQAC_TRY(new_node(u, &node, diag));
         GQAC_TRY(map64_put(&u->edges, key, node, diag));
     }
-    if (token.length) /* an empty token is nowhere in a text */
+    if (token.length) /* an empty token never matches */
         u->ends[node] = (int32_t)id;
     return GQAC_OK;
 }
 
-/* The number as the reference's reader of JSON has it: its shortest digits as an integer, rounded
- * to a double, by a power of ten, rounded again. With 17 digits that may miss the nearest double by
- * one, which decides between sums that are equal. */
+/* The number as the JSON reader of Hugging Face's tokenizers rounds it: its shortest digits as an
+ * integer, rounded to a double, by a power of ten, rounded again. With 17 digits that may miss the
+ * nearest double by one, which decides between sums that are equal. */
 static double as_reference_reads(double x) {
     char text[40];
     uint64_t digits = 0;
-    int precision = 14; /* behind the point; with fewer nothing is rounded twice */
+    int precision = 14; /* digits after the point; with fewer nothing is rounded twice */
     snprintf(text, sizeof text, "%.*e", precision, fabs(x));
     while (strtod(text, NULL) != fabs(x) && precision < 16)
         snprintf(text, sizeof text, "%.*e", ++precision, fabs(x));
@@ -136,20 +130,6 @@ void unigram_free(unigram *u) {
 
 /* ---- the best way -------------------------------------------------------------- */
 
-static gqac_status reserve(unigram_scratch *s, size_t n, gqac_diag *diag) {
-    if (n <= s->capacity)
-        return GQAC_OK;
-    size_t capacity = 256;
-    while (capacity < n)
-        capacity *= 2;
-    gqac_free(s->places);
-    s->capacity = 0;
-    if (!(s->places = gqac_alloc(capacity * sizeof *s->places)))
-        return gqac_diag_oom(diag, "a long word");
-    s->capacity = capacity;
-    return GQAC_OK;
-}
-
 static void offer(unigram_place *to, double score, size_t from, int64_t id) {
     if (to->from == UINT32_MAX || score > to->score)
         *to = (unigram_place){score, (uint32_t)from, (int32_t)id};
@@ -187,7 +167,7 @@ static gqac_status find_ways(const unigram *u, unigram_place *places, const char
 
 /* ---- ids ----------------------------------------------------------------------- */
 
-/* A run that the model passed over: a token after all, its bytes, or the unknown token. */
+/* A run that was skipped: it is a token as a whole, or the tokens of its bytes, or unknown. */
 static gqac_status put_unknown(const unigram *u, const char *run, size_t length, id_list *out,
                                gqac_diag *diag) {
     const int64_t id = words_find(u->words, run, length);
@@ -213,7 +193,8 @@ static void reverse(int64_t *items, size_t n) {
 gqac_status unigram_encode(const unigram *u, unigram_scratch *s, const char *word, size_t length,
                            id_list *out, gqac_diag *diag) {
     const size_t first = out->n;
-    GQAC_TRY(reserve(s, length + 1, diag));
+    if (!gqac_reserve(&s->places, length + 1, &s->capacity, sizeof *s->places))
+        return gqac_diag_oom(diag, "a long word");
     GQAC_TRY(find_ways(u, s->places, word, length, diag));
     for (size_t end = length; end > 0;) {
         size_t begin = s->places[end].from;

@@ -85,17 +85,8 @@ bool op_arg_mixes(const ir_node *node) {
 }
 
 const ir_attr_spec op_arg_attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis to search"},
-    {.name = "keepdims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: the axis stays, with length 1"},
-    {.name = "select_last_index",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: the last of equals"},
+    OP_ATTR_INT("axis", 0, "axis to search"),
+    OP_ATTR_INT("keepdims", 1, "1: the axis stays, with length 1"),
+    OP_ATTR_INT("select_last_index", 0, "1: the last of equals"),
     {.name = NULL},
 };

@@ -16,14 +16,12 @@ enum { RAW, CAPPED, MASKED, PROBABILITIES };
 
 static const ir_attr_spec attrs[] = {
     {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
-    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
-    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the mask has a column for every key; 0: keys beyond its columns are masked"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
+    OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off"),
+    OP_ATTR_INT("qk_stage", 0,
+                "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
+    OP_ATTR_INT("every", 0,
+                "1: the mask has a column for every key; 0: keys beyond its columns are masked"),
+    OP_ATTR_INT("bf16", 0, "1: a kernel may take bf16 factors for q k^T and p v"),
     {.name = NULL},
 };
 

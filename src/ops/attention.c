@@ -15,15 +15,11 @@ enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 
 static const ir_attr_spec attrs[] = {
     {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
-    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys a query sees, itself included; -1: all"},
-    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
-     .doc = "what qk shows: 1 scores with softcap and bias, 2 probabilities"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
+    OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off"),
+    OP_ATTR_INT("causal", 1, "0: later keys are visible"),
+    OP_ATTR_INT("window", -1, "keys a query sees, itself included; -1: all"),
+    OP_ATTR_INT("qk_stage", 1, "what qk shows: 1 scores with softcap and bias, 2 probabilities"),
+    OP_ATTR_INT("bf16", 0, "1: a kernel may take bf16 factors for q k^T and p v"),
     {.name = NULL},
 };
 

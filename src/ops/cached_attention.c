@@ -12,8 +12,7 @@ enum { Q, K, V, POS };
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
     {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
     {.name = NULL},
 };
 

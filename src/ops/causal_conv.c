@@ -7,10 +7,7 @@ enum { NEW_LEN = 4 };
 
 static const ir_attr_spec attrs[] = {
     CAUSAL_CONV_ACTIVATION,
-    {.name = "dilation",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "elements from one tap to the next"},
+    OP_ATTR_INT("dilation", 1, "elements from one tap to the next"),
     {.name = NULL},
 };
 

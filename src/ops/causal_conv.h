@@ -8,11 +8,7 @@
 
 #include "ops/shared.h"
 
-#define CAUSAL_CONV_ACTIVATION                                                                     \
-    {                                                                                              \
-        .name = "activation", .kind = IR_ATTR_STRING, .fallback = {.set = true, .s = "none"},      \
-        .doc = "none, silu or swish"                                                               \
-    }
+#define CAUSAL_CONV_ACTIVATION OP_ATTR_STRING("activation", "none", "none, silu or swish")
 
 gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag);
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag);

@@ -15,12 +15,9 @@
 enum { X, W, BIAS, SPACE = GQAC_MAX_RANK - 2 };
 
 static const ir_attr_spec attrs[] = {
-    {.name = "auto_pad",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "NOTSET"},
-     .doc = "NOTSET, SAME_UPPER, SAME_LOWER or VALID"},
+    OP_ATTR_STRING("auto_pad", "NOTSET", "NOTSET, SAME_UPPER, SAME_LOWER or VALID"),
     {.name = "dilations", .kind = IR_ATTR_INTS, .doc = "distance between taps; absent: 1"},
-    {.name = "group", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "of channels"},
+    OP_ATTR_INT("group", 1, "of channels"),
     {.name = "kernel_shape", .kind = IR_ATTR_INTS, .doc = "absent: that of the weight"},
     {.name = "pads", .kind = IR_ATTR_INTS, .doc = "at the starts, then at the ends; absent: 0"},
     {.name = "strides", .kind = IR_ATTR_INTS, .doc = "absent: 1"},

@@ -21,14 +21,10 @@ enum {
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    {"past_present_share_buffer", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: past is a buffer, see past_sequence_length"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
-     .doc = "added to the scores of padding"},
-    {"output_qk", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "qk is computed whenever it is wanted"},
+    OP_ATTR_INT("past_present_share_buffer", 0, "1: past is a buffer, see past_sequence_length"),
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
+    OP_ATTR_INT("output_qk", 0, "qk is computed whenever it is wanted"),
     {.name = NULL},
 };
 

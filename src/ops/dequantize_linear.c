@@ -6,9 +6,8 @@
 #include "ops/reduction.h"
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "axis of the scales"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "elements of the axis that share a scale; 0: not in blocks"},
+    OP_ATTR_INT("axis", 1, "axis of the scales"),
+    OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
     {"output_dtype", IR_ATTR_DTYPE, .doc = "type of the result; absent: that of the scale"},
     {.name = NULL},
 };

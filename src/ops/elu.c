@@ -22,10 +22,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1},
-     .doc = "scale of the negative part"},
+    OP_ATTR_FLOAT("alpha", 1, "scale of the negative part"),
     {.name = NULL},
 };
 

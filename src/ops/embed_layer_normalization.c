@@ -8,10 +8,7 @@
 enum { IDS, SEGMENTS, WORD, POSITION, SEGMENT, GAMMA, BETA, MASK, POSITION_IDS };
 
 static const ir_attr_spec attrs[] = {
-    {.name = "epsilon",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1e-12f},
-     .doc = "added to the variance"},
+    OP_ATTR_FLOAT("epsilon", 1e-12f, "added to the variance"),
     {.name = "mask_index_type", .kind = IR_ATTR_INT, .doc = "only for type inference"},
     {.name = NULL},
 };

@@ -35,10 +35,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "first axis of the second dimension"},
+    OP_ATTR_INT("axis", 1, "first axis of the second dimension"),
     {.name = NULL},
 };
 

@@ -7,11 +7,11 @@
 #include "ops/matmul.h"
 
 static const ir_attr_spec attrs[] = {
-    {"alpha", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of the product"},
-    {"transA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [...,K,M]"},
-    {"transB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [...,N,K]"},
-    {"transBatchA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [M,...,K]"},
-    {"transBatchB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [K,...,N]"},
+    OP_ATTR_FLOAT("alpha", 1, "factor of the product"),
+    OP_ATTR_INT("transA", 0, "1: A is [...,K,M]"),
+    OP_ATTR_INT("transB", 0, "1: B is [...,N,K]"),
+    OP_ATTR_INT("transBatchA", 0, "1: A is [M,...,K]"),
+    OP_ATTR_INT("transBatchB", 0, "1: B is [K,...,N]"),
     {.name = NULL},
 };
 

@@ -95,14 +95,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "activation",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "silu"},
-     .doc = "of the gate: silu, swish or sigmoid"},
-    {.name = "epsilon",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the mean square"},
+    OP_ATTR_STRING("activation", "silu", "of the gate: silu, swish or sigmoid"),
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the mean square"),
     {.name = NULL},
 };
 

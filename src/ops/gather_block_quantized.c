@@ -11,11 +11,10 @@
 enum { DATA, INDICES, SCALES, ZERO_POINTS };
 
 static const ir_attr_spec attrs[] = {
-    {"gather_axis", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
-    {"quantize_axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only the last axis"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 128},
-     .doc = "a power of two, at least 16"},
-    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 2, 4 or 8"},
+    OP_ATTR_INT("gather_axis", 0, "only 0"),
+    OP_ATTR_INT("quantize_axis", 1, "only the last axis"),
+    OP_ATTR_INT("block_size", 128, "a power of two, at least 16"),
+    OP_ATTR_INT("bits", 4, "bits of a code: 2, 4 or 8"),
     {.name = NULL},
 };
 

@@ -60,10 +60,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis the indices go along"},
+    OP_ATTR_INT("axis", 0, "axis the indices go along"),
     {.name = NULL},
 };
 

@@ -102,10 +102,7 @@ static bool mixes(const ir_node *node) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "batch_dims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "leading axes that data and indices share"},
+    OP_ATTR_INT("batch_dims", 0, "leading axes that data and indices share"),
     {.name = NULL},
 };
 

@@ -34,10 +34,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "approximate",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none or tanh"},
+    OP_ATTR_STRING("approximate", "none", "none or tanh"),
     {.name = NULL},
 };
 

@@ -6,10 +6,10 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"alpha", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of the product"},
-    {"beta", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of C"},
-    {"transA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "A is [K,M]"},
-    {"transB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "B is [N,K]"},
+    OP_ATTR_FLOAT("alpha", 1, "factor of the product"),
+    OP_ATTR_FLOAT("beta", 1, "factor of C"),
+    OP_ATTR_INT("transA", 0, "A is [K,M]"),
+    OP_ATTR_INT("transB", 0, "B is [N,K]"),
     {.name = NULL},
 };
 

@@ -10,9 +10,8 @@
 
 static const ir_attr_spec attrs[] = {
     {.name = "num_groups", .kind = IR_ATTR_INT, .required = true, .doc = "groups of channels"},
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the variance"},
-    {"stash_type", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "1: computed in fp32"},
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the variance"),
+    OP_ATTR_INT("stash_type", 1, "1: computed in fp32"),
     {.name = NULL},
 };
 

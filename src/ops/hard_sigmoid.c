@@ -21,11 +21,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha", .kind = IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0.2f}, .doc = "slope"},
-    {.name = "beta",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 0.5f},
-     .doc = "value at 0"},
+    OP_ATTR_FLOAT("alpha", 0.2f, "slope"),
+    OP_ATTR_FLOAT("beta", 0.5f, "value at 0"),
     {.name = NULL},
 };
 

@@ -48,14 +48,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "detect_negative",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: -inf counts"},
-    {.name = "detect_positive",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: +inf counts"},
+    OP_ATTR_INT("detect_negative", 1, "1: -inf counts"),
+    OP_ATTR_INT("detect_positive", 1, "1: +inf counts"),
     {.name = NULL},
 };
 

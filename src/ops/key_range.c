@@ -13,12 +13,9 @@
 enum { Q, K, PAST, VALID, PAST_LEN, NEW_LEN };
 
 static const ir_attr_spec attrs[] = {
-    {"left", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys before its own that a query sees; -1: all"},
-    {"right", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys behind its own that a query sees; -1: all"},
-    {"align_end", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the last query stands at the last valid key"},
+    OP_ATTR_INT("left", -1, "keys before its own that a query sees; -1: all"),
+    OP_ATTR_INT("right", -1, "keys behind its own that a query sees; -1: all"),
+    OP_ATTR_INT("align_end", 0, "1: the last query stands at the last valid key"),
     {.name = NULL},
 };
 

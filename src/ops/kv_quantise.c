@@ -9,8 +9,7 @@
 
 static const ir_attr_spec attrs[] = {
     {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code, 8 or 4"},
-    {"per_channel", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a scale for each channel of each head"},
+    OP_ATTR_INT("per_channel", 0, "1: a scale for each channel of each head"),
     {.name = NULL},
 };
 

@@ -8,8 +8,7 @@ static const ir_attr_spec attrs[] = {
     {"present", IR_ATTR_STRING, .required = true, .doc = "graph output of the exported model"},
     {"heads", IR_ATTR_INT, .required = true, .doc = "heads of keys, values or states"},
     {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head"},
-    {"rows", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "of a state; 0: one for each token"},
+    OP_ATTR_INT("rows", 0, "of a state; 0: one for each token"),
     {"dtype", IR_ATTR_DTYPE, .required = true, .doc = "element type of the rows"},
     {.name = NULL},
 };

@@ -15,10 +15,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 0.01f},
-     .doc = "slope of the negative part"},
+    OP_ATTR_FLOAT("alpha", 0.01f, "slope of the negative part"),
     {.name = NULL},
 };
 

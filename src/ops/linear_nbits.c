@@ -22,10 +22,8 @@ static const ir_attr_spec attrs[] = {
     {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
     {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code: 2, 4 or 8"},
     {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, 16 to 512"},
-    {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "4: int8 activations; else fp32"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: products of bf16 factors, where activations are not int8"},
+    OP_ATTR_INT("accuracy_level", 0, "4: int8 activations; else fp32"),
+    OP_ATTR_INT("bf16", 0, "1: products of bf16 factors, where activations are not int8"),
     {.name = NULL},
 };
 

@@ -30,11 +30,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "axis of a row"},
-    {.name = "p", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 2}, .doc = "1 or 2"},
+    OP_ATTR_INT("axis", -1, "axis of a row"),
+    OP_ATTR_INT("p", 2, "1 or 2"),
     {.name = NULL},
 };
 

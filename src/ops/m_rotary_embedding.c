@@ -12,16 +12,12 @@ enum { MOST_COLUMNS = 1 << 16 };
 
 static const ir_attr_spec attrs[] = {
     {"mrope_section", IR_ATTR_INTS, .required = true, .doc = "columns of time, height and width"},
-    {"mrope_layout", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "0: three runs of columns, 1: every third column"},
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "heads of a 3-D input; 0: from the tables"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "channels that are rotated; 0: all; needs num_heads"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "only 1"},
-    {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    OP_ATTR_INT("mrope_layout", 0, "0: three runs of columns, 1: every third column"),
+    OP_ATTR_INT("interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
+    OP_ATTR_INT("num_heads", 0, "heads of a 3-D input; 0: from the tables"),
+    OP_ATTR_INT("rotary_embedding_dim", 0, "channels that are rotated; 0: all; needs num_heads"),
+    OP_ATTR_FLOAT("scale", 1, "only 1"),
+    OP_ATTR_INT("is_packed_batching", 0, "only 0"),
     {.name = NULL},
 };
 

@@ -8,8 +8,7 @@
 #include "numerics/dialect.h"
 
 static const ir_attr_spec attrs[] = {
-    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the mask has a column for every key"},
+    OP_ATTR_INT("every", 0, "1: the mask has a column for every key"),
     {.name = NULL},
 };
 

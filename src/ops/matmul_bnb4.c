@@ -25,8 +25,8 @@ static const ir_attr_spec attrs[] = {
      .required = true,
      .doc = "a power of two, at least 16"},
     {.name = "quant_type", .kind = IR_ATTR_INT, .required = true, .doc = "0: FP4, 1: NF4"},
-    {.name = "transB", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
-    {.name = "training_mode", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    OP_ATTR_INT("transB", 1, "only 1"),
+    OP_ATTR_INT("training_mode", 0, "only 0"),
     {.name = NULL},
 };
 

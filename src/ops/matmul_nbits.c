@@ -23,11 +23,10 @@ enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS, MAX_BLOCK = 4096 };
 static const ir_attr_spec attrs[] = {
     {"K", IR_ATTR_INT, .required = true, .doc = "columns of A"},
     {"N", IR_ATTR_INT, .required = true, .doc = "columns of Y"},
-    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 2, 4 or 8"},
+    OP_ATTR_INT("bits", 4, "bits of a code: 2, 4 or 8"),
     {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, at least 16"},
-    {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "4: int8 activations; else fp32"},
-    {"weight_prepacked", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    OP_ATTR_INT("accuracy_level", 0, "4: int8 activations; else fp32"),
+    OP_ATTR_INT("weight_prepacked", 0, "only 0"),
     {.name = NULL},
 };
 

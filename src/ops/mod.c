@@ -37,10 +37,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "fmod",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: the result has the sign of a (required for floats)"},
+    OP_ATTR_INT("fmod", 0, "1: the result has the sign of a (required for floats)"),
     {.name = NULL},
 };
 

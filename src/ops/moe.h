@@ -16,31 +16,16 @@
 /* k, activation_type, normalize_routing_weights, use_sparse_mixer, activation_alpha and _beta,
  * swiglu_limit, swiglu_fusion: rows of the attribute table, for both ops. */
 #define MOE_ATTRS                                                                                  \
-    {.name = "k", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "experts a row"}, \
-        {.name = "activation_type",                                                                \
-         .kind = IR_ATTR_STRING,                                                                   \
-         .fallback = {.set = true, .s = "relu"},                                                   \
-         .doc = "relu, gelu, silu, swiglu or identity"},                                           \
-        {.name = "normalize_routing_weights",                                                      \
-         .kind = IR_ATTR_INT,                                                                      \
-         .fallback = {.set = true},                                                                \
-         .doc = "1: the weights of the chosen experts sum to 1"},                                  \
-        {.name = "use_sparse_mixer",                                                               \
-         .kind = IR_ATTR_INT,                                                                      \
-         .fallback = {.set = true},                                                                \
-         .doc = "only 0"},                                                                         \
-        {.name = "activation_alpha",                                                               \
-         .kind = IR_ATTR_FLOAT,                                                                    \
-         .fallback = {.set = true, .f = 1},                                                        \
-         .doc = "of swiglu"},                                                                      \
-        {.name = "activation_beta",                                                                \
-         .kind = IR_ATTR_FLOAT,                                                                    \
-         .fallback = {.set = true},                                                                \
-         .doc = "of swiglu"},                                                                      \
-        {.name = "swiglu_limit", .kind = IR_ATTR_FLOAT, .doc = "of swiglu; absent: none"}, {       \
-        .name = "swiglu_fusion", .kind = IR_ATTR_INT, .fallback = {.set = true},                   \
-        .doc = "g and l of swiglu: 0 fc1 and fc3, 1 interleaved in fc1, 2 halves of fc1"           \
-    }
+    OP_ATTR_INT("k", 1, "experts a row"),                                                          \
+        OP_ATTR_STRING("activation_type", "relu", "relu, gelu, silu, swiglu or identity"),         \
+        OP_ATTR_INT("normalize_routing_weights", 0,                                                \
+                    "1: the weights of the chosen experts sum to 1"),                              \
+        OP_ATTR_INT("use_sparse_mixer", 0, "only 0"),                                              \
+        OP_ATTR_FLOAT("activation_alpha", 1, "of swiglu"),                                         \
+        OP_ATTR_FLOAT("activation_beta", 0, "of swiglu"),                                          \
+        {.name = "swiglu_limit", .kind = IR_ATTR_FLOAT, .doc = "of swiglu; absent: none"},         \
+        OP_ATTR_INT("swiglu_fusion", 0,                                                            \
+                    "g and l of swiglu: 0 fc1 and fc3, 1 interleaved in fc1, 2 halves of fc1")
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag);
 gqac_status moe_infer(ir_node *node, gqac_diag *diag);

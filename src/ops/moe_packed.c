@@ -7,14 +7,8 @@ static const char *const bits_names[] = {"fc1_bits", "fc2_bits", "fc3_bits"};
 static const char *const block_names[] = {"fc1_block", "fc2_block", "fc3_block"};
 
 #define PROJECTION(bits_name, block_name)                                                          \
-    {.name = bits_name,                                                                            \
-     .kind = IR_ATTR_INT,                                                                          \
-     .fallback = {.set = true},                                                                    \
-     .doc = "bits of a code: 2, 4 or 8; 0: floats"},                                               \
-    {                                                                                              \
-        .name = block_name, .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 32},               \
-        .doc = "k that share a scale: a power of two, 16 to 512"                                   \
-    }
+    OP_ATTR_INT(bits_name, 0, "bits of a code: 2, 4 or 8; 0: floats"),                             \
+        OP_ATTR_INT(block_name, 32, "k that share a scale: a power of two, 16 to 512")
 static const ir_attr_spec attrs[] = {
     MOE_ATTRS,
     PROJECTION("fc1_bits", "fc1_block"),

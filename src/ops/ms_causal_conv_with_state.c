@@ -4,13 +4,10 @@
 
 static const ir_attr_spec attrs[] = {
     CAUSAL_CONV_ACTIVATION,
-    {.name = "dilation",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "distance between taps"},
-    {.name = "ndim", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
-    {.name = "channels_last", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
-    {.name = "state_window", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    OP_ATTR_INT("dilation", 1, "distance between taps"),
+    OP_ATTR_INT("ndim", 1, "only 1"),
+    OP_ATTR_INT("channels_last", 0, "only 0"),
+    OP_ATTR_INT("state_window", 0, "only 0"),
     {.name = NULL},
 };
 

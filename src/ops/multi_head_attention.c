@@ -25,12 +25,9 @@ enum {
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
-     .doc = "added to the scores of padding"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key after its own position"},
+    OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_INT("unidirectional", 0, "1: a query sees no key after its own position"),
     {.name = NULL},
 };
 

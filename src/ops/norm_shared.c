@@ -10,15 +10,13 @@
 #include "ops/kernel.h"
 
 const ir_attr_spec norm_attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = -1}, .doc = "first axis normalised over"},
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the mean square"},
-    {"stash_type", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1: fp32 inside"},
+    OP_ATTR_INT("axis", -1, "first axis normalised over"),
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the mean square"),
+    OP_ATTR_INT("stash_type", 1, "only 1: fp32 inside"),
     {.name = NULL},
 };
 const ir_attr_spec norm_skip_attrs[] = {
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-12f},
-     .doc = "added to the mean square"},
+    OP_ATTR_FLOAT("epsilon", 1e-12f, "added to the mean square"),
     {.name = NULL},
 };
 

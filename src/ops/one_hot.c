@@ -80,10 +80,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "where the new axis goes"},
+    OP_ATTR_INT("axis", -1, "where the new axis goes"),
     {.name = NULL},
 };
 

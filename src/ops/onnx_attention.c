@@ -11,21 +11,17 @@
 enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, NONPAD, N_INPUTS };
 
 static const ir_attr_spec attrs[] = {
-    {"is_causal", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key after its own position"},
+    OP_ATTR_INT("is_causal", 0, "1: a query sees no key after its own position"),
     {"q_num_heads", IR_ATTR_INT, .doc = "query heads Hq of 3-D inputs"},
     {"kv_num_heads", IR_ATTR_INT, .doc = "key/value heads Hkv of 3-D inputs"},
     {"scale", IR_ATTR_FLOAT, .doc = "factor of the scores; 1/sqrt(D) when absent"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
+    OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off"),
     {"softmax_precision", IR_ATTR_INT,
      .doc = "1, 10 or 16 (f32, f16, bf16); the softmax is computed in f32"},
-    {"qk_matmul_output_mode", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
-    {"left_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys before its own that a query sees; -1: all"},
-    {"right_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys after its own that a query sees; -1: all"},
+    OP_ATTR_INT("qk_matmul_output_mode", 0,
+                "0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
+    OP_ATTR_INT("left_window_size", -1, "keys before its own that a query sees; -1: all"),
+    OP_ATTR_INT("right_window_size", -1, "keys after its own that a query sees; -1: all"),
     {.name = NULL},
 };
 

@@ -8,11 +8,9 @@
 enum { X, COS, SIN, POSITION_IDS };
 
 static const ir_attr_spec attrs[] = {
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "heads of a 3-D input"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "channels that are rotated; 0: all"},
+    OP_ATTR_INT("interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
+    OP_ATTR_INT("num_heads", 0, "heads of a 3-D input"),
+    OP_ATTR_INT("rotary_embedding_dim", 0, "channels that are rotated; 0: all"),
     {.name = NULL},
 };
 

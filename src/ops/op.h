@@ -15,6 +15,13 @@ enum {
     IR_OP_IN_PLACE = 32, /* eval copes with an output 0 that lies where input 0 does */
 };
 
+/* Entries of an attribute table that have a default. */
+#define OP_ATTR_INT(attr, value, text)    OP_ATTR(attr, INT, .i = value, text)
+#define OP_ATTR_FLOAT(attr, value, text)  OP_ATTR(attr, FLOAT, .f = value, text)
+#define OP_ATTR_STRING(attr, value, text) OP_ATTR(attr, STRING, .s = value, text)
+#define OP_ATTR(attr, type, value, text)                                                           \
+    { .name = attr, .kind = IR_ATTR_##type, .fallback = {.set = true, value}, .doc = text }
+
 /* What the user chose that changes the meaning of ops; fixed for a compilation. */
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */

@@ -11,8 +11,7 @@ enum { DATA, PADS, VALUE, AXES };
 enum { MAX_PADS = 2 * GQAC_MAX_RANK };
 
 static const ir_attr_spec attrs[] = {
-    {"mode", IR_ATTR_STRING, .fallback = {.set = true, .s = "constant"},
-     .doc = "constant, reflect, edge or wrap"},
+    OP_ATTR_STRING("mode", "constant", "constant, reflect, edge or wrap"),
     {.name = NULL},
 };
 

@@ -15,8 +15,7 @@ enum { MASK, Q, K };
 
 static const ir_attr_spec attrs[] = {
     {"value", IR_ATTR_FLOAT, .required = true, .doc = "added to the scores of padding"},
-    {"short", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a mask [B,T'] with T' < T gives [B,1,1,T']"},
+    OP_ATTR_INT("short", 0, "1: a mask [B,T'] with T' < T gives [B,1,1,T']"),
     {.name = NULL},
 };
 

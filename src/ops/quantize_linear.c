@@ -10,12 +10,11 @@
 #define CODES  (QUANT_CODES & ~OP_BIT(I32))
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "axis of the scales"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "elements of the axis that share a scale; 0: not in blocks"},
+    OP_ATTR_INT("axis", 1, "axis of the scales"),
+    OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
     {"output_dtype", IR_ATTR_DTYPE, .doc = "absent: the type of the zero point, or u8"},
     {"precision", IR_ATTR_DTYPE, .doc = "of the quotient; absent: the type of the scale"},
-    {"saturate", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "for 8-bit floats only"},
+    OP_ATTR_INT("saturate", 1, "for 8-bit floats only"),
     {.name = NULL},
 };
 

@@ -22,10 +22,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1.702f},
-     .doc = "factor inside the sigmoid"},
+    OP_ATTR_FLOAT("alpha", 1.702f, "factor inside the sigmoid"),
     {.name = NULL},
 };
 

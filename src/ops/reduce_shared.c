@@ -52,14 +52,8 @@ gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool
 /* ---- typing -------------------------------------------------------------- */
 
 const ir_attr_spec op_reduce_attrs[] = {
-    {.name = "keepdims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: reduced axes stay, with length 1"},
-    {.name = "noop_with_empty_axes",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: no axes means none, not all"},
+    OP_ATTR_INT("keepdims", 1, "1: reduced axes stay, with length 1"),
+    OP_ATTR_INT("noop_with_empty_axes", 0, "1: no axes means none, not all"),
     {.name = NULL},
 };
 

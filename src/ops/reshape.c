@@ -113,10 +113,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "allowzero",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: a 0 in shape is a length"},
+    OP_ATTR_INT("allowzero", 0, "1: a 0 in shape is a length"),
     {.name = NULL},
 };
 

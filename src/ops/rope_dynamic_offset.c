@@ -8,8 +8,7 @@ enum { X, COS, SIN, OFFSET };
 
 static const ir_attr_spec attrs[] = {
     {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head, even"},
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "pairs are neighbours (1) or half a head apart (0)"},
+    OP_ATTR_INT("interleaved", 0, "pairs are neighbours (1) or half a head apart (0)"),
     {.name = NULL},
 };
 

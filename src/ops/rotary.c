@@ -12,8 +12,7 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "pairs are neighbours (1) or half a head apart (0)"},
+    OP_ATTR_INT("interleaved", 0, "pairs are neighbours (1) or half a head apart (0)"),
     {.name = NULL},
 };
 

@@ -54,14 +54,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis the indices go along"},
-    {.name = "reduction",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none, add, mul, max or min"},
+    OP_ATTR_INT("axis", 0, "axis the indices go along"),
+    OP_ATTR_STRING("reduction", "none", "none, add, mul, max or min"),
     {.name = NULL},
 };
 

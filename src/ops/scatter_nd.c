@@ -63,10 +63,7 @@ static bool mixes(const ir_node *node) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "reduction",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none, add, mul, max or min"},
+    OP_ATTR_STRING("reduction", "none", "none, add, mul, max or min"),
     {.name = NULL},
 };
 

@@ -22,14 +22,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1.67326319217681884765625f},
-     .doc = "scale of the exponential"},
-    {.name = "gamma",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1.05070102214813232421875f},
-     .doc = "scale of all"},
+    OP_ATTR_FLOAT("alpha", 1.67326319217681884765625f, "scale of the exponential"),
+    OP_ATTR_FLOAT("gamma", 1.05070102214813232421875f, "scale of all"),
     {.name = NULL},
 };
 

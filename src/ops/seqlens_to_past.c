@@ -25,10 +25,9 @@ typedef struct lengths {
 } lengths;
 
 static const ir_attr_spec attrs[] = {
-    {"convention", IR_ATTR_STRING, .fallback = {.set = true, .s = "total-1"},
-     .doc = "what seqlens_k holds: total-1 or cached"},
-    {"windowed", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: past_key holds the last rows only, lengths are those of the tokens"},
+    OP_ATTR_STRING("convention", "total-1", "what seqlens_k holds: total-1 or cached"),
+    OP_ATTR_INT("windowed", 0,
+                "1: past_key holds the last rows only, lengths are those of the tokens"),
     {.name = NULL},
 };
 

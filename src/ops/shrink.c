@@ -20,11 +20,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "bias", .kind = IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0}, .doc = "taken off"},
-    {.name = "lambd",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 0.5f},
-     .doc = "half the width of the zeros"},
+    OP_ATTR_FLOAT("bias", 0, "taken off"),
+    OP_ATTR_FLOAT("lambd", 0.5f, "half the width of the zeros"),
     {.name = NULL},
 };
 

@@ -26,12 +26,9 @@ static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
     {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv; divides Hq"},
     {"sparse_block_size", IR_ATTR_INT, .required = true, .doc = "tokens of a block"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: rotary embedding of queries and keys"},
-    {"rotary_interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_INT("do_rotary", 0, "1: rotary embedding of queries and keys"),
+    OP_ATTR_INT("rotary_interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
     {.name = NULL},
 };
 

@@ -140,7 +140,7 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "axis to cut"},
+    OP_ATTR_INT("axis", 0, "axis to cut"),
     {.name = "num_outputs", .kind = IR_ATTR_INT, .doc = "number of equal pieces"},
     {.name = NULL},
 };

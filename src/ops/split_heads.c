@@ -5,7 +5,7 @@
 
 static const ir_attr_spec attrs[] = {
     {"q", IR_ATTR_INT, .required = true, .doc = "query heads"},
-    {"kv", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "key heads, and value heads"},
+    OP_ATTR_INT("kv", 0, "key heads, and value heads"),
     {.name = NULL},
 };
 

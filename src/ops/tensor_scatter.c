@@ -8,10 +8,8 @@
 enum { CACHE, UPDATE, INDICES };
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = -2},
-     .doc = "axis of the rows, not the batch"},
-    {"mode", IR_ATTR_STRING, .fallback = {.set = true, .s = "linear"},
-     .doc = "linear, or circular: wraps at the end"},
+    OP_ATTR_INT("axis", -2, "axis of the rows, not the batch"),
+    OP_ATTR_STRING("mode", "linear", "linear, or circular: wraps at the end"),
     {.name = NULL},
 };
 

@@ -152,18 +152,9 @@ static bool mixes(const ir_node *node) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "axis to search"},
-    {.name = "largest",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "0: the least"},
-    {.name = "sorted",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "0: any order will do; they are sorted all the same"},
+    OP_ATTR_INT("axis", -1, "axis to search"),
+    OP_ATTR_INT("largest", 1, "0: the least"),
+    OP_ATTR_INT("sorted", 1, "0: any order will do; they are sorted all the same"),
     {.name = NULL},
 };
 

@@ -62,10 +62,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "upper",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: the upper triangle, 0: the lower"},
+    OP_ATTR_INT("upper", 1, "1: the upper triangle, 0: the lower"),
     {.name = NULL},
 };
 

@@ -5,9 +5,8 @@
 #include "ops/attention.h"
 
 static const ir_attr_spec attrs[] = {
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
-    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys a query sees, itself included; -1: all"},
+    OP_ATTR_INT("causal", 1, "0: later keys are visible"),
+    OP_ATTR_INT("window", -1, "keys a query sees, itself included; -1: all"),
     {.name = NULL},
 };
 

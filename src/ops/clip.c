@@ -59,7 +59,7 @@ static gqac_status eval(op_call *call) {
     b.big = call->in[0]->dtype == GQAC_U64;
     GQAC_TRY(bound(call, 1, &b.has_lo, &b.lo_f, &b.lo_i));
     GQAC_TRY(bound(call, 2, &b.has_hi, &b.hi_f, &b.hi_i));
-    return op_unary_eval(call, &kernel, &b);
+    return op_unary_eval_with(call, &kernel, &b);
 }
 
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {

@@ -19,14 +19,5 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 
 OP_BINARY(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim, .divides = true)
 
-const gqac_op gqac_op_div = {
-    .schema = {.name = "Div",
-               .domain = "",
-               .since = 14,
-               .inputs = "a b",
-               .outputs = "c",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a / b, broadcast; integers towards zero"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_div = OP_BINARY_ROW(.name = "Div", .domain = "", .since = 14,
+                                          .doc = "c = a / b, broadcast; integers towards zero");

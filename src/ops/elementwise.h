@@ -46,7 +46,9 @@ typedef struct op_unary {
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *x); /* on symbolic elements; may be NULL */
 } op_unary;
 gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag);
-gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg);
+/* `arg` of the kernel are the attributes of the node, all floats, in the order of their table. */
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel);
+gqac_status op_unary_eval_with(op_call *call, const op_unary *kernel, const void *arg);
 
 typedef struct op_binary {
     void (*f32)(float *y, const float *a, const float *b, size_t n);
@@ -80,20 +82,21 @@ int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* infer and eval of a row by the fields of its op_unary: OP_UNARY(.f32 = f32). */
-#define OP_UNARY(...)                                                                              \
-    static const op_unary kernel = {__VA_ARGS__};                                                  \
-    static gqac_status infer(ir_node *node, gqac_diag *diag) {                                     \
-        return op_unary_infer(node, &kernel, diag);                                                \
-    }                                                                                              \
-    static gqac_status eval(op_call *call) {                                                       \
-        return op_unary_eval(call, &kernel, NULL);                                                 \
-    }
-
-/* The same of an op_binary, of one for any number of inputs, and of an op_compare. */
+/* infer and eval of a row, from the fields of an op_unary: OP_UNARY(.f32 = f32); of an op_binary,
+ * for two inputs or for any number; of an op_compare. */
+#define OP_UNARY(...)   OP_FAMILY(op_unary, unary, __VA_ARGS__)
 #define OP_BINARY(...)  OP_FAMILY(op_binary, binary, __VA_ARGS__)
 #define OP_FOLD(...)    OP_FAMILY(op_binary, fold, __VA_ARGS__)
 #define OP_COMPARE(...) OP_FAMILY(op_compare, compare, __VA_ARGS__)
+
+/* Rows of y = f(x) and c = f(a, b), from the fields in which their schemas differ. */
+#define OP_UNARY_ROW(...)  OP_ELEMENTWISE_ROW("x", "y", __VA_ARGS__)
+#define OP_BINARY_ROW(...) OP_ELEMENTWISE_ROW("a b", "c", __VA_ARGS__)
+#define OP_ELEMENTWISE_ROW(from, to, ...)                                                          \
+    {                                                                                              \
+        .schema = {.inputs = from, .outputs = to, .rows = IR_ROWS_LOCAL, __VA_ARGS__},             \
+        .infer = infer, .eval = eval                                                               \
+    }
 
 /* Span kernels from an expression of x, or of a and b. */
 #define OP_SPAN1(fn, type, expr)                                                                   \

@@ -5,6 +5,8 @@
 #include "ops/copy.h"
 #include "ops/elementwise.h"
 
+#include <assert.h>
+
 /* ---- typing -------------------------------------------------------------- */
 
 static unsigned taken(bool f32, bool f64, bool i64, bool bools) {
@@ -133,7 +135,18 @@ static void unary_i64(void *y, const void *const *x, size_t n, const void *arg) 
     u->kernel->i64(y, x[0], n, u->arg);
 }
 
-gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg) {
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel) {
+    enum { MAX_FLOATS = 2 };
+    const ir_attr_spec *attr = call->node->op->attrs;
+    float values[MAX_FLOATS] = {0};
+    for (int i = 0; attr && attr[i].name; i++) {
+        assert(i < MAX_FLOATS && attr[i].kind == IR_ATTR_FLOAT);
+        values[i] = ir_attr_float(call->node, attr[i].name);
+    }
+    return op_unary_eval_with(call, kernel, values);
+}
+
+gqac_status op_unary_eval_with(op_call *call, const op_unary *kernel, const void *arg) {
     static op_span *const spans[] = {
         [OP_AS_F32] = unary_f32, [OP_AS_F64] = unary_f64, [OP_AS_I64] = unary_i64};
     GQAC_TRY(op_want_set(call, 0, unary_set(kernel)));

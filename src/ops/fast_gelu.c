@@ -33,7 +33,7 @@ static gqac_status eval(op_call *call) {
     int rank;
     int64_t dims[GQAC_MAX_RANK];
     if (!ir_node_input(call->node, 1))
-        return op_unary_eval(call, &kernel, NULL);
+        return op_unary_eval_with(call, &kernel, NULL);
     GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_want(call, 1, x->dtype));

@@ -30,7 +30,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
+    return op_unary_eval_with(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
 }
 
 static const ir_attr_spec attrs[] = {

@@ -53,16 +53,6 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-const gqac_op gqac_op_is_inf = {
-    .schema = {.name = "IsInf",
-               .domain = "",
-               .since = 20,
-               .introduced = 10,
-               .inputs = "x",
-               .outputs = "y",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = is x infinite?"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_is_inf =
+    OP_UNARY_ROW(.name = "IsInf", .domain = "", .since = 20, .introduced = 10, .attrs = attrs,
+                 .doc = "y = is x infinite?");

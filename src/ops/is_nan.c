@@ -33,15 +33,5 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-const gqac_op gqac_op_is_nan = {
-    .schema = {.name = "IsNaN",
-               .domain = "",
-               .since = 20,
-               .introduced = 9,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = is x not a number?"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_is_nan = OP_UNARY_ROW(.name = "IsNaN", .domain = "", .since = 20,
+                                            .introduced = 9, .doc = "y = is x not a number?");

@@ -41,16 +41,6 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-const gqac_op gqac_op_mod = {
-    .schema = {.name = "Mod",
-               .domain = "",
-               .since = 13,
-               .introduced = 10,
-               .inputs = "a b",
-               .outputs = "c",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = remainder of a / b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_mod =
+    OP_BINARY_ROW(.name = "Mod", .domain = "", .since = 13, .introduced = 10, .attrs = attrs,
+                  .doc = "c = remainder of a / b, broadcast");

@@ -25,16 +25,7 @@ OP_BODY void capped_body(float *y, const float *s, size_t n, const void *arg) {
 }
 OP_KERNEL(capped, (float *y, const float *s, size_t n, const void *arg), (y, s, n, arg))
 
-static const op_unary kernel = {.f32 = capped};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    float cap = ir_attr_float(call->node, "cap");
-    return op_unary_eval(call, &kernel, &cap);
-}
+OP_UNARY(.f32 = capped)
 
 const gqac_op gqac_op_softcap = {
     .schema = {.name = "softcap",

@@ -10,14 +10,5 @@ OP_SPAN1(f64, double, sqrt(x))
 
 OP_UNARY(.f32 = f32, .f64 = f64)
 
-const gqac_op gqac_op_sqrt = {
-    .schema = {.name = "Sqrt",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = sqrt(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_sqrt =
+    OP_UNARY_ROW(.name = "Sqrt", .domain = "", .since = 13, .doc = "y = sqrt(x)");

@@ -6,16 +6,5 @@ static gqac_status eval(op_call *call) {
     return op_arg_eval(call, false);
 }
 
-const gqac_op gqac_op_arg_max = {
-    .schema = {.name = "ArgMax",
-               .domain = "",
-               .since = 13,
-               .inputs = "data",
-               .outputs = "reduced",
-               .attrs = op_arg_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "index of the greatest element along an axis"},
-    .infer = op_arg_infer,
-    .eval = eval,
-    .mixes = op_arg_mixes,
-};
+const gqac_op gqac_op_arg_max = OP_ARG_ROW(.name = "ArgMax", .domain = "", .since = 13,
+                                           .doc = "index of the greatest element along an axis");

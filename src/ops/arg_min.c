@@ -6,16 +6,5 @@ static gqac_status eval(op_call *call) {
     return op_arg_eval(call, true);
 }
 
-const gqac_op gqac_op_arg_min = {
-    .schema = {.name = "ArgMin",
-               .domain = "",
-               .since = 13,
-               .inputs = "data",
-               .outputs = "reduced",
-               .attrs = op_arg_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "index of the least element along an axis"},
-    .infer = op_arg_infer,
-    .eval = eval,
-    .mixes = op_arg_mixes,
-};
+const gqac_op gqac_op_arg_min = OP_ARG_ROW(.name = "ArgMin", .domain = "", .since = 13,
+                                           .doc = "index of the least element along an axis");

@@ -45,6 +45,30 @@ gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_di
  * `past`; NULL when not known. Without a past P is 0. */
 const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 
+/* ---- attention, attend ----------------------------------------------------- */
+
+#define ATTENTION_SCORE_ATTRS                                                                      \
+    {.name = "scale", .kind = IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},     \
+        OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off")
+#define ATTENTION_BF16_ATTR                                                                        \
+    OP_ATTR_INT("bf16", 0, "1: a kernel may take bf16 factors for q k^T and p v")
+/* Types of y [B,S,Hq*Dv] and qk [B,Hq,S,T], from inputs q [B,Hq,S,D], k [B,Hkv,T,D] and
+ * v [B,Hkv,T,Dv]. */
+gqac_status attention_infer(ir_node *node, gqac_diag *diag);
+/* make_bf16 of the rows: sets the attribute bf16. */
+void attention_make_bf16(ir_node *node);
+
+/* Which keys a query sees: attributes, their check, and `mixes` (causal: false). */
+#define ATTENTION_VISIBLE_ATTRS                                                                    \
+    OP_ATTR_INT("causal", 1, "0: later keys are visible"),                                         \
+        OP_ATTR_INT("window", -1, "keys a query sees, itself included; -1: all")
+gqac_status attention_visible_verify(const ir_node *node, gqac_diag *diag);
+bool attention_visible_mixes(const ir_node *node);
+
+/* ---- building -------------------------------------------------------------- */
+
+/* past [B,H,P,D], if there is one, and after it the new rows. */
+ir_value *attention_with_past(ir_builder *b, ir_value *past, ir_value *rows);
 /* x [B,S,N*D] as [B,N,S,D] by Reshape and Transpose; UNSUPPORTED when D is not constant. */
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                           const ir_dim *size);

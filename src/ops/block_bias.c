@@ -20,11 +20,8 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "heads"), block = ir_attr_int(node, "block");
-    if (heads < 1 || heads > INT32_MAX || block < 1 || block > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "heads = %lld, block = %lld: must be positive",
-                (long long)heads, (long long)block);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "heads", 1, INT32_MAX, diag));
+    return op_check_int(node, "block", 1, INT32_MAX, diag);
 }
 
 /* ---- the layout ---------------------------------------------------------- */

@@ -21,9 +21,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (q < 1 || kv < 1 || q > INT32_MAX || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
                 (long long)q, (long long)kv);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
-    return GQAC_OK;
+    return op_check_float(node, "scale", true, diag);
 }
 
 /* Elements of a head, from the columns of an input; NULL when not known. */

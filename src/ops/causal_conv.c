@@ -12,10 +12,7 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t dilation = ir_attr_int(node, "dilation");
-    if (dilation < 1 || dilation > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dilation = %lld: 1 to 2147483647",
-                (long long)dilation);
+    GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);
 }
 

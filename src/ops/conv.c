@@ -50,10 +50,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!known)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute auto_pad = '%s'",
                 ir_attr_get(node, "auto_pad")->s);
-    if (ir_attr_int(node, "group") < 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute group = %lld must be positive",
-                (long long)ir_attr_int(node, "group"));
-    return GQAC_OK;
+    return op_check_int(node, "group", 1, INT64_MAX, diag);
 }
 
 /* One spatial axis. */

@@ -33,11 +33,8 @@ static bool has(const ir_node *node, int input) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads");
     bool shared = ir_attr_int(node, "past_present_share_buffer") == 1;
-    if (heads < 1 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
-                (long long)heads);
+    GQAC_TRY(op_check_int(node, "num_heads", 1, INT32_MAX, diag));
     if (has(node, BEAM_WIDTH) || has(node, CACHE_INDIRECTION))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "inputs beam_width and cache_indirection (beam search) are not supported");

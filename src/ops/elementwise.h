@@ -80,6 +80,10 @@ gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag 
 gqac_status op_compare_eval(op_call *call, const op_compare *kernel);
 int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0, -1 not known */
 
+/* Tests of floats: the result is bool. */
+gqac_status op_test_infer(ir_node *node, gqac_diag *diag);
+gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *arg);
+
 /* ---- rows ---------------------------------------------------------------- */
 
 /* infer and eval of a row, from the fields of an op_unary: OP_UNARY(.f32 = f32); of an op_binary,

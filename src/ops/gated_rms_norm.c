@@ -18,14 +18,10 @@ static bool is_sigmoid(const ir_node *node) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *name = ir_attr_get(node, "activation")->s;
-    const float epsilon = ir_attr_float(node, "epsilon");
     if (!is_sigmoid(node) && strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s': silu, swish or sigmoid",
                 name);
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute epsilon = %g must be finite and not negative", (double)epsilon);
-    return GQAC_OK;
+    return op_check_float(node, "epsilon", false, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

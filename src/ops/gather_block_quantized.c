@@ -19,16 +19,13 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t block = ir_attr_int(node, "block_size"), bits = ir_attr_int(node, "bits");
+    int64_t bits = ir_attr_int(node, "bits");
     if (ir_attr_int(node, "gather_axis") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0",
                 (long long)ir_attr_int(node, "gather_axis"));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
-    return GQAC_OK;
+    return op_check_block(node, "block_size", INT64_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

@@ -5,6 +5,7 @@
 #include "ops/elementwise.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -283,6 +284,34 @@ gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag) 
     const ir_value *out = ir_node_output(node, 0);
     return out && out->type.rank >= 0 ? op_check_rank(node, input, 0, out->type.rank, diag)
                                       : GQAC_OK;
+}
+
+gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, int64_t most,
+                         gqac_diag *diag) {
+    const int64_t value = ir_attr_int(node, attr);
+    if (!ir_attr_is_set(node, attr) || (value >= least && value <= most))
+        return GQAC_OK;
+    if (most == INT64_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: at least %lld", attr,
+                (long long)value, (long long)least);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld %s %lld", attr,
+            (long long)value, (long long)least, most - least == 1 ? "or" : "to", (long long)most);
+}
+
+gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag) {
+    const float value = ir_attr_float(node, attr);
+    if (ir_attr_is_set(node, attr) && (!isfinite(value) || (value < 0 && !negative)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %g must be finite%s", attr,
+                (double)value, negative ? "" : " and not negative");
+    return GQAC_OK;
+}
+
+gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag) {
+    const int64_t block = ir_attr_int(node, attr);
+    if ((block & (block - 1)) != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be a power of two", attr,
+                (long long)block);
+    return op_check_int(node, attr, 16, most, diag);
 }
 
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {

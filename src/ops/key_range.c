@@ -20,17 +20,10 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"left", "right"};
-    int64_t align = ir_attr_int(node, "align_end");
-    for (int i = 0; i < 2; i++) {
-        int64_t value = ir_attr_int(node, names[i]);
-        if (value < -1 || value > INT32_MAX)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s = %lld: -1 or a number of keys", names[i],
-                    (long long)value);
-    }
-    if (align != 0 && align != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = %lld: 0 or 1", (long long)align);
-    if (align && !ir_node_input(node, VALID))
+    GQAC_TRY(op_check_int(node, "left", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "right", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "align_end", 0, 1, diag));
+    if (ir_attr_int(node, "align_end") && !ir_node_input(node, VALID))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 needs valid");
     bool past = ir_node_input(node, PAST_LEN), fresh = ir_node_input(node, NEW_LEN);
     if (past != fresh || (past && (ir_node_input(node, PAST) || ir_node_input(node, VALID))))

@@ -13,9 +13,7 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t size = ir_attr_int(node, "size");
-    if (size < 1 || size > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "size = %lld channels", (long long)size);
+    GQAC_TRY(op_check_int(node, "size", 1, INT32_MAX, diag));
     return attention_code_verify(node, diag);
 }
 

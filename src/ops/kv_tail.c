@@ -13,11 +13,7 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t length = ir_attr_int(node, "length");
-    if (length < 1 || length > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute length = %lld: 1 to 2147483647",
-                (long long)length);
-    return GQAC_OK;
+    return op_check_int(node, "length", 1, INT32_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

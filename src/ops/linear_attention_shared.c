@@ -45,8 +45,7 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "state_window") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0",
                 (long long)ir_attr_int(node, "state_window"));
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale is not finite");
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     for (int i = 0; i < 2; i++)
         if (rule & (i ? RECURRENCE_DELTA : RECURRENCE_GATED) &&
             !ir_node_input(node, i ? BETA : DECAY))

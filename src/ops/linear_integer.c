@@ -17,11 +17,8 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "k"), n = ir_attr_int(node, "n");
-    if (k < 1 || n < 1 || k > INTEGER_MOST_K || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes k = %lld (1 to %d), n = %lld",
-                (long long)k, INTEGER_MOST_K, (long long)n);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "k", 1, INTEGER_MOST_K, diag));
+    return op_check_int(node, "n", 1, INT32_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

@@ -33,26 +33,15 @@ static nbits_shape shape_of(const ir_node *node) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "k"), n = ir_attr_int(node, "n");
-    const int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
-    const int64_t level = ir_attr_int(node, "accuracy_level");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes k = %lld, n = %lld must be positive",
-                (long long)k, (long long)n);
+    const int64_t bits = ir_attr_int(node, "bits");
+    GQAC_TRY(op_check_int(node, "k", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "n", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 2, 4 or 8",
                 (long long)bits);
-    if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two from %d to %d", (long long)block,
-                NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
-    const int64_t bf16 = ir_attr_int(node, "bf16");
-    if (bf16 != 0 && bf16 != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
-    if (level < 0 || level > 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
-                (long long)level);
-    return GQAC_OK;
+    GQAC_TRY(op_check_block(node, "block_size", NBITS_MAX_BLOCK, diag));
+    GQAC_TRY(op_check_int(node, "bf16", 0, 1, diag));
+    return op_check_int(node, "accuracy_level", 0, 4, diag);
 }
 
 /* The type of a packed operand is known, it is that of a constant. */

@@ -9,10 +9,8 @@ const ir_attr_spec linear_attrs[] = {
 };
 
 gqac_status linear_check(const ir_node *node, gqac_diag *diag) {
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (n < 1 || k < 1 || n > INT32_MAX || k > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes n = %lld, k = %lld must be positive",
-                (long long)n, (long long)k);
+    GQAC_TRY(op_check_int(node, "n", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "k", 1, INT32_MAX, diag));
     const ir_value *w = ir_node_input(node, LINEAR_W);
     if (!w || !w->constant)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the weight is not a constant");

@@ -19,10 +19,7 @@ static void by_two(float *y, const float *x, int64_t n) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t p = ir_attr_int(node, "p");
-    if (p != 1 && p != 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute p = %lld: 1 or 2", (long long)p);
-    return GQAC_OK;
+    return op_check_int(node, "p", 1, 2, diag);
 }
 
 static gqac_status eval(op_call *call) {

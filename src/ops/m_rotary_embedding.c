@@ -13,9 +13,7 @@ enum { MOST_COLUMNS = 1 << 16 };
 static const ir_attr_spec attrs[] = {
     {"mrope_section", IR_ATTR_INTS, .required = true, .doc = "columns of time, height and width"},
     OP_ATTR_INT("mrope_layout", 0, "0: three runs of columns, 1: every third column"),
-    OP_ATTR_INT("interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
-    OP_ATTR_INT("num_heads", 0, "heads of a 3-D input; 0: from the tables"),
-    OP_ATTR_INT("rotary_embedding_dim", 0, "channels that are rotated; 0: all; needs num_heads"),
+    MS_ROTARY_ATTRS,
     OP_ATTR_FLOAT("scale", 1, "only 1"),
     OP_ATTR_INT("is_packed_batching", 0, "only 0"),
     {.name = NULL},
@@ -36,7 +34,6 @@ static int64_t columns_of(const ir_node *node) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t layout = ir_attr_int(node, "mrope_layout");
     const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     GQAC_TRY(ms_rotary_verify(node, diag));
     if (ir_attr_float(node, "scale") != 1.0f)
@@ -44,8 +41,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 (double)ir_attr_float(node, "scale"));
     if (!columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
-    if (layout != 0 && layout != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_layout = %lld: 0 or 1", (long long)layout);
+    GQAC_TRY(op_check_int(node, "mrope_layout", 0, 1, diag));
     if (width && width != 2 * columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "rotary_embedding_dim = %lld: twice the sum of mrope_section", (long long)width);

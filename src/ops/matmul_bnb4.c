@@ -31,17 +31,10 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "K"), n = ir_attr_int(node, "N");
-    const int64_t block = ir_attr_int(node, "block_size"), type = ir_attr_int(node, "quant_type");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld: 1 to 2147483647",
-                (long long)k, (long long)n);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
-    if (type != 0 && type != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute quant_type = %lld: 0 or 1",
-                (long long)type);
+    GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "N", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
+    GQAC_TRY(op_check_int(node, "quant_type", 0, 1, diag));
     if (ir_attr_int(node, "transB") != 1 || ir_attr_int(node, "training_mode") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attributes transB and training_mode: only 1 and 0");
     return GQAC_OK;

@@ -53,23 +53,16 @@ static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t k = ir_attr_int(node, "K"), n = ir_attr_int(node, "N");
     int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
-    int64_t level = ir_attr_int(node, "accuracy_level");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld: 1 to 2147483647",
-                (long long)k, (long long)n);
+    GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "N", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
+    GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
     if (block > MAX_BLOCK)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute block_size = %lld: at most %d",
                 (long long)block, MAX_BLOCK);
-    if (level < 0 || level > 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
-                (long long)level);
+    GQAC_TRY(op_check_int(node, "accuracy_level", 0, 4, diag));
     if (ir_attr_int(node, "weight_prepacked") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weight_prepacked = %lld: only 0",
                 (long long)ir_attr_int(node, "weight_prepacked"));

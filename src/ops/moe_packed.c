@@ -19,19 +19,13 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t inner = ir_attr_int(node, "inner");
-    if (inner < 1 || inner > INT32_MAX / 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute inner = %lld", (long long)inner);
+    GQAC_TRY(op_check_int(node, "inner", 1, INT32_MAX / 2, diag));
     for (int i = 0; i < 3; i++) {
         const int64_t bits = ir_attr_int(node, bits_names[i]);
-        const int64_t block = ir_attr_int(node, block_names[i]);
         if (bits != 0 && bits != 2 && bits != 4 && bits != 8)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: 0, 2, 4 or 8",
                     bits_names[i], (long long)bits);
-        if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "attribute %s = %lld: a power of two from %d to %d", block_names[i],
-                    (long long)block, NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
+        GQAC_TRY(op_check_block(node, block_names[i], NBITS_MAX_BLOCK, diag));
     }
     return moe_verify(node, diag);
 }

@@ -1,7 +1,6 @@
 /* Mixtures of experts. One row of x, with all of its experts, is one work item. */
 #include "ops/moe.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "numerics/math.h"
@@ -22,20 +21,14 @@ static int activation_of(const ir_node *node) {
 }
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t fusion = ir_attr_int(node, "swiglu_fusion");
     if (activation_of(node) == ACTIVATIONS)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "attribute activation_type = '%s': relu, gelu, silu, swiglu or identity",
                 ir_attr_get(node, "activation_type")->s);
     if (ir_attr_int(node, "use_sparse_mixer") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
-    if (ir_attr_int(node, "k") < 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute k = %lld must be positive",
-                (long long)ir_attr_int(node, "k"));
-    if (fusion < 0 || fusion > 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute swiglu_fusion = %lld: 0 to 2",
-                (long long)fusion);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "k", 1, INT64_MAX, diag));
+    return op_check_int(node, "swiglu_fusion", 0, 2, diag);
 }
 
 bool moe_is_fused(const ir_node *node) {

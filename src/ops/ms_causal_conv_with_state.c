@@ -17,9 +17,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         if (ir_attr_int(node, names[i]) != i % 2)
             OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %d", names[i],
                     (long long)ir_attr_int(node, names[i]), i % 2);
-    if (ir_attr_int(node, "dilation") < 1 || ir_attr_int(node, "dilation") > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute dilation = %lld: 1 to 2147483647",
-                (long long)ir_attr_int(node, "dilation"));
+    GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);
 }
 

@@ -2,7 +2,6 @@
  * row's bits depend on nothing but the row. */
 #include "ops/norm.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "numerics/math.h"
@@ -38,10 +37,7 @@ static bool has_axis(const ir_node *node) {
 }
 
 gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
-    float epsilon = ir_attr_float(node, "epsilon");
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute epsilon = %g must be finite and not negative", (double)epsilon);
+    GQAC_TRY(op_check_float(node, "epsilon", false, diag));
     if (has_axis(node) && ir_attr_int(node, "stash_type") != 1)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute stash_type = %lld: only 1 is supported",
                 (long long)ir_attr_int(node, "stash_type"));

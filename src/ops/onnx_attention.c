@@ -29,30 +29,16 @@ static bool has(const ir_node *node, int input) {
     return ir_node_input(node, input) != NULL;
 }
 
-static gqac_status check_between(const ir_node *node, const char *name, int64_t least, int64_t most,
-                                 gqac_diag *diag) {
-    int64_t value = ir_attr_int(node, name);
-    if (ir_attr_is_set(node, name) && (value < least || value > most))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld to %lld", name,
-                (long long)value, (long long)least, (long long)most);
-    return GQAC_OK;
-}
-
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    float cap = ir_attr_float(node, "softcap"), scale = ir_attr_float(node, "scale");
     int64_t precision = ir_attr_int(node, "softmax_precision");
-    GQAC_TRY(check_between(node, "is_causal", 0, 1, diag));
-    GQAC_TRY(check_between(node, "q_num_heads", 1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "kv_num_heads", 1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "qk_matmul_output_mode", 0, 3, diag));
-    GQAC_TRY(check_between(node, "left_window_size", -1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "right_window_size", -1, INT32_MAX, diag));
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute softcap = %g: 0 (off) or a positive number", (double)cap);
-    if (ir_attr_is_set(node, "scale") && !isfinite(scale))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
-                (double)scale);
+    GQAC_TRY(op_check_int(node, "is_causal", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "q_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "kv_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "qk_matmul_output_mode", 0, 3, diag));
+    GQAC_TRY(op_check_int(node, "left_window_size", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "right_window_size", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_float(node, "softcap", false, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     if (ir_attr_is_set(node, "softmax_precision") && precision != 1 && precision != 10 &&
         precision != 16)
         OP_FAIL(node, diag, precision == 11 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
@@ -144,10 +130,6 @@ static ir_value *heads_of(ir_builder *b, const ir_node *node, int i) {
                     .ints = {{"q", ir_attr_int(node, i == Q ? "q_num_heads" : "kv_num_heads")}});
 }
 
-static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh) {
-    return past ? OP_BUILD(b, "Concat", .in = {past, fresh}, .ints = {{"axis", 2}}) : fresh;
-}
-
 static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype from, gqac_dtype to) {
     return from == to ? x : op_build_cast(b, x, to);
 }
@@ -167,8 +149,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *nonpad = ir_node_input(node, NONPAD), *lo, *hi, *y, *qk;
     const float scale = scale_of(b, node);
     ir_value *q = heads_of(b, node, Q);
-    ir_value *k = with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
-    ir_value *v = with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
+    ir_value *k = attention_with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
+    ir_value *v = attention_with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
     OP_BUILD(b, "key_range", .in = {q, k, ir_node_input(node, PAST_KEY), nonpad},
              .ints = {{"left", ir_attr_int(node, "left_window_size")},
                       {"right", ir_attr_int(node, "is_causal") ? 0 : right},

@@ -2,8 +2,8 @@
  *   with position_ids [B,S]: cos_cache, sin_cache [M,R/2], read at the positions
  *   without: cos_cache, sin_cache [B,S,R/2] hold the rows of their tokens already
  * Lowered to rotary; gathered tables are one table of B*S rows, read in order. */
-#include "ops/attention.h"
 #include "ops/build.h"
+#include "ops/rotary.h"
 
 enum { X, COS, SIN, POSITION_IDS };
 
@@ -13,20 +13,6 @@ static const ir_attr_spec attrs[] = {
     OP_ATTR_INT("rotary_embedding_dim", 0, "channels that are rotated; 0: all"),
     {.name = NULL},
 };
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
-    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
-    if (near != 0 && near != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute interleaved = %lld: 0 or 1",
-                (long long)near);
-    if (heads < 0 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld", (long long)heads);
-    if (width < 0 || width % 2 != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
-    return GQAC_OK;
-}
 
 static const ir_dim *head_size(const ir_node *node) {
     int64_t heads = ir_attr_int(node, "num_heads");
@@ -59,11 +45,9 @@ static gqac_status check_width(const ir_node *node, gqac_diag *diag) {
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type x = op_in_type(node, X);
     int table = ir_node_input(node, POSITION_IDS) ? 2 : 3;
-    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
+    GQAC_TRY(rotary_check_input(node, diag));
     if (x.rank == 3 && ir_attr_int(node, "num_heads") < 1)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a 3-D input needs the attribute num_heads");
-    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, COS, X, diag));
     GQAC_TRY(op_check_same(node, SIN, X, diag));
     GQAC_TRY(attention_want_rank(node, COS, table, diag));
@@ -123,6 +107,6 @@ const gqac_op gqac_op_onnx_rotary_embedding = {
                .rows = IR_ROWS_LOCAL,
                .doc = "rotary embedding of [B,S,H*D] or [B,H,S,D] by tables or gathered rows"},
     .infer = infer,
-    .verify = verify,
+    .verify = rotary_verify,
     .expand = expand,
 };

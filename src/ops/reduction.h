@@ -25,7 +25,7 @@ typedef struct op_reduce {
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
 gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
-/* infer and eval of a row by the fields of its op_reduce. */
+/* infer and eval of a row, from the fields of its op_reduce. */
 #define OP_REDUCE(...) OP_FAMILY(op_reduce, reduce, __VA_ARGS__)
 /* f64, i64 and u64 of ReduceMax (>, -INFINITY) and ReduceMin (<, INFINITY). */
 #define OP_EXTREME(fn, type, as, start, op, wins)                                                  \
@@ -46,6 +46,15 @@ bool op_reduce_mixes(const ir_node *node);
 /* Axes were an attribute once; takes it when it is there. */
 gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
+#define OP_REDUCE_ROW(...)                                                                         \
+    {                                                                                              \
+        .schema = {.inputs = "data axes?",                                                         \
+                   .outputs = "reduced",                                                           \
+                   .attrs = op_reduce_attrs,                                                       \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = infer, .eval = eval, .upgrade = op_reduce_upgrade, .mixes = op_reduce_mixes       \
+    }
 /* Elements [first, first + n * stride) as keys, n <= OP_SPAN: what comes first has the greatest. */
 typedef struct op_order {
     bool least;     /* the least comes first */
@@ -59,6 +68,15 @@ gqac_status op_arg_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_arg_eval(op_call *call, bool least);
 bool op_arg_mixes(const ir_node *node);
 extern const ir_attr_spec op_arg_attrs[]; /* axis, keepdims, select_last_index */
+#define OP_ARG_ROW(...)                                                                            \
+    {                                                                                              \
+        .schema = {.inputs = "data",                                                               \
+                   .outputs = "reduced",                                                           \
+                   .attrs = op_arg_attrs,                                                          \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = op_arg_infer, .eval = eval, .mixes = op_arg_mixes                                 \
+    }
 /* CumSum and CumProd (product). */
 gqac_status op_cum_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_cum_eval(op_call *call, bool product);
@@ -75,5 +93,20 @@ bool op_softmax_mixes(const ir_node *node);
 extern const ir_attr_spec op_softmax_attrs[]; /* axis */
 /* The axis split the tensor into a matrix once: for others than the last, Flatten and Reshape. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
+/* eval of a row by its op_softmax_row. */
+#define OP_SOFTMAX(compute)                                                                        \
+    static gqac_status eval(op_call *call) {                                                       \
+        return op_softmax_eval(call, compute);                                                     \
+    }
+#define OP_SOFTMAX_ROW(...)                                                                        \
+    {                                                                                              \
+        .schema = {.inputs = "input",                                                              \
+                   .outputs = "output",                                                            \
+                   .attrs = op_softmax_attrs,                                                      \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = op_softmax_infer, .eval = eval, .upgrade = op_softmax_upgrade,                    \
+        .mixes = op_softmax_mixes                                                                  \
+    }
 
 #endif

@@ -163,6 +163,21 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
+gqac_status rotary_verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    GQAC_TRY(op_check_int(node, "interleaved", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "num_heads", 0, INT32_MAX, diag));
+    if (width < 0 || width % 2 != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
+    return GQAC_OK;
+}
+
+gqac_status rotary_check_input(const ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_check_rank(node, 0, 3, 4, diag));
+    return op_check_dtype(node, 0, OP_FLOATS, diag);
+}
+
 const gqac_op gqac_op_rotary = {
     .schema = {.name = "rotary",
                .domain = "gqac",

@@ -39,9 +39,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *convention = ir_attr_get(node, "convention")->s;
     if (strcmp(convention, "total-1") != 0 && !is_cached(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "convention '%s': total-1 or cached", convention);
-    int64_t windowed = ir_attr_int(node, "windowed");
-    if (windowed != 0 && windowed != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "windowed = %lld: 0 or 1", (long long)windowed);
+    GQAC_TRY(op_check_int(node, "windowed", 0, 1, diag));
     if (ir_node_output(node, 2) && !ir_node_input(node, IDS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "output 'positions' needs input 'position_ids'");
     return GQAC_OK;

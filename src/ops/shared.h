@@ -58,6 +58,14 @@ gqac_status op_check_rank(const ir_node *node, int input, int least, int most, g
 gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag);
 /* INVALID_MODEL when two inputs' dtypes are known and differ. */
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag);
+/* INVALID_MODEL when an attribute that is set is not an integer in [least, most]. */
+gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, int64_t most,
+                         gqac_diag *diag);
+/* INVALID_MODEL when an attribute that is set is no finite float, or is negative and must not be.
+ */
+gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag);
+/* INVALID_MODEL when an attribute is not a power of two in [16, most]. */
+gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag);
 /* Fails with "node 'x' (Op)" as the place. */
 #define OP_FAIL(node, diag, status, ...)                                                           \
     return op_fail((node), (diag), (status), __VA_ARGS__), (status)

@@ -38,28 +38,20 @@ static bool has(const ir_node *node, int input) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    int64_t block = ir_attr_int(node, "sparse_block_size");
-    int64_t rotary = ir_attr_int(node, "do_rotary");
-    int64_t interleaved = ir_attr_int(node, "rotary_interleaved");
     if (q < 1 || q > INT32_MAX || kv < 1 || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attributes num_heads = %lld, kv_num_heads = %lld: must be positive, and the "
                 "second divide the first",
                 (long long)q, (long long)kv);
-    if (block < 1 || block > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute sparse_block_size = %lld must be positive", (long long)block);
-    if (rotary < 0 || rotary > 1 || interleaved < 0 || interleaved > 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attributes do_rotary = %lld, rotary_interleaved = %lld: 0 or 1", (long long)rotary,
-                (long long)interleaved);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale must be finite");
+    GQAC_TRY(op_check_int(node, "sparse_block_size", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "do_rotary", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "rotary_interleaved", 0, 1, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     if (has(node, KEY) != has(node, VALUE) || has(node, COS) != has(node, SIN))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "inputs key and value, and cos_cache and sin_cache, must be both present or both "
                 "absent");
-    if (rotary == 1 && !has(node, COS))
+    if (ir_attr_int(node, "do_rotary") && !has(node, COS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
     if ((ir_node_output(node, 1) != NULL) != (ir_node_output(node, 2) != NULL))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,

@@ -32,6 +32,9 @@ gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
 gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
                              const int64_t *scores);
+/* Fails: the shapes of two tensors of rank 4 do not fit each other. */
+gqac_status attention_mismatch(const op_call *call, const char *what, const gqac_tensor *a,
+                               const char *with, const gqac_tensor *b);
 /* Fails unless input `input` is a float tensor of that rank. */
 gqac_status attention_float(op_call *call, int input, int rank);
 /* INVALID_MODEL when the dtype of an input is known and another one. */

@@ -39,10 +39,9 @@ gqac_status op_floats(const op_work *work, const gqac_tensor *tensor, const char
 }
 
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     char name[64];
-    work.origin = &origin;
     ir_schema_name(call->node->op->inputs, input, name, sizeof name);
     return op_lengths(&work, input < call->node->n_inputs ? call->in[input] : NULL, name, batch,
                       lengths);
@@ -70,9 +69,8 @@ gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
 
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(op_want(call, lo_input, GQAC_I32));
     GQAC_TRY(op_want(call, lo_input + 1, GQAC_I32));
     return op_ranges(&work, call->in[lo_input], call->in[lo_input + 1], batch, rows, keys, lo, hi);
@@ -112,9 +110,8 @@ gqac_status op_rows_fit(const op_work *work, const gqac_tensor *past_len,
 
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_rows_fit(&work, call->in[past_input], call->in[past_input + 1], batch, width, rows);
 }
 
@@ -314,9 +311,8 @@ gqac_status op_code_scales(const op_work *work, const gqac_tensor *tensor, bool 
 
 gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
                              int64_t heads, int64_t size, const float **scales) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_code_scales(&work, tensor, per_channel, heads, size, scales);
 }
 
@@ -335,10 +331,18 @@ gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *
     return GQAC_INVALID_INPUT;
 }
 
+gqac_status attention_mismatch(const op_call *call, const char *what, const gqac_tensor *a,
+                               const char *with, const gqac_tensor *b) {
+    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            "%s [%lld,%lld,%lld,%lld] do not fit %s [%lld,%lld,%lld,%lld]", what,
+            (long long)a->dims[0], (long long)a->dims[1], (long long)a->dims[2],
+            (long long)a->dims[3], with, (long long)b->dims[0], (long long)b->dims[1],
+            (long long)b->dims[2], (long long)b->dims[3]);
+}
+
 gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
                              const int64_t *scores) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_misfit(&work, what, mask, scores);
 }

@@ -124,9 +124,8 @@ gqac_status present_put(const op_work *work, present_rows *c, void *memory) {
 static gqac_status eval(op_call *call) {
     concat c;
     const gqac_tensor *fresh = call->in[NEW];
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
     const present_operands operands = {.past = call->in[PAST],
                                        .fresh = fresh,

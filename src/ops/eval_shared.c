@@ -253,6 +253,17 @@ gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t
     return GQAC_OK;
 }
 
+gqac_status op_index(op_call *call, int64_t at, int axis, int64_t *index) {
+    const int64_t length = call->in[0]->dims[axis];
+    *index = op_get_i64(call->in[1], at);
+    if (*index < -length || *index >= length)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "index %lld is out of range for axis %d of length %lld", (long long)*index, axis,
+                (long long)length);
+    *index += *index < 0 ? length : 0;
+    return GQAC_OK;
+}
+
 gqac_status op_int(op_call *call, int input, int64_t *out) {
     GQAC_TRY(op_want_set(call, input, OP_INTS | OP_BIT(BOOL)));
     const gqac_tensor *tensor = call->in[input];
@@ -285,9 +296,8 @@ gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const g
 
 gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
                          int64_t *dims) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_work_broadcast(&work, a, b, rank, dims);
 }
 

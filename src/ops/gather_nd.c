@@ -1,7 +1,7 @@
 /* GatherND: output[p] = data[p's first batch_dims places][indices[p]] for each index tuple p of
  * r = indices.shape[-1] numbers; negative ones count from the end. Source: ONNX operator spec.
  * Every index is checked before its use. */
-#include "ops/shared.h"
+#include "ops/scatter.h"
 
 #include <string.h>
 
@@ -59,7 +59,7 @@ static gqac_status shape_of(op_call *call, int *rank, int64_t *dims) {
 }
 
 static gqac_status eval(op_call *call) {
-    int64_t strides[GQAC_MAX_RANK], dims[GQAC_MAX_RANK];
+    int64_t strides[GQAC_MAX_RANK], dims[GQAC_MAX_RANK], index;
     int rank, batch = (int)ir_attr_int(call->node, "batch_dims");
     GQAC_TRY(op_want_set(call, 0, OP_NUMBERS | OP_BIT(BOOL)));
     GQAC_TRY(op_want_set(call, 1, OP_INDICES));
@@ -76,12 +76,8 @@ static gqac_status eval(op_call *call) {
     for (int64_t i = 0; i < n; i++) {
         int64_t from = i / each * chunk;
         for (int64_t k = 0; k < r; k++) {
-            int64_t index = op_get_i64(indices, i * r + k), length = data->dims[batch + k];
-            if (index < -length || index >= length)
-                OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                        "index %lld is out of range for axis %lld of length %lld", (long long)index,
-                        (long long)(batch + k), (long long)length);
-            from += (index < 0 ? index + length : index) * strides[batch + k];
+            GQAC_TRY(op_index(call, i * r + k, batch + (int)k, &index));
+            from += index * strides[batch + k];
         }
         if (piece > 0)
             memcpy((char *)call->out[0].data + (size_t)(i * piece) * width,
@@ -90,15 +86,8 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-/* An axis of rows that the indices go along. */
 static bool mixes(const ir_node *node) {
-    int64_t r, batch = ir_attr_int(node, "batch_dims");
-    if (!ir_dim_is_const(op_in_dim(node, 1, -1), &r))
-        return true;
-    for (int64_t k = batch; k < batch + r && k < GQAC_MAX_RANK; k++)
-        if (op_axis_is_row(ir_node_input(node, 0), (int)k))
-            return true;
-    return false;
+    return op_tuples_mix(node, ir_attr_int(node, "batch_dims"));
 }
 
 static const ir_attr_spec attrs[] = {

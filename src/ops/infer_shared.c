@@ -306,6 +306,13 @@ gqac_status op_check_float(const ir_node *node, const char *attr, bool negative,
     return GQAC_OK;
 }
 
+int op_choice(const ir_node *node, const char *attr, int n, const char *const *names) {
+    int i = 0;
+    while (i < n && strcmp(names[i], ir_attr_get(node, attr)->s) != 0)
+        i++;
+    return i;
+}
+
 gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag) {
     const int64_t block = ir_attr_int(node, attr);
     if ((block & (block - 1)) != 0)

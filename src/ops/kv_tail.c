@@ -67,10 +67,9 @@ void kv_tail_copy(gqac_tensor *y, const gqac_tensor *rows, const int32_t *past) 
 }
 
 static gqac_status eval(op_call *call) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     const int32_t *past;
-    work.origin = &origin;
     GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(kv_tail_fit(&work, call->in[ROWS], call->in[PAST], &past));
     const gqac_tensor shape = kv_tail_shape(call->in[ROWS], ir_attr_int(call->node, "length"));

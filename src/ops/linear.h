@@ -8,8 +8,8 @@
 /* Operands x, weight, bias and attributes n, k. */
 enum { LINEAR_X, LINEAR_W, LINEAR_BIAS };
 extern const ir_attr_spec linear_attrs[];
-/* n and k are sizes, and the weight is a constant. */
-gqac_status linear_check(const ir_node *node, gqac_diag *diag);
+/* n and k are sizes, and the weight is a constant, packed as they say: in pairs or not. */
+gqac_status linear_verify(const ir_node *node, bool pairs, gqac_diag *diag);
 /* y [..,n] of `dtype` from x [..,k], whose shape and bias are checked. */
 gqac_status linear_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag);
 

@@ -22,12 +22,11 @@ const ir_attr_spec linear_attention_attrs[] = {
 };
 
 /* -1: no such rule. */
+enum { RULES = 4 };
+
 static int rule_of(const ir_node *node) {
-    static const char *const names[] = {"linear", "gated", "delta", "gated_delta"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(ir_attr_get(node, "update_rule")->s, names[i]) == 0)
-            return i;
-    return -1;
+    static const char *const names[RULES] = {"linear", "gated", "delta", "gated_delta"};
+    return op_choice(node, "update_rule", RULES, names);
 }
 
 gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
@@ -38,7 +37,7 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
             node, diag, GQAC_INVALID_MODEL,
             "attributes q_num_heads = %lld, kv_num_heads = %lld: one is a multiple of the other",
             (long long)q, (long long)kv);
-    if (rule < 0)
+    if (rule == RULES)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute update_rule = '%s': linear, gated, delta or gated_delta",
                 ir_attr_get(node, "update_rule")->s);
@@ -143,9 +142,8 @@ static gqac_status fit_past(op_call *call, const gqac_tensor *past, const int64_
 }
 
 gqac_status linear_attention_eval(op_call *call) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(linear_attention_verify(call->node, call->diag));
     const recurrence_form form = linear_attention_form_of(call->node);
     const recurrence_operands in = {.q = operand(call, Q),

@@ -12,14 +12,7 @@
 enum { X = LINEAR_X, W = LINEAR_W, BIAS = LINEAR_BIAS };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(linear_check(node, diag));
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (!linear_is_pairs(ir_node_input(node, W)->constant, k, n))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
-                (long long)linear_panels(n), (long long)linear_pairs(k), LINEAR_PAIRS, (long long)n,
-                (long long)k);
-    return GQAC_OK;
+    return linear_verify(node, true, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -64,11 +57,6 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     results[0] = op_build_cast(b, y, op_in_type(node, X).dtype);
 }
 
-static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
-    expand(b, node, NULL, results);
-    return true;
-}
-
 const gqac_op gqac_op_linear_bf16 = {
     .schema = {.name = "linear_bf16",
                .domain = "gqac",
@@ -82,5 +70,5 @@ const gqac_op gqac_op_linear_bf16 = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .standard = standard,
+    .standard = op_expand_standard,
 };

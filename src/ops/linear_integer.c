@@ -120,10 +120,9 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 
 static gqac_status eval(op_call *call) {
     const ir_node *node = call->node;
-    const op_origin origin = op_origin_of(node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     integer_product p;
-    work.origin = &origin;
     GQAC_TRY(verify(node, call->diag));
     GQAC_TRY(integer_fit(&work, ir_attr_int(node, "k"), ir_attr_int(node, "n"), call->in[A],
                          call->in[W], call->in[TERMS],

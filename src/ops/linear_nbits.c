@@ -212,11 +212,6 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                  .of = node, .same = {"accuracy_level"});
 }
 
-static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
-    expand(b, node, NULL, results);
-    return true;
-}
-
 static void make_exact(ir_node *node) {
     if (ir_attr_int(node, "accuracy_level") == 4)
         ir_attr_set_int(node, "accuracy_level", 0);
@@ -234,6 +229,6 @@ const gqac_op gqac_op_linear_nbits = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .standard = standard,
+    .standard = op_expand_standard,
     .make_exact = make_exact,
 };

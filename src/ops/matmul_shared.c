@@ -125,32 +125,32 @@ typedef struct product {
     matmul_shape s;
 } product;
 
-static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
-    const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m * p->s.k + first * p->s.k + k;
-    if (p->a->dtype == GQAC_F32) {
-        *ld = p->s.k;
-        return (const float *)p->a->data + at;
+/* [rows][n] of a matrix with rows of `step` elements, from element `first` on: where it lies, or
+ * widened in scratch. */
+static const float *piece_of(const gqac_tensor *t, int64_t first, int64_t step, int64_t rows,
+                             int64_t n, float *scratch, int64_t *ld) {
+    if (t->dtype == GQAC_F32) {
+        *ld = step;
+        return (const float *)t->data + first;
     }
-    *ld = n_k;
-    for (int64_t m = 0; m < count; m++)
-        op_get_f32s(p->a, at + m * p->s.k, n_k, room + m * n_k);
-    return room;
+    *ld = n;
+    for (int64_t i = 0; i < rows; i++)
+        op_get_f32s(t, first + i * step, n, scratch + i * n);
+    return scratch;
+}
+
+static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
+    const product *p = job->arg;
+    const int64_t matrix = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m;
+    return piece_of(p->a, (matrix + first) * p->s.k + k, p->s.k, count, n_k, scratch, ld);
 }
 
 static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k * p->s.n + k * p->s.n + first;
-    if (p->b->dtype == GQAC_F32) {
-        *ld = p->s.n;
-        return (const float *)p->b->data + at;
-    }
-    *ld = count;
-    for (int64_t i = 0; i < n_k; i++)
-        op_get_f32s(p->b, at + i * p->s.n, count, room + i * count);
-    return room;
+    const int64_t matrix = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k;
+    return piece_of(p->b, (matrix + k) * p->s.n + first, p->s.n, n_k, count, scratch, ld);
 }
 
 static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
@@ -251,9 +251,8 @@ gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_ten
 }
 
 gqac_status matmul_shape_of(op_call *call, matmul_shape *s, int *rank, int64_t *dims) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return matmul_fit(&work, call->in[0], call->in[1], s, rank, dims);
 }
 

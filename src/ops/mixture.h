@@ -12,10 +12,9 @@ typedef struct moe_form {
     int64_t fusion; /* of swiglu: see swiglu_fusion; else 0 */
     bool normalize;
     float alpha, beta, limit;
-    /* Of our moe, whose weights are packed: elements between the projections, and of each bits
-     * (0: floats) and elements of a block. */
-    int64_t inner, block[3];
-    int bits[3];
+    int bits[3];      /* of a code, for each projection; 0: floats */
+    int64_t block[3]; /* elements that share a scale; 0: those of a row */
+    int64_t inner;    /* of our moe, whose weights are packed: elements between the projections */
 } moe_form;
 
 /* The weights of one projection: floats, or codes of `bits` bits with scales. Packed: floats as
@@ -41,15 +40,10 @@ typedef struct moe_operands {
     const gqac_tensor *in[MOE_INPUTS];
 } moe_operands;
 
-/* Inputs 0 and 1, the rows and their router values. */
-gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m);
-/* A projection [E,N,K] whose weight, scale, bias and zero points are those inputs (-1: none). */
-gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
-                            int64_t block, moe_matrix *out);
-/* Input MOE_ROUTER_WEIGHTS, if it is there. */
-gqac_status moe_read_mix(const moe_operands *o, moe *m);
-/* All operands of our moe, packed weights among them. */
-gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m);
+/* Reads operands, each of a type and shape that fits: of MoE (bits 0) and QMoE; of our moe, whose
+ * weights are packed. */
+typedef gqac_status moe_read(const moe_operands *o, const moe_form *form, moe *m);
+moe_read moe_read_files, moe_read_ours;
 
 /* Operands that fit each other. */
 typedef struct moe_mixture {

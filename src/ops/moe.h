@@ -35,11 +35,11 @@ extern const int moe_float_inputs[3][4], moe_code_inputs[3][4];
 int64_t moe_bits(const ir_node *node, int fc);
 /* Code `index` of a row of codes, low bits first. */
 int moe_code_at(const uint8_t *bytes, int64_t index, int bits);
-/* What the node says, and its operands for an eval. */
+/* What a node of MoE says; QMoE and our moe add bits and blocks. */
 moe_form moe_form_of(const ir_node *node);
 moe_form moe_packed_form(const ir_node *node); /* of our moe (moe_packed.c) */
-moe_operands moe_operands_of(const op_call *call, const op_work *work);
-gqac_status moe_run(op_call *call, const moe_form *form, const moe *m);
+/* Reads the operands, computes all rows. */
+gqac_status moe_eval(op_call *call, const moe_form *form, moe_read *read);
 /* Does fc1 give both operands of swiglu? */
 bool moe_is_fused(const ir_node *node);
 

@@ -41,15 +41,9 @@ moe_form moe_packed_form(const ir_node *node) {
 }
 
 static gqac_status eval(op_call *call) {
-    moe m;
     GQAC_TRY(verify(call->node, call->diag));
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
     const moe_form form = moe_packed_form(call->node);
-    const moe_operands o = moe_operands_of(call, &work);
-    GQAC_TRY(moe_read_ours(&o, &form, &m));
-    return moe_run(call, &form, &m);
+    return moe_eval(call, &form, moe_read_ours);
 }
 
 const gqac_op gqac_op_moe_packed = {

@@ -14,10 +14,7 @@ enum { RELU, GELU, SILU, SWIGLU, IDENTITY, ACTIVATIONS };
 
 static int activation_of(const ir_node *node) {
     static const char *const names[] = {"relu", "gelu", "silu", "swiglu", "identity"};
-    int i = 0;
-    while (i < ACTIVATIONS && strcmp(names[i], ir_attr_get(node, "activation_type")->s) != 0)
-        i++;
-    return i;
+    return op_choice(node, "activation_type", ACTIVATIONS, names);
 }
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
@@ -58,13 +55,6 @@ moe_form moe_form_of(const ir_node *node) {
     return f;
 }
 
-moe_operands moe_operands_of(const op_call *call, const op_work *work) {
-    moe_operands o = {.work = work};
-    for (int i = 0; i < call->node->n_inputs && i < MOE_INPUTS; i++)
-        o.in[i] = call->in[i];
-    return o;
-}
-
 static gqac_status want(const moe_operands *o, int input, unsigned set) {
     const gqac_tensor *t = o->in[input];
     if (!t)
@@ -75,7 +65,7 @@ static gqac_status want(const moe_operands *o, int input, unsigned set) {
     return GQAC_OK;
 }
 
-gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m) {
+static gqac_status read_rows(const moe_operands *o, const moe_form *form, moe *m) {
     GQAC_TRY(want(o, 0, OP_FLOATS));
     m->x = o->in[0];
     GQAC_TRY(want(o, 1, 1u << (m->x->dtype)));
@@ -113,8 +103,8 @@ static gqac_status want_experts(const moe_operands *o, const moe *m, int input, 
             (long long)experts, (long long)wanted);
 }
 
-gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
-                            int64_t block, moe_matrix *out) {
+static gqac_status read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
+                               int64_t block, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
     const int64_t experts = m->router->dims[m->router->rank - 1];
     *out = (moe_matrix){.bits = bits, .block = block};
@@ -154,7 +144,7 @@ gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int input
 const int moe_float_inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
 const int moe_code_inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
 
-gqac_status moe_read_mix(const moe_operands *o, moe *m) {
+static gqac_status read_mix(const moe_operands *o, moe *m) {
     if (!given(o, MOE_ROUTER_WEIGHTS))
         return GQAC_OK;
     GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << (m->x->dtype)));
@@ -162,6 +152,14 @@ gqac_status moe_read_mix(const moe_operands *o, moe *m) {
     if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
         OP_STOP(o->work, GQAC_INVALID_INPUT, "router_weights has not the shape of router_probs");
     return GQAC_OK;
+}
+
+gqac_status moe_read_files(const moe_operands *o, const moe_form *form, moe *m) {
+    GQAC_TRY(read_rows(o, form, m));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(read_matrix(o, m, (form->bits[i] ? moe_code_inputs : moe_float_inputs)[i],
+                             form->bits[i], form->block[i], &m->fc[i]));
+    return read_mix(o, m);
 }
 
 static gqac_status want_panels(const moe_operands *o, int input, int64_t panels, int64_t rows,
@@ -210,8 +208,7 @@ static gqac_status read_packed(const moe_operands *o, const moe *m, const int in
 }
 
 gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
-    *m = (moe){.x = NULL};
-    GQAC_TRY(moe_read_rows(o, form, m));
+    GQAC_TRY(read_rows(o, form, m));
     const int64_t hidden = m->x->dims[m->x->rank - 1], inner = form->inner;
     const int64_t wide = form->fusion ? 2 * inner : inner;
     const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
@@ -220,7 +217,7 @@ gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
     for (int i = 0; i < 3; i++)
         GQAC_TRY(read_packed(o, m, moe_code_inputs[i], form->bits[i], form->block[i], sizes[i][0],
                              sizes[i][1], &m->fc[i]));
-    return moe_read_mix(o, m);
+    return read_mix(o, m);
 }
 
 /* ---- one row ---------------------------------------------------------------- */
@@ -403,7 +400,7 @@ typedef struct row_room {
     bool *taken;
 } row_room;
 
-static size_t room_bytes(const moe_mixture *s) {
+static size_t scratch_bytes(const moe_mixture *s) {
     const int64_t floats = 2 * s->hidden + s->m->fc[0].n + s->inner + GQAC_K_PIECE * TILE +
                            s->experts + s->chosen + s->chosen * s->hidden;
     return (size_t)s->chosen * (sizeof(float *) + sizeof(int64_t)) +
@@ -488,18 +485,22 @@ gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqa
     return GQAC_OK;
 }
 
-gqac_status moe_run(op_call *call, const moe_form *form, const moe *m) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+gqac_status moe_eval(op_call *call, const moe_form *form, moe_read *read) {
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
+    moe_operands o = {.work = &work};
+    moe m = {.x = NULL};
     moe_mixture s;
-    work.origin = &origin;
-    GQAC_TRY(moe_fit(&work, form, m, &call->out[0], &s));
-    GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
+    for (int i = 0; i < call->node->n_inputs && i < MOE_INPUTS; i++)
+        o.in[i] = call->in[i];
+    GQAC_TRY(read(&o, form, &m));
+    GQAC_TRY(moe_fit(&work, form, &m, &call->out[0], &s));
+    GQAC_TRY(op_output_like(call, 0, m.x->dtype, m.x));
     if (s.rows == 0)
         return GQAC_OK;
     mixture t = {.s = &s};
-    GQAC_TRY(op_scratch_open(call, room_bytes(&s), 1, &t.scratch));
-    op_parallel(call, s.rows, 10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &t);
+    GQAC_TRY(op_scratch_open(call, scratch_bytes(&s), 1, &t.scratch));
+    op_parallel(call, s.rows, 10 + s.chosen * s.hidden * (m.fc[0].n + s.inner), run, &t);
     op_scratch_close(&t.scratch);
     return GQAC_OK;
 }

@@ -301,10 +301,9 @@ static const gqac_tensor *optional(op_call *call, int input) {
 /* Operands by their order: x skip? weight beta? bias?, as the kind has them. */
 static gqac_status open_eval(op_call *call, const norm *kind, norm_run *r) {
     const norm_form form = norm_form_of(call->node, kind);
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     int next = 1;
-    work.origin = &origin;
     *r = (norm_run){.x = call->in[0]};
     if (kind->skip)
         r->skip = optional(call, next++);

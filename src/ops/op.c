@@ -19,6 +19,11 @@ static const gqac_op return_row = {
                .doc = "results of a graph"},
 };
 
+bool op_expand_standard(ir_builder *b, ir_node *node, ir_value **results) {
+    op_of(node)->expand(b, node, NULL, results);
+    return true;
+}
+
 const gqac_op *op_find(const char *domain, const char *name) {
     if (strcmp(domain, "ai.onnx") == 0)
         domain = "";

@@ -130,6 +130,9 @@ const ir_attr *op_raw_take(const op_raw_attrs *raw, const char *name); /* NULL w
 extern const gqac_op *const gqac_op_table[];
 extern const int gqac_op_count;
 
+/* `standard` of a row whose `expand` builds standard ops. */
+bool op_expand_standard(ir_builder *b, ir_node *node, ir_value **results);
+
 /* The row for a name of a domain ("", "com.microsoft", "gqac"; "ai.onnx" is ""); NULL when there is
  * none. Also finds "return". It is an ir_schema_lookup but for the type: see op_schema. */
 const gqac_op *op_find(const char *domain, const char *name);

@@ -50,19 +50,13 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    moe m = {0};
     GQAC_TRY(verify(call->node, call->diag));
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
-    const moe_form form = moe_form_of(call->node);
-    const moe_operands o = moe_operands_of(call, &work);
-    GQAC_TRY(moe_read_rows(&o, &form, &m));
-    for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_matrix(&o, &m, moe_code_inputs[i], (int)moe_bits(call->node, i),
-                                 ir_attr_int(call->node, "block_size"), &m.fc[i]));
-    GQAC_TRY(moe_read_mix(&o, &m));
-    return moe_run(call, &form, &m);
+    moe_form form = moe_form_of(call->node);
+    for (int i = 0; i < 3; i++) {
+        form.bits[i] = (int)moe_bits(call->node, i);
+        form.block[i] = ir_attr_int(call->node, "block_size");
+    }
+    return moe_eval(call, &form, moe_read_files);
 }
 
 const gqac_op gqac_op_qmoe = {

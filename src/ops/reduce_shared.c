@@ -129,6 +129,10 @@ gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_
     return opset < 18 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
 }
 
+gqac_status op_axes_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
+    return opset < 13 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
+}
+
 double op_lane_sum_f64(const double *row, int64_t n) {
     double lane[GQAC_LANES] = {0};
     for (int64_t i = 0; i < n; i++)

@@ -11,6 +11,8 @@
 gqac_status op_axes_infer(const ir_node *node, int input, int rank, unsigned *set, bool *given,
                           bool *known, gqac_diag *diag);
 gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool *given);
+/* `upgrade` of Squeeze and Unsqueeze: the attribute axes becomes input 1. */
+gqac_status op_axes_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
 /* A reduction sees one row at a time, gathered into a buffer. */
 typedef struct op_reduce {

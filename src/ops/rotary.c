@@ -145,9 +145,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(attention_float(call, ROTARY_X, 4));
     const gqac_tensor *x = call->in[ROTARY_X];
     rotation_run r = {.x = x, .y = &call->out[0]};
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     const rotary_operands operands = {.cos = optional(call, ROTARY_COS),
                                       .sin = optional(call, ROTARY_SIN),
                                       .past_len = optional(call, ROTARY_PAST_LEN),

@@ -64,6 +64,8 @@ gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, i
 /* INVALID_MODEL when an attribute that is set is no finite float, or is negative and must not be.
  */
 gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag);
+/* The index of a string attribute in a list of n names; n when it is none of these. */
+int op_choice(const ir_node *node, const char *attr, int n, const char *const *names);
 /* INVALID_MODEL when an attribute is not a power of two in [16, most]. */
 gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag);
 /* Fails with "node 'x' (Op)" as the place. */
@@ -88,6 +90,9 @@ gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor 
                          int64_t *dims);
 /* An i32 or i64 tensor of at most max elements as int64. */
 gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t *count);
+/* Element `at` of input 1 as an index into an axis of input 0; negative ones count from the end.
+ * OUT_OF_RANGE. */
+gqac_status op_index(op_call *call, int64_t at, int axis, int64_t *index);
 /* A single integer or bool (any rank). */
 gqac_status op_int(op_call *call, int input, int64_t *out);
 /* Checks the presence and dtype of an input of eval; INVALID_INPUT. GQAC_NONE: any dtype. */
@@ -104,6 +109,13 @@ static inline op_work op_work_of(const op_call *call) {
                      .host = call->host,
                      .scratch = call->scratch,
                      .left = call->left};
+}
+/* The same, where messages name the node: its name is put in *origin, which must live as long. */
+static inline op_work op_work_at(const op_call *call, op_origin *origin) {
+    op_work work = op_work_of(call);
+    *origin = op_origin_of(call->node);
+    work.origin = origin;
+    return work;
 }
 /* `items` of about `cost` ns each, split over the pool; none when all outputs are made and empty.
  */

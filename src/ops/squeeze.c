@@ -57,10 +57,6 @@ static gqac_status eval(op_call *call) {
     return op_copy_as(call, rank, dims);
 }
 
-static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
-    return opset < 13 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
-}
-
 const gqac_op gqac_op_squeeze = {
     .schema = {.name = "Squeeze",
                .domain = "",
@@ -72,5 +68,5 @@ const gqac_op gqac_op_squeeze = {
                .doc = "takes out axes of length 1"},
     .infer = infer,
     .eval = eval,
-    .upgrade = upgrade,
+    .upgrade = op_axes_upgrade,
 };

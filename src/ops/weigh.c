@@ -134,11 +134,7 @@ static gqac_status eval(op_call *call) {
                   .threads = call->pool ? gqac_pool_threads(call->pool) : 1};
     if (v->dims[0] != p->dims[0] || v->dims[2] != w.keys || w.kv_heads < 1 ||
         w.q_heads % w.kv_heads != 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "values [%lld,%lld,%lld,%lld] do not fit probabilities [%lld,%lld,%lld,%lld]",
-                (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
-                (long long)v->dims[3], (long long)p->dims[0], (long long)p->dims[1],
-                (long long)p->dims[2], (long long)p->dims[3]);
+        return attention_mismatch(call, "values", v, "probabilities", p);
     GQAC_TRY(attention_ranges(call, 2, p->dims[0], w.rows, w.keys, &w.lo, &w.hi));
     int64_t dims[3] = {p->dims[0], w.rows, w.q_heads * w.size};
     GQAC_TRY(op_output(call, 0, v->dtype, 3, dims));

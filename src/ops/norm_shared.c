@@ -73,14 +73,19 @@ bool norm_mixes(const ir_node *node) {
     return false;
 }
 
-/* What constants show: the last axis of x, and that of its scale. */
-static gqac_status check_scale(const ir_node *node, const norm *kind, gqac_diag *diag) {
-    int64_t n, scales;
-    if (ir_dim_is_const(op_in_dim(node, 0, -1), &n) &&
-        ir_dim_is_const(op_in_dim(node, kind->skip ? 2 : 1, -1), &scales) && scales != n &&
-        scales != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld scales for a last axis of the length %lld",
-                (long long)scales, (long long)n);
+/* Scales and biases broadcast to x; lengths that are not known yet are left to norm_fit. */
+static gqac_status check_weights(const ir_node *node, int input, const char *what,
+                                 gqac_diag *diag) {
+    const ir_type x = op_in_type(node, 0), weights = op_in_type(node, input);
+    for (int i = 1; x.rank >= 0 && i <= weights.rank; i++) {
+        int64_t wanted = 1, length;
+        if ((i <= x.rank && !ir_dim_is_const(op_in_dim(node, 0, -i), &wanted)) ||
+            !ir_dim_is_const(op_in_dim(node, input, -i), &length) || length == wanted ||
+            length == 1)
+            continue;
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld %s for axis -%d of the length %lld",
+                (long long)length, what, i, (long long)wanted);
+    }
     return GQAC_OK;
 }
 
@@ -92,7 +97,10 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));
     if (x.rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar input");
-    GQAC_TRY(check_scale(node, kind, diag));
+    const int scale = kind->skip ? 2 : 1;
+    GQAC_TRY(check_weights(node, scale, "scales", diag));
+    if (kind->bias)
+        GQAC_TRY(check_weights(node, scale + 1, "biases", diag));
     gqac_dtype dtype = kind->round_before && weight.dtype ? weight.dtype : x.dtype;
     GQAC_TRY(op_set_type(node, 0, dtype, x.rank, x.dims, diag));
     if (kind->sum_output >= 0)

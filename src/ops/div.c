@@ -3,8 +3,9 @@
 #include "ops/elementwise.h"
 
 #include "numerics/dialect.h"
+#include "ops/kernel.h"
 
-OP_SPAN2(f32, float, float, gqn_div(a, b))
+OP_SPAN2(f32, float, float, op_one_nan(gqn_div(a, b)))
 OP_SPAN2(f64, double, double, a / b)
 OP_SPAN2(i64, int64_t, int64_t, b == -1 ? op_wrap_sub(0, a) : a / b)
 OP_SPAN2(u64, int64_t, int64_t, (uint64_t)a / (uint64_t)b)

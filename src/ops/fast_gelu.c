@@ -6,7 +6,7 @@
 #include "ops/kernel.h"
 
 OP_BODY float fast_gelu(float u) {
-    return 0.5f * u * (1.0f + gqn_tanhf(u * (0.035677408f * (u * u) + 0.7978845608f)));
+    return op_one_nan(0.5f * u * (1.0f + gqn_tanhf(u * (0.035677408f * (u * u) + 0.7978845608f))));
 }
 
 OP_BODY void biased_body(float *restrict y, const float *restrict x, const float *restrict bias,

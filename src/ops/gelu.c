@@ -7,9 +7,10 @@
 #include "numerics/math.h"
 #include "ops/kernel.h"
 
-OP_SPAN1_FMA(exact, 0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f)))
+OP_SPAN1_FMA(exact, op_one_nan(0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f))))
 OP_SPAN1_FMA(approximate,
-             0.5f * x * (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x)))))
+             op_one_nan(0.5f * x *
+                        (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x))))))
 
 static const op_unary by_erf = {.f32 = exact};
 static const op_unary by_tanh = {.f32 = approximate};

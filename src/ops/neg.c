@@ -1,7 +1,8 @@
 /* Neg: y = -x; the least integer wraps to itself. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
+#include "ops/kernel.h"
 
-OP_SPAN1(f32, float, -x)
+OP_SPAN1(f32, float, op_one_nan(-x))
 OP_SPAN1(f64, double, -x)
 OP_SPAN1(i64, int64_t, op_wrap_sub(0, x))
 

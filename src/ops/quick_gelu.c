@@ -5,7 +5,7 @@
 #include "ops/kernel.h"
 
 static inline float quick_gelu(float x, const float *alpha) {
-    return x * gqn_sigmoidf(*alpha * x);
+    return op_one_nan(x * gqn_sigmoidf(*alpha * x));
 }
 
 OP_SPAN1_FMA(span, quick_gelu(x, arg_))

@@ -4,8 +4,9 @@
 #include <math.h>
 
 #include "numerics/dialect.h"
+#include "ops/kernel.h"
 
-OP_SPAN1(f32, float, gqn_sqrt(x))
+OP_SPAN1(f32, float, op_one_nan(gqn_sqrt(x)))
 OP_SPAN1(f64, double, sqrt(x))
 
 OP_UNARY(.f32 = f32, .f64 = f64)

@@ -1,7 +1,8 @@
 /* Sub: c = a - b. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
+#include "ops/kernel.h"
 
-OP_SPAN2(f32, float, float, a - b)
+OP_SPAN2(f32, float, float, op_one_nan(a - b))
 OP_SPAN2(f64, double, double, a - b)
 OP_SPAN2(i64, int64_t, int64_t, op_wrap_sub(a, b))
 

@@ -5,7 +5,7 @@
 #include "ops/kernel.h"
 
 static inline float swish(float x, const float *alpha) {
-    return x * gqn_sigmoidf(*alpha * x);
+    return op_one_nan(x * gqn_sigmoidf(*alpha * x));
 }
 
 OP_SPAN1_FMA(f32, swish(x, arg_))

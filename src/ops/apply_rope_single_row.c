@@ -1,5 +1,5 @@
-/* y [1,H*D] = rotary embedding of one row x [1,H*D] at a position of the tables cos, sin [M,D'/2]:
- * row `position` of what rope_dynamic_offset makes of many rows. */
+/* y [1,H*D] = rotary embedding of one row x [1,H*D] at a position of the tables cos, sin [M,D'/2].
+ * The case of one row of rope_dynamic_offset. */
 #include "ops/build.h"
 #include "ops/rotary.h"
 

@@ -1,5 +1,5 @@
-/* ArgMin: index of the least element along one axis, i64; the first of equals (or the last, with
- * select_last_index); NaN comes before everything. Source: ONNX operator spec. */
+/* ArgMin: index of the least element along one axis, i64; of equal elements the first (with
+ * select_last_index the last); NaN is less than every number. Source: ONNX operator spec. */
 #include "ops/reduction.h"
 
 static gqac_status eval(op_call *call) {

@@ -1,11 +1,11 @@
-/* attend: y = softmax(scale * q k^T ...) v over given ranges of keys.
+/* attend: y = softmax(scale * q k^T ...) v, where operands are the range of keys of each query.
  *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv], lo, hi i32 [B,S] -> y [B,S,Hq*Dv]; query head h
- * reads key/value head h / G; query s sees the keys lo <= j < hi, others are never read. Order:
- * scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins maximum and
- * denominator). qk [B,Hq,S,T] fp32 shows one stage of it; the stages before the mask show every
- * key, visible or not. new_len [n] tells whose rows packed queries are (attention.h): k and v have
- * a batch row for each of those sequences then.
- * A composite: what no kernel claims becomes the chain of ops built below. */
+ * reads key/value head h / G; query s attends to the keys lo <= j < hi, others are never read.
+ * Order: scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins
+ * maximum and denominator). qk [B,Hq,S,T] fp32 is one stage of this order; before the mask it holds
+ * every key, visible or not. new_len [n] says how many packed rows of q belong to each sequence
+ * (attention.h); k and v then have a batch row for each sequence. A composite: without a kernel it
+ * becomes the chain of ops that `expand` builds. */
 #include "ops/attention.h"
 #include "ops/build.h"
 
@@ -15,7 +15,7 @@ enum { RAW, CAPPED, MASKED, PROBABILITIES };
 static const ir_attr_spec attrs[] = {
     ATTENTION_SCORE_ATTRS,
     OP_ATTR_INT("qk_stage", 0,
-                "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
+                "what qk holds: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
     OP_ATTR_INT("every", 0,
                 "1: the mask has a column for every key; 0: keys beyond its columns are masked"),
     ATTENTION_BF16_ATTR,
@@ -47,7 +47,7 @@ static ir_value *capped(ir_builder *b, const ir_node *node, ir_value *s) {
     return cap == 0 ? s : OP_BUILD(b, "softcap", .in = {s}, .floats = {{"cap", cap}});
 }
 
-/* Stages before the mask, of all keys. */
+/* The stages before the mask, for all keys. */
 static ir_value *unmasked(ir_builder *b, const ir_node *node) {
     ir_value *q = ir_node_input(node, Q), *lo, *hi;
     OP_BUILD(b, "key_range", .in = {q, ir_node_input(node, K)}, .out = {&lo, &hi});

@@ -1,11 +1,11 @@
 /* attention: y = softmax(scale * q k^T ...) v over the visible keys of each query.
  *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv] -> y [B,S,Hq*Dv]; query head h reads key/value head
  *   h / G. Order: scale, softcap, bias, mask, softmax (the sink joins its maximum and denominator).
- * Query s of batch row b sees the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b + n_b;
- * lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b see nothing and give zeros.
- * qk [B,Hq,S,T] fp32 shows the scores before the softmax or the probabilities, 0 for other keys.
- * Rows of q, y and the bias may be packed (attention.h); k and v have a batch row a sequence then.
- * A composite: what no kernel claims becomes the chain of ops built below. */
+ * Query s of batch row b attends to the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b +
+ * n_b; lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b attend to no key and become
+ * zeros. qk [B,Hq,S,T] fp32 holds the scores before the softmax, or the probabilities; 0 for other
+ * keys. Rows of q, y and the bias may be packed (attention.h); k and v then have a batch row for
+ * each sequence. A composite: without a kernel it becomes the chain of ops that `expand` builds. */
 #include "ops/attention.h"
 #include "ops/build.h"
 
@@ -14,7 +14,7 @@ enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 static const ir_attr_spec attrs[] = {
     ATTENTION_SCORE_ATTRS,
     ATTENTION_VISIBLE_ATTRS,
-    OP_ATTR_INT("qk_stage", 1, "what qk shows: 1 scores with softcap and bias, 2 probabilities"),
+    OP_ATTR_INT("qk_stage", 1, "what qk holds: 1 scores with softcap and bias, 2 probabilities"),
     ATTENTION_BF16_ATTR,
     {.name = NULL},
 };

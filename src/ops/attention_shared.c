@@ -327,7 +327,8 @@ gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *
             shape, (long long)scores[0], (long long)scores[1], (long long)scores[2],
             (long long)scores[3]);
     gqac_diag_rule(work->diag, "each dimension of it is 1 or that of the scores [B,H,S,T]");
-    gqac_diag_hint(work->diag, "give the batch, the new tokens and the keys that the model is fed");
+    gqac_diag_hint(work->diag,
+                   "pass a mask for the batch, the new tokens and the keys of this call");
     return GQAC_INVALID_INPUT;
 }
 

@@ -1,7 +1,7 @@
 /* y [1,Hq*D] = attention of one query q [1,Hq*D] over the rows 0 .. kv_pos of k, v [M,Hkv*D]: the
- * row of its own token is among them (it was written before), rows behind it are never read. Query
- * head h reads key/value head h / G. kv_pos is the row of the token, i32 or u32. Becomes attention.
- */
+ * row of the query's own token is included (it has been written), later rows are never read. Query
+ * head h reads key/value head h / G. kv_pos is the row of the token, i32 or u32. Becomes
+ * attention. */
 #include "ops/attention.h"
 #include "ops/build.h"
 

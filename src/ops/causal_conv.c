@@ -1,6 +1,6 @@
 /* The causal convolution of CausalConvWithState (causal_conv.h) over packed rows: x [1,C,N] holds
- * the new tokens of n sequences one after another, new_len [n] tells how many each has, and state
- * [n,C,L] what came before them. y [1,C,N]. */
+ * the new tokens of n sequences one after another, new_len [n] their numbers, and state [n,C,L] the
+ * elements before them. y [1,C,N]. */
 #include "ops/causal_conv.h"
 
 enum { NEW_LEN = 4 };
@@ -33,7 +33,7 @@ const gqac_op gqac_op_causal_conv = {
                .outputs = "y",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
-               .doc = "causal depthwise convolution of packed rows [1,C,N] behind state [n,C,L]"},
+               .doc = "causal depthwise convolution of packed rows [1,C,N] after state [n,C,L]"},
     .infer = infer,
     .verify = verify,
     .eval = eval,

@@ -1,5 +1,5 @@
 /* Running sums and products along one axis: one chain from its start (reverse: from its end);
- * exclusive leaves each element out of its own. f16 and bf16 go in fp32 and are rounded where they
+ * exclusive leaves the element itself out. f16 and bf16 are computed in fp32 and rounded when they
  * are stored; integers wrap. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"

@@ -1,7 +1,7 @@
-/* com.microsoft.DecoderMaskedMultiHeadAttention: MultiHeadAttention of one new token, its inputs in
- * another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
- * past_sequence_length rows are valid; 4-D key and value are those of cross attention.
- * Lowered to MultiHeadAttention. Beam search (cache_indirection) is not supported. */
+/* com.microsoft.DecoderMaskedMultiHeadAttention: MultiHeadAttention of one new token, with its
+ * inputs in another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
+ * past_sequence_length rows are valid; 4-D key and value are those of cross attention. Lowered to
+ * MultiHeadAttention. Beam search (cache_indirection) is not supported. */
 #include "ops/build.h"
 #include "ops/multi_head.h"
 
@@ -24,7 +24,7 @@ static const ir_attr_spec attrs[] = {
     OP_ATTR_INT("past_present_share_buffer", 0, "1: past is a buffer, see past_sequence_length"),
     OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
     OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
-    OP_ATTR_INT("output_qk", 0, "qk is computed whenever it is wanted"),
+    OP_ATTR_INT("output_qk", 0, "not needed: qk is computed whenever it is an output"),
     {.name = NULL},
 };
 
@@ -61,7 +61,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     int64_t rows;
     if (ir_dim_is_const(op_in_dim(node, QUERY, 1), &rows) && rows != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld tokens: 1 is possible", (long long)rows);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld new tokens: must be 1", (long long)rows);
     GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
     const ir_dim *present[4] = {op_in_dim(node, QUERY, 0),
                                 ir_dim_const(dims, ir_attr_int(node, "num_heads")), NULL,

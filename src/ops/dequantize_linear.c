@@ -1,6 +1,6 @@
 /* DequantizeLinear: y = (x - zero point) * scale, in fp32 and rounded once. One scale for the
- * tensor, for each place on an axis, each block along it, or each row. Source: ONNX operator spec.
- */
+ * tensor, for each index of an axis, each block along it, or each row. Source: ONNX operator
+ * spec. */
 #include "ops/elementwise.h"
 #include "ops/quantise.h"
 #include "ops/reduction.h"
@@ -40,7 +40,7 @@ typedef struct dequant {
     quant_layout q;
 } dequant;
 
-/* Items are (outer, place on the axis). */
+/* Items are (outer, index on the axis). */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const dequant *d = arg;
     float values[OP_SPAN];

@@ -1,5 +1,4 @@
-/* Div: c = a / b; integers are truncated towards zero and refuse b = 0. Source: ONNX operator spec.
- */
+/* Div: c = a / b; integers are truncated towards zero; b = 0 fails. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 #include "numerics/dialect.h"

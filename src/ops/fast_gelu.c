@@ -40,7 +40,8 @@ static gqac_status eval(op_call *call) {
     const gqac_tensor *bias = call->in[1];
     GQAC_TRY(op_broadcast(call, x, bias, &rank, dims));
     if (bias->rank != 1 || x->rank < 1 || bias->dims[0] != x->dims[x->rank - 1])
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "bias has not the shape of a row");
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "bias does not have the shape of a row");
     GQAC_TRY(op_output_like(call, 0, x->dtype, x));
     op_map map = {.run = span,
                   .n_in = 2,

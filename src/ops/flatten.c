@@ -2,7 +2,7 @@
  * Source: ONNX operator spec. */
 #include "ops/copy.h"
 
-/* Unlike other axes this one may be the rank. */
+/* Unlike other axes this one may equal the rank. */
 static gqac_status split_at(const ir_node *node, int rank, int *axis, gqac_diag *diag) {
     int64_t at = ir_attr_int(node, "axis");
     if (at == rank)

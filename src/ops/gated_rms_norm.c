@@ -1,5 +1,5 @@
 /* com.microsoft.GatedRMSNorm: y = x / sqrt(mean(x^2) + epsilon) * scale * g(gate), g = silu or
- * sigmoid, over groups of C = length of scale elements of the last axis; in fp32 and rounded once.
+ * sigmoid, over groups of as many elements of the last axis as scale has; in fp32 and rounded once.
  * Source: ONNX Runtime contrib operators. */
 #include "ops/shared.h"
 

@@ -1,7 +1,7 @@
 /* Gather: output[o.., i.., k..] = data[o.., indices[i..], k..]; negative indices count from the
  * end. Source: ONNX operator spec. Every index is checked before anything is copied.
  *
- * Rows are picked, not mixed: an output row is one input row whatever the split. */
+ * Rows are selected, not mixed: an output row is an input row however tokens are split. */
 #include "ops/copy.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 typedef struct gather_arg {
     const gqac_tensor *data, *indices;
     gqac_tensor *out;
-    int64_t length, block, count; /* of the axis; elements behind it; number of indices */
+    int64_t length, block, count; /* length of the axis, elements after it, number of indices */
 } gather_arg;
 
 static void run_blocks(void *arg, size_t begin, size_t end, int worker) {
@@ -104,7 +104,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    OP_ATTR_INT("axis", 0, "axis the indices go along"),
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
     {.name = NULL},
 };
 

@@ -2,8 +2,8 @@
  *   data [V, ..., Q] codes, scales [V, ..., ceil(Q / block_size)], zero_points likewise (packed)
  *   indices [I...] -> y [I..., ..., Q] in the type of scales, y = (code - zp) * scale
  * Codes are i4, u4, or u8 that holds 8 / bits codes, low bits first, along the last axis. Without
- * zero points zp is 0 for i4 and u4, 2^(bits-1) for u8. Indices < 0 count from the end; out of
- * range they give zeros. */
+ * zero points zp is 0 for i4 and u4, 2^(bits-1) for u8. Indices < 0 count from the end; rows of
+ * indices that are out of range are zeros. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ typedef struct gather {
     op_scratch scratch;
 } gather;
 
-/* Code `index` of a row of u8 that holds 8 / bits of them a byte. */
+/* Code `index` of a row of u8, with 8 / bits codes in a byte. */
 static int64_t code_at(const gqac_tensor *tensor, int64_t row_bytes, int64_t row, int64_t index,
                        int bits) {
     if (tensor->dtype != GQAC_U8)

@@ -44,13 +44,13 @@ static gqac_status eval(op_call *call) {
     for (int i = 0; fits && i < data->rank; i++)
         fits = i == axis || indices->dims[i] <= data->dims[i];
     if (!fits)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "indices do not fit into data");
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the shape of indices exceeds that of data");
     GQAC_TRY(op_output_like(call, 0, data->dtype, indices));
     return copy(call, axis);
 }
 
 static const ir_attr_spec attrs[] = {
-    OP_ATTR_INT("axis", 0, "axis the indices go along"),
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
     {.name = NULL},
 };
 

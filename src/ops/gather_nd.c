@@ -1,5 +1,5 @@
-/* GatherND: output[p] = data[p's first batch_dims places][indices[p]] for each index tuple p of
- * r = indices.shape[-1] numbers; negative ones count from the end. Source: ONNX operator spec.
+/* GatherND: output[p] = data[the first batch_dims numbers of p][indices[p]] for each index tuple p
+ * of r = indices.shape[-1] numbers; negative ones count from the end. Source: ONNX operator spec.
  * Every index is checked before its use. */
 #include "ops/scatter.h"
 
@@ -25,14 +25,14 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     if (r < 1 || r + batch > data.rank || batch >= indices.rank)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "indices of %lld numbers behind %lld batch axes, into data of rank %d",
-                (long long)r, (long long)batch, data.rank);
+                "indices of %lld numbers after %lld batch axes, into data of rank %d", (long long)r,
+                (long long)batch, data.rank);
     for (int i = 0; i < indices.rank - 1; i++)
         dims[rank++] = indices.dims[i];
     for (int i = (int)(batch + r); i < data.rank; i++)
         dims[rank++] = data.dims[i];
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_LIMIT, "the result has rank %d, at most %d is possible", rank,
+        OP_FAIL(node, diag, GQAC_LIMIT, "the result has rank %d, the maximum is %d", rank,
                 GQAC_MAX_RANK);
     return op_set_type(node, 0, data.dtype, rank, dims, diag);
 }
@@ -47,7 +47,7 @@ static gqac_status shape_of(op_call *call, int *rank, int64_t *dims) {
         fits = data->dims[i] == indices->dims[i];
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "indices of rank %d, the last dimension %lld, do not fit data of rank %d behind "
+                "indices of rank %d, the last dimension %lld, do not fit data of rank %d after "
                 "%lld batch axes",
                 indices->rank, (long long)r, data->rank, (long long)batch);
     *rank = 0;
@@ -70,7 +70,7 @@ static gqac_status eval(op_call *call) {
     int64_t piece = op_product(data->dims, batch + (int)r, data->rank);
     int64_t chunk = op_product(data->dims, batch, data->rank);
     int64_t n = op_product(indices->dims, 0, indices->rank - 1);
-    int64_t each = op_product(indices->dims, batch, indices->rank - 1); /* tuples a batch */
+    int64_t each = op_product(indices->dims, batch, indices->rank - 1); /* tuples of a batch */
     size_t width = op_width(data->dtype);
     op_strides(data->rank, data->dims, strides);
     for (int64_t i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-/* HardSigmoid: y = max(0, min(1, alpha x + beta)), product and sum rounded each. Source: ONNX
+/* HardSigmoid: y = max(0, min(1, alpha x + beta)), product and sum each rounded. Source: ONNX
  * operator spec. */
 #include "ops/elementwise.h"
 

@@ -1,7 +1,7 @@
-/* Typing helpers for infer: what is known of inputs, and setting what is known of outputs.
+/* Helpers for infer: they read what is known of inputs and set what is known of outputs.
  *
- * infer runs again and again until nothing changes. So what is set never gets lost: unknown parts
- * keep what an earlier run or the file said, and a dim becomes a fresh symbol only once. */
+ * infer runs until nothing changes. What has been set is kept: unknown parts stay as an earlier run
+ * or the file has set them, and a dim becomes a new symbol only once. */
 #include "ops/elementwise.h"
 
 #include <assert.h>
@@ -36,7 +36,7 @@ ir_type op_in_type(const ir_node *node, int index) {
     const ir_value *value = ir_node_input(node, index);
     if (!value)
         return ir_type_unknown();
-    if (value->type.rank > GQAC_MAX_RANK) /* arrays of dims have that many entries everywhere */
+    if (value->type.rank > GQAC_MAX_RANK) /* arrays of dims have GQAC_MAX_RANK entries everywhere */
         return (ir_type){.dtype = value->type.dtype, .rank = -1};
     return value->type;
 }
@@ -76,7 +76,7 @@ gqac_status op_set_type(ir_node *node, int index, gqac_dtype dtype, int rank,
     if (!value)
         return GQAC_OK;
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a tensor of rank %d: at most %d is supported", rank,
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a tensor of rank %d: the maximum is %d", rank,
                 GQAC_MAX_RANK);
     ir_type old = value->type;
     ir_type type = old;
@@ -367,6 +367,6 @@ gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *r
     if (!attr)
         return GQAC_OK;
     if (raw->kinds[attr - raw->values] != IR_ATTR_INTS)
-        OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is no list of integers", name);
+        OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is not a list of integers", name);
     return op_put_input(b, node, index, ir_build_i64s(b, (int64_t)attr->count, attr->ints));
 }

@@ -1,4 +1,4 @@
-/* IsInf: y = x is infinite, of the signs asked for. Source: ONNX operator spec. */
+/* IsInf: y = x is an infinity of a sign that the attributes allow. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 #include <math.h>

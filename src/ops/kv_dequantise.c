@@ -1,6 +1,6 @@
 /* y [B,H,T,D] fp32 from codes [B,H,T,D] i8, or [B,H,T,(D+1)/2] u8 of two each, and a scale [1] or
- * [H*D]: y = q * scale, in fp32 (a channel of scale 0 reads as zeros). kv_quantise says what a code
- * is. Rows are independent: those that nobody wrote give numbers that nobody reads. */
+ * [H*D]: y = q * scale, in fp32 (zeros for a channel of scale 0). Codes are those of kv_quantise.
+ * Rows are independent; unpublished rows become numbers that nothing reads. */
 #include "ops/attention.h"
 
 #include "numerics/convert.h"

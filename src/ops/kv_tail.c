@@ -1,4 +1,4 @@
-/* kv_tail (kv_tail.h) over plain rows. */
+/* kv_tail (kv_tail.h) on rows in a tensor. */
 #include "ops/kv_tail.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the schema of LinearAttention says, and its eval: past and present as tensors. */
+/* Attributes, checks and eval of LinearAttention, with past and present as tensors. */
 #include "ops/linear_attention.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* linear_bf16: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]) in products of bf16
  * factors, which --math bf16 allows: both factors are rounded to bf16 (gqn_bf16_factor), sums and
- * bias are fp32, and y is rounded once to the type of x. The weight is packed as linear.h says; it
- * was rounded when it was packed. gqn_dot_pairs is the product of targets that have a kernel;
- * others expand it to Cast and MatMul, whose sums have the same terms in another order. */
+ * bias are fp32, and y is rounded once to the type of x. The weight is packed (ops/panels.h), and
+ * was rounded then. Kernels of targets compute gqn_dot_pairs; without a kernel it expands to Cast
+ * and MatMul, whose sums have the same terms in another order. */
 #include <string.h>
 
 #include "numerics/convert.h"
@@ -24,7 +24,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-/* w f32 [k,n] of pairs. */
+/* w f32 [k,n] from pairs. */
 static void unpack(const uint16_t *pairs, int64_t k, int64_t n, float *w) {
     for (int64_t row = 0; row < k; row++)
         for (int64_t column = 0; column < n; column++) {

@@ -2,8 +2,8 @@
  *
  *   y [..,n] = (a [..,k] - a_zero_point) (w - zero points of its columns) in i32, without overflow
  *
- * weight i8 [panels,words,64] and terms i32 [panels,2,16]: ops/integer.h says how they lie. A zero
- * point of A is one, or one for each row. Sums of integers are exact, so their order is free. */
+ * weight i8 [panels,words,64] and terms i32 [panels,2,16]: ops/integer.h describes their layout. A
+ * has one zero point, or one for each row. Sums of integers are exact, in any order. */
 #include "ops/integer.h"
 #include "ops/shared.h"
 
@@ -63,8 +63,7 @@ static gqac_status read_zero(const op_work *work, const gqac_tensor *a, const gq
     return GQAC_OK;
 }
 
-/* Zero points are codes, and what lies behind them sums of k codes: then sums of 32 bits hold all
- * there is. */
+/* Zero points must be codes, and sums of codes those of k codes: then sums fit in 32 bits. */
 static gqac_status check_terms(const op_work *work, const integer_product *p) {
     const int32_t *terms = p->terms, most_zero = 128, most_sum = 128 * (int32_t)p->k;
     bool fit = true;

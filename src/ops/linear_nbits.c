@@ -3,8 +3,8 @@
  *   y [..,n] = x [..,k] * w^T (+ bias [n]),  w[n][k] = (code - zero point) * scale
  *
  * codes u8 [panels,words,256], scales [panels,blocks,64], zero_points u8 or float
- * [panels,blocks,64]: ops/nbits.h says how they lie. Without zero points they are 2^(bits-1). The
- * numbers are those of MatMulNBits (matmul_nbits.c); expand gives that node back. */
+ * [panels,blocks,64]: ops/nbits.h describes their layout. Without zero_points they are 2^(bits-1).
+ * Results are those of MatMulNBits (matmul_nbits.c), to which it expands. */
 #include "ops/build.h"
 #include "ops/nbits.h"
 
@@ -44,7 +44,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return op_check_int(node, "accuracy_level", 0, 4, diag);
 }
 
-/* The type of a packed operand is known, it is that of a constant. */
+/* Packed operands are constants, so their types are known. */
 static gqac_status check_packed(const ir_node *node, int input, unsigned set, int64_t panels,
                                 int64_t rows, int64_t width, gqac_diag *diag) {
     const int64_t wanted[3] = {panels, rows, width};
@@ -120,7 +120,7 @@ static ir_value *unpack_rows(ir_builder *b, const nbits_shape *s, const char *na
     return value;
 }
 
-/* Zero points of the width of a code, low bits first. */
+/* Zero points packed to the width of a code, low bits first. */
 static ir_value *unpack_zeros(ir_builder *b, const nbits_shape *s, const gqac_tensor *packed) {
     if (packed->dtype != GQAC_U8)
         return unpack_rows(b, s, "zero_points", packed);
@@ -144,7 +144,7 @@ static const gqac_tensor *packed_constant(ir_builder *b, const ir_node *node, in
     const ir_value *value = ir_node_input(node, input);
     if (value && value->constant && value->constant->data)
         return value->constant;
-    op_refuse(b, node, "input %d is not a constant whose data are at hand", input);
+    op_refuse(b, node, "input %d is not a constant with data", input);
     return NULL;
 }
 
@@ -168,7 +168,7 @@ static float weight_at(const nbits_shape *s, const gqac_tensor *const packed[3],
     return ((float)code - zero) * op_get_f32(packed[1], at);
 }
 
-/* The same on weights that are bf16 factors already: an op that is expanded in turn. */
+/* The same on weights rounded to bf16 factors: an op that is expanded again. */
 static ir_value *as_linear_bf16(ir_builder *b, const ir_node *node, const nbits_shape *s) {
     const gqac_tensor *const packed[3] = {
         packed_constant(b, node, CODES), packed_constant(b, node, SCALES),

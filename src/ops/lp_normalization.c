@@ -1,5 +1,5 @@
-/* LpNormalization: y = x / (norm of its row along one axis), p = 1 or 2; a row of zeros stays as it
- * is. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
+/* LpNormalization: y = x / (p-norm of its row along one axis), p = 1 or 2; a row of zeros stays
+ * zeros. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
 #include "ops/reduction.h"
 
 #include "numerics/reduce.h"

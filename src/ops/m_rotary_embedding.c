@@ -1,8 +1,8 @@
 /* com.microsoft.MRotaryEmbedding: RotaryEmbedding whose position has three parts (time, height,
- * width). position_ids are [3,B,S]; each column of the tables belongs to one part, and is read at
- * the row of that part. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1:
- * column 3i + 1 is of height for i < h, column 3i + 2 of width for i < w, the others are of time.
- * Becomes Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
+ * width). position_ids are [3,B,S]; each column of the tables belongs to one part, whose position
+ * selects its row. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1: column
+ * 3i + 1 belongs to height for i < h, column 3i + 2 to width for i < w, the others to time. Becomes
+ * Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/rotary.h"
 
@@ -19,7 +19,7 @@ static const ir_attr_spec attrs[] = {
     {.name = NULL},
 };
 
-/* Columns of the tables; 0: the attribute is wrong. */
+/* Columns of the tables; 0: mrope_section is invalid. */
 static int64_t columns_of(const ir_node *node) {
     const ir_attr *section = ir_attr_get(node, "mrope_section");
     int64_t n = 0;
@@ -73,7 +73,7 @@ static int part_of(const ir_node *node, int64_t column) {
     return part && column / PARTS < section[part] ? (int)part : TIME;
 }
 
-/* bool [columns]: those of a part. */
+/* bool [columns]: does a column belong to the part? */
 static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
     const int64_t n = columns_of(node);
     int64_t *parts = gqac_arena_alloc(node->graph->module->arena, (size_t)n * sizeof *parts);
@@ -87,7 +87,7 @@ static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
     return OP_BUILD(b, "Equal", .in = {ir_build_i64s(b, n, parts), ir_build_i64(b, part)});
 }
 
-/* [B,S,columns] of a table, each column at the row of its part. */
+/* [B,S,columns] from a table, each column from the row for its part. */
 static ir_value *build_table(ir_builder *b, ir_node *node, int table, ir_value *const *masks) {
     ir_value *result = NULL, *ids = ir_node_input(node, POSITION_IDS);
     for (int part = TIME; part < PARTS; part++) {

@@ -1,8 +1,8 @@
 /* y[m][n] = sum over k of a[m][k] * b[k][n], as the contract defines it: k is cut at multiples of
  * GQAC_K_PIECE; in a piece one fma chain over k, ascending, from zero; pieces are added ascending.
  *
- * A row of y is made as a whole, acc[n] = fma(a[k], b[k][n], acc[n]): each column has its own
- * chain, so a vector of columns gives the bits of one column, and one row those of many. */
+ * A row of y is computed as a whole, acc[n] = fma(a[k], b[k][n], acc[n]): each column has its own
+ * chain, so the bits depend neither on the width of vectors nor on the number of rows. */
 #include "ops/matmul.h"
 
 #include <string.h>
@@ -51,11 +51,11 @@ static int64_t piece_length(const matmul_job *job) {
     return GQAC_K_PIECE;
 }
 
-typedef struct unit_room {
+typedef struct unit_scratch {
     float total[MATMUL_ROWS * MATMUL_COLUMNS];
     float a[MATMUL_ROWS * GQAC_K_PIECE];
     float b[GQAC_K_PIECE * MATMUL_COLUMNS];
-} unit_room;
+} unit_scratch;
 
 typedef struct plan {
     const matmul_job *job;
@@ -64,23 +64,23 @@ typedef struct plan {
 } plan;
 
 static void run_unit(const matmul_job *job, int64_t batch, int64_t row, int64_t column,
-                     unit_room *room) {
+                     unit_scratch *scratch) {
     int64_t rows = job->rows - row < MATMUL_ROWS ? job->rows - row : MATMUL_ROWS;
     int64_t n = job->columns - column < MATMUL_COLUMNS ? job->columns - column : MATMUL_COLUMNS;
     int64_t step = piece_length(job);
-    memset(room->total, 0, sizeof room->total);
+    memset(scratch->total, 0, sizeof scratch->total);
     for (int64_t k = 0; k < job->depth; k += step) {
         panel p = {.n_k = job->depth - k < step ? job->depth - k : step,
                    .rows = rows,
                    .n = n,
                    .first = k == 0,
-                   .total = room->total};
-        p.a = job->a(job, batch, row, rows, k, p.n_k, room->a, &p.lda);
-        p.b = job->b(job, batch, column, n, k, p.n_k, room->b, &p.ldb);
+                   .total = scratch->total};
+        p.a = job->a(job, batch, row, rows, k, p.n_k, scratch->a, &p.lda);
+        p.b = job->b(job, batch, column, n, k, p.n_k, scratch->b, &p.ldb);
         add_piece(&p);
     }
     for (int64_t m = 0; m < rows; m++) {
-        float *values = room->total + m * MATMUL_COLUMNS;
+        float *values = scratch->total + m * MATMUL_COLUMNS;
         for (int64_t i = 0; i < n; i++)
             values[i] = op_one_nan(values[i]);
         job->store(job, batch, row + m, column, n, values);
@@ -104,7 +104,7 @@ gqac_status matmul_do(const op_work *work, const matmul_job *job) {
     int64_t units = job->batches * p.row_blocks * p.column_blocks;
     if (units <= 0)
         return GQAC_OK;
-    GQAC_TRY(op_work_scratch(work, 1, sizeof(unit_room), &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, sizeof(unit_scratch), &p.scratch));
     int64_t rows = job->rows < MATMUL_ROWS ? job->rows : MATMUL_ROWS;
     int64_t columns = job->columns < MATMUL_COLUMNS ? job->columns : MATMUL_COLUMNS;
     op_work_parallel(work, units, 1 + rows * columns * job->depth / 16, run_units, &p);

@@ -1,5 +1,5 @@
-/* Mod: the remainder of a / b. fmod 0 gives it the sign of b (integers only), fmod 1 that of a.
- * Source: ONNX operator spec. fmod of the C library is exact by definition, so it is the same bits
+/* Mod: the remainder of a / b. It has the sign of b with fmod 0 (integers only), that of a with
+ * fmod 1. Source: ONNX operator spec. fmod of the C library is exact, so its bits are the same
  * everywhere. */
 #include "ops/elementwise.h"
 

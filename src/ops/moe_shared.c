@@ -93,7 +93,7 @@ static bool given(const moe_operands *o, int input) {
     return input >= 0 && o->in[input] != NULL;
 }
 
-/* The weight `input` holds matrices of so many experts. */
+/* Checks the number of experts of the weight `input`. */
 static gqac_status want_experts(const moe_operands *o, const moe *m, int input, int64_t experts) {
     const int64_t wanted = m->router->dims[m->router->rank - 1];
     if (experts == wanted)
@@ -150,7 +150,8 @@ static gqac_status read_mix(const moe_operands *o, moe *m) {
     GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << (m->x->dtype)));
     m->mix = o->in[MOE_ROUTER_WEIGHTS];
     if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "router_weights has not the shape of router_probs");
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
+                "router_weights does not have the shape of router_probs");
     return GQAC_OK;
 }
 
@@ -231,7 +232,7 @@ static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block
     if (!m->zero)
         return 1 << (m->bits - 1);
     const uint8_t *bytes = m->zero->data;
-    if (!m->block) /* the codes of all rows of an expert follow each other */
+    if (!m->block) /* one row of codes for all rows of an expert */
         return moe_code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
     return moe_code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block,
                        m->bits);
@@ -296,7 +297,7 @@ OP_BODY void add_piece_body(float *restrict sum, const float *x, const float *w,
 OP_KERNEL(add_piece, (float *sum, const float *x, const float *w, int64_t count),
           (sum, x, w, count))
 
-/* y[n] = x W^T + b of one expert; tile has room for TILE rows of a piece. */
+/* y[n] = x W^T + b of one expert; tile holds TILE rows of a piece. */
 static void project(const moe_matrix *m, int64_t expert, const float *x, float *tile, float *y) {
     for (int64_t first = 0; first < m->n; first += TILE) {
         const int64_t left = m->n - first, rows = left < TILE ? left : TILE;
@@ -335,9 +336,9 @@ OP_BODY float activate(const moe_mixture *s, float g, float l) {
     return s->m->fc[2].weight ? g * l : g;
 }
 
-void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *room,
+void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *scratch,
                 bool *taken) {
-    float *router = room, sum = 0;
+    float *router = scratch, sum = 0;
     op_get_f32s(s->m->router, row * s->experts, s->experts, router);
     memset(taken, 0, (size_t)s->experts * sizeof *taken);
     for (int64_t i = 0; i < s->chosen; i++) {
@@ -392,13 +393,13 @@ void moe_add(const moe_mixture *s, const float *p, const float *const *y, float 
     add_rows(sum, p, y, s->chosen, s->hidden);
 }
 
-/* What a worker needs for a row. */
-typedef struct row_room {
+/* Scratch of a worker, for one row. */
+typedef struct row_scratch {
     const float **ys;                                   /* of the chosen experts */
     int64_t *order;                                     /* experts by router value */
     float *x, *sum, *fc1, *fc3, *tile, *router, *p, *y; /* y: rows of the chosen experts */
     bool *taken;
-} row_room;
+} row_scratch;
 
 static size_t scratch_bytes(const moe_mixture *s) {
     const int64_t floats = 2 * s->hidden + s->m->fc[0].n + s->inner + GQAC_K_PIECE * TILE +
@@ -407,7 +408,7 @@ static size_t scratch_bytes(const moe_mixture *s) {
            (size_t)floats * sizeof(float) + (size_t)s->experts * sizeof(bool);
 }
 
-static void place_room(const moe_mixture *s, unsigned char *base, row_room *r) {
+static void place_scratch(const moe_mixture *s, unsigned char *base, row_scratch *r) {
     const size_t hidden = (size_t)s->hidden, chosen = (size_t)s->chosen;
     const size_t experts = (size_t)s->experts;
     r->ys = (const float **)(void *)base;
@@ -423,29 +424,29 @@ static void place_room(const moe_mixture *s, unsigned char *base, row_room *r) {
     r->taken = (bool *)(r->y + chosen * hidden);
 }
 
-static void expert_row(const moe_mixture *s, int64_t expert, const row_room *room, float *y) {
+static void expert_row(const moe_mixture *s, int64_t expert, const row_scratch *scratch, float *y) {
     const moe_matrix *fc = s->m->fc;
-    project(&fc[0], expert, room->x, room->tile, room->fc1);
+    project(&fc[0], expert, scratch->x, scratch->tile, scratch->fc1);
     if (fc[2].weight)
-        project(&fc[2], expert, room->x, room->tile, room->fc3);
-    moe_activate(s, room->fc1, fc[2].weight ? room->fc3 : NULL, room->fc1);
-    project(&fc[1], expert, room->fc1, room->tile, y);
+        project(&fc[2], expert, scratch->x, scratch->tile, scratch->fc3);
+    moe_activate(s, scratch->fc1, fc[2].weight ? scratch->fc3 : NULL, scratch->fc1);
+    project(&fc[1], expert, scratch->fc1, scratch->tile, y);
 }
 
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const mixture *t = arg;
     const moe_mixture *s = t->s;
-    row_room room;
-    place_room(s, t->scratch.base + (size_t)worker * t->scratch.stride, &room);
+    row_scratch scratch;
+    place_scratch(s, t->scratch.base + (size_t)worker * t->scratch.stride, &scratch);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
-        op_get_f32s(s->m->x, row * s->hidden, s->hidden, room.x);
-        moe_choose(s, row, room.order, room.p, room.router, room.taken);
+        op_get_f32s(s->m->x, row * s->hidden, s->hidden, scratch.x);
+        moe_choose(s, row, scratch.order, scratch.p, scratch.router, scratch.taken);
         for (int64_t i = 0; i < s->chosen; i++) {
-            room.ys[i] = room.y + i * s->hidden;
-            expert_row(s, room.order[i], &room, room.y + i * s->hidden);
+            scratch.ys[i] = scratch.y + i * s->hidden;
+            expert_row(s, scratch.order[i], &scratch, scratch.y + i * s->hidden);
         }
-        moe_add(s, room.p, room.ys, room.sum);
-        op_put_f32s(s->y, row * s->hidden, s->hidden, room.sum);
+        moe_add(s, scratch.p, scratch.ys, scratch.sum);
+        op_put_f32s(s->y, row * s->hidden, s->hidden, scratch.sum);
     }
 }
 

@@ -9,9 +9,8 @@ enum { INPUT, WEIGHTS, BIAS, MASK, PAST, ATTENTION_BIAS, PAST_LENGTH };
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    OP_ATTR_INT("unidirectional", 0, "1: a query sees no key behind its own position"),
-    {"qkv_hidden_sizes", IR_ATTR_INTS,
-     .doc = "Dq, Dk, Dv; a third of the columns each when absent"},
+    OP_ATTR_INT("unidirectional", 0, "1: a query sees no key after its own position"),
+    {"qkv_hidden_sizes", IR_ATTR_INTS, .doc = "Dq, Dk, Dv; absent: a third of the columns each"},
     OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
     OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
     OP_ATTR_INT("do_rotary", 0, "only 0"),
@@ -89,7 +88,7 @@ static gqac_status check_columns(const ir_node *node, gqac_diag *diag) {
     }
     if (width[2] != width[0] && (ir_node_input(node, PAST) || ir_node_output(node, 1)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "past and present hold keys and values of one width, here they have %lld and %lld "
+                "past and present need keys and values of the same width, here %lld and %lld "
                 "columns",
                 (long long)width[0], (long long)width[2]);
     if (sum != columns || width[0] % heads != 0)

@@ -1,5 +1,5 @@
-/* com.microsoft.CausalConvWithState: that of ONNX, with a distance between taps. Only one spatial
- * axis, channels first, and one state. Source: ONNX Runtime contrib operators. */
+/* com.microsoft.CausalConvWithState: that of ONNX, with a dilation. Only one spatial axis, channels
+ * first, and one state are supported. Source: ONNX Runtime contrib operators. */
 #include "ops/causal_conv.h"
 
 static const ir_attr_spec attrs[] = {

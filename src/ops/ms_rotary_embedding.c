@@ -7,7 +7,7 @@ enum { X, POSITION_IDS, COS, SIN };
 
 static const ir_attr_spec attrs[] = {
     MS_ROTARY_ATTRS,
-    OP_ATTR_FLOAT("scale", 1, "changes nothing, as in ONNX Runtime"),
+    OP_ATTR_FLOAT("scale", 1, "no effect, as in ONNX Runtime"),
     OP_ATTR_INT("is_packed_batching", 0, "only 0"),
     {.name = NULL},
 };

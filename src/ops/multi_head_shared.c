@@ -58,9 +58,12 @@ void multi_head_build(ir_builder *b, multi_head *m) {
     OP_BUILD(b, "key_range", .in = {m->q, m->present_k, m->past_k, valid},
              .ints = {{"right", m->causal ? 0 : -1}, {"align_end", valid != NULL}},
              .out = {&lo, &hi});
-    OP_BUILD(b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},
-             .floats = {{"scale", m->scale}},
-             .ints = {{"qk_stage", 2},
-                      {"every", m->bias && !m->past_rows}}, /* a buffer has rows to spare */
-             .out = {&m->y, m->wants_qk ? &m->qk : NULL});
+    OP_BUILD(
+        b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},
+        .floats = {{"scale", m->scale}},
+        .ints = {{"qk_stage", 2},
+                 {"every",
+                  m->bias &&
+                      !m->past_rows}}, /* a buffer may have more rows than the bias has columns */
+        .out = {&m->y, m->wants_qk ? &m->qk : NULL});
 }

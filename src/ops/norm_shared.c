@@ -44,7 +44,7 @@ gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Do the weights have an axis, before those that are normalised over, that holds tokens of x? */
+/* Do the weights have an axis of tokens of x, before the axes that are normalised over? */
 static bool weights_of_tokens(const ir_value *x, const ir_value *weights, int axis) {
     if (!weights || (weights->type.rank >= 0 && weights->type.rank <= -axis))
         return false;
@@ -119,7 +119,7 @@ static bool wanted(const ir_node *node, int output) {
     return ir_node_output(node, output) != NULL;
 }
 
-/* *sum_sq of x[0..n), or of x - mean, which then replaces x. */
+/* *sum_sq of x[0..n), or where centred of x - mean, which replaces x. */
 OP_BODY void moments_body(float *x, int64_t n, bool centred, float *mean, float *sum_sq) {
     *mean = 0.0f;
     if (centred) {
@@ -132,8 +132,8 @@ OP_BODY void moments_body(float *x, int64_t n, bool centred, float *mean, float 
 OP_KERNEL(moments, (float *x, int64_t n, bool centred, float *mean, float *sum_sq),
           (x, n, centred, mean, sum_sq))
 
-/* x of a skip norm: (input + skip) + bias, in fp32. The sum is not rounded before it is normalised,
- * only where it is stored. */
+/* x of a skip norm: (input + skip) + bias, in fp32. The sum is rounded only where it is stored, not
+ * before it is normalised. */
 static void load_row(const norm_run *r, int64_t row, float *x, float *other) {
     op_get_f32s(r->x, row * r->n, r->n, x);
     if (!r->kind->skip)
@@ -205,8 +205,8 @@ static gqac_status want_vector(const op_work *work, const gqac_tensor *t, const 
     return GQAC_OK;
 }
 
-/* Weights of the axes that are normalised over, or of axes before them as well: those are one run,
- * such as the heads of [B,S,H,D] or [B,H,S,D], with 1 elsewhere. */
+/* Weights have the axes that are normalised over, and possibly a run of axes before these, such as
+ * the heads of [B,S,H,D] or [B,H,S,D], with length 1 elsewhere. */
 static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqac_tensor *t,
                                const char *name, norm_period *period) {
     const int off = t ? r->x->rank - t->rank : 0;
@@ -225,10 +225,11 @@ static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqa
     for (int i = off; i < first; i++)
         fits = fits && dims[i - off] == 1;
     if (!fits)
-        OP_STOP(work, GQAC_INVALID_INPUT,
-                "input '%s' does not go with the rows: it has their axes, and one run of those "
-                "before them or 1",
-                name);
+        OP_STOP(
+            work, GQAC_INVALID_INPUT,
+            "input '%s' does not fit the rows: it must have their axes, and one run of the axes "
+            "before them, of length 1 elsewhere",
+            name);
     *period = (norm_period){op_product(full, last, r->axis), op_product(full, first, last)};
     return want_floats(work, t, name);
 }
@@ -306,7 +307,7 @@ static const gqac_tensor *optional(op_call *call, int input) {
     return input < call->node->n_inputs ? call->in[input] : NULL;
 }
 
-/* Operands by their order: x skip? weight beta? bias?, as the kind has them. */
+/* Operands in the order x skip? weight beta? bias?, as far as the kind has them. */
 static gqac_status open_eval(op_call *call, const norm *kind, norm_run *r) {
     const norm_form form = norm_form_of(call->node, kind);
     op_origin origin;

@@ -1,8 +1,8 @@
 /* Attention of the standard (opset 23 to 25).
  *   Q [B,S,Hq*D], K [B,L,Hkv*D], V [B,L,Hkv*Dv], or [B,H,S,D] each; past [B,Hkv,P,D]
  *   -> Y as Q, present [B,Hkv,P+L,D], qk_matmul_output [B,Hq,S,P+L]
- * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s with
- * a cache that the model writes itself. The scale is applied once, to the scores. */
+ * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s where
+ * the model writes its cache itself. The scale is applied once, to the scores. */
 #include "ops/attention.h"
 #include "ops/build.h"
 
@@ -175,7 +175,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[3] = cast(b, qk, GQAC_F32, dtype);
 }
 
-/* Windows that look ahead, or differ from what causality leaves, have no such form. */
+/* Windows over later keys have no such form, unless causality hides these. */
 static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
                        const op_options *options, op_parts *parts) {
     ir_value *x[3];
@@ -183,7 +183,7 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     const int64_t left = ir_attr_int(node, "left_window_size");
     const int64_t right = ir_attr_int(node, "right_window_size");
     if (has(node, NONPAD))
-        op_refuse(b, node, "the model writes its cache by itself already");
+        op_refuse(b, node, "the model writes its cache itself");
     if (ir_node_output(node, 3))
         op_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
     for (int i = Q; i <= V; i++) {

@@ -1,6 +1,6 @@
 /* RotaryEmbedding of the standard (opset 23): X [B,S,H*D] or [B,H,S,D] -> Y as X.
  *   with position_ids [B,S]: cos_cache, sin_cache [M,R/2], read at the positions
- *   without: cos_cache, sin_cache [B,S,R/2] hold the rows of their tokens already
+ *   without: cos_cache, sin_cache [B,S,R/2] hold the row of each token
  * Lowered to rotary; gathered tables are one table of B*S rows, read in order. */
 #include "ops/build.h"
 #include "ops/rotary.h"
@@ -68,7 +68,7 @@ static ir_value *as_table(ir_builder *b, const ir_node *node, int input) {
     return OP_RESHAPE(b, ir_node_input(node, input), -1, half);
 }
 
-/* 0 .. B*S-1 in the shape [B,S] that gathered tables start with. */
+/* 0 .. B*S-1 in the shape [B,S] of the first axes of gathered tables. */
 static ir_value *own_rows(ir_builder *b, ir_value *tables) {
     ir_value *shape = op_build_lengths(b, tables, 0, 2);
     ir_value *product = OP_BUILD(b, "ReduceProd", .in = {shape}, .ints = {{"keepdims", 0}});

@@ -13,9 +13,9 @@ static const char *const bits_names[] = {"fc1_expert_weight_bits", "fc2_expert_w
 static const ir_attr_spec attrs[] = {
     MOE_ATTRS,
     OP_ATTR_INT("expert_weight_bits", 4, "bits of a code: 2, 4 or 8"),
-    {.name = "fc1_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc1, when others"},
-    {.name = "fc2_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc2, when others"},
-    {.name = "fc3_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc3, when others"},
+    {.name = "fc1_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc1, if different"},
+    {.name = "fc2_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc2, if different"},
+    {.name = "fc3_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc3, if different"},
     OP_ATTR_INT("block_size", 0, "elements of a row that share a scale; 0: all"),
     OP_ATTR_STRING("quant_type", "int", "only int"),
     OP_ATTR_INT("accuracy_level", 0, "least accuracy; products are fp32 at every level"),
@@ -45,7 +45,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 (long long)ir_attr_int(node, "weights_prepacked"));
     for (int i = OTHER_SCALES; i <= LAST; i++)
         if (ir_node_input(node, i))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are no integers", i);
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are not integers", i);
     return moe_verify(node, diag);
 }
 

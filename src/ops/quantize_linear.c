@@ -1,6 +1,6 @@
 /* QuantizeLinear: y = saturate(round_half_even(x / scale) + zero point). The quotient has the
- * precision of the scale, or what the attribute says. One scale for the tensor, for each place on
- * an axis, or for each block along it. NaN becomes the zero point. Source: ONNX operator spec. */
+ * precision of the scale, or that of the attribute. One scale for the tensor, for each index of an
+ * axis, or for each block along it. NaN becomes the zero point. Source: ONNX operator spec. */
 #include "ops/copy.h"
 #include "ops/quantise.h"
 

@@ -1,5 +1,5 @@
-/* ReduceLogSumExp: log sum exp(x) over axes, the maximum taken out first; -inf for no elements.
- * Source: ONNX operator spec. */
+/* ReduceLogSumExp: log sum exp(x) over axes, with the maximum subtracted first; -inf for no
+ * elements. Source: ONNX operator spec. */
 #include "ops/reduction.h"
 
 #include "numerics/math.h"

@@ -1,5 +1,5 @@
-/* ReduceMin: minimum over axes; NaN wins; no floats give inf, no integers are an error.
- * Source: ONNX operator spec. */
+/* ReduceMin: minimum over axes; NaN wins; inf for no floats, an error for no integers. Source: ONNX
+ * operator spec. */
 #include "ops/reduction.h"
 
 #include <math.h>

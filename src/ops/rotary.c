@@ -45,7 +45,7 @@ typedef struct rotation_run {
     op_scratch scratch;
 } rotation_run;
 
-/* Items are rows (b, s), all heads of them. */
+/* Items are rows (b, s), with all heads. */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const rotation_run *run = arg;
     const rotation *r = &run->of;
@@ -74,7 +74,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 static gqac_status check_positions(const op_work *work, const rotation *r) {
-    if (r->rows == 0 || r->heads == 0 || r->size == 0) /* the others may be any number */
+    if (r->rows == 0 || r->heads == 0 || r->size == 0) /* positions may then be anything */
         return GQAC_OK;
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t s = 0; s < r->rows && !rotary_is_pad(r, b, s); s++) {
@@ -106,7 +106,7 @@ static gqac_status read_lengths(const op_work *work, const rotary_operands *o, r
                 gqac_dtype_name(r->ids->dtype));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
     bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&
-                (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to turn */
+                (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to rotate */
     if (!start && !each)
         OP_STOP(work, GQAC_INVALID_INPUT, "position_ids must have the shape [1] or [%lld,%lld]",
                 (long long)r->batch, (long long)r->rows);

@@ -24,7 +24,8 @@ op_elements_place op_elements_begin(const op_call *call, int axis);
 void op_elements_next(op_elements_place *p);
 bool op_elements_mixes(const ir_node *node); /* `mixes` of both rows */
 
-/* GatherND and ScatterND: do the tuples of input 1 select rows? `batch` axes precede theirs. */
+/* GatherND and ScatterND: do the tuples of input 1 select rows, on the axes after the first
+ * `batch`? */
 bool op_tuples_mix(const ir_node *node, int64_t batch);
 
 #endif

@@ -27,7 +27,7 @@ static gqac_status check(op_call *call, int axis) {
                (i == axis || indices->dims[i] <= data->dims[i]);
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "indices and updates must have one shape, which fits into data");
+                "indices and updates must have the same shape, within that of data");
     return GQAC_OK;
 }
 
@@ -48,7 +48,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    OP_ATTR_INT("axis", 0, "axis the indices go along"),
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
     OP_ATTR_STRING("reduction", "none", "none, add, mul, max or min"),
     {.name = NULL},
 };

@@ -96,8 +96,8 @@ void op_elements_next(op_elements_place *p) {
     }
 }
 
-/* Rows that are not picked by an index are picked by their place: only all of them are what they
- * are in every split. */
+/* Along the other axes rows are selected by position. Only a selection of all rows is the same in
+ * every split. */
 bool op_elements_mixes(const ir_node *node) {
     const ir_value *data = ir_node_input(node, 0);
     if (op_axis_mixes(node))

@@ -14,7 +14,7 @@ OP_UNARY(.f32 = f32)
 
 static const ir_attr_spec attrs[] = {
     OP_ATTR_FLOAT("alpha", 1.67326319217681884765625f, "scale of the exponential"),
-    OP_ATTR_FLOAT("gamma", 1.05070102214813232421875f, "scale of all"),
+    OP_ATTR_FLOAT("gamma", 1.05070102214813232421875f, "scale of the result"),
     {.name = NULL},
 };
 

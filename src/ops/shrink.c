@@ -1,4 +1,4 @@
-/* Shrink: y = x + bias for x < -lambd, x - bias for x > lambd, else 0; NaN gives 0. Source: ONNX
+/* Shrink: y = x + bias for x < -lambd, x - bias for x > lambd, else 0, also for NaN. Source: ONNX
  * operator spec. */
 #include "ops/elementwise.h"
 
@@ -11,7 +11,7 @@ OP_SPAN1(f32, float, shrink(x, arg_))
 OP_UNARY(.f32 = f32)
 
 static const ir_attr_spec attrs[] = {
-    OP_ATTR_FLOAT("bias", 0, "taken off"),
+    OP_ATTR_FLOAT("bias", 0, "subtracted towards 0"),
     OP_ATTR_FLOAT("lambd", 0.5f, "half the width of the zeros"),
     {.name = NULL},
 };

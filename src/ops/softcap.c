@@ -7,14 +7,15 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"cap", IR_ATTR_FLOAT, .required = true, .doc = "bound of the result, > 0"},
+    {"cap", IR_ATTR_FLOAT, .required = true, .doc = "limit of the result, > 0"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     float cap = ir_attr_float(node, "cap");
     if (!(cap > 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "cap = %g: a positive number", (double)cap);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute cap = %g: must be finite and positive",
+                (double)cap);
     return GQAC_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Softmax: y = exp(x - max) / sum exp(x - max) along one axis. Source: ONNX operator spec, 13.
  *
  * One row, one owner: maximum and sum by 16 lanes and their trees (numerics/reduce.h). Before opset
- * 13 the axis split the tensor into a matrix; that is the same only for the last axis. */
+ * 13 the axis split the tensor into a matrix, which is the same for the last axis only. */
 #include "ops/reduction.h"
 
 #include "numerics/math.h"

@@ -1,5 +1,5 @@
-/* com.microsoft.SparseAttention: GroupQueryAttention in which a layout of blocks says which keys a
- * query sees. Past and present are buffers [B,Hkv,M,D], key_total_sequence_lengths the lengths
+/* com.microsoft.SparseAttention: GroupQueryAttention with a layout of blocks that selects the keys
+ * of each query. Past and present are buffers [B,Hkv,M,D], key_total_sequence_lengths the lengths
  * after this call. Lowered to GroupQueryAttention with the bias that block_bias makes of the
  * layout. */
 #include "ops/attention.h"
@@ -59,7 +59,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* What GroupQueryAttention has no words for; it checks the rest when it stands in. */
+/* Checks what GroupQueryAttention does not have; the rest is checked by its own infer after the
+ * lowering. */
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     gqac_dtype dtype = op_in_type(node, QUERY).dtype;
@@ -97,7 +98,7 @@ static bool is_possible(ir_builder *b, const ir_node *node, const op_options *op
         gqac_diag_hint(b->diag, "`gqac run` runs the graph as exported");
     } else if (options->cached_lengths) {
         op_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
-        gqac_diag_rule(b->diag, "they count all tokens, those of the call too");
+        gqac_diag_rule(b->diag, "these lengths count all tokens, including those of the call");
         gqac_diag_hint(b->diag, "leave --seqlens-k out");
     }
     return b->status == GQAC_OK;
@@ -132,7 +133,7 @@ const gqac_op gqac_op_sparse_attention = {
                .attrs = attrs,
                .flags = IR_OP_LOWER,
                .rows = IR_ROWS_STATE,
-               .doc = "GroupQueryAttention over blocks of keys that a layout names"},
+               .doc = "GroupQueryAttention over the blocks of keys that a layout selects"},
     .infer = infer,
     .verify = verify,
     .expand = expand,

@@ -1,9 +1,9 @@
-/* Squeeze: takes out the given axes, or all of length 1. Source: ONNX operator spec.
- * Before opset 13 axes were an attribute. */
+/* Squeeze: removes the given axes, or all of length 1. Source: ONNX operator spec. Before opset 13
+ * axes were an attribute. */
 #include "ops/copy.h"
 #include "ops/reduction.h"
 
-/* Axes to take out of a type; false when that cannot be told yet. */
+/* The axes of length 1 of a type; false when a length is not known yet. */
 static bool implied(ir_type type, unsigned *set) {
     for (int i = 0; i < type.rank; i++) {
         int64_t length;
@@ -65,7 +65,7 @@ const gqac_op gqac_op_squeeze = {
                .outputs = "squeezed",
                .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
-               .doc = "takes out axes of length 1"},
+               .doc = "removes axes of length 1"},
     .infer = infer,
     .eval = eval,
     .upgrade = op_axes_upgrade,

@@ -1,4 +1,4 @@
-/* ThresholdedRelu: y = x for x > alpha, else 0; NaN gives 0. Source: ONNX operator spec. */
+/* ThresholdedRelu: y = x for x > alpha, else 0, also for NaN. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 OP_SPAN1(f32, float, x > *(const float *)arg_ ? x : 0.0f)

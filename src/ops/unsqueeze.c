@@ -1,5 +1,5 @@
-/* Unsqueeze: axes of length 1 are put in at the places `axes` of the result.
- * Source: ONNX operator spec. Before opset 13 axes were an attribute. */
+/* Unsqueeze: inserts axes of length 1, at the indices `axes` of the result. Source: ONNX operator
+ * spec. Before opset 13 axes were an attribute. */
 #include "ops/copy.h"
 #include "ops/reduction.h"
 
@@ -48,7 +48,7 @@ const gqac_op gqac_op_unsqueeze = {
                .outputs = "expanded",
                .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
-               .doc = "puts in axes of length 1"},
+               .doc = "inserts axes of length 1"},
     .infer = infer,
     .eval = eval,
     .upgrade = op_axes_upgrade,

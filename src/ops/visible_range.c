@@ -1,7 +1,7 @@
-/* lo, hi i32 [B,S]: query s of batch row b sees the keys lo <= j < hi.
+/* lo, hi i32 [B,S]: query s of batch row b attends to the keys lo <= j < hi.
  *   hi = p_b + s + 1 when causal, else p_b + n_b
  *   lo = max(0, p_b + s + 1 - window) with a window, else 0
- * Rows s >= n_b see nothing: lo = hi = 0. */
+ * Rows s >= n_b have no visible keys: lo = hi = 0. */
 #include "ops/attention.h"
 
 static const ir_attr_spec attrs[] = {

@@ -7,7 +7,7 @@
 
 #include "ops/kernel.h"
 
-enum { QUERIES = 8 /* rows of a unit of work */, STEP = 4 /* keys taken at once */ };
+enum { QUERIES = 8 /* rows of a unit of work */, STEP = 4 /* keys in one step */ };
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, 0, 4, diag));
@@ -47,7 +47,7 @@ OP_KERNEL(add_keys,
 
 typedef struct unit {
     int64_t b, g, row, n_rows; /* batch row, key/value head, queries [row, row + n_rows) */
-    int64_t lo, hi;            /* keys that any of them sees */
+    int64_t lo, hi;            /* keys that any of these queries attends to */
     float *acc, *values;
 } unit;
 

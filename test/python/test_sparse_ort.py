@@ -232,7 +232,7 @@ class SparseAttention(Nodes):
             cols[0, last] = 0
             inputs[LAYOUT[1]] = cols
 
-        self.refused(own_missing, "misses itself", target=compiling)
+        self.refused(own_missing, "does not list itself", target=compiling)
 
     def test_sequences(self):
         """A sequence has no layouts: the node is named."""

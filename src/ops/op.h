@@ -69,8 +69,7 @@ struct op_raw_attrs;
 
 /* The parts of an attention node, for rewrites that carry its cache in another way. */
 typedef struct op_parts {
-    ir_value *q, *k,
-        *v; /* of the new tokens, [B,H,S,D], as attention reads and caches store them */
+    ir_value *q, *k, *v;  /* of the new tokens, [B,H,S,D], as attention reads them */
     float scale, softcap; /* softcap 0: off */
     bool causal;
     int64_t window; /* keys that a query sees, itself included; below 1: all */

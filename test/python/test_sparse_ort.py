@@ -222,7 +222,7 @@ class SparseAttention(Nodes):
 
         self.refused(changed(LAYOUT[1], 9, 0, 0), "row 0 of layout 0 lists 9", "rule:", "try:",
                      target=compiling)
-        self.refused(changed(LAYOUT[1], -1, 0, 0), "names -1", target=compiling)
+        self.refused(changed(LAYOUT[1], -1, 0, 0), "lists -1", target=compiling)
         self.refused(changed(LAYOUT[0], 1, 0, 0), "block_row_indices[0][0] = 1", target=compiling)
         self.refused(changed(LAYOUT[0], 9999, 0, 1), "block_row_indices", target=compiling)
 

@@ -11,14 +11,5 @@ OP_SPAN1(i64, int64_t, x < 0 ? op_wrap_sub(0, x) : x)
 
 OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64))
 
-const gqac_op gqac_op_abs = {
-    .schema = {.name = "Abs",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = |x|"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_abs =
+    OP_UNARY_ROW(.name = "Abs", .domain = "", .since = 13, .doc = "y = |x|");

@@ -1,6 +1,6 @@
 /* y [B,H,S,T] fp32 from s [B,H,S,T] and bias [B|1,H|1,S|1,M]:
  *   y[b,h,i,j] = s[b,h,i,j] + bias[b,h,i,j]   for lo <= j < hi, else s
- * Every visible key needs a column: hi <= M, or it is an error. Other columns are never read. */
+ * Every visible key needs a column (hi <= M). Other columns are never read. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct adding {
     float *y;
     const int32_t *lo, *hi;
     int64_t heads, rows, keys;
-    int64_t stride[3]; /* elements of the bias a step of b, h, i */
+    int64_t stride[3]; /* strides of the bias: elements for a step of b, h, i */
 } adding;
 
 static void run(void *arg, size_t begin, size_t end, int worker) {

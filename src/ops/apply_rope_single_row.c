@@ -1,33 +1,14 @@
-/* y [1,H*D] = rotary embedding of one row x [1,H*D] at a position of the tables cos, sin [M,D'/2]:
- * row `position` of what rope_dynamic_offset makes of many rows. */
-#include "ops/attention.h"
+/* y [1,H*D] = rotary embedding of one row x [1,H*D] at a position of the tables cos, sin [M,D'/2].
+ * The case of one row of rope_dynamic_offset. */
 #include "ops/build.h"
+#include "ops/rotary.h"
 
 enum { X, COS, SIN, POSITION };
 
-static const ir_attr_spec attrs[] = {
-    {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head, even"},
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "pairs are neighbours (1) or half a head apart (0)"},
-    {.name = NULL},
-};
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t size = ir_attr_int(node, "head_size");
-    if (size < 2 || size > INT32_MAX || size % 2 != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "head_size = %lld: a positive even number",
-                (long long)size);
-    return GQAC_OK;
-}
-
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    int64_t width, size = ir_attr_int(node, "head_size");
-    GQAC_TRY(attention_want_rank(node, X, 2, diag));
+    GQAC_TRY(rope_check_rows(node, diag));
     GQAC_TRY(attention_same_dim(node, op_in_dim(node, X, 0), ir_dim_const(op_dims(node), 1),
                                 "rows of x", diag));
-    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
-                (long long)width, (long long)size);
     const ir_dim *dims[2] = {ir_dim_const(op_dims(node), 1), op_in_dim(node, X, 1)};
     return op_set_type(node, 0, op_in_type(node, X).dtype, 2, dims, diag);
 }
@@ -50,11 +31,11 @@ const gqac_op gqac_op_apply_rope_single_row = {
                .since = 1,
                .inputs = "x cos sin position",
                .outputs = "y",
-               .attrs = attrs,
+               .attrs = rope_attrs,
                .flags = IR_OP_LOWER,
                .rows = IR_ROWS_LOCAL,
                .doc = "rotary embedding of one row x [1,H*D] at a position of the tables"},
     .infer = infer,
-    .verify = verify,
+    .verify = rope_verify,
     .expand = expand,
 };

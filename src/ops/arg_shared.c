@@ -1,4 +1,4 @@
-/* What ArgMax and ArgMin share: the search along one axis. NaN is found before everything else. */
+/* What ArgMax and ArgMin share: the search along one axis. A NaN wins over every number. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
@@ -6,11 +6,11 @@ typedef struct arg_search {
     const gqac_tensor *x;
     int64_t *y;
     int64_t n, inner;
-    bool last; /* of equals */
+    bool last; /* of equal elements the last, not the first */
     op_order order;
 } arg_search;
 
-/* The place of the greatest key; equals by `last`. */
+/* The index of the greatest key: the last one with `last`, else the first. */
 static int64_t place(const int64_t *keys, int64_t n, int64_t greatest, bool last) {
     int64_t at = last ? n - 1 : 0;
     while (keys[at] != greatest)
@@ -85,17 +85,8 @@ bool op_arg_mixes(const ir_node *node) {
 }
 
 const ir_attr_spec op_arg_attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis to search"},
-    {.name = "keepdims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: the axis stays, with length 1"},
-    {.name = "select_last_index",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: the last of equals"},
+    OP_ATTR_INT("axis", 0, "axis to search"),
+    OP_ATTR_INT("keepdims", 1, "1: the axis stays, with length 1"),
+    OP_ATTR_INT("select_last_index", 0, "1: of equal elements the last"),
     {.name = NULL},
 };

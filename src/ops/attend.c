@@ -1,70 +1,39 @@
-/* attend: y = softmax(scale * q k^T ...) v over given ranges of keys.
+/* attend: y = softmax(scale * q k^T ...) v, where operands are the range of keys of each query.
  *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv], lo, hi i32 [B,S] -> y [B,S,Hq*Dv]; query head h
- * reads key/value head h / G; query s sees the keys lo <= j < hi, others are never read. Order:
- * scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins maximum and
- * denominator). qk [B,Hq,S,T] fp32 shows one stage of it; the stages before the mask show every
- * key, visible or not. new_len [n] tells whose rows packed queries are (attention.h): k and v have
- * a batch row for each of those sequences then.
- * A composite: what no kernel claims becomes the chain of ops built below. */
+ * reads key/value head h / G; query s attends to the keys lo <= j < hi, others are never read.
+ * Order: scale, softcap, mask (bool selects, float is added), range, softmax (the sink joins
+ * maximum and denominator). qk [B,Hq,S,T] fp32 is one stage of this order; before the mask it holds
+ * every key, visible or not. new_len [n] says how many packed rows of q belong to each sequence
+ * (attention.h); k and v then have a batch row for each sequence. A composite: without a kernel it
+ * becomes the chain of ops that `expand` builds. */
 #include "ops/attention.h"
 #include "ops/build.h"
-
-#include <math.h>
 
 enum { Q, K, V, LO, HI, MASK, SINK, NEW_LEN, N_INPUTS };
 enum { RAW, CAPPED, MASKED, PROBABILITIES };
 
 static const ir_attr_spec attrs[] = {
-    {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
-    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "what qk shows: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
-    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the mask has a column for every key; 0: keys beyond its columns are masked"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
+    ATTENTION_SCORE_ATTRS,
+    OP_ATTR_INT("qk_stage", 0,
+                "what qk holds: 0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
+    OP_ATTR_INT("every", 0,
+                "1: the mask has a column for every key; 0: keys beyond its columns are masked"),
+    ATTENTION_BF16_ATTR,
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    float cap = ir_attr_float(node, "softcap");
-    int64_t stage = ir_attr_int(node, "qk_stage");
-    const int64_t bf16 = ir_attr_int(node, "bf16");
-    if (bf16 != 0 && bf16 != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "softcap = %g: 0 or a positive number",
-                (double)cap);
-    if (stage < RAW || stage > PROBABILITIES)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "qk_stage = %lld: 0 to 3", (long long)stage);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "bf16", 0, 1, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
+    GQAC_TRY(op_check_float(node, "softcap", false, diag));
+    return op_check_int(node, "qk_stage", RAW, PROBABILITIES, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    for (int i = Q; i <= V; i++)
-        GQAC_TRY(attention_want_rank(node, i, 4, diag));
-    GQAC_TRY(op_check_same(node, Q, K, diag));
-    GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 3), op_in_dim(node, K, 3),
-                                "head size of the keys", diag));
     for (int i = 0; i < 3; i++)
         GQAC_TRY(attention_same_dim(node, op_in_dim(node, V, i), op_in_dim(node, K, i),
                                     "shape of the values", diag));
-    int64_t q_heads, kv_heads;
-    if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
-        ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
-        (kv_heads < 1 || q_heads % kv_heads != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
-                (long long)q_heads, (long long)kv_heads);
-    const ir_dim *dims[3] = {
-        op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
-        ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
-    const ir_dim *qk[4] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 1), op_in_dim(node, Q, 2),
-                           op_in_dim(node, K, 2)};
-    GQAC_TRY(op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag));
-    return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
+    return attention_infer(node, diag);
 }
 
 static ir_value *scores(ir_builder *b, const ir_node *node, ir_value *q, ir_value *lo,
@@ -78,16 +47,12 @@ static ir_value *capped(ir_builder *b, const ir_node *node, ir_value *s) {
     return cap == 0 ? s : OP_BUILD(b, "softcap", .in = {s}, .floats = {{"cap", cap}});
 }
 
-/* Stages before the mask, of all keys. */
+/* The stages before the mask, for all keys. */
 static ir_value *unmasked(ir_builder *b, const ir_node *node) {
     ir_value *q = ir_node_input(node, Q), *lo, *hi;
     OP_BUILD(b, "key_range", .in = {q, ir_node_input(node, K)}, .out = {&lo, &hi});
     ir_value *s = scores(b, node, q, lo, hi);
     return ir_attr_int(node, "qk_stage") == CAPPED ? capped(b, node, s) : s;
-}
-
-static void make_bf16(ir_node *node) {
-    ir_attr_set_int(node, "bf16", 1);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -125,5 +90,5 @@ const gqac_op gqac_op_attend = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .make_bf16 = make_bf16,
+    .make_bf16 = attention_make_bf16,
 };

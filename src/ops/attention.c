@@ -1,84 +1,37 @@
 /* attention: y = softmax(scale * q k^T ...) v over the visible keys of each query.
  *   q [B,Hq,S,D], k [B,Hkv,T,D], v [B,Hkv,T,Dv] -> y [B,S,Hq*Dv]; query head h reads key/value head
  *   h / G. Order: scale, softcap, bias, mask, softmax (the sink joins its maximum and denominator).
- * Query s of batch row b sees the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b + n_b;
- * lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b see nothing and give zeros.
- * qk [B,Hq,S,T] fp32 shows the scores before the softmax or the probabilities, 0 for other keys.
- * Rows of q, y and the bias may be packed (attention.h); k and v have a batch row a sequence then.
- * A composite: what no kernel claims becomes the chain of ops built below. */
+ * Query s of batch row b attends to the keys lo <= j < hi, hi = p_b + s + 1 when causal, else p_b +
+ * n_b; lo = max(0, p_b + s + 1 - window) with a window. Rows s >= n_b attend to no key and become
+ * zeros. qk [B,Hq,S,T] fp32 holds the scores before the softmax, or the probabilities; 0 for other
+ * keys. Rows of q, y and the bias may be packed (attention.h); k and v then have a batch row for
+ * each sequence. A composite: without a kernel it becomes the chain of ops that `expand` builds. */
 #include "ops/attention.h"
 #include "ops/build.h"
-
-#include <math.h>
 
 enum { Q, K, V, PAST_LEN, NEW_LEN, BIAS, SINK };
 
 static const ir_attr_spec attrs[] = {
-    {"scale", IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
-    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys a query sees, itself included; -1: all"},
-    {"qk_stage", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
-     .doc = "what qk shows: 1 scores with softcap and bias, 2 probabilities"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a kernel may take bf16 factors for q k^T and p v"},
+    ATTENTION_SCORE_ATTRS,
+    ATTENTION_VISIBLE_ATTRS,
+    OP_ATTR_INT("qk_stage", 1, "what qk holds: 1 scores with softcap and bias, 2 probabilities"),
+    ATTENTION_BF16_ATTR,
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    float cap = ir_attr_float(node, "softcap");
-    int64_t causal = ir_attr_int(node, "causal"), window = ir_attr_int(node, "window");
-    int64_t stage = ir_attr_int(node, "qk_stage");
-    if (stage != 1 && stage != 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "qk_stage = %lld: 1 or 2", (long long)stage);
-    const int64_t bf16 = ir_attr_int(node, "bf16");
-    if (bf16 != 0 && bf16 != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "softcap = %g: 0 or a positive number",
-                (double)cap);
-    if (causal != 0 && causal != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = %lld: 0 or 1", (long long)causal);
-    if (window < -1 || window == 0 || (window > 0 && !causal))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld: -1, or at least 1 and then causal",
-                (long long)window);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "qk_stage", 1, 2, diag));
+    GQAC_TRY(op_check_int(node, "bf16", 0, 1, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
+    GQAC_TRY(op_check_float(node, "softcap", false, diag));
+    return attention_visible_verify(node, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    for (int i = Q; i <= V; i++)
-        GQAC_TRY(attention_want_rank(node, i, 4, diag));
-    GQAC_TRY(op_check_same(node, Q, K, diag));
     GQAC_TRY(op_check_same(node, K, V, diag));
-    GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 3), op_in_dim(node, K, 3),
-                                "head size of the keys", diag));
     GQAC_TRY(attention_same_dim(node, op_in_dim(node, K, 1), op_in_dim(node, V, 1),
                                 "heads of the values", diag));
-    int64_t q_heads, kv_heads;
-    if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
-        ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
-        (kv_heads < 1 || q_heads % kv_heads != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
-                (long long)q_heads, (long long)kv_heads);
-    const ir_dim *dims[3] = {
-        op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
-        ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
-    const ir_dim *qk[4] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 1), op_in_dim(node, Q, 2),
-                           op_in_dim(node, K, 2)};
-    GQAC_TRY(op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag));
-    return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
-}
-
-static bool mixes(const ir_node *node) {
-    return !ir_attr_int(node, "causal");
-}
-
-static void make_bf16(ir_node *node) {
-    ir_attr_set_int(node, "bf16", 1);
+    return attention_infer(node, diag);
 }
 
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
@@ -118,6 +71,6 @@ const gqac_op gqac_op_attention = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .make_bf16 = make_bf16,
-    .mixes = mixes,
+    .make_bf16 = attention_make_bf16,
+    .mixes = attention_visible_mixes,
 };

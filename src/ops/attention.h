@@ -7,65 +7,92 @@
 #include "ops/shared.h"
 #include "ops/visible.h"
 
-/* An i32 tensor [batch] of lengths >= 0 (past_len, new_len); INVALID_INPUT, OUT_OF_RANGE. */
+/* op_lengths of an input (past_len, new_len). */
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths);
-/* op_rows_fit, of past_len (input past_input) and new_len (the next input). */
+/* op_rows_fit with past_len (input past_input) and new_len (the next input). */
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows);
-/* Does this operand, the new_len of a node, go with packed rows? A fact of the graph: its length
- * has the name ATTENTION_SEQUENCES. */
+/* Are the rows packed of which this operand, the new_len of a node, holds the lengths? The graph
+ * says so: the length of new_len is the symbol ATTENTION_SEQUENCES. */
 #define ATTENTION_SEQUENCES "gqac.sequences"
 bool attention_is_packed(const ir_value *new_len);
-/* For expansions: x with its rows on `axis`, padded to a batch row for each sequence, where new_len
- * goes with packed rows; else x. And y [n,S,..] packed again, with as many rows as `like`
- * [1,H,N,D].
- */
+/* For expansions, where rows are packed: unpack returns x, whose rows lie on `axis`, padded to a
+ * batch row for each sequence; pack returns y [n,S,..] packed again, with as many rows as `like`
+ * [1,H,N,D]. Elsewhere both return their operand. */
 ir_value *attention_unpack(ir_builder *b, ir_value *x, ir_value *new_len, int64_t axis);
 ir_value *attention_pack(ir_builder *b, ir_value *y, ir_value *new_len, ir_value *like);
 
-/* op_visible, from those inputs and the attributes causal and window of the node. */
+/* op_visible with those inputs and the attributes causal and window of the node. */
 gqac_status attention_visible(op_call *call, int past_input, int64_t batch, int64_t rows,
                               int32_t *lo, int32_t *hi);
-/* op_ranges, of input lo_input and the next. */
+/* op_ranges with input lo_input and the next. */
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi);
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
 gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
                              const int64_t *scores);
+/* Fails: the shapes of two tensors of rank 4 do not fit each other. */
+gqac_status attention_mismatch(const op_call *call, const char *what, const gqac_tensor *a,
+                               const char *with, const gqac_tensor *b);
 /* Fails unless input `input` is a float tensor of that rank. */
 gqac_status attention_float(op_call *call, int input, int rank);
-/* INVALID_MODEL when the dtype of an input is known and another one. */
+/* INVALID_MODEL when the dtype of an input is known and differs. */
 gqac_status attention_want_dtype(const ir_node *node, int input, gqac_dtype dtype, gqac_diag *diag);
-/* INVALID_MODEL when the rank of an input is known and another one. */
+/* INVALID_MODEL when the rank of an input is known and differs. */
 gqac_status attention_want_rank(const ir_node *node, int input, int rank, gqac_diag *diag);
 /* INVALID_MODEL when two dims are both constant and differ. */
 gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_dim *b,
                                const char *what, gqac_diag *diag);
-/* Rows of a present tensor: max(total, P), the elements of input `total` and axis 2 of input
- * `past`; NULL when not known. Without a past P is 0. */
+/* Rows of a present tensor, max(total, P): the element of input `total` and the length P of axis 2
+ * of input `past` (0 without); NULL when not known. */
 const ir_dim *attention_capacity(const ir_node *node, int total, int past);
 
+/* ---- attention, attend ----------------------------------------------------- */
+
+#define ATTENTION_SCORE_ATTRS                                                                      \
+    {.name = "scale", .kind = IR_ATTR_FLOAT, .required = true, .doc = "factor of the scores"},     \
+        OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off")
+#define ATTENTION_BF16_ATTR                                                                        \
+    OP_ATTR_INT("bf16", 0, "1: a kernel may take bf16 factors for q k^T and p v")
+/* Types of y [B,S,Hq*Dv] and qk [B,Hq,S,T], from inputs q [B,Hq,S,D], k [B,Hkv,T,D] and
+ * v [B,Hkv,T,Dv]. */
+gqac_status attention_infer(ir_node *node, gqac_diag *diag);
+/* make_bf16 of the rows: sets the attribute bf16. */
+void attention_make_bf16(ir_node *node);
+
+/* Which keys a query sees: attributes, their check, and `mixes` (causal: false). */
+#define ATTENTION_VISIBLE_ATTRS                                                                    \
+    OP_ATTR_INT("causal", 1, "0: later keys are visible"),                                         \
+        OP_ATTR_INT("window", -1, "keys a query sees, itself included; -1: all")
+gqac_status attention_visible_verify(const ir_node *node, gqac_diag *diag);
+bool attention_visible_mixes(const ir_node *node);
+
+/* ---- building -------------------------------------------------------------- */
+
+/* past [B,H,P,D] with the new rows after it; the new rows alone where past is NULL. */
+ir_value *attention_with_past(ir_builder *b, ir_value *past, ir_value *rows);
 /* x [B,S,N*D] as [B,N,S,D] by Reshape and Transpose; UNSUPPORTED when D is not constant. */
 ir_value *attention_heads(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                           const ir_dim *size);
 /* y [B,N,S,D] as [B,S,N*D]. */
 ir_value *attention_flatten(ir_builder *b, ir_value *y);
-/* The attribute scale of a node; where that is 0, 1/sqrt(size). UNSUPPORTED when neither is known.
- */
+/* The attribute scale of a node, or 1/sqrt(size) where that is 0; UNSUPPORTED when size is not
+ * known. */
 float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
 
 /* ---- window-sized caches: sliding_window_cache = 1 ------------------------ */
 
-/* Of a sequence of `length` tokens a cache of C rows for a window of W keys holds the last e, at
- * rows 0 .. e-1: all while they fit, else length less whole multiples of C - W + 1. */
+/* The number e of tokens that a cache of C rows, for a window of W keys, holds of a sequence: the
+ * last e, at rows 0 .. e-1. All as long as they fit; then `length` minus a multiple of C - W +
+ * 1. */
 int64_t attention_resident(int64_t capacity, int64_t window, int64_t length);
-/* Attention over such a cache counts positions from here on: a multiple of the contract's cuts at
- * or before the first row that is held, so that no element's arithmetic depends on the cache. */
+/* The position from which attention over such a cache counts: the multiple of GQAC_KEY_SPLIT at or
+ * before the first token that is held, so that no element's arithmetic depends on the cache. */
 int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past);
-/* Checks the attribute window, and at run time that the capacity has room for it. */
+/* Check the attribute window, and at run time that it fits the capacity. */
 gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag);
 gqac_status attention_window_fits(op_call *call, int64_t capacity);
-/* Rows that attention sees: max over b of past + new - start. */
+/* Rows that attention reads: max over b of past + new - start. */
 int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t batch,
                               const int32_t *past, const int32_t *fresh);
 
@@ -75,7 +102,7 @@ int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t bat
 gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag);
 /* Elements of a row of `size` codes; NULL when not known. */
 const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits);
-/* f32 scales: one, or heads * size of them, all finite. */
+/* f32 scales, all finite: one, or heads * size. */
 gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
                              int64_t heads, int64_t size, const float **scales);
 

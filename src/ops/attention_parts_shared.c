@@ -1,4 +1,4 @@
-/* take_apart: q, k and v of an attention op as ONNX ops make them. */
+/* take_apart of attention ops: builds q, k and v with ONNX ops. */
 #include "ops/build.h"
 #include "ops/gqa.h"
 
@@ -39,7 +39,8 @@ ir_value *gqa_norm(ir_builder *b, const ir_node *node, ir_value *x, int weight) 
                     .floats = {{"epsilon", ir_attr_float(node, "qk_norm_epsilon")}});
 }
 
-/* x [B,N,S,D] rotated at the positions; tables narrower than D/2 leave the channels after them. */
+/* x [B,N,S,D] rotated by the positions; where tables are narrower than D/2 the last channels
+ * stay. */
 static ir_value *rotate(ir_builder *b, const ir_node *node, ir_value *x, int64_t heads,
                         ir_value *positions) {
     int64_t half = 0, size = 0;
@@ -55,7 +56,7 @@ static ir_value *rotate(ir_builder *b, const ir_node *node, ir_value *x, int64_t
                              {2 * half < size ? "rotary_embedding_dim" : NULL, 2 * half}});
 }
 
-/* query [B,S,(Hq+2Hkv)*D] in three. */
+/* Splits query [B,S,(Hq+2Hkv)*D] into queries, keys and values. */
 static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t kv,
                          ir_value *parts[3]) {
     int64_t size = 0;
@@ -66,8 +67,8 @@ static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t 
              .ints = {{"axis", 2}}, .out = {&parts[0], &parts[1], &parts[2]});
 }
 
-/* The caller has positions of its own in the place of the input position_ids; what the graph adds
- * to that input would be lost. */
+/* The caller replaces the input position_ids by its own positions; what the graph computes from
+ * that input would be lost. */
 static bool counts_itself(const ir_node *node) {
     const ir_value *ids = ir_node_input(node, POSITION_IDS);
     return ids && ir_attr_int(node, "do_rotary") == 1 &&

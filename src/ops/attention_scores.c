@@ -110,11 +110,7 @@ static gqac_status eval(op_call *call) {
                 .tiles = (k->dims[2] + KEYS - 1) / KEYS};
     if (k->dims[0] != q->dims[0] || k->dims[3] != c.size || c.kv_heads < 1 ||
         c.q_heads % c.kv_heads != 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "keys [%lld,%lld,%lld,%lld] do not fit queries [%lld,%lld,%lld,%lld]",
-                (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
-                (long long)k->dims[3], (long long)q->dims[0], (long long)q->dims[1],
-                (long long)q->dims[2], (long long)q->dims[3]);
+        return attention_mismatch(call, "keys", k, "queries", q);
     GQAC_TRY(attention_ranges(call, 2, q->dims[0], c.rows, c.keys, &c.lo, &c.hi));
     int64_t dims[4] = {q->dims[0], c.q_heads, c.rows, c.keys};
     GQAC_TRY(op_output(call, 0, GQAC_F32, 4, dims));

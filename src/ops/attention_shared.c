@@ -39,10 +39,9 @@ gqac_status op_floats(const op_work *work, const gqac_tensor *tensor, const char
 }
 
 gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int32_t **lengths) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     char name[64];
-    work.origin = &origin;
     ir_schema_name(call->node->op->inputs, input, name, sizeof name);
     return op_lengths(&work, input < call->node->n_inputs ? call->in[input] : NULL, name, batch,
                       lengths);
@@ -70,9 +69,8 @@ gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
 
 gqac_status attention_ranges(op_call *call, int lo_input, int64_t batch, int64_t rows, int64_t keys,
                              const int32_t **lo, const int32_t **hi) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(op_want(call, lo_input, GQAC_I32));
     GQAC_TRY(op_want(call, lo_input + 1, GQAC_I32));
     return op_ranges(&work, call->in[lo_input], call->in[lo_input + 1], batch, rows, keys, lo, hi);
@@ -112,10 +110,13 @@ gqac_status op_rows_fit(const op_work *work, const gqac_tensor *past_len,
 
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_rows_fit(&work, call->in[past_input], call->in[past_input + 1], batch, width, rows);
+}
+
+ir_value *attention_with_past(ir_builder *b, ir_value *past, ir_value *rows) {
+    return past ? OP_BUILD(b, "Concat", .in = {past, rows}, .ints = {{"axis", 2}}) : rows;
 }
 
 bool attention_is_packed(const ir_value *new_len) {
@@ -179,13 +180,7 @@ gqac_status attention_want_dtype(const ir_node *node, int input, gqac_dtype dtyp
 }
 
 gqac_status attention_want_rank(const ir_node *node, int input, int rank, gqac_diag *diag) {
-    int have = op_in_type(node, input).rank;
-    if (have < 0 || have == rank)
-        return GQAC_OK;
-    char name[64];
-    ir_schema_name(node->op->inputs, input, name, sizeof name);
-    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input '%s' has rank %d, expected %d", name, have,
-            rank);
+    return op_check_rank(node, input, rank, rank, diag);
 }
 
 gqac_status attention_same_dim(const ir_node *node, const ir_dim *a, const ir_dim *b,
@@ -206,6 +201,46 @@ const ir_dim *attention_capacity(const ir_node *node, int total, int past) {
     return ir_dim_max(dims, t, p);
 }
 
+enum { Q, K, V };
+
+gqac_status attention_infer(ir_node *node, gqac_diag *diag) {
+    for (int i = Q; i <= V; i++)
+        GQAC_TRY(attention_want_rank(node, i, 4, diag));
+    GQAC_TRY(op_check_same(node, Q, K, diag));
+    GQAC_TRY(attention_same_dim(node, op_in_dim(node, Q, 3), op_in_dim(node, K, 3),
+                                "head size of the keys", diag));
+    int64_t q_heads, kv_heads;
+    if (ir_dim_is_const(op_in_dim(node, Q, 1), &q_heads) &&
+        ir_dim_is_const(op_in_dim(node, K, 1), &kv_heads) &&
+        (kv_heads < 1 || q_heads % kv_heads != 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
+                (long long)q_heads, (long long)kv_heads);
+    const ir_dim *dims[3] = {
+        op_in_dim(node, Q, 0), op_in_dim(node, Q, 2),
+        ir_dim_mul(op_dims(node), op_in_dim(node, Q, 1), op_in_dim(node, V, 3))};
+    const ir_dim *qk[4] = {op_in_dim(node, Q, 0), op_in_dim(node, Q, 1), op_in_dim(node, Q, 2),
+                           op_in_dim(node, K, 2)};
+    GQAC_TRY(op_set_type(node, 0, op_in_type(node, V).dtype, 3, dims, diag));
+    return op_set_type(node, 1, GQAC_F32, 4, qk, diag);
+}
+
+void attention_make_bf16(ir_node *node) {
+    ir_attr_set_int(node, "bf16", 1);
+}
+
+gqac_status attention_visible_verify(const ir_node *node, gqac_diag *diag) {
+    int64_t window = ir_attr_int(node, "window");
+    GQAC_TRY(op_check_int(node, "causal", 0, 1, diag));
+    if (window < -1 || window == 0 || (window > 0 && !ir_attr_int(node, "causal")))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute window = %lld: -1, or with causal = 1 at least 1", (long long)window);
+    return GQAC_OK;
+}
+
+bool attention_visible_mixes(const ir_node *node) {
+    return !ir_attr_int(node, "causal");
+}
+
 /* ---- window-sized caches -------------------------------------------------- */
 
 int64_t attention_resident(int64_t capacity, int64_t window, int64_t length) {
@@ -218,11 +253,7 @@ int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past) {
 }
 
 gqac_status attention_window_verify(const ir_node *node, gqac_diag *diag) {
-    int64_t window = ir_attr_int(node, "window");
-    if (window < 1 || window > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld keys: must be positive",
-                (long long)window);
-    return GQAC_OK;
+    return op_check_int(node, "window", 1, INT32_MAX, diag);
 }
 
 gqac_status attention_window_fits(op_call *call, int64_t capacity) {
@@ -248,13 +279,10 @@ int64_t attention_window_rows(const ir_node *node, int64_t capacity, int64_t bat
 /* ---- codes of a quantised cache ------------------------------------------ */
 
 gqac_status attention_code_verify(const ir_node *node, gqac_diag *diag) {
-    int64_t bits = ir_attr_int(node, "bits"), per_channel = ir_attr_int(node, "per_channel");
+    const int64_t bits = ir_attr_int(node, "bits");
     if (bits != 4 && bits != 8)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "bits = %lld: 4 or 8", (long long)bits);
-    if (per_channel != 0 && per_channel != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "per_channel = %lld: 0 or 1",
-                (long long)per_channel);
-    return GQAC_OK;
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 4 or 8", (long long)bits);
+    return op_check_int(node, "per_channel", 0, 1, diag);
 }
 
 const ir_dim *attention_code_width(ir_dims *dims, const ir_dim *size, int bits) {
@@ -283,9 +311,8 @@ gqac_status op_code_scales(const op_work *work, const gqac_tensor *tensor, bool 
 
 gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_channel,
                              int64_t heads, int64_t size, const float **scales) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_code_scales(&work, tensor, per_channel, heads, size, scales);
 }
 
@@ -300,14 +327,23 @@ gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *
             shape, (long long)scores[0], (long long)scores[1], (long long)scores[2],
             (long long)scores[3]);
     gqac_diag_rule(work->diag, "each dimension of it is 1 or that of the scores [B,H,S,T]");
-    gqac_diag_hint(work->diag, "give the batch, the new tokens and the keys that the model is fed");
+    gqac_diag_hint(work->diag,
+                   "pass a mask for the batch, the new tokens and the keys of this call");
     return GQAC_INVALID_INPUT;
+}
+
+gqac_status attention_mismatch(const op_call *call, const char *what, const gqac_tensor *a,
+                               const char *with, const gqac_tensor *b) {
+    OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+            "%s [%lld,%lld,%lld,%lld] do not fit %s [%lld,%lld,%lld,%lld]", what,
+            (long long)a->dims[0], (long long)a->dims[1], (long long)a->dims[2],
+            (long long)a->dims[3], with, (long long)b->dims[0], (long long)b->dims[1],
+            (long long)b->dims[2], (long long)b->dims[3]);
 }
 
 gqac_status attention_misfit(const op_call *call, const char *what, const gqac_tensor *mask,
                              const int64_t *scores) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_misfit(&work, what, mask, scores);
 }

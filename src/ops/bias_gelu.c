@@ -1,5 +1,5 @@
-/* com.microsoft.BiasGelu: Gelu(A + B), B a row. Becomes Add and Gelu. Source: ONNX Runtime contrib
- * operators. */
+/* com.microsoft.BiasGelu: Gelu(A + B), where B is a row. Becomes Add and Gelu. Source: ONNX Runtime
+ * contrib operators. */
 #include "ops/build.h"
 #include "ops/shared.h"
 

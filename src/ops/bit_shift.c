@@ -1,5 +1,5 @@
-/* BitShift: z = x shifted by y bits, on unsigned integers; a shift by the width or more gives 0.
- * Source: ONNX operator spec. */
+/* BitShift: z = x shifted by y bits, on unsigned integers; the result of a shift by the width or
+ * more is 0. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 #include <string.h>

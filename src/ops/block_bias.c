@@ -1,8 +1,8 @@
-/* y [B,1|Hq,S,M] in the type of the query, for M = total: 0 where query s of batch row b, at
- * position p = p_b + s, may see key j by the layout of blocks, and -inf elsewhere. Head h follows
- * layout h mod L; block row p / block of it names the blocks of keys that are seen. Causality and
- * padding are left to attention: rows s >= n_b and keys beyond p say nothing. row_indices [L,R+1]
- * i32, col_indices [L,C] i32: of layout l, block row r names the blocks
+/* y [B,1|Hq,S,M] in the type of the query, for M = total: 0 where the layout of blocks lets query s
+ * of batch row b, at position p = p_b + s, attend to key j, and -inf elsewhere. Head h has layout h
+ * mod L, whose block row p / block lists the blocks of visible keys. Causality and padding are left
+ * to attention: rows s >= n_b and keys after p are not specified. row_indices [L,R+1] i32,
+ * col_indices [L,C] i32: block row r of layout l lists the blocks
  *   col_indices[l][row_indices[l][r] .. row_indices[l][r + 1] - 1]
  * Constant layouts are checked when the model is compiled, others in every call. */
 #include "ops/attention.h"
@@ -20,25 +20,22 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "heads"), block = ir_attr_int(node, "block");
-    if (heads < 1 || heads > INT32_MAX || block < 1 || block > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "heads = %lld, block = %lld: must be positive",
-                (long long)heads, (long long)block);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "heads", 1, INT32_MAX, diag));
+    return op_check_int(node, "block", 1, INT32_MAX, diag);
 }
 
 /* ---- the layout ---------------------------------------------------------- */
 
 static gqac_status misfit(const ir_node *node, const char *what, gqac_diag *diag) {
     op_fail(node, diag, GQAC_INVALID_MODEL, "%s", what);
-    gqac_diag_rule(diag, "block_row_indices [L,R+1] of each layout starts at 0 and does not fall; "
-                         "block row r of it names blocks of 0..r in block_col_indices "
+    gqac_diag_rule(diag, "block_row_indices [L,R+1] starts at 0 and never decreases; "
+                         "block row r lists blocks of 0..r in block_col_indices "
                          "[L,C], its own among them; L divides num_heads");
     gqac_diag_hint(diag, "export the block mask again, as a lower triangle with its diagonal");
     return GQAC_INVALID_MODEL;
 }
 
-/* Block row r of layout l names the n blocks of `cols`. */
+/* Block row r of layout l lists the n blocks of `cols`. */
 static gqac_status check_row(const ir_node *node, int64_t l, int64_t r, const int32_t *cols,
                              int64_t n, gqac_diag *diag) {
     char what[160];
@@ -47,14 +44,15 @@ static gqac_status check_row(const ir_node *node, int64_t l, int64_t r, const in
         own = own || cols[i] == r;
         if (cols[i] >= 0 && cols[i] <= r)
             continue;
-        snprintf(what, sizeof what, "block_col_indices: block row %lld of layout %lld names %d",
+        snprintf(what, sizeof what, "block_col_indices: block row %lld of layout %lld lists %d",
                  (long long)r, (long long)l, cols[i]);
         return misfit(node, what, diag);
     }
     if (own)
         return GQAC_OK;
-    snprintf(what, sizeof what, "block_col_indices: block row %lld of layout %lld misses itself",
-             (long long)r, (long long)l);
+    snprintf(what, sizeof what,
+             "block_col_indices: block row %lld of layout %lld does not list itself", (long long)r,
+             (long long)l);
     return misfit(node, what, diag);
 }
 
@@ -68,17 +66,17 @@ static gqac_status check_layout(const ir_node *node, const gqac_tensor *rows,
         return misfit(node, "block_row_indices or block_col_indices has a wrong shape or type",
                       diag);
     const int32_t *from = rows->data, *to = cols->data;
-    int64_t width = rows->dims[1], room = cols->dims[1];
+    int64_t width = rows->dims[1], capacity = cols->dims[1];
     for (int64_t i = 0; i < rows->dims[0] * width; i++) {
         int64_t l = i / width, r = i % width;
-        if (r == 0 ? from[i] != 0 : from[i] < from[i - 1] || from[i] > room) {
+        if (r == 0 ? from[i] != 0 : from[i] < from[i - 1] || from[i] > capacity) {
             snprintf(what, sizeof what, "block_row_indices[%lld][%lld] = %d", (long long)l,
                      (long long)r, from[i]);
             return misfit(node, what, diag);
         }
         if (r > 0)
-            GQAC_TRY(check_row(node, l, r - 1, to + l * room + from[i - 1], from[i] - from[i - 1],
-                               diag));
+            GQAC_TRY(check_row(node, l, r - 1, to + l * capacity + from[i - 1],
+                               from[i] - from[i - 1], diag));
     }
     return GQAC_OK;
 }
@@ -137,12 +135,12 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 static gqac_status check_lengths(op_call *call, const blocks *k, int64_t batch) {
-    int64_t places = (k->rows->dims[1] - 1) * k->block, room = call->in[PAST]->dims[2];
-    if (k->keys < 1 || k->keys > room)
+    int64_t places = (k->rows->dims[1] - 1) * k->block, capacity = call->in[PAST]->dims[2];
+    if (k->keys < 1 || k->keys > capacity)
         OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
                 "total_sequence_length = %lld: past_key is a buffer of %lld rows, which must hold "
                 "all tokens",
-                (long long)k->keys, (long long)room);
+                (long long)k->keys, (long long)capacity);
     for (int64_t b = 0; b < batch; b++) {
         int64_t end = (int64_t)k->past_len[b] + k->new_len[b];
         if (end > places || end > k->keys || k->new_len[b] > k->queries)
@@ -187,7 +185,7 @@ const gqac_op gqac_op_block_bias = {
                .outputs = "y",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
-               .doc = "0 for keys in the blocks that a layout shows a query, else -inf"},
+               .doc = "0 for keys in the blocks that a layout selects for a query, else -inf"},
     .infer = infer,
     .verify = verify,
     .eval = eval,

@@ -5,8 +5,8 @@
  *     OP_BUILD(b, "visible_range", .in = {past_len, new_len, q},
  *              .ints = {{"causal", 1}, {"window", 8}}, .out = {&lo, &hi});
  *
- * The first failure sticks in b->status: whatever is built after it is NULL, so that a function
- * builds straight on and its caller looks at the status once. */
+ * The first failure stays in b->status, and every later build returns NULL. A function builds on
+ * without checks, and its caller checks the status once. */
 #ifndef GQAC_OPS_BUILD_H
 #define GQAC_OPS_BUILD_H
 
@@ -22,17 +22,17 @@ enum {
 
 /* One node. All but the inputs may be left out. */
 typedef struct op_line {
-    /* Values, NULL where one is absent. Absent ones at the end that the op can do without are not
-     * passed. `list` instead: any number of them. */
+    /* Values, NULL where one is absent. Absent optional ones at the end are not passed. `list`
+     * takes any number of values instead. */
     ir_value *in[OP_LINE_INPUTS];
     struct {
         int n;
         ir_value *const *values;
     } list;
-    /* Where the results go, NULL for one that is not wanted. Nothing here: one result. */
+    /* Where the results are stored, NULL for one that is not wanted. Empty: one result. */
     ir_value **out[OP_LINE_OUTPUTS];
-    /* Attributes by name; NULL in the place of the name: not this one. What the op does not have,
-     * or has of another kind, is an INTERNAL failure. Lists and texts are copied. */
+    /* Attributes by name; an entry whose name is NULL is left out. An attribute that the op does
+     * not have, or has of another kind, is an INTERNAL failure. Lists and texts are copied. */
     struct {
         const char *name;
         int64_t value;
@@ -53,20 +53,20 @@ typedef struct op_line {
         int64_t n;
         const int64_t *values;
     } numbers;
-    /* Attributes with the values that they have in `of`: these, or without names all that it has.
-     * Those given above take precedence. No graphs. */
+    /* Attributes with the values that they have in `of`: those named in `same`, or all when it is
+     * empty. Those given above take precedence. Graphs are not copied. */
     const ir_node *of;
     const char *same[OP_LINE_INTS];
 } op_line;
 
 /* A node for an op by its name in dumps ("Add", "rotary", "com.microsoft.MoE"). Returns its first
- * result. C leaves open in which order a list of initialisers is evaluated; gcc and clang go from
- * the left. Arguments of functions they do not evaluate in one order: no two builds in those, or
- * the names in a dump depend on the compiler. */
+ * result. C does not say in which order initialisers are evaluated; gcc and clang take them from
+ * the left. Arguments of functions have no such order: with two builds among the arguments of one
+ * call, names in a dump would depend on the compiler. */
 #define OP_BUILD(b, op, ...) op_build_line((b), (op), &(op_line){__VA_ARGS__})
 ir_value *op_build_line(ir_builder *b, const char *op, const op_line *line);
 
-/* A constant of those integers, i64 [n]. */
+/* The integers as a constant, i64 [n]. */
 #define OP_I64S(b, ...)                                                                            \
     ir_build_i64s((b), (int64_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),              \
                   (int64_t[]){__VA_ARGS__})
@@ -74,20 +74,20 @@ ir_value *op_build_line(ir_builder *b, const char *op, const op_line *line);
 /* Fails the builder with UNSUPPORTED at a node, unless it has failed already. */
 void op_refuse(ir_builder *b, const ir_node *node, const char *fmt, ...) GQAC_PRINTF(3, 4);
 
-/* A constant of `graph` whose data, which are not initialised, the caller fills in. */
+/* A constant of `graph`; the caller fills in its data, which are uninitialised. */
 ir_value *op_build_constant(ir_builder *b, ir_graph *graph, const char *name, gqac_dtype dtype,
                             int rank, const int64_t *dims, void **data);
 /* x as type `to`. */
 ir_value *op_build_cast(ir_builder *b, ir_value *x, gqac_dtype to);
 /* x rounded to bf16, in f32: a factor of --math bf16 for targets without a kernel. */
 ir_value *op_build_rounded(ir_builder *b, ir_value *x);
-/* The lengths of n axes of x from the first one on: i64 [n]. */
+/* The lengths of n axes of x, from axis `first` on: i64 [n]. */
 ir_value *op_build_lengths(ir_builder *b, ir_value *x, int first, int n);
 /* The length of one axis: i64 []. */
 ir_value *op_build_length(ir_builder *b, ir_value *x, int axis);
-/* n values one after another on an axis. */
+/* n values concatenated along an axis. */
 ir_value *op_build_concat(ir_builder *b, int64_t axis, int n, ir_value *const *values);
-/* x with another shape, where 0 keeps a length and -1 takes what is left. */
+/* x with another shape, where 0 copies a length and -1 is inferred. */
 #define OP_RESHAPE(b, x, ...) OP_BUILD(b, "Reshape", .in = {x, OP_I64S(b, __VA_ARGS__)})
 /* x with its axes in another order. */
 #define OP_TRANSPOSE(b, x, ...)                                                                    \

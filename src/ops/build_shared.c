@@ -20,7 +20,7 @@ void op_refuse(ir_builder *b, const ir_node *node, const char *fmt, ...) {
 
 /* ---- one node ------------------------------------------------------------ */
 
-/* Own ops go without their domain, as in dumps. */
+/* The name of an op of ours has no domain, as in dumps. */
 static const ir_schema *schema_of(const char *name) {
     const char *dot = strrchr(name, '.');
     char domain[32];
@@ -32,7 +32,7 @@ static const ir_schema *schema_of(const char *name) {
     return op_schema(domain, dot + 1);
 }
 
-/* The place of an attribute of that kind; -1: the op has none. */
+/* The index of the attribute of that name and kind; -1: the op has none. */
 static int find(const ir_schema *op, const char *name, ir_attr_kind kind) {
     for (int i = 0; op->attrs && op->attrs[i].name; i++)
         if (strcmp(op->attrs[i].name, name) == 0)
@@ -40,7 +40,7 @@ static int find(const ir_schema *op, const char *name, ir_attr_kind kind) {
     return -1;
 }
 
-/* Without a node: only checks that the op has it. */
+/* node NULL: only checks that the op has it. */
 static void put(ir_builder *b, const ir_schema *op, ir_node *node, const char *name,
                 ir_attr_kind kind, ir_attr value) {
     if (!name || b->status != GQAC_OK)
@@ -48,8 +48,7 @@ static void put(ir_builder *b, const ir_schema *op, ir_node *node, const char *n
     const int at = find(op, name, kind);
     if (at < 0)
         b->status = gqac_diag_set(b->diag, GQAC_INTERNAL,
-                                  "op '%s' has no attribute '%s' of the kind that is given",
-                                  op->name, name);
+                                  "op '%s' has no attribute '%s' of that kind", op->name, name);
     else if (node)
         node->attrs[at] = value;
 }
@@ -64,7 +63,7 @@ static void put_same(ir_builder *b, const ir_schema *op, ir_node *node, const ir
     put(b, op, NULL, name, IR_ATTR_GRAPH, (ir_attr){0}); /* which fails: `of` has none either */
 }
 
-/* Copies for the node; before there is one, NULL will do. */
+/* A copy that lives as long as the node; NULL while there is no node. */
 static const void *copy(ir_builder *b, const ir_node *node, const void *data, size_t bytes) {
     if (!node || !data || b->status != GQAC_OK)
         return NULL;
@@ -99,7 +98,7 @@ static void put_all(ir_builder *b, const ir_schema *op, ir_node *node, const op_
         (ir_attr){.set = true, .count = n, .ints = numbers});
 }
 
-/* Whether there are not more values than the op has. */
+/* Does the op take that many values? */
 static bool fits(ir_builder *b, const ir_schema *op, const char *list, const char *what, int n) {
     int least, most;
     ir_schema_arity(list, &least, &most);
@@ -148,7 +147,7 @@ ir_value *op_build_line(ir_builder *b, const char *name, const op_line *line) {
     return ir_build_result(b, node, 0);
 }
 
-/* ---- what many build ----------------------------------------------------- */
+/* ---- shared pieces ------------------------------------------------------ */
 
 ir_value *op_build_constant(ir_builder *b, ir_graph *graph, const char *name, gqac_dtype dtype,
                             int rank, const int64_t *dims, void **data) {

@@ -1,6 +1,6 @@
 /* y [M,C] = cache [M,C] with row kv_pos replaced by new_kv [1,C]; every other row keeps its bits.
- * Pure: what is to see the new row reads y, so that no order is left to chance; whether y lies in
- * the memory of cache is up to the plan. A kv_pos outside of the cache is refused. */
+ * Pure: what needs the new row reads y, which fixes the order; whether y overwrites the cache is
+ * decided by `plan`. A kv_pos outside the cache fails. */
 #include "ops/attention.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* y [1,Hq*D] = attention of one query q [1,Hq*D] over the rows 0 .. kv_pos of k, v [M,Hkv*D]: the
- * row of its own token is among them (it was written before), rows behind it are never read. Query
- * head h reads key/value head h / G. kv_pos is the row of the token, i32 or u32. Becomes attention.
- */
+ * row of the query's own token is included (it has been written), later rows are never read. Query
+ * head h reads key/value head h / G. kv_pos is the row of the token, i32 or u32. Becomes
+ * attention. */
 #include "ops/attention.h"
 #include "ops/build.h"
 
@@ -12,8 +12,7 @@ enum { Q, K, V, POS };
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
     {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
     {.name = NULL},
 };
 
@@ -22,9 +21,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (q < 1 || kv < 1 || q > INT32_MAX || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld query heads over %lld key/value heads",
                 (long long)q, (long long)kv);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "scale is not finite");
-    return GQAC_OK;
+    return op_check_float(node, "scale", true, diag);
 }
 
 /* Elements of a head, from the columns of an input; NULL when not known. */

@@ -1,5 +1,5 @@
-/* Cast: output = input as the type `to`; see cast_shared.c for what ONNX leaves open.
- * Source: ONNX operator spec. saturate and round_mode speak of 8-bit floats only. */
+/* Cast: output = input as the type `to`; see cast_shared.c for what ONNX leaves open. Source: ONNX
+ * operator spec. saturate and round_mode concern 8-bit floats only. */
 #include "ops/shared.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -12,15 +12,12 @@ static gqac_status eval(op_call *call) {
 
 static const ir_attr_spec attrs[] = {
     {.name = "to", .kind = IR_ATTR_DTYPE, .required = true, .doc = "type of the result"},
-    {.name = "saturate",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "for 8-bit floats only"},
+    OP_ATTR_INT("saturate", 1, "for 8-bit floats only"),
     {.name = "round_mode", .kind = IR_ATTR_STRING, .doc = "for 8-bit floats only"},
     {.name = NULL},
 };
 
-/* The length of an axis used as a number is a fact of the call. */
+/* The length of an axis, used as a number, depends on the call. */
 static bool mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, 0);
     return x && x->elements && OP_IN(OP_FLOATS, ir_attr_get(node, "to")->dtype);

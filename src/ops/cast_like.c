@@ -11,10 +11,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "saturate",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "for 8-bit floats only"},
+    OP_ATTR_INT("saturate", 1, "for 8-bit floats only"),
     {.name = "round_mode", .kind = IR_ATTR_STRING, .doc = "for 8-bit floats only"},
     {.name = NULL},
 };

@@ -1,9 +1,9 @@
 /* Conversion between all element types.
  *
  * Every target must agree on what ONNX leaves open, so it is defined: floats to integers are
- * truncated and clamped (i4 and u4: wrapped, as the ONNX tests have it), NaN gives 0; integers wrap
- * to the width of the result; non-zero is true.
- * A conversion rounds once, also from f64 to f16 and bf16 (see to_odd). */
+ * truncated and clamped (i4 and u4: wrapped, as the ONNX tests have it), NaN becomes 0; integers
+ * wrap to the width of the result; non-zero is true. A conversion rounds once, also from f64 to f16
+ * and bf16 (see to_odd). */
 #include "ops/copy.h"
 #include "ops/elementwise.h"
 
@@ -35,8 +35,8 @@ static int64_t to_int(double x, const cast_arg *cast) {
     return i > cast->hi ? cast->hi : i;
 }
 
-/* Rounds to odd: a second rounding, to a format at least two bits narrower, then gives what one
- * rounding would have given. */
+/* Rounds to odd, after which rounding to a format at least two bits narrower has the result of a
+ * single rounding. */
 static float to_odd(double x) {
     float y = (float)x;
     if ((double)y == x || x != x)

@@ -1,24 +1,18 @@
 /* The causal convolution of CausalConvWithState (causal_conv.h) over packed rows: x [1,C,N] holds
- * the new tokens of n sequences one after another, new_len [n] tells how many each has, and state
- * [n,C,L] what came before them. y [1,C,N]. */
+ * the new tokens of n sequences one after another, new_len [n] their numbers, and state [n,C,L] the
+ * elements before them. y [1,C,N]. */
 #include "ops/causal_conv.h"
 
 enum { NEW_LEN = 4 };
 
 static const ir_attr_spec attrs[] = {
     CAUSAL_CONV_ACTIVATION,
-    {.name = "dilation",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "elements from one tap to the next"},
+    OP_ATTR_INT("dilation", 1, "elements from one tap to the next"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t dilation = ir_attr_int(node, "dilation");
-    if (dilation < 1 || dilation > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "dilation = %lld: 1 to 2147483647",
-                (long long)dilation);
+    GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);
 }
 
@@ -39,7 +33,7 @@ const gqac_op gqac_op_causal_conv = {
                .outputs = "y",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
-               .doc = "causal depthwise convolution of packed rows [1,C,N] behind state [n,C,L]"},
+               .doc = "causal depthwise convolution of packed rows [1,C,N] after state [n,C,L]"},
     .infer = infer,
     .verify = verify,
     .eval = eval,

@@ -2,24 +2,20 @@
  * L = (k - 1) * dilation -> y [B,C,S], present [B,C,L].
  *   y[t] = activation(bias + sum over j of weight[j] * (past, x)[t + j * dilation])
  * one chain over j from zero, then the bias. Without a past it is zeros. The state holds elements
- * of x as they are, so where a call ends changes no bit. */
+ * of x unchanged, so it does not matter where a call ends. */
 #ifndef GQAC_OPS_CAUSAL_CONV_H
 #define GQAC_OPS_CAUSAL_CONV_H
 
 #include "ops/shared.h"
 
-#define CAUSAL_CONV_ACTIVATION                                                                     \
-    {                                                                                              \
-        .name = "activation", .kind = IR_ATTR_STRING, .fallback = {.set = true, .s = "none"},      \
-        .doc = "none, silu or swish"                                                               \
-    }
+#define CAUSAL_CONV_ACTIVATION OP_ATTR_STRING("activation", "none", "none, silu or swish")
 
 gqac_status causal_conv_verify(const ir_node *node, gqac_diag *diag);
 gqac_status causal_conv_infer(ir_node *node, int64_t dilation, gqac_diag *diag);
 gqac_status causal_conv_eval(op_call *call, int64_t dilation);
-/* The same for rows that are packed: x [1,C,N] of n sequences with new_len [n] new tokens each, and
- * past [n,C,L]. new_len NULL: x [B,C,S] and past [B,C,L]. */
+/* The same for packed rows: x [1,C,N] of n sequences with new_len [n] new tokens each, and past
+ * [n,C,L]. new_len NULL: x [B,C,S] and past [B,C,L]. */
 gqac_status causal_conv_run(op_call *call, int64_t dilation, const gqac_tensor *new_len);
-bool causal_conv_mixes(const ir_node *node); /* no state: a chunk cannot follow another */
+bool causal_conv_mixes(const ir_node *node); /* without a state a chunk cannot continue another */
 
 #endif

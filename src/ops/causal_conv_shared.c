@@ -176,8 +176,8 @@ gqac_status causal_conv_run(op_call *call, int64_t dilation, const gqac_tensor *
         GQAC_TRY(op_output(call, 1, c.x->dtype, 3, dims));
         c.present = &call->out[1];
     }
-    const int64_t room = c.state + 2 * c.length + c.k;
-    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &c.scratch));
+    const int64_t floats = c.state + 2 * c.length + c.k;
+    GQAC_TRY(op_scratch_open(call, (size_t)floats, sizeof(float), &c.scratch));
     op_parallel(call, c.n * c.channels, 10 + c.length * (4 + c.k / 4), run, &c);
     op_scratch_close(&c.scratch);
     return GQAC_OK;

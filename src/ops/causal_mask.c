@@ -1,5 +1,5 @@
-/* y [B,H,S,T]: y[b,h,i,j] = s[b,h,i,j] for lo[b,i] <= j < hi[b,i], else -inf. A select: what s
- * holds outside is not looked at. */
+/* y [B,H,S,T]: y[b,h,i,j] = s[b,h,i,j] for lo[b,i] <= j < hi[b,i], else -inf. A select: values of s
+ * outside the range are not used. */
 #include "ops/attention.h"
 
 #include <string.h>

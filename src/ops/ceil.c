@@ -8,14 +8,5 @@ OP_SPAN1(f64, double, ceil(x))
 
 OP_UNARY(.f32 = f32, .f64 = f64)
 
-const gqac_op gqac_op_ceil = {
-    .schema = {.name = "Ceil",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = ceil(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_ceil =
+    OP_UNARY_ROW(.name = "Ceil", .domain = "", .since = 13, .doc = "y = ceil(x)");

@@ -11,35 +11,13 @@ static inline float celu(float x, const float *alpha) {
 
 OP_SPAN1_FMA(f32, celu(x, arg_))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    const float of[] = {ir_attr_float(call->node, "alpha")};
-    return op_unary_eval(call, &kernel, of);
-}
+OP_UNARY(.f32 = f32)
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1},
-     .doc = "scale of the negative part"},
+    OP_ATTR_FLOAT("alpha", 1, "scale of the negative part"),
     {.name = NULL},
 };
 
-const gqac_op gqac_op_celu = {
-    .schema = {.name = "Celu",
-               .domain = "",
-               .since = 12,
-               .introduced = 12,
-               .inputs = "x",
-               .outputs = "y",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = max(0, x) + min(0, alpha (exp(x / alpha) - 1))"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_celu =
+    OP_UNARY_ROW(.name = "Celu", .domain = "", .since = 12, .introduced = 12, .attrs = attrs,
+                 .doc = "y = max(0, x) + min(0, alpha (exp(x / alpha) - 1))");

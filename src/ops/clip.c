@@ -4,7 +4,7 @@
 #include "ops/elementwise.h"
 
 typedef struct bounds {
-    bool has_lo, has_hi, big; /* big: 64 bits without a sign */
+    bool has_lo, has_hi, big; /* big: u64 */
     double lo_f, hi_f;        /* holds every float bound exactly */
     int64_t lo_i, hi_i;
 } bounds;
@@ -59,7 +59,7 @@ static gqac_status eval(op_call *call) {
     b.big = call->in[0]->dtype == GQAC_U64;
     GQAC_TRY(bound(call, 1, &b.has_lo, &b.lo_f, &b.lo_i));
     GQAC_TRY(bound(call, 2, &b.has_hi, &b.hi_f, &b.hi_i));
-    return op_unary_eval(call, &kernel, &b);
+    return op_unary_eval_with(call, &kernel, &b);
 }
 
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
@@ -69,7 +69,7 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
         if (!attr)
             continue;
         if (raw->kinds[attr - raw->values] != IR_ATTR_FLOAT)
-            OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is no float", names[i]);
+            OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is not a float", names[i]);
         ir_value *bound = ir_build_f32(b, attr->f);
         bound = OP_BUILD(b, "CastLike", .in = {bound, ir_node_input(node, 0)});
         GQAC_TRY(op_put_input(b, node, i + 1, bound));

@@ -1,4 +1,4 @@
-/* Concat: inputs joined along one axis. Source: ONNX operator spec. Rows are placed, not mixed. */
+/* Concat: inputs joined along one axis. Source: ONNX operator spec. Rows are moved, not mixed. */
 #include "ops/copy.h"
 
 static gqac_status infer_elements(ir_node *node, gqac_diag *diag) {

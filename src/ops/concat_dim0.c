@@ -1,5 +1,5 @@
-/* y [m+n,C] = the rows of a [m,C], then those of b [n,C]. Either may have no rows. This is how a
- * cache of plain rows grows: by a copy of all that is there. */
+/* y [m+n,C] = the rows of a [m,C], then those of b [n,C]. Either may have no rows. A cache of plain
+ * rows grows this way, by a copy of all its rows. */
 #include "ops/attention.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* present [B,H,C,D], C = max(total, P), from past [B,H,P,D] and new [B,H,S,D]:
- *   rows [0, p_b) are past's, rows [p_b, p_b + n_b) the first n_b rows of new; rows beyond are
- *   past's where past has them, zero elsewhere. Rows of new from n_b on (padding) go nowhere.
- * A new without any rows appends nothing: the past holds the rows of these tokens already (another
- * layer wrote them), so total <= P.
- * Present may lie where past does if that has room for all (C = P): then only new rows are written.
+ *   rows [0, p_b) are past's, rows [p_b, p_b + n_b) the first n_b rows of new; later rows are
+ * past's where past has them, else zero. Rows of new from n_b on (padding) are not copied. A new
+ * without any rows appends nothing: another layer has written the rows of these tokens to the past,
+ * so total <= P. Present may overwrite past if the capacities are equal (C = P): then only new rows
+ * are written.
  */
 #include "ops/present.h"
 
@@ -116,7 +116,7 @@ gqac_status present_put(const op_work *work, present_rows *c, void *memory) {
     c->present = memory;
     if (c->present == c->past && c->capacity > c->past_rows)
         OP_STOP(work, GQAC_INVALID_INPUT,
-                "present lies where past does, whose %lld rows have no room for %lld tokens",
+                "present overwrites past, whose %lld rows do not hold %lld tokens",
                 (long long)c->past_rows, (long long)c->capacity);
     return GQAC_OK;
 }
@@ -124,9 +124,8 @@ gqac_status present_put(const op_work *work, present_rows *c, void *memory) {
 static gqac_status eval(op_call *call) {
     concat c;
     const gqac_tensor *fresh = call->in[NEW];
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(op_want_set(call, NEW, OP_ANY & ~OP_NIBBLES));
     const present_operands operands = {.past = call->in[PAST],
                                        .fresh = fresh,

@@ -1,9 +1,8 @@
-/* Conv: y[b,m,o] = bias[m] + sum over c, j of weight[m,c,j] * x[b, group's c, o * stride - pad +
- * j * dilation], any number of spatial axes, places outside of x left out. One chain for each
- * element, over c and then over j as they lie; then the bias; in fp32, rounded once. Source: ONNX
- * operator spec.
- * What x gives the terms of the chains is laid out as columns, for some places of a line at a time;
- * then blocks of maps by sixteen places each run their chains in registers. */
+/* Conv: y[b,m,o] = bias[m] + sum over c, j of weight[m,c,j] * x[b, group's c, o * stride - pad + j
+ * * dilation], any number of spatial axes, terms outside of x left out. Each element is one chain
+ * over c and then j, ascending, and then the bias; in fp32, rounded once. Source: ONNX operator
+ * spec. The elements of x are copied into columns of terms, for some positions of a line at a time;
+ * then the chains of a block of maps at sixteen positions run in registers. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -15,12 +14,9 @@
 enum { X, W, BIAS, SPACE = GQAC_MAX_RANK - 2 };
 
 static const ir_attr_spec attrs[] = {
-    {.name = "auto_pad",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "NOTSET"},
-     .doc = "NOTSET, SAME_UPPER, SAME_LOWER or VALID"},
+    OP_ATTR_STRING("auto_pad", "NOTSET", "NOTSET, SAME_UPPER, SAME_LOWER or VALID"),
     {.name = "dilations", .kind = IR_ATTR_INTS, .doc = "distance between taps; absent: 1"},
-    {.name = "group", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "of channels"},
+    OP_ATTR_INT("group", 1, "of channels"),
     {.name = "kernel_shape", .kind = IR_ATTR_INTS, .doc = "absent: that of the weight"},
     {.name = "pads", .kind = IR_ATTR_INTS, .doc = "at the starts, then at the ends; absent: 0"},
     {.name = "strides", .kind = IR_ATTR_INTS, .doc = "absent: 1"},
@@ -53,10 +49,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!known)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute auto_pad = '%s'",
                 ir_attr_get(node, "auto_pad")->s);
-    if (ir_attr_int(node, "group") < 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute group = %lld must be positive",
-                (long long)ir_attr_int(node, "group"));
-    return GQAC_OK;
+    return op_check_int(node, "group", 1, INT64_MAX, diag);
 }
 
 /* One spatial axis. */
@@ -64,7 +57,7 @@ typedef struct axis {
     int64_t in, out, taps, stride, dilation, pad; /* pad: at the start */
 } axis;
 
-/* Fills all but in and taps; false when the taps do not fit. */
+/* Sets all fields but in and taps; false when the taps do not fit. */
 static bool place(const ir_node *node, int i, int n, axis *a) {
     a->stride = entry(node, "strides", i, 1);
     a->dilation = entry(node, "dilations", i, 1);
@@ -108,7 +101,7 @@ static gqac_status infer_axis(const ir_node *node, int i, int n, const ir_dim **
         return GQAC_OK;
     if (a.taps < 1 || a.taps != entry(node, "kernel_shape", i, a.taps))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "W has %lld taps along spatial axis %d%s",
-                (long long)a.taps, i, a.taps < 1 ? "" : ", kernel_shape another number");
+                (long long)a.taps, i, a.taps < 1 ? "" : ", kernel_shape differs");
     if (!ir_dim_is_const(op_in_dim(node, X, 2 + i), &a.in))
         return GQAC_OK;
     if (!place(node, i, n, &a))
@@ -119,7 +112,7 @@ static gqac_status infer_axis(const ir_node *node, int i, int n, const ir_dim **
     return GQAC_OK;
 }
 
-/* What constants show of channels, maps, groups and biases. */
+/* Checks channels, maps, groups and biases as far as they are constant. */
 static gqac_status check_channels(const ir_node *node, gqac_diag *diag) {
     const int64_t group = ir_attr_int(node, "group");
     int64_t channels, each, maps, biases;
@@ -162,7 +155,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, x.dtype, rank, dims, diag);
 }
 
-/* An item is a chunk of places along the last axis, for a part of the maps of a group. */
+/* An item is a chunk of positions along the last axis, for some maps of a group. */
 enum { CHUNK = 64, PART = 256, BLOCK = 4 };
 
 typedef struct conv {
@@ -177,18 +170,19 @@ typedef struct conv {
     op_scratch scratch;
 } conv;
 
-/* Scratch of a worker: what x gives each term at each place, which terms of a line there are, where
- * a tap is inside of x, a piece of a line of x, and four rows of weights. */
+/* Scratch of a worker: the element of x for each term at each position, the terms of the line,
+ * where a tap is inside x, a piece of a line of x, and four rows of weights. */
 typedef struct work {
     float *columns; /* [terms,CHUNK] */
     int64_t kept;   /* terms: those of lines outside of x are left out */
     int64_t *terms;
-    uint32_t *inside;               /* [taps of the last axis,CHUNK] */
-    bool edges[CHUNK / GQAC_LANES]; /* of sixteen: some place is outside for some tap */
+    uint32_t *inside; /* [taps of the last axis,CHUNK] */
+    bool edges[CHUNK /
+               GQAC_LANES]; /* of sixteen positions: some tap is outside x for one of these */
     float *line, *weights;
 } work;
 
-/* acc[b][l] = chain over k of w[b][k] * x[k * CHUNK + l]; what is outside is left out. */
+/* acc[b][l] = chain over k of w[b][k] * x[k * CHUNK + l]; terms outside of x are left out. */
 OP_BODY void chains_body(const float *restrict x, int64_t terms, const float *const *w,
                          const uint32_t *restrict inside, const int64_t *restrict at, int64_t taps,
                          float (*restrict acc)[GQAC_LANES]) {
@@ -248,7 +242,7 @@ static int64_t line_of(const conv *c, int64_t line, int64_t tap) {
     return at;
 }
 
-/* x of the places [first, first + n) for tap j of the last axis, from elements [low, high) of a
+/* x at the positions [first, first + n) for tap j of the last axis, from elements [low, high) of a
  * line; zeros outside. */
 static void gather(const axis *a, const float *line, int64_t low, int64_t high, int64_t first,
                    int64_t n, int64_t j, float *to) {
@@ -300,18 +294,19 @@ static void make_columns(const conv *c, int64_t channel, int64_t line, int64_t f
 }
 
 /* The weights of the kept terms of a map. */
-static const float *weights_of(const conv *c, const work *k, int64_t map, float *room) {
+static const float *weights_of(const conv *c, const work *k, int64_t map, float *scratch) {
     if (k->kept == c->terms && c->w->dtype == GQAC_F32)
         return (const float *)c->w->data + map * c->terms;
     if (k->kept == c->terms)
-        op_get_f32s(c->w, map * c->terms, c->terms, room);
+        op_get_f32s(c->w, map * c->terms, c->terms, scratch);
     else
         for (int64_t i = 0; i < k->kept; i++)
-            room[i] = op_get_f32(c->w, map * c->terms + k->terms[i]);
-    return room;
+            scratch[i] = op_get_f32(c->w, map * c->terms + k->terms[i]);
+    return scratch;
 }
 
-/* Maps [map, map + count) at the places of the columns; to: the first of them in a line of y. */
+/* Maps [map, map + count) at the positions of the columns; to: the first position in a line of
+ * y. */
 static void block(const conv *c, const work *k, int64_t map, int64_t count, int64_t to, int64_t n) {
     const float *w[BLOCK];
     float acc[BLOCK][GQAC_LANES];
@@ -424,12 +419,12 @@ static gqac_status eval(op_call *call) {
     const int64_t of_group = c.maps / c.group;
     c.parts = (of_group + PART - 1) / PART;
     c.chunks = (last->out + CHUNK - 1) / CHUNK;
-    int64_t room, masks;
-    if (!gqac_mul_i64(c.terms, CHUNK + BLOCK + 2, &room) ||
-        !gqac_mul_i64(last->taps, CHUNK, &masks) || !gqac_add_i64(room, masks, &room) ||
-        !gqac_add_i64(room, last->in, &room))
+    int64_t floats, masks;
+    if (!gqac_mul_i64(c.terms, CHUNK + BLOCK + 2, &floats) ||
+        !gqac_mul_i64(last->taps, CHUNK, &masks) || !gqac_add_i64(floats, masks, &floats) ||
+        !gqac_add_i64(floats, last->in, &floats))
         return gqac_diag_oom(call->diag, "scratch");
-    GQAC_TRY(op_scratch_open(call, (size_t)room, sizeof(float), &c.scratch));
+    GQAC_TRY(op_scratch_open(call, (size_t)floats, sizeof(float), &c.scratch));
     const int64_t places = last->out < CHUNK ? last->out : CHUNK;
     op_parallel(call, c.batch * c.group * c.lines * c.parts * c.chunks,
                 10 + c.terms * (CHUNK + places * (of_group < PART ? of_group : PART) / 16), run,
@@ -438,7 +433,7 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-/* Places along a spatial axis meet each other, channels do too. */
+/* Positions along a spatial axis and channels are mixed; batch rows are not. */
 static bool mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, X);
     if (!x || x->type.rank < 0)

@@ -1,7 +1,7 @@
 /* Moving elements of any type: strided boxes, and plain copies under another shape.
  *
- * Bits are moved, never interpreted. A box is walked in the order of its axes; axes that both sides
- * walk alike are merged first, so that the last one is usually a plain memory copy. */
+ * Bits are moved, never interpreted. A box is copied axis by axis. Axes that are contiguous on both
+ * sides are merged first, so that the last one is usually a plain memory copy. */
 #include "ops/copy.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ gqac_status op_copy_output(op_call *call, int index, gqac_dtype dtype, int rank,
     gqac_tensor *out = &call->out[index];
     size_t bytes = gqac_tensor_bytes(out);
     if (OP_IN(OP_NIBBLES, dtype) &&
-        bytes > 0) /* written by halves; the last one may have no pair */
+        bytes > 0) /* written in halves of a byte; the last element may be alone in its byte */
         memset(out->data, 0, bytes);
     return GQAC_OK;
 }

@@ -1,5 +1,5 @@
 /* Running sums and products along one axis: one chain from its start (reverse: from its end);
- * exclusive leaves each element out of its own. f16 and bf16 go in fp32 and are rounded where they
+ * exclusive leaves the element itself out. f16 and bf16 are computed in fp32 and rounded when they
  * are stored; integers wrap. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
@@ -87,13 +87,7 @@ bool op_cum_mixes(const ir_node *node) {
 }
 
 const ir_attr_spec op_cum_attrs[] = {
-    {.name = "exclusive",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: without the element itself"},
-    {.name = "reverse",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: from the end"},
+    OP_ATTR_INT("exclusive", 0, "1: without the element itself"),
+    OP_ATTR_INT("reverse", 0, "1: from the end"),
     {.name = NULL},
 };

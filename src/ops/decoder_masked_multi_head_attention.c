@@ -1,7 +1,7 @@
-/* com.microsoft.DecoderMaskedMultiHeadAttention: MultiHeadAttention of one new token, its inputs in
- * another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
- * past_sequence_length rows are valid; 4-D key and value are those of cross attention.
- * Lowered to MultiHeadAttention. Beam search (cache_indirection) is not supported. */
+/* com.microsoft.DecoderMaskedMultiHeadAttention: MultiHeadAttention of one new token, with its
+ * inputs in another order. With past_present_share_buffer the past is a buffer [B,N,M,D] of which
+ * past_sequence_length rows are valid; 4-D key and value are those of cross attention. Lowered to
+ * MultiHeadAttention. Beam search (cache_indirection) is not supported. */
 #include "ops/build.h"
 #include "ops/multi_head.h"
 
@@ -21,14 +21,10 @@ enum {
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    {"past_present_share_buffer", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: past is a buffer, see past_sequence_length"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
-     .doc = "added to the scores of padding"},
-    {"output_qk", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "qk is computed whenever it is wanted"},
+    OP_ATTR_INT("past_present_share_buffer", 0, "1: past is a buffer, see past_sequence_length"),
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
+    OP_ATTR_INT("output_qk", 0, "not needed: qk is computed whenever it is an output"),
     {.name = NULL},
 };
 
@@ -37,11 +33,8 @@ static bool has(const ir_node *node, int input) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads");
     bool shared = ir_attr_int(node, "past_present_share_buffer") == 1;
-    if (heads < 1 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
-                (long long)heads);
+    GQAC_TRY(op_check_int(node, "num_heads", 1, INT32_MAX, diag));
     if (has(node, BEAM_WIDTH) || has(node, CACHE_INDIRECTION))
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "inputs beam_width and cache_indirection (beam search) are not supported");
@@ -68,7 +61,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     int64_t rows;
     if (ir_dim_is_const(op_in_dim(node, QUERY, 1), &rows) && rows != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld tokens: 1 is possible", (long long)rows);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld new tokens: must be 1", (long long)rows);
     GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
     const ir_dim *present[4] = {op_in_dim(node, QUERY, 0),
                                 ir_dim_const(dims, ir_attr_int(node, "num_heads")), NULL,

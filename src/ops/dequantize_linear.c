@@ -1,14 +1,13 @@
 /* DequantizeLinear: y = (x - zero point) * scale, in fp32 and rounded once. One scale for the
- * tensor, for each place on an axis, each block along it, or each row. Source: ONNX operator spec.
- */
+ * tensor, for each index of an axis, each block along it, or each row. Source: ONNX operator
+ * spec. */
 #include "ops/elementwise.h"
 #include "ops/quantise.h"
 #include "ops/reduction.h"
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "axis of the scales"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "elements of the axis that share a scale; 0: not in blocks"},
+    OP_ATTR_INT("axis", 1, "axis of the scales"),
+    OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
     {"output_dtype", IR_ATTR_DTYPE, .doc = "type of the result; absent: that of the scale"},
     {.name = NULL},
 };
@@ -41,7 +40,7 @@ typedef struct dequant {
     quant_layout q;
 } dequant;
 
-/* Items are (outer, place on the axis). */
+/* Items are (outer, index on the axis). */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const dequant *d = arg;
     float values[OP_SPAN];

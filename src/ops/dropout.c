@@ -42,7 +42,7 @@ static gqac_status eval(op_call *call) {
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
     (void)node;
     if (opset < 12)
-        (void)op_raw_take(raw, "ratio"); /* means nothing without training */
+        (void)op_raw_take(raw, "ratio"); /* has no effect without training */
     return b->status;
 }
 

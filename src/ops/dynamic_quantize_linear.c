@@ -2,9 +2,9 @@
  * and all of x are in range:
  *   lo = min(0, min x), hi = max(0, max x), scale = (hi - lo) / 255 (1 when hi = lo)
  *   zero point = round(saturate(0 - lo / scale)), y = saturate(round(x / scale) + zero point)
- * Rounding is half to even. A value of one row changes the codes of all others: no model that has
- * this op gives the same bits however its tokens are split; --per-row-quant has quantise_rows
- * instead. Source: ONNX operator spec. */
+ * Rounding is half to even. A value of one row changes the codes of all others, so no model with
+ * this op is split-safe; --per-row-quant replaces it by quantise_rows. Source: ONNX operator
+ * spec. */
 #include "base/diag.h"
 #include "ops/build.h"
 #include "ops/quantise.h"
@@ -54,7 +54,7 @@ static gqac_status eval(op_call *call) {
 
 enum { CODES, SCALE, ZERO, RESULTS };
 
-/* Is it the sums of MatMulInteger with these codes as A? */
+/* Is it a MatMulInteger with these codes as A? */
 static bool is_product(const ir_value *value, const ir_value *codes) {
     while (value && value->def && op_is(value->def, "", "Cast"))
         value = ir_node_input(value->def, 0);
@@ -62,8 +62,8 @@ static bool is_product(const ir_value *value, const ir_value *codes) {
            ir_node_input(value->def, 0) == codes;
 }
 
-/* Does what reads the scale multiply sums of these codes by it? `last`: nothing but those; else it
- * may be multiplied by the scale of B first. */
+/* Does every reader of the scale multiply sums of these codes by it? Unless `last`, the scale may
+ * be multiplied by that of B first. */
 static bool scales_product(const ir_use *use, const ir_value *codes, bool last) {
     const ir_node *mul = use->node;
     if (!op_is(mul, "", "Mul"))
@@ -79,7 +79,7 @@ static bool scales_product(const ir_use *use, const ir_value *codes, bool last) 
     return true;
 }
 
-/* Does what reads output `result` of the op with these codes take one for each row? */
+/* Does every reader of output `result` accept one value for each row of these codes? */
 static bool takes_rows(const ir_use *use, int result, const ir_value *codes) {
     static const struct {
         const char *domain, *name;
@@ -140,7 +140,7 @@ const gqac_op gqac_op_dynamic_quantize_linear = {
                .inputs = "x",
                .outputs = "y y_scale? y_zero_point?",
                .rows = IR_ROWS_MIXES,
-               .doc = "u8 codes of x, one scale and zero point for all of it"},
+               .doc = "u8 codes of x, one scale and zero point for the tensor"},
     .infer = infer,
     .eval = eval,
     .by_row = by_row,

@@ -1,6 +1,6 @@
 /* com.microsoft.DynamicQuantizeMatMul: A becomes u8 by DynamicQuantizeLinear, then
- * MatMulIntegerToFloat. As there, the codes of a row depend on all rows. Source: ONNX Runtime
- * contrib operators. */
+ * MatMulIntegerToFloat. The codes of a row depend on all rows. Source: ONNX Runtime contrib
+ * operators. */
 #include "ops/build.h"
 #include "ops/matmul.h"
 
@@ -15,7 +15,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* `codes` gives codes, scale and zero point of A. */
+/* `codes` makes codes, scale and zero point of A. */
 /* `quantise` makes codes, scale and zero point of A. */
 static ir_value *multiply(ir_builder *b, ir_node *node, const char *quantise) {
     ir_value *codes, *scale, *zero;
@@ -41,7 +41,7 @@ const gqac_op gqac_op_dynamic_quantize_matmul = {
                .inputs = "A B b_scale b_zero_point? bias?",
                .outputs = "Y",
                .rows = IR_ROWS_MIXES,
-               .doc = "Y = A in u8, one scale for all of it, times B in 8 bits, + bias"},
+               .doc = "Y = A in u8, one scale for the tensor, times B in 8 bits, + bias"},
     .infer = infer,
     .expand = expand,
     .by_row = by_row,

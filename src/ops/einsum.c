@@ -1,12 +1,12 @@
-/* Einsum: each operand's axes have letters; elements of equal letters are multiplied, and summed
- * over the letters that the result does not have. Source: ONNX operator spec.
+/* Einsum: a letter names each axis of the operands; elements with equal letters are multiplied, and
+ * summed over the letters that the result does not have. Source: ONNX operator spec.
  *
- * It becomes Transpose, Reshape and MatMul, an operand at a time: letters that both have and later
- * ones or the result need are a batch, those that nobody needs any more are the k of the product.
- * Where MatMul cannot (integers, f64, letters whose lengths may differ, see fits_matmul) it is Mul
- * and ReduceSum. A letter twice in one operand is a diagonal, which is taken first. More than 8
- * letters that are needed at once are not supported. The axes of an ellipsis count from the back
- * and are letters like the others, behind all those of the alphabet. */
+ * Becomes Transpose, Reshape and MatMul, one operand at a time. Letters that both factors have
+ * become a batch if a later operand or the result has them, else the k of the product. Where MatMul
+ * does not serve (integers, f64, letters whose lengths may differ: see fits_matmul) the product is
+ * Mul and ReduceSum. A letter that an operand has twice selects a diagonal, first of all. More than
+ * 8 letters that are needed at once are not supported. The axes of an ellipsis are letters after
+ * those of the alphabet, counted from the last axis. */
 #include "ops/build.h"
 #include "ops/shared.h"
 
@@ -39,7 +39,7 @@ static int find(const term *t, int letter) {
 
 static const char *const broken = "the equation is not like \"bij,bjk->bik\"";
 
-/* One term of the text; an ellipsis is one entry. */
+/* Reads one term of the text; an ellipsis is one entry. */
 static const char *read_term(const char *text, term *t) {
     *t = (term){0};
     for (; *text && *text != ',' && *text != '-'; text++) {
@@ -88,7 +88,7 @@ static bool imply_result(equation *e) {
     return true;
 }
 
-/* The first axis whose letter an earlier one has; -1: none. */
+/* The first axis whose letter an earlier axis has; -1: none. */
 static int find_twice(const term *t) {
     for (int i = 0; i < t->n; i++)
         if (find(t, t->at[i]) != i)
@@ -119,7 +119,7 @@ static gqac_status read_text(const ir_node *node, equation *e, gqac_diag *diag) 
 
 static gqac_status check_letters(const ir_node *node, const equation *e, gqac_diag *diag) {
     if (find_twice(&e->out) >= 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a letter is twice in the result");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the result has a letter twice");
     for (int k = 0; k < e->out.n; k++) {
         bool known = e->out.at[k] == ELLIPSIS;
         for (int i = 0; i < e->n; i++)
@@ -159,7 +159,7 @@ static gqac_status read_equation(const ir_node *node, equation *e, gqac_diag *di
 
 /* ---- types --------------------------------------------------------------- */
 
-/* The axis of a letter in operands [first, end) together; 1 is broadcast. */
+/* The length of a letter in the operands [first, end); 1 is broadcast. */
 static gqac_status dim_of(const ir_node *node, const equation *e, int first, int end, int letter,
                           const ir_dim **out, gqac_diag *diag) {
     *out = ir_dim_const(op_dims(node), 1);
@@ -176,7 +176,7 @@ static gqac_status dim_of(const ir_node *node, const equation *e, int first, int
     return GQAC_OK;
 }
 
-/* The axes of a diagonal have one length. */
+/* The axes of a diagonal have the same length. */
 static gqac_status check_diagonals(const ir_node *node, const equation *e, gqac_diag *diag) {
     for (int i = 0; i < e->n; i++)
         for (int k = 0; k < e->in[i].n; k++) {
@@ -184,9 +184,10 @@ static gqac_status check_diagonals(const ir_node *node, const equation *e, gqac_
             int64_t x, y;
             if (ir_dim_is_const(op_in_dim(node, i, first), &x) &&
                 ir_dim_is_const(op_in_dim(node, i, k), &y) && x != y)
-                OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                        "axes %d and %d of operand %d have one letter, and lengths %lld and %lld",
-                        first, k, i, (long long)x, (long long)y);
+                OP_FAIL(
+                    node, diag, GQAC_INVALID_MODEL,
+                    "axes %d and %d of operand %d have the same letter, but lengths %lld and %lld",
+                    first, k, i, (long long)x, (long long)y);
         }
     return GQAC_OK;
 }
@@ -211,8 +212,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, op_in_type(node, 0).dtype, e.out.n, dims, diag);
 }
 
-/* Rows meet when a letter of rows is summed, or when another operand that is no constant has not
- * that letter, and so meets each of them. */
+/* Rows are mixed when a letter of rows is summed, or when another operand that is not constant
+ * lacks that letter and so is multiplied with every row. */
 static bool mixes(const ir_node *node) {
     equation e;
     gqac_diag unused = {0};
@@ -272,7 +273,7 @@ static made build_sum(ir_builder *b, made x, const term *kept) {
     return (made){x.value, left};
 }
 
-/* Lengths of axes [first, first + n) of x; of none it is 1. */
+/* The lengths of axes [first, first + n) of x, or their product; [1] for n = 0. */
 static ir_value *build_lengths(ir_builder *b, ir_value *x, int first, int n, bool product) {
     if (n == 0)
         return OP_I64S(b, 1);
@@ -283,7 +284,7 @@ static ir_value *build_lengths(ir_builder *b, ir_value *x, int first, int n, boo
 static ir_value *build_reshape(ir_builder *b, ir_value *x, int n, ir_value **parts) {
     ir_value *shape = op_build_concat(b, 0, n, parts);
     return OP_BUILD(b, "Reshape", .in = {x, shape},
-                    .ints = {{"allowzero", 1}}); /* a length of 0 is meant */
+                    .ints = {{"allowzero", 1}}); /* a 0 is a length */
 }
 
 /* [batch..., first..., second...] with one axis for each of the last two groups. */
@@ -298,7 +299,8 @@ static ir_value *build_matrix(ir_builder *b, ir_value *x, int batch, int first, 
     return build_reshape(b, x, (int)(at - parts), parts);
 }
 
-/* Of the last two axes of x, [..., n, n], the diagonal [..., n]: each n + 1st of the n * n. */
+/* The diagonal [..., n] of the last two axes of x [..., n, n]: every (n + 1)st of n * n
+ * elements. */
 static ir_value *build_diagonal(ir_builder *b, ir_value *x, int rank) {
     ir_value *n = build_lengths(b, x, rank - 1, 1, false), *parts[2], **at = parts;
     if (rank > 2)
@@ -310,7 +312,7 @@ static ir_value *build_diagonal(ir_builder *b, ir_value *x, int rank) {
                     .in = {x, OP_I64S(b, 0), OP_I64S(b, INT64_MAX), OP_I64S(b, rank - 2), step});
 }
 
-/* x with the diagonal of two axes of one letter in their place, the last axis. */
+/* x with two axes of the same letter replaced by their diagonal, as the last axis. */
 static made build_once(ir_builder *b, const made *x, int first, int twice) {
     int64_t perm[GQAC_MAX_RANK], n = 0;
     made y = {.value = NULL};
@@ -334,12 +336,12 @@ static made build_operand(ir_builder *b, const ir_node *node, const equation *e,
     return x;
 }
 
-/* The letters of x and y by what becomes of them. */
+/* The letters of x and y, by their part in the product. */
 typedef struct groups {
     term batch, x, y, summed;
 } groups;
 
-/* Whether the result or an operand from `next` on has the letter. */
+/* Does the result, or an operand from `next` on, have the letter? */
 static bool is_needed(const equation *e, int next, int letter) {
     bool needed = find(&e->out, letter) >= 0;
     for (int i = next; i < e->n; i++)
@@ -391,7 +393,7 @@ static made build_matmul(ir_builder *b, made x, made y, const groups *g) {
     return (made){build_reshape(b, z, (int)(at - parts), parts), all};
 }
 
-/* x with an axis for every letter of `all`, of length 1 where it has none. */
+/* x with an axis for every letter of `all`, of length 1 for letters that it does not have. */
 static ir_value *build_aligned(ir_builder *b, made x, const term *all) {
     term order = {0};
     int64_t axes[GQAC_MAX_RANK], n = 0;
@@ -420,9 +422,9 @@ static made build_product(ir_builder *b, made x, made y, const groups *g, gqac_d
     return x;
 }
 
-/* Whether MatMul multiplies the first operands by operand `i`. A letter that is summed may have
- * length 1 in one of the two, which MatMul does not repeat, and several become one k: their lengths
- * must be known to be the same. One alone MatMul checks as it runs. */
+/* Can MatMul multiply the first operands by operand `i`? A summed letter may have length 1 in one
+ * factor, which MatMul does not broadcast, and several summed letters become one k: their lengths
+ * must be known to be equal. The length of a single one is checked by MatMul at run time. */
 static bool fits_matmul(const ir_node *node, const equation *e, int i, const groups *g,
                         gqac_diag *diag) {
     if (!OP_IN(OP_FLOATS, op_in_type(node, 0).dtype) || g->batch.n + 2 > GQAC_MAX_RANK)
@@ -440,10 +442,10 @@ static bool fits_matmul(const ir_node *node, const equation *e, int i, const gro
     return true;
 }
 
-/* What is left of the first operands, x, by operand `i`. */
+/* The product of x, made of the first operands, and operand `i`. */
 static made build_step(ir_builder *b, ir_node *node, const equation *e, made x, int i) {
     made y = build_operand(b, node, e, i);
-    term kept = {0}; /* what only y has and nobody needs is summed first */
+    term kept = {0}; /* letters that only y has, and nothing later needs, are summed first */
     for (int k = 0; k < y.t.n; k++)
         if (find(&x.t, y.t.at[k]) >= 0 || is_needed(e, i + 1, y.t.at[k]))
             add(&kept, y.t.at[k]);
@@ -492,15 +494,16 @@ static const ir_attr_spec attrs[] = {
 };
 
 const gqac_op gqac_op_einsum = {
-    .schema = {.name = "Einsum",
-               .domain = "",
-               .since = 12,
-               .introduced = 12,
-               .inputs = "Inputs+",
-               .outputs = "Output",
-               .attrs = attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "products of elements with equal letters, summed over those that go"},
+    .schema =
+        {.name = "Einsum",
+         .domain = "",
+         .since = 12,
+         .introduced = 12,
+         .inputs = "Inputs+",
+         .outputs = "Output",
+         .attrs = attrs,
+         .rows = IR_ROWS_SHAPE,
+         .doc = "products of elements with equal letters, summed over letters not in the result"},
     .verify = verify,
     .infer = infer,
     .expand = expand,

@@ -1,20 +1,19 @@
-/* Ops element by element: span kernels over broadcast tensors, and the families that are made of
- * them. */
+/* Elementwise ops: span kernels over broadcast tensors, and families of ops made from these. */
 #ifndef GQAC_OPS_ELEMENTWISE_H
 #define GQAC_OPS_ELEMENTWISE_H
 
 #include "ops/shared.h"
 
-enum { OP_SPAN = 256 }; /* elements a span kernel is given at once, at most */
+enum { OP_SPAN = 256 }; /* maximum number of elements in a call of a span kernel */
 
 /* ---- map: span kernels over broadcast tensors ---------------------------- */
 
-/* How a span kernel sees the elements of an operand. */
+/* The form in which a span kernel reads an operand. */
 typedef enum op_carrier {
     OP_AS_RAW,  /* as stored, width bytes each (not i4, u4) */
     OP_AS_F32,  /* float: f32, f16 and bf16 widened, rounded once on store */
     OP_AS_F64,  /* double: f64 */
-    OP_AS_I64,  /* int64_t: integers and bool; u64 by its bits; wraps on store */
+    OP_AS_I64,  /* int64_t: integers and bool; u64 with the same bits; wraps on store */
     OP_AS_BOOL, /* uint8_t: bool, any non-zero is true */
 } op_carrier;
 op_carrier op_carrier_of(gqac_dtype dtype);
@@ -37,16 +36,18 @@ void op_map_run(op_call *call, const op_map *map);
 
 /* ---- elementwise families ------------------------------------------------ */
 
-/* A missing function means that the element types of that carrier are not taken. */
+/* Element types of a carrier whose function is NULL are not supported. */
 typedef struct op_unary {
     void (*f32)(float *y, const float *x, size_t n, const void *arg);
     void (*f64)(double *y, const double *x, size_t n, const void *arg);
     void (*i64)(int64_t *y, const int64_t *x, size_t n, const void *arg);
-    unsigned not_for; /* further element types that are not taken (OP_UNSIGNED) */
+    unsigned not_for; /* further types that are not supported (OP_UNSIGNED) */
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *x); /* on symbolic elements; may be NULL */
 } op_unary;
 gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag);
-gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg);
+/* `arg` of the kernel are the attributes of the node, all floats, in the order of their table. */
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel);
+gqac_status op_unary_eval_with(op_call *call, const op_unary *kernel, const void *arg);
 
 typedef struct op_binary {
     void (*f32)(float *y, const float *a, const float *b, size_t n);
@@ -71,29 +72,35 @@ typedef struct op_compare {
     void (*i64)(uint8_t *y, const int64_t *a, const int64_t *b, size_t n);
     void (*u64)(uint8_t *y, const int64_t *a, const int64_t *b, size_t n); /* NULL: as i64 */
     void (*logic)(uint8_t *y, const uint8_t *a, const uint8_t *b, size_t n);
-    /* What is provable: 1, 0, or -1 when it cannot be told. */
+    /* The truth where it can be proven: 1 or 0; else -1. */
     int (*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 } op_compare;
 gqac_status op_compare_infer(ir_node *node, const op_compare *kernel, gqac_diag *diag);
 gqac_status op_compare_eval(op_call *call, const op_compare *kernel);
-int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0, -1 not known */
+int op_dim_less(ir_dims *dims, const ir_dim *a,
+                const ir_dim *b); /* a < b: 1, 0, or -1 when not known */
+
+/* Tests of floats: the result is bool. */
+gqac_status op_test_infer(ir_node *node, gqac_diag *diag);
+gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *arg);
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* infer and eval of a row by the fields of its op_unary: OP_UNARY(.f32 = f32). */
-#define OP_UNARY(...)                                                                              \
-    static const op_unary kernel = {__VA_ARGS__};                                                  \
-    static gqac_status infer(ir_node *node, gqac_diag *diag) {                                     \
-        return op_unary_infer(node, &kernel, diag);                                                \
-    }                                                                                              \
-    static gqac_status eval(op_call *call) {                                                       \
-        return op_unary_eval(call, &kernel, NULL);                                                 \
-    }
-
-/* The same of an op_binary, of one for any number of inputs, and of an op_compare. */
+/* infer and eval of a row, from the fields of an op_unary: OP_UNARY(.f32 = f32); of an op_binary,
+ * for two inputs or for any number; of an op_compare. */
+#define OP_UNARY(...)   OP_FAMILY(op_unary, unary, __VA_ARGS__)
 #define OP_BINARY(...)  OP_FAMILY(op_binary, binary, __VA_ARGS__)
 #define OP_FOLD(...)    OP_FAMILY(op_binary, fold, __VA_ARGS__)
 #define OP_COMPARE(...) OP_FAMILY(op_compare, compare, __VA_ARGS__)
+
+/* Rows of y = f(x) and c = f(a, b), from the fields in which their schemas differ. */
+#define OP_UNARY_ROW(...)  OP_ELEMENTWISE_ROW("x", "y", __VA_ARGS__)
+#define OP_BINARY_ROW(...) OP_ELEMENTWISE_ROW("a b", "c", __VA_ARGS__)
+#define OP_ELEMENTWISE_ROW(from, to, ...)                                                          \
+    {                                                                                              \
+        .schema = {.inputs = from, .outputs = to, .rows = IR_ROWS_LOCAL, __VA_ARGS__},             \
+        .infer = infer, .eval = eval                                                               \
+    }
 
 /* Span kernels from an expression of x, or of a and b. */
 #define OP_SPAN1(fn, type, expr)                                                                   \
@@ -111,13 +118,13 @@ int op_dim_less(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* a < b: 1, 0
             y_[i_] = (out)(expr);                                                                  \
         }                                                                                          \
     }
-/* f32, f64, i64 and u64 of a comparison by that operator. */
+/* The span kernels f32, f64, i64 and u64 of a comparison operator. */
 #define OP_COMPARISON(op)                                                                          \
     OP_SPAN2(f32, uint8_t, float, a op b)                                                          \
     OP_SPAN2(f64, uint8_t, double, a op b)                                                         \
     OP_SPAN2(i64, uint8_t, int64_t, a op b)                                                        \
     OP_SPAN2(u64, uint8_t, int64_t, (uint64_t)a op(uint64_t) b)
-/* OP_SPAN1 for formulas with fma, in both forms of ops/kernel.h (to be included). */
+/* OP_SPAN1 for formulas with fma, compiled twice by ops/kernel.h, which the file includes. */
 #define OP_SPAN1_FMA(fn, expr)                                                                     \
     OP_BODY void fn##_body(float *restrict y_, const float *restrict x_, size_t n_,                \
                            const void *arg_) {                                                     \

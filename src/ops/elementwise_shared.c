@@ -5,6 +5,8 @@
 #include "ops/copy.h"
 #include "ops/elementwise.h"
 
+#include <assert.h>
+
 /* ---- typing -------------------------------------------------------------- */
 
 static unsigned taken(bool f32, bool f64, bool i64, bool bools) {
@@ -24,6 +26,8 @@ static unsigned compare_set(const op_compare *kernel) {
     return taken(kernel->f32, kernel->f64, kernel->i64, kernel->logic);
 }
 
+enum { TESTED = OP_FLOATS | OP_BIT(F64) };
+
 gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *diag) {
     const ir_dim *x[OP_MAX_ELEMENTS];
     GQAC_TRY(op_check_dtype(node, 0, unary_set(kernel), diag));
@@ -32,6 +36,12 @@ gqac_status op_unary_infer(ir_node *node, const op_unary *kernel, gqac_diag *dia
     for (int64_t i = 0; i < n; i++)
         x[i] = kernel->dim(op_dims(node), x[i]);
     return n < 0 ? GQAC_OK : op_set_elements(node, 0, n, x, diag);
+}
+
+gqac_status op_test_infer(ir_node *node, gqac_diag *diag) {
+    ir_type x = op_in_type(node, 0);
+    GQAC_TRY(op_check_dtype(node, 0, TESTED, diag));
+    return op_set_type(node, 0, GQAC_BOOL, x.rank, x.rank < 0 ? NULL : x.dims, diag);
 }
 
 gqac_status op_pair_infer(ir_node *node, gqac_dtype dtype, gqac_diag *diag) {
@@ -133,7 +143,18 @@ static void unary_i64(void *y, const void *const *x, size_t n, const void *arg) 
     u->kernel->i64(y, x[0], n, u->arg);
 }
 
-gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg) {
+gqac_status op_unary_eval(op_call *call, const op_unary *kernel) {
+    enum { MAX_FLOATS = 2 };
+    const ir_attr_spec *attr = call->node->op->attrs;
+    float values[MAX_FLOATS] = {0};
+    for (int i = 0; attr && attr[i].name; i++) {
+        assert(i < MAX_FLOATS && attr[i].kind == IR_ATTR_FLOAT);
+        values[i] = ir_attr_float(call->node, attr[i].name);
+    }
+    return op_unary_eval_with(call, kernel, values);
+}
+
+gqac_status op_unary_eval_with(op_call *call, const op_unary *kernel, const void *arg) {
     static op_span *const spans[] = {
         [OP_AS_F32] = unary_f32, [OP_AS_F64] = unary_f64, [OP_AS_I64] = unary_i64};
     GQAC_TRY(op_want_set(call, 0, unary_set(kernel)));
@@ -148,6 +169,21 @@ gqac_status op_unary_eval(op_call *call, const op_unary *kernel, const void *arg
                   .in_as = {carrier},
                   .out = &call->out[0],
                   .out_as = carrier};
+    op_map_run(call, &map);
+    return GQAC_OK;
+}
+
+gqac_status op_test_eval(op_call *call, op_span *f32, op_span *f64, const void *arg) {
+    GQAC_TRY(op_want_set(call, 0, TESTED));
+    GQAC_TRY(op_output_like(call, 0, GQAC_BOOL, call->in[0]));
+    bool wide = call->in[0]->dtype == GQAC_F64;
+    op_map map = {.run = wide ? f64 : f32,
+                  .arg = arg,
+                  .n_in = 1,
+                  .in = {call->in[0]},
+                  .in_as = {wide ? OP_AS_F64 : OP_AS_F32},
+                  .out = &call->out[0],
+                  .out_as = OP_AS_BOOL};
     op_map_run(call, &map);
     return GQAC_OK;
 }

@@ -1,17 +1,14 @@
 /* com.microsoft.EmbedLayerNormalization: LayerNormalization of word + position (+ segment)
- * embeddings; mask_index is the number of words that the mask shows. Becomes Gather, Add,
- * LayerNormalization and ReduceSum. Without position_ids they count from 0 in each call, so a row
- * depends on where it lies. Source: ONNX Runtime contrib operators. */
+ * embeddings; mask_index is the number of words that the mask keeps. Becomes Gather, Add,
+ * LayerNormalization and ReduceSum. Without position_ids, positions count from 0 in each call, so a
+ * row depends on its index in the call. Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/shared.h"
 
 enum { IDS, SEGMENTS, WORD, POSITION, SEGMENT, GAMMA, BETA, MASK, POSITION_IDS };
 
 static const ir_attr_spec attrs[] = {
-    {.name = "epsilon",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1e-12f},
-     .doc = "added to the variance"},
+    OP_ATTR_FLOAT("epsilon", 1e-12f, "added to the variance"),
     {.name = "mask_index_type", .kind = IR_ATTR_INT, .doc = "only for type inference"},
     {.name = NULL},
 };
@@ -19,7 +16,7 @@ static const ir_attr_spec attrs[] = {
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     if (!ir_node_input(node, SEGMENTS) != !ir_node_input(node, SEGMENT))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "segment_ids and segment_embedding are given together or not at all");
+                "segment_ids and segment_embedding must be both present or both absent");
     return GQAC_OK;
 }
 
@@ -49,7 +46,7 @@ static ir_value *places(ir_builder *b, ir_value *ids) {
     return OP_BUILD(b, "Range", .in = {ir_build_i64(b, 0), tokens, ir_build_i64(b, 1)});
 }
 
-/* Words that the mask shows; zeros without a mask. */
+/* Words that the mask keeps; zeros without a mask. */
 static ir_value *mask_index(ir_builder *b, ir_node *node) {
     ir_value *mask = ir_node_input(node, MASK), *ids = ir_node_input(node, IDS);
     ir_value *axes = OP_I64S(b, 1);

@@ -14,15 +14,6 @@ static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 
 OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .logic = logic, .dim = dim)
 
-const gqac_op gqac_op_equal = {
-    .schema = {.name = "Equal",
-               .domain = "",
-               .since = 13,
-               .inputs = "a b",
-               .outputs = "c",
-               .flags = IR_OP_COMMUTATIVE,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a == b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_equal =
+    OP_BINARY_ROW(.name = "Equal", .domain = "", .since = 13, .flags = IR_OP_COMMUTATIVE,
+                  .doc = "c = a == b, broadcast");

@@ -1,7 +1,7 @@
 /* Element access, shapes and work splitting for eval.
  *
- * Nothing here trusts a shape or a value of the model: integers wrap, conversions of floats are
- * defined for every bit pattern, and what indexes memory is checked by the callers that use it. */
+ * No shape or value of the model is trusted: integers wrap, conversions of floats are defined for
+ * every bit pattern, and callers check what they index memory with. */
 #include "ops/shared.h"
 
 #include <stdarg.h>
@@ -245,11 +245,23 @@ gqac_status op_ints(op_call *call, int input, int64_t max, int64_t *out, int64_t
     int64_t n = gqac_tensor_count(tensor);
     if (tensor->rank > 1 || n > max)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "input %d has rank %d and %lld elements, at most %lld in one row are possible",
+                "input %d has rank %d and %lld elements, expected rank 0 or 1 and at most %lld "
+                "elements",
                 input, tensor->rank, (long long)n, (long long)max);
     for (int64_t i = 0; i < n; i++)
         out[i] = op_get_i64(tensor, i);
     *count = n;
+    return GQAC_OK;
+}
+
+gqac_status op_index(op_call *call, int64_t at, int axis, int64_t *index) {
+    const int64_t length = call->in[0]->dims[axis];
+    *index = op_get_i64(call->in[1], at);
+    if (*index < -length || *index >= length)
+        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
+                "index %lld is out of range for axis %d of length %lld", (long long)*index, axis,
+                (long long)length);
+    *index += *index < 0 ? length : 0;
     return GQAC_OK;
 }
 
@@ -285,9 +297,8 @@ gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const g
 
 gqac_status op_broadcast(op_call *call, const gqac_tensor *a, const gqac_tensor *b, int *rank,
                          int64_t *dims) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return op_work_broadcast(&work, a, b, rank, dims);
 }
 
@@ -309,7 +320,7 @@ int64_t op_product(const int64_t *dims, int from, int to) {
 
 /* ---- work ---------------------------------------------------------------- */
 
-enum { TASK_NS = 20000 }; /* a task shorter than this costs more to hand over than to do */
+enum { TASK_NS = 20000 }; /* ns; a shorter task costs more to hand over than to run */
 
 void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
                       void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg) {
@@ -329,8 +340,8 @@ void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
     gqac_pool_run(work->pool, (size_t)items, grain > 0 ? (size_t)grain : 1, run, arg);
 }
 
-/* All outputs are made, and none of them has an element: whatever the other dimensions are, there
- * is nothing to compute. */
+/* All outputs are allocated and empty: there is nothing to compute, whatever the other
+ * dimensions. */
 static bool makes_nothing(const op_call *call) {
     const ir_node *node = call->node;
     for (int i = 0; i < node->n_outputs; i++)

@@ -8,14 +8,5 @@ OP_SPAN1_FMA(f32, gqn_expf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_exp = {
-    .schema = {.name = "Exp",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = exp(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_exp =
+    OP_UNARY_ROW(.name = "Exp", .domain = "", .since = 13, .doc = "y = exp(x)");

@@ -6,7 +6,7 @@
 #include "ops/kernel.h"
 
 OP_BODY float fast_gelu(float u) {
-    return 0.5f * u * (1.0f + gqn_tanhf(u * (0.035677408f * (u * u) + 0.7978845608f)));
+    return op_one_nan(0.5f * u * (1.0f + gqn_tanhf(u * (0.035677408f * (u * u) + 0.7978845608f))));
 }
 
 OP_BODY void biased_body(float *restrict y, const float *restrict x, const float *restrict bias,
@@ -33,14 +33,15 @@ static gqac_status eval(op_call *call) {
     int rank;
     int64_t dims[GQAC_MAX_RANK];
     if (!ir_node_input(call->node, 1))
-        return op_unary_eval(call, &kernel, NULL);
+        return op_unary_eval_with(call, &kernel, NULL);
     GQAC_TRY(op_want_set(call, 0, OP_FLOATS));
     const gqac_tensor *x = call->in[0];
     GQAC_TRY(op_want(call, 1, x->dtype));
     const gqac_tensor *bias = call->in[1];
     GQAC_TRY(op_broadcast(call, x, bias, &rank, dims));
     if (bias->rank != 1 || x->rank < 1 || bias->dims[0] != x->dims[x->rank - 1])
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT, "bias has not the shape of a row");
+        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
+                "bias does not have the shape of a row");
     GQAC_TRY(op_output_like(call, 0, x->dtype, x));
     op_map map = {.run = span,
                   .n_in = 2,

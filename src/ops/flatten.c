@@ -2,7 +2,7 @@
  * Source: ONNX operator spec. */
 #include "ops/copy.h"
 
-/* Unlike other axes this one may be the rank. */
+/* Unlike other axes this one may equal the rank. */
 static gqac_status split_at(const ir_node *node, int rank, int *axis, gqac_diag *diag) {
     int64_t at = ir_attr_int(node, "axis");
     if (at == rank)
@@ -35,10 +35,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "first axis of the second dimension"},
+    OP_ATTR_INT("axis", 1, "first axis of the second dimension"),
     {.name = NULL},
 };
 

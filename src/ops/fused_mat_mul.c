@@ -1,17 +1,17 @@
-/* com.microsoft.FusedMatMul: y = alpha * A' B', where A' and B' are the operands or their
- * transposes of the last two axes; a vector has none and stays as it is. With transBatchA or
- * transBatchB the first axis of the operand comes behind its batch before that. Becomes Transpose,
- * MatMul and Mul. A vector B beside a transposed A is not supported: ONNX Runtime takes the
- * elements of A in another order. Source: ONNX Runtime contrib operators. */
+/* com.microsoft.FusedMatMul: y = alpha * A' B', where A' and B' are the operands, the last two axes
+ * transposed or not; a vector is not transposed. With transBatchA or transBatchB the first axis of
+ * the operand is moved after its batch axes first. Becomes Transpose, MatMul and Mul. A vector B
+ * with a transposed A is not supported: ONNX Runtime reads the elements of A in another order.
+ * Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/matmul.h"
 
 static const ir_attr_spec attrs[] = {
-    {"alpha", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of the product"},
-    {"transA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [...,K,M]"},
-    {"transB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [...,N,K]"},
-    {"transBatchA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: A is [M,...,K]"},
-    {"transBatchB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "1: B is [K,...,N]"},
+    OP_ATTR_FLOAT("alpha", 1, "factor of the product"),
+    OP_ATTR_INT("transA", 0, "1: A is [...,K,M]"),
+    OP_ATTR_INT("transB", 0, "1: B is [...,N,K]"),
+    OP_ATTR_INT("transBatchA", 0, "1: A is [M,...,K]"),
+    OP_ATTR_INT("transBatchB", 0, "1: B is [K,...,N]"),
     {.name = NULL},
 };
 
@@ -25,7 +25,7 @@ static bool is_transposed(const ir_node *node, int operand) {
            (rank != 1 && rank != 2 && is_set(node, operand, "transBatchA", "transBatchB"));
 }
 
-/* The axes of an operand of 2 axes or more, as MatMul sees them. */
+/* The axes of an operand of rank 2 or more, in the order in which MatMul reads them. */
 static void order_of(const ir_node *node, int operand, int64_t perm[GQAC_MAX_RANK]) {
     const int rank = op_in_type(node, operand).rank;
     const bool batch = is_set(node, operand, "transBatchA", "transBatchB");
@@ -38,7 +38,7 @@ static void order_of(const ir_node *node, int operand, int64_t perm[GQAC_MAX_RAN
     }
 }
 
-/* The dims of an operand as MatMul sees them; none when its rank is not known. */
+/* The dims of an operand as MatMul reads them; none when its rank is not known. */
 static gqac_status dims_of(const ir_node *node, int operand, const ir_dim **dims, int *rank,
                            gqac_diag *diag) {
     *rank = op_in_type(node, operand).rank;
@@ -66,7 +66,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     if (rank_a < 0 || rank_b < 0)
         return op_set_type(node, 0, dtype, -1, NULL, diag);
     if (rank_b == 1)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a vector B beside a transposed A");
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a vector B with a transposed A");
     if (ir_dim_is_const(a[rank_a - 1], &x) && ir_dim_is_const(b[rank_b - 2], &y) && x != y)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "inner dimensions %lld and %lld differ",
                 (long long)x, (long long)y);
@@ -79,8 +79,8 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, dtype, rank, dims, diag);
 }
 
-/* Is one of the axes a row of which the product's rows read all: the k of A', or those of B' but
- * its batch? */
+/* Is an axis that each row of the product reads as a whole an axis of rows: the k of A', or an axis
+ * of B' other than its batch? */
 static bool meets_rows(const ir_node *node, int operand) {
     const ir_value *x = ir_node_input(node, operand);
     const int rank = op_in_type(node, operand).rank;
@@ -134,7 +134,7 @@ const gqac_op gqac_op_fused_mat_mul = {
                .outputs = "Y",
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,
-               .doc = "Y = alpha * A' B', either operand transposed or not"},
+               .doc = "Y = alpha * A' B', each operand optionally transposed"},
     .infer = infer,
     .expand = expand,
     .mixes = mixes,

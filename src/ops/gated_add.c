@@ -1,5 +1,5 @@
-/* com.microsoft.GatedAdd: output = X + Y * gate, one gate a row; the product is rounded before it
- * is added. Becomes Mul and Add. Source: ONNX Runtime contrib operators. */
+/* com.microsoft.GatedAdd: output = X + Y * gate, with one gate for each row; the product is rounded
+ * before it is added. Becomes Mul and Add. Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/shared.h"
 

@@ -1,5 +1,5 @@
 /* com.microsoft.GatedRMSNorm: y = x / sqrt(mean(x^2) + epsilon) * scale * g(gate), g = silu or
- * sigmoid, over groups of C = length of scale elements of the last axis; in fp32 and rounded once.
+ * sigmoid, over groups of as many elements of the last axis as scale has; in fp32 and rounded once.
  * Source: ONNX Runtime contrib operators. */
 #include "ops/shared.h"
 
@@ -18,14 +18,10 @@ static bool is_sigmoid(const ir_node *node) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *name = ir_attr_get(node, "activation")->s;
-    const float epsilon = ir_attr_float(node, "epsilon");
     if (!is_sigmoid(node) && strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute activation = '%s': silu, swish or sigmoid",
                 name);
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute epsilon = %g must be finite and not negative", (double)epsilon);
-    return GQAC_OK;
+    return op_check_float(node, "epsilon", false, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -95,14 +91,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "activation",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "silu"},
-     .doc = "of the gate: silu, swish or sigmoid"},
-    {.name = "epsilon",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the mean square"},
+    OP_ATTR_STRING("activation", "silu", "of the gate: silu, swish or sigmoid"),
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the mean square"),
     {.name = NULL},
 };
 

@@ -1,7 +1,7 @@
 /* Gather: output[o.., i.., k..] = data[o.., indices[i..], k..]; negative indices count from the
  * end. Source: ONNX operator spec. Every index is checked before anything is copied.
  *
- * Rows are picked, not mixed: an output row is one input row whatever the split. */
+ * Rows are selected, not mixed: an output row is an input row however tokens are split. */
 #include "ops/copy.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 typedef struct gather_arg {
     const gqac_tensor *data, *indices;
     gqac_tensor *out;
-    int64_t length, block, count; /* of the axis; elements behind it; number of indices */
+    int64_t length, block, count; /* length of the axis, elements after it, number of indices */
 } gather_arg;
 
 static void run_blocks(void *arg, size_t begin, size_t end, int worker) {
@@ -73,7 +73,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 static gqac_status eval(op_call *call) {
     const ir_node *node = call->node;
     int axis, rank = 0;
-    int64_t dims[2 * GQAC_MAX_RANK];
+    int64_t dims[2 * GQAC_MAX_RANK], index;
     GQAC_TRY(op_want_set(call, 0, OP_ANY));
     GQAC_TRY(op_want_set(call, 1, OP_INDICES));
     const gqac_tensor *data = call->in[0], *indices = call->in[1];
@@ -89,13 +89,8 @@ static gqac_status eval(op_call *call) {
                     .length = data->dims[axis],
                     .block = op_product(data->dims, axis + 1, data->rank),
                     .count = gqac_tensor_count(indices)};
-    for (int64_t i = 0; i < g.count; i++) {
-        int64_t index = op_get_i64(indices, i);
-        if (index < -g.length || index >= g.length)
-            OP_FAIL(node, call->diag, GQAC_OUT_OF_RANGE,
-                    "index %lld is out of range for axis %d of length %lld", (long long)index, axis,
-                    (long long)g.length);
-    }
+    for (int64_t i = 0; i < g.count; i++)
+        GQAC_TRY(op_index(call, i, axis, &index));
     GQAC_TRY(op_copy_output(call, 0, data->dtype, rank, dims));
     g.out = &call->out[0];
     if (gqac_tensor_count(g.out) == 0)
@@ -109,10 +104,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis the indices go along"},
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
     {.name = NULL},
 };
 

@@ -2,8 +2,8 @@
  *   data [V, ..., Q] codes, scales [V, ..., ceil(Q / block_size)], zero_points likewise (packed)
  *   indices [I...] -> y [I..., ..., Q] in the type of scales, y = (code - zp) * scale
  * Codes are i4, u4, or u8 that holds 8 / bits codes, low bits first, along the last axis. Without
- * zero points zp is 0 for i4 and u4, 2^(bits-1) for u8. Indices < 0 count from the end; out of
- * range they give zeros. */
+ * zero points zp is 0 for i4 and u4, 2^(bits-1) for u8. Indices < 0 count from the end; rows of
+ * indices that are out of range are zeros. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -11,25 +11,21 @@
 enum { DATA, INDICES, SCALES, ZERO_POINTS };
 
 static const ir_attr_spec attrs[] = {
-    {"gather_axis", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
-    {"quantize_axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only the last axis"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 128},
-     .doc = "a power of two, at least 16"},
-    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 2, 4 or 8"},
+    OP_ATTR_INT("gather_axis", 0, "only 0"),
+    OP_ATTR_INT("quantize_axis", 1, "only the last axis"),
+    OP_ATTR_INT("block_size", 128, "a power of two, at least 16"),
+    OP_ATTR_INT("bits", 4, "bits of a code: 2, 4 or 8"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t block = ir_attr_int(node, "block_size"), bits = ir_attr_int(node, "bits");
+    int64_t bits = ir_attr_int(node, "bits");
     if (ir_attr_int(node, "gather_axis") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute gather_axis = %lld: only 0",
                 (long long)ir_attr_int(node, "gather_axis"));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
-    return GQAC_OK;
+    return op_check_block(node, "block_size", INT64_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -64,7 +60,7 @@ typedef struct gather {
     op_scratch scratch;
 } gather;
 
-/* Code `index` of a row of u8 that holds 8 / bits of them a byte. */
+/* Code `index` of a row of u8, with 8 / bits codes in a byte. */
 static int64_t code_at(const gqac_tensor *tensor, int64_t row_bytes, int64_t row, int64_t index,
                        int bits) {
     if (tensor->dtype != GQAC_U8)

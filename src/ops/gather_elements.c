@@ -19,26 +19,16 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 static gqac_status copy(op_call *call, int axis) {
     const gqac_tensor *data = call->in[0], *indices = call->in[1];
-    int64_t strides[GQAC_MAX_RANK], at[GQAC_MAX_RANK] = {0}, base = 0;
+    op_elements_place p = op_elements_begin(call, axis);
+    int64_t index;
     size_t width = op_width(data->dtype);
     unsigned char *to = call->out[0].data;
     const unsigned char *from = data->data;
-    op_strides(data->rank, data->dims, strides);
     for (int64_t i = 0, n = gqac_tensor_count(indices); i < n; i++) {
-        int64_t index = op_get_i64(indices, i), length = data->dims[axis];
-        if (index < -length || index >= length)
-            OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                    "index %lld is out of range for axis %d of length %lld", (long long)index, axis,
-                    (long long)length);
-        int64_t source = base + (index < 0 ? index + length : index) * strides[axis];
+        GQAC_TRY(op_index(call, i, axis, &index));
+        const int64_t source = p.base + index * p.strides[axis];
         memcpy(to + (size_t)i * width, from + (size_t)source * width, width);
-        for (int k = data->rank - 1; k >= 0; k--) { /* base leaves the axis out */
-            base += k == axis ? 0 : strides[k];
-            if (++at[k] < indices->dims[k])
-                break;
-            base -= k == axis ? 0 : strides[k] * indices->dims[k];
-            at[k] = 0;
-        }
+        op_elements_next(&p);
     }
     return GQAC_OK;
 }
@@ -54,16 +44,13 @@ static gqac_status eval(op_call *call) {
     for (int i = 0; fits && i < data->rank; i++)
         fits = i == axis || indices->dims[i] <= data->dims[i];
     if (!fits)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "indices do not fit into data");
+        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT, "the shape of indices exceeds that of data");
     GQAC_TRY(op_output_like(call, 0, data->dtype, indices));
     return copy(call, axis);
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis the indices go along"},
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
     {.name = NULL},
 };
 

@@ -1,7 +1,7 @@
-/* GatherND: output[p] = data[p's first batch_dims places][indices[p]] for each index tuple p of
- * r = indices.shape[-1] numbers; negative ones count from the end. Source: ONNX operator spec.
+/* GatherND: output[p] = data[the first batch_dims numbers of p][indices[p]] for each index tuple p
+ * of r = indices.shape[-1] numbers; negative ones count from the end. Source: ONNX operator spec.
  * Every index is checked before its use. */
-#include "ops/shared.h"
+#include "ops/scatter.h"
 
 #include <string.h>
 
@@ -25,14 +25,14 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
         return op_set_type(node, 0, data.dtype, -1, NULL, diag);
     if (r < 1 || r + batch > data.rank || batch >= indices.rank)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "indices of %lld numbers behind %lld batch axes, into data of rank %d",
-                (long long)r, (long long)batch, data.rank);
+                "indices of %lld numbers after %lld batch axes, into data of rank %d", (long long)r,
+                (long long)batch, data.rank);
     for (int i = 0; i < indices.rank - 1; i++)
         dims[rank++] = indices.dims[i];
     for (int i = (int)(batch + r); i < data.rank; i++)
         dims[rank++] = data.dims[i];
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_LIMIT, "the result has rank %d, at most %d is possible", rank,
+        OP_FAIL(node, diag, GQAC_LIMIT, "the result has rank %d, the maximum is %d", rank,
                 GQAC_MAX_RANK);
     return op_set_type(node, 0, data.dtype, rank, dims, diag);
 }
@@ -47,7 +47,7 @@ static gqac_status shape_of(op_call *call, int *rank, int64_t *dims) {
         fits = data->dims[i] == indices->dims[i];
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "indices of rank %d, the last dimension %lld, do not fit data of rank %d behind "
+                "indices of rank %d, the last dimension %lld, do not fit data of rank %d after "
                 "%lld batch axes",
                 indices->rank, (long long)r, data->rank, (long long)batch);
     *rank = 0;
@@ -59,7 +59,7 @@ static gqac_status shape_of(op_call *call, int *rank, int64_t *dims) {
 }
 
 static gqac_status eval(op_call *call) {
-    int64_t strides[GQAC_MAX_RANK], dims[GQAC_MAX_RANK];
+    int64_t strides[GQAC_MAX_RANK], dims[GQAC_MAX_RANK], index;
     int rank, batch = (int)ir_attr_int(call->node, "batch_dims");
     GQAC_TRY(op_want_set(call, 0, OP_NUMBERS | OP_BIT(BOOL)));
     GQAC_TRY(op_want_set(call, 1, OP_INDICES));
@@ -70,18 +70,14 @@ static gqac_status eval(op_call *call) {
     int64_t piece = op_product(data->dims, batch + (int)r, data->rank);
     int64_t chunk = op_product(data->dims, batch, data->rank);
     int64_t n = op_product(indices->dims, 0, indices->rank - 1);
-    int64_t each = op_product(indices->dims, batch, indices->rank - 1); /* tuples a batch */
+    int64_t each = op_product(indices->dims, batch, indices->rank - 1); /* tuples of a batch */
     size_t width = op_width(data->dtype);
     op_strides(data->rank, data->dims, strides);
     for (int64_t i = 0; i < n; i++) {
         int64_t from = i / each * chunk;
         for (int64_t k = 0; k < r; k++) {
-            int64_t index = op_get_i64(indices, i * r + k), length = data->dims[batch + k];
-            if (index < -length || index >= length)
-                OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                        "index %lld is out of range for axis %lld of length %lld", (long long)index,
-                        (long long)(batch + k), (long long)length);
-            from += (index < 0 ? index + length : index) * strides[batch + k];
+            GQAC_TRY(op_index(call, i * r + k, batch + (int)k, &index));
+            from += index * strides[batch + k];
         }
         if (piece > 0)
             memcpy((char *)call->out[0].data + (size_t)(i * piece) * width,
@@ -90,22 +86,12 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-/* An axis of rows that the indices go along. */
 static bool mixes(const ir_node *node) {
-    int64_t r, batch = ir_attr_int(node, "batch_dims");
-    if (!ir_dim_is_const(op_in_dim(node, 1, -1), &r))
-        return true;
-    for (int64_t k = batch; k < batch + r && k < GQAC_MAX_RANK; k++)
-        if (op_axis_is_row(ir_node_input(node, 0), (int)k))
-            return true;
-    return false;
+    return op_tuples_mix(node, ir_attr_int(node, "batch_dims"));
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "batch_dims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "leading axes that data and indices share"},
+    OP_ATTR_INT("batch_dims", 0, "leading axes that data and indices share"),
     {.name = NULL},
 };
 

@@ -7,9 +7,10 @@
 #include "numerics/math.h"
 #include "ops/kernel.h"
 
-OP_SPAN1_FMA(exact, 0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f)))
+OP_SPAN1_FMA(exact, op_one_nan(0.5f * x * (1.0f + gqn_erff(x * 0x1.6a09e6p-1f))))
 OP_SPAN1_FMA(approximate,
-             0.5f * x * (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x)))))
+             op_one_nan(0.5f * x *
+                        (1.0f + gqn_tanhf(0x1.988454p-1f * (x + 0.044715f * (x * x * x))))))
 
 static const op_unary by_erf = {.f32 = exact};
 static const op_unary by_tanh = {.f32 = approximate};
@@ -30,14 +31,11 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status eval(op_call *call) {
-    return op_unary_eval(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
+    return op_unary_eval_with(call, is(call->node, "tanh") ? &by_tanh : &by_erf, NULL);
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "approximate",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none or tanh"},
+    OP_ATTR_STRING("approximate", "none", "none or tanh"),
     {.name = NULL},
 };
 

@@ -6,10 +6,10 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"alpha", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of the product"},
-    {"beta", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "factor of C"},
-    {"transA", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "A is [K,M]"},
-    {"transB", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "B is [N,K]"},
+    OP_ATTR_FLOAT("alpha", 1, "factor of the product"),
+    OP_ATTR_FLOAT("beta", 1, "factor of C"),
+    OP_ATTR_INT("transA", 0, "A is [K,M]"),
+    OP_ATTR_INT("transB", 0, "B is [N,K]"),
     {.name = NULL},
 };
 
@@ -43,31 +43,31 @@ typedef struct gemm {
 } gemm;
 
 static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const gemm *g = job->arg;
     (void)batch;
     *ld = n_k;
     for (int64_t i = 0; i < count; i++) {
         if (!g->trans_a)
-            op_get_f32s(g->a, (first + i) * g->k + k, n_k, room + i * n_k);
+            op_get_f32s(g->a, (first + i) * g->k + k, n_k, scratch + i * n_k);
         for (int64_t j = 0; g->trans_a && j < n_k; j++)
-            room[i * n_k + j] = op_get_f32(g->a, (k + j) * g->m + first + i);
+            scratch[i * n_k + j] = op_get_f32(g->a, (k + j) * g->m + first + i);
     }
-    return room;
+    return scratch;
 }
 
 static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const gemm *g = job->arg;
     (void)batch;
     *ld = count;
     for (int64_t j = 0; j < n_k; j++) {
         if (!g->trans_b)
-            op_get_f32s(g->b, (k + j) * g->n + first, count, room + j * count);
+            op_get_f32s(g->b, (k + j) * g->n + first, count, scratch + j * count);
         for (int64_t i = 0; g->trans_b && i < count; i++)
-            room[j * count + i] = op_get_f32(g->b, (first + i) * g->k + k + j);
+            scratch[j * count + i] = op_get_f32(g->b, (first + i) * g->k + k + j);
     }
-    return room;
+    return scratch;
 }
 
 static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
@@ -141,7 +141,7 @@ const gqac_op gqac_op_gemm = {
                .outputs = "Y",
                .attrs = attrs,
                .rows = IR_ROWS_SHAPE,
-               .doc = "Y [M,N] = alpha * A B + beta * C, A and B transposed when asked"},
+               .doc = "Y [M,N] = alpha * A B + beta * C, A and B optionally transposed"},
     .infer = infer,
     .eval = eval,
     .mixes = mixes,

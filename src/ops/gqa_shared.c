@@ -1,8 +1,8 @@
-/* Which nodes GroupQueryAttention takes: values of attributes, wiring, types and shapes. Nonsense
- * is an invalid model, also where other run times read it as "off"; nothing is ever ignored. */
+/* Which nodes of GroupQueryAttention are valid and supported: values of attributes, operands, types
+ * and shapes. A value without meaning is INVALID_MODEL, even where other run times read it as
+ * "off"; nothing is ignored. */
 #include "ops/gqa.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,23 +12,10 @@ static bool has(const ir_node *node, int input) {
 
 /* ---- verify -------------------------------------------------------------- */
 
-static gqac_status check_flag(const ir_node *node, const char *name, int64_t least,
-                              gqac_diag *diag) {
-    int64_t value = ir_attr_int(node, name);
-    if (value < least || value > 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %s0 or 1", name,
-                (long long)value, least < 0 ? "-1, " : "");
-    return GQAC_OK;
-}
-
 static gqac_status check_numbers(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     int64_t window = ir_attr_int(node, "local_window_size");
-    float cap = ir_attr_float(node, "softcap"), scale = ir_attr_float(node, "scale");
-    float epsilon = ir_attr_float(node, "qk_norm_epsilon");
-    if (q < 1 || q > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
-                (long long)q);
+    GQAC_TRY(op_check_int(node, "num_heads", 1, INT32_MAX, diag));
     if (kv < 1 || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute kv_num_heads = %lld must be positive and divide num_heads = %lld",
@@ -36,25 +23,17 @@ static gqac_status check_numbers(const ir_node *node, gqac_diag *diag) {
     if (window == 0 || window < -1 || window > INT32_MAX)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute local_window_size = %lld: -1 (off) or at least 1", (long long)window);
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute softcap = %g: 0 (off) or a positive number", (double)cap);
-    if (!isfinite(scale))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
-                (double)scale);
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute qk_norm_epsilon = %g must be finite "
-                "and not negative",
-                (double)epsilon);
-    GQAC_TRY(check_flag(node, "do_rotary", 0, diag));
-    GQAC_TRY(check_flag(node, "rotary_interleaved", 0, diag));
-    GQAC_TRY(check_flag(node, "causal", 0, diag));
-    GQAC_TRY(check_flag(node, "sliding_window_cache", 0, diag));
+    GQAC_TRY(op_check_float(node, "softcap", false, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
+    GQAC_TRY(op_check_float(node, "qk_norm_epsilon", false, diag));
+    GQAC_TRY(op_check_int(node, "do_rotary", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "rotary_interleaved", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "causal", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "sliding_window_cache", 0, 1, diag));
     if (window > 0 && ir_attr_int(node, "causal") == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = 0 needs local_window_size = -1, not %lld",
                 (long long)window);
-    return check_flag(node, "smooth_softmax", -1, diag);
+    return op_check_int(node, "smooth_softmax", -1, 1, diag);
 }
 
 static gqac_status check_pair(const ir_node *node, int a, int b, gqac_diag *diag) {
@@ -78,12 +57,10 @@ static gqac_status check_wiring(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "do_rotary") == 1 && !has(node, COS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
     int64_t qk = ir_attr_int(node, "qk_output");
-    if (qk < 0 || qk > 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld: 0, 1 or 2",
-                (long long)qk);
+    GQAC_TRY(op_check_int(node, "qk_output", 0, 2, diag));
     if ((qk != 0) != (ir_node_output(node, 3) != NULL))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute qk_output = %lld %s output output_qk",
-                (long long)qk, qk ? "needs the" : "leaves nothing for the");
+                (long long)qk, qk ? "needs the" : "has no scores for the");
     return GQAC_OK;
 }
 
@@ -107,12 +84,13 @@ static gqac_status check_quant_types(const ir_node *node, gqac_diag *diag) {
         if (is_quantised(node, i) && strcmp(type, "PER_TENSOR") != 0 &&
             strcmp(type, "PER_CHANNEL") != 0)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "attribute %s = '%.40s' is none of NONE, PER_TENSOR, PER_CHANNEL",
-                    quant_types[i], type);
+                    "attribute %s = '%.40s': NONE, PER_TENSOR or PER_CHANNEL", quant_types[i],
+                    type);
     }
     if (is_quantised(node, 0) != is_quantised(node, 1))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attributes k_quant_type = '%s' and v_quant_type = '%s': both or none quantise",
+                "attributes k_quant_type = '%s' and v_quant_type = '%s': both must quantise, or "
+                "neither",
                 ir_attr_get(node, quant_types[0])->s, ir_attr_get(node, quant_types[1])->s);
     return GQAC_OK;
 }
@@ -127,9 +105,10 @@ static gqac_status check_quantised(const ir_node *node, gqac_diag *diag) {
                 quantised ? "4 or 8 for a quantised cache" : "0 unless k_quant_type is given");
     for (int i = K_SCALE; i <= V_SCALE; i++)
         if (has(node, i) != quantised)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "input %s must be there exactly when k_quant_type and v_quant_type quantise",
-                    i == K_SCALE ? "k_scale" : "v_scale");
+            OP_FAIL(
+                node, diag, GQAC_INVALID_MODEL,
+                "input %s must be present if and only if k_quant_type and v_quant_type quantise",
+                i == K_SCALE ? "k_scale" : "v_scale");
     if (quantised && !has(node, PAST_KEY))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "a quantised cache (k_quant_type = '%s') needs past_key and past_value, without "
@@ -210,7 +189,7 @@ static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Axis `axis` of an input against what it must be. */
+/* Checks the length of axis `axis` of an input. */
 static gqac_status want_dim(const ir_node *node, int input, int axis, const ir_dim *wanted,
                             gqac_diag *diag) {
     char name[64], what[100];
@@ -241,7 +220,7 @@ static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A dim of the bias that is 1 or `full`. */
+/* Checks a dim of the bias: 1 or `full`. */
 static gqac_status check_bias_dim(const ir_node *node, int axis, const ir_dim *full,
                                   gqac_diag *diag) {
     int64_t dim;
@@ -268,7 +247,7 @@ static const ir_dim *cache_width(const ir_node *node) {
     return attention_code_width(op_dims(node), gqa_head_size(node), gqa_code_bits(node));
 }
 
-/* As many scales as the type of quantisation says, whatever their shape. */
+/* Checks the number of scales, in any shape, against the type of quantisation. */
 static gqac_status check_scales(const ir_node *node, int past, gqac_diag *diag) {
     const int input = past - PAST_KEY + K_SCALE;
     ir_dims *dims = op_dims(node);

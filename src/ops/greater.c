@@ -9,14 +9,5 @@ static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 
 OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim)
 
-const gqac_op gqac_op_greater = {
-    .schema = {.name = "Greater",
-               .domain = "",
-               .since = 13,
-               .inputs = "a b",
-               .outputs = "c",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a > b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_greater =
+    OP_BINARY_ROW(.name = "Greater", .domain = "", .since = 13, .doc = "c = a > b, broadcast");

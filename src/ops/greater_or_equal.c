@@ -10,15 +10,6 @@ static int dim(ir_dims *dims, const ir_dim *a, const ir_dim *b) {
 
 OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = dim)
 
-const gqac_op gqac_op_greater_or_equal = {
-    .schema = {.name = "GreaterOrEqual",
-               .domain = "",
-               .since = 16,
-               .introduced = 12,
-               .inputs = "a b",
-               .outputs = "c",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a >= b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_greater_or_equal =
+    OP_BINARY_ROW(.name = "GreaterOrEqual", .domain = "", .since = 16, .introduced = 12,
+                  .doc = "c = a >= b, broadcast");

@@ -1,18 +1,18 @@
-/* GroupNormalization: channels in groups, each normalised over its channels and all places:
+/* GroupNormalization: channels in groups, each group normalised over its channels and all
+ * positions:
  *
  *   Y[n,c,...] = (X - mean) / sqrt(var + epsilon) * scale[c] + bias[c]
  *
  * with mean and population variance of the group. Becomes ReduceMean and elementwise ops, in fp32
- * unless stash_type says otherwise. Before opset 21 scale and bias were by group: not supported.
- * Source: ONNX operator spec, 21. */
+ * unless stash_type says otherwise. Before opset 21 scale and bias had an element for each group,
+ * which is not supported. Source: ONNX operator spec, 21. */
 #include "ops/build.h"
 #include "ops/shared.h"
 
 static const ir_attr_spec attrs[] = {
     {.name = "num_groups", .kind = IR_ATTR_INT, .required = true, .doc = "groups of channels"},
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the variance"},
-    {"stash_type", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "1: computed in fp32"},
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the variance"),
+    OP_ATTR_INT("stash_type", 1, "1: computed in fp32"),
     {.name = NULL},
 };
 
@@ -28,11 +28,12 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
     (void)raw;
     if (opset < 21)
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d has scale and bias by group", opset);
+        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d has a scale and bias for each group",
+                opset);
     return GQAC_OK;
 }
 
-/* Scale and bias have an element for each channel, where that is known. */
+/* Checks that scale and bias have an element for each channel, where lengths are known. */
 static gqac_status check_channels(const ir_node *node, int input, const ir_type *x,
                                   gqac_diag *diag) {
     static const char *const names[] = {"X", "scale", "bias"};
@@ -65,7 +66,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type_like(node, 0, type, diag);
 }
 
-/* Places and the channels of a group meet; batch rows do not. */
+/* Positions and the channels of a group are mixed; batch rows are not. */
 static bool mixes(const ir_node *node) {
     const ir_value *x = ir_node_input(node, 0);
     if (x->type.rank < 0)
@@ -80,8 +81,8 @@ static ir_value *build_mean(ir_builder *b, ir_value *x) {
     return OP_BUILD(b, "ReduceMean", .in = {x, OP_I64S(b, 2)});
 }
 
-/* Scale and bias go through [groups,-1] and [C,1]: that fails where lengths which the model does
- * not tell do not fit, or channels are no whole groups. */
+/* Scale and bias are reshaped to [groups,-1] and [C,1], which fails at run time where lengths that
+ * the model leaves open do not fit, or groups do not divide the channels. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     (void)options;
     const gqac_dtype dtype = op_in_type(node, 0).dtype;

@@ -2,40 +2,28 @@
  * projections in one node.
  *   query [B,S,Hq*D] with key, value [B,S,Hkv*D], or query alone [B,S,(Hq+2Hkv)*D]
  *   past_key, past_value [B,Hkv,P,D] -> output [B,S,Hq*D], present [B,Hkv,max(total,P),D]
- * Always lowered: what it means is the graph that `expand` builds. docs/group-query-attention.md
- * tells it with an example. */
+ * Always lowered: the graph that `expand` builds is its definition. docs/group-query-attention.md
+ * explains it with an example. */
 #include "ops/build.h"
 #include "ops/gqa.h"
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
     {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv; divides Hq"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
-    {"local_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys a query sees, itself included; -1: all"},
-    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: rotary embedding of queries and keys"},
-    {"rotary_interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1},
-     .doc = "0: later tokens are visible"},
-    {"sliding_window_cache", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: past and present hold the last keys only"},
-    {"smooth_softmax", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "1: a zero joins the softmax"},
-    {"qk_output", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "output_qk: 1 scores, 2 probabilities"},
-    {"k_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"},
-     .doc = "NONE, PER_TENSOR or PER_CHANNEL: the cache holds codes"},
-    {"v_quant_type", IR_ATTR_STRING, .fallback = {.set = true, .s = "NONE"},
-     .doc = "the same for values"},
-    {"kv_cache_bit_width", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "bits of a code, 8 or 4; 0: none"},
-    {"qk_norm_epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-6f},
-     .doc = "epsilon of the norms of queries and keys"},
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off"),
+    OP_ATTR_INT("local_window_size", -1, "keys a query sees, itself included; -1: all"),
+    OP_ATTR_INT("do_rotary", 0, "1: rotary embedding of queries and keys"),
+    OP_ATTR_INT("rotary_interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
+    OP_ATTR_INT("causal", 1, "0: later tokens are visible"),
+    OP_ATTR_INT("sliding_window_cache", 0, "1: past and present hold the last keys only"),
+    OP_ATTR_INT("smooth_softmax", -1, "1: a zero is added to the scores of the softmax"),
+    OP_ATTR_INT("qk_output", 0, "output_qk: 1 scores, 2 probabilities"),
+    OP_ATTR_STRING("k_quant_type", "NONE",
+                   "NONE, PER_TENSOR or PER_CHANNEL: the cache holds codes"),
+    OP_ATTR_STRING("v_quant_type", "NONE", "the same for values"),
+    OP_ATTR_INT("kv_cache_bit_width", 0, "bits of a code, 8 or 4; 0: none"),
+    OP_ATTR_FLOAT("qk_norm_epsilon", 1e-6f, "epsilon of the norms of queries and keys"),
     {.name = NULL},
 };
 
@@ -47,8 +35,8 @@ typedef struct gqa {
     ir_value *in[N_INPUTS];
     int bits;                                 /* of a code of the cache; 0: it holds values */
     bool windowed;                            /* the cache holds the last keys only */
-    ir_value *past_len, *new_len, *positions; /* positions: NULL, they follow from past_len */
-    ir_value *key_past; /* rows before the new ones among those that attention sees */
+    ir_value *past_len, *new_len, *positions; /* positions: NULL when they follow from past_len */
+    ir_value *key_past; /* rows before the new ones, of those that attention reads */
 } gqa;
 
 static ir_value *rotate(gqa *g, ir_value *x) {
@@ -61,7 +49,8 @@ static ir_value *rotate(gqa *g, ir_value *x) {
 
 /* ---- lengths and cache --------------------------------------------------- */
 
-/* An operand that may have other rows than the query: they are compared at run time then. */
+/* An operand whose number of rows may differ from that of the query is compared with it at run
+ * time. */
 static ir_value *other_length(const gqa *g, int operand) {
     const ir_dim *rows = op_in_dim(g->node, QUERY, 1);
     return rows && op_in_dim(g->node, operand, 1) == rows ? NULL : g->in[operand];
@@ -104,7 +93,7 @@ static ir_value *decode(gqa *g, ir_value *codes, int past) {
     return code(g, "kv_dequantise", codes, past, size);
 }
 
-/* New rows join the cache; returns the rows that attention sees, as stored. */
+/* Appends new rows to the cache; returns the rows that attention reads, as stored. */
 static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
     const int64_t window = ir_attr_int(g->node, "local_window_size");
     ir_value *old = g->in[past], *rows;
@@ -124,7 +113,7 @@ static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
 
 /* ---- attention ----------------------------------------------------------- */
 
-/* Zeros, one for each head, for smooth_softmax; head_sink wins. */
+/* The sink: head_sink, else a zero for each head with smooth_softmax. */
 static ir_value *sink_of(gqa *g) {
     if (g->in[SINK] || ir_attr_int(g->node, "smooth_softmax") != 1)
         return g->in[SINK];
@@ -165,7 +154,7 @@ static void split_all(gqa *g, ir_value **q, ir_value **k, ir_value **v) {
     }
 }
 
-/* Sequences keep all rows: there the window-sized cache is a plain one. */
+/* Sequences keep all rows, so they have a plain cache instead of a window-sized one. */
 static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_value **results) {
     gqa g = {.b = b,
              .node = node,

@@ -12,15 +12,6 @@ OP_SPAN1(f32, float, hard_swish(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_hard_swish = {
-    .schema = {.name = "HardSwish",
-               .domain = "",
-               .since = 14,
-               .introduced = 14,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = x max(0, min(1, x / 6 + 1 / 2))"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_hard_swish =
+    OP_UNARY_ROW(.name = "HardSwish", .domain = "", .since = 14, .introduced = 14,
+                 .doc = "y = x max(0, min(1, x / 6 + 1 / 2))");

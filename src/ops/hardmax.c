@@ -11,21 +11,8 @@ static void compute(float *y, const float *x, int64_t n) {
         y[i] = i == best;
 }
 
-static gqac_status eval(op_call *call) {
-    return op_softmax_eval(call, compute);
-}
+OP_SOFTMAX(compute)
 
-const gqac_op gqac_op_hardmax = {
-    .schema = {.name = "Hardmax",
-               .domain = "",
-               .since = 13,
-               .inputs = "input",
-               .outputs = "output",
-               .attrs = op_softmax_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "1 at the first maximum of a row along an axis, else 0"},
-    .infer = op_softmax_infer,
-    .eval = eval,
-    .upgrade = op_softmax_upgrade,
-    .mixes = op_softmax_mixes,
-};
+const gqac_op gqac_op_hardmax =
+    OP_SOFTMAX_ROW(.name = "Hardmax", .domain = "", .since = 13,
+                   .doc = "1 at the first maximum of a row along an axis, else 0");

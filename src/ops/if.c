@@ -1,5 +1,5 @@
-/* If: runs one of two graphs, which use values of the graphs around them, and gives its results.
- * Source: ONNX operator spec. The result types are what both branches agree on. */
+/* If: runs one of two graphs, which may use values of the graphs around them, and returns its
+ * results. Source: ONNX operator spec. A result has the type that both branches agree on. */
 #include "ops/shared.h"
 
 static const ir_graph *branch(const ir_node *node, bool condition) {
@@ -13,7 +13,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a branch is missing");
         if (graph->n_inputs != 0 || graph->ret->n_inputs != node->n_outputs)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "a branch has %d inputs and %d results, 0 and %d are wanted", graph->n_inputs,
+                    "a branch has %d inputs and %d results, expected 0 and %d", graph->n_inputs,
                     graph->ret->n_inputs, node->n_outputs);
     }
     return GQAC_OK;

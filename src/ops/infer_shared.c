@@ -1,10 +1,11 @@
-/* Typing helpers for infer: what is known of inputs, and setting what is known of outputs.
+/* Helpers for infer: they read what is known of inputs and set what is known of outputs.
  *
- * infer runs again and again until nothing changes. So what is set never gets lost: unknown parts
- * keep what an earlier run or the file said, and a dim becomes a fresh symbol only once. */
+ * infer runs until nothing changes. What has been set is kept: unknown parts stay as an earlier run
+ * or the file has set them, and a dim becomes a new symbol only once. */
 #include "ops/elementwise.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,7 +36,7 @@ ir_type op_in_type(const ir_node *node, int index) {
     const ir_value *value = ir_node_input(node, index);
     if (!value)
         return ir_type_unknown();
-    if (value->type.rank > GQAC_MAX_RANK) /* arrays of dims have that many entries everywhere */
+    if (value->type.rank > GQAC_MAX_RANK) /* arrays of dims have GQAC_MAX_RANK entries everywhere */
         return (ir_type){.dtype = value->type.dtype, .rank = -1};
     return value->type;
 }
@@ -75,7 +76,7 @@ gqac_status op_set_type(ir_node *node, int index, gqac_dtype dtype, int rank,
     if (!value)
         return GQAC_OK;
     if (rank > GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a tensor of rank %d: at most %d is supported", rank,
+        OP_FAIL(node, diag, GQAC_UNSUPPORTED, "a tensor of rank %d: the maximum is %d", rank,
                 GQAC_MAX_RANK);
     ir_type old = value->type;
     ir_type type = old;
@@ -285,6 +286,41 @@ gqac_status op_check_broadcast(const ir_node *node, int input, gqac_diag *diag) 
                                       : GQAC_OK;
 }
 
+gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, int64_t most,
+                         gqac_diag *diag) {
+    const int64_t value = ir_attr_int(node, attr);
+    if (!ir_attr_is_set(node, attr) || (value >= least && value <= most))
+        return GQAC_OK;
+    if (most == INT64_MAX)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: at least %lld", attr,
+                (long long)value, (long long)least);
+    OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld %s %lld", attr,
+            (long long)value, (long long)least, most - least == 1 ? "or" : "to", (long long)most);
+}
+
+gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag) {
+    const float value = ir_attr_float(node, attr);
+    if (ir_attr_is_set(node, attr) && (!isfinite(value) || (value < 0 && !negative)))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %g must be finite%s", attr,
+                (double)value, negative ? "" : " and not negative");
+    return GQAC_OK;
+}
+
+int op_choice(const ir_node *node, const char *attr, int n, const char *const *names) {
+    int i = 0;
+    while (i < n && strcmp(names[i], ir_attr_get(node, attr)->s) != 0)
+        i++;
+    return i;
+}
+
+gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag) {
+    const int64_t block = ir_attr_int(node, attr);
+    if ((block & (block - 1)) != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be a power of two", attr,
+                (long long)block);
+    return op_check_int(node, attr, 16, most, diag);
+}
+
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {
     gqac_dtype x = op_in_type(node, a).dtype, y = op_in_type(node, b).dtype;
     if (x == GQAC_NONE || y == GQAC_NONE || x == y)
@@ -331,6 +367,6 @@ gqac_status op_ints_to_input(ir_builder *b, ir_node *node, const op_raw_attrs *r
     if (!attr)
         return GQAC_OK;
     if (raw->kinds[attr - raw->values] != IR_ATTR_INTS)
-        OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is no list of integers", name);
+        OP_FAIL(node, b->diag, GQAC_INVALID_MODEL, "attribute %s is not a list of integers", name);
     return op_put_input(b, node, index, ir_build_i64s(b, (int64_t)attr->count, attr->ints));
 }

@@ -1,7 +1,7 @@
 /* The weight of linear_integer [K,N], i8: panels of 16 columns, each [ceil(K/4)][16][4 k] with
- * zeros behind the last k and column. Beside it its terms, i32 [panels][2][16]: the zero point of
- * each column, and the sum of its codes. Codes that were u8 are less 128, and so are their zero
- * points: differences are the same. */
+ * zeros after the last k and column. Its terms, i32 [panels][2][16], hold the zero point of each
+ * column and the sum of its codes. 128 is subtracted from codes that were u8 and from their zero
+ * points, which leaves differences the same. */
 #ifndef GQAC_OPS_INTEGER_H
 #define GQAC_OPS_INTEGER_H
 
@@ -9,10 +9,10 @@
 
 enum {
     INTEGER_COLUMNS = 16,
-    INTEGER_WORD = 4,                              /* k of a column that lie together */
-    INTEGER_LINE = INTEGER_COLUMNS * INTEGER_WORD, /* bytes of a word of all columns */
+    INTEGER_WORD = 4, /* consecutive k of a column that are stored together */
+    INTEGER_LINE = INTEGER_COLUMNS * INTEGER_WORD, /* bytes of a word of each column */
     INTEGER_TERMS = 2 * INTEGER_COLUMNS,           /* of a panel */
-    INTEGER_MOST_K = 1 << 15, /* 255 * 255 * K and what it is made of stay below 2^31 */
+    INTEGER_MOST_K = 1 << 15, /* 255 * 255 * K and all partial sums stay below 2^31 */
 };
 
 static inline int64_t integer_panels(int64_t n) {
@@ -29,19 +29,19 @@ typedef struct integer_product {
     int64_t rows, k, n, panels, words;
     bool is_signed;            /* a is i8, else u8 */
     const uint8_t *a, *a_zero; /* a_zero NULL: 0 */
-    int64_t zero_rows;         /* that of row r is a_zero[r % zero_rows] */
+    int64_t zero_rows;         /* zero point of row r: a_zero[r % zero_rows] */
     const int8_t *w;
     const int32_t *terms;
     int32_t *y;
 } integer_product;
 
-/* Checks the operands of a linear_integer (a_zero NULL: none), of k and n in range, and sets all
- * but y, which has the shape of a but for n columns. */
+/* Checks the operands of a linear_integer (a_zero NULL: none) whose k and n are in range, and sets
+ * all fields but y, which has the shape of a with n columns. */
 gqac_status integer_fit(const op_work *work, int64_t k, int64_t n, const gqac_tensor *a,
                         const gqac_tensor *w, const gqac_tensor *terms, const gqac_tensor *a_zero,
                         integer_product *p);
 
-/* A code of A as it is. */
+/* A code of A, unchanged. */
 static inline int32_t integer_code(const integer_product *p, uint8_t byte) {
     return p->is_signed ? (int8_t)byte : byte;
 }

@@ -1,4 +1,4 @@
-/* IsInf: y = x is infinite, of the signs asked for. Source: ONNX operator spec. */
+/* IsInf: y = x is an infinity of a sign that the attributes allow. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@ typedef struct wanted {
     bool below, above;
 } wanted;
 
-static void span_f32(void *y, const void *const *x, size_t n, const void *arg) {
+static void f32(void *y, const void *const *x, size_t n, const void *arg) {
     const wanted *w = arg;
     for (size_t i = 0; i < n; i++) {
         float value = ((const float *)x[0])[i];
@@ -15,7 +15,7 @@ static void span_f32(void *y, const void *const *x, size_t n, const void *arg) {
     }
 }
 
-static void span_f64(void *y, const void *const *x, size_t n, const void *arg) {
+static void f64(void *y, const void *const *x, size_t n, const void *arg) {
     const wanted *w = arg;
     for (size_t i = 0; i < n; i++) {
         double value = ((const double *)x[0])[i];
@@ -24,51 +24,28 @@ static void span_f64(void *y, const void *const *x, size_t n, const void *arg) {
     }
 }
 
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    ir_type x = op_in_type(node, 0);
-    GQAC_TRY(op_check_dtype(node, 0, OP_FLOATS | OP_BIT(F64), diag));
-    return op_set_type(node, 0, GQAC_BOOL, x.rank, x.rank < 0 ? NULL : x.dims, diag);
-}
-
 static gqac_status eval(op_call *call) {
-    GQAC_TRY(op_want_set(call, 0, OP_FLOATS | OP_BIT(F64)));
-    GQAC_TRY(op_output_like(call, 0, GQAC_BOOL, call->in[0]));
-    bool wide = call->in[0]->dtype == GQAC_F64;
     wanted w = {.below = ir_attr_int(call->node, "detect_negative") != 0,
                 .above = ir_attr_int(call->node, "detect_positive") != 0};
-    op_map map = {.run = wide ? span_f64 : span_f32,
-                  .arg = &w,
-                  .n_in = 1,
-                  .in = {call->in[0]},
-                  .in_as = {wide ? OP_AS_F64 : OP_AS_F32},
-                  .out = &call->out[0],
-                  .out_as = OP_AS_BOOL};
-    op_map_run(call, &map);
-    return GQAC_OK;
+    return op_test_eval(call, f32, f64, &w);
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "detect_negative",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: -inf counts"},
-    {.name = "detect_positive",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: +inf counts"},
+    OP_ATTR_INT("detect_negative", 1, "1: -inf counts"),
+    OP_ATTR_INT("detect_positive", 1, "1: +inf counts"),
     {.name = NULL},
 };
 
 const gqac_op gqac_op_is_inf = {
-    .schema = {.name = "IsInf",
+    .schema = {.inputs = "x",
+               .outputs = "y",
+               .rows = IR_ROWS_LOCAL,
+               .name = "IsInf",
                .domain = "",
                .since = 20,
                .introduced = 10,
-               .inputs = "x",
-               .outputs = "y",
                .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
                .doc = "y = is x infinite?"},
-    .infer = infer,
+    .infer = op_test_infer,
     .eval = eval,
 };

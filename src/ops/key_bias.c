@@ -1,7 +1,7 @@
-/* y fp32 [1,H,1,T] from slopes [H] and keys k [B,Hkv,T,D], of which only the length counts:
- * y[h,j] = slopes[h] * j, one rounding. What attention with linear biases (ALiBi) adds: that of
- * the distance from a query's own place differs by a number for each row, which a softmax does not
- * see; so a bias of the place alone serves every row, however tokens are split into calls. */
+/* y fp32 [1,H,1,T] from slopes [H] and keys k [B,Hkv,T,D], of which only the length T is used:
+ * y[h,j] = slopes[h] * j, rounded once. Attention with linear biases (ALiBi) adds slopes[h] times
+ * the distance of key and query. That differs from y by a constant in each row, to which a softmax
+ * is invariant, so one bias serves all rows, however tokens are split into calls. */
 #include "ops/attention.h"
 
 enum { SLOPES, K };

@@ -1,44 +1,34 @@
-/* lo, hi i32 [B,S]: query s of batch row b sees the keys lo <= j < hi of the T rows of k.
+/* lo, hi i32 [B,S]: query s of batch row b attends to the keys lo <= j < hi of the T rows of k.
  *   position of the query  at = offset + s, offset = P, or valid[b] - S when aligned to the end
  *   hi = min(T, valid[b], at + right + 1)    right -1: no such bound
  *   lo = max(0, at - left)                   left -1: 0
- * A query that sees nothing has lo = hi = 0. P is the number of rows of past (0 without). In a
- * sequence past_len and new_len take the place of past and valid: offset = past_len[b], no key from
- * past_len[b] + new_len[b] on is seen, and queries s >= new_len[b] (padding) see nothing; rows may
- * be packed (attention.h). Causal
- * attention has right = 0. Differs from visible_range in that queries and keys may differ in
- * number: cross attention, and caches that are written by the model. */
+ * A query without visible keys has lo = hi = 0. P is the number of rows of past (0 without). In a
+ * sequence past_len and new_len replace past and valid: offset = past_len[b], keys from past_len[b]
+ * + new_len[b] on are not visible, and queries s >= new_len[b] (padding) have no visible keys; rows
+ * may be packed (attention.h). Causal attention has right = 0. Differs from visible_range in that
+ * queries and keys may differ in number: cross attention, and caches that are written by the
+ * model. */
 #include "ops/attention.h"
 
 enum { Q, K, PAST, VALID, PAST_LEN, NEW_LEN };
 
 static const ir_attr_spec attrs[] = {
-    {"left", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys before its own that a query sees; -1: all"},
-    {"right", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys behind its own that a query sees; -1: all"},
-    {"align_end", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the last query stands at the last valid key"},
+    OP_ATTR_INT("left", -1, "keys before its own that a query sees; -1: all"),
+    OP_ATTR_INT("right", -1, "keys after its own that a query sees; -1: all"),
+    OP_ATTR_INT("align_end", 0, "1: the last query has the position of the last valid key"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    static const char *const names[] = {"left", "right"};
-    int64_t align = ir_attr_int(node, "align_end");
-    for (int i = 0; i < 2; i++) {
-        int64_t value = ir_attr_int(node, names[i]);
-        if (value < -1 || value > INT32_MAX)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%s = %lld: -1 or a number of keys", names[i],
-                    (long long)value);
-    }
-    if (align != 0 && align != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = %lld: 0 or 1", (long long)align);
-    if (align && !ir_node_input(node, VALID))
+    GQAC_TRY(op_check_int(node, "left", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "right", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "align_end", 0, 1, diag));
+    if (ir_attr_int(node, "align_end") && !ir_node_input(node, VALID))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "align_end = 1 needs valid");
     bool past = ir_node_input(node, PAST_LEN), fresh = ir_node_input(node, NEW_LEN);
     if (past != fresh || (past && (ir_node_input(node, PAST) || ir_node_input(node, VALID))))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "past_len goes with new_len, and without past and valid");
+                "past_len needs new_len, and excludes past and valid");
     return GQAC_OK;
 }
 
@@ -78,7 +68,7 @@ typedef struct ranges {
     int32_t *lo, *hi;
 } ranges;
 
-/* The range of a query, which stands at `at`; keys from `end` on do not exist. */
+/* Sets the range of a query at position `at`; keys from `end` on do not exist. */
 static void set(const ranges *r, int64_t row, int64_t at, int64_t end) {
     int64_t first = r->left >= 0 && at > r->left ? at - r->left : 0;
     if (r->right >= 0 && at + r->right + 1 < end)

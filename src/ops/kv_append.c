@@ -1,8 +1,7 @@
-/* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D]: rows
- * [p_b, p_b + n_b) of the state become the first n_b rows of new; the result shows the rows
- * [0, p_b + n_b) of the state, T = max over b. Rows at or beyond p_b + n_b are unspecified. n is B,
- * or new rows are packed and B = 1 (attention.h).
- * No computation: targets have a kernel for it. */
+/* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D]: rows [p_b, p_b + n_b)
+ * of the state become the first n_b rows of new; the result is the rows [0, p_b + n_b) of the
+ * state, T = max over b. Rows at or beyond p_b + n_b are unspecified. n is B, or new rows are
+ * packed and B = 1 (attention.h). It has no eval: targets have a kernel for it. */
 #include "ops/attention.h"
 
 static const ir_attr_spec attrs[] = {

@@ -1,22 +1,19 @@
 /* y [B,H,T,D] fp32 from codes [B,H,T,D] i8, or [B,H,T,(D+1)/2] u8 of two each, and a scale [1] or
- * [H*D]: y = q * scale, in fp32 (a channel of scale 0 reads as zeros). kv_quantise says what a code
- * is. Rows are independent: those that nobody wrote give numbers that nobody reads. */
+ * [H*D]: y = q * scale, in fp32 (zeros for a channel of scale 0). Codes are those of kv_quantise.
+ * Rows are independent; unpublished rows become numbers that nothing reads. */
 #include "ops/attention.h"
 
 #include "numerics/convert.h"
 
 static const ir_attr_spec attrs[] = {
     {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code, 8 or 4"},
-    {"per_channel", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a scale for each channel of each head"},
+    OP_ATTR_INT("per_channel", 0, "1: a scale for each channel of each head"),
     {"size", IR_ATTR_INT, .required = true, .doc = "channels D of a head"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t size = ir_attr_int(node, "size");
-    if (size < 1 || size > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "size = %lld channels", (long long)size);
+    GQAC_TRY(op_check_int(node, "size", 1, INT32_MAX, diag));
     return attention_code_verify(node, diag);
 }
 

@@ -1,7 +1,7 @@
 /* codes [B,H,S,D] i8, or [B,H,S,(D+1)/2] u8 of two each, from x [B,H,S,D] and a scale [1] or [H*D]:
  *   q = clamp(round_half_even(x * (1 / scale)), -128 .. 127 or -8 .. 7)
- * The reciprocal and the product are fp32; scale 0 acts as 1; a NaN gives the largest code.
- * 4 bits: q + 8 of an even channel is the low nibble, of an odd one the high nibble; the last high
+ * The reciprocal and the product are fp32; scale 0 acts as 1; a NaN becomes the largest code. 4
+ * bits: q + 8 of an even channel is the low nibble, of an odd one the high nibble; the last high
  * nibble of an odd D holds q = 0. */
 #include "ops/attention.h"
 
@@ -9,8 +9,7 @@
 
 static const ir_attr_spec attrs[] = {
     {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code, 8 or 4"},
-    {"per_channel", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a scale for each channel of each head"},
+    OP_ATTR_INT("per_channel", 0, "1: a scale for each channel of each head"),
     {.name = NULL},
 };
 

@@ -1,5 +1,5 @@
-/* The KV state of one past/present pair of a sequence: the token that its appends are ordered by.
- * No computation: targets have a kernel for it. */
+/* The KV state of one past/present pair of a sequence: the token by which its appends are ordered.
+ * It has no eval: targets have a kernel for it. */
 #include "ops/shared.h"
 
 static const ir_attr_spec attrs[] = {
@@ -8,8 +8,7 @@ static const ir_attr_spec attrs[] = {
     {"present", IR_ATTR_STRING, .required = true, .doc = "graph output of the exported model"},
     {"heads", IR_ATTR_INT, .required = true, .doc = "heads of keys, values or states"},
     {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head"},
-    {"rows", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "of a state; 0: one for each token"},
+    OP_ATTR_INT("rows", 0, "of a state; 0: one for each token"),
     {"dtype", IR_ATTR_DTYPE, .required = true, .doc = "element type of the rows"},
     {.name = NULL},
 };
@@ -20,7 +19,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         ir_attr_int(node, "head_size") < 1 || ir_attr_int(node, "rows") < 0 ||
         !OP_IN(OP_ANY, dtype))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "slot, heads, head_size or dtype out of range");
-    if (ir_attr_int(node, "rows") > 0 && !OP_IN(OP_FLOATS, dtype)) /* as a recurrence computes */
+    if (ir_attr_int(node, "rows") > 0 &&
+        !OP_IN(OP_FLOATS, dtype)) /* the types in which a recurrence computes */
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a state of type %s: f32, f16 or bf16",
                 gqac_dtype_name(dtype));
     return GQAC_OK;

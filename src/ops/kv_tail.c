@@ -1,4 +1,4 @@
-/* kv_tail (kv_tail.h) over plain rows. */
+/* kv_tail (kv_tail.h) on rows in a tensor. */
 #include "ops/kv_tail.h"
 
 #include <string.h>
@@ -13,11 +13,7 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t length = ir_attr_int(node, "length");
-    if (length < 1 || length > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute length = %lld: 1 to 2147483647",
-                (long long)length);
-    return GQAC_OK;
+    return op_check_int(node, "length", 1, INT32_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -71,10 +67,9 @@ void kv_tail_copy(gqac_tensor *y, const gqac_tensor *rows, const int32_t *past) 
 }
 
 static gqac_status eval(op_call *call) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     const int32_t *past;
-    work.origin = &origin;
     GQAC_TRY(verify(call->node, call->diag));
     GQAC_TRY(kv_tail_fit(&work, call->in[ROWS], call->in[PAST], &past));
     const gqac_tensor shape = kv_tail_shape(call->in[ROWS], ir_attr_int(call->node, "length"));

@@ -12,7 +12,7 @@ static gqac_status eval(op_call *call) {
 const gqac_op gqac_op_layer_normalization = {
     .schema = {.name = "LayerNormalization",
                .domain = "",
-               .since = 17, /* ONNX Runtime takes it, and its optimiser writes it, before */
+               .since = 17, /* ONNX Runtime accepts it before, and its optimiser writes it */
                .inputs = "X Scale B?",
                .outputs = "Y Mean? InvStdDev?",
                .attrs = norm_attrs,

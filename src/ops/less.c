@@ -5,14 +5,5 @@ OP_COMPARISON(<)
 
 OP_COMPARE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .dim = op_dim_less)
 
-const gqac_op gqac_op_less = {
-    .schema = {.name = "Less",
-               .domain = "",
-               .since = 13,
-               .inputs = "a b",
-               .outputs = "c",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a < b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_less =
+    OP_BINARY_ROW(.name = "Less", .domain = "", .since = 13, .doc = "c = a < b, broadcast");

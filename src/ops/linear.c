@@ -1,7 +1,7 @@
-/* linear: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]), the weight packed as
- * linear.h says. The product is MatMul's; bias is added to it in fp32, and the sum is rounded once
- * to the type of y. Made by a target that has a kernel for it; for others, and for files, it
- * expands to the MatMul (and Add) that it came from, on an unpacked weight. */
+/* linear: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]), the weight packed
+ * (ops/panels.h). The product is MatMul's; bias is added to it in fp32, and the sum is rounded once
+ * to the type of y. The pass `pack` makes it for targets that have a kernel for it; for others, and
+ * for files, it expands to the MatMul (and Add) that it was, with the weight unpacked. */
 #include "ops/linear.h"
 #include "ops/build.h"
 
@@ -10,14 +10,7 @@
 enum { X = LINEAR_X, W = LINEAR_W, BIAS = LINEAR_BIAS };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(linear_check(node, diag));
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (!linear_is_packed(ir_node_input(node, W)->constant, k, n))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
-                (long long)linear_panels(n), (long long)k, LINEAR_PANEL, (long long)n,
-                (long long)k);
-    return GQAC_OK;
+    return linear_verify(node, false, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -66,11 +59,6 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     results[0] = widen ? op_build_cast(b, y, dtype) : y;
 }
 
-static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
-    expand(b, node, NULL, results);
-    return true;
-}
-
 const gqac_op gqac_op_linear = {
     .schema = {.name = "linear",
                .domain = "gqac",
@@ -83,5 +71,5 @@ const gqac_op gqac_op_linear = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .standard = standard,
+    .standard = op_expand_standard,
 };

@@ -13,5 +13,18 @@ gqac_status linear_attention_eval(op_call *call);
 /* Of a verified node of LinearAttention or recurrent_attention. */
 recurrence_form linear_attention_form_of(const ir_node *node);
 bool linear_attention_mixes(const ir_node *node);
+/* The row of a domain. */
+#define LINEAR_ATTENTION_ROW(...)                                                                  \
+    {                                                                                              \
+        .schema = {.name = "LinearAttention",                                                      \
+                   .inputs = "query key value past_state? decay? beta?",                           \
+                   .outputs = "output present_state?",                                             \
+                   .attrs = linear_attention_attrs,                                                \
+                   .rows = IR_ROWS_STATE,                                                          \
+                   .doc = "recurrent attention of [B,S,H*D] with a state [B,Hkv,dk,dv]",           \
+                   __VA_ARGS__},                                                                   \
+        .infer = linear_attention_infer, .verify = linear_attention_verify,                        \
+        .eval = linear_attention_eval, .mixes = linear_attention_mixes                             \
+    }
 
 #endif

@@ -49,7 +49,7 @@ static gqac_status eval_decay(op_call *call) {
         GQAC_TRY(op_want(call, i, GQAC_F32));
         if (a->rank < 1 || call->in[i]->rank != 1 || call->in[i]->dims[0] != a->dims[a->rank - 1])
             OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                    "input %d has not the length of the last axis of a", i);
+                    "input %d does not have the length of the last axis of a", i);
     }
     GQAC_TRY(op_output_like(call, 0, a->dtype, a));
     op_map map = {.run = decay_span,

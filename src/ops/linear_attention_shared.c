@@ -1,4 +1,4 @@
-/* What the schema of LinearAttention says, and its eval: past and present as tensors. */
+/* Attributes, checks and eval of LinearAttention, with past and present as tensors. */
 #include "ops/linear_attention.h"
 
 #include <math.h>
@@ -14,32 +14,19 @@ const ir_attr_spec linear_attention_attrs[] = {
      .kind = IR_ATTR_INT,
      .required = true,
      .doc = "heads of key and value"},
-    {.name = "update_rule",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "gated_delta"},
-     .doc = "linear, gated, delta or gated_delta"},
-    {.name = "scale",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 0},
-     .doc = "of the result; 0: 1/sqrt(dk)"},
-    {.name = "chunk_size",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 64},
-     .doc = "a hint for other implementations"},
-    {.name = "state_window",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "com.microsoft; only 0"},
+    OP_ATTR_STRING("update_rule", "gated_delta", "linear, gated, delta or gated_delta"),
+    OP_ATTR_FLOAT("scale", 0, "of the result; 0: 1/sqrt(dk)"),
+    OP_ATTR_INT("chunk_size", 64, "a hint for other implementations"),
+    OP_ATTR_INT("state_window", 0, "com.microsoft; only 0"),
     {.name = NULL},
 };
 
 /* -1: no such rule. */
+enum { RULES = 4 };
+
 static int rule_of(const ir_node *node) {
-    static const char *const names[] = {"linear", "gated", "delta", "gated_delta"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(ir_attr_get(node, "update_rule")->s, names[i]) == 0)
-            return i;
-    return -1;
+    static const char *const names[RULES] = {"linear", "gated", "delta", "gated_delta"};
+    return op_choice(node, "update_rule", RULES, names);
 }
 
 gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
@@ -50,15 +37,14 @@ gqac_status linear_attention_verify(const ir_node *node, gqac_diag *diag) {
             node, diag, GQAC_INVALID_MODEL,
             "attributes q_num_heads = %lld, kv_num_heads = %lld: one is a multiple of the other",
             (long long)q, (long long)kv);
-    if (rule < 0)
+    if (rule == RULES)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute update_rule = '%s': linear, gated, delta or gated_delta",
                 ir_attr_get(node, "update_rule")->s);
     if (ir_attr_int(node, "state_window") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute state_window = %lld: only 0",
                 (long long)ir_attr_int(node, "state_window"));
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale is not finite");
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     for (int i = 0; i < 2; i++)
         if (rule & (i ? RECURRENCE_DELTA : RECURRENCE_GATED) &&
             !ir_node_input(node, i ? BETA : DECAY))
@@ -156,9 +142,8 @@ static gqac_status fit_past(op_call *call, const gqac_tensor *past, const int64_
 }
 
 gqac_status linear_attention_eval(op_call *call) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     GQAC_TRY(linear_attention_verify(call->node, call->diag));
     const recurrence_form form = linear_attention_form_of(call->node);
     const recurrence_operands in = {.q = operand(call, Q),

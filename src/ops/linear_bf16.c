@@ -1,8 +1,8 @@
 /* linear_bf16: y [..,N] = x [..,K] times a constant weight [K,N] (+ bias [N]) in products of bf16
  * factors, which --math bf16 allows: both factors are rounded to bf16 (gqn_bf16_factor), sums and
- * bias are fp32, and y is rounded once to the type of x. The weight is packed as linear.h says; it
- * was rounded when it was packed. gqn_dot_pairs is the product of targets that have a kernel;
- * others expand it to Cast and MatMul, whose sums have the same terms in another order. */
+ * bias are fp32, and y is rounded once to the type of x. The weight is packed (ops/panels.h), and
+ * was rounded then. Kernels of targets compute gqn_dot_pairs; without a kernel it expands to Cast
+ * and MatMul, whose sums have the same terms in another order. */
 #include <string.h>
 
 #include "numerics/convert.h"
@@ -12,14 +12,7 @@
 enum { X = LINEAR_X, W = LINEAR_W, BIAS = LINEAR_BIAS };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(linear_check(node, diag));
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (!linear_is_pairs(ir_node_input(node, W)->constant, k, n))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "the weight is not packed as [%lld,%lld,%d], which n = %lld and k = %lld ask for",
-                (long long)linear_panels(n), (long long)linear_pairs(k), LINEAR_PAIRS, (long long)n,
-                (long long)k);
-    return GQAC_OK;
+    return linear_verify(node, true, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -31,7 +24,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-/* w f32 [k,n] of pairs. */
+/* w f32 [k,n] from pairs. */
 static void unpack(const uint16_t *pairs, int64_t k, int64_t n, float *w) {
     for (int64_t row = 0; row < k; row++)
         for (int64_t column = 0; column < n; column++) {
@@ -64,11 +57,6 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     results[0] = op_build_cast(b, y, op_in_type(node, X).dtype);
 }
 
-static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
-    expand(b, node, NULL, results);
-    return true;
-}
-
 const gqac_op gqac_op_linear_bf16 = {
     .schema = {.name = "linear_bf16",
                .domain = "gqac",
@@ -82,5 +70,5 @@ const gqac_op gqac_op_linear_bf16 = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .standard = standard,
+    .standard = op_expand_standard,
 };

@@ -2,8 +2,8 @@
  *
  *   y [..,n] = (a [..,k] - a_zero_point) (w - zero points of its columns) in i32, without overflow
  *
- * weight i8 [panels,words,64] and terms i32 [panels,2,16]: ops/integer.h says how they lie. A zero
- * point of A is one, or one for each row. Sums of integers are exact, so their order is free. */
+ * weight i8 [panels,words,64] and terms i32 [panels,2,16]: ops/integer.h describes their layout. A
+ * has one zero point, or one for each row. Sums of integers are exact, in any order. */
 #include "ops/integer.h"
 #include "ops/shared.h"
 
@@ -17,11 +17,8 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "k"), n = ir_attr_int(node, "n");
-    if (k < 1 || n < 1 || k > INTEGER_MOST_K || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes k = %lld (1 to %d), n = %lld",
-                (long long)k, INTEGER_MOST_K, (long long)n);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "k", 1, INTEGER_MOST_K, diag));
+    return op_check_int(node, "n", 1, INT32_MAX, diag);
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
@@ -66,8 +63,7 @@ static gqac_status read_zero(const op_work *work, const gqac_tensor *a, const gq
     return GQAC_OK;
 }
 
-/* Zero points are codes, and what lies behind them sums of k codes: then sums of 32 bits hold all
- * there is. */
+/* Zero points must be codes, and sums of codes those of k codes: then sums fit in 32 bits. */
 static gqac_status check_terms(const op_work *work, const integer_product *p) {
     const int32_t *terms = p->terms, most_zero = 128, most_sum = 128 * (int32_t)p->k;
     bool fit = true;
@@ -123,10 +119,9 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 
 static gqac_status eval(op_call *call) {
     const ir_node *node = call->node;
-    const op_origin origin = op_origin_of(node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     integer_product p;
-    work.origin = &origin;
     GQAC_TRY(verify(node, call->diag));
     GQAC_TRY(integer_fit(&work, ir_attr_int(node, "k"), ir_attr_int(node, "n"), call->in[A],
                          call->in[W], call->in[TERMS],

@@ -3,8 +3,8 @@
  *   y [..,n] = x [..,k] * w^T (+ bias [n]),  w[n][k] = (code - zero point) * scale
  *
  * codes u8 [panels,words,256], scales [panels,blocks,64], zero_points u8 or float
- * [panels,blocks,64]: ops/nbits.h says how they lie. Without zero points they are 2^(bits-1). The
- * numbers are those of MatMulNBits (matmul_nbits.c); expand gives that node back. */
+ * [panels,blocks,64]: ops/nbits.h describes their layout. Without zero_points they are 2^(bits-1).
+ * Results are those of MatMulNBits (matmul_nbits.c), to which it expands. */
 #include "ops/build.h"
 #include "ops/nbits.h"
 
@@ -22,10 +22,8 @@ static const ir_attr_spec attrs[] = {
     {"n", IR_ATTR_INT, .required = true, .doc = "columns of y"},
     {"bits", IR_ATTR_INT, .required = true, .doc = "bits of a code: 2, 4 or 8"},
     {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, 16 to 512"},
-    {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "4: int8 activations; else fp32"},
-    {"bf16", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: products of bf16 factors, where activations are not int8"},
+    OP_ATTR_INT("accuracy_level", 0, "4: int8 activations; else fp32"),
+    OP_ATTR_INT("bf16", 0, "1: products of bf16 factors, where activations are not int8"),
     {.name = NULL},
 };
 
@@ -35,29 +33,18 @@ static nbits_shape shape_of(const ir_node *node) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "k"), n = ir_attr_int(node, "n");
-    const int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
-    const int64_t level = ir_attr_int(node, "accuracy_level");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes k = %lld, n = %lld must be positive",
-                (long long)k, (long long)n);
+    const int64_t bits = ir_attr_int(node, "bits");
+    GQAC_TRY(op_check_int(node, "k", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "n", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bits = %lld: 2, 4 or 8",
                 (long long)bits);
-    if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two from %d to %d", (long long)block,
-                NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
-    const int64_t bf16 = ir_attr_int(node, "bf16");
-    if (bf16 != 0 && bf16 != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute bf16 = %lld: 0 or 1", (long long)bf16);
-    if (level < 0 || level > 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
-                (long long)level);
-    return GQAC_OK;
+    GQAC_TRY(op_check_block(node, "block_size", NBITS_MAX_BLOCK, diag));
+    GQAC_TRY(op_check_int(node, "bf16", 0, 1, diag));
+    return op_check_int(node, "accuracy_level", 0, 4, diag);
 }
 
-/* The type of a packed operand is known, it is that of a constant. */
+/* Packed operands are constants, so their types are known. */
 static gqac_status check_packed(const ir_node *node, int input, unsigned set, int64_t panels,
                                 int64_t rows, int64_t width, gqac_diag *diag) {
     const int64_t wanted[3] = {panels, rows, width};
@@ -133,7 +120,7 @@ static ir_value *unpack_rows(ir_builder *b, const nbits_shape *s, const char *na
     return value;
 }
 
-/* Zero points of the width of a code, low bits first. */
+/* Zero points packed to the width of a code, low bits first. */
 static ir_value *unpack_zeros(ir_builder *b, const nbits_shape *s, const gqac_tensor *packed) {
     if (packed->dtype != GQAC_U8)
         return unpack_rows(b, s, "zero_points", packed);
@@ -157,7 +144,7 @@ static const gqac_tensor *packed_constant(ir_builder *b, const ir_node *node, in
     const ir_value *value = ir_node_input(node, input);
     if (value && value->constant && value->constant->data)
         return value->constant;
-    op_refuse(b, node, "input %d is not a constant whose data are at hand", input);
+    op_refuse(b, node, "input %d is not a constant with data", input);
     return NULL;
 }
 
@@ -181,7 +168,7 @@ static float weight_at(const nbits_shape *s, const gqac_tensor *const packed[3],
     return ((float)code - zero) * op_get_f32(packed[1], at);
 }
 
-/* The same on weights that are bf16 factors already: an op that is expanded in turn. */
+/* The same on weights rounded to bf16 factors: an op that is expanded again. */
 static ir_value *as_linear_bf16(ir_builder *b, const ir_node *node, const nbits_shape *s) {
     const gqac_tensor *const packed[3] = {
         packed_constant(b, node, CODES), packed_constant(b, node, SCALES),
@@ -225,11 +212,6 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
                  .of = node, .same = {"accuracy_level"});
 }
 
-static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
-    expand(b, node, NULL, results);
-    return true;
-}
-
 static void make_exact(ir_node *node) {
     if (ir_attr_int(node, "accuracy_level") == 4)
         ir_attr_set_int(node, "accuracy_level", 0);
@@ -247,6 +229,6 @@ const gqac_op gqac_op_linear_nbits = {
     .infer = infer,
     .verify = verify,
     .expand = expand,
-    .standard = standard,
+    .standard = op_expand_standard,
     .make_exact = make_exact,
 };

@@ -8,14 +8,18 @@ const ir_attr_spec linear_attrs[] = {
     {.name = NULL},
 };
 
-gqac_status linear_check(const ir_node *node, gqac_diag *diag) {
-    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
-    if (n < 1 || k < 1 || n > INT32_MAX || k > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes n = %lld, k = %lld must be positive",
-                (long long)n, (long long)k);
+gqac_status linear_verify(const ir_node *node, bool pairs, gqac_diag *diag) {
+    GQAC_TRY(op_check_int(node, "n", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "k", 1, INT32_MAX, diag));
     const ir_value *w = ir_node_input(node, LINEAR_W);
     if (!w || !w->constant)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the weight is not a constant");
+    const int64_t n = ir_attr_int(node, "n"), k = ir_attr_int(node, "k");
+    if (!(pairs ? linear_is_pairs : linear_is_packed)(w->constant, k, n))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "the weight is not packed as [%lld,%lld,%d], the shape for n = %lld and k = %lld",
+                (long long)linear_panels(n), (long long)(pairs ? linear_pairs(k) : k),
+                pairs ? LINEAR_PAIRS : LINEAR_PANEL, (long long)n, (long long)k);
     return GQAC_OK;
 }
 

@@ -8,14 +8,5 @@ OP_SPAN1_FMA(f32, gqn_logf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_log = {
-    .schema = {.name = "Log",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = log(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_log =
+    OP_UNARY_ROW(.name = "Log", .domain = "", .since = 13, .doc = "y = log(x)");

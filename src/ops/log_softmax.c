@@ -17,21 +17,7 @@ static void compute(float *y, const float *x, int64_t n) {
     subtract(y, x, n, most, gqn_logf(op_lane_sum_exp(x, n, most)));
 }
 
-static gqac_status eval(op_call *call) {
-    return op_softmax_eval(call, compute);
-}
+OP_SOFTMAX(compute)
 
-const gqac_op gqac_op_log_softmax = {
-    .schema = {.name = "LogSoftmax",
-               .domain = "",
-               .since = 13,
-               .inputs = "input",
-               .outputs = "output",
-               .attrs = op_softmax_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "y = log(softmax(x)) along an axis"},
-    .infer = op_softmax_infer,
-    .eval = eval,
-    .upgrade = op_softmax_upgrade,
-    .mixes = op_softmax_mixes,
-};
+const gqac_op gqac_op_log_softmax = OP_SOFTMAX_ROW(.name = "LogSoftmax", .domain = "", .since = 13,
+                                                   .doc = "y = log(softmax(x)) along an axis");

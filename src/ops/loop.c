@@ -1,6 +1,6 @@
-/* Loop: runs a graph up to M times, while its condition holds; what a run gives is what the next
- * one takes, and further results are stacked. Source: ONNX operator spec. Each run may depend on
- * all before it, so rows are taken to be mixed. */
+/* Loop: runs a graph up to M times, while its condition holds; the states that a run returns are
+ * arguments of the next, and further results are stacked. Source: ONNX operator spec. A run may
+ * depend on all earlier ones, so the op counts as one that mixes rows. */
 #include "ops/loop.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* The one element, as a scalar or in the rank 1 that a body may declare for it. */
+/* One element: a scalar, or of rank 1 where the body declares it so. */
 static gqac_tensor scalar(const loop_frame *f, int arg, gqac_dtype dtype, void *data) {
     const bool row = f->body->inputs[arg]->type.rank == 1;
     return (gqac_tensor){.dtype = dtype, .rank = row, .dims = {1}, .data = data};
@@ -102,7 +102,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "body", .kind = IR_ATTR_GRAPH, .required = true, .doc = "run again and again"},
+    {.name = "body", .kind = IR_ATTR_GRAPH, .required = true, .doc = "the graph that is repeated"},
     {.name = NULL},
 };
 

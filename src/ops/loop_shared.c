@@ -1,6 +1,6 @@
-/* Runs of a nested graph, for Loop and Scan. A run's results are views that live until the next
- * one, and its arguments must not be where it writes: so states are copied, into two sets of
- * buffers in turn. */
+/* Runs of a nested graph, for Loop and Scan. The results of a run are views that live until the
+ * next run, and its arguments must not lie where it writes, so states are copied to two sets of
+ * buffers, alternately. */
 #include "ops/loop.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ gqac_status loop_verify(const ir_node *node, const ir_graph *body, int n_args, i
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "the body is missing");
     if (body->n_inputs != n_args || body->ret->n_inputs != n_results)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "the body has %d inputs and %d results, %d and %d are wanted", body->n_inputs,
+                "the body has %d inputs and %d results, expected %d and %d", body->n_inputs,
                 body->ret->n_inputs, n_args, n_results);
     return GQAC_OK;
 }
@@ -52,13 +52,13 @@ gqac_status loop_infer_rows(ir_node *node, const ir_graph *body, int result, int
     if (row.rank < 0)
         return op_set_type(node, output, row.dtype, -1, NULL, diag);
     if (row.rank >= GQAC_MAX_RANK)
-        OP_FAIL(node, diag, GQAC_LIMIT, "output %d has rank %d, at most %d is possible", output,
+        OP_FAIL(node, diag, GQAC_LIMIT, "output %d has rank %d, the maximum is %d", output,
                 row.rank + 1, GQAC_MAX_RANK);
     GQAC_TRY(op_axis(node, axis, row.rank + 1, &at, diag));
     for (int k = 0, from = 0; k <= row.rank; k++) {
         int64_t n;
         dims[k] = k == at ? count : row.dims[from++];
-        if (k != at && !ir_dim_is_const(dims[k], &n)) /* may be another in every run */
+        if (k != at && !ir_dim_is_const(dims[k], &n)) /* may differ in every run */
             dims[k] = NULL;
     }
     return op_set_type(node, output, row.dtype, row.rank + 1, dims, diag);
@@ -66,7 +66,7 @@ gqac_status loop_infer_rows(ir_node *node, const ir_graph *body, int result, int
 
 /* ---- values ----------------------------------------------------------------- */
 
-/* Room for that many bytes; what is there is kept. */
+/* Grows a buffer to that many bytes; its contents are kept. */
 static gqac_status reserve(loop_value *value, size_t bytes, gqac_diag *diag) {
     if (bytes <= value->capacity && value->tensor.data)
         return GQAC_OK;
@@ -93,7 +93,7 @@ static gqac_status copy(loop_value *to, const gqac_tensor *from, gqac_diag *diag
     return GQAC_OK;
 }
 
-/* One more row: all have the shape of the first. */
+/* Appends a row; all have the shape of the first. */
 static gqac_status stack(const op_call *call, loop_value *rows, const gqac_tensor *row) {
     gqac_tensor *all = &rows->tensor;
     const size_t bytes = gqac_tensor_bytes(row);
@@ -112,7 +112,7 @@ static gqac_status stack(const op_call *call, loop_value *rows, const gqac_tenso
         same = all->dims[i + 1] == row->dims[i];
     if (!same)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "a result of the body has another type or shape than in the first run");
+                "a result of the body has a type or shape that differs from the first run");
     if (!gqac_mul_size(bytes, (size_t)all->dims[0], &used) || !gqac_add_size(used, bytes, &total) ||
         total > PTRDIFF_MAX)
         return gqac_diag_oom(call->diag, "rows of a loop");
@@ -180,8 +180,11 @@ static gqac_status check_args(const op_call *call, const loop_frame *f) {
         const gqac_status status = check_arg(call, f->body->inputs[i], f->args[i]);
         if (status == GQAC_OK)
             continue;
-        gqac_diag_rule(call->diag, "every run of a body has arguments of the types it declares");
-        gqac_diag_hint(call->diag, "declare a dim that may differ by a name, or without one");
+        gqac_diag_rule(call->diag,
+                       "the arguments of every run must have the types that the body declares");
+        gqac_diag_hint(
+            call->diag,
+            "declare a dim that may change from run to run as a symbol, or leave it out");
         return status;
     }
     return GQAC_OK;
@@ -227,7 +230,7 @@ gqac_status loop_rows_shape(op_call *call, const loop_frame *f, int i, gqac_tens
     if (type.dtype == GQAC_NONE || type.rank >= GQAC_MAX_RANK || OP_IN(OP_NIBBLES, type.dtype))
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
                 "the body never ran, and the type of its result is not known");
-    /* Of unknown rank: a list of nothing, as ONNX Runtime gives it. */
+    /* Of unknown rank: an empty list, as in ONNX Runtime. */
     *shape = (gqac_tensor){.dtype = type.dtype, .rank = type.rank < 0 ? 1 : type.rank + 1};
     for (int k = 0; k < type.rank; k++)
         if (!ir_dim_is_const(type.dims[k], &shape->dims[k + 1]))

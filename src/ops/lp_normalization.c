@@ -1,5 +1,5 @@
-/* LpNormalization: y = x / (norm of its row along one axis), p = 1 or 2; a row of zeros stays as it
- * is. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
+/* LpNormalization: y = x / (p-norm of its row along one axis), p = 1 or 2; a row of zeros stays
+ * zeros. Source: ONNX operator spec. Sums by 16 lanes and their tree (numerics/reduce.h). */
 #include "ops/reduction.h"
 
 #include "numerics/reduce.h"
@@ -19,10 +19,7 @@ static void by_two(float *y, const float *x, int64_t n) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t p = ir_attr_int(node, "p");
-    if (p != 1 && p != 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute p = %lld: 1 or 2", (long long)p);
-    return GQAC_OK;
+    return op_check_int(node, "p", 1, 2, diag);
 }
 
 static gqac_status eval(op_call *call) {
@@ -30,11 +27,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "axis of a row"},
-    {.name = "p", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 2}, .doc = "1 or 2"},
+    OP_ATTR_INT("axis", -1, "axis of a row"),
+    OP_ATTR_INT("p", 2, "1 or 2"),
     {.name = NULL},
 };
 

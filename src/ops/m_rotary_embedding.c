@@ -1,8 +1,8 @@
 /* com.microsoft.MRotaryEmbedding: RotaryEmbedding whose position has three parts (time, height,
- * width). position_ids are [3,B,S]; each column of the tables belongs to one part, and is read at
- * the row of that part. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1:
- * column 3i + 1 is of height for i < h, column 3i + 2 of width for i < w, the others are of time.
- * Becomes Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
+ * width). position_ids are [3,B,S]; each column of the tables belongs to one part, whose position
+ * selects its row. mrope_layout 0: mrope_section [t,h,w] are lengths of runs of columns; 1: column
+ * 3i + 1 belongs to height for i < h, column 3i + 2 to width for i < w, the others to time. Becomes
+ * Gather, Where and RotaryEmbedding. Source: ONNX Runtime contrib operators. */
 #include "ops/build.h"
 #include "ops/rotary.h"
 
@@ -12,20 +12,14 @@ enum { MOST_COLUMNS = 1 << 16 };
 
 static const ir_attr_spec attrs[] = {
     {"mrope_section", IR_ATTR_INTS, .required = true, .doc = "columns of time, height and width"},
-    {"mrope_layout", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "0: three runs of columns, 1: every third column"},
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "heads of a 3-D input; 0: from the tables"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "channels that are rotated; 0: all; needs num_heads"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1}, .doc = "only 1"},
-    {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    OP_ATTR_INT("mrope_layout", 0, "0: three runs of columns, 1: every third column"),
+    MS_ROTARY_ATTRS,
+    OP_ATTR_FLOAT("scale", 1, "only 1"),
+    OP_ATTR_INT("is_packed_batching", 0, "only 0"),
     {.name = NULL},
 };
 
-/* Columns of the tables; 0: the attribute is wrong. */
+/* Columns of the tables; 0: mrope_section is invalid. */
 static int64_t columns_of(const ir_node *node) {
     const ir_attr *section = ir_attr_get(node, "mrope_section");
     int64_t n = 0;
@@ -40,7 +34,6 @@ static int64_t columns_of(const ir_node *node) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t layout = ir_attr_int(node, "mrope_layout");
     const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
     GQAC_TRY(ms_rotary_verify(node, diag));
     if (ir_attr_float(node, "scale") != 1.0f)
@@ -48,8 +41,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 (double)ir_attr_float(node, "scale"));
     if (!columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_section is not three lengths");
-    if (layout != 0 && layout != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "mrope_layout = %lld: 0 or 1", (long long)layout);
+    GQAC_TRY(op_check_int(node, "mrope_layout", 0, 1, diag));
     if (width && width != 2 * columns_of(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "rotary_embedding_dim = %lld: twice the sum of mrope_section", (long long)width);
@@ -81,7 +73,7 @@ static int part_of(const ir_node *node, int64_t column) {
     return part && column / PARTS < section[part] ? (int)part : TIME;
 }
 
-/* bool [columns]: those of a part. */
+/* bool [columns]: does a column belong to the part? */
 static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
     const int64_t n = columns_of(node);
     int64_t *parts = gqac_arena_alloc(node->graph->module->arena, (size_t)n * sizeof *parts);
@@ -95,7 +87,7 @@ static ir_value *build_mask(ir_builder *b, const ir_node *node, int part) {
     return OP_BUILD(b, "Equal", .in = {ir_build_i64s(b, n, parts), ir_build_i64(b, part)});
 }
 
-/* [B,S,columns] of a table, each column at the row of its part. */
+/* [B,S,columns] from a table, each column from the row for its part. */
 static ir_value *build_table(ir_builder *b, ir_node *node, int table, ir_value *const *masks) {
     ir_value *result = NULL, *ids = ir_node_input(node, POSITION_IDS);
     for (int part = TIME; part < PARTS; part++) {

@@ -1,9 +1,9 @@
 /* Runs a span kernel over an output whose inputs broadcast to it.
  *
- * Axes that every operand walks alike are merged; the last axis left is cut into spans of at most
- * OP_SPAN elements, and each span is one work item. Operands are handed to the kernel in place
- * where their storage is what the kernel reads, else through a buffer: converted, or one value
- * repeated where the axis is broadcast. */
+ * Axes that are contiguous in every operand are merged; the last axis is cut into spans of at most
+ * OP_SPAN elements, and each span is one work item. A kernel reads operands in place where their
+ * storage has its form, else from a buffer: converted, or one value repeated where the axis is
+ * broadcast. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
@@ -33,7 +33,7 @@ static size_t carrier_width(op_carrier carrier, gqac_dtype dtype) {
     return carrier == OP_AS_RAW ? op_width(dtype) : widths[carrier];
 }
 
-/* Is the storage what a kernel reads and writes? */
+/* Does the storage have the form that a kernel reads and writes? */
 static bool in_place(op_carrier carrier, gqac_dtype dtype) {
     switch (carrier) {
     case OP_AS_RAW:
@@ -60,7 +60,7 @@ static void operand_strides(const gqac_tensor *in, const gqac_tensor *out, int64
     }
 }
 
-/* Can axis `outer` be merged with the axis `inner` behind it? */
+/* Can axis `outer` be merged with the axis `inner` after it? */
 static bool mergeable(const map_plan *plan, int outer, int inner) {
     for (int k = 0; k < plan->map->n_in; k++) {
         const int64_t *strides = plan->strides[k];
@@ -104,7 +104,7 @@ static void load(const gqac_tensor *in, op_carrier carrier, int64_t at, int64_t 
         op_get_f32s(in, at, n, buffer);
         return;
     }
-    int64_t *ints = buffer; /* only integers get here: every other carrier is in place */
+    int64_t *ints = buffer; /* integers only: every other carrier is in place */
     const int32_t *words = in->data;
     for (int64_t i = 0; i < n && in->dtype == GQAC_I32; i++) /* the sums of quantised products */
         ints[i] = words[at + i];
@@ -141,7 +141,7 @@ typedef union span_buffer {
 typedef struct operand_state {
     span_buffer buffer;
     int64_t repeated; /* element the buffer repeats; -1: none */
-    size_t filled;    /* how often */
+    size_t filled;    /* number of repetitions */
 } operand_state;
 
 static const void *operand(const map_plan *plan, int k, int64_t at, int64_t n,
@@ -169,7 +169,7 @@ static const void *operand(const map_plan *plan, int k, int64_t at, int64_t n,
 
 /* ---- running ------------------------------------------------------------- */
 
-/* Splits a flat index of the output's rows into one position an operand. */
+/* Splits a flat index of the output's rows into a position in each operand. */
 static void locate(const map_plan *plan, int64_t row, int64_t *index, int64_t *at) {
     for (int k = 0; k < plan->map->n_in; k++)
         at[k] = 0;

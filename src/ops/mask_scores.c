@@ -1,6 +1,6 @@
 /* y [B,H,S,T] fp32 from s [B,H,S,T] and a mask that broadcasts to it: a bool mask selects s or -inf
- * (what s holds there is not looked at), a float mask is added. The mask's last axis is not
- * broadcast; it may be shorter than T, and then keys beyond it are masked, unless every = 1. */
+ * (values of s are not used there), a float mask is added. The last axis of the mask is not
+ * broadcast; it may be shorter than T: then later keys are masked, unless every = 1. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -8,8 +8,7 @@
 #include "numerics/dialect.h"
 
 static const ir_attr_spec attrs[] = {
-    {"every", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: the mask has a column for every key"},
+    OP_ATTR_INT("every", 0, "1: the mask has a column for every key"),
     {.name = NULL},
 };
 
@@ -35,7 +34,7 @@ typedef struct masking {
     const gqac_tensor *mask;
     float *y;
     int64_t heads, rows, keys, length;
-    int64_t stride[3]; /* elements of the mask a step of b, h, i */
+    int64_t stride[3]; /* strides of the mask: elements for a step of b, h, i */
 } masking;
 
 static void run(void *arg, size_t begin, size_t end, int worker) {

@@ -1,4 +1,4 @@
-/* The matmul of the numerics contract, shared by MatMul, Gemm and MatMulNBits; and the shapes of
+/* The matmul of the numerics contract, which MatMul, Gemm and MatMulNBits share, and the shapes of
  * MatMul and MatMulInteger. */
 #ifndef GQAC_OPS_MATMUL_H
 #define GQAC_OPS_MATMUL_H

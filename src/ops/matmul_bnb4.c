@@ -1,7 +1,7 @@
 /* com.microsoft.MatMulBnb4: Y [.., N] = A [.., K] w^T with w [N,K] in 4-bit codes of a table of
- * values (FP4 or NF4), high nibble first, times one absmax for each block_size elements of w as it
- * lies. w is computed in fp32 and the product is MatMul's. Source: ONNX Runtime contrib operators;
- * the values of NF4: Dettmers et al., QLoRA. */
+ * values (FP4 or NF4), high nibble first, times one absmax for every block_size consecutive
+ * elements of w. w is computed in fp32 and the product is MatMul's. Source: ONNX Runtime contrib
+ * operators; the values of NF4: Dettmers et al., QLoRA. */
 #include "ops/matmul.h"
 
 #include "base/check.h"
@@ -25,23 +25,16 @@ static const ir_attr_spec attrs[] = {
      .required = true,
      .doc = "a power of two, at least 16"},
     {.name = "quant_type", .kind = IR_ATTR_INT, .required = true, .doc = "0: FP4, 1: NF4"},
-    {.name = "transB", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
-    {.name = "training_mode", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    OP_ATTR_INT("transB", 1, "only 1"),
+    OP_ATTR_INT("training_mode", 0, "only 0"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t k = ir_attr_int(node, "K"), n = ir_attr_int(node, "N");
-    const int64_t block = ir_attr_int(node, "block_size"), type = ir_attr_int(node, "quant_type");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld: 1 to 2147483647",
-                (long long)k, (long long)n);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
-    if (type != 0 && type != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute quant_type = %lld: 0 or 1",
-                (long long)type);
+    GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "N", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
+    GQAC_TRY(op_check_int(node, "quant_type", 0, 1, diag));
     if (ir_attr_int(node, "transB") != 1 || ir_attr_int(node, "training_mode") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attributes transB and training_mode: only 1 and 0");
     return GQAC_OK;
@@ -74,17 +67,17 @@ typedef struct product {
 } product;
 
 static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const product *p = job->arg;
     (void)batch;
     *ld = n_k;
     for (int64_t m = 0; m < count; m++)
-        op_get_f32s(p->a, (first + m) * p->k + k, n_k, room + m * n_k);
-    return room;
+        op_get_f32s(p->a, (first + m) * p->k + k, n_k, scratch + m * n_k);
+    return scratch;
 }
 
 static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const product *p = job->arg;
     (void)batch;
     *ld = count;
@@ -94,10 +87,10 @@ static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t fir
             const int64_t at = (first + i) * p->k + k + j;
             if (j == 0 || at % p->block == 0)
                 absmax = op_get_f32(p->absmax, at / p->block);
-            room[j * count + i] = p->table[p->codes[at / 2] >> (at % 2 ? 0 : 4) & 15] * absmax;
+            scratch[j * count + i] = p->table[p->codes[at / 2] >> (at % 2 ? 0 : 4) & 15] * absmax;
         }
     }
-    return room;
+    return scratch;
 }
 
 static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
@@ -126,10 +119,11 @@ static gqac_status eval(op_call *call) {
                 (long long)p.k);
     if (!gqac_mul_i64(p.n, p.k, &size) || gqac_tensor_count(call->in[B]) != (size + 1) / 2 ||
         gqac_tensor_count(p.absmax) != (size - 1) / p.block + 1)
-        OP_FAIL(node, call->diag, GQAC_INVALID_INPUT,
-                "B has %lld bytes and absmax %lld elements, which are not those of %lld x %lld",
-                (long long)gqac_tensor_count(call->in[B]), (long long)gqac_tensor_count(p.absmax),
-                (long long)p.n, (long long)p.k);
+        OP_FAIL(
+            node, call->diag, GQAC_INVALID_INPUT,
+            "B has %lld bytes and absmax %lld elements, which do not fit a weight of %lld x %lld",
+            (long long)gqac_tensor_count(call->in[B]), (long long)gqac_tensor_count(p.absmax),
+            (long long)p.n, (long long)p.k);
     for (int i = 0; i < p.a->rank; i++)
         dims[i] = i + 1 < p.a->rank ? p.a->dims[i] : p.n;
     GQAC_TRY(op_output(call, 0, p.a->dtype, p.a->rank, dims));

@@ -1,6 +1,6 @@
-/* MatMulInteger: Y = (A - a_zero_point) (B - b_zero_point) in i32, as numpy.matmul; sums wrap. A
- * zero point is one for the tensor, one for each row of A ([M] or [.., M, 1]) or each column of B
- * ([N] or [.., 1, N]). Source: ONNX operator spec. */
+/* MatMulInteger: Y = (A - a_zero_point) (B - b_zero_point) in i32, as numpy.matmul; sums wrap.
+ * There is one zero point for the tensor, or one for each row of A ([M] or [.., M, 1]) and each
+ * column of B ([N] or [.., 1, N]). Source: ONNX operator spec. */
 #include "ops/matmul.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return matmul_infer(node, GQAC_I32, diag);
 }
 
-/* Zero point of row `row` of matrix `batch` of A, or of a column of B likewise. */
+/* Zero point of row `row` of matrix `batch` of A, or of column `row` of B. */
 typedef struct zero_points {
     const gqac_tensor *tensor; /* NULL: 0 */
     int64_t matrix_step, step;
@@ -76,7 +76,8 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
-/* One for the tensor, one for each of `length` rows (columns), or those for each matrix too. */
+/* Checks the number of zero points: one, one for each of `length` rows (columns), or as many for
+ * each matrix. */
 static gqac_status read_zero(op_call *call, int input, int64_t length, zero_points *z) {
     if (!ir_node_input(call->node, input))
         return GQAC_OK;

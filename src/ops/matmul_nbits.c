@@ -1,7 +1,7 @@
 /* com.microsoft.MatMulNBits: Y [.., N] = A [.., K] * w^T (+ bias), w[n][k] = (code - zp) * scale
  * with one scale and zero point for each block of block_size k. Codes are packed low bits first in
- * B [N, blocks, block_size * bits / 8]; zero points likewise, a row [blocks] each; without them zp
- * is 2^(bits-1).
+ * B [N, blocks, block_size * bits / 8]; zero points likewise, in rows [blocks]; without these zp is
+ * 2^(bits-1).
  *
  * accuracy_level other than 4: w is computed in fp32 and the product is MatMul's.
  * accuracy_level 4: the rows of A become int8, one scale for each (row, block):
@@ -23,15 +23,14 @@ enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS, MAX_BLOCK = 4096 };
 static const ir_attr_spec attrs[] = {
     {"K", IR_ATTR_INT, .required = true, .doc = "columns of A"},
     {"N", IR_ATTR_INT, .required = true, .doc = "columns of Y"},
-    {"bits", IR_ATTR_INT, .fallback = {.set = true, .i = 4}, .doc = "bits of a code: 2, 4 or 8"},
+    OP_ATTR_INT("bits", 4, "bits of a code: 2, 4 or 8"),
     {"block_size", IR_ATTR_INT, .required = true, .doc = "a power of two, at least 16"},
-    {"accuracy_level", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "4: int8 activations; else fp32"},
-    {"weight_prepacked", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    OP_ATTR_INT("accuracy_level", 0, "4: int8 activations; else fp32"),
+    OP_ATTR_INT("weight_prepacked", 0, "only 0"),
     {.name = NULL},
 };
 
-/* Constants of the file must have the elements that the attributes say. */
+/* Constants of the file must have as many elements as the attributes imply. */
 static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
     const int64_t n = ir_attr_int(node, "N"), bits = ir_attr_int(node, "bits");
     const int64_t block = ir_attr_int(node, "block_size");
@@ -54,23 +53,16 @@ static gqac_status check_constants(const ir_node *node, gqac_diag *diag) {
 }
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t k = ir_attr_int(node, "K"), n = ir_attr_int(node, "N");
     int64_t bits = ir_attr_int(node, "bits"), block = ir_attr_int(node, "block_size");
-    int64_t level = ir_attr_int(node, "accuracy_level");
-    if (k < 1 || n < 1 || k > INT32_MAX || n > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attributes K = %lld, N = %lld: 1 to 2147483647",
-                (long long)k, (long long)n);
+    GQAC_TRY(op_check_int(node, "K", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "N", 1, INT32_MAX, diag));
     if (bits != 2 && bits != 4 && bits != 8)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute bits = %lld: 2, 4 or 8", (long long)bits);
-    if (block < 16 || (block & (block - 1)) != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute block_size = %lld: a power of two, at least 16", (long long)block);
+    GQAC_TRY(op_check_block(node, "block_size", INT64_MAX, diag));
     if (block > MAX_BLOCK)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute block_size = %lld: at most %d",
                 (long long)block, MAX_BLOCK);
-    if (level < 0 || level > 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute accuracy_level = %lld: 0 to 4",
-                (long long)level);
+    GQAC_TRY(op_check_int(node, "accuracy_level", 0, 4, diag));
     if (ir_attr_int(node, "weight_prepacked") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute weight_prepacked = %lld: only 0",
                 (long long)ir_attr_int(node, "weight_prepacked"));
@@ -104,7 +96,7 @@ typedef struct nbits {
     gqac_tensor *y;
     int64_t rows, k, n, block, blocks, code_bytes, zero_bytes;
     int bits;
-    int8_t *qa;    /* level 4: [rows][blocks * block] */
+    int8_t *qa;    /* level 4: codes of A, [rows][blocks * block] */
     float *qscale; /* [rows][blocks] */
     op_scratch scratch;
 } nbits;
@@ -129,7 +121,7 @@ static float zero_of(const nbits *q, int64_t n, int64_t block) {
 /* ---- fp32: weights a piece at a time, the product of MatMul -------------- */
 
 static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const nbits *q = job->arg;
     (void)batch;
     if (q->a->dtype == GQAC_F32) {
@@ -138,13 +130,13 @@ static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t fir
     }
     *ld = n_k;
     for (int64_t m = 0; m < count; m++)
-        op_get_f32s(q->a, (first + m) * q->k + k, n_k, room + m * n_k);
-    return room;
+        op_get_f32s(q->a, (first + m) * q->k + k, n_k, scratch + m * n_k);
+    return scratch;
 }
 
-/* room[k][n] = (code - zp) * scale */
+/* scratch[k][n] = (code - zp) * scale */
 static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const nbits *q = job->arg;
     (void)batch;
     *ld = count;
@@ -157,10 +149,10 @@ static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t fir
                 scale = op_get_f32(q->scales, (first + i) * q->blocks + block);
                 zero = zero_of(q, first + i, block);
             }
-            room[j * count + i] = ((float)code_at(codes, k + j, q->bits) - zero) * scale;
+            scratch[j * count + i] = ((float)code_at(codes, k + j, q->bits) - zero) * scale;
         }
     }
-    return room;
+    return scratch;
 }
 
 static void store_row(const nbits *q, int64_t row, int64_t column, int64_t count, float *values) {
@@ -257,7 +249,7 @@ static void run_columns(void *arg, size_t begin, size_t end, int worker) {
 
 static gqac_status run_int8(op_call *call, nbits *q) {
     size_t elements, blocks;
-    int64_t room = q->k > 2 * q->rows ? q->k : 2 * q->rows;
+    int64_t floats = q->k > 2 * q->rows ? q->k : 2 * q->rows;
     if (!gqac_mul_size((size_t)q->rows, (size_t)(q->blocks * q->block), &elements) ||
         !gqac_mul_size((size_t)q->rows * sizeof(float), (size_t)q->blocks, &blocks))
         return gqac_diag_oom(call->diag, "quantised activations");
@@ -266,7 +258,7 @@ static gqac_status run_int8(op_call *call, nbits *q) {
     if (status == GQAC_OK)
         status = op_scratch_open_one(call, blocks, 1, &qscale);
     if (status == GQAC_OK)
-        status = op_scratch_open(call, (size_t)room, sizeof(float), &q->scratch);
+        status = op_scratch_open(call, (size_t)floats, sizeof(float), &q->scratch);
     if (status == GQAC_OK) {
         q->qa = (void *)qa.base;
         q->qscale = (void *)qscale.base;

@@ -1,8 +1,8 @@
 /* y[m][n] = sum over k of a[m][k] * b[k][n], as the contract defines it: k is cut at multiples of
  * GQAC_K_PIECE; in a piece one fma chain over k, ascending, from zero; pieces are added ascending.
  *
- * A row of y is made as a whole, acc[n] = fma(a[k], b[k][n], acc[n]): each column has its own
- * chain, so a vector of columns gives the bits of one column, and one row those of many. */
+ * A row of y is computed as a whole, acc[n] = fma(a[k], b[k][n], acc[n]): each column has its own
+ * chain, so the bits depend neither on the width of vectors nor on the number of rows. */
 #include "ops/matmul.h"
 
 #include <string.h>
@@ -51,11 +51,11 @@ static int64_t piece_length(const matmul_job *job) {
     return GQAC_K_PIECE;
 }
 
-typedef struct unit_room {
+typedef struct unit_scratch {
     float total[MATMUL_ROWS * MATMUL_COLUMNS];
     float a[MATMUL_ROWS * GQAC_K_PIECE];
     float b[GQAC_K_PIECE * MATMUL_COLUMNS];
-} unit_room;
+} unit_scratch;
 
 typedef struct plan {
     const matmul_job *job;
@@ -64,23 +64,23 @@ typedef struct plan {
 } plan;
 
 static void run_unit(const matmul_job *job, int64_t batch, int64_t row, int64_t column,
-                     unit_room *room) {
+                     unit_scratch *scratch) {
     int64_t rows = job->rows - row < MATMUL_ROWS ? job->rows - row : MATMUL_ROWS;
     int64_t n = job->columns - column < MATMUL_COLUMNS ? job->columns - column : MATMUL_COLUMNS;
     int64_t step = piece_length(job);
-    memset(room->total, 0, sizeof room->total);
+    memset(scratch->total, 0, sizeof scratch->total);
     for (int64_t k = 0; k < job->depth; k += step) {
         panel p = {.n_k = job->depth - k < step ? job->depth - k : step,
                    .rows = rows,
                    .n = n,
                    .first = k == 0,
-                   .total = room->total};
-        p.a = job->a(job, batch, row, rows, k, p.n_k, room->a, &p.lda);
-        p.b = job->b(job, batch, column, n, k, p.n_k, room->b, &p.ldb);
+                   .total = scratch->total};
+        p.a = job->a(job, batch, row, rows, k, p.n_k, scratch->a, &p.lda);
+        p.b = job->b(job, batch, column, n, k, p.n_k, scratch->b, &p.ldb);
         add_piece(&p);
     }
     for (int64_t m = 0; m < rows; m++) {
-        float *values = room->total + m * MATMUL_COLUMNS;
+        float *values = scratch->total + m * MATMUL_COLUMNS;
         for (int64_t i = 0; i < n; i++)
             values[i] = op_one_nan(values[i]);
         job->store(job, batch, row + m, column, n, values);
@@ -104,7 +104,7 @@ gqac_status matmul_do(const op_work *work, const matmul_job *job) {
     int64_t units = job->batches * p.row_blocks * p.column_blocks;
     if (units <= 0)
         return GQAC_OK;
-    GQAC_TRY(op_work_scratch(work, 1, sizeof(unit_room), &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, sizeof(unit_scratch), &p.scratch));
     int64_t rows = job->rows < MATMUL_ROWS ? job->rows : MATMUL_ROWS;
     int64_t columns = job->columns < MATMUL_COLUMNS ? job->columns : MATMUL_COLUMNS;
     op_work_parallel(work, units, 1 + rows * columns * job->depth / 16, run_units, &p);
@@ -125,32 +125,32 @@ typedef struct product {
     matmul_shape s;
 } product;
 
-static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
-    const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m * p->s.k + first * p->s.k + k;
-    if (p->a->dtype == GQAC_F32) {
-        *ld = p->s.k;
-        return (const float *)p->a->data + at;
+/* [rows][n] of a matrix with rows of `step` elements, from element `first` on: where it lies, or
+ * widened in scratch. */
+static const float *piece_of(const gqac_tensor *t, int64_t first, int64_t step, int64_t rows,
+                             int64_t n, float *scratch, int64_t *ld) {
+    if (t->dtype == GQAC_F32) {
+        *ld = step;
+        return (const float *)t->data + first;
     }
-    *ld = n_k;
-    for (int64_t m = 0; m < count; m++)
-        op_get_f32s(p->a, at + m * p->s.k, n_k, room + m * n_k);
-    return room;
+    *ld = n;
+    for (int64_t i = 0; i < rows; i++)
+        op_get_f32s(t, first + i * step, n, scratch + i * n);
+    return scratch;
+}
+
+static const float *piece_of_a(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
+    const product *p = job->arg;
+    const int64_t matrix = matmul_matrix(&p->s, p->s.a_step, batch) * p->s.m;
+    return piece_of(p->a, (matrix + first) * p->s.k + k, p->s.k, count, n_k, scratch, ld);
 }
 
 static const float *piece_of_b(const matmul_job *job, int64_t batch, int64_t first, int64_t count,
-                               int64_t k, int64_t n_k, float *room, int64_t *ld) {
+                               int64_t k, int64_t n_k, float *scratch, int64_t *ld) {
     const product *p = job->arg;
-    int64_t at = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k * p->s.n + k * p->s.n + first;
-    if (p->b->dtype == GQAC_F32) {
-        *ld = p->s.n;
-        return (const float *)p->b->data + at;
-    }
-    *ld = count;
-    for (int64_t i = 0; i < n_k; i++)
-        op_get_f32s(p->b, at + i * p->s.n, count, room + i * count);
-    return room;
+    const int64_t matrix = matmul_matrix(&p->s, p->s.b_step, batch) * p->s.k;
+    return piece_of(p->b, (matrix + k) * p->s.n + first, p->s.n, n_k, count, scratch, ld);
 }
 
 static void store(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
@@ -251,9 +251,8 @@ gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_ten
 }
 
 gqac_status matmul_shape_of(op_call *call, matmul_shape *s, int *rank, int64_t *dims) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     return matmul_fit(&work, call->in[0], call->in[1], s, rank, dims);
 }
 

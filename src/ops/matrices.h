@@ -9,17 +9,18 @@ enum {
     MATMUL_COLUMNS = 256, /* columns of B in a unit of work */
 };
 
-/* One product y[m][n] = sum over k of a[m][k] * b[k][n], m < rows, n < columns. The operands come
- * through functions that give a piece (k <= GQAC_K_PIECE) as fp32, either a pointer into the tensor
- * or `room` filled, with its leading dimension. */
+/* One product y[m][n] = sum over k of a[m][k] * b[k][n], m < rows, n < columns. Functions return
+ * the operands in pieces (k <= GQAC_K_PIECE) of fp32, with their leading dimension: pointers into
+ * the tensor, or `scratch`, which they fill. */
 typedef struct matmul_job matmul_job;
 typedef const float *matmul_piece(const matmul_job *job, int64_t batch, int64_t first,
-                                  int64_t count, int64_t k, int64_t n_k, float *room, int64_t *ld);
+                                  int64_t count, int64_t k, int64_t n_k, float *scratch,
+                                  int64_t *ld);
 struct matmul_job {
     int64_t batches, rows, columns, depth;
     matmul_piece *a; /* [count rows][n_k], rows from `first` */
     matmul_piece *b; /* [n_k][count columns], columns from `first` */
-    /* Takes `count` finished values of a row, columns from `column`. */
+    /* Stores `count` finished values of a row, at the columns from `column` on. */
     void (*store)(const matmul_job *job, int64_t batch, int64_t row, int64_t column, int64_t count,
                   float *values);
     const void *arg;
@@ -34,10 +35,10 @@ typedef struct matmul_shape {
     int64_t batch_dims[GQAC_MAX_RANK];
     int64_t a_step[GQAC_MAX_RANK], b_step[GQAC_MAX_RANK]; /* in matrices; 0 where broadcast */
 } matmul_shape;
-/* The shape of the result, too. */
+/* Checks the operands; also sets the shape of the result. */
 gqac_status matmul_fit(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
                        matmul_shape *s, int *rank, int64_t *dims);
-/* Which matrix of an operand (its step) belongs to batch `batch` of the result. */
+/* The matrix of an operand (given by its steps) for batch `batch` of the result. */
 int64_t matmul_matrix(const matmul_shape *s, const int64_t *step, int64_t batch);
 /* y = a b, of floats of one type. */
 gqac_status matmul_floats(const op_work *work, const matmul_shape *s, const gqac_tensor *a,

@@ -8,15 +8,5 @@ OP_SPAN1_FMA(f32, x *gqn_tanhf(gqn_softplusf(x)))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_mish = {
-    .schema = {.name = "Mish",
-               .domain = "",
-               .since = 22,
-               .introduced = 18,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = x tanh(log(1 + exp(x)))"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_mish = OP_UNARY_ROW(.name = "Mish", .domain = "", .since = 22,
+                                          .introduced = 18, .doc = "y = x tanh(log(1 + exp(x)))");

@@ -5,51 +5,45 @@
 
 #include "ops/work.h"
 
-/* What a node says of its mixture. */
+/* The attributes of a node. */
 typedef struct moe_form {
-    int64_t chosen; /* attribute k: experts of a row */
+    int64_t chosen; /* attribute k: experts for a row */
     int activation;
     int64_t fusion; /* of swiglu: see swiglu_fusion; else 0 */
     bool normalize;
     float alpha, beta, limit;
-    /* Of our moe, whose weights are packed: elements between the projections, and of each bits
-     * (0: floats) and elements of a block. */
-    int64_t inner, block[3];
-    int bits[3];
+    int bits[3];      /* of a code, for each projection; 0: floats */
+    int64_t block[3]; /* elements that share a scale; 0: those of a row */
+    int64_t inner;    /* of our moe, whose weights are packed: elements between the projections */
 } moe_form;
 
-/* The weights of one projection: floats, or codes of `bits` bits with scales. Packed: floats as
- * ops/panels.h has them, codes as ops/nbits.h, the panels of one expert behind those of another. */
+/* The weights of one projection: floats, or codes of `bits` bits with scales. Packed: floats as in
+ * ops/panels.h, codes as in ops/nbits.h, the panels of one expert after those of another. */
 typedef struct moe_matrix {
     bool packed;
     const gqac_tensor *weight, *bias, *scale, *zero; /* weight NULL: no such projection */
-    int64_t n, k, blocks;                            /* blocks of a row that have a scale each */
+    int64_t n, k, blocks;                            /* blocks of a row, one scale for each */
     int64_t block;                                   /* block_size; 0: one scale for each row */
     int bits;                                        /* 0: floats */
 } moe_matrix;
 
 typedef struct moe {
-    const gqac_tensor *x, *router, *mix; /* mix: weights of the sum; NULL: from the router values */
+    const gqac_tensor *x, *router, *mix; /* mix: weights of the sum; NULL: computed from router */
     moe_matrix fc[3];
 } moe;
 
 enum { MOE_ROUTER_WEIGHTS = 14, MOE_INPUTS };
 
-/* Operands in the order of QMoE and of our moe, NULL where absent; of MoE the first few. */
+/* Operands in the order of QMoE and of our moe, NULL where absent; MoE has its own order. */
 typedef struct moe_operands {
     const op_work *work;
     const gqac_tensor *in[MOE_INPUTS];
 } moe_operands;
 
-/* Inputs 0 and 1, the rows and their router values. */
-gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m);
-/* A projection [E,N,K] whose weight, scale, bias and zero points are those inputs (-1: none). */
-gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
-                            int64_t block, moe_matrix *out);
-/* Input MOE_ROUTER_WEIGHTS, if it is there. */
-gqac_status moe_read_mix(const moe_operands *o, moe *m);
-/* All operands of our moe, packed weights among them. */
-gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m);
+/* Reads operands, each of a type and shape that fits: of MoE (bits 0) and QMoE; of our moe, whose
+ * weights are packed. */
+typedef gqac_status moe_read(const moe_operands *o, const moe_form *form, moe *m);
+moe_read moe_read_files, moe_read_ours;
 
 /* Operands that fit each other. */
 typedef struct moe_mixture {
@@ -66,12 +60,12 @@ typedef struct moe_mixture {
 gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqac_tensor *y,
                     moe_mixture *s);
 /* The experts of a row and their weights, `chosen` of each, in the order in which they are added.
- * room: floats, and taken one entry, for each expert. */
-void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *room,
+ * scratch and taken have an element for each expert. */
+void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *scratch,
                 bool *taken);
-/* h [inner] of what fc1 and fc3 (or NULL) gave for a row; h may be fc1. */
+/* h [inner] from the results of fc1 and fc3 (or NULL) for a row; h may be fc1. */
 void moe_activate(const moe_mixture *s, const float *fc1, const float *fc3, float *h);
-/* sum [hidden] = the sum of p * y for `chosen` rows y, one behind another every `step` floats. */
+/* sum [hidden] = the sum of p * y for `chosen` rows y. */
 void moe_add(const moe_mixture *s, const float *p, const float *const *y, float *sum);
 
 #endif

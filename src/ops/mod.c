@@ -1,5 +1,5 @@
-/* Mod: the remainder of a / b. fmod 0 gives it the sign of b (integers only), fmod 1 that of a.
- * Source: ONNX operator spec. fmod of the C library is exact by definition, so it is the same bits
+/* Mod: the remainder of a / b. It has the sign of b with fmod 0 (integers only), that of a with
+ * fmod 1. Source: ONNX operator spec. fmod of the C library is exact, so its bits are the same
  * everywhere. */
 #include "ops/elementwise.h"
 
@@ -37,23 +37,10 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "fmod",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: the result has the sign of a (required for floats)"},
+    OP_ATTR_INT("fmod", 0, "1: the result has the sign of a (required for floats)"),
     {.name = NULL},
 };
 
-const gqac_op gqac_op_mod = {
-    .schema = {.name = "Mod",
-               .domain = "",
-               .since = 13,
-               .introduced = 10,
-               .inputs = "a b",
-               .outputs = "c",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = remainder of a / b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_mod =
+    OP_BINARY_ROW(.name = "Mod", .domain = "", .since = 13, .introduced = 10, .attrs = attrs,
+                  .doc = "c = remainder of a / b, broadcast");

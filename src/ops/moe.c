@@ -4,17 +4,9 @@
 static const ir_attr_spec attrs[] = {MOE_ATTRS, {.name = NULL}};
 
 static gqac_status eval(op_call *call) {
-    moe m = {0};
     GQAC_TRY(moe_verify(call->node, call->diag));
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
     const moe_form form = moe_form_of(call->node);
-    const moe_operands o = moe_operands_of(call, &work);
-    GQAC_TRY(moe_read_rows(&o, &form, &m));
-    for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_matrix(&o, &m, moe_float_inputs[i], 0, 0, &m.fc[i]));
-    return moe_run(call, &form, &m);
+    return moe_eval(call, &form, moe_read_files);
 }
 
 const gqac_op gqac_op_moe = {

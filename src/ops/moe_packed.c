@@ -7,14 +7,8 @@ static const char *const bits_names[] = {"fc1_bits", "fc2_bits", "fc3_bits"};
 static const char *const block_names[] = {"fc1_block", "fc2_block", "fc3_block"};
 
 #define PROJECTION(bits_name, block_name)                                                          \
-    {.name = bits_name,                                                                            \
-     .kind = IR_ATTR_INT,                                                                          \
-     .fallback = {.set = true},                                                                    \
-     .doc = "bits of a code: 2, 4 or 8; 0: floats"},                                               \
-    {                                                                                              \
-        .name = block_name, .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 32},               \
-        .doc = "k that share a scale: a power of two, 16 to 512"                                   \
-    }
+    OP_ATTR_INT(bits_name, 0, "bits of a code: 2, 4 or 8; 0: floats"),                             \
+        OP_ATTR_INT(block_name, 32, "k that share a scale: a power of two, 16 to 512")
 static const ir_attr_spec attrs[] = {
     MOE_ATTRS,
     PROJECTION("fc1_bits", "fc1_block"),
@@ -25,19 +19,13 @@ static const ir_attr_spec attrs[] = {
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t inner = ir_attr_int(node, "inner");
-    if (inner < 1 || inner > INT32_MAX / 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute inner = %lld", (long long)inner);
+    GQAC_TRY(op_check_int(node, "inner", 1, INT32_MAX / 2, diag));
     for (int i = 0; i < 3; i++) {
         const int64_t bits = ir_attr_int(node, bits_names[i]);
-        const int64_t block = ir_attr_int(node, block_names[i]);
         if (bits != 0 && bits != 2 && bits != 4 && bits != 8)
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: 0, 2, 4 or 8",
                     bits_names[i], (long long)bits);
-        if (block < NBITS_MIN_BLOCK || block > NBITS_MAX_BLOCK || (block & (block - 1)) != 0)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                    "attribute %s = %lld: a power of two from %d to %d", block_names[i],
-                    (long long)block, NBITS_MIN_BLOCK, NBITS_MAX_BLOCK);
+        GQAC_TRY(op_check_block(node, block_names[i], NBITS_MAX_BLOCK, diag));
     }
     return moe_verify(node, diag);
 }
@@ -53,15 +41,9 @@ moe_form moe_packed_form(const ir_node *node) {
 }
 
 static gqac_status eval(op_call *call) {
-    moe m;
     GQAC_TRY(verify(call->node, call->diag));
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
     const moe_form form = moe_packed_form(call->node);
-    const moe_operands o = moe_operands_of(call, &work);
-    GQAC_TRY(moe_read_ours(&o, &form, &m));
-    return moe_run(call, &form, &m);
+    return moe_eval(call, &form, moe_read_ours);
 }
 
 const gqac_op gqac_op_moe_packed = {

@@ -1,7 +1,6 @@
 /* Mixtures of experts. One row of x, with all of its experts, is one work item. */
 #include "ops/moe.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "numerics/math.h"
@@ -15,27 +14,18 @@ enum { RELU, GELU, SILU, SWIGLU, IDENTITY, ACTIVATIONS };
 
 static int activation_of(const ir_node *node) {
     static const char *const names[] = {"relu", "gelu", "silu", "swiglu", "identity"};
-    int i = 0;
-    while (i < ACTIVATIONS && strcmp(names[i], ir_attr_get(node, "activation_type")->s) != 0)
-        i++;
-    return i;
+    return op_choice(node, "activation_type", ACTIVATIONS, names);
 }
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
-    const int64_t fusion = ir_attr_int(node, "swiglu_fusion");
     if (activation_of(node) == ACTIVATIONS)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "attribute activation_type = '%s': relu, gelu, silu, swiglu or identity",
                 ir_attr_get(node, "activation_type")->s);
     if (ir_attr_int(node, "use_sparse_mixer") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute use_sparse_mixer: only 0");
-    if (ir_attr_int(node, "k") < 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute k = %lld must be positive",
-                (long long)ir_attr_int(node, "k"));
-    if (fusion < 0 || fusion > 2)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute swiglu_fusion = %lld: 0 to 2",
-                (long long)fusion);
-    return GQAC_OK;
+    GQAC_TRY(op_check_int(node, "k", 1, INT64_MAX, diag));
+    return op_check_int(node, "swiglu_fusion", 0, 2, diag);
 }
 
 bool moe_is_fused(const ir_node *node) {
@@ -65,13 +55,6 @@ moe_form moe_form_of(const ir_node *node) {
     return f;
 }
 
-moe_operands moe_operands_of(const op_call *call, const op_work *work) {
-    moe_operands o = {.work = work};
-    for (int i = 0; i < call->node->n_inputs && i < MOE_INPUTS; i++)
-        o.in[i] = call->in[i];
-    return o;
-}
-
 static gqac_status want(const moe_operands *o, int input, unsigned set) {
     const gqac_tensor *t = o->in[input];
     if (!t)
@@ -82,7 +65,7 @@ static gqac_status want(const moe_operands *o, int input, unsigned set) {
     return GQAC_OK;
 }
 
-gqac_status moe_read_rows(const moe_operands *o, const moe_form *form, moe *m) {
+static gqac_status read_rows(const moe_operands *o, const moe_form *form, moe *m) {
     GQAC_TRY(want(o, 0, OP_FLOATS));
     m->x = o->in[0];
     GQAC_TRY(want(o, 1, 1u << (m->x->dtype)));
@@ -110,7 +93,7 @@ static bool given(const moe_operands *o, int input) {
     return input >= 0 && o->in[input] != NULL;
 }
 
-/* The weight `input` holds matrices of so many experts. */
+/* Checks the number of experts of the weight `input`. */
 static gqac_status want_experts(const moe_operands *o, const moe *m, int input, int64_t experts) {
     const int64_t wanted = m->router->dims[m->router->rank - 1];
     if (experts == wanted)
@@ -120,8 +103,8 @@ static gqac_status want_experts(const moe_operands *o, const moe *m, int input, 
             (long long)experts, (long long)wanted);
 }
 
-gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
-                            int64_t block, moe_matrix *out) {
+static gqac_status read_matrix(const moe_operands *o, const moe *m, const int inputs[4], int bits,
+                               int64_t block, moe_matrix *out) {
     const int weight = inputs[0], scale = inputs[1], bias = inputs[2], zero = inputs[3];
     const int64_t experts = m->router->dims[m->router->rank - 1];
     *out = (moe_matrix){.bits = bits, .block = block};
@@ -161,14 +144,23 @@ gqac_status moe_read_matrix(const moe_operands *o, const moe *m, const int input
 const int moe_float_inputs[3][4] = {{2, -1, 3, -1}, {4, -1, 5, -1}, {6, -1, 7, -1}};
 const int moe_code_inputs[3][4] = {{2, 3, 4, 11}, {5, 6, 7, 12}, {8, 9, 10, 13}};
 
-gqac_status moe_read_mix(const moe_operands *o, moe *m) {
+static gqac_status read_mix(const moe_operands *o, moe *m) {
     if (!given(o, MOE_ROUTER_WEIGHTS))
         return GQAC_OK;
     GQAC_TRY(want(o, MOE_ROUTER_WEIGHTS, 1u << (m->x->dtype)));
     m->mix = o->in[MOE_ROUTER_WEIGHTS];
     if (gqac_tensor_count(m->mix) != gqac_tensor_count(m->router))
-        OP_STOP(o->work, GQAC_INVALID_INPUT, "router_weights has not the shape of router_probs");
+        OP_STOP(o->work, GQAC_INVALID_INPUT,
+                "router_weights does not have the shape of router_probs");
     return GQAC_OK;
+}
+
+gqac_status moe_read_files(const moe_operands *o, const moe_form *form, moe *m) {
+    GQAC_TRY(read_rows(o, form, m));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(read_matrix(o, m, (form->bits[i] ? moe_code_inputs : moe_float_inputs)[i],
+                             form->bits[i], form->block[i], &m->fc[i]));
+    return read_mix(o, m);
 }
 
 static gqac_status want_panels(const moe_operands *o, int input, int64_t panels, int64_t rows,
@@ -217,8 +209,7 @@ static gqac_status read_packed(const moe_operands *o, const moe *m, const int in
 }
 
 gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
-    *m = (moe){.x = NULL};
-    GQAC_TRY(moe_read_rows(o, form, m));
+    GQAC_TRY(read_rows(o, form, m));
     const int64_t hidden = m->x->dims[m->x->rank - 1], inner = form->inner;
     const int64_t wide = form->fusion ? 2 * inner : inner;
     const int64_t sizes[3][2] = {{wide, hidden}, {hidden, inner}, {inner, hidden}};
@@ -227,7 +218,7 @@ gqac_status moe_read_ours(const moe_operands *o, const moe_form *form, moe *m) {
     for (int i = 0; i < 3; i++)
         GQAC_TRY(read_packed(o, m, moe_code_inputs[i], form->bits[i], form->block[i], sizes[i][0],
                              sizes[i][1], &m->fc[i]));
-    return moe_read_mix(o, m);
+    return read_mix(o, m);
 }
 
 /* ---- one row ---------------------------------------------------------------- */
@@ -241,7 +232,7 @@ static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block
     if (!m->zero)
         return 1 << (m->bits - 1);
     const uint8_t *bytes = m->zero->data;
-    if (!m->block) /* the codes of all rows of an expert follow each other */
+    if (!m->block) /* one row of codes for all rows of an expert */
         return moe_code_at(bytes + expert * ((m->n * m->bits + 7) / 8), n, m->bits);
     return moe_code_at(bytes + (expert * m->n + n) * ((m->blocks * m->bits + 7) / 8), block,
                        m->bits);
@@ -306,7 +297,7 @@ OP_BODY void add_piece_body(float *restrict sum, const float *x, const float *w,
 OP_KERNEL(add_piece, (float *sum, const float *x, const float *w, int64_t count),
           (sum, x, w, count))
 
-/* y[n] = x W^T + b of one expert; tile has room for TILE rows of a piece. */
+/* y[n] = x W^T + b of one expert; tile holds TILE rows of a piece. */
 static void project(const moe_matrix *m, int64_t expert, const float *x, float *tile, float *y) {
     for (int64_t first = 0; first < m->n; first += TILE) {
         const int64_t left = m->n - first, rows = left < TILE ? left : TILE;
@@ -345,9 +336,9 @@ OP_BODY float activate(const moe_mixture *s, float g, float l) {
     return s->m->fc[2].weight ? g * l : g;
 }
 
-void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *room,
+void moe_choose(const moe_mixture *s, int64_t row, int64_t *order, float *p, float *scratch,
                 bool *taken) {
-    float *router = room, sum = 0;
+    float *router = scratch, sum = 0;
     op_get_f32s(s->m->router, row * s->experts, s->experts, router);
     memset(taken, 0, (size_t)s->experts * sizeof *taken);
     for (int64_t i = 0; i < s->chosen; i++) {
@@ -402,22 +393,22 @@ void moe_add(const moe_mixture *s, const float *p, const float *const *y, float 
     add_rows(sum, p, y, s->chosen, s->hidden);
 }
 
-/* What a worker needs for a row. */
-typedef struct row_room {
+/* Scratch of a worker, for one row. */
+typedef struct row_scratch {
     const float **ys;                                   /* of the chosen experts */
     int64_t *order;                                     /* experts by router value */
     float *x, *sum, *fc1, *fc3, *tile, *router, *p, *y; /* y: rows of the chosen experts */
     bool *taken;
-} row_room;
+} row_scratch;
 
-static size_t room_bytes(const moe_mixture *s) {
+static size_t scratch_bytes(const moe_mixture *s) {
     const int64_t floats = 2 * s->hidden + s->m->fc[0].n + s->inner + GQAC_K_PIECE * TILE +
                            s->experts + s->chosen + s->chosen * s->hidden;
     return (size_t)s->chosen * (sizeof(float *) + sizeof(int64_t)) +
            (size_t)floats * sizeof(float) + (size_t)s->experts * sizeof(bool);
 }
 
-static void place_room(const moe_mixture *s, unsigned char *base, row_room *r) {
+static void place_scratch(const moe_mixture *s, unsigned char *base, row_scratch *r) {
     const size_t hidden = (size_t)s->hidden, chosen = (size_t)s->chosen;
     const size_t experts = (size_t)s->experts;
     r->ys = (const float **)(void *)base;
@@ -433,29 +424,29 @@ static void place_room(const moe_mixture *s, unsigned char *base, row_room *r) {
     r->taken = (bool *)(r->y + chosen * hidden);
 }
 
-static void expert_row(const moe_mixture *s, int64_t expert, const row_room *room, float *y) {
+static void expert_row(const moe_mixture *s, int64_t expert, const row_scratch *scratch, float *y) {
     const moe_matrix *fc = s->m->fc;
-    project(&fc[0], expert, room->x, room->tile, room->fc1);
+    project(&fc[0], expert, scratch->x, scratch->tile, scratch->fc1);
     if (fc[2].weight)
-        project(&fc[2], expert, room->x, room->tile, room->fc3);
-    moe_activate(s, room->fc1, fc[2].weight ? room->fc3 : NULL, room->fc1);
-    project(&fc[1], expert, room->fc1, room->tile, y);
+        project(&fc[2], expert, scratch->x, scratch->tile, scratch->fc3);
+    moe_activate(s, scratch->fc1, fc[2].weight ? scratch->fc3 : NULL, scratch->fc1);
+    project(&fc[1], expert, scratch->fc1, scratch->tile, y);
 }
 
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const mixture *t = arg;
     const moe_mixture *s = t->s;
-    row_room room;
-    place_room(s, t->scratch.base + (size_t)worker * t->scratch.stride, &room);
+    row_scratch scratch;
+    place_scratch(s, t->scratch.base + (size_t)worker * t->scratch.stride, &scratch);
     for (int64_t row = (int64_t)begin; row < (int64_t)end; row++) {
-        op_get_f32s(s->m->x, row * s->hidden, s->hidden, room.x);
-        moe_choose(s, row, room.order, room.p, room.router, room.taken);
+        op_get_f32s(s->m->x, row * s->hidden, s->hidden, scratch.x);
+        moe_choose(s, row, scratch.order, scratch.p, scratch.router, scratch.taken);
         for (int64_t i = 0; i < s->chosen; i++) {
-            room.ys[i] = room.y + i * s->hidden;
-            expert_row(s, room.order[i], &room, room.y + i * s->hidden);
+            scratch.ys[i] = scratch.y + i * s->hidden;
+            expert_row(s, scratch.order[i], &scratch, scratch.y + i * s->hidden);
         }
-        moe_add(s, room.p, room.ys, room.sum);
-        op_put_f32s(s->y, row * s->hidden, s->hidden, room.sum);
+        moe_add(s, scratch.p, scratch.ys, scratch.sum);
+        op_put_f32s(s->y, row * s->hidden, s->hidden, scratch.sum);
     }
 }
 
@@ -495,18 +486,22 @@ gqac_status moe_fit(const op_work *work, const moe_form *form, const moe *m, gqa
     return GQAC_OK;
 }
 
-gqac_status moe_run(op_call *call, const moe_form *form, const moe *m) {
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+gqac_status moe_eval(op_call *call, const moe_form *form, moe_read *read) {
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
+    moe_operands o = {.work = &work};
+    moe m = {.x = NULL};
     moe_mixture s;
-    work.origin = &origin;
-    GQAC_TRY(moe_fit(&work, form, m, &call->out[0], &s));
-    GQAC_TRY(op_output_like(call, 0, m->x->dtype, m->x));
+    for (int i = 0; i < call->node->n_inputs && i < MOE_INPUTS; i++)
+        o.in[i] = call->in[i];
+    GQAC_TRY(read(&o, form, &m));
+    GQAC_TRY(moe_fit(&work, form, &m, &call->out[0], &s));
+    GQAC_TRY(op_output_like(call, 0, m.x->dtype, m.x));
     if (s.rows == 0)
         return GQAC_OK;
     mixture t = {.s = &s};
-    GQAC_TRY(op_scratch_open(call, room_bytes(&s), 1, &t.scratch));
-    op_parallel(call, s.rows, 10 + s.chosen * s.hidden * (m->fc[0].n + s.inner), run, &t);
+    GQAC_TRY(op_scratch_open(call, scratch_bytes(&s), 1, &t.scratch));
+    op_parallel(call, s.rows, 10 + s.chosen * s.hidden * (m.fc[0].n + s.inner), run, &t);
     op_scratch_close(&t.scratch);
     return GQAC_OK;
 }

@@ -9,17 +9,13 @@ enum { INPUT, WEIGHTS, BIAS, MASK, PAST, ATTENTION_BIAS, PAST_LENGTH };
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key behind its own position"},
-    {"qkv_hidden_sizes", IR_ATTR_INTS,
-     .doc = "Dq, Dk, Dv; a third of the columns each when absent"},
-    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
-     .doc = "added to the scores of padding"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "ignored"},
-    {"past_present_share_buffer", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    OP_ATTR_INT("unidirectional", 0, "1: a query sees no key after its own position"),
+    {"qkv_hidden_sizes", IR_ATTR_INTS, .doc = "Dq, Dk, Dv; absent: a third of the columns each"},
+    OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_INT("do_rotary", 0, "only 0"),
+    OP_ATTR_INT("rotary_embedding_dim", 0, "ignored"),
+    OP_ATTR_INT("past_present_share_buffer", 0, "only 0"),
     {.name = NULL},
 };
 
@@ -92,7 +88,7 @@ static gqac_status check_columns(const ir_node *node, gqac_diag *diag) {
     }
     if (width[2] != width[0] && (ir_node_input(node, PAST) || ir_node_output(node, 1)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "past and present hold keys and values of one width, here they have %lld and %lld "
+                "past and present need keys and values of the same width, here %lld and %lld "
                 "columns",
                 (long long)width[0], (long long)width[2]);
     if (sum != columns || width[0] % heads != 0)

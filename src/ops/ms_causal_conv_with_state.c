@@ -1,16 +1,13 @@
-/* com.microsoft.CausalConvWithState: that of ONNX, with a distance between taps. Only one spatial
- * axis, channels first, and one state. Source: ONNX Runtime contrib operators. */
+/* com.microsoft.CausalConvWithState: that of ONNX, with a dilation. Only one spatial axis, channels
+ * first, and one state are supported. Source: ONNX Runtime contrib operators. */
 #include "ops/causal_conv.h"
 
 static const ir_attr_spec attrs[] = {
     CAUSAL_CONV_ACTIVATION,
-    {.name = "dilation",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "distance between taps"},
-    {.name = "ndim", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1"},
-    {.name = "channels_last", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
-    {.name = "state_window", .kind = IR_ATTR_INT, .fallback = {.set = true}, .doc = "only 0"},
+    OP_ATTR_INT("dilation", 1, "distance between taps"),
+    OP_ATTR_INT("ndim", 1, "only 1"),
+    OP_ATTR_INT("channels_last", 0, "only 0"),
+    OP_ATTR_INT("state_window", 0, "only 0"),
     {.name = NULL},
 };
 
@@ -20,9 +17,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
         if (ir_attr_int(node, names[i]) != i % 2)
             OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute %s = %lld: only %d", names[i],
                     (long long)ir_attr_int(node, names[i]), i % 2);
-    if (ir_attr_int(node, "dilation") < 1 || ir_attr_int(node, "dilation") > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute dilation = %lld: 1 to 2147483647",
-                (long long)ir_attr_int(node, "dilation"));
+    GQAC_TRY(op_check_int(node, "dilation", 1, INT32_MAX, diag));
     return causal_conv_verify(node, diag);
 }
 

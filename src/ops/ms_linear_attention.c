@@ -2,17 +2,5 @@
  * to call. Source: ONNX Runtime contrib operators. */
 #include "ops/linear_attention.h"
 
-const gqac_op gqac_op_ms_linear_attention = {
-    .schema = {.name = "LinearAttention",
-               .domain = "com.microsoft",
-               .since = 1,
-               .inputs = "query key value past_state? decay? beta?",
-               .outputs = "output present_state?",
-               .attrs = linear_attention_attrs,
-               .rows = IR_ROWS_STATE,
-               .doc = "recurrent attention of [B,S,H*D] with a state [B,Hkv,dk,dv]"},
-    .infer = linear_attention_infer,
-    .verify = linear_attention_verify,
-    .eval = linear_attention_eval,
-    .mixes = linear_attention_mixes,
-};
+const gqac_op gqac_op_ms_linear_attention =
+    LINEAR_ATTENTION_ROW(.domain = "com.microsoft", .since = 1);

@@ -6,40 +6,23 @@
 enum { X, POSITION_IDS, COS, SIN };
 
 static const ir_attr_spec attrs[] = {
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "heads of a 3-D input; 0: from the tables"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "channels that are rotated; 0: all; needs num_heads"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1},
-     .doc = "changes nothing, as in ONNX Runtime"},
-    {"is_packed_batching", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "only 0"},
+    MS_ROTARY_ATTRS,
+    OP_ATTR_FLOAT("scale", 1, "no effect, as in ONNX Runtime"),
+    OP_ATTR_INT("is_packed_batching", 0, "only 0"),
     {.name = NULL},
 };
 
 gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
-    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
-    if (near != 0 && near != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute interleaved = %lld: 0 or 1",
-                (long long)near);
-    if (heads < 0 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld", (long long)heads);
-    if (width < 0 || width % 2 != 0 || (width > 0 && heads == 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute rotary_embedding_dim = %lld: even, and needs num_heads",
-                (long long)width);
+    GQAC_TRY(rotary_verify(node, diag));
+    if (ir_attr_int(node, "rotary_embedding_dim") > 0 && ir_attr_int(node, "num_heads") == 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute rotary_embedding_dim needs num_heads");
     if (ir_attr_int(node, "is_packed_batching") != 0)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute is_packed_batching is not supported");
     return GQAC_OK;
 }
 
 gqac_status ms_rotary_check_types(const ir_node *node, gqac_diag *diag) {
-    const ir_type x = op_in_type(node, X);
-    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
-    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
+    GQAC_TRY(rotary_check_input(node, diag));
     GQAC_TRY(attention_want_rank(node, COS, 2, diag));
     return attention_want_rank(node, SIN, 2, diag);
 }

@@ -1,4 +1,4 @@
-/* What the attention ops of com.microsoft with as many key heads as query heads share. */
+/* Shared by the attention ops of com.microsoft that have as many key heads as query heads. */
 #ifndef GQAC_OPS_MULTI_HEAD_H
 #define GQAC_OPS_MULTI_HEAD_H
 
@@ -6,7 +6,7 @@
 
 /* Attention of q, k, v [B,N,S|L,D], with optional (NULL) past [B,N,P,D], padding mask i32 (see
  * padding_bias) and bias that broadcasts to [B,N,S,P+L]. With past_rows (i32, one element) past is
- * a buffer [B,N,M,D] that holds so many rows; the new ones are written behind them. */
+ * a buffer [B,N,M,D] that holds past_rows rows; the new rows are written after these. */
 typedef struct multi_head {
     ir_value *q, *k, *v, *past_k, *past_v, *past_rows, *padding, *bias;
     float scale, filter; /* filter: added to the scores of padding */
@@ -19,7 +19,7 @@ void multi_head_build(ir_builder *b, multi_head *m);
 gqac_status multi_head_verify(const ir_node *node, gqac_diag *diag);
 /* x [B,S,N*D] as [B,N,S,D]. */
 ir_value *multi_head_split(ir_builder *b, ir_value *x, int64_t heads);
-/* x[..., index, ...] of an axis, which goes. */
+/* x[..., index, ...] along `axis`, without that axis. */
 ir_value *multi_head_pick(ir_builder *b, ir_value *x, int64_t axis, int64_t index);
 
 #endif

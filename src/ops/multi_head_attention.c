@@ -1,6 +1,6 @@
 /* com.microsoft.MultiHeadAttention: attention with as many key heads as query heads.
  *   query [B,S,N*D], key [B,L,N*D], value [B,L,N*Dv]
- *   query [B,S,N*D], key [B,N,L,D], value [B,N,L,Dv]    cross attention to keys made before
+ *   query [B,S,N*D], key [B,N,L,D], value [B,N,L,Dv]    cross attention, keys computed before
  *   query [B,S,N*D], key [B,L,N,2,D]                    packed keys and values
  *   query [B,S,N,3,D]                                   packed
  *   -> output [B,S,N*Dv], present [B,N,P+L,D], qk [B,N,S,P+L] (scores before softmax)
@@ -25,12 +25,9 @@ enum {
 
 static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "heads N"},
-    {"mask_filter_value", IR_ATTR_FLOAT, .fallback = {.set = true, .f = -10000},
-     .doc = "added to the scores of padding"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"unidirectional", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key after its own position"},
+    OP_ATTR_FLOAT("mask_filter_value", -10000, "added to the scores of padding"),
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_INT("unidirectional", 0, "1: a query sees no key after its own position"),
     {.name = NULL},
 };
 
@@ -106,7 +103,8 @@ static gqac_status check_layout(const ir_node *node, gqac_diag *diag) {
     if (k >= 0 && v >= 0 && k != v)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key of rank %d and value of rank %d", k, v);
     if (k == 4 && has(node, PAST_KEY))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "4-D keys are all there is: no past_key with them");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "4-D keys and values are complete: past_key must be absent");
     if (q == 5)
         GQAC_TRY(attention_same_dim(node, op_in_dim(node, QUERY, 3), ir_dim_const(op_dims(node), 3),
                                     "packed query", diag));
@@ -157,7 +155,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- expand -------------------------------------------------------------- */
 
-/* The parts of bias for query, key, value, each as one row of heads [1,1,N*D]. */
+/* The parts of bias for query, key and value, each [1,1,N*D]. */
 static void split_bias(ir_builder *b, const ir_node *node, const layout *l, ir_value *parts[3]) {
     const ir_dim *sizes[3] = {l->size, l->size, l->v_size};
     int64_t widths[3] = {0}, heads = ir_attr_int(node, "num_heads");
@@ -255,7 +253,7 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
                         .window = -1};
 }
 
-/* Without a past the keys are those of the call; 4-D ones were made before. */
+/* Without a past the keys are those of the call; 4-D keys were computed before it. */
 static bool mixes(const ir_node *node) {
     if (op_in_type(node, KEY).rank == 4)
         return false;

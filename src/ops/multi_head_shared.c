@@ -6,18 +6,10 @@
 #include "ops/build.h"
 
 gqac_status multi_head_verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads"), causal = ir_attr_int(node, "unidirectional");
-    float scale = ir_attr_float(node, "scale"), filter = ir_attr_float(node, "mask_filter_value");
-    if (heads < 1 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld must be positive",
-                (long long)heads);
-    if (causal != 0 && causal != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute unidirectional = %lld: 0 or 1",
-                (long long)causal);
-    if (!isfinite(scale))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
-                (double)scale);
-    if (isnan(filter))
+    GQAC_TRY(op_check_int(node, "num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "unidirectional", 0, 1, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
+    if (isnan(ir_attr_float(node, "mask_filter_value")))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute mask_filter_value is not a number");
     return GQAC_OK;
 }
@@ -39,11 +31,9 @@ static void buffer_rows(ir_builder *b, const multi_head *m, ir_value **before, i
 }
 
 static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh, ir_value *before) {
-    if (!past)
-        return fresh;
-    if (before)
+    if (past && before)
         return OP_BUILD(b, "TensorScatter", .in = {past, fresh, before});
-    return OP_BUILD(b, "Concat", .in = {past, fresh}, .ints = {{"axis", 2}});
+    return attention_with_past(b, past, fresh);
 }
 
 /* Padding and bias as one addend; NULL without either. */
@@ -68,9 +58,12 @@ void multi_head_build(ir_builder *b, multi_head *m) {
     OP_BUILD(b, "key_range", .in = {m->q, m->present_k, m->past_k, valid},
              .ints = {{"right", m->causal ? 0 : -1}, {"align_end", valid != NULL}},
              .out = {&lo, &hi});
-    OP_BUILD(b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},
-             .floats = {{"scale", m->scale}},
-             .ints = {{"qk_stage", 2},
-                      {"every", m->bias && !m->past_rows}}, /* a buffer has rows to spare */
-             .out = {&m->y, m->wants_qk ? &m->qk : NULL});
+    OP_BUILD(
+        b, "attend", .in = {m->q, m->present_k, m->present_v, lo, hi, mask},
+        .floats = {{"scale", m->scale}},
+        .ints = {{"qk_stage", 2},
+                 {"every",
+                  m->bias &&
+                      !m->past_rows}}, /* a buffer may have more rows than the bias has columns */
+        .out = {&m->y, m->wants_qk ? &m->qk : NULL});
 }

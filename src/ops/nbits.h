@@ -1,9 +1,9 @@
-/* Quantised weights as linear_nbits holds them, shared by the op and by the packer that makes them.
+/* The quantised weights of linear_nbits, for the op and for the packer.
  *
  * A panel has 64 columns. Codes are 32-bit words [panels][words][64], one word a column, in which
- * 32 / bits consecutive k lie so that a shift and a mask give the bytes of four of them: field f of
- * byte b is k0 + 4 f + b. Scales and zero points are [panels][blocks][64]. Columns behind n and
- * codes behind k are zeros. */
+ * 32 / bits consecutive k lie so that a shift and a mask extract the bytes of four codes: field f
+ * of byte b is k0 + 4 f + b. Scales and zero points are [panels][blocks][64]. Columns from n on and
+ * codes from k on are zeros. */
 #ifndef GQAC_OPS_NBITS_H
 #define GQAC_OPS_NBITS_H
 
@@ -18,7 +18,7 @@ enum {
 };
 
 typedef struct nbits_shape {
-    int64_t k, n, block, blocks, panels, words; /* words a column */
+    int64_t k, n, block, blocks, panels, words; /* words of a column */
     int bits;
 } nbits_shape;
 
@@ -42,7 +42,7 @@ static inline uint32_t nbits_swap(uint32_t x, uint32_t mask, int distance) {
     return x ^ t ^ t << distance;
 }
 
-/* A word of MatMulNBits (code i in the bits from i * bits) as it lies here, and back. */
+/* Packs a word of MatMulNBits (code i in the bits from i * bits), and unpacks it. */
 static inline uint32_t nbits_pack_word(uint32_t x, int bits) {
     if (bits == 4)
         return nbits_swap(nbits_swap(x, 0x0000ff00u, 8), 0x00f000f0u, 4);

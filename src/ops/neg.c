@@ -1,7 +1,8 @@
 /* Neg: y = -x; the least integer wraps to itself. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
+#include "ops/kernel.h"
 
-OP_SPAN1(f32, float, -x)
+OP_SPAN1(f32, float, op_one_nan(-x))
 OP_SPAN1(f64, double, -x)
 OP_SPAN1(i64, int64_t, op_wrap_sub(0, x))
 
@@ -11,14 +12,4 @@ static const ir_dim *dim(ir_dims *dims, const ir_dim *x) {
 
 OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_UNSIGNED, .dim = dim)
 
-const gqac_op gqac_op_neg = {
-    .schema = {.name = "Neg",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = -x"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_neg = OP_UNARY_ROW(.name = "Neg", .domain = "", .since = 13, .doc = "y = -x");

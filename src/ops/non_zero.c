@@ -1,5 +1,5 @@
-/* NonZero: the places of all elements that are not zero, [rank, n] in row-major order. Source:
- * ONNX operator spec. There are at most as many as the input has elements. */
+/* NonZero: the indices of all elements that are not zero, [rank, n] in row-major order; n is at
+ * most the number of elements. Source: ONNX operator spec. */
 #include "ops/elementwise.h"
 
 #define TYPES (OP_NUMBERS | OP_BIT(BOOL))
@@ -44,7 +44,7 @@ const gqac_op gqac_op_non_zero = {
                .inputs = "X",
                .outputs = "Y",
                .rows = IR_ROWS_MIXES,
-               .doc = "places of the elements that are not zero, [rank,n]"},
+               .doc = "indices of the elements that are not zero, [rank,n]"},
     .infer = infer,
     .eval = eval,
 };

@@ -12,9 +12,9 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag);
 gqac_status norm_verify(const ir_node *node, gqac_diag *diag);
 gqac_status norm_eval(op_call *call, const norm *kind);
 
-/* What a node of that kind says. */
+/* The attributes of a node of that kind. */
 norm_form norm_form_of(const ir_node *node, const norm *kind);
-/* Is one of the axes it runs over one that holds tokens? */
+/* Does it normalise over an axis of tokens? */
 bool norm_mixes(const ir_node *node);
 extern const ir_attr_spec norm_attrs[];      /* axis, epsilon 1e-5, stash_type */
 extern const ir_attr_spec norm_skip_attrs[]; /* epsilon 1e-12 */

@@ -1,28 +1,27 @@
-/* One evaluation of a norm, for the evals of ops and for kernels of targets: which operands it has,
- * and what they must be. */
+/* The operands of a norm and their checks, for the evals of ops and for kernels of targets. */
 #ifndef GQAC_OPS_NORM_ROWS_H
 #define GQAC_OPS_NORM_ROWS_H
 
 #include "ops/work.h"
 
 typedef struct norm {
-    bool centred;      /* LayerNormalization: about the mean; else by the root mean square */
+    bool centred;      /* subtract the mean (LayerNormalization) */
     bool round_before; /* the normalised value is rounded to x's type before the weight */
     bool skip;         /* x = input 0 + input 1 (+ bias); weights one input later */
-    bool bias;         /* has an input beta behind the weight (centred norms) */
+    bool bias;         /* has an input beta after the weight (centred norms) */
     int sum_output;    /* of skip norms: output that receives x; else -1 */
     int mean_output;   /* -1: none */
     int inv_output;    /* 1 / sqrt(variance + epsilon); -1: none */
 } norm;
 
-/* What a node says of it. */
+/* The attributes of a node. */
 typedef struct norm_form {
     const norm *kind;
-    int64_t axis; /* first that is normalised over; negative: from the end */
+    int64_t axis; /* first axis that is normalised over; negative: from the end */
     float epsilon;
 } norm_form;
 
-/* Weights of row r of x: row (r / repeat) % count of theirs; count 0 and 1: they have one row. */
+/* Row r of x has row (r / repeat) % count of the weights; count 0 or 1: they have one row. */
 typedef struct norm_period {
     int64_t repeat, count;
 } norm_period;
@@ -43,15 +42,15 @@ typedef struct norm_run {
     op_scratch scratch;
 } norm_run;
 
-/* Checks the operands, which are set, and finds rows, n, skip_rows, axis and periods. */
+/* Checks the operands, which are set, and sets rows, n, skip_rows, axis and periods. */
 gqac_status norm_fit(const op_work *work, const norm_form *form, norm_run *r);
-/* Types and shapes of the results: y and sum as x (y of the type of the weight when x is rounded
- * before it), mean and inv f32 [.., 1, ..]. */
+/* Types and shapes of the results: y and sum as x (y has the type of the weight where the value is
+ * rounded before it), mean and inv f32 [.., 1, ..]. */
 gqac_tensor norm_y(const norm_run *r);
 gqac_tensor norm_sum(const norm_run *r);
 gqac_tensor norm_moment(const norm_run *r);
 
-/* The ops of that name. */
+/* The kinds of norms, by op. */
 extern const norm norm_rms_onnx, norm_rms, norm_skip_rms, norm_layer, norm_skip_layer;
 
 #endif

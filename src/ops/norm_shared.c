@@ -2,7 +2,6 @@
  * row's bits depend on nothing but the row. */
 #include "ops/norm.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "numerics/math.h"
@@ -10,15 +9,13 @@
 #include "ops/kernel.h"
 
 const ir_attr_spec norm_attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = -1}, .doc = "first axis normalised over"},
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-5f},
-     .doc = "added to the mean square"},
-    {"stash_type", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "only 1: fp32 inside"},
+    OP_ATTR_INT("axis", -1, "first axis normalised over"),
+    OP_ATTR_FLOAT("epsilon", 1e-5f, "added to the mean square"),
+    OP_ATTR_INT("stash_type", 1, "only 1: fp32 inside"),
     {.name = NULL},
 };
 const ir_attr_spec norm_skip_attrs[] = {
-    {"epsilon", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 1e-12f},
-     .doc = "added to the mean square"},
+    OP_ATTR_FLOAT("epsilon", 1e-12f, "added to the mean square"),
     {.name = NULL},
 };
 
@@ -40,17 +37,14 @@ static bool has_axis(const ir_node *node) {
 }
 
 gqac_status norm_verify(const ir_node *node, gqac_diag *diag) {
-    float epsilon = ir_attr_float(node, "epsilon");
-    if (!(epsilon >= 0) || !isfinite(epsilon))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute epsilon = %g must be finite and not negative", (double)epsilon);
+    GQAC_TRY(op_check_float(node, "epsilon", false, diag));
     if (has_axis(node) && ir_attr_int(node, "stash_type") != 1)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED, "attribute stash_type = %lld: only 1 is supported",
                 (long long)ir_attr_int(node, "stash_type"));
     return GQAC_OK;
 }
 
-/* Do the weights have an axis, before those that are normalised over, that holds tokens of x? */
+/* Do the weights have an axis of tokens of x, before the axes that are normalised over? */
 static bool weights_of_tokens(const ir_value *x, const ir_value *weights, int axis) {
     if (!weights || (weights->type.rank >= 0 && weights->type.rank <= -axis))
         return false;
@@ -79,14 +73,19 @@ bool norm_mixes(const ir_node *node) {
     return false;
 }
 
-/* What constants show: the last axis of x, and that of its scale. */
-static gqac_status check_scale(const ir_node *node, const norm *kind, gqac_diag *diag) {
-    int64_t n, scales;
-    if (ir_dim_is_const(op_in_dim(node, 0, -1), &n) &&
-        ir_dim_is_const(op_in_dim(node, kind->skip ? 2 : 1, -1), &scales) && scales != n &&
-        scales != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld scales for a last axis of the length %lld",
-                (long long)scales, (long long)n);
+/* Scales and biases broadcast to x; lengths that are not known yet are left to norm_fit. */
+static gqac_status check_weights(const ir_node *node, int input, const char *what,
+                                 gqac_diag *diag) {
+    const ir_type x = op_in_type(node, 0), weights = op_in_type(node, input);
+    for (int i = 1; x.rank >= 0 && i <= weights.rank; i++) {
+        int64_t wanted = 1, length;
+        if ((i <= x.rank && !ir_dim_is_const(op_in_dim(node, 0, -i), &wanted)) ||
+            !ir_dim_is_const(op_in_dim(node, input, -i), &length) || length == wanted ||
+            length == 1)
+            continue;
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld %s for axis -%d of the length %lld",
+                (long long)length, what, i, (long long)wanted);
+    }
     return GQAC_OK;
 }
 
@@ -98,7 +97,10 @@ gqac_status norm_infer(ir_node *node, const norm *kind, gqac_diag *diag) {
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x.rank, &axis, diag));
     if (x.rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a scalar input");
-    GQAC_TRY(check_scale(node, kind, diag));
+    const int scale = kind->skip ? 2 : 1;
+    GQAC_TRY(check_weights(node, scale, "scales", diag));
+    if (kind->bias)
+        GQAC_TRY(check_weights(node, scale + 1, "biases", diag));
     gqac_dtype dtype = kind->round_before && weight.dtype ? weight.dtype : x.dtype;
     GQAC_TRY(op_set_type(node, 0, dtype, x.rank, x.dims, diag));
     if (kind->sum_output >= 0)
@@ -117,7 +119,7 @@ static bool wanted(const ir_node *node, int output) {
     return ir_node_output(node, output) != NULL;
 }
 
-/* *sum_sq of x[0..n), or of x - mean, which then replaces x. */
+/* *sum_sq of x[0..n), or where centred of x - mean, which replaces x. */
 OP_BODY void moments_body(float *x, int64_t n, bool centred, float *mean, float *sum_sq) {
     *mean = 0.0f;
     if (centred) {
@@ -130,8 +132,8 @@ OP_BODY void moments_body(float *x, int64_t n, bool centred, float *mean, float 
 OP_KERNEL(moments, (float *x, int64_t n, bool centred, float *mean, float *sum_sq),
           (x, n, centred, mean, sum_sq))
 
-/* x of a skip norm: (input + skip) + bias, in fp32. The sum is not rounded before it is normalised,
- * only where it is stored. */
+/* x of a skip norm: (input + skip) + bias, in fp32. The sum is rounded only where it is stored, not
+ * before it is normalised. */
 static void load_row(const norm_run *r, int64_t row, float *x, float *other) {
     op_get_f32s(r->x, row * r->n, r->n, x);
     if (!r->kind->skip)
@@ -203,8 +205,8 @@ static gqac_status want_vector(const op_work *work, const gqac_tensor *t, const 
     return GQAC_OK;
 }
 
-/* Weights of the axes that are normalised over, or of axes before them as well: those are one run,
- * such as the heads of [B,S,H,D] or [B,H,S,D], with 1 elsewhere. */
+/* Weights have the axes that are normalised over, and possibly a run of axes before these, such as
+ * the heads of [B,S,H,D] or [B,H,S,D], with length 1 elsewhere. */
 static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqac_tensor *t,
                                const char *name, norm_period *period) {
     const int off = t ? r->x->rank - t->rank : 0;
@@ -223,10 +225,11 @@ static gqac_status fit_weights(const op_work *work, const norm_run *r, const gqa
     for (int i = off; i < first; i++)
         fits = fits && dims[i - off] == 1;
     if (!fits)
-        OP_STOP(work, GQAC_INVALID_INPUT,
-                "input '%s' does not go with the rows: it has their axes, and one run of those "
-                "before them or 1",
-                name);
+        OP_STOP(
+            work, GQAC_INVALID_INPUT,
+            "input '%s' does not fit the rows: it must have their axes, and one run of the axes "
+            "before them, of length 1 elsewhere",
+            name);
     *period = (norm_period){op_product(full, last, r->axis), op_product(full, first, last)};
     return want_floats(work, t, name);
 }
@@ -304,13 +307,12 @@ static const gqac_tensor *optional(op_call *call, int input) {
     return input < call->node->n_inputs ? call->in[input] : NULL;
 }
 
-/* Operands by their order: x skip? weight beta? bias?, as the kind has them. */
+/* Operands in the order x skip? weight beta? bias?, as far as the kind has them. */
 static gqac_status open_eval(op_call *call, const norm *kind, norm_run *r) {
     const norm_form form = norm_form_of(call->node, kind);
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     int next = 1;
-    work.origin = &origin;
     *r = (norm_run){.x = call->in[0]};
     if (kind->skip)
         r->skip = optional(call, next++);

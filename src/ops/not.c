@@ -27,14 +27,5 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-const gqac_op gqac_op_not = {
-    .schema = {.name = "Not",
-               .domain = "",
-               .since = 1,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = not x"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_not =
+    OP_UNARY_ROW(.name = "Not", .domain = "", .since = 1, .doc = "y = not x");

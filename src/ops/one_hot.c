@@ -1,5 +1,5 @@
-/* OneHot: along a new axis of length depth, values[1] at the place an index names and values[0]
- * elsewhere; negative indices count from the end, an index beyond either end names no place.
+/* OneHot: along a new axis of length depth, values[1] at the position of an index and values[0]
+ * elsewhere; negative indices count from the end, an index that is out of range has no position.
  * Source: ONNX operator spec. */
 #include "ops/shared.h"
 
@@ -7,7 +7,7 @@
 
 enum { INDICES, DEPTH, VALUES };
 
-/* The new axis among rank + 1. */
+/* The new axis, of rank + 1. */
 static gqac_status axis_of(const ir_node *node, int rank, int *axis, gqac_diag *diag) {
     return op_axis(node, ir_attr_int(node, "axis"), rank + 1, axis, diag);
 }
@@ -80,10 +80,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "where the new axis goes"},
+    OP_ATTR_INT("axis", -1, "index of the new axis"),
     {.name = NULL},
 };
 
@@ -96,7 +93,7 @@ const gqac_op gqac_op_one_hot = {
                .outputs = "output",
                .attrs = attrs,
                .rows = IR_ROWS_LOCAL,
-               .doc = "values[1] where an index points along a new axis, values[0] elsewhere"},
+               .doc = "values[1] at an index along a new axis, values[0] elsewhere"},
     .infer = infer,
     .eval = eval,
 };

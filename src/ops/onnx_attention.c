@@ -1,8 +1,8 @@
 /* Attention of the standard (opset 23 to 25).
  *   Q [B,S,Hq*D], K [B,L,Hkv*D], V [B,L,Hkv*Dv], or [B,H,S,D] each; past [B,Hkv,P,D]
  *   -> Y as Q, present [B,Hkv,P+L,D], qk_matmul_output [B,Hq,S,P+L]
- * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s with
- * a cache that the model writes itself. The scale is applied once, to the scores. */
+ * Always lowered, to attend. A query's own position is P + s, or nonpad_kv_seqlen[b] - S + s where
+ * the model writes its cache itself. The scale is applied once, to the scores. */
 #include "ops/attention.h"
 #include "ops/build.h"
 
@@ -11,21 +11,17 @@
 enum { Q, K, V, MASK, PAST_KEY, PAST_VALUE, NONPAD, N_INPUTS };
 
 static const ir_attr_spec attrs[] = {
-    {"is_causal", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a query sees no key after its own position"},
+    OP_ATTR_INT("is_causal", 0, "1: a query sees no key after its own position"),
     {"q_num_heads", IR_ATTR_INT, .doc = "query heads Hq of 3-D inputs"},
     {"kv_num_heads", IR_ATTR_INT, .doc = "key/value heads Hkv of 3-D inputs"},
     {"scale", IR_ATTR_FLOAT, .doc = "factor of the scores; 1/sqrt(D) when absent"},
-    {"softcap", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "s becomes softcap * tanh(s / softcap); 0: off"},
+    OP_ATTR_FLOAT("softcap", 0, "s becomes softcap * tanh(s / softcap); 0: off"),
     {"softmax_precision", IR_ATTR_INT,
      .doc = "1, 10 or 16 (f32, f16, bf16); the softmax is computed in f32"},
-    {"qk_matmul_output_mode", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "0 scores, 1 after softcap, 2 after the mask, 3 probabilities"},
-    {"left_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys before its own that a query sees; -1: all"},
-    {"right_window_size", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys after its own that a query sees; -1: all"},
+    OP_ATTR_INT("qk_matmul_output_mode", 0,
+                "0 scores, 1 after softcap, 2 after the mask, 3 probabilities"),
+    OP_ATTR_INT("left_window_size", -1, "keys before its own that a query sees; -1: all"),
+    OP_ATTR_INT("right_window_size", -1, "keys after its own that a query sees; -1: all"),
     {.name = NULL},
 };
 
@@ -33,30 +29,16 @@ static bool has(const ir_node *node, int input) {
     return ir_node_input(node, input) != NULL;
 }
 
-static gqac_status check_between(const ir_node *node, const char *name, int64_t least, int64_t most,
-                                 gqac_diag *diag) {
-    int64_t value = ir_attr_int(node, name);
-    if (ir_attr_is_set(node, name) && (value < least || value > most))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: %lld to %lld", name,
-                (long long)value, (long long)least, (long long)most);
-    return GQAC_OK;
-}
-
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    float cap = ir_attr_float(node, "softcap"), scale = ir_attr_float(node, "scale");
     int64_t precision = ir_attr_int(node, "softmax_precision");
-    GQAC_TRY(check_between(node, "is_causal", 0, 1, diag));
-    GQAC_TRY(check_between(node, "q_num_heads", 1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "kv_num_heads", 1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "qk_matmul_output_mode", 0, 3, diag));
-    GQAC_TRY(check_between(node, "left_window_size", -1, INT32_MAX, diag));
-    GQAC_TRY(check_between(node, "right_window_size", -1, INT32_MAX, diag));
-    if (!(cap >= 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute softcap = %g: 0 (off) or a positive number", (double)cap);
-    if (ir_attr_is_set(node, "scale") && !isfinite(scale))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale = %g must be finite",
-                (double)scale);
+    GQAC_TRY(op_check_int(node, "is_causal", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "q_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "kv_num_heads", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "qk_matmul_output_mode", 0, 3, diag));
+    GQAC_TRY(op_check_int(node, "left_window_size", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "right_window_size", -1, INT32_MAX, diag));
+    GQAC_TRY(op_check_float(node, "softcap", false, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     if (ir_attr_is_set(node, "softmax_precision") && precision != 1 && precision != 10 &&
         precision != 16)
         OP_FAIL(node, diag, precision == 11 ? GQAC_UNSUPPORTED : GQAC_INVALID_MODEL,
@@ -148,10 +130,6 @@ static ir_value *heads_of(ir_builder *b, const ir_node *node, int i) {
                     .ints = {{"q", ir_attr_int(node, i == Q ? "q_num_heads" : "kv_num_heads")}});
 }
 
-static ir_value *with_past(ir_builder *b, ir_value *past, ir_value *fresh) {
-    return past ? OP_BUILD(b, "Concat", .in = {past, fresh}, .ints = {{"axis", 2}}) : fresh;
-}
-
 static ir_value *cast(ir_builder *b, ir_value *x, gqac_dtype from, gqac_dtype to) {
     return from == to ? x : op_build_cast(b, x, to);
 }
@@ -171,8 +149,8 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
     ir_value *nonpad = ir_node_input(node, NONPAD), *lo, *hi, *y, *qk;
     const float scale = scale_of(b, node);
     ir_value *q = heads_of(b, node, Q);
-    ir_value *k = with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
-    ir_value *v = with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
+    ir_value *k = attention_with_past(b, ir_node_input(node, PAST_KEY), heads_of(b, node, K));
+    ir_value *v = attention_with_past(b, ir_node_input(node, PAST_VALUE), heads_of(b, node, V));
     OP_BUILD(b, "key_range", .in = {q, k, ir_node_input(node, PAST_KEY), nonpad},
              .ints = {{"left", ir_attr_int(node, "left_window_size")},
                       {"right", ir_attr_int(node, "is_causal") ? 0 : right},
@@ -197,7 +175,7 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
         results[3] = cast(b, qk, GQAC_F32, dtype);
 }
 
-/* Windows that look ahead, or differ from what causality leaves, have no such form. */
+/* Windows over later keys have no such form, unless causality hides these. */
 static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
                        const op_options *options, op_parts *parts) {
     ir_value *x[3];
@@ -205,7 +183,7 @@ static void take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
     const int64_t left = ir_attr_int(node, "left_window_size");
     const int64_t right = ir_attr_int(node, "right_window_size");
     if (has(node, NONPAD))
-        op_refuse(b, node, "the model writes its cache by itself already");
+        op_refuse(b, node, "the model writes its cache itself");
     if (ir_node_output(node, 3))
         op_refuse(b, node, "output qk_matmul_output has a column for each key of one call");
     for (int i = Q; i <= V; i++) {

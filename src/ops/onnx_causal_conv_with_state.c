@@ -1,5 +1,5 @@
-/* CausalConvWithState: causal depthwise convolution that carries the last elements of the calls
- * before. Source: ONNX operator spec, 27. */
+/* CausalConvWithState: causal depthwise convolution that keeps the last elements of earlier calls.
+ * Source: ONNX operator spec, 27. */
 #include "ops/causal_conv.h"
 
 static const ir_attr_spec attrs[] = {CAUSAL_CONV_ACTIVATION, {.name = NULL}};
@@ -21,7 +21,7 @@ const gqac_op gqac_op_onnx_causal_conv_with_state = {
                .outputs = "output present_state?",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
-               .doc = "causal depthwise convolution of [B,C,S] behind past_state [B,C,k-1]"},
+               .doc = "causal depthwise convolution of [B,C,S] after past_state [B,C,k-1]"},
     .infer = infer,
     .verify = causal_conv_verify,
     .eval = eval,

@@ -1,34 +1,18 @@
 /* RotaryEmbedding of the standard (opset 23): X [B,S,H*D] or [B,H,S,D] -> Y as X.
  *   with position_ids [B,S]: cos_cache, sin_cache [M,R/2], read at the positions
- *   without: cos_cache, sin_cache [B,S,R/2] hold the rows of their tokens already
+ *   without: cos_cache, sin_cache [B,S,R/2] hold the row of each token
  * Lowered to rotary; gathered tables are one table of B*S rows, read in order. */
-#include "ops/attention.h"
 #include "ops/build.h"
+#include "ops/rotary.h"
 
 enum { X, COS, SIN, POSITION_IDS };
 
 static const ir_attr_spec attrs[] = {
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
-    {"num_heads", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "heads of a 3-D input"},
-    {"rotary_embedding_dim", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "channels that are rotated; 0: all"},
+    OP_ATTR_INT("interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
+    OP_ATTR_INT("num_heads", 0, "heads of a 3-D input"),
+    OP_ATTR_INT("rotary_embedding_dim", 0, "channels that are rotated; 0: all"),
     {.name = NULL},
 };
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t heads = ir_attr_int(node, "num_heads"), near = ir_attr_int(node, "interleaved");
-    int64_t width = ir_attr_int(node, "rotary_embedding_dim");
-    if (near != 0 && near != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute interleaved = %lld: 0 or 1",
-                (long long)near);
-    if (heads < 0 || heads > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute num_heads = %lld", (long long)heads);
-    if (width < 0 || width % 2 != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
-    return GQAC_OK;
-}
 
 static const ir_dim *head_size(const ir_node *node) {
     int64_t heads = ir_attr_int(node, "num_heads");
@@ -61,11 +45,9 @@ static gqac_status check_width(const ir_node *node, gqac_diag *diag) {
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_type x = op_in_type(node, X);
     int table = ir_node_input(node, POSITION_IDS) ? 2 : 3;
-    if (x.rank >= 0 && x.rank != 3 && x.rank != 4)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "input of rank %d: 3 or 4", x.rank);
+    GQAC_TRY(rotary_check_input(node, diag));
     if (x.rank == 3 && ir_attr_int(node, "num_heads") < 1)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "a 3-D input needs the attribute num_heads");
-    GQAC_TRY(op_check_dtype(node, X, OP_FLOATS, diag));
     GQAC_TRY(op_check_same(node, COS, X, diag));
     GQAC_TRY(op_check_same(node, SIN, X, diag));
     GQAC_TRY(attention_want_rank(node, COS, table, diag));
@@ -86,7 +68,7 @@ static ir_value *as_table(ir_builder *b, const ir_node *node, int input) {
     return OP_RESHAPE(b, ir_node_input(node, input), -1, half);
 }
 
-/* 0 .. B*S-1 in the shape [B,S] that gathered tables start with. */
+/* 0 .. B*S-1 in the shape [B,S] of the first axes of gathered tables. */
 static ir_value *own_rows(ir_builder *b, ir_value *tables) {
     ir_value *shape = op_build_lengths(b, tables, 0, 2);
     ir_value *product = OP_BUILD(b, "ReduceProd", .in = {shape}, .ints = {{"keepdims", 0}});
@@ -125,6 +107,6 @@ const gqac_op gqac_op_onnx_rotary_embedding = {
                .rows = IR_ROWS_LOCAL,
                .doc = "rotary embedding of [B,S,H*D] or [B,H,S,D] by tables or gathered rows"},
     .infer = infer,
-    .verify = verify,
+    .verify = rotary_verify,
     .expand = expand,
 };

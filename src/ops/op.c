@@ -1,14 +1,14 @@
-/* Looking ops up, building, typing and evaluating single nodes through their rows.
+/* Finds ops; builds, types and evaluates single nodes through their rows.
  *
- * The table is small and looked up by name only on import, parse and building, so it is searched
- * linearly; everything else goes through node->op. */
+ * The table is small and searched by name only on import, parse and building, so the search is
+ * linear; everything else uses node->op. */
 #include "ops/op.h"
 
 #include <string.h>
 
 #include "ops/shared.h"
 
-/* ir.h owns the schema of "return"; this row only lets it be found like any other. */
+/* ir.h owns the schema of "return"; with this row it is found like any other. */
 static const gqac_op return_row = {
     .schema = {.name = "return",
                .domain = "gqac",
@@ -18,6 +18,11 @@ static const gqac_op return_row = {
                .rows = IR_ROWS_LOCAL,
                .doc = "results of a graph"},
 };
+
+bool op_expand_standard(ir_builder *b, ir_node *node, ir_value **results) {
+    op_of(node)->expand(b, node, NULL, results);
+    return true;
+}
 
 const gqac_op *op_find(const char *domain, const char *name) {
     if (strcmp(domain, "ai.onnx") == 0)
@@ -64,7 +69,7 @@ ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inp
     return ir_build(b, schema, NULL, n_inputs, inputs, n_outputs);
 }
 
-/* Failures that did not come through op_fail (no memory, say) get their place here. */
+/* Sets the place of failures that op_fail did not report (such as no memory). */
 static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status status) {
     if (status != GQAC_OK && diag && !diag->where[0])
         op_place(node, diag);
@@ -120,7 +125,7 @@ static gqac_status alloc_in_arena(op_call *call, int index, gqac_dtype dtype, in
     if (!out->data)
         return gqac_diag_oom(call->diag, "an output");
 #ifdef GQAC_TEST_ALLOC
-    memset(out->data, 0xff, bytes); /* what an eval forgets to write shows up as NaN */
+    memset(out->data, 0xff, bytes); /* elements that an eval forgets to write stay NaN */
 #endif
     return GQAC_OK;
 }

@@ -12,36 +12,43 @@
 
 enum {
     IR_OP_LOWER = 16,    /* expanded by `lower`, before the target is asked */
-    IR_OP_IN_PLACE = 32, /* eval copes with an output 0 that lies where input 0 does */
+    IR_OP_IN_PLACE = 32, /* eval works when output 0 overwrites input 0 */
 };
+
+/* Entries of an attribute table that have a default. */
+#define OP_ATTR_INT(attr, value, text)    OP_ATTR(attr, INT, .i = value, text)
+#define OP_ATTR_FLOAT(attr, value, text)  OP_ATTR(attr, FLOAT, .f = value, text)
+#define OP_ATTR_STRING(attr, value, text) OP_ATTR(attr, STRING, .s = value, text)
+#define OP_ATTR(attr, type, value, text)                                                           \
+    { .name = attr, .kind = IR_ATTR_##type, .fallback = {.set = true, value}, .doc = text }
 
 /* What the user chose that changes the meaning of ops; fixed for a compilation. */
 typedef struct op_options {
     bool cached_lengths; /* --seqlens-k cached: seqlens_k holds the cached length */
     bool legacy_window;  /* --legacy-window: W+1 keys */
     bool per_row_quant;  /* --per-row-quant: one scale a row, not a tensor: see by_row */
-    bool exact;          /* --math exact: ops that compute in int8 do so in fp32: see make_exact */
+    bool exact;          /* --math exact: ops that compute in int8 use fp32: see make_exact */
     bool bf16;           /* --math bf16: products may have bf16 factors: see make_bf16 */
     bool for_sequences;  /* past and present will become sequence state; set by the runner */
 } op_options;
 
 /* One evaluation on concrete tensors. `in` has node->n_inputs entries, NULL where absent; `out` has
- * node->n_outputs entries. Every eval determines the concrete shape of each output it makes and
- * gets memory for it from op_output. eval must accept any values and shapes that are possible when
- * infer succeeded on unknown shapes: it checks ranks, dimensions and indices itself. */
+ * node->n_outputs entries. Every eval determines the concrete shape of each output that it
+ * computes, and takes its memory from op_output. infer may have succeeded on unknown shapes, so
+ * eval checks ranks, dimensions, indices and values itself. */
 typedef struct op_call {
     const ir_node *node;
     const gqac_tensor *const *in;
     gqac_tensor *out;
     gqac_pool *pool; /* may be NULL */
     gqac_diag *diag;
-    void *host; /* for the functions below; ops do not look inside */
+    void *host; /* for the functions below; opaque to ops */
     /* Allocates out[index] with that type and shape (data uninitialised; NaN bytes in test builds).
-     * Also for outputs that are not wanted (node->outputs[index] NULL): then it is scratch. */
+     * For an output that is not wanted (node->outputs[index] NULL) the memory is scratch. */
     gqac_status (*alloc)(struct op_call *call, int index, gqac_dtype dtype, int rank,
                          const int64_t *dims);
     /* Runs a nested graph (If, Loop) and stores views of its results, which live until it runs
-     * again: an output may be such a view. */
+     * again. An output may be such a view. */
     gqac_status (*run_graph)(struct op_call *call, const ir_graph *graph, int n_args,
                              const gqac_tensor *const *args, gqac_tensor *results);
     /* Of `host`: see op_work.scratch. */
@@ -49,72 +56,75 @@ typedef struct op_call {
     int64_t *left; /* see op_work.left */
     /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
     struct kv_batch *kv;
-    /* For kernels of a target: what its `open` gave; and the tensor of any value that a fused node
-     * reads (see op_value). */
+    /* For kernels of a target: the result of its `open`, and the tensor of any value that a fused
+     * node reads (see op_value). */
     const void *state;
     const gqac_tensor *(*value)(const struct op_call *call, const ir_value *value);
-    /* As alloc, for a value of any node of the group that the kernel computes (see op_give). */
+    /* As alloc, for a value of any node of the group that the kernel computes: see op_give. */
     gqac_status (*give)(struct op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
                         const int64_t *dims, gqac_tensor **tensor);
 } op_call;
 
 struct op_raw_attrs;
 
-/* Attention taken apart by ONNX ops, for rewrites that carry its cache in another way. */
+/* The parts of an attention node, for rewrites that carry its cache in another way. */
 typedef struct op_parts {
-    ir_value *q, *k, *v; /* of the new tokens, [B,H,S,D], as attention takes them and caches keep */
+    ir_value *q, *k, *v;  /* of the new tokens, [B,H,S,D], as attention reads them */
     float scale, softcap; /* softcap 0: off */
     bool causal;
     int64_t window; /* keys that a query sees, itself included; below 1: all */
-    ir_value *sink; /* [H] or one for all: a score beside those of the keys; NULL: none */
+    ir_value *sink; /* [H] or one for all: a score added to those of the keys; NULL: none */
 } op_parts;
 
 typedef struct gqac_op {
     ir_schema schema; /* first: an ir_node's `op` points here */
     /* Sets the types (and, for small integer tensors, the symbolic elements) of the outputs from
-     * those of the inputs. Must cope with unknown dtype, rank and dims. INVALID_MODEL when the
-     * inputs cannot be right. NULL: nothing can be said. */
+     * those of the inputs. Accepts unknown dtype, rank and dims. INVALID_MODEL when the inputs
+     * cannot be valid. NULL: outputs have unknown types. */
     gqac_status (*infer)(ir_node *node, gqac_diag *diag);
-    /* Names what of this node is invalid (INVALID_MODEL) or not supported (UNSUPPORTED: attribute
-     * values, inputs, dtypes), on import and after parse. Runs before types are known. NULL: the
-     * schema says it all. */
+    /* Reports what is invalid (INVALID_MODEL) or not supported (UNSUPPORTED: attribute values,
+     * inputs, dtypes) in the node, on import and after parse, before types are known. NULL: the
+     * schema is the only check. */
     gqac_status (*verify)(const ir_node *node, gqac_diag *diag);
     gqac_status (*eval)(op_call *call);
     /* Builds the replacement before the node and returns the values for its outputs in `results`
-     * (node->n_outputs entries; NULL allowed for outputs that are not wanted). The builder's sticky
-     * status is the result. The caller replaces and removes the node and infers types anew. */
+     * (node->n_outputs entries; NULL allowed for outputs that are not wanted). b->status is the
+     * result. The caller replaces and removes the node and infers types again. */
     void (*expand)(ir_builder *b, ir_node *node, const op_options *options, ir_value **results);
     /* Rewrites a node of an older opset of this row's domain into the form of schema.since, in
-     * place (e.g. attribute axes → input). `raw` gives the attributes as the file has them: also
-     * those the schema does not know. NULL: the versions this row speaks for read alike. */
+     * place (e.g. attribute axes → input). `raw` has the attributes of the file, including those
+     * that are not in the schema. NULL: the older versions that the row covers have the same
+     * form. */
     gqac_status (*upgrade)(ir_builder *b, ir_node *node, int opset, const struct op_raw_attrs *raw);
-    /* Ops of the ONNX dialects that are in no standard (and no checker knows): builds the same from
-     * standard ops, for export; false when the node needs what those cannot say. Else NULL. */
+    /* For ops of the ONNX domains that are not in the standard: builds the same from standard ops,
+     * for export; false when these cannot express the node. Other ops: NULL. */
     bool (*standard)(ir_builder *b, ir_node *node, ir_value **results);
-    /* --math exact: sets the attributes for which eval computes in fp32. NULL: it always does. */
+    /* --math exact: sets attributes so that eval computes in fp32. NULL: it always does. */
     void (*make_exact)(ir_node *node);
-    /* --per-row-quant: builds the same with a scale for each row of what is quantised, before types
-     * are known, as expand does. NULL: nothing of it depends on the whole tensor. */
+    /* --per-row-quant: builds the same with a scale for each quantised row, as expand does, before
+     * types are known. NULL: no result depends on a scale of the whole tensor. */
     void (*by_row)(ir_builder *b, ir_node *node, ir_value **results);
-    /* --math bf16: sets the attributes that let products have bf16 factors. NULL: none do. */
+    /* --math bf16: sets attributes so that products may have bf16 factors. NULL: none can. */
     void (*make_bf16)(ir_node *node);
-    /* Attention ops: builds the parts for tokens at `positions` (i64 [B,S]) before the node, which
-     * stays. UNSUPPORTED names what they cannot say. NULL: no such form. */
+    /* Attention ops: builds the parts, for tokens at `positions` (i64 [B,S]), before the node,
+     * which stays. UNSUPPORTED when the parts cannot express the node. NULL: it has no such
+     * form. */
     void (*take_apart)(ir_builder *b, const ir_node *node, ir_value *positions,
                        const op_options *options, op_parts *parts);
     /* For schema.rows == IR_ROWS_SHAPE and IR_ROWS_STATE: does this node mix rows? NULL: no. */
     bool (*mixes)(const ir_node *node);
 } gqac_op;
 
-/* Attributes of the file that the schema of the row does not know, for `upgrade`. It takes those it
- * understands; what is left is an unsupported attribute. */
+/* Attributes of the file that are not in the schema of the row, for `upgrade`, which takes those of
+ * older opsets; the others are unsupported. */
 typedef struct op_raw_attrs {
     int count;
     const char *const *names;
     const ir_attr_kind *kinds;
     const ir_attr *values;
     bool *taken; /* set by upgrade */
-    /* What stands for the outputs of the node: its own, unless upgrade builds others behind it. */
+    /* The values that replace the outputs of the node: its own, unless upgrade builds others after
+     * it. */
     ir_value **results;
 } op_raw_attrs;
 const ir_attr *op_raw_take(const op_raw_attrs *raw, const char *name); /* NULL when absent */
@@ -123,8 +133,11 @@ const ir_attr *op_raw_take(const op_raw_attrs *raw, const char *name); /* NULL w
 extern const gqac_op *const gqac_op_table[];
 extern const int gqac_op_count;
 
+/* `standard` of a row whose `expand` builds standard ops. */
+bool op_expand_standard(ir_builder *b, ir_node *node, ir_value **results);
+
 /* The row for a name of a domain ("", "com.microsoft", "gqac"; "ai.onnx" is ""); NULL when there is
- * none. Also finds "return". It is an ir_schema_lookup but for the type: see op_schema. */
+ * none. Also finds "return". op_schema is the same with the type of an ir_schema_lookup. */
 const gqac_op *op_find(const char *domain, const char *name);
 const ir_schema *op_schema(const char *domain, const char *name);
 static inline const gqac_op *op_of(const ir_node *node) {
@@ -133,12 +146,12 @@ static inline const gqac_op *op_of(const ir_node *node) {
 /* Is this node that op? Own ops: op_is(node, "attention"). */
 bool op_is(const ir_node *node, const char *domain, const char *name);
 
-/* op_find and build, for callers that count results; ops/build.h is for the others. A name that is
- * not in the table is an INTERNAL failure of the builder. */
+/* op_find and build, for callers that know only the number of results; others use ops/build.h. A
+ * name that is not in the table is an INTERNAL failure of the builder. */
 ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inputs,
                   ir_value *const *inputs, int n_outputs);
 
-/* Runs infer of one node with its place in the diag. */
+/* Runs infer of one node; a failure names the node. */
 gqac_status op_infer(ir_node *node, gqac_diag *diag);
 
 /* Runs eval of one node on tensors, outputs in fresh memory from `arena` (constant folding, tests).
@@ -154,8 +167,8 @@ static inline const gqac_tensor *op_value(const op_call *call, const ir_value *v
     return value ? call->value(call, value) : NULL;
 }
 
-/* Memory for a result of a node of the group, which a kernel gives to every value that leaves it
- * (ir_value_leaves); *tensor is where its header is kept. */
+/* Allocates a value of a node of the group; a kernel does so for every value that others read
+ * (ir_value_leaves). *tensor points to its header. */
 static inline gqac_status op_give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
                                   const int64_t *dims, gqac_tensor **tensor) {
     return call->give(call, value, dtype, rank, dims, tensor);

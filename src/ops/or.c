@@ -5,15 +5,6 @@ OP_SPAN2(logic, uint8_t, uint8_t, a || b)
 
 OP_COMPARE(.logic = logic)
 
-const gqac_op gqac_op_or = {
-    .schema = {.name = "Or",
-               .domain = "",
-               .since = 7,
-               .inputs = "a b",
-               .outputs = "c",
-               .flags = IR_OP_COMMUTATIVE,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "c = a or b, broadcast"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_or =
+    OP_BINARY_ROW(.name = "Or", .domain = "", .since = 7, .flags = IR_OP_COMMUTATIVE,
+                  .doc = "c = a or b, broadcast");

@@ -1,6 +1,5 @@
-/* Keys by which TopK, ArgMax and ArgMin put elements of any type in order: an integer for each, so
- * that they compare integers whatever the elements are. Equals have equal keys: -0 and +0 too, and
- * all NaN. */
+/* Keys by which TopK, ArgMax and ArgMin order elements: an integer for each element, of any type.
+ * Equal elements have equal keys; -0 equals +0, and all NaN are equal. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
@@ -8,14 +7,14 @@
 
 #include "ops/kernel.h"
 
-/* The bits of a magnitude are in its order; a sign turns them round, and `least` all of them. */
+/* The bits of a float order as its magnitude; a sign reverses that order, and so does `least`. */
 OP_BODY void keys_f32_body(const float *restrict x, int64_t n, const op_order *order,
                            int64_t *restrict keys) {
-    const int32_t turn = order->least ? -1 : 0, nan = order->nan_first ? INT32_MAX : INT32_MIN;
+    const int32_t flip = order->least ? -1 : 0, nan = order->nan_first ? INT32_MAX : INT32_MIN;
     for (int64_t i = 0; i < n; i++) {
         const uint32_t bits = gqn_as_u32(x[i]);
         const int32_t magnitude = (int32_t)(bits & 0x7fffffffu);
-        const int32_t sign = (bits >> 31 ? -1 : 0) ^ turn;
+        const int32_t sign = (bits >> 31 ? -1 : 0) ^ flip;
         const int32_t key = (magnitude ^ sign) - sign;
         keys[i] = magnitude > (int32_t)GQN_INF_BITS ? nan : key;
     }
@@ -34,10 +33,10 @@ static int64_t key_f64(double x, const op_order *order) {
 
 static void keys_int(const gqac_tensor *x, int64_t first, int64_t n, int64_t stride,
                      const op_order *order, int64_t *keys) {
-    const uint64_t turn =
+    const uint64_t flip =
         (x->dtype == GQAC_U64 ? (uint64_t)1 << 63 : 0) ^ (order->least ? ~(uint64_t)0 : 0);
     for (int64_t i = 0; i < n; i++)
-        keys[i] = (int64_t)((uint64_t)op_get_i64(x, first + i * stride) ^ turn);
+        keys[i] = (int64_t)((uint64_t)op_get_i64(x, first + i * stride) ^ flip);
 }
 
 void op_order_keys(const gqac_tensor *x, int64_t first, int64_t n, int64_t stride,

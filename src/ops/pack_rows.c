@@ -1,5 +1,5 @@
 /* y [1,N,C] from x [n,M,C] and new_len [n]: the first new_len[i] rows of each i, one after another.
- * `like` [1,H,N,D] tells N where types are asked for; its elements are not read. */
+ * infer takes N from the type of `like` [1,H,N,D]; its elements are not read. */
 #include "ops/attention.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Pad: the data with pads[i] elements before and pads[n+i] behind along axis i (negative: elements
- * cut off). Modes: constant (the value, 0 without), edge, reflect (about the outer elements), wrap.
- * Source: ONNX operator spec. Before opset 11 pads and value were attributes. */
+/* Pad: the data with pads[i] elements before and pads[n+i] after it along axis i (negative:
+ * elements are cut off). Modes: constant (the value, 0 without), edge, reflect (about the outer
+ * elements), wrap. Source: ONNX operator spec. Before opset 11 pads and value were attributes. */
 #include "ops/shared.h"
 
 #include <string.h>
@@ -11,8 +11,7 @@ enum { DATA, PADS, VALUE, AXES };
 enum { MAX_PADS = 2 * GQAC_MAX_RANK };
 
 static const ir_attr_spec attrs[] = {
-    {"mode", IR_ATTR_STRING, .fallback = {.set = true, .s = "constant"},
-     .doc = "constant, reflect, edge or wrap"},
+    OP_ATTR_STRING("mode", "constant", "constant, reflect, edge or wrap"),
     {.name = NULL},
 };
 
@@ -29,14 +28,14 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* Which axis pads[i] and pads[n+i] are of. */
+/* The axis that pads[i] and pads[n+i] belong to. */
 static gqac_status axis_order(const ir_node *node, int rank, int64_t count, const int64_t *axes,
                               int *order, gqac_diag *diag) {
     unsigned seen = 0;
     for (int64_t i = 0; i < count; i++) {
         GQAC_TRY(op_axis(node, axes ? axes[i] : i, rank, &order[i], diag));
         if (seen >> order[i] & 1)
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d is named twice", order[i]);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "axis %d is given twice", order[i]);
         seen |= 1u << order[i];
     }
     return GQAC_OK;
@@ -79,7 +78,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
 
 /* ---- eval ---------------------------------------------------------------- */
 
-/* Position i of an axis of the result, in the data: -1 where it holds the value. */
+/* The position in the data for position i of the result, along an axis; -1: the value. */
 static int64_t source(const ir_node *node, int64_t i, int64_t n) {
     if (i >= 0 && i < n)
         return i;
@@ -137,7 +136,7 @@ static gqac_status read_value(op_call *call, size_t width, unsigned char *value)
     return GQAC_OK;
 }
 
-/* map[axis offset + i]: step into the data of position i of that axis, -1 for the value. */
+/* map[axis offset + i]: offset in the data of position i along that axis; -1: the value. */
 static void fill(const op_call *call, const int64_t *map, const unsigned char *value,
                  size_t width) {
     const gqac_tensor *y = &call->out[0];

@@ -1,12 +1,12 @@
-/* y fp32 from a padding mask (i32), for queries q [B,Hq,S,D] and keys k [B,Hkv,T,D]: 0 where a key
- * may be seen and `value` where not.
+/* y fp32 from a padding mask (i32), for queries q [B,Hq,S,D] and keys k [B,Hkv,T,D]: 0 for visible
+ * keys and `value` for padding.
  *   mask [B]       keys j < mask[b]                          -> [B,1,1,T]
  *   mask [2B]      mask[B+b] <= j < mask[b]                  -> [B,1,1,T]
  *   mask [3B+2]    the first B as [B], the rest is ignored   -> [B,1,1,T]
  *   mask [B,T]     where it is positive                      -> [B,1,1,T]
  *   mask [B,S,T]   likewise, for each query                  -> [B,1,S,T]
  *   mask [B,1], [1,1] with T > 1: nothing is padded          -> [B,1,1,T]
- * A number and not -inf: what is padded still has a share when all of a row is. */
+ * With a finite `value`, padding shares the weight of a row in which all keys are padding. */
 #include "ops/attention.h"
 
 #include <math.h>
@@ -15,8 +15,7 @@ enum { MASK, Q, K };
 
 static const ir_attr_spec attrs[] = {
     {"value", IR_ATTR_FLOAT, .required = true, .doc = "added to the scores of padding"},
-    {"short", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: a mask [B,T'] with T' < T gives [B,1,1,T']"},
+    OP_ATTR_INT("short", 0, "1: the result for a mask [B,T'] with T' < T is [B,1,1,T']"),
     {.name = NULL},
 };
 
@@ -43,7 +42,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, GQAC_F32, 4, dims, diag);
 }
 
-/* Files carry such masks where a mask is wanted and there is none. */
+/* Files have such masks where a mask is required but nothing is padded. */
 static bool is_empty(const gqac_tensor *mask, int64_t batch) {
     return mask->rank == 2 && mask->dims[1] == 1 && (mask->dims[0] == 1 || mask->dims[0] == batch);
 }

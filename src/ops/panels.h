@@ -1,5 +1,5 @@
-/* The weight of `linear` [K,N], packed: panels of 64 columns, each [K][64] with zeros behind the
- * last column. A panel is read from its first to its last byte, whatever the number of rows. */
+/* The weight of `linear` [K,N], packed: panels of 64 columns, each [K][64] with zeros after the
+ * last column. A panel is read in the order of its bytes, whatever the number of rows. */
 #ifndef GQAC_OPS_PANELS_H
 #define GQAC_OPS_PANELS_H
 
@@ -20,7 +20,7 @@ static inline bool linear_is_packed(const gqac_tensor *w, int64_t k, int64_t n) 
 }
 
 /* The weight of `linear_bf16` [K,N] as bf16 factors: panels of 64 columns, each [ceil(K/2)][64]
- * pairs of an even k and the odd one behind it, with zeros behind the last k and column. */
+ * pairs of an even k and the next odd one, with zeros after the last k and column. */
 enum { LINEAR_PAIRS = 2 * LINEAR_PANEL }; /* elements of a line of pairs */
 
 static inline int64_t linear_pairs(int64_t k) {

@@ -16,7 +16,8 @@ static void span_f32(void *z, const void *const *in, size_t n, const void *arg) 
         to[i] = gqn_powf(x[i], y[i]);
 }
 
-/* What gqn_powf gives for the exponents that models use, one for all of x; infinities included. */
+/* gqn_powf for the exponents that models use, one exponent for all of x; the bits are the same, for
+ * infinities too. */
 #define POWER(fn, expr)                                                                            \
     OP_BODY void fn##_body(void *z, const void *const *in, size_t n, const void *arg) {            \
         (void)arg;                                                                                 \

@@ -1,5 +1,5 @@
-/* Keys or values of past and new tokens one behind another: the op concat_past_present, for its
- * eval and for kernels that make the new rows in their place. */
+/* Keys or values of the past and then of the new tokens: the op concat_past_present, for its eval
+ * and for kernels that compute the new rows in place. */
 #ifndef GQAC_OPS_PRESENT_H
 #define GQAC_OPS_PRESENT_H
 
@@ -7,25 +7,25 @@
 
 typedef struct present_rows {
     const unsigned char *past; /* NULL: none */
-    unsigned char *present;    /* [B,heads,capacity] rows; past, where it is written in place */
+    unsigned char *present;    /* [B,heads,capacity] rows; equal to past when it is overwritten */
     const int32_t *past_len, *new_len;
     int64_t heads, past_rows, new_rows, capacity;
     size_t row; /* bytes */
 } present_rows;
 
-/* Operands of a concat_past_present; past NULL: none. Of the new rows only type and shape are
- * looked at. */
+/* Operands of a concat_past_present; past NULL: none. Only type and shape of the new rows are
+ * read. */
 typedef struct present_operands {
     const gqac_tensor *past, *fresh, *past_len, *new_len, *total;
 } present_operands;
 
 /* Checks them. The output is [B,heads,capacity,D]. */
 gqac_status present_fit(const op_work *work, const present_operands *o, present_rows *c);
-/* Its memory; which may be that of past when there is room. */
+/* Its memory, which may be that of past if the capacities are equal. */
 gqac_status present_put(const op_work *work, present_rows *c, void *memory);
-/* Everything of a head but its new rows: those of the past, and zeros where there are none. */
+/* Writes all rows of a head but the new ones: those of the past, then zeros. */
 void present_keep(const present_rows *c, int64_t b, int64_t head);
-/* Where new row i of a head goes. */
+/* Address of new row i of a head. */
 static inline unsigned char *present_row(const present_rows *c, int64_t b, int64_t head,
                                          int64_t i) {
     return c->present + (size_t)((b * c->heads + head) * c->capacity + c->past_len[b] + i) * c->row;

@@ -43,8 +43,8 @@ static bool mixes(const ir_node *node) {
     return matmul_mixes(&as_matmul);
 }
 
-/* The operand as a scalar; the Reshape fails where it has more than one element after all, which
- * infer cannot see in a length that is not known. */
+/* The operand as a scalar; where infer does not know its length, the Reshape fails if it has more
+ * than one element. */
 static ir_value *build_scalar(ir_builder *b, ir_node *node, int operand) {
     return OP_BUILD(b, "Reshape", .in = {ir_node_input(node, operand), ir_build_i64s(b, 0, NULL)});
 }

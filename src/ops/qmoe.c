@@ -12,29 +12,14 @@ static const char *const bits_names[] = {"fc1_expert_weight_bits", "fc2_expert_w
 
 static const ir_attr_spec attrs[] = {
     MOE_ATTRS,
-    {.name = "expert_weight_bits",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 4},
-     .doc = "bits of a code: 2, 4 or 8"},
-    {.name = "fc1_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc1, when others"},
-    {.name = "fc2_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc2, when others"},
-    {.name = "fc3_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "of fc3, when others"},
-    {.name = "block_size",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true},
-     .doc = "elements of a row that share a scale; 0: all"},
-    {.name = "quant_type",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "int"},
-     .doc = "only int"},
-    {.name = "accuracy_level",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true},
-     .doc = "least accuracy; products are fp32 at every level"},
-    {.name = "weights_prepacked",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "only -1 and 0"},
+    OP_ATTR_INT("expert_weight_bits", 4, "bits of a code: 2, 4 or 8"),
+    {.name = "fc1_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc1, if different"},
+    {.name = "fc2_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc2, if different"},
+    {.name = "fc3_expert_weight_bits", .kind = IR_ATTR_INT, .doc = "bits of fc3, if different"},
+    OP_ATTR_INT("block_size", 0, "elements of a row that share a scale; 0: all"),
+    OP_ATTR_STRING("quant_type", "int", "only int"),
+    OP_ATTR_INT("accuracy_level", 0, "least accuracy; products are fp32 at every level"),
+    OP_ATTR_INT("weights_prepacked", -1, "only -1 and 0"),
     {.name = NULL},
 };
 
@@ -60,24 +45,18 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
                 (long long)ir_attr_int(node, "weights_prepacked"));
     for (int i = OTHER_SCALES; i <= LAST; i++)
         if (ir_node_input(node, i))
-            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are no integers", i);
+            OP_FAIL(node, diag, GQAC_UNSUPPORTED, "input %d is for codes that are not integers", i);
     return moe_verify(node, diag);
 }
 
 static gqac_status eval(op_call *call) {
-    moe m = {0};
     GQAC_TRY(verify(call->node, call->diag));
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
-    const moe_form form = moe_form_of(call->node);
-    const moe_operands o = moe_operands_of(call, &work);
-    GQAC_TRY(moe_read_rows(&o, &form, &m));
-    for (int i = 0; i < 3; i++)
-        GQAC_TRY(moe_read_matrix(&o, &m, moe_code_inputs[i], (int)moe_bits(call->node, i),
-                                 ir_attr_int(call->node, "block_size"), &m.fc[i]));
-    GQAC_TRY(moe_read_mix(&o, &m));
-    return moe_run(call, &form, &m);
+    moe_form form = moe_form_of(call->node);
+    for (int i = 0; i < 3; i++) {
+        form.bits[i] = (int)moe_bits(call->node, i);
+        form.block[i] = ir_attr_int(call->node, "block_size");
+    }
+    return moe_eval(call, &form, moe_read_files);
 }
 
 const gqac_op gqac_op_qmoe = {

@@ -1,9 +1,9 @@
-/* What QuantizeLinear and DequantizeLinear share: where the scale of an element lies.
+/* Shared by QuantizeLinear and DequantizeLinear: the index of the scale of an element.
  *
- * x is seen as [outer][length][inner] about the attribute axis. Scales (and zero points, of the
- * same shape) are one for the tensor, [length], or those of x with blocks of `block` elements along
- * the axis. Beyond ONNX, [..,1] of x's rank: one for each row, as quantise_rows gives them,
- * whatever the axis. */
+ * x is [outer][length][inner] around the attribute axis. Scales (and zero points, of the same
+ * shape) are one for the tensor, [length], or of the shape of x with blocks of `block` elements
+ * along the axis. Beyond ONNX also [..,1] with the rank of x, whatever the axis: one for each row,
+ * as quantise_rows makes them. */
 #ifndef GQAC_OPS_QUANTISE_H
 #define GQAC_OPS_QUANTISE_H
 
@@ -16,10 +16,11 @@ enum { QUANT_X, QUANT_SCALE, QUANT_ZERO };
 typedef struct quant_layout {
     int64_t outer, length, inner;
     int64_t block, blocks; /* blocked: elements of a block, blocks along the axis; else 0 */
-    bool by_axis;          /* one scale for each place on the axis; rows are seen as one axis */
+    bool by_axis; /* one scale for each index of the axis; for scales of rows the rows are the axis
+                   */
 } quant_layout;
 
-/* Index of the scale for element (outer o, place a on the axis, inner i). */
+/* Index of the scale for element (outer o, index a on the axis, inner i). */
 static inline int64_t quant_scale_at(const quant_layout *q, int64_t o, int64_t a, int64_t i) {
     if (q->block)
         return (o * q->blocks + a / q->block) * q->inner + i;
@@ -31,12 +32,12 @@ float quant_range(const float *x, int64_t n, int32_t *zero);
 void quant_codes(uint8_t *y, const float *x, int64_t n, float scale, int32_t zero);
 
 gqac_status quant_verify(const ir_node *node, gqac_diag *diag); /* block_size */
-/* Does a scale belong to a place among rows? */
+/* Do scales depend on the index of a row? */
 bool quant_mixes(const ir_node *node);
 /* Layout of x for these scales; INVALID_INPUT when the shapes do not fit. zero may be NULL. */
 gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqac_tensor *scale,
                             const gqac_tensor *zero, quant_layout *layout, gqac_diag *diag);
-/* The same of constant shapes, for infer; INVALID_MODEL. */
+/* The same check of constant shapes, for infer; INVALID_MODEL. */
 gqac_status quant_check_shapes(const ir_node *node, gqac_diag *diag);
 
 #endif

@@ -1,6 +1,6 @@
 /* quantise_rows: DynamicQuantizeLinear of each row of x [..,n] by itself, u8 codes with a scale and
- * zero point [..,1] for each. With --per-row-quant it stands for DynamicQuantizeLinear: other
- * numbers, but a row's are its own. */
+ * zero point [..,1] for each. With --per-row-quant it replaces DynamicQuantizeLinear: results
+ * differ, but those of a row depend on that row only. */
 #include "ops/quantise.h"
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {

@@ -1,5 +1,5 @@
 /* Scales and zero points of QuantizeLinear and DequantizeLinear. Source: ONNX operator spec. A
- * scale of one element speaks for the whole tensor, whatever its rank. */
+ * scale of one element is that of the whole tensor, whatever its rank. */
 #include "ops/quantise.h"
 
 #include "numerics/convert.h"
@@ -19,7 +19,7 @@ bool quant_mixes(const ir_node *node) {
     int64_t length;
     if (scale->type.rank == 1 && ir_dim_is_const(scale->type.dims[0], &length) && length == 1)
         return false;
-    /* Computed scales of rows go where their rows go. */
+    /* Computed scales of rows move with their rows. */
     const int rank = scale->type.rank;
     if (rank > 1 && rank == x->type.rank && ir_attr_int(node, "block_size") == 0 &&
         ir_dim_is_const(scale->type.dims[rank - 1], &length) && length == 1 && !scale->constant)
@@ -27,7 +27,7 @@ bool quant_mixes(const ir_node *node) {
     return op_axis_is_row(x, (int)ir_attr_int(node, "axis"));
 }
 
-/* One dimension less than x's, in blocks; the others equal. */
+/* Does scale have the shape of x with blocks along the axis? */
 static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis, int64_t block) {
     bool fits = scale->rank == x->rank;
     for (int i = 0; fits && i < x->rank; i++) {
@@ -39,7 +39,7 @@ static bool blocks_fit(const gqac_tensor *x, const gqac_tensor *scale, int axis,
     return fits;
 }
 
-/* Those of x but the last, which is 1. */
+/* Does scale have the shape of x with 1 as the last dimension? */
 static bool rows_fit(const gqac_tensor *x, const gqac_tensor *scale) {
     bool fits = scale->rank == x->rank && x->rank > 1;
     for (int i = 0; fits && i < x->rank; i++)
@@ -63,7 +63,7 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
         q->inner = x->dims[x->rank - 1];
         return GQAC_OK;
     }
-    /* A row has no other axis, whatever the attribute says. */
+    /* Scales of rows ignore the attribute axis. */
     if (x->rank != 1)
         GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), x->rank, &axis, diag));
     q->outer = op_product(x->dims, 0, axis);
@@ -80,7 +80,7 @@ gqac_status quant_layout_of(const ir_node *node, const gqac_tensor *x, const gqa
     q->block = block;
     if (!blocks_fit(x, scale, axis, block))
         OP_FAIL(node, diag, GQAC_INVALID_INPUT,
-                "scales have not the shape of the input in blocks of %lld along axis %d",
+                "scales do not have the shape of the input in blocks of %lld along axis %d",
                 (long long)block, axis);
     q->blocks = scale->dims[axis];
     return GQAC_OK;
@@ -100,7 +100,7 @@ gqac_status quant_check_shapes(const ir_node *node, gqac_diag *diag) {
 
 float quant_range(const float *x, int64_t n, int32_t *zero) {
     float lo = 0, hi = 0;
-    for (int64_t i = 0; i < n; i++) { /* a NaN is passed over */
+    for (int64_t i = 0; i < n; i++) { /* NaN is skipped */
         lo = x[i] < lo ? x[i] : lo;
         hi = x[i] > hi ? x[i] : hi;
     }

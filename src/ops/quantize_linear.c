@@ -1,6 +1,6 @@
 /* QuantizeLinear: y = saturate(round_half_even(x / scale) + zero point). The quotient has the
- * precision of the scale, or what the attribute says. One scale for the tensor, for each place on
- * an axis, or for each block along it. NaN becomes the zero point. Source: ONNX operator spec. */
+ * precision of the scale, or that of the attribute. One scale for the tensor, for each index of an
+ * axis, or for each block along it. NaN becomes the zero point. Source: ONNX operator spec. */
 #include "ops/copy.h"
 #include "ops/quantise.h"
 
@@ -10,12 +10,11 @@
 #define CODES  (QUANT_CODES & ~OP_BIT(I32))
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "axis of the scales"},
-    {"block_size", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "elements of the axis that share a scale; 0: not in blocks"},
+    OP_ATTR_INT("axis", 1, "axis of the scales"),
+    OP_ATTR_INT("block_size", 0, "elements of the axis that share a scale; 0: not in blocks"),
     {"output_dtype", IR_ATTR_DTYPE, .doc = "absent: the type of the zero point, or u8"},
     {"precision", IR_ATTR_DTYPE, .doc = "of the quotient; absent: the type of the scale"},
-    {"saturate", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "for 8-bit floats only"},
+    OP_ATTR_INT("saturate", 1, "for 8-bit floats only"),
     {.name = NULL},
 };
 

@@ -1,4 +1,4 @@
-/* Range: start, start + delta, ... up to but without limit; element i is start + i * delta.
+/* Range: start, start + delta, ... up to limit, which is excluded; element i is start + i * delta.
  * Source: ONNX operator spec. The count is exact for integers, for floats it is computed in f64. */
 #include "ops/elementwise.h"
 
@@ -88,7 +88,7 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-/* A count of rows, or a place among them, is a fact of the call. */
+/* A count of rows, or an index of one, depends on the call. */
 static bool mixes(const ir_node *node) {
     (void)node;
     return true;

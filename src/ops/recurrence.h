@@ -4,9 +4,9 @@
  *   M = exp(decay) * M                       gated, gated_delta
  *   u = v, or beta * (v - M^T k)             delta, gated_delta
  *   M = M + k (x) u,  y = scale * M^T q
- * Hk is Hkv, or divides it: then each head of k is that of Hkv / Hk heads of v.
- * All in fp32, each sum one chain over dk. The state is rounded to its type after every token, so
- * that it does not matter where a call ends. */
+ * Hk is Hkv, or divides it: then Hkv / Hk heads of v share a head of k. All in fp32, each sum one
+ * chain over dk. The state is rounded to its type after every token, so that it does not matter
+ * where a call ends. */
 #ifndef GQAC_OPS_RECURRENCE_H
 #define GQAC_OPS_RECURRENCE_H
 
@@ -14,28 +14,27 @@
 
 enum { RECURRENCE_GATED = 1, RECURRENCE_DELTA = 2 }; /* bits of a rule; linear: none */
 
-/* What the node says. */
+/* The attributes of the node. */
 typedef struct recurrence_form {
     int64_t q_heads, kv_heads;
     float scale; /* 0: 1/sqrt(dk) */
     int rule;
 } recurrence_form;
 
-/* decay and beta are looked at only where the rule has them. */
+/* decay and beta are read only if the rule has them. */
 typedef struct recurrence_operands {
     const gqac_tensor *q, *k, *v, *decay, *beta;
 } recurrence_operands;
 
-/* Where the states of `n` sequences lie. Sequence b is row b of the batch, or all lie one behind
- * another in [1,N,..]. */
+/* The states of `n` sequences. Sequence b is row b of the batch, or all are packed in [1,N,..]. */
 typedef struct recurrence_states {
     gqac_dtype dtype;
     int64_t n;
     const void *arg;
-    /* Tokens of sequence b, and the row of the first among all B*S; others give zeros. */
+    /* Tokens of sequence b, and the row of its first token in B*S rows; other rows become zeros. */
     int64_t (*tokens)(const void *arg, int64_t b, int64_t *first);
     const void *(*before)(const void *arg, int64_t b); /* NULL: zeros */
-    /* The i-th that is wanted and after how many tokens, ascending; NULL: no more are. */
+    /* The i-th state to store, and after how many tokens (ascending); NULL: no more. */
     void *(*after)(const void *arg, int64_t b, int i, int64_t *tokens);
 } recurrence_states;
 
@@ -53,8 +52,8 @@ typedef struct recurrence {
     op_scratch scratch;
 } recurrence;
 
-/* Checks operands and fills *r but for states and y, which the caller gives before it runs.
- * INVALID_INPUT; LIMIT for a state that is too large. */
+/* Checks operands and sets *r except states and y, which the caller sets. INVALID_INPUT; LIMIT for
+ * a state that is too large. */
 gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
                            const recurrence_operands *in, recurrence *r);
 /* NO_MEMORY when scratch is short. */

@@ -11,7 +11,7 @@
 
 enum { TILE = 32 }; /* columns of a state that are computed together */
 
-/* Columns [from, from + width) of the state of one head, with what one token brings. */
+/* Columns [from, from + width) of the state of one head, and the operands of one token. */
 typedef struct part {
     float *m;     /* [dk][TILE] */
     float *k, *q; /* [dk] */
@@ -58,7 +58,7 @@ OP_BODY void result_body(const recurrence *r, const part *t, float *restrict y) 
 }
 OP_KERNEL(result, (const recurrence *r, const part *t, float *y), (r, t, y))
 
-/* As it would be read back. */
+/* Rounds it to the type in which it is stored. */
 static void round_state(const recurrence *r, float *m) {
     gqac_tensor one = {.dtype = r->states->dtype};
     uint16_t half;
@@ -69,7 +69,7 @@ static void round_state(const recurrence *r, float *m) {
     }
 }
 
-/* Where a row of the part begins in a state [Hkv,dk,dv]. */
+/* The first element of a row of the part, in a state [Hkv,dk,dv]. */
 static int64_t place(const recurrence *r, const part *t, int64_t i) {
     return (t->head * r->dk + i) * r->dv + t->from;
 }
@@ -117,7 +117,7 @@ static void take_token(const recurrence *r, part *t) {
     round_state(r, t->m);
 }
 
-/* Query heads of a head of k and v: several, or one that several of those share. */
+/* Query heads of a head of k and v: several, or one that several such heads share. */
 static void write_results(const recurrence *r, int64_t row, bool real, part *t) {
     const int64_t out_heads = r->q_heads > r->kv_heads ? r->q_heads : r->kv_heads;
     const int64_t each = out_heads / r->kv_heads, shared = out_heads / r->q_heads;
@@ -151,7 +151,8 @@ static void run_part(const recurrence *r, part *t) {
         write_results(r, first + s, false, t);
 }
 
-/* Columns of a state do not meet: an item is a tile of those of one head, with all tokens. */
+/* Columns of a state are independent: an item is a tile of the columns of one head, with all
+ * tokens. */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const recurrence *r = arg;
     const int64_t tiles = (r->dv + TILE - 1) / TILE;
@@ -221,8 +222,9 @@ gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
     r->k_heads = in->k->dims[2] / r->dk;
     if (in->k->dims[2] % r->dk != 0 || form->kv_heads % r->k_heads != 0)
         OP_STOP(work, GQAC_INVALID_INPUT,
-                "heads of query have %lld elements: key of %lld is not a head for each of the %lld "
-                "of value, nor one for several",
+                "heads of query have %lld elements: key has %lld, which is neither a head for each "
+                "of the %lld "
+                "heads of value nor one for several",
                 (long long)r->dk, (long long)in->k->dims[2], (long long)form->kv_heads);
     GQAC_TRY(fit_gates(work, r));
     int64_t size;

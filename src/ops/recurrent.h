@@ -4,9 +4,10 @@
 
 #include "ir/ir.h"
 
-/* Can one call go on where another ended? Only when input `past` is an input of the main graph and
- * output `present` a result of it: then a caller of the graph carries the state (no sequence does:
- * the pass `stateful` refuses such a pair). A past that is constant or computed begins anew. */
+/* Can a call continue another? Only if input `past` is an input of the main graph and output
+ * `present` a result of it: then the caller of the graph carries the state (a sequence does not:
+ * the pass `stateful` refuses such a pair). With a constant or computed past every call starts
+ * again. */
 bool op_carries_state(const ir_node *node, int past, int present);
 
 #endif

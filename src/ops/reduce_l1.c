@@ -25,17 +25,5 @@ static int64_t u64(const int64_t *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .i64 = i64, .u64 = u64, .composite = true)
 
-const gqac_op gqac_op_reduce_l1 = {
-    .schema = {.name = "ReduceL1",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "sum of |x| over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_l1 =
+    OP_REDUCE_ROW(.name = "ReduceL1", .domain = "", .since = 18, .doc = "sum of |x| over axes");

@@ -10,17 +10,6 @@ static float f32(const float *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .composite = true)
 
-const gqac_op gqac_op_reduce_l2 = {
-    .schema = {.name = "ReduceL2",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "square root of the sum of squares over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_l2 =
+    OP_REDUCE_ROW(.name = "ReduceL2", .domain = "", .since = 18,
+                  .doc = "square root of the sum of squares over axes");

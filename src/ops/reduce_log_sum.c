@@ -10,17 +10,6 @@ static float f32(const float *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .composite = true)
 
-const gqac_op gqac_op_reduce_log_sum = {
-    .schema = {.name = "ReduceLogSum",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "log of the sum over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_log_sum =
+    OP_REDUCE_ROW(.name = "ReduceLogSum", .domain = "", .since = 18,
+                  .doc = "log of the sum over axes");

@@ -1,5 +1,5 @@
-/* ReduceLogSumExp: log sum exp(x) over axes, the maximum taken out first; -inf for no elements.
- * Source: ONNX operator spec. */
+/* ReduceLogSumExp: log sum exp(x) over axes, with the maximum subtracted first; -inf for no
+ * elements. Source: ONNX operator spec. */
 #include "ops/reduction.h"
 
 #include "numerics/math.h"
@@ -18,17 +18,6 @@ static float f32(const float *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32)
 
-const gqac_op gqac_op_reduce_log_sum_exp = {
-    .schema = {.name = "ReduceLogSumExp",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "log of the sum of exp(x) over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_log_sum_exp =
+    OP_REDUCE_ROW(.name = "ReduceLogSumExp", .domain = "", .since = 18,
+                  .doc = "log of the sum of exp(x) over axes");

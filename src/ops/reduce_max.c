@@ -1,5 +1,5 @@
-/* ReduceMax: maximum over axes; NaN wins; no floats give -inf, no integers are an error.
- * Source: ONNX operator spec. */
+/* ReduceMax: maximum over axes; NaN wins; -inf for no floats, an error for no integers. Source:
+ * ONNX operator spec. */
 #include "ops/reduction.h"
 
 #include <math.h>
@@ -12,17 +12,5 @@ OP_EXTREMES(>, -INFINITY)
 OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .bools = true, .nonempty = true,
           .dim = ir_dim_max)
 
-const gqac_op gqac_op_reduce_max = {
-    .schema = {.name = "ReduceMax",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "maximum over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_max =
+    OP_REDUCE_ROW(.name = "ReduceMax", .domain = "", .since = 18, .doc = "maximum over axes");

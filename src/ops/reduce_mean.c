@@ -29,17 +29,5 @@ static int64_t u64(const int64_t *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .nonempty = true)
 
-const gqac_op gqac_op_reduce_mean = {
-    .schema = {.name = "ReduceMean",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "mean over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_mean =
+    OP_REDUCE_ROW(.name = "ReduceMean", .domain = "", .since = 18, .doc = "mean over axes");

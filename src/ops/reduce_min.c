@@ -1,5 +1,5 @@
-/* ReduceMin: minimum over axes; NaN wins; no floats give inf, no integers are an error.
- * Source: ONNX operator spec. */
+/* ReduceMin: minimum over axes; NaN wins; inf for no floats, an error for no integers. Source: ONNX
+ * operator spec. */
 #include "ops/reduction.h"
 
 #include <math.h>
@@ -12,17 +12,5 @@ OP_EXTREMES(<, INFINITY)
 OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .u64 = u64, .bools = true, .nonempty = true,
           .dim = op_dim_min)
 
-const gqac_op gqac_op_reduce_min = {
-    .schema = {.name = "ReduceMin",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "minimum over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_min =
+    OP_REDUCE_ROW(.name = "ReduceMin", .domain = "", .since = 18, .doc = "minimum over axes");

@@ -26,17 +26,5 @@ static int64_t i64(const int64_t *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_mul)
 
-const gqac_op gqac_op_reduce_prod = {
-    .schema = {.name = "ReduceProd",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "product over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_prod =
+    OP_REDUCE_ROW(.name = "ReduceProd", .domain = "", .since = 18, .doc = "product over axes");

@@ -1,7 +1,7 @@
 /* Axes given as an input, and reductions over any set of axes.
  *
  * One output element has one owner, which gathers its row (the reduced axes, ascending) into a
- * buffer and hands it to the op: the order of the sum never depends on layout or threads. */
+ * buffer for the op: the order of a sum does not depend on layout or threads. */
 #include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
@@ -52,14 +52,8 @@ gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool
 /* ---- typing -------------------------------------------------------------- */
 
 const ir_attr_spec op_reduce_attrs[] = {
-    {.name = "keepdims",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: reduced axes stay, with length 1"},
-    {.name = "noop_with_empty_axes",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: no axes means none, not all"},
+    OP_ATTR_INT("keepdims", 1, "1: reduced axes are kept, with length 1"),
+    OP_ATTR_INT("noop_with_empty_axes", 0, "1: no axes means none, not all"),
     {.name = NULL},
 };
 
@@ -68,7 +62,7 @@ static unsigned reduce_set(const op_reduce *kernel) {
            (kernel->i64 ? OP_INTS : 0u) | (kernel->bools ? OP_BIT(BOOL) : 0u);
 }
 
-/* No axes mean all, unless the attribute says otherwise. */
+/* Without axes all are reduced, unless noop_with_empty_axes is set. */
 static unsigned effective(const ir_node *node, unsigned set, int rank) {
     bool all = set == 0 && !ir_attr_int(node, "noop_with_empty_axes");
     return all ? (1u << rank) - 1u : set;
@@ -135,6 +129,10 @@ gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_
     return opset < 18 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
 }
 
+gqac_status op_axes_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
+    return opset < 13 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
+}
+
 double op_lane_sum_f64(const double *row, int64_t n) {
     double lane[GQAC_LANES] = {0};
     for (int64_t i = 0; i < n; i++)
@@ -145,8 +143,8 @@ double op_lane_sum_f64(const double *row, int64_t n) {
     return lane[0];
 }
 
-/* The greatest of x, or of -x where `turn` is the sign, by lanes; nan: is any element NaN? */
-OP_BODY void most_body(const float *restrict x, size_t n, uint32_t turn, float *restrict most,
+/* The greatest of x, or of -x where `flip` is the sign bit, by lanes; nan: is any element NaN? */
+OP_BODY void most_body(const float *restrict x, size_t n, uint32_t flip, float *restrict most,
                        uint32_t *restrict nan) {
     float lane[GQAC_LANES];
     uint32_t bad[GQAC_LANES] = {0};
@@ -155,12 +153,12 @@ OP_BODY void most_body(const float *restrict x, size_t n, uint32_t turn, float *
         lane[j] = -gqn_as_f32(GQN_INF_BITS);
     for (; i + GQAC_LANES <= n; i += GQAC_LANES)
         GQN_EACH_LANE(j, {
-            const float v = gqn_as_f32(gqn_as_u32(x[i + j]) ^ turn);
+            const float v = gqn_as_f32(gqn_as_u32(x[i + j]) ^ flip);
             lane[j] = gqn_max_step(lane[j], v);
             bad[j] |= v != v;
         });
     for (size_t j = 0; i < n; i++, j++) {
-        const float v = gqn_as_f32(gqn_as_u32(x[i]) ^ turn);
+        const float v = gqn_as_f32(gqn_as_u32(x[i]) ^ flip);
         lane[j] = gqn_max_step(lane[j], v);
         bad[j] |= v != v;
     }
@@ -168,21 +166,21 @@ OP_BODY void most_body(const float *restrict x, size_t n, uint32_t turn, float *
     for (size_t j = 0; j < GQAC_LANES; j++)
         *nan |= bad[j];
 }
-OP_KERNEL(most, (const float *x, size_t n, uint32_t turn, float *most, uint32_t *nan),
-          (x, n, turn, most, nan))
+OP_KERNEL(most, (const float *x, size_t n, uint32_t flip, float *most, uint32_t *nan),
+          (x, n, flip, most, nan))
 
 float op_extreme_f32(const float *row, int64_t n, bool least) {
-    const uint32_t turn = least ? 0x80000000u : 0u;
+    const uint32_t flip = least ? 0x80000000u : 0u;
     uint32_t nan = 0;
     float best;
-    most(row, (size_t)n, turn, &best, &nan);
+    most(row, (size_t)n, flip, &best, &nan);
     for (int64_t i = n - 1; nan && i >= 0; i--)
         if (row[i] != row[i])
             return row[i];
     for (int64_t i = 0; best == 0.0f && i < n; i++)
         if (row[i] == 0.0f)
             return row[i];
-    return gqn_as_f32(gqn_as_u32(best) ^ turn);
+    return gqn_as_f32(gqn_as_u32(best) ^ flip);
 }
 
 /* ---- evaluation ---------------------------------------------------------- */

@@ -22,17 +22,5 @@ static int64_t i64(const int64_t *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .f64 = f64, .i64 = i64, .dim = ir_dim_add)
 
-const gqac_op gqac_op_reduce_sum = {
-    .schema = {.name = "ReduceSum",
-               .domain = "",
-               .since = 13,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "sum over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_sum =
+    OP_REDUCE_ROW(.name = "ReduceSum", .domain = "", .since = 13, .doc = "sum over axes");

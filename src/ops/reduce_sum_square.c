@@ -18,17 +18,6 @@ static int64_t i64(const int64_t *row, int64_t n) {
 
 OP_REDUCE(.f32 = f32, .i64 = i64, .composite = true)
 
-const gqac_op gqac_op_reduce_sum_square = {
-    .schema = {.name = "ReduceSumSquare",
-               .domain = "",
-               .since = 18,
-               .inputs = "data axes?",
-               .outputs = "reduced",
-               .attrs = op_reduce_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "sum of squares over axes"},
-    .infer = infer,
-    .eval = eval,
-    .upgrade = op_reduce_upgrade,
-    .mixes = op_reduce_mixes,
-};
+const gqac_op gqac_op_reduce_sum_square =
+    OP_REDUCE_ROW(.name = "ReduceSumSquare", .domain = "", .since = 18,
+                  .doc = "sum of squares over axes");

@@ -1,4 +1,4 @@
-/* Ops along axes: reductions, ArgMax, CumSum, Softmax and their kin. */
+/* Ops along axes: reductions, ArgMax, CumSum, Softmax and related ops. */
 #ifndef GQAC_OPS_REDUCTION_H
 #define GQAC_OPS_REDUCTION_H
 
@@ -7,25 +7,27 @@
 /* ---- axes and reductions ------------------------------------------------- */
 
 /* The integers of an input as a bit set of distinct axes; *given false when the input is absent.
- * infer: *known false when they cannot be told yet. */
+ * infer: *known is false while they are not known. */
 gqac_status op_axes_infer(const ir_node *node, int input, int rank, unsigned *set, bool *given,
                           bool *known, gqac_diag *diag);
 gqac_status op_axes_eval(op_call *call, int input, int rank, unsigned *set, bool *given);
+/* `upgrade` of Squeeze and Unsqueeze: the attribute axes becomes input 1. */
+gqac_status op_axes_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 
-/* A reduction sees one row at a time, gathered into a buffer. */
+/* A reduction gets one row at a time, gathered into a buffer. */
 typedef struct op_reduce {
     float (*f32)(const float *row, int64_t n);
     double (*f64)(const double *row, int64_t n);
     int64_t (*i64)(const int64_t *row, int64_t n);
     int64_t (*u64)(const int64_t *row, int64_t n); /* NULL: as i64 */
-    bool bools;                                    /* bool is taken too, through i64 */
+    bool bools;                                    /* bool is supported too, as i64 */
     bool nonempty;                                 /* an empty row has no value: INVALID_INPUT */
-    bool composite; /* a single element does not stand for itself (its square does) */
+    bool composite; /* the result of a single element is not that element (but its square, say) */
     const ir_dim *(*dim)(ir_dims *dims, const ir_dim *a, const ir_dim *b); /* folds elements */
 } op_reduce;
 gqac_status op_reduce_infer(ir_node *node, const op_reduce *kernel, gqac_diag *diag);
 gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
-/* infer and eval of a row by the fields of its op_reduce. */
+/* infer and eval of a row, from the fields of its op_reduce. */
 #define OP_REDUCE(...) OP_FAMILY(op_reduce, reduce, __VA_ARGS__)
 /* f64, i64 and u64 of ReduceMax (>, -INFINITY) and ReduceMin (<, INFINITY). */
 #define OP_EXTREME(fn, type, as, start, op, wins)                                                  \
@@ -39,17 +41,27 @@ gqac_status op_reduce_eval(op_call *call, const op_reduce *kernel);
     OP_EXTREME(f64, double, double, (double)(from), op, row[i] != row[i])                          \
     OP_EXTREME(i64, int64_t, int64_t, row[0], op, false)                                           \
     OP_EXTREME(u64, int64_t, uint64_t, row[0], op, false)
-/* The greatest or the least of a row, the first of equals; NaN wins, the last of them. */
+/* The greatest or the least of a row, the first of equal elements; NaN wins, the last NaN. */
 float op_extreme_f32(const float *row, int64_t n, bool least);
 double op_lane_sum_f64(const double *row, int64_t n); /* the order of gqn_lane_sum */
 bool op_reduce_mixes(const ir_node *node);
-/* Axes were an attribute once; takes it when it is there. */
+/* Before opset 18 axes were an attribute; takes it when it is there. */
 gqac_status op_reduce_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
 extern const ir_attr_spec op_reduce_attrs[]; /* keepdims, noop_with_empty_axes */
-/* Elements [first, first + n * stride) as keys, n <= OP_SPAN: what comes first has the greatest. */
+#define OP_REDUCE_ROW(...)                                                                         \
+    {                                                                                              \
+        .schema = {.inputs = "data axes?",                                                         \
+                   .outputs = "reduced",                                                           \
+                   .attrs = op_reduce_attrs,                                                       \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = infer, .eval = eval, .upgrade = op_reduce_upgrade, .mixes = op_reduce_mixes       \
+    }
+/* Elements [first, first + n * stride) as keys, n <= OP_SPAN: the first in order has the greatest
+ * key. */
 typedef struct op_order {
     bool least;     /* the least comes first */
-    bool nan_first; /* NaN comes before all others, else behind them */
+    bool nan_first; /* NaN comes first, else last */
 } op_order;
 void op_order_keys(const gqac_tensor *x, int64_t first, int64_t n, int64_t stride,
                    const op_order *order, int64_t *keys);
@@ -59,6 +71,15 @@ gqac_status op_arg_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_arg_eval(op_call *call, bool least);
 bool op_arg_mixes(const ir_node *node);
 extern const ir_attr_spec op_arg_attrs[]; /* axis, keepdims, select_last_index */
+#define OP_ARG_ROW(...)                                                                            \
+    {                                                                                              \
+        .schema = {.inputs = "data",                                                               \
+                   .outputs = "reduced",                                                           \
+                   .attrs = op_arg_attrs,                                                          \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = op_arg_infer, .eval = eval, .mixes = op_arg_mixes                                 \
+    }
 /* CumSum and CumProd (product). */
 gqac_status op_cum_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_cum_eval(op_call *call, bool product);
@@ -73,7 +94,23 @@ gqac_status op_softmax_infer(ir_node *node, gqac_diag *diag);
 gqac_status op_softmax_eval(op_call *call, op_softmax_row *compute);
 bool op_softmax_mixes(const ir_node *node);
 extern const ir_attr_spec op_softmax_attrs[]; /* axis */
-/* The axis split the tensor into a matrix once: for others than the last, Flatten and Reshape. */
+/* Before opset 13 the axis split the tensor into a matrix: axes other than the last become Flatten
+ * and Reshape. */
 gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw);
+/* eval of a row by its op_softmax_row. */
+#define OP_SOFTMAX(compute)                                                                        \
+    static gqac_status eval(op_call *call) {                                                       \
+        return op_softmax_eval(call, compute);                                                     \
+    }
+#define OP_SOFTMAX_ROW(...)                                                                        \
+    {                                                                                              \
+        .schema = {.inputs = "input",                                                              \
+                   .outputs = "output",                                                            \
+                   .attrs = op_softmax_attrs,                                                      \
+                   .rows = IR_ROWS_SHAPE,                                                          \
+                   __VA_ARGS__},                                                                   \
+        .infer = op_softmax_infer, .eval = eval, .upgrade = op_softmax_upgrade,                    \
+        .mixes = op_softmax_mixes                                                                  \
+    }
 
 #endif

@@ -7,14 +7,5 @@ OP_SPAN1(i64, int64_t, x < 0 ? 0 : x)
 
 OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_UNSIGNED)
 
-const gqac_op gqac_op_relu = {
-    .schema = {.name = "Relu",
-               .domain = "",
-               .since = 14,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = max(x, 0)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_relu =
+    OP_UNARY_ROW(.name = "Relu", .domain = "", .since = 14, .doc = "y = max(x, 0)");

@@ -1,9 +1,9 @@
 /* Reshape: the same elements under another shape; 0 copies the dimension (unless allowzero), one -1
- * is what is left. Source: ONNX operator spec. */
+ * is inferred. Source: ONNX operator spec. */
 #include "ops/copy.h"
 
-/* The dim that makes both products equal, when it is the only one missing: equal factors cancel
- * first, so that symbols need no division. */
+/* The only missing dim, such that both products are equal; equal factors cancel first, so that
+ * symbols need no division. */
 static const ir_dim *left_over(ir_dims *d, ir_type in, int rank, const ir_dim *const *out,
                                int missing) {
     bool used[GQAC_MAX_RANK] = {false};
@@ -28,7 +28,7 @@ static const ir_dim *left_over(ir_dims *d, ir_type in, int rank, const ir_dim *c
     return ir_dim_div_exact(d, above, below);
 }
 
-/* What constants show: dims[missing] is what is left of the others. */
+/* Checks constant dims; dims[missing] follows from the others. */
 static gqac_status check_fit(const ir_node *node, int rank, const ir_dim *const *dims, int missing,
                              gqac_diag *diag) {
     gqac_tensor in;
@@ -113,10 +113,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "allowzero",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "1: a 0 in shape is a length"},
+    OP_ATTR_INT("allowzero", 0, "1: a 0 in shape is a length"),
     {.name = NULL},
 };
 

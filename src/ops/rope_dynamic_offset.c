@@ -1,38 +1,42 @@
 /* y [R,H*D] = rotary embedding of x [R,H*D] by tables cos, sin [M,D'/2], D' <= D, head by head: row
  * r has the position offset + r. offset is an integer of one element that is known when the graph
  * runs, so that one graph serves every step. Becomes rotary. */
-#include "ops/attention.h"
 #include "ops/build.h"
+#include "ops/rotary.h"
 
 enum { X, COS, SIN, OFFSET };
 
-static const ir_attr_spec attrs[] = {
+const ir_attr_spec rope_attrs[] = {
     {"head_size", IR_ATTR_INT, .required = true, .doc = "elements of a head, even"},
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "pairs are neighbours (1) or half a head apart (0)"},
+    OP_ATTR_INT("interleaved", 0, "pairs are neighbours (1) or half a head apart (0)"),
     {.name = NULL},
 };
 
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t size = ir_attr_int(node, "head_size"), near = ir_attr_int(node, "interleaved");
-    if (size < 2 || size > INT32_MAX || size % 2 != 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "head_size = %lld: a positive even number",
-                (long long)size);
-    if (near != 0 && near != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "interleaved = %lld: 0 or 1", (long long)near);
+gqac_status rope_verify(const ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_check_int(node, "head_size", 2, INT32_MAX, diag));
+    if (ir_attr_int(node, "head_size") % 2 != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute head_size = %lld: must be even",
+                (long long)ir_attr_int(node, "head_size"));
+    return op_check_int(node, "interleaved", 0, 1, diag);
+}
+
+gqac_status rope_check_rows(const ir_node *node, gqac_diag *diag) {
+    int64_t width, size = ir_attr_int(node, "head_size");
+    GQAC_TRY(attention_want_rank(node, X, 2, diag));
+    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
+                (long long)width, (long long)size);
     return GQAC_OK;
 }
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    int64_t width, half, size = ir_attr_int(node, "head_size");
+    int64_t half, size = ir_attr_int(node, "head_size");
     for (int i = X; i <= SIN; i++) {
         GQAC_TRY(attention_want_rank(node, i, 2, diag));
         GQAC_TRY(op_check_dtype(node, i, OP_FLOATS, diag));
     }
     GQAC_TRY(op_check_dtype(node, OFFSET, OP_INDICES | OP_BIT(U32), diag));
-    if (ir_dim_is_const(op_in_dim(node, X, 1), &width) && (width < size || width % size != 0))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "%lld columns are no multiple of head_size = %lld",
-                (long long)width, (long long)size);
+    GQAC_TRY(rope_check_rows(node, diag));
     if (ir_dim_is_const(op_in_dim(node, COS, 1), &half) && half > size / 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "tables %lld wide for heads of %lld",
                 (long long)half, (long long)size);
@@ -65,11 +69,11 @@ const gqac_op gqac_op_rope_dynamic_offset = {
                .since = 1,
                .inputs = "x cos sin offset",
                .outputs = "y",
-               .attrs = attrs,
+               .attrs = rope_attrs,
                .flags = IR_OP_LOWER,
                .rows = IR_ROWS_STATE,
                .doc = "rotary embedding of x [R,H*D]: row r has the position offset + r"},
     .infer = infer,
-    .verify = verify,
+    .verify = rope_verify,
     .expand = expand,
 };

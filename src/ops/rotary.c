@@ -12,8 +12,7 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "pairs are neighbours (1) or half a head apart (0)"},
+    OP_ATTR_INT("interleaved", 0, "pairs are neighbours (1) or half a head apart (0)"),
     {.name = NULL},
 };
 
@@ -46,7 +45,7 @@ typedef struct rotation_run {
     op_scratch scratch;
 } rotation_run;
 
-/* Items are rows (b, s), all heads of them. */
+/* Items are rows (b, s), with all heads. */
 static void run(void *arg, size_t begin, size_t end, int worker) {
     const rotation_run *run = arg;
     const rotation *r = &run->of;
@@ -75,7 +74,7 @@ static void run(void *arg, size_t begin, size_t end, int worker) {
 }
 
 static gqac_status check_positions(const op_work *work, const rotation *r) {
-    if (r->rows == 0 || r->heads == 0 || r->size == 0) /* the others may be any number */
+    if (r->rows == 0 || r->heads == 0 || r->size == 0) /* positions may then be anything */
         return GQAC_OK;
     for (int64_t b = 0; b < r->batch; b++)
         for (int64_t s = 0; s < r->rows && !rotary_is_pad(r, b, s); s++) {
@@ -107,7 +106,7 @@ static gqac_status read_lengths(const op_work *work, const rotary_operands *o, r
                 gqac_dtype_name(r->ids->dtype));
     bool start = r->ids->rank == 1 && r->ids->dims[0] == 1;
     bool each = r->ids->rank == 2 && r->ids->dims[0] == r->batch &&
-                (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to turn */
+                (r->ids->dims[1] == r->rows || r->rows == 0); /* no new keys: nothing to rotate */
     if (!start && !each)
         OP_STOP(work, GQAC_INVALID_INPUT, "position_ids must have the shape [1] or [%lld,%lld]",
                 (long long)r->batch, (long long)r->rows);
@@ -146,9 +145,8 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(attention_float(call, ROTARY_X, 4));
     const gqac_tensor *x = call->in[ROTARY_X];
     rotation_run r = {.x = x, .y = &call->out[0]};
-    const op_origin origin = op_origin_of(call->node);
-    op_work work = op_work_of(call);
-    work.origin = &origin;
+    op_origin origin;
+    const op_work work = op_work_at(call, &origin);
     const rotary_operands operands = {.cos = optional(call, ROTARY_COS),
                                       .sin = optional(call, ROTARY_SIN),
                                       .past_len = optional(call, ROTARY_PAST_LEN),
@@ -162,6 +160,21 @@ static gqac_status eval(op_call *call) {
     op_parallel(call, r.of.batch * r.of.rows, 1 + 2 * r.of.heads * r.of.size, run, &r);
     op_scratch_close(&r.scratch);
     return GQAC_OK;
+}
+
+gqac_status rotary_verify(const ir_node *node, gqac_diag *diag) {
+    const int64_t width = ir_attr_int(node, "rotary_embedding_dim");
+    GQAC_TRY(op_check_int(node, "interleaved", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "num_heads", 0, INT32_MAX, diag));
+    if (width < 0 || width % 2 != 0)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
+                "attribute rotary_embedding_dim = %lld: even and not negative", (long long)width);
+    return GQAC_OK;
+}
+
+gqac_status rotary_check_input(const ir_node *node, gqac_diag *diag) {
+    GQAC_TRY(op_check_rank(node, 0, 3, 4, diag));
+    return op_check_dtype(node, 0, OP_FLOATS, diag);
 }
 
 const gqac_op gqac_op_rotary = {

@@ -15,9 +15,25 @@ enum {
     ROTARY_POSITION_IDS,
 };
 
-/* Attributes of com.microsoft's rotary embeddings that stand in all of them; ranks and types of
- * their input, cos_cache and sin_cache (inputs 0, 2 and 3). */
+/* Checks for RotaryEmbedding of every domain: of interleaved, num_heads and rotary_embedding_dim,
+ * and of input 0, floats [B,S,H*D] or [B,H,S,D]. */
+gqac_status rotary_verify(const ir_node *node, gqac_diag *diag);
+gqac_status rotary_check_input(const ir_node *node, gqac_diag *diag);
+
+#define MS_ROTARY_ATTRS                                                                            \
+    OP_ATTR_INT("interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),                \
+        OP_ATTR_INT("num_heads", 0, "heads of a 3-D input; 0: from the tables"),                   \
+        OP_ATTR_INT("rotary_embedding_dim", 0,                                                     \
+                    "channels that are rotated; 0: all; needs num_heads")
+/* Shared by the rotary embeddings of com.microsoft: attributes, checks of attributes, and of the
+ * ranks and types of input, cos_cache and sin_cache (inputs 0, 2 and 3). */
 gqac_status ms_rotary_verify(const ir_node *node, gqac_diag *diag);
 gqac_status ms_rotary_check_types(const ir_node *node, gqac_diag *diag);
+
+/* rope_dynamic_offset and apply_rope_single_row: rows x [R,H*D]. */
+extern const ir_attr_spec rope_attrs[]; /* head_size, interleaved */
+gqac_status rope_verify(const ir_node *node, gqac_diag *diag);
+/* Checks that x is a matrix, its rows a multiple of head_size. */
+gqac_status rope_check_rows(const ir_node *node, gqac_diag *diag);
 
 #endif

@@ -18,15 +18,6 @@ OP_SPAN1(f64, double, round_even(x))
 
 OP_UNARY(.f32 = f32, .f64 = f64)
 
-const gqac_op gqac_op_round = {
-    .schema = {.name = "Round",
-               .domain = "",
-               .since = 11,
-               .introduced = 11,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = x rounded to the nearest integer, halves to even"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_round =
+    OP_UNARY_ROW(.name = "Round", .domain = "", .since = 11, .introduced = 11,
+                 .doc = "y = x rounded to the nearest integer, halves to even");

@@ -1,6 +1,6 @@
-/* Scan: runs a graph once for each place along an axis of its scan inputs; states go from run to
- * run, further results are laid along an axis. Source: ONNX operator spec, 9. Each run may depend
- * on all before it, so rows are taken to be mixed. */
+/* Scan: runs a graph once for each index along an axis of its scan inputs; states are passed from
+ * run to run, further results are stacked along an axis. Source: ONNX operator spec, 9. A run may
+ * depend on all earlier ones, so the op counts as one that mixes rows. */
 #include <string.h>
 
 #include "ops/copy.h"
@@ -50,7 +50,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return loop_verify(node, body_of(node), node->n_inputs, node->n_outputs, diag);
 }
 
-/* What the file does not say of the body's inputs: states keep their shape from run to run. */
+/* Completes the types of the body's inputs: states keep their shape from run to run. */
 static gqac_status infer_arguments(ir_node *node, gqac_diag *diag) {
     const ir_graph *body = body_of(node);
     for (int i = 0; i < node->n_inputs; i++) {
@@ -124,8 +124,8 @@ static gqac_status open_slices(op_call *call, slice *slices, int64_t *length) {
     return GQAC_OK;
 }
 
-/* A tensor with an axis between the axes of another that has none there: from place `place` of the
- * axis, or to it. */
+/* Copies between a tensor and the slice at index `place` of an axis that only the other tensor
+ * has. */
 static void move(op_call *call, const gqac_tensor *whole, int axis, int64_t place,
                  const gqac_tensor *part, bool to_part) {
     int64_t strides[GQAC_MAX_RANK];
@@ -218,17 +218,17 @@ static gqac_status eval(op_call *call) {
 static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
     (void)raw;
     if (opset < 9)
-        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d is older than 9: its form has batches",
+        OP_FAIL(node, b->diag, GQAC_UNSUPPORTED, "opset %d is older than 9, where Scan had batches",
                 opset);
     return GQAC_OK;
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "body", .kind = IR_ATTR_GRAPH, .required = true, .doc = "run for each place"},
+    {.name = "body", .kind = IR_ATTR_GRAPH, .required = true, .doc = "run for each index"},
     {.name = "num_scan_inputs",
      .kind = IR_ATTR_INT,
      .required = true,
-     .doc = "how many of the last inputs are cut"},
+     .doc = "number of scan inputs, the last ones"},
     {.name = "scan_input_axes", .kind = IR_ATTR_INTS, .doc = "along which; absent: 0"},
     {.name = "scan_input_directions", .kind = IR_ATTR_INTS, .doc = "1: from the end"},
     {.name = "scan_output_axes", .kind = IR_ATTR_INTS, .doc = "along which; absent: 0"},
@@ -246,7 +246,7 @@ const gqac_op gqac_op_scan = {
                .attrs = attrs,
                .flags = IR_OP_NO_FOLD,
                .rows = IR_ROWS_MIXES,
-               .doc = "a graph run once for each place along an axis"},
+               .doc = "a graph run once for each index along an axis"},
     .infer = infer,
     .verify = verify,
     .eval = eval,

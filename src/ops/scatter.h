@@ -1,4 +1,5 @@
-/* Ops with data, indices, updates, and an attribute `reduction`. */
+/* Ops that read or write elements of data at indices; some write updates by an attribute
+ * `reduction`. */
 #ifndef GQAC_OPS_SCATTER_H
 #define GQAC_OPS_SCATTER_H
 
@@ -8,12 +9,23 @@ gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag);
 unsigned op_scatter_types(const ir_node *node); /* of data, for that reduction */
 /* Checks dtypes; out[0] becomes a copy of data. */
 gqac_status op_scatter_start(op_call *call);
-/* Element `at` of indices as a place on an axis. */
-gqac_status op_scatter_index(op_call *call, int64_t at, int64_t length, int64_t *index);
 /* Elements [to, to + n) of out[0] become, or are combined with, [from, from + n) of updates. */
 void op_scatter_put(const op_call *call, int64_t to, const gqac_tensor *updates, int64_t from,
                     int64_t n);
-/* `mixes` of ScatterElements and GatherElements. */
-bool op_elements_mixes(const ir_node *node);
+
+/* GatherElements and ScatterElements: where in data an element of indices points to, in row-major
+ * order of indices; base leaves the axis out, its index is added times its stride. */
+typedef struct op_elements_place {
+    const gqac_tensor *indices;
+    int axis;
+    int64_t strides[GQAC_MAX_RANK], at[GQAC_MAX_RANK], base;
+} op_elements_place;
+op_elements_place op_elements_begin(const op_call *call, int axis);
+void op_elements_next(op_elements_place *p);
+bool op_elements_mixes(const ir_node *node); /* `mixes` of both rows */
+
+/* GatherND and ScatterND: do the tuples of input 1 select rows, on the axes after the first
+ * `batch`? */
+bool op_tuples_mix(const ir_node *node, int64_t batch);
 
 #endif

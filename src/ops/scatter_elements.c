@@ -27,41 +27,29 @@ static gqac_status check(op_call *call, int axis) {
                (i == axis || indices->dims[i] <= data->dims[i]);
     if (!fits)
         OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "indices and updates must have one shape, which fits into data");
+                "indices and updates must have the same shape, within that of data");
     return GQAC_OK;
 }
 
 static gqac_status eval(op_call *call) {
-    int64_t strides[GQAC_MAX_RANK], at[GQAC_MAX_RANK] = {0}, base = 0, index;
+    int64_t index;
     int axis;
     GQAC_TRY(op_scatter_start(call));
-    const gqac_tensor *data = call->in[0], *indices = call->in[1];
-    GQAC_TRY(op_axis(call->node, ir_attr_int(call->node, "axis"), data->rank, &axis, call->diag));
+    GQAC_TRY(
+        op_axis(call->node, ir_attr_int(call->node, "axis"), call->in[0]->rank, &axis, call->diag));
     GQAC_TRY(check(call, axis));
-    op_strides(data->rank, data->dims, strides);
-    for (int64_t i = 0, n = gqac_tensor_count(indices); i < n; i++) {
-        GQAC_TRY(op_scatter_index(call, i, data->dims[axis], &index));
-        op_scatter_put(call, base + index * strides[axis], call->in[2], i, 1);
-        for (int k = data->rank - 1; k >= 0; k--) { /* base leaves the axis out */
-            base += k == axis ? 0 : strides[k];
-            if (++at[k] < indices->dims[k])
-                break;
-            base -= k == axis ? 0 : strides[k] * indices->dims[k];
-            at[k] = 0;
-        }
+    op_elements_place p = op_elements_begin(call, axis);
+    for (int64_t i = 0, n = gqac_tensor_count(call->in[1]); i < n; i++) {
+        GQAC_TRY(op_index(call, i, axis, &index));
+        op_scatter_put(call, p.base + index * p.strides[axis], call->in[2], i, 1);
+        op_elements_next(&p);
     }
     return GQAC_OK;
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "axis the indices go along"},
-    {.name = "reduction",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none, add, mul, max or min"},
+    OP_ATTR_INT("axis", 0, "axis of the indices"),
+    OP_ATTR_STRING("reduction", "none", "none, add, mul, max or min"),
     {.name = NULL},
 };
 

@@ -43,7 +43,7 @@ static gqac_status eval(op_call *call) {
     for (int64_t i = 0; i < n; i++) {
         int64_t to = 0;
         for (int64_t k = 0; k < r; k++) {
-            GQAC_TRY(op_scatter_index(call, i * r + k, data->dims[k], &index));
+            GQAC_TRY(op_index(call, i * r + k, (int)k, &index));
             to += index * strides[k];
         }
         op_scatter_put(call, to, call->in[2], i * piece, piece);
@@ -51,22 +51,12 @@ static gqac_status eval(op_call *call) {
     return GQAC_OK;
 }
 
-/* An axis of rows that the indices go along. */
 static bool mixes(const ir_node *node) {
-    int64_t r;
-    if (!ir_dim_is_const(op_in_dim(node, 1, -1), &r))
-        return true;
-    for (int64_t k = 0; k < r && k < GQAC_MAX_RANK; k++)
-        if (op_axis_is_row(ir_node_input(node, 0), (int)k))
-            return true;
-    return false;
+    return op_tuples_mix(node, 0);
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "reduction",
-     .kind = IR_ATTR_STRING,
-     .fallback = {.set = true, .s = "none"},
-     .doc = "none, add, mul, max or min"},
+    OP_ATTR_STRING("reduction", "none", "none, add, mul, max or min"),
     {.name = NULL},
 };
 

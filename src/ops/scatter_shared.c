@@ -9,11 +9,7 @@ static const char *const names[] = {"none", "add", "mul", "max", "min"};
 enum { NONE, ADD, MUL, MAX, MIN, COUNT };
 
 static int mode_of(const ir_node *node) {
-    const char *name = ir_attr_get(node, "reduction")->s;
-    int mode = NONE;
-    while (mode < COUNT && strcmp(names[mode], name) != 0)
-        mode++;
-    return mode;
+    return op_choice(node, "reduction", COUNT, names);
 }
 
 gqac_status op_scatter_verify(const ir_node *node, gqac_diag *diag) {
@@ -83,18 +79,25 @@ gqac_status op_scatter_start(op_call *call) {
     return GQAC_OK;
 }
 
-gqac_status op_scatter_index(op_call *call, int64_t at, int64_t length, int64_t *index) {
-    *index = op_get_i64(call->in[1], at);
-    if (*index < -length || *index >= length)
-        OP_FAIL(call->node, call->diag, GQAC_OUT_OF_RANGE,
-                "index %lld is out of range for an axis of length %lld", (long long)*index,
-                (long long)length);
-    *index += *index < 0 ? length : 0;
-    return GQAC_OK;
+op_elements_place op_elements_begin(const op_call *call, int axis) {
+    op_elements_place p = {.indices = call->in[1], .axis = axis};
+    op_strides(call->in[0]->rank, call->in[0]->dims, p.strides);
+    return p;
 }
 
-/* Rows that are not picked by an index are picked by their place: only all of them are what they
- * are in every split. */
+void op_elements_next(op_elements_place *p) {
+    for (int k = p->indices->rank - 1; k >= 0; k--) {
+        const int64_t stride = k == p->axis ? 0 : p->strides[k];
+        p->base += stride;
+        if (++p->at[k] < p->indices->dims[k])
+            break;
+        p->base -= stride * p->indices->dims[k];
+        p->at[k] = 0;
+    }
+}
+
+/* Along the other axes rows are selected by position. Only a selection of all rows is the same in
+ * every split. */
 bool op_elements_mixes(const ir_node *node) {
     const ir_value *data = ir_node_input(node, 0);
     if (op_axis_mixes(node))
@@ -104,5 +107,15 @@ bool op_elements_mixes(const ir_node *node) {
         if (op_axis_is_row(data, k) && (!rows || op_in_dim(node, 1, k) != rows))
             return true;
     }
+    return false;
+}
+
+bool op_tuples_mix(const ir_node *node, int64_t batch) {
+    int64_t r;
+    if (!ir_dim_is_const(op_in_dim(node, 1, -1), &r))
+        return true;
+    for (int64_t k = batch; k < batch + r && k < GQAC_MAX_RANK; k++)
+        if (op_axis_is_row(ir_node_input(node, 0), (int)k))
+            return true;
     return false;
 }

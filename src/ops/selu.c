@@ -10,38 +10,14 @@ static inline float selu(float x, const float *of) {
 
 OP_SPAN1_FMA(f32, selu(x, arg_))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    const float of[] = {ir_attr_float(call->node, "alpha"), ir_attr_float(call->node, "gamma")};
-    return op_unary_eval(call, &kernel, of);
-}
+OP_UNARY(.f32 = f32)
 
 static const ir_attr_spec attrs[] = {
-    {.name = "alpha",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1.67326319217681884765625f},
-     .doc = "scale of the exponential"},
-    {.name = "gamma",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 1.05070102214813232421875f},
-     .doc = "scale of all"},
+    OP_ATTR_FLOAT("alpha", 1.67326319217681884765625f, "scale of the exponential"),
+    OP_ATTR_FLOAT("gamma", 1.05070102214813232421875f, "scale of the result"),
     {.name = NULL},
 };
 
-const gqac_op gqac_op_selu = {
-    .schema = {.name = "Selu",
-               .domain = "",
-               .since = 6,
-               .inputs = "x",
-               .outputs = "y",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = gamma x, gamma (alpha exp(x) - alpha) where x <= 0"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_selu =
+    OP_UNARY_ROW(.name = "Selu", .domain = "", .since = 6, .attrs = attrs,
+                 .doc = "y = gamma x, gamma (alpha exp(x) - alpha) where x <= 0");

@@ -1,18 +1,19 @@
-/* past_len, new_len [B] from seqlens_k and total_sequence_length: the only place that knows what
- * seqlens_k means. Everything after it works on p_b = past_len[b] and n_b = new_len[b].
+/* past_len, new_len [B] from seqlens_k and total_sequence_length: the only code that knows what
+ * seqlens_k means. All other ops use p_b = past_len[b] and n_b = new_len[b].
  *
  *   total-1: t_b = seqlens_k[b] + 1 is the valid length after this call.
  *            S == total: a first prompt, p_b = 0, n_b = t_b (right-padded rows have t_b < S);
  *            else p_b = t_b - S, n_b = S.
  *   cached:  p_b = seqlens_k[b] rows are cached; with S > 1 the values 0 and C both mean a first
  *            prompt, p_b = 0; n_b = S.
- * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to just what is
- * needed (total = P + S) or has room already (total <= P). A window-sized cache (windowed) knows
- * neither rule: lengths may exceed total and C, p_b is t_b - S or seqlens_k[b] and n_b = S always.
+ * C = max(total, P) is the capacity, P the rows of past_key. A cache either grows to the length
+ * that is needed (total = P + S) or has the capacity already (total <= P). For a window-sized cache
+ * (windowed) neither rule holds: lengths may exceed total and C, p_b is t_b - S or seqlens_k[b] and
+ * n_b = S always.
  *
- * positions [B,S] i64, from position_ids [B,>=S]: of a first prompt (S == total) the first id is a
- * start that counts up in every row; else each token has its own id. A key or value [B,S,..] has
- * the rows of the query, or none: then the past has them already. */
+ * positions [B,S] i64, from position_ids [B,>=S]: in a first prompt (S == total) positions count up
+ * from the first id in every row; else each token has its own id. A key or value [B,S,..] has the
+ * rows of the query, or none where the past has them already. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -25,10 +26,9 @@ typedef struct lengths {
 } lengths;
 
 static const ir_attr_spec attrs[] = {
-    {"convention", IR_ATTR_STRING, .fallback = {.set = true, .s = "total-1"},
-     .doc = "what seqlens_k holds: total-1 or cached"},
-    {"windowed", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: past_key holds the last rows only, lengths are those of the tokens"},
+    OP_ATTR_STRING("convention", "total-1", "what seqlens_k holds: total-1 or cached"),
+    OP_ATTR_INT("windowed", 0,
+                "1: past_key holds the last rows only, lengths are those of the tokens"),
     {.name = NULL},
 };
 
@@ -40,9 +40,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     const char *convention = ir_attr_get(node, "convention")->s;
     if (strcmp(convention, "total-1") != 0 && !is_cached(node))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "convention '%s': total-1 or cached", convention);
-    int64_t windowed = ir_attr_int(node, "windowed");
-    if (windowed != 0 && windowed != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "windowed = %lld: 0 or 1", (long long)windowed);
+    GQAC_TRY(op_check_int(node, "windowed", 0, 1, diag));
     if (ir_node_output(node, 2) && !ir_node_input(node, IDS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "output 'positions' needs input 'position_ids'");
     return GQAC_OK;
@@ -99,8 +97,7 @@ static gqac_status check_rows(op_call *call, int input, const char *name, const 
         name, (long long)l->chunk, x->rank, (long long)(x->rank > 1 ? x->dims[1] : 0));
 }
 
-/* The rule of growing and static caches; a first prompt without past is a cache that grows from
- * nothing. */
+/* The rule of growing and static caches; a first prompt without past is a growing cache. */
 static gqac_status check_total(op_call *call, const lengths *l) {
     if (l->windowed || l->total == l->past + l->chunk || l->total <= l->past)
         return GQAC_OK;

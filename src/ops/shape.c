@@ -34,11 +34,8 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "start",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 0},
-     .doc = "first axis; negative counts from the end"},
-    {.name = "end", .kind = IR_ATTR_INT, .doc = "axis behind the last; all when absent"},
+    OP_ATTR_INT("start", 0, "first axis; negative counts from the end"),
+    {.name = "end", .kind = IR_ATTR_INT, .doc = "axis after the last; absent: all"},
     {.name = NULL},
 };
 

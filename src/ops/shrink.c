@@ -1,4 +1,4 @@
-/* Shrink: y = x + bias for x < -lambd, x - bias for x > lambd, else 0; NaN gives 0. Source: ONNX
+/* Shrink: y = x + bias for x < -lambd, x - bias for x > lambd, else 0, also for NaN. Source: ONNX
  * operator spec. */
 #include "ops/elementwise.h"
 
@@ -8,36 +8,14 @@ static inline float shrink(float x, const float *of) {
 
 OP_SPAN1(f32, float, shrink(x, arg_))
 
-static const op_unary kernel = {.f32 = f32};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    const float of[] = {ir_attr_float(call->node, "bias"), ir_attr_float(call->node, "lambd")};
-    return op_unary_eval(call, &kernel, of);
-}
+OP_UNARY(.f32 = f32)
 
 static const ir_attr_spec attrs[] = {
-    {.name = "bias", .kind = IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0}, .doc = "taken off"},
-    {.name = "lambd",
-     .kind = IR_ATTR_FLOAT,
-     .fallback = {.set = true, .f = 0.5f},
-     .doc = "half the width of the zeros"},
+    OP_ATTR_FLOAT("bias", 0, "subtracted towards 0"),
+    OP_ATTR_FLOAT("lambd", 0.5f, "half the width of the zeros"),
     {.name = NULL},
 };
 
-const gqac_op gqac_op_shrink = {
-    .schema = {.name = "Shrink",
-               .domain = "",
-               .since = 9,
-               .introduced = 9,
-               .inputs = "x",
-               .outputs = "y",
-               .attrs = attrs,
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = x + bias, 0 or x - bias, below, within and above [-lambd, lambd]"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_shrink =
+    OP_UNARY_ROW(.name = "Shrink", .domain = "", .since = 9, .introduced = 9, .attrs = attrs,
+                 .doc = "y = x + bias, 0 or x - bias, below, within and above [-lambd, lambd]");

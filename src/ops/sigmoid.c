@@ -8,14 +8,5 @@ OP_SPAN1_FMA(f32, gqn_sigmoidf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_sigmoid = {
-    .schema = {.name = "Sigmoid",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = 1/(1+exp(-x))"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_sigmoid =
+    OP_UNARY_ROW(.name = "Sigmoid", .domain = "", .since = 13, .doc = "y = 1/(1+exp(-x))");

@@ -7,15 +7,5 @@ OP_SPAN1(i64, int64_t, (x > 0) - (x < 0))
 
 OP_UNARY(.f32 = f32, .f64 = f64, .i64 = i64, .not_for = OP_BIT(U64))
 
-const gqac_op gqac_op_sign = {
-    .schema = {.name = "Sign",
-               .domain = "",
-               .since = 13,
-               .introduced = 9,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = -1, 0 or 1, the sign of x"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_sign = OP_UNARY_ROW(.name = "Sign", .domain = "", .since = 13,
+                                          .introduced = 9, .doc = "y = -1, 0 or 1, the sign of x");

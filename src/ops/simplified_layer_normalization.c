@@ -11,7 +11,8 @@ static gqac_status eval(op_call *call) {
     return norm_eval(call, &norm_rms);
 }
 
-/* RMSNormalization rounds before it scales; around it in fp32 there is one rounding, as here. */
+/* RMSNormalization rounds before it scales. In fp32 it does not round, and a Cast after it rounds
+ * once, as here. */
 static bool standard(ir_builder *b, ir_node *node, ir_value **results) {
     const gqac_dtype dtype = op_in_type(node, 0).dtype;
     ir_value *in[2] = {ir_node_input(node, 0), ir_node_input(node, 1)};

@@ -7,14 +7,5 @@ OP_SPAN1(f32, float, gqn_sinf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_sin = {
-    .schema = {.name = "Sin",
-               .domain = "",
-               .since = 7,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = sin(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_sin =
+    OP_UNARY_ROW(.name = "Sin", .domain = "", .since = 7, .doc = "y = sin(x)");

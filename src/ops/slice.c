@@ -1,8 +1,8 @@
-/* Slice: start, start + step, ... up to but without end along each of some axes; negative positions
- * count from the end and all are clamped. Source: ONNX operator spec. Before opset 10 starts, ends
+/* Slice: start, start + step, ... up to end, which is excluded, along some axes; negative positions
+ * count from the end, and all are clamped. Source: ONNX operator spec. Before opset 10 starts, ends
  * and axes were attributes.
  *
- * Rows are picked, not mixed: an output row is one input row whatever the split. */
+ * Rows are selected, not mixed: an output row is an input row however tokens are split. */
 #include "ops/copy.h"
 
 /* ---- one axis ------------------------------------------------------------ */
@@ -11,7 +11,7 @@ static int64_t clamp(int64_t x, int64_t lo, int64_t hi) {
     return x < lo ? lo : x > hi ? hi : x;
 }
 
-/* First position and count of what an axis of `length` gives; false for a step of 0. */
+/* First position and count of the elements of an axis of `length`; false for a step of 0. */
 static bool resolve(int64_t length, int64_t *start, int64_t end, int64_t *step, int64_t *count) {
     if (*step == 0)
         return false;
@@ -80,8 +80,8 @@ static gqac_status infer_elements(ir_node *node, const ir_dim *const *part, gqac
     return op_set_elements(node, 0, count, out, diag);
 }
 
-/* Elements of starts, ends, axes and steps: those absent by their defaults, those not known NULL.
- * Returns how many axes there are, -1 when not known. */
+/* Elements of starts, ends, axes and steps; absent ones have their defaults, unknown ones are NULL.
+ * Returns the number of axes, -1 when not known. */
 static int64_t read_parts(const ir_node *node, const ir_dim *part[4][GQAC_MAX_RANK]) {
     static const int inputs[4] = {1, 2, 4, 3}; /* starts, ends, steps, axes */
     int64_t n = -1, length;
@@ -97,7 +97,7 @@ static int64_t read_parts(const ir_node *node, const ir_dim *part[4][GQAC_MAX_RA
     return n;
 }
 
-/* What constants show: one element of ends, axes and steps for each of starts. */
+/* Checks constants: ends, axes and steps have as many elements as starts. */
 static gqac_status check_counts(const ir_node *node, int64_t n, gqac_diag *diag) {
     int64_t length;
     for (int i = 2; i < 5 && n >= 0; i++)
@@ -183,7 +183,7 @@ static gqac_status eval(op_call *call) {
         seen |= 1u << axis;
         if (box.dims[axis] > 0)
             box.first_in += starts[i] * strides[axis];
-        /* a step beyond the axis is never taken, and might not multiply */
+        /* a step beyond the axis is never used, and its product might overflow */
         box.stride_in[axis] = box.dims[axis] > 1 ? steps[i] * strides[axis] : 0;
     }
     GQAC_TRY(op_copy_output(call, 0, in->dtype, in->rank, box.dims));
@@ -201,7 +201,7 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
     return op_ints_to_input(b, node, raw, "axes", 3);
 }
 
-/* Rows cut out by their place in the call are other rows in another split. */
+/* Rows selected by their index in the call are other rows in another split. */
 static bool mixes(const ir_node *node) {
     int64_t axes[GQAC_MAX_RANK], n = 0;
     const ir_value *data = ir_node_input(node, 0), *named = ir_node_input(node, 3);

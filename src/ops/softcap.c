@@ -7,14 +7,15 @@
 #include "ops/kernel.h"
 
 static const ir_attr_spec attrs[] = {
-    {"cap", IR_ATTR_FLOAT, .required = true, .doc = "bound of the result, > 0"},
+    {"cap", IR_ATTR_FLOAT, .required = true, .doc = "limit of the result, > 0"},
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     float cap = ir_attr_float(node, "cap");
     if (!(cap > 0) || !isfinite(cap))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "cap = %g: a positive number", (double)cap);
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute cap = %g: must be finite and positive",
+                (double)cap);
     return GQAC_OK;
 }
 
@@ -25,16 +26,7 @@ OP_BODY void capped_body(float *y, const float *s, size_t n, const void *arg) {
 }
 OP_KERNEL(capped, (float *y, const float *s, size_t n, const void *arg), (y, s, n, arg))
 
-static const op_unary kernel = {.f32 = capped};
-
-static gqac_status infer(ir_node *node, gqac_diag *diag) {
-    return op_unary_infer(node, &kernel, diag);
-}
-
-static gqac_status eval(op_call *call) {
-    float cap = ir_attr_float(call->node, "cap");
-    return op_unary_eval(call, &kernel, &cap);
-}
+OP_UNARY(.f32 = capped)
 
 const gqac_op gqac_op_softcap = {
     .schema = {.name = "softcap",

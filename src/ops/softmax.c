@@ -1,7 +1,7 @@
 /* Softmax: y = exp(x - max) / sum exp(x - max) along one axis. Source: ONNX operator spec, 13.
  *
  * One row, one owner: maximum and sum by 16 lanes and their trees (numerics/reduce.h). Before opset
- * 13 the axis split the tensor into a matrix; that is the same only for the last axis. */
+ * 13 the axis split the tensor into a matrix, which is the same for the last axis only. */
 #include "ops/reduction.h"
 
 #include "numerics/math.h"
@@ -28,21 +28,8 @@ static void compute(float *y, const float *x, int64_t n) {
     one_row(y, x, (size_t)n);
 }
 
-static gqac_status eval(op_call *call) {
-    return op_softmax_eval(call, compute);
-}
+OP_SOFTMAX(compute)
 
-const gqac_op gqac_op_softmax = {
-    .schema = {.name = "Softmax",
-               .domain = "",
-               .since = 13,
-               .inputs = "input",
-               .outputs = "output",
-               .attrs = op_softmax_attrs,
-               .rows = IR_ROWS_SHAPE,
-               .doc = "y = exp(x - max) / sum exp(x - max) along an axis"},
-    .infer = op_softmax_infer,
-    .eval = eval,
-    .upgrade = op_softmax_upgrade,
-    .mixes = op_softmax_mixes,
-};
+const gqac_op gqac_op_softmax =
+    OP_SOFTMAX_ROW(.name = "Softmax", .domain = "", .since = 13,
+                   .doc = "y = exp(x - max) / sum exp(x - max) along an axis");

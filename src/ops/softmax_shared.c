@@ -1,5 +1,5 @@
-/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed where
- * it lies, or in scratch. */
+/* What Softmax, LogSoftmax and Hardmax share: rows along one axis of a tensor, each computed in
+ * place or in scratch. */
 #include "ops/build.h"
 #include "ops/reduction.h"
 
@@ -105,7 +105,7 @@ gqac_status op_softmax_upgrade(ir_builder *b, ir_node *node, int opset, const op
     const int64_t axis = axis_of(node);
     const int rank = op_in_type(node, 0).rank;
     ir_value *x = ir_node_input(node, 0), *y = ir_node_output(node, 0);
-    /* Without an operand or a result there is nothing to rebuild: the check of arity says so. */
+    /* Without an operand or a result there is nothing to rebuild; the check of arity reports it. */
     if (!x || !y || axis == -1 || (rank > 0 && axis == rank - 1))
         return GQAC_OK;
     ir_value *shape = OP_BUILD(b, "Shape", .in = {x});

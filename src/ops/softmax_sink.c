@@ -1,7 +1,7 @@
 /* p [B,H,S,T] fp32: with m = max(max_j s_j, sink_h) and e_j = exp(s_j - m),
  *   p_j = e_j / (sum_j e_j + exp(sink_h - m))      (without a sink: its terms are absent)
  * Maximum and sum are 16-lane trees over absolute j, so keys at -inf change no bit. A row whose
- * maximum is -inf gives zeros; a NaN makes its whole row NaN and no other. */
+ * maximum is -inf becomes zeros; a NaN makes its whole row NaN, and no other row. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -27,7 +27,7 @@ static bool any_nan(const float *s, int64_t n) {
     return false;
 }
 
-/* e_j of one row; gives m. */
+/* e_j of one row; returns m. */
 OP_BODY void exponents_body(const float *s, int64_t n, float m, float *e) {
     int64_t j = 0;
     for (; j + GQAC_LANES <= n; j += GQAC_LANES)

@@ -8,14 +8,5 @@ OP_SPAN1_FMA(f32, gqn_softplusf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_softplus = {
-    .schema = {.name = "Softplus",
-               .domain = "",
-               .since = 1,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = log(1 + exp(x))"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_softplus =
+    OP_UNARY_ROW(.name = "Softplus", .domain = "", .since = 1, .doc = "y = log(1 + exp(x))");

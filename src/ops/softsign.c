@@ -7,14 +7,5 @@ OP_SPAN1(f32, float, gqn_div(x, 1.0f + gqn_abs(x)))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_softsign = {
-    .schema = {.name = "Softsign",
-               .domain = "",
-               .since = 1,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = x / (1 + |x|)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_softsign =
+    OP_UNARY_ROW(.name = "Softsign", .domain = "", .since = 1, .doc = "y = x / (1 + |x|)");

@@ -1,5 +1,5 @@
-/* com.microsoft.SparseAttention: GroupQueryAttention in which a layout of blocks says which keys a
- * query sees. Past and present are buffers [B,Hkv,M,D], key_total_sequence_lengths the lengths
+/* com.microsoft.SparseAttention: GroupQueryAttention with a layout of blocks that selects the keys
+ * of each query. Past and present are buffers [B,Hkv,M,D], key_total_sequence_lengths the lengths
  * after this call. Lowered to GroupQueryAttention with the bias that block_bias makes of the
  * layout. */
 #include "ops/attention.h"
@@ -26,12 +26,9 @@ static const ir_attr_spec attrs[] = {
     {"num_heads", IR_ATTR_INT, .required = true, .doc = "query heads Hq"},
     {"kv_num_heads", IR_ATTR_INT, .required = true, .doc = "key/value heads Hkv; divides Hq"},
     {"sparse_block_size", IR_ATTR_INT, .required = true, .doc = "tokens of a block"},
-    {"scale", IR_ATTR_FLOAT, .fallback = {.set = true, .f = 0},
-     .doc = "factor of the scores; 0: 1/sqrt(D)"},
-    {"do_rotary", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: rotary embedding of queries and keys"},
-    {"rotary_interleaved", IR_ATTR_INT, .fallback = {.set = true, .i = 0},
-     .doc = "1: pairs are neighbours, 0: half a head apart"},
+    OP_ATTR_FLOAT("scale", 0, "factor of the scores; 0: 1/sqrt(D)"),
+    OP_ATTR_INT("do_rotary", 0, "1: rotary embedding of queries and keys"),
+    OP_ATTR_INT("rotary_interleaved", 0, "1: pairs are neighbours, 0: half a head apart"),
     {.name = NULL},
 };
 
@@ -41,28 +38,20 @@ static bool has(const ir_node *node, int input) {
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    int64_t block = ir_attr_int(node, "sparse_block_size");
-    int64_t rotary = ir_attr_int(node, "do_rotary");
-    int64_t interleaved = ir_attr_int(node, "rotary_interleaved");
     if (q < 1 || q > INT32_MAX || kv < 1 || q % kv != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attributes num_heads = %lld, kv_num_heads = %lld: must be positive, and the "
                 "second divide the first",
                 (long long)q, (long long)kv);
-    if (block < 1 || block > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attribute sparse_block_size = %lld must be positive", (long long)block);
-    if (rotary < 0 || rotary > 1 || interleaved < 0 || interleaved > 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL,
-                "attributes do_rotary = %lld, rotary_interleaved = %lld: 0 or 1", (long long)rotary,
-                (long long)interleaved);
-    if (!isfinite(ir_attr_float(node, "scale")))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute scale must be finite");
+    GQAC_TRY(op_check_int(node, "sparse_block_size", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "do_rotary", 0, 1, diag));
+    GQAC_TRY(op_check_int(node, "rotary_interleaved", 0, 1, diag));
+    GQAC_TRY(op_check_float(node, "scale", true, diag));
     if (has(node, KEY) != has(node, VALUE) || has(node, COS) != has(node, SIN))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "inputs key and value, and cos_cache and sin_cache, must be both present or both "
                 "absent");
-    if (rotary == 1 && !has(node, COS))
+    if (ir_attr_int(node, "do_rotary") && !has(node, COS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
     if ((ir_node_output(node, 1) != NULL) != (ir_node_output(node, 2) != NULL))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
@@ -70,7 +59,8 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* What GroupQueryAttention has no words for; it checks the rest when it stands in. */
+/* Checks what GroupQueryAttention does not have; the rest is checked by its own infer after the
+ * lowering. */
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     ir_dims *dims = op_dims(node);
     gqac_dtype dtype = op_in_type(node, QUERY).dtype;
@@ -108,7 +98,7 @@ static bool is_possible(ir_builder *b, const ir_node *node, const op_options *op
         gqac_diag_hint(b->diag, "`gqac run` runs the graph as exported");
     } else if (options->cached_lengths) {
         op_refuse(b, node, "--seqlens-k cached is not for key_total_sequence_lengths");
-        gqac_diag_rule(b->diag, "they count all tokens, those of the call too");
+        gqac_diag_rule(b->diag, "these lengths count all tokens, including those of the call");
         gqac_diag_hint(b->diag, "leave --seqlens-k out");
     }
     return b->status == GQAC_OK;
@@ -143,7 +133,7 @@ const gqac_op gqac_op_sparse_attention = {
                .attrs = attrs,
                .flags = IR_OP_LOWER,
                .rows = IR_ROWS_STATE,
-               .doc = "GroupQueryAttention over blocks of keys that a layout names"},
+               .doc = "GroupQueryAttention over the blocks of keys that a layout selects"},
     .infer = infer,
     .verify = verify,
     .expand = expand,

@@ -1,6 +1,6 @@
 /* Split: the input cut along one axis into pieces of the lengths `split`, or into num_outputs equal
  * ones (the last may be shorter). Source: ONNX operator spec. Before opset 13 split was an
- * attribute; before 18 the number of outputs was just counted. */
+ * attribute; before 18 num_outputs was the number of the outputs. */
 #include "ops/copy.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static const ir_dim *piece_dim(ir_node *node, const ir_dim *length, int i) {
                   : NULL;
 }
 
-/* What constants show: one length for each output, which add up to that of the axis. */
+/* Checks constants: one length for each output, with the length of the axis as their sum. */
 static gqac_status check_pieces(const ir_node *node, const ir_dim *length, gqac_diag *diag) {
     const ir_dim *pieces[OP_MAX_ELEMENTS];
     int64_t n = op_elements(node, 1, OP_MAX_ELEMENTS, pieces), sum = 0, piece, whole;
@@ -140,7 +140,7 @@ static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis", .kind = IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "axis to cut"},
+    OP_ATTR_INT("axis", 0, "axis to cut"),
     {.name = "num_outputs", .kind = IR_ATTR_INT, .doc = "number of equal pieces"},
     {.name = NULL},
 };

@@ -5,16 +5,14 @@
 
 static const ir_attr_spec attrs[] = {
     {"q", IR_ATTR_INT, .required = true, .doc = "query heads"},
-    {"kv", IR_ATTR_INT, .fallback = {.set = true, .i = 0}, .doc = "key heads, and value heads"},
+    OP_ATTR_INT("kv", 0, "key heads, and value heads"),
     {.name = NULL},
 };
 
 static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t q = ir_attr_int(node, "q"), kv = ir_attr_int(node, "kv");
-    if (q < 1 || kv < 0 || q > INT32_MAX || kv > INT32_MAX)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "q = %lld and kv = %lld heads", (long long)q,
-                (long long)kv);
-    if (kv == 0 && (ir_node_output(node, 1) || ir_node_output(node, 2)))
+    GQAC_TRY(op_check_int(node, "q", 1, INT32_MAX, diag));
+    GQAC_TRY(op_check_int(node, "kv", 0, INT32_MAX, diag));
+    if (ir_attr_int(node, "kv") == 0 && (ir_node_output(node, 1) || ir_node_output(node, 2)))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "kv = 0 has one output");
     return GQAC_OK;
 }

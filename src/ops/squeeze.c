@@ -1,9 +1,9 @@
-/* Squeeze: takes out the given axes, or all of length 1. Source: ONNX operator spec.
- * Before opset 13 axes were an attribute. */
+/* Squeeze: removes the given axes, or all of length 1. Source: ONNX operator spec. Before opset 13
+ * axes were an attribute. */
 #include "ops/copy.h"
 #include "ops/reduction.h"
 
-/* Axes to take out of a type; false when that cannot be told yet. */
+/* The axes of length 1 of a type; false when a length is not known yet. */
 static bool implied(ir_type type, unsigned *set) {
     for (int i = 0; i < type.rank; i++) {
         int64_t length;
@@ -57,10 +57,6 @@ static gqac_status eval(op_call *call) {
     return op_copy_as(call, rank, dims);
 }
 
-static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
-    return opset < 13 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
-}
-
 const gqac_op gqac_op_squeeze = {
     .schema = {.name = "Squeeze",
                .domain = "",
@@ -69,8 +65,8 @@ const gqac_op gqac_op_squeeze = {
                .outputs = "squeezed",
                .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
-               .doc = "takes out axes of length 1"},
+               .doc = "removes axes of length 1"},
     .infer = infer,
     .eval = eval,
-    .upgrade = upgrade,
+    .upgrade = op_axes_upgrade,
 };

@@ -1,6 +1,6 @@
-/* y [1,K,H] from x [B,S,H] and rows i64 [K]: y[0,i,:] is row rows[i] of all B*S rows of x. It
- * stands before the matmul that makes logits, so that a step computes those rows of them which it
- * is asked for. */
+/* y [1,K,H] from x [B,S,H] and rows i64 [K]: y[0,i,:] is row rows[i] of all B*S rows of x. The pass
+ * last_rows puts it before the matmul that makes logits, so that a step computes only the rows that
+ * it is asked for. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ typedef struct take {
     const unsigned char *x;
     unsigned char *y;
     const int64_t *rows;
-    size_t row; /* bytes of one */
+    size_t row; /* bytes of a row */
 } take;
 
 /* Items are rows of y. */
@@ -57,7 +57,7 @@ const gqac_op gqac_op_take_rows = {
                .inputs = "x rows",
                .outputs = "y",
                .rows = IR_ROWS_LOCAL,
-               .doc = "the given ones of all B*S rows of x [B,S,H], as [1,K,H]"},
+               .doc = "selected rows of the B*S rows of x [B,S,H], as [1,K,H]"},
     .infer = infer,
     .eval = eval,
 };

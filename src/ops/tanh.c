@@ -8,14 +8,5 @@ OP_SPAN1_FMA(f32, gqn_tanhf(x))
 
 OP_UNARY(.f32 = f32)
 
-const gqac_op gqac_op_tanh = {
-    .schema = {.name = "Tanh",
-               .domain = "",
-               .since = 13,
-               .inputs = "x",
-               .outputs = "y",
-               .rows = IR_ROWS_LOCAL,
-               .doc = "y = tanh(x)"},
-    .infer = infer,
-    .eval = eval,
-};
+const gqac_op gqac_op_tanh =
+    OP_UNARY_ROW(.name = "Tanh", .domain = "", .since = 13, .doc = "y = tanh(x)");

@@ -1,6 +1,6 @@
 /* TensorScatter: present_cache = past_cache with the rows of update written along `axis` of each
- * batch row b at write_indices[b] + s (0 without): s < S in order; mode circular wraps at the
- * cache's length, linear must fit. Source: ONNX operator spec. */
+ * batch row b at write_indices[b] + s (from 0 without write_indices), s < S ascending; mode
+ * circular wraps at the length of the cache, linear must fit. Source: ONNX operator spec. */
 #include "ops/copy.h"
 
 #include <string.h>
@@ -8,10 +8,8 @@
 enum { CACHE, UPDATE, INDICES };
 
 static const ir_attr_spec attrs[] = {
-    {"axis", IR_ATTR_INT, .fallback = {.set = true, .i = -2},
-     .doc = "axis of the rows, not the batch"},
-    {"mode", IR_ATTR_STRING, .fallback = {.set = true, .s = "linear"},
-     .doc = "linear, or circular: wraps at the end"},
+    OP_ATTR_INT("axis", -2, "axis of the rows, not the batch"),
+    OP_ATTR_STRING("mode", "linear", "linear, or circular: wraps at the end"),
     {.name = NULL},
 };
 
@@ -29,7 +27,7 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
 static gqac_status row_axis(const ir_node *node, int rank, int *axis, gqac_diag *diag) {
     GQAC_TRY(op_axis(node, ir_attr_int(node, "axis"), rank, axis, diag));
     if (*axis == 0)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute axis is that of the batch");
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute axis is the axis of the batch");
     return GQAC_OK;
 }
 
@@ -76,7 +74,8 @@ static gqac_status check(op_call *call, int axis) {
 static void copy_all(op_call *call) {
     const gqac_tensor *cache = call->in[CACHE];
     op_box box = {.rank = cache->rank, .in = cache, .out = &call->out[0]};
-    if (OP_IN(OP_NIBBLES, cache->dtype)) /* written by halves; the last one may have no pair */
+    if (OP_IN(OP_NIBBLES, cache->dtype)) /* written in halves of a byte; the last element may be
+                                            alone in its byte */
         memset(box.out->data, 0, gqac_tensor_bytes(box.out));
     for (int i = 0; i < cache->rank; i++)
         box.dims[i] = cache->dims[i];
@@ -108,7 +107,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(check(call, axis));
     const gqac_tensor *at = call->node->n_inputs > INDICES ? call->in[INDICES] : NULL;
     GQAC_TRY(op_output(call, 0, cache->dtype, cache->rank, cache->dims));
-    if (call->out[0].data != cache->data) /* else it is kept in place */
+    if (call->out[0].data != cache->data) /* else it is overwritten in place */
         copy_all(call);
     int64_t rows = cache->dims[axis], fresh = call->in[UPDATE]->dims[axis];
     for (int64_t b = 0; b < cache->dims[0]; b++) {

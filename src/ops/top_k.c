@@ -1,9 +1,8 @@
 /* TopK: the k greatest (largest 0: least) elements along one axis, in order, and their indices.
- * Equals keep the order of their indices; NaN is greater than everything. Source: ONNX operator
- * spec.
- * A row is read once. What is greater than the k-th of those seen so far is kept with room for as
- * many again; when that is full it is sorted, by merging, and cut to k. So time is n log k whatever
- * the row holds, and a row of random order takes little more than the reading. */
+ * Equal elements are in the order of their indices; NaN is greater than every number. Source: ONNX
+ * operator spec. A row is read once. Elements greater than the k-th so far are kept in a buffer of
+ * about 2 k entries; when it is full it is merge-sorted and cut to k. Time is n log k for any row,
+ * and for random order hardly more than that of reading it. */
 #include "ops/elementwise.h"
 #include "ops/reduction.h"
 
@@ -20,13 +19,13 @@ typedef struct search {
     gqac_tensor *values;
     int64_t *indices;
     int64_t n, k, inner;
-    int64_t room; /* entries that are kept at most, >= k */
+    int64_t capacity; /* maximum number of entries, >= k */
     op_order order;
     op_scratch scratch;
 } search;
 
-/* Merges the sorted runs [0,half) and [half,n) of `from` into `to`; of equals the left one first.
- */
+/* Merges the sorted runs [0,half) and [half,n) of `from` into `to`; of equal entries the left one
+ * first. */
 static void merge(const entry *from, int64_t half, int64_t n, entry *to) {
     int64_t i = 0, j = half;
     for (int64_t at = 0; at < n; at++) {
@@ -35,7 +34,7 @@ static void merge(const entry *from, int64_t half, int64_t n, entry *to) {
     }
 }
 
-/* The entries in order; they change places with the spare ones. */
+/* Sorts the entries; they and the spare ones may be exchanged. */
 static void sort(entry **entries, entry **spare, int64_t n) {
     for (int64_t width = 1; width < n; width *= 2) {
         for (int64_t at = 0; at < n; at += 2 * width) {
@@ -48,11 +47,11 @@ static void sort(entry **entries, entry **spare, int64_t n) {
     }
 }
 
-/* The first k of a row, in order. Those that come are of later indices than those that are kept, so
- * an equal of the k-th does not displace it. */
+/* The first k of a row, in order. New entries have later indices than those that are kept, so one
+ * that equals the k-th does not replace it. */
 static const entry *select(const search *s, int64_t first, entry *kept, entry *spare) {
     int64_t keys[OP_SPAN], count = 0, least = INT64_MIN;
-    bool full = false; /* k are known, and none but greater than `least` is of use */
+    bool full = false; /* k entries are known: only elements greater than `least` matter */
     for (int64_t from = 0; from < s->n; from += OP_SPAN) {
         const int64_t n = s->n - from < OP_SPAN ? s->n - from : OP_SPAN;
         op_order_keys(s->x, first + from * s->inner, n, s->inner, &s->order, keys);
@@ -61,7 +60,7 @@ static const entry *select(const search *s, int64_t first, entry *kept, entry *s
         for (int64_t i = 0; i < n; i++) {
             if (full && keys[i] <= least)
                 continue;
-            if (count == s->room) {
+            if (count == s->capacity) {
                 sort(&kept, &spare, count);
                 count = s->k;
                 least = kept[count - 1].key;
@@ -79,11 +78,11 @@ static const entry *select(const search *s, int64_t first, entry *kept, entry *s
 static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     const search *s = arg;
     size_t width = op_width(s->x->dtype);
-    entry *room = (entry *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
+    entry *entries = (entry *)(void *)(s->scratch.base + (size_t)worker * s->scratch.stride);
     for (int64_t item = (int64_t)begin; item < (int64_t)end; item++) {
         int64_t outer = item / s->inner, column = item % s->inner;
         int64_t first = outer * s->n * s->inner + column, to = outer * s->k * s->inner + column;
-        const entry *order = select(s, first, room, room + s->room);
+        const entry *order = select(s, first, entries, entries + s->capacity);
         for (int64_t i = 0; i < s->k; i++) {
             const int64_t at = order[i].index;
             memcpy((char *)s->values->data + (size_t)(to + i * s->inner) * width,
@@ -140,9 +139,9 @@ static gqac_status eval(op_call *call) {
                 .k = k,
                 .inner = op_product(x->dims, axis + 1, x->rank),
                 .order = {.least = !largest, .nan_first = largest}};
-    s.room = s.n < 2 * k + SPARE ? s.n : 2 * k + SPARE;
-    GQAC_TRY(op_scratch_open(call, (size_t)s.room, 2 * sizeof(entry), &s.scratch));
-    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + s.n + 20 * s.room, run_rows, &s);
+    s.capacity = s.n < 2 * k + SPARE ? s.n : 2 * k + SPARE;
+    GQAC_TRY(op_scratch_open(call, (size_t)s.capacity, 2 * sizeof(entry), &s.scratch));
+    op_parallel(call, gqac_tensor_count(x) / s.n, 20 + s.n + 20 * s.capacity, run_rows, &s);
     op_scratch_close(&s.scratch);
     return GQAC_OK;
 }
@@ -152,18 +151,9 @@ static bool mixes(const ir_node *node) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "axis",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = -1},
-     .doc = "axis to search"},
-    {.name = "largest",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "0: the least"},
-    {.name = "sorted",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "0: any order will do; they are sorted all the same"},
+    OP_ATTR_INT("axis", -1, "axis to search"),
+    OP_ATTR_INT("largest", 1, "0: the least"),
+    OP_ATTR_INT("sorted", 1, "0: any order will do; they are sorted all the same"),
     {.name = NULL},
 };
 

@@ -10,7 +10,7 @@ static gqac_status permutation(const ir_node *node, int rank, int *perm, gqac_di
         if (attr->set)
             axis = attr->count == (size_t)rank ? attr->ints[i] : -1;
         if (axis < 0 || axis >= rank || (seen >> axis & 1))
-            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "perm is no permutation of %d axes", rank);
+            OP_FAIL(node, diag, GQAC_INVALID_MODEL, "perm is not a permutation of %d axes", rank);
         seen |= 1u << axis;
         perm[i] = (int)axis;
     }

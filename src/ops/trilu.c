@@ -17,7 +17,7 @@ static void run_rows(void *arg, size_t begin, size_t end, int worker) {
     size_t width = op_width(t->in->dtype);
     for (size_t item = begin; item < end; item++) {
         int64_t row = (int64_t)item % t->rows, from, to;
-        /* columns [from, to) stay; row + k cannot be formed for every k */
+        /* columns [from, to) stay; row + k would overflow for some k */
         int64_t edge = t->k >= t->columns ? t->columns : t->k + row;
         if (t->k < -t->rows)
             edge = -1;
@@ -62,10 +62,7 @@ static gqac_status eval(op_call *call) {
 }
 
 static const ir_attr_spec attrs[] = {
-    {.name = "upper",
-     .kind = IR_ATTR_INT,
-     .fallback = {.set = true, .i = 1},
-     .doc = "1: the upper triangle, 0: the lower"},
+    OP_ATTR_INT("upper", 1, "1: the upper triangle, 0: the lower"),
     {.name = NULL},
 };
 

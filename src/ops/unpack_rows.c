@@ -1,7 +1,7 @@
-/* y [n,..,M,..] from packed rows x [1,..,N,..] and new_len [n], M the largest of them: row s of
- * sequence i becomes y[i,..,s,..], rows from new_len[i] on are zeros. The rows lie on `axis`. An x
- * with one row there, the same for all queries, stays as it is. For expansions of attention, which
- * have a batch row for each sequence; pack_rows is the way back. */
+/* y [n,..,M,..] from packed rows x [1,..,N,..] and new_len [n], M = max new_len: row s of sequence
+ * i becomes y[i,..,s,..], rows from new_len[i] on are zeros. The rows lie on `axis`. An x with one
+ * row there, the same for all queries, is unchanged. For expansions of attention, which need a
+ * batch row for each sequence; pack_rows is the inverse. */
 #include "ops/attention.h"
 
 #include <string.h>
@@ -43,7 +43,7 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     return op_set_type(node, 0, x.dtype, x.rank, dims, diag);
 }
 
-/* Bytes of the elements behind an axis. */
+/* Bytes of the elements after an axis. */
 static size_t inner_bytes(const gqac_tensor *x, int axis) {
     return (size_t)op_product(x->dims, axis + 1, x->rank) * op_width(x->dtype);
 }

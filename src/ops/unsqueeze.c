@@ -1,5 +1,5 @@
-/* Unsqueeze: axes of length 1 are put in at the places `axes` of the result.
- * Source: ONNX operator spec. Before opset 13 axes were an attribute. */
+/* Unsqueeze: inserts axes of length 1, at the indices `axes` of the result. Source: ONNX operator
+ * spec. Before opset 13 axes were an attribute. */
 #include "ops/copy.h"
 #include "ops/reduction.h"
 
@@ -40,10 +40,6 @@ static gqac_status eval(op_call *call) {
     return op_copy_as(call, rank, dims);
 }
 
-static gqac_status upgrade(ir_builder *b, ir_node *node, int opset, const op_raw_attrs *raw) {
-    return opset < 13 ? op_ints_to_input(b, node, raw, "axes", 1) : GQAC_OK;
-}
-
 const gqac_op gqac_op_unsqueeze = {
     .schema = {.name = "Unsqueeze",
                .domain = "",
@@ -52,8 +48,8 @@ const gqac_op gqac_op_unsqueeze = {
                .outputs = "expanded",
                .flags = IR_OP_IN_PLACE,
                .rows = IR_ROWS_SHAPE,
-               .doc = "puts in axes of length 1"},
+               .doc = "inserts axes of length 1"},
     .infer = infer,
     .eval = eval,
-    .upgrade = upgrade,
+    .upgrade = op_axes_upgrade,
 };

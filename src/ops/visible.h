@@ -1,13 +1,13 @@
-/* Which rows are whose and which keys they see, on tensors: for evals and for kernels of targets.
- * Symbols as in ops/attention.h. */
+/* The rows of each sequence and the keys that they attend to, on tensors: for evals and for kernels
+ * of targets. Symbols as in ops/attention.h. */
 #ifndef GQAC_OPS_VISIBLE_H
 #define GQAC_OPS_VISIBLE_H
 
 #include "ops/lengths.h"
 
-/* The new rows of n sequences in a tensor [B,..,S,..]: row b of the batch holds those of sequence
- * b, and pads behind its new_len[b]; or they lie packed in one row of the batch, B = 1 and S the
- * sum of new_len, as in a step of sequences. */
+/* The new rows of n sequences in a tensor [B,..,S,..]: row b of the batch holds those of sequence b
+ * and padding after its new_len[b]; or they are packed in one row of the batch, B = 1 and S the sum
+ * of new_len, as in a step of sequences. */
 typedef struct attention_rows {
     int64_t n;
     bool packed;
@@ -20,23 +20,23 @@ typedef struct attention_rows {
 gqac_status op_rows_fit(const op_work *work, const gqac_tensor *past_len,
                         const gqac_tensor *new_len, int64_t batch, int64_t width,
                         attention_rows *rows);
-/* Rows of sequence b, pads included. */
+/* Rows of sequence b, including padding. */
 static inline int64_t attention_rows_of(const attention_rows *rows, int64_t b) {
     return rows->packed ? rows->fresh[b] : rows->width;
 }
-/* The keys lo <= j < hi that query s of each sequence sees, i32 [B,S]:
+/* The keys lo <= j < hi that query s of each sequence attends to, i32 [B,S]:
  *   hi = p_b + s + 1 when causal, else p_b + n_b
  *   lo = max(0, p_b + s + 1 - window) with a window, else 0
- * Rows s >= n_b see nothing: lo = hi = 0. */
+ * Rows s >= n_b have no visible keys: lo = hi = 0. */
 void op_visible(const attention_rows *rows, bool causal, int64_t window, int32_t *lo, int32_t *hi);
-/* lo, hi of every row, given: i32 [B,S] with 0 <= lo <= hi <= keys. */
+/* Checks and reads lo, hi of every row: i32 [B,S] with 0 <= lo <= hi <= keys. */
 gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
                       const gqac_tensor *hi_tensor, int64_t batch, int64_t rows, int64_t keys,
                       const int32_t **lo, const int32_t **hi);
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
 gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *mask,
                       const int64_t *scores);
-/* f32 scales of a quantised cache: one, or heads * size of them, all finite. */
+/* f32 scales of a quantised cache, all finite: one, or heads * size. */
 gqac_status op_code_scales(const op_work *work, const gqac_tensor *tensor, bool per_channel,
                            int64_t heads, int64_t size, const float **scales);
 

@@ -1,25 +1,13 @@
-/* lo, hi i32 [B,S]: query s of batch row b sees the keys lo <= j < hi.
+/* lo, hi i32 [B,S]: query s of batch row b attends to the keys lo <= j < hi.
  *   hi = p_b + s + 1 when causal, else p_b + n_b
  *   lo = max(0, p_b + s + 1 - window) with a window, else 0
- * Rows s >= n_b see nothing: lo = hi = 0. */
+ * Rows s >= n_b have no visible keys: lo = hi = 0. */
 #include "ops/attention.h"
 
 static const ir_attr_spec attrs[] = {
-    {"causal", IR_ATTR_INT, .fallback = {.set = true, .i = 1}, .doc = "0: later keys are visible"},
-    {"window", IR_ATTR_INT, .fallback = {.set = true, .i = -1},
-     .doc = "keys a query sees, itself included; -1: all"},
+    ATTENTION_VISIBLE_ATTRS,
     {.name = NULL},
 };
-
-static gqac_status verify(const ir_node *node, gqac_diag *diag) {
-    int64_t causal = ir_attr_int(node, "causal"), window = ir_attr_int(node, "window");
-    if (causal != 0 && causal != 1)
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "causal = %lld: 0 or 1", (long long)causal);
-    if (window < -1 || window == 0 || (window > 0 && !causal))
-        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "window = %lld: -1, or at least 1 and then causal",
-                (long long)window);
-    return GQAC_OK;
-}
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_dtype(node, 0, GQAC_I32, diag));
@@ -28,10 +16,6 @@ static gqac_status infer(ir_node *node, gqac_diag *diag) {
     const ir_dim *dims[2] = {op_in_dim(node, 2, 0), op_in_dim(node, 2, 2)};
     GQAC_TRY(op_set_type(node, 0, GQAC_I32, 2, dims, diag));
     return op_set_type(node, 1, GQAC_I32, 2, dims, diag);
-}
-
-static bool mixes(const ir_node *node) {
-    return !ir_attr_int(node, "causal");
 }
 
 static gqac_status eval(op_call *call) {
@@ -54,7 +38,7 @@ const gqac_op gqac_op_visible_range = {
                .rows = IR_ROWS_SHAPE,
                .doc = "the keys lo <= j < hi that each query of q [B,Hq,S,D] sees, i32 [B,S]"},
     .infer = infer,
-    .verify = verify,
+    .verify = attention_visible_verify,
     .eval = eval,
-    .mixes = mixes,
+    .mixes = attention_visible_mixes,
 };

@@ -7,7 +7,7 @@
 
 #include "ops/kernel.h"
 
-enum { QUERIES = 8 /* rows of a unit of work */, STEP = 4 /* keys taken at once */ };
+enum { QUERIES = 8 /* rows of a unit of work */, STEP = 4 /* keys in one step */ };
 
 static gqac_status infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(attention_want_rank(node, 0, 4, diag));
@@ -47,7 +47,7 @@ OP_KERNEL(add_keys,
 
 typedef struct unit {
     int64_t b, g, row, n_rows; /* batch row, key/value head, queries [row, row + n_rows) */
-    int64_t lo, hi;            /* keys that any of them sees */
+    int64_t lo, hi;            /* keys that any of these queries attends to */
     float *acc, *values;
 } unit;
 
@@ -134,11 +134,7 @@ static gqac_status eval(op_call *call) {
                   .threads = call->pool ? gqac_pool_threads(call->pool) : 1};
     if (v->dims[0] != p->dims[0] || v->dims[2] != w.keys || w.kv_heads < 1 ||
         w.q_heads % w.kv_heads != 0)
-        OP_FAIL(call->node, call->diag, GQAC_INVALID_INPUT,
-                "values [%lld,%lld,%lld,%lld] do not fit probabilities [%lld,%lld,%lld,%lld]",
-                (long long)v->dims[0], (long long)v->dims[1], (long long)v->dims[2],
-                (long long)v->dims[3], (long long)p->dims[0], (long long)p->dims[1],
-                (long long)p->dims[2], (long long)p->dims[3]);
+        return attention_mismatch(call, "values", v, "probabilities", p);
     GQAC_TRY(attention_ranges(call, 2, p->dims[0], w.rows, w.keys, &w.lo, &w.hi));
     int64_t dims[3] = {p->dims[0], w.rows, w.q_heads * w.size};
     GQAC_TRY(op_output(call, 0, v->dtype, 3, dims));

@@ -24,8 +24,8 @@ typedef struct shifting {
     const unsigned char *bias;
     unsigned char *y;
     const int32_t *past_len, *new_len;
-    int64_t rows, columns, count, capacity, window; /* rows: of one b */
-    bool shared;                                    /* one bias for all b */
+    int64_t rows, columns, count, capacity, window; /* rows of a batch row */
+    bool shared;                                    /* the same bias for all b */
     size_t width;
 } shifting;
 

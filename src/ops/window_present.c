@@ -1,6 +1,6 @@
 /* present [B,H,C,D] of a window-sized cache from its past [B,H,C,D] and window_rows [B,H,R,D]: with
- * t = past_len[b] + new_len[b] tokens and e = the rows that are held of them, rows 0 .. e-1 are the
- * last e of the tokens. Rows from e on say nothing; they keep what the past has there. */
+ * t = past_len[b] + new_len[b] tokens of which the cache holds e, rows 0 .. e-1 are the last e
+ * tokens. Rows from e on are not valid; they are copies of the rows of past. */
 #include "ops/attention.h"
 
 #include <string.h>

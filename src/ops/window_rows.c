@@ -1,7 +1,7 @@
 /* rows [B,H,R,D] for attention from the past [B,H,C,D] of a window-sized cache and new [B,H,S,D]:
- * with p = past_len[b], e = the rows that the past holds of p tokens, and start as in window_start,
- * row j is the token at position start + j: the past's for p - e <= start + j < p, then the first
- * new_len[b] of new. Earlier and later rows are zeros that nobody sees; R is the most of any b. */
+ * with p = past_len[b] tokens, of which the past holds e, and start as in window_start, row j is
+ * the token at position start + j: from past for p - e <= start + j < p, then the first new_len[b]
+ * of new. Earlier and later rows are zeros, which are not visible; R is the maximum over b. */
 #include "ops/attention.h"
 
 #include <string.h>

@@ -42,8 +42,9 @@ const gqac_op gqac_op_window_start = {
                .outputs = "start rest",
                .attrs = attrs,
                .rows = IR_ROWS_STATE,
-               .doc = "where attention over a window-sized cache starts to count, and the past "
-                      "from there on, i32 [B]"},
+               .doc =
+                   "position from which attention over a window-sized cache counts, and the past "
+                   "from there, i32 [B]"},
     .infer = infer,
     .verify = attention_window_verify,
     .eval = eval,

@@ -1,6 +1,6 @@
-/* What code that runs shares, be it the eval of an op or a kernel of a target: element types and
- * their access, work split over threads, scratch, and failures that tell their place. There is no
- * graph here: whoever looks at nodes includes ops/op.h. */
+/* Shared by evals of ops and kernels of targets: element types and their access, work split over
+ * threads, scratch, and failures that name their place. There is no graph here: code that reads
+ * nodes includes ops/op.h. */
 #ifndef GQAC_OPS_WORK_H
 #define GQAC_OPS_WORK_H
 
@@ -36,7 +36,7 @@ void op_scatter_f32(gqac_tensor *tensor, int64_t first, int64_t n, int64_t strid
                     const float *values);
 void op_get_f32s(const gqac_tensor *tensor, int64_t first, int64_t n, float *out);
 void op_put_f32s(gqac_tensor *tensor, int64_t first, int64_t n, const float *values);
-/* Towards zero, clamped; NaN gives 0 (as numerics/convert.h does it for f32). */
+/* Towards zero, clamped; NaN becomes 0 (as in numerics/convert.h for f32). */
 int64_t op_f64_to_i64(double value);
 /* Bytes of one element; 0 for i4 and u4. */
 size_t op_width(gqac_dtype dtype);
@@ -56,24 +56,24 @@ typedef struct op_work {
     gqac_pool *pool; /* may be NULL */
     gqac_diag *diag;
     void *host;
-    /* Memory for the duration of the call, on a multiple of 64; NULL when there is none left. The
-     * function itself may be NULL: then scratch comes from the system. */
+    /* Returns memory for the duration of the call, aligned to 64; NULL when there is none left.
+     * Where the function itself is NULL, scratch comes from the system. */
     void *(*scratch)(void *host, size_t bytes);
-    const op_origin *origin; /* may be NULL: somebody else tells the place */
-    /* ns that may still be worked, as op_work_parallel counts them; NULL: no bound. A piece of work
-     * that takes more is left out, as are all after it, and *left becomes its complement: < 0. */
+    const op_origin *origin; /* may be NULL: the caller sets the place */
+    /* The ns of work that are left, as op_work_parallel counts them; NULL: no limit. Work that
+     * takes more is left out, and so is all later work; *left then becomes its complement, < 0. */
     int64_t *left;
 } op_work;
 
 /* `items` of about `cost` ns each, split over the pool. When the call is stopped, items are left
- * out: whoever uses what they write as indices asks gqac_pool_stopped first. */
+ * out: code that uses their results as indices must ask gqac_pool_stopped first. */
 void op_work_parallel(const op_work *work, int64_t items, int64_t cost,
                       void (*run)(void *arg, size_t begin, size_t end, int worker), void *arg);
 /* Scratch for every worker: each has `count * size` bytes at base + worker * stride. */
 typedef struct op_scratch {
     unsigned char *base;
     size_t stride;
-    void *owned; /* NULL: the memory is the host's, which takes it back after the call */
+    void *owned; /* NULL: the memory belongs to the host, which reuses it after the call */
 } op_scratch;
 gqac_status op_work_scratch(const op_work *work, size_t count, size_t size, op_scratch *scratch);
 /* One piece of scratch for all workers, at base. */
@@ -85,7 +85,7 @@ void op_scratch_close(op_scratch *scratch);
 gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,
                               int *rank, int64_t *dims);
 
-/* Fails with "node 'x' (Op)" as the place. */
+/* Fails, naming the place as "node 'x' (Op)". */
 #define OP_STOP(work, status, ...) return op_stop((work), (status), __VA_ARGS__), (status)
 gqac_status op_stop(const op_work *work, gqac_status status, const char *fmt, ...)
     GQAC_PRINTF(3, 4);

@@ -138,7 +138,7 @@ static void refused(graph *g, const ir_value *y, const char *what) {
 }
 
 static void mistakes(void) {
-    static const char *const kind = "op 'rotary' has no attribute '%s' of the kind that is given";
+    static const char *const kind = "op 'rotary' has no attribute '%s' of that kind";
     char what[128];
     graph g;
     open_graph(&g, 0);

@@ -1,4 +1,5 @@
 /* Elementwise ops: values worked out by hand, special values, broadcasting, types and errors. */
+#include "numerics/dialect.h"
 #include "support.h"
 
 static void arithmetic(void) {
@@ -294,10 +295,53 @@ static void casts(void) {
     run_cases(cases, COUNT(cases));
 }
 
+/* The NaN of an eval, so of a folded constant, has the bits that kernels of targets store. */
+static void one_nan(void) {
+    static const struct {
+        const char *op, *domain;
+        uint32_t x, y; /* y 0: one operand */
+    } rows[] = {
+        {"Add", "", 0x7f800000, 0xff800000},
+        {"Add", "", 0xffc00001, 0x3f800000},
+        {"Sub", "", 0x7f800000, 0x7f800000},
+        {"Mul", "", 0x7f800000, 0x80000000},
+        {"Div", "", 0x7f800000, 0xff800000},
+        {"Div", "", 0x80000000, 0x80000000},
+        {"Sqrt", "", 0xbf800000, 0},
+        {"Neg", "", 0x7fc00000, 0},
+        {"Gelu", "", 0xffc00001, 0},
+        {"Swish", "", 0xffc00001, 0},
+        {"QuickGelu", "com.microsoft", 0xffc00001, 0},
+        {"FastGelu", "com.microsoft", 0xffc00001, 0},
+    };
+    enum { N = 37 }; /* groups of lanes, and a rest */
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        uint32_t operands[2][N];
+        gqac_tensor tensors[2];
+        op_probe p = {.op = rows[i].op,
+                      .domain = rows[i].domain,
+                      .arena = gqac_arena_create(0),
+                      .n_in = rows[i].y ? 2 : 1,
+                      .n_out = 1};
+        for (int k = 0; k < p.n_in; k++) {
+            for (int e = 0; e < N; e++)
+                operands[k][e] = k ? rows[i].y : rows[i].x;
+            tensors[k] =
+                (gqac_tensor){.dtype = GQAC_F32, .rank = 1, .dims = {N}, .data = operands[k]};
+            p.in[k] = &tensors[k];
+        }
+        CU_ASSERT_EQUAL(run_probe(&p), GQAC_OK);
+        for (int e = 0; p.out[0].data && e < N; e++)
+            CU_ASSERT_EQUAL(((const uint32_t *)p.out[0].data)[e], GQN_NAN_BITS);
+        gqac_arena_free(p.arena);
+    }
+}
+
 int main(int argc, char **argv) {
     static const unit_case cases[] = {
         {"arithmetic", arithmetic},   {"powers and extremes", powers}, {"one operand", one_operand},
         {"activations", activations}, {"comparisons", comparisons},    {"casts", casts},
+        {"one NaN", one_nan},
     };
     return unit_run("ops: elementwise", cases, COUNT(cases), argc, argv);
 }

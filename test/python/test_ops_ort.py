@@ -572,7 +572,7 @@ class Ops(Nodes):
         for x, code in (((3, 4), 4), ((1, 3), 4)):
             node = Node("Einsum", "", {"x": np.ones(x, np.float32)}, ["y"], equation="ii->i")
             self.with_dims(node, {"x": ["p", "q"]}, code)
-            self.with_dims(node, {}, 3, "Einsum", "one letter")
+            self.with_dims(node, {}, 3, "Einsum", "the same letter")
 
     def test_einsum_letters(self):
         """More letters than a tensor has axes are refused; other lengths, in the name of Einsum."""
@@ -602,7 +602,7 @@ class Ops(Nodes):
         node = Node("GroupNormalization", "", {"x": x, "s": x[0, :2, 0], "b": x[0, :2, 0]}, ["y"],
                     num_groups=2)
         node.opset = 18
-        self.with_dims(node, {}, 3, "GroupNormalization", "by group")
+        self.with_dims(node, {}, 3, "GroupNormalization", "for each group")
         # lengths that do not fit, known and not
         for c, n in ((4, 1), (4, 2), (4, 8), (4, 16), (3, 3), (1, 1)):
             feeds = {"x": np.ones((1, c, 4), np.float32), "s": np.ones(n, np.float32),

@@ -122,7 +122,7 @@ class RecurrentState(Case):
         self.good("run", self.dir / "model.onnx", *inputs, "-o", self.dir / "out")
         np.save(self.dir / "k.npy", np.tile(feeds["k"], 2)[..., :32])
         self.check(gqac("run", self.dir / "model.onnx", *inputs, "-o", self.dir / "out"), 4,
-                   "key of 32", "LinearAttention")
+                   "key has 32", "LinearAttention")
 
 
 if __name__ == "__main__":

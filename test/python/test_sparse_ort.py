@@ -220,9 +220,9 @@ class SparseAttention(Nodes):
                 inputs[name][index] = value
             return change
 
-        self.refused(changed(LAYOUT[1], 9, 0, 0), "row 0 of layout 0 names 9", "rule:", "try:",
+        self.refused(changed(LAYOUT[1], 9, 0, 0), "row 0 of layout 0 lists 9", "rule:", "try:",
                      target=compiling)
-        self.refused(changed(LAYOUT[1], -1, 0, 0), "names -1", target=compiling)
+        self.refused(changed(LAYOUT[1], -1, 0, 0), "lists -1", target=compiling)
         self.refused(changed(LAYOUT[0], 1, 0, 0), "block_row_indices[0][0] = 1", target=compiling)
         self.refused(changed(LAYOUT[0], 9999, 0, 1), "block_row_indices", target=compiling)
 
@@ -232,7 +232,7 @@ class SparseAttention(Nodes):
             cols[0, last] = 0
             inputs[LAYOUT[1]] = cols
 
-        self.refused(own_missing, "misses itself", target=compiling)
+        self.refused(own_missing, "does not list itself", target=compiling)
 
     def test_sequences(self):
         """A sequence has no layouts: the node is named."""

@@ -205,7 +205,7 @@ static void test_errors(void) {
     /* a past of 4 rows cannot hold 5 tokens */
     CU_ASSERT_EQUAL(bind(&r, "present", r.past, sizeof r.past), GQAC_OK);
     CU_ASSERT_EQUAL(run(&r, r.past, 2, out), GQAC_INVALID_INPUT);
-    CU_ASSERT(strstr(r.diag.what, "room") != NULL);
+    CU_ASSERT(strstr(r.diag.what, "do not hold") != NULL);
     close_rig(&r);
     gqac_options options;
     gqac_options_init(&options);

@@ -449,7 +449,7 @@ static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item
         if (given.count > 0 && given.count <= INT32_MAX)
             total += given.count + (given.sequence ? given.sequence->missing : 0);
     }
-    gqac_poll_begin(&context->exec.poll, total);
+    gqac_poll_begin(&context->exec.poll, total, "tokens");
     return GQAC_OK;
 }
 

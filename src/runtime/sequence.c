@@ -202,8 +202,8 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     return GQAC_OK;
 }
 
-/* Checks a past tensor against its slot; the first tensor with rows sets *length, which is -1
- * before. */
+/* Checks a past tensor against its slot; the first tensor with rows sets *length where that is
+ * -1. */
 static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t *length,
                               gqac_diag *diag) {
     if (t->dtype != slot->dtype)
@@ -250,10 +250,9 @@ static void take_past(gqac_sequence *s, int slot, int64_t length, const gqac_ten
         kv_write_rows(s->kv, slot, 0, length, t->data, length);
 }
 
-gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
-                                 const gqac_tensor *tensors, gqac_diag *diag) {
+gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
+                            const char *const *names, const gqac_tensor *tensors, gqac_diag *diag) {
     const gqac_program *p = sequence->program;
-    int64_t length = -1;
     if (gqac_sequence_length(sequence) != 0)
         GQAC_FAIL(diag, GQAC_USAGE, "past tensors can only be imported into an empty sequence");
     for (int i = 0; i < n; i++) {
@@ -282,4 +281,9 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
     sequence->pinned = sequence->final_length ? sequence->final_length : length;
     sequence->imported = length > 0;
     return GQAC_OK;
+}
+
+gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
+                                 const gqac_tensor *tensors, gqac_diag *diag) {
+    return sequence_import(sequence, -1, n, names, tensors, diag);
 }

@@ -58,16 +58,21 @@ gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const v
     return GQAC_OK;
 }
 
+int bind_recurrent_slot(const ir_node *node) {
+    if (!op_is(node, "gqac", "recurrent_attention"))
+        return -1;
+    const ir_node *state = ir_node_input(node, index_of(node->op->inputs, "token"))->def;
+    return state && op_is(state, "gqac", "kv_state") ? (int)ir_attr_int(state, "slot") : -1;
+}
+
 gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,
                                      const void **record) {
     target_recurrent_record *r;
     r = bind_new(b, sizeof *r);
     if (!r)
         return GQAC_NO_MEMORY;
-    const ir_node *state = ir_node_input(root, index_of(root->op->inputs, "token"))->def;
-    const bool known = state && op_is(state, "gqac", "kv_state");
     *r = (target_recurrent_record){.form = linear_attention_form_of(root),
-                                   .slot = known ? (int)ir_attr_int(state, "slot") : -1,
+                                   .slot = bind_recurrent_slot(root),
                                    .query = bind_input(root, "query"),
                                    .key = bind_input(root, "key"),
                                    .value = bind_input(root, "value"),

@@ -96,6 +96,13 @@ class Bench(Case):
             self.assertLess(rows["tg1@512"]["peak_rss_bytes"], pasts / 2)
         self.assertGreater(rows["tg1x200@512"]["peak_rss_bytes"], pasts)
 
+    def test_memory_of_parent(self):
+        """Peak memory is that of the program, however large the process is that started it."""
+        large = bytearray(b"x" * (400 << 20))
+        rows = self.rows(LLAMA, "-p", "4", "-n", "1", "--repeat", "1")
+        if not harness.SANITIZED:
+            self.assertLess(rows["pp4"]["peak_rss_bytes"], len(large) / 2)
+
     def test_states(self):
         """Recurrent states are copied beside rows; where a model has states alone, each sequence is
         fed its past."""

@@ -46,6 +46,8 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
  * greatest length so far minus `length`; and if length is less than the number of imported tokens,
  * it must be 0. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
+/* How many of the last tokens of the sequence the next step computes again, after a rewind. */
+GQAC_API int64_t gqac_sequence_missing(const gqac_sequence *sequence);
 /* Creates a second sequence with the same tokens and rows; the caller frees *fork. Both share
  * blocks until one writes to them. They may be used by different threads. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,

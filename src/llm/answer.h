@@ -25,6 +25,7 @@ typedef struct answer {
     double *forward;                 /* seconds, one for each new id */
     size_t n_forward, forward_room;
     int64_t reused, computed;
+    int64_t again; /* tokens before the prompt's rest that its first step computes again */
 } answer;
 
 /* Checks the request and takes the prompt; the session is not touched. `decoder` is the program of

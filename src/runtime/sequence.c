@@ -58,6 +58,10 @@ int64_t gqac_sequence_length(const gqac_sequence *sequence) {
     return kv_sequence_length(sequence->kv) + sequence->missing;
 }
 
+int64_t gqac_sequence_missing(const gqac_sequence *sequence) {
+    return sequence->missing;
+}
+
 gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
     const int64_t need = length - s->given;
     if (need <= s->ids_capacity)

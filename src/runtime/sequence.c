@@ -93,6 +93,16 @@ const char *gqac_sequence_kind(const gqac_sequence *sequence) {
     return kv_sequence_kind(sequence->kv);
 }
 
+const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size) {
+    char missing[48] = "";
+    if (sequence->missing)
+        snprintf(missing, sizeof missing, " (%lld to compute again)", (long long)sequence->missing);
+    snprintf(text, size, "%s, %lld tokens%s, %d tensors, %zu bytes", gqac_sequence_kind(sequence),
+             (long long)gqac_sequence_length(sequence), missing, sequence->program->n_kv,
+             gqac_sequence_bytes(sequence, NULL));
+    return text;
+}
+
 /* Finds the length, at most `length`, to which rows and states can be rewound. */
 static gqac_status find_reach(const gqac_sequence *s, int64_t length, int64_t *reach,
                               gqac_diag *diag) {

@@ -19,7 +19,7 @@ typedef struct gqac_poll {
     gqac_monitor monitor; /* all zeros: there is none */
     int64_t done, total;
     const char *unit; /* of these two, in the plural */
-    int64_t asked; /* when, by gqac_clock_ns */
+    int64_t asked;    /* when, by gqac_clock_ns */
     pthread_t caller;
     atomic_bool stopped;
 } gqac_poll;

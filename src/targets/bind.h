@@ -36,16 +36,4 @@ gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const v
 gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,
                                      const void **record);
 
-/* Rows of kernels that targets share; they need the headers above. */
-#define BIND_KV_STATE_KERNEL                                                                       \
-    {                                                                                              \
-        .name = "kv_state", .domain = "gqac", .op = "kv_state", .bind = bind_kv_state,             \
-        .run = target_kv_state_run                                                                 \
-    }
-#define BIND_RECURRENT_KERNEL                                                                      \
-    {                                                                                              \
-        .name = "recurrent_attention", .domain = "gqac", .op = "recurrent_attention",              \
-        .bind = bind_recurrent_attention, .run = target_recurrent_run                              \
-    }
-
 #endif

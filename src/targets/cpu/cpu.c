@@ -63,7 +63,11 @@
         NORM("", what)
 
 static const target_kernel kernels[] = {
-    BIND_KV_STATE_KERNEL,
+    {.name = "kv_state",
+     .domain = "gqac",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
     LINEAR("linear"),
     LINEAR("linear_bf16"),
     LINEAR("linear_nbits"),
@@ -102,7 +106,11 @@ static const target_kernel kernels[] = {
      .op = "kv_tail",
      .bind = cpu_bind_kv_tail,
      .run = cpu_kv_tail_run},
-    BIND_RECURRENT_KERNEL,
+    {.name = "recurrent_attention",
+     .domain = "gqac",
+     .op = "recurrent_attention",
+     .bind = bind_recurrent_attention,
+     .run = target_recurrent_run},
     {.name = "attention_codes",
      .domain = "gqac",
      .op = "attention",

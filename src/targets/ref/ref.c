@@ -6,13 +6,21 @@
 #include "targets/recurrent.h"
 
 static const target_kernel kernels[] = {
-    BIND_KV_STATE_KERNEL,
+    {.name = "kv_state",
+     .domain = "gqac",
+     .op = "kv_state",
+     .bind = bind_kv_state,
+     .run = target_kv_state_run},
     {.name = "kv_append",
      .domain = "gqac",
      .op = "kv_append",
      .bind = bind_kv_append,
      .run = target_kv_append_run},
-    BIND_RECURRENT_KERNEL,
+    {.name = "recurrent_attention",
+     .domain = "gqac",
+     .op = "recurrent_attention",
+     .bind = bind_recurrent_attention,
+     .run = target_recurrent_run},
     {.name = NULL},
 };
 

@@ -72,7 +72,8 @@ GQAC_API void gqac_context_observe(gqac_context *context, gqac_observer *observe
 
 /* One kernel of a decode call: one sequence, one new token after `past` cached ones. Bytes are the
  * minimum that the kernel must read and write, each operand once: of embeddings and rotary tables
- * the rows for the token, of the KV cache the rows that are visible or written. */
+ * the rows for the token, of the KV cache the rows that are visible or written, and
+ * of recurrent states all. */
 typedef struct gqac_plan_step {
     size_t size;
     const char *node, *op, *kernel; /* name in the file; "MatMul"; "cpu.linear" */

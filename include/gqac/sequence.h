@@ -33,6 +33,9 @@ GQAC_API void gqac_sequence_free(gqac_sequence *sequence);
 GQAC_API const gqac_program *gqac_sequence_program(const gqac_sequence *sequence);
 GQAC_API int64_t gqac_sequence_length(const gqac_sequence *sequence);
 GQAC_API const char *gqac_sequence_kind(const gqac_sequence *sequence); /* "contiguous" */
+/* Writes one line about the sequence for logs, and never a number that is cached: "contiguous, 70
+ * tokens, 8 tensors, 73728 bytes". Returns `text`; what does not fit in `size` bytes is cut. */
+GQAC_API const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size);
 /* Bytes that the sequence holds in KV blocks, states and ids. *shared is the part that other
  * sequences hold as well, after a fork; `shared` may be NULL. */
 GQAC_API size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared);
@@ -46,6 +49,8 @@ GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t
  * greatest length so far minus `length`; and if length is less than the number of imported tokens,
  * it must be 0. */
 GQAC_API gqac_status gqac_sequence_rewind(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
+/* How many of the last tokens of the sequence the next step computes again, after a rewind. */
+GQAC_API int64_t gqac_sequence_missing(const gqac_sequence *sequence);
 /* Creates a second sequence with the same tokens and rows; the caller frees *fork. Both share
  * blocks until one writes to them. They may be used by different threads. */
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,

@@ -200,7 +200,7 @@ gqac_status gqac_program_open(const char *model, const gqac_options *options,
     gqac_log log;
     GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
-    gqac_poll_begin(&poll, 0);
+    gqac_poll_begin(&poll, 0, "bytes");
     gqac_float_mode callers;
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     const gqac_status status = open_program(model, &own, &poll, 0, program, diag);
@@ -384,7 +384,7 @@ gqac_status gqac_compile(const char *model, const gqac_options *options, gqac_em
     gqac_float_mode callers;
     GQAC_TRY(load_options(options, &own, &log, diag));
     GQAC_TRY(gqac_poll_set(&poll, own.monitor, NULL, diag));
-    gqac_poll_begin(&poll, 0);
+    gqac_poll_begin(&poll, 0, "bytes");
     GQAC_TRY(gqac_float_mode_take(&callers, diag));
     const gqac_status status = compile(model, &own, &poll, kind, path, diag);
     gqac_float_mode_give_back(&callers);

@@ -3,7 +3,8 @@
  * Rows of zeros are put into a sequence, one token is fed on two threads, and after each node that
  * ran the executor tells which one it was. Shapes are those of that call; bytes are what a node has
  * to read and write at least: each operand once, of tables (embeddings, rotary tables) the rows
- * that a token names, of the cache the rows that are visible. Values inside of a group that one
+ * that a token names, of the cache the rows that are visible and the
+ * states, once read and once written. Values inside of a group that one
  * kernel computes cost nothing. */
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "ops/op.h"
 #include "runtime/context.h"
+#include "targets/bind.h"
 
 enum { PLAN_THREADS = 2 }; /* more would not make more barriers */
 
@@ -55,10 +57,15 @@ static int64_t constant_bytes(const plan *p, const ir_node *node, int i) {
     return rows >= 0 && rows < all ? bytes / all * rows : bytes;
 }
 
-/* Cached rows that a kernel looks at: the newest `window` of them, if it has a window. */
-static int64_t cache_bytes(const ir_node *node, const gqac_tensor *rows) {
-    const int64_t bytes = (int64_t)gqac_tensor_bytes(rows);
+/* Cached rows that a kernel looks at: the newest `window` of them, if it has a window; of a
+ * convolution its taps before the new token. */
+static int64_t cache_bytes(const plan *p, const ir_node *node, const gqac_tensor *rows) {
+    const int64_t bytes = (int64_t)gqac_tensor_bytes(rows), past = p->public.past;
     const int64_t length = rows->rank == 4 ? rows->dims[2] : 0;
+    if (length && op_is(node, "gqac", "kv_tail")) {
+        const int64_t taps = ir_attr_int(node, "length");
+        return bytes / length * (taps < past ? taps : past);
+    }
     for (const ir_attr_spec *spec = node->op->attrs; spec && spec->name; spec++) {
         const ir_attr *a = &node->attrs[spec - node->op->attrs];
         if (!strcmp(spec->name, "window") && a->i >= 1 && a->i < length)
@@ -84,7 +91,7 @@ static void add_inputs(plan *p, gqac_plan_step *step, const ir_node *root, const
         if (value->constant)
             step->weight_bytes += constant_bytes(p, node, i);
         else if (makes_rows(value) && value->type.dtype != GQAC_TOKEN)
-            step->cache_bytes += cache_bytes(node, t);
+            step->cache_bytes += cache_bytes(p, node, t);
         else if (t->dtype != GQAC_NONE && t->dtype != GQAC_TOKEN)
             step->input_bytes += (int64_t)gqac_tensor_bytes(t);
     }
@@ -109,6 +116,14 @@ static void add_outputs(plan *p, gqac_plan_step *step, const ir_node *node) {
     const gqac_tensor *rows = &p->context->exec.values[node->outputs[1]->id]; /* all, one is new */
     if (rows->rank == 4 && rows->dims[2] > 0)
         step->cache_bytes += (int64_t)gqac_tensor_bytes(rows) / rows->dims[2];
+}
+
+/* The state that the token finds, if any, and the one that it leaves. */
+static void add_states(const plan *p, gqac_plan_step *step, const ir_node *node) {
+    const int slot = bind_recurrent_slot(node);
+    size_t bytes = 0;
+    if (slot >= 0 && sequence_slot_bytes(&p->program->kv[slot], 1, &bytes))
+        step->cache_bytes += (p->public.past ? 2 : 1) * (int64_t)bytes;
 }
 
 /* ---- one step ------------------------------------------------------------ */
@@ -146,6 +161,7 @@ static gqac_status describe(plan *p, gqac_plan_step *step, const ir_node *root, 
         return gqac_diag_oom(diag, "a plan");
     add_inputs(p, step, root, root);
     add_outputs(p, step, root);
+    add_states(p, step, root);
     int at = n_fused;
     for (const ir_node *n = root->prev; n && at; n = n->prev) {
         if (n->fused_into != root)
@@ -209,7 +225,7 @@ static gqac_status fill_cache(plan *p, int64_t past, gqac_diag *diag) {
         return gqac_diag_oom(diag, "cached rows");
     for (int i = 0; i < n; i++)
         tensors[i].data = zeros;
-    gqac_status status = gqac_sequence_import(p->sequence, n, names, tensors, diag);
+    gqac_status status = sequence_import(p->sequence, past, n, names, tensors, diag);
     gqac_free(zeros);
     return status;
 }
@@ -246,6 +262,7 @@ static gqac_status run_token(plan *p, int64_t past, gqac_diag *diag) {
 
 static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {
     gqac_plan *out = &p->public;
+    out->past = past;
     GQAC_TRY(run_token(p, past, diag));
     for (int i = 0; i < p->n_steps; i++) {
         gqac_plan_step *s = &p->steps[i];
@@ -260,7 +277,6 @@ static gqac_status fill(plan *p, int64_t past, gqac_diag *diag) {
     }
     out->size = sizeof *out;
     out->total.size = sizeof out->total;
-    out->past = past;
     out->n_steps = p->n_steps;
     out->steps = p->steps;
     return GQAC_OK;

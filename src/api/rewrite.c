@@ -121,7 +121,7 @@ static gqac_status write_all(job *j, const pass_rewrite *rewrite, const char *pa
     GQAC_TRY(check_all(j, rewrite, path));
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++)
         bytes += is_written(j, i) ? load_weight_bytes(&j->made[i]) : 0;
-    gqac_poll_begin(&j->poll, bytes);
+    gqac_poll_begin(&j->poll, bytes, "bytes");
     for (int i = 0; i < PASS_MOST_FILES && rewrite->files[i].passes; i++) {
         if (!is_written(j, i))
             continue;
@@ -140,7 +140,7 @@ gqac_status gqac_rewrite(const char *model, const char *name, const gqac_options
     GQAC_TRY(find(name, &rewrite, diag));
     job j = {.model = model, .options = &own, .diag = diag};
     GQAC_TRY(gqac_poll_set(&j.poll, own.monitor, NULL, diag));
-    gqac_poll_begin(&j.poll, 0);
+    gqac_poll_begin(&j.poll, 0, "bytes");
     j.done = gqac_calloc(1, sizeof *j.done);
     if (!j.done)
         return gqac_diag_oom(diag, "a rewrite");

@@ -21,9 +21,10 @@ gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_mon
     return GQAC_OK;
 }
 
-void gqac_poll_begin(gqac_poll *poll, int64_t total) {
+void gqac_poll_begin(gqac_poll *poll, int64_t total, const char *unit) {
     poll->done = 0;
     poll->total = total > 0 ? total : 1;
+    poll->unit = unit;
     poll->asked = 0;
     poll->caller = pthread_self();
     atomic_store(&poll->stopped, false);
@@ -90,7 +91,10 @@ bool gqac_poll_stopped(gqac_poll *poll) {
 
 gqac_status gqac_poll_abort(const gqac_poll *poll, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_ABORTED, "the caller ended the call before it was complete");
-    gqac_diag_rule(diag, "nothing is kept of the %lld of %lld that were done",
-                   (long long)poll->done, (long long)poll->total);
+    if (poll->done)
+        gqac_diag_rule(diag, "nothing is kept: %lld of %lld %s were done", (long long)poll->done,
+                       (long long)poll->total, poll->unit);
+    else
+        gqac_diag_rule(diag, "nothing is kept");
     return GQAC_ABORTED;
 }

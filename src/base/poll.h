@@ -18,7 +18,8 @@ enum { GQAC_POLL_BYTES = 4 << 20 };
 typedef struct gqac_poll {
     gqac_monitor monitor; /* all zeros: there is none */
     int64_t done, total;
-    int64_t asked; /* when, by gqac_clock_ns */
+    const char *unit; /* of these two, in the plural */
+    int64_t asked;    /* when, by gqac_clock_ns */
     pthread_t caller;
     atomic_bool stopped;
 } gqac_poll;
@@ -29,8 +30,8 @@ typedef struct gqac_poll {
  * no functions if there was none. USAGE: an impossible size. */
 gqac_status gqac_poll_set(gqac_poll *poll, const gqac_monitor *monitor, gqac_monitor *before,
                           gqac_diag *diag);
-/* A call of `total` units of work begins, on the calling thread. */
-void gqac_poll_begin(gqac_poll *poll, int64_t total);
+/* A call of `total` units of work begins, on the calling thread; 0: the total is not known yet. */
+void gqac_poll_begin(gqac_poll *poll, int64_t total, const char *unit);
 /* Between two pieces of work, on that thread: reports `done`, the work done so far, and asks.
  * ABORTED: the call is stopped. */
 gqac_status gqac_poll_barrier(gqac_poll *poll, int64_t done, gqac_diag *diag);

@@ -8,6 +8,10 @@
  *   mixS+NxM@P    S tokens of one sequence and M of each of N others in one call, P cached of each;
  *                 behind it its parts, ppS@P and tg1xN@P (M > 1: ppMxN@P)
  *
+ * Beside hpS@P stands what the cached prefix saves: (P+S)/S, the ratio of the rows that are
+ * computed without it and with it, the ratio of pairs of a query and a key that it sees, and where
+ * there is a row pp<P+S> that of the times.
+ *
  * Random token ids, one call to warm up, then --repeat calls, of which the median counts. The
  * sequences of a row have equal pasts, but no memory in common, so that each past is read for
  * itself, and other tokens behind it. A call appends to forks of them: where P is no multiple of
@@ -322,8 +326,24 @@ static double bytes_of(const bench *b, const row *r) {
     return sum;
 }
 
-static gqac_status measure(bench *b, row *r) {
+/* The most bytes that were resident since the program began. ru_maxrss, which is read where /proc
+ * is missing, includes the memory of the process that started it. */
+static int64_t peak_memory(void) {
+    char line[256];
+    long long kib = -1;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %lld kB", &kib) != 1)
+            kib = -1;
+    if (f)
+        fclose(f);
     struct rusage usage = {0};
+    if (kib < 0 && !getrusage(RUSAGE_SELF, &usage))
+        kib = usage.ru_maxrss;
+    return kib * 1024;
+}
+
+static gqac_status measure(bench *b, row *r) {
     double warm = 0;
     gqac_status status = make_pasts(b, r);
     if (status == GQAC_OK)
@@ -337,8 +357,7 @@ static gqac_status measure(bench *b, row *r) {
     qsort(r->seconds, n, sizeof *r->seconds, ascending);
     r->median = (r->seconds[(n - 1) / 2] + r->seconds[n / 2]) / 2;
     r->bytes = bytes_of(b, r);
-    getrusage(RUSAGE_SELF, &usage);
-    r->peak = (int64_t)usage.ru_maxrss * 1024;
+    r->peak = peak_memory();
     return GQAC_OK;
 }
 
@@ -369,6 +388,52 @@ static gqac_status make_room(bench *b) {
     return GQAC_OK;
 }
 
+/* ---- what a prefix saves -------------------------------------------------- */
+
+typedef struct saving {
+    double rows, pairs, seconds; /* without the prefix over with it; seconds 0: not measured */
+} saving;
+
+static bool is_hybrid(const row *r) {
+    return !strncmp(r->name, "hp", 2);
+}
+
+/* Pairs of n queries after `past` cached tokens and the keys that each sees. */
+static double pairs_of(double past, double n) {
+    return n * past + n * (n + 1) / 2;
+}
+
+static saving saving_of(const bench *b, const row *r) {
+    const double past = (double)r->past, n = (double)r->tokens;
+    saving s = {.rows = (past + n) / n, .pairs = pairs_of(0, past + n) / pairs_of(past, n)};
+    for (int i = 0; i < b->n_rows; i++) {
+        const row *whole = &b->rows[i];
+        if (!strncmp(whole->name, "pp", 2) && !whole->past && !whole->others &&
+            whole->tokens == r->past + r->tokens && r->median > 0)
+            s.seconds = whole->median / r->median;
+    }
+    return s;
+}
+
+static void add_saving(const bench *b, const row *r, json_t *json) {
+    const saving s = saving_of(b, r);
+    json_object_set_new(json, "saved",
+                        json_pack("{s:o, s:o, s:o}", "rows", cli_real_json(s.rows), "pairs",
+                                  cli_real_json(s.pairs), "time",
+                                  s.seconds > 0 ? cli_real_json(s.seconds) : json_null()));
+}
+
+static void print_saving(const bench *b, const row *r) {
+    const saving s = saving_of(b, r);
+    const long long past = (long long)r->past, n = (long long)r->tokens;
+    printf("%s: %.2fx fewer rows, (%lld+%lld)/%lld; %.2fx fewer pairs of query and key; ", r->name,
+           s.rows, past, n, n, s.pairs);
+    if (s.seconds > 0)
+        printf("%.2fx faster than pp%lld\n", s.seconds, past + n);
+    else
+        printf("-p %lld times it without the prefix\n", past + n);
+}
+
 /* ---- report -------------------------------------------------------------- */
 
 static double rate(const row *r) {
@@ -386,13 +451,15 @@ static void print_json(const bench *b, const char *target, int threads) {
         json_t *all = json_array();
         for (int k = 0; k < b->repeats; k++)
             json_array_append_new(all, cli_real_json(1e3 * r->seconds[k]));
-        json_array_append_new(
-            rows,
+        json_t *row =
             json_pack("{s:s, s:I, s:i, s:I, s:o, s:o, s:o, s:o, s:I}", "name", r->name, "tokens",
                       (json_int_t)(r->calls * tokens_together(r)), "sequences", r->others + 1,
                       "past", (json_int_t)r->past, "ms", cli_real_json(1e3 * r->median), "times_ms",
                       all, "tokens_per_second", cli_real_json(rate(r)), "gigabytes_per_second",
-                      cli_real_json(gigabytes(r)), "peak_rss_bytes", (json_int_t)r->peak));
+                      cli_real_json(gigabytes(r)), "peak_rss_bytes", (json_int_t)r->peak);
+        if (is_hybrid(r))
+            add_saving(b, r, row);
+        json_array_append_new(rows, row);
     }
     cli_print_json(json_pack(
         "{s:s, s:s, s:s, s:s, s:s?, s:i, s:i, s:o}", "version", gqac_version(), "model",
@@ -415,6 +482,9 @@ static void print_table(const bench *b, const char *format) {
                     : "%-20s %12.3f %12.1f %10.2f %14lld\n",
                r->name, 1e3 * r->median, rate(r), gigabytes(r), (long long)(r->peak >> 20));
     }
+    for (int i = 0; i < b->n_rows && !csv && !md; i++)
+        if (is_hybrid(&b->rows[i]))
+            print_saving(b, &b->rows[i]);
 }
 
 /* Before the model is loaded: names the row that is longer than its tables of positions. */

@@ -119,7 +119,10 @@ void answer_close(answer *a) {
 }
 
 gqac_status answer_begin(answer *a, gqac_diag *diag) {
-    return session_keep(a->session, a->list, a->n, &a->reused, diag);
+    GQAC_TRY(session_keep(a->session, a->list, a->n, &a->reused, diag));
+    a->again = a->reused ? gqac_sequence_missing(a->session->sequence) : 0;
+    a->reused -= a->again;
+    return GQAC_OK;
 }
 
 gqac_status answer_step(answer *a, gqac_diag *diag) {
@@ -135,7 +138,8 @@ gqac_status answer_step(answer *a, gqac_diag *diag) {
 void answer_took(answer *a, int64_t count) {
     if (a->session)
         session_append(a->session, a->list + a->session->n, (size_t)count);
-    a->computed += count;
+    a->computed += count + a->again;
+    a->again = 0;
     if (!a->session || !answer_pending(a)) /* before the callbacks of other requests */
         a->end = read_clock(a->request);
 }

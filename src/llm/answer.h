@@ -25,6 +25,7 @@ typedef struct answer {
     double *forward;     /* seconds of each forward */
     size_t n_forward, forward_capacity;
     int64_t reused, computed;
+    int64_t again; /* tokens before the prompt's rest that its first step computes again */
 } answer;
 
 /* Checks the request and copies the prompt; the session stays unchanged. `decoder` is the program

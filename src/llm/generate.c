@@ -136,7 +136,7 @@ static gqac_status feed_piece(run *r, answer *a) {
 static gqac_status recompute(run *r, answer *a) {
     const int64_t chunk = a->request->chunk ? a->request->chunk : r->chunk;
     if (!answer_new(a))
-        a->reused = 0;
+        a->reused = a->again = 0;
     GQAC_TRY(
         session_recompute(a->session, r->context, a->list, a->n, chunk, &a->computed, r->diag));
     answer_took(a, 0);
@@ -217,7 +217,8 @@ static gqac_status answer_all(run *r, gqac_generation **results) {
         if (!r->answers[i].done)
             GQAC_TRY(answer_begin(&r->answers[i], r->diag));
     for (int i = 0; i < r->n; i++)
-        r->all += r->answers[i].done ? 0 : (int64_t)answer_pending(&r->answers[i]);
+        r->all +=
+            r->answers[i].done ? 0 : (int64_t)answer_pending(&r->answers[i]) + r->answers[i].again;
     for (int n = choose(r); n; n = choose(r))
         GQAC_TRY(step(r, n));
     for (int i = 0; i < r->n; i++)

@@ -1,7 +1,8 @@
 /* Graphs: inputs, initializers, nodes in order, results; for the main graph and nested ones.
  *
  * Recursion follows nested graphs and inlined functions, both bounded. What the file says of the
- * types of intermediate values is not read: exporters get it wrong. */
+ * types of intermediate values is not read: exporters get it wrong. Of the results of the main
+ * graph the element types are read, which inference compares, but not the shapes. */
 #include "onnx/importer.h"
 
 #include <stdio.h>
@@ -166,6 +167,23 @@ gqac_status onnx_import_body(onnx_scope *scope, size_t n, Onnx__NodeProto *const
     return GQAC_OK;
 }
 
+/* Element types are compared here where the value has one, else when it gets one (op_set_type). */
+static gqac_status declare_result(importer *im, const Onnx__ValueInfoProto *output,
+                                  ir_value *value) {
+    const Onnx__TypeProto *type = output->type;
+    if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ||
+        !type->tensor_type->has_elem_type)
+        return GQAC_OK;
+    const gqac_dtype declared = gqac_dtype_from_onnx(type->tensor_type->elem_type);
+    if (declared != GQAC_NONE && value->type.dtype != GQAC_NONE && value->type.dtype != declared)
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "output '%s' is declared %s, but is %s",
+                  onnx_text(output->name), gqac_dtype_name(declared),
+                  gqac_dtype_name(value->type.dtype));
+    if (declared != GQAC_NONE)
+        value->type.dtype = declared;
+    return GQAC_OK;
+}
+
 static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *proto) {
     importer *im = scope->im;
     size_t n = proto->n_output;
@@ -187,6 +205,7 @@ static gqac_status import_results(onnx_scope *scope, const Onnx__GraphProto *pro
             GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the graph has the output '%s' twice",
                       names[i]);
         name->result = true;
+        GQAC_TRY(declare_result(im, proto->output[i], values[i]));
     }
     bool set = ir_graph_set_results(scope->graph, (int)n, values, names);
     return set ? GQAC_OK : onnx_oom(im);

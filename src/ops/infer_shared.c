@@ -80,6 +80,9 @@ gqac_status op_set_type(ir_node *node, int index, gqac_dtype dtype, int rank,
                 GQAC_MAX_RANK);
     ir_type old = value->type;
     ir_type type = old;
+    if (dtype != GQAC_NONE && old.dtype != GQAC_NONE && dtype != old.dtype)
+        OP_FAIL(node, diag, GQAC_INVALID_MODEL, "'%s' is declared %s, but is computed as %s",
+                value->name, gqac_dtype_name(old.dtype), gqac_dtype_name(dtype));
     if (dtype != GQAC_NONE)
         type.dtype = dtype;
     if (rank < 0) {

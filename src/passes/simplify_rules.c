@@ -20,6 +20,22 @@ static ir_value *same_type(ir_node *node) {
     return x && pass_same_type(x, y) ? x : NULL;
 }
 
+/* The same where each length of the shape is known to be 1 or that of the input: others may turn
+ * out to be lengths that cannot be broadcast, which the run refuses. */
+static ir_value *expand_to_same(ir_node *node) {
+    const ir_value *x = first(node);
+    const ir_dim *wanted[GQAC_MAX_RANK];
+    const int64_t n = op_elements(node, 1, GQAC_MAX_RANK, wanted);
+    int64_t length;
+    if (!x || n < 0 || n > x->type.rank)
+        return NULL;
+    for (int64_t i = 0; i < n; i++)
+        if (wanted[i] != x->type.dims[x->type.rank - n + i] &&
+            !(ir_dim_is_const(wanted[i], &length) && length == 1))
+            return NULL;
+    return same_type(node);
+}
+
 /* The node that makes input 0, when it is of that ONNX op. */
 static ir_node *maker(const ir_node *node, const char *op) {
     ir_value *x = first(node);
@@ -250,7 +266,7 @@ const simplify_rule simplify_rules[] = {
     {"flatten round trip", "", "Flatten", round_trip},
     {"reshape twice", "", "Reshape", reshape_twice},
     {"slice of all", "", "Slice", unit_steps},
-    {"expand to same", "", "Expand", same_type},
+    {"expand to same", "", "Expand", expand_to_same},
     {"tile once", "", "Tile", same_type},
     {"transpose identity", "", "Transpose", transpose_identity},
     {"transpose twice", "", "Transpose", transpose_twice},

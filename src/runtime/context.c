@@ -10,9 +10,7 @@ static gqac_status create(const gqac_program *program, int threads, gqac_threads
     if (!c)
         return gqac_diag_oom(diag, "a context");
     c->program = program;
-    c->logits.budget = c->logit_rows.budget = program->budget;
-    for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
-        c->scratch[i].budget = program->budget;
+    c->items.budget = c->group.budget = c->logits.budget = c->logit_rows.budget = program->budget;
     gqac_status status = exec_create(program, threads, shared, &c->exec, diag);
     if (status != GQAC_OK) {
         gqac_free(c);
@@ -41,8 +39,8 @@ void gqac_context_free(gqac_context *context) {
         return;
     context_free_parameters(context);
     exec_destroy(&context->exec);
-    for (size_t i = 0; i < sizeof context->scratch / sizeof *context->scratch; i++)
-        exec_drop(&context->scratch[i]);
+    exec_drop(&context->items);
+    exec_drop(&context->group);
     exec_drop(&context->logits);
     exec_drop(&context->logit_rows);
     gqac_free(context);

@@ -9,7 +9,8 @@
 struct gqac_context {
     const gqac_program *program;
     exec exec;
-    exec_buffer scratch[6];  /* inputs of a group, and arrays of a step */
+    exec_buffer items;       /* of a step: step_item */
+    exec_buffer group;       /* of the group that runs: step_group */
     exec_buffer logits;      /* fp32 rows of the last step, row after row */
     exec_buffer logit_rows;  /* int64 [n][2]: first row, and number of rows, of each item of that
                                 step */

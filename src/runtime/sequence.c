@@ -58,6 +58,10 @@ int64_t gqac_sequence_length(const gqac_sequence *sequence) {
     return kv_sequence_length(sequence->kv) + sequence->missing;
 }
 
+int64_t gqac_sequence_missing(const gqac_sequence *sequence) {
+    return sequence->missing;
+}
+
 gqac_status sequence_reserve_ids(gqac_sequence *s, int64_t length, gqac_diag *diag) {
     const int64_t need = length - s->given;
     if (need <= s->ids_capacity)
@@ -87,6 +91,16 @@ const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first, 
 
 const char *gqac_sequence_kind(const gqac_sequence *sequence) {
     return kv_sequence_kind(sequence->kv);
+}
+
+const char *gqac_sequence_text(const gqac_sequence *sequence, char *text, size_t size) {
+    char missing[48] = "";
+    if (sequence->missing)
+        snprintf(missing, sizeof missing, " (%lld to compute again)", (long long)sequence->missing);
+    snprintf(text, size, "%s, %lld tokens%s, %d tensors, %zu bytes", gqac_sequence_kind(sequence),
+             (long long)gqac_sequence_length(sequence), missing, sequence->program->n_kv,
+             gqac_sequence_bytes(sequence, NULL));
+    return text;
 }
 
 /* Finds the length, at most `length`, to which rows and states can be rewound. */
@@ -202,8 +216,8 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
     return GQAC_OK;
 }
 
-/* Checks a past tensor against its slot; the first tensor with rows sets *length, which is -1
- * before. */
+/* Checks a past tensor against its slot; the first tensor with rows sets *length where that is
+ * -1. */
 static gqac_status check_past(const kv_slot *slot, const gqac_tensor *t, int64_t *length,
                               gqac_diag *diag) {
     if (t->dtype != slot->dtype)
@@ -250,10 +264,9 @@ static void take_past(gqac_sequence *s, int slot, int64_t length, const gqac_ten
         kv_write_rows(s->kv, slot, 0, length, t->data, length);
 }
 
-gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
-                                 const gqac_tensor *tensors, gqac_diag *diag) {
+gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
+                            const char *const *names, const gqac_tensor *tensors, gqac_diag *diag) {
     const gqac_program *p = sequence->program;
-    int64_t length = -1;
     if (gqac_sequence_length(sequence) != 0)
         GQAC_FAIL(diag, GQAC_USAGE, "past tensors can only be imported into an empty sequence");
     for (int i = 0; i < n; i++) {
@@ -282,4 +295,9 @@ gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *con
     sequence->pinned = sequence->final_length ? sequence->final_length : length;
     sequence->imported = length > 0;
     return GQAC_OK;
+}
+
+gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const char *const *names,
+                                 const gqac_tensor *tensors, gqac_diag *diag) {
+    return sequence_import(sequence, -1, n, names, tensors, diag);
 }

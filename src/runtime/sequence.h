@@ -21,6 +21,10 @@ struct gqac_sequence {
 
 /* Bytes of a slot with that many tokens, canonical; false: overflow. */
 bool sequence_slot_bytes(const kv_slot *slot, int64_t tokens, size_t *bytes);
+/* gqac_sequence_import of `length` tokens, whose number need not follow from the tensors; -1: it is
+ * that of the rows. */
+gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
+                            const char *const *names, const gqac_tensor *tensors, gqac_diag *diag);
 /* Grows the capacity to the ids of `length` tokens. */
 gqac_status sequence_reserve_ids(gqac_sequence *sequence, int64_t length, gqac_diag *diag);
 

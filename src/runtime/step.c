@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/parts.h"
 #include "numerics/convert.h"
 
 /* Grows a buffer to count * size bytes; earlier contents are lost. */
@@ -22,9 +23,48 @@ static gqac_status reserve_array(exec_buffer *buffer, size_t count, size_t size,
     return exec_reserve(buffer, bytes, "a step", diag);
 }
 
-/* ---- inputs of a group --------------------------------------------------- */
+/* ---- arrays -------------------------------------------------------------- */
 
-enum { IDS, POSITIONS, LENGTHS, BATCH, ROWS, ITEMS };
+static void take_items(step *s, gqac_parts *p) {
+    s->items = gqac_parts_take(p, s->n, sizeof *s->items);
+    s->members = gqac_parts_take(p, s->n, sizeof *s->members);
+}
+
+static bool is_packed(const step *s) {
+    return s->context->program->roles.packed;
+}
+
+static void take_group(step *s, gqac_parts *p) {
+    const program_roles *roles = &s->context->program->roles;
+    const int64_t n = s->n_members, cells = (is_packed(s) ? 1 : n) * s->width;
+    const int64_t planes = roles->position_planes ? roles->position_planes : 1;
+    const size_t id = roles->embedding ? (size_t)roles->embedding * sizeof(float) : sizeof(int64_t);
+    step_group *g = &s->group;
+    g->positions = gqac_parts_take(p, cells, (size_t)planes * sizeof *g->positions);
+    g->logit_rows = gqac_parts_take(p, cells, sizeof *g->logit_rows);
+    g->ids = gqac_parts_take(p, cells, id);
+    g->past_len = gqac_parts_take(p, n, sizeof *g->past_len);
+    g->new_len = gqac_parts_take(p, n, sizeof *g->new_len);
+    g->sequences = gqac_parts_take(p, n, sizeof *g->sequences);
+    g->past = gqac_parts_take(p, n, sizeof *g->past);
+    g->count = gqac_parts_take(p, n, sizeof *g->count);
+    g->begin = gqac_parts_take(p, n, sizeof *g->begin);
+    g->common = gqac_parts_take(p, n, sizeof *g->common);
+}
+
+/* Sets the arrays that `take` takes, in a buffer that grows; earlier contents are lost. */
+static gqac_status reserve_parts(step *s, exec_buffer *buffer, void (*take)(step *, gqac_parts *)) {
+    gqac_parts p = {.base = NULL};
+    take(s, &p);
+    if (p.overflow)
+        return gqac_diag_oom(s->diag, "a step");
+    GQAC_TRY(exec_reserve(buffer, p.bytes, "a step", s->diag));
+    p = (gqac_parts){.base = buffer->data};
+    take(s, &p);
+    return GQAC_OK;
+}
+
+/* ---- inputs of a group --------------------------------------------------- */
 
 static void put_id(gqac_dtype dtype, void *data, int64_t index, int64_t id) {
     if (dtype == GQAC_I64)
@@ -47,10 +87,6 @@ static void put_embedding(const gqac_io *to, void *data, int64_t index, const fl
     }
 }
 
-static bool is_packed(const step *s) {
-    return s->context->program->roles.packed;
-}
-
 /* The index, among all rows of the group, of the first new token of member b. */
 static int64_t first_row(const step *s, const kv_batch *kv, int b) {
     return is_packed(s) ? kv->begin[b] : b * s->width;
@@ -59,20 +95,20 @@ static int64_t first_row(const step *s, const kv_batch *kv, int b) {
 /* Fills token ids, or embeddings, and positions of every row; padding repeats the last position,
  * which is inside the rope table. */
 static void fill_rows(const step *s, const kv_batch *kv) {
-    gqac_context *c = s->context;
+    const gqac_context *c = s->context;
     const gqac_io *ids = &c->program->inputs[c->program->roles.input_ids];
     const int64_t width = c->program->roles.embedding;
-    int64_t *positions = c->scratch[POSITIONS].data;
+    int64_t *positions = s->group.positions;
     for (int b = 0; b < kv->n; b++) {
         const gqac_step_item *given = &s->items[s->members[b]].given;
         const int64_t rows = is_packed(s) ? given->count : s->width;
         for (int64_t j = 0, at = first_row(s, kv, b); j < rows; j++, at++) {
             const bool real = j < given->count;
             if (width)
-                put_embedding(ids, c->scratch[IDS].data, at,
-                              real ? given->embeddings + j * width : NULL, width);
+                put_embedding(ids, s->group.ids, at, real ? given->embeddings + j * width : NULL,
+                              width);
             else
-                put_id(ids->dtype, c->scratch[IDS].data, at, real ? given->tokens[j] : 0);
+                put_id(ids->dtype, s->group.ids, at, real ? given->tokens[j] : 0);
             positions[at] = kv->past[b] + (real ? j : given->count - 1);
         }
     }
@@ -80,7 +116,7 @@ static void fill_rows(const step *s, const kv_batch *kv) {
 
 /* Lists the rows of logits that are wanted, in the order of the members; returns their number. */
 static int64_t fill_logit_rows(const step *s, const kv_batch *kv) {
-    int64_t *rows = s->context->scratch[ROWS].data, n = 0;
+    int64_t *rows = s->group.logit_rows, n = 0;
     for (int b = 0; b < kv->n; b++) {
         const step_item *it = &s->items[s->members[b]];
         const int64_t end = first_row(s, kv, b) + it->given.count;
@@ -95,53 +131,45 @@ static void set_input(const step *s, int role, gqac_tensor tensor) {
         exec_set_input(&s->context->exec, role, &tensor);
 }
 
-/* Fills the graph inputs for the members of the group; *logits becomes the number of rows of logits
- * that are wanted. */
-static gqac_status fill_inputs(const step *s, const kv_batch *kv, int64_t *logits) {
-    gqac_context *c = s->context;
+/* Fills the graph inputs for the members of the group; returns the number of rows of logits that
+ * are wanted. */
+static int64_t fill_inputs(const step *s, const kv_batch *kv) {
+    const gqac_context *c = s->context;
+    const step_group *g = &s->group;
     const program_roles *roles = &c->program->roles;
     const int64_t batch = is_packed(s) ? 1 : kv->n;
-    const size_t cells = (size_t)batch * (size_t)s->width, n = (size_t)kv->n;
-    const int64_t planes = roles->position_planes;
-    const size_t wide = roles->embedding ? (size_t)roles->embedding * sizeof(float) : 0;
-    GQAC_TRY(reserve_array(&c->scratch[IDS], cells, wide ? wide : sizeof(int64_t), s->diag));
-    GQAC_TRY(reserve_array(&c->scratch[POSITIONS], cells,
-                           (planes ? (size_t)planes : 1) * sizeof(int64_t), s->diag));
-    GQAC_TRY(reserve_array(&c->scratch[LENGTHS], n, 2 * sizeof(int32_t), s->diag));
-    GQAC_TRY(reserve_array(&c->scratch[ROWS], cells, sizeof(int64_t), s->diag));
-    int32_t *past = c->scratch[LENGTHS].data, *fresh = past + n;
+    const int64_t cells = batch * s->width, planes = roles->position_planes;
     for (int b = 0; b < kv->n; b++) {
-        past[b] = (int32_t)kv->past[b];
-        fresh[b] = (int32_t)kv->count[b];
+        g->past_len[b] = (int32_t)kv->past[b];
+        g->new_len[b] = (int32_t)kv->count[b];
     }
     fill_rows(s, kv);
-    int64_t *positions = c->scratch[POSITIONS].data;
     for (int64_t k = 1; k < planes; k++)
-        memcpy(positions + k * (int64_t)cells, positions, cells * sizeof *positions);
-    *logits = fill_logit_rows(s, kv);
+        memcpy(g->positions + k * cells, g->positions, (size_t)cells * sizeof *g->positions);
+    const int64_t logits = fill_logit_rows(s, kv);
     const gqac_tensor rows = {
-        .dtype = GQAC_I64, .rank = 2, .dims = {batch, s->width}, .data = positions};
-    const gqac_tensor lengths = {.dtype = GQAC_I32, .rank = 1, .dims = {kv->n}, .data = past};
+        .dtype = GQAC_I64, .rank = 2, .dims = {batch, s->width}, .data = g->positions};
+    const gqac_tensor lengths = {
+        .dtype = GQAC_I32, .rank = 1, .dims = {kv->n}, .data = g->past_len};
     gqac_tensor ids = rows, fresh_lengths = lengths, three = rows;
     ids.dtype = roles->input_ids >= 0 ? c->program->inputs[roles->input_ids].dtype : GQAC_I64;
-    ids.data = c->scratch[IDS].data;
+    ids.data = g->ids;
     if (roles->embedding) {
         ids.rank = 3;
         ids.dims[2] = roles->embedding;
     }
-    fresh_lengths.data = fresh;
+    fresh_lengths.data = g->new_len;
     if (planes)
         three = (gqac_tensor){
-            .dtype = GQAC_I64, .rank = 3, .dims = {planes, batch, s->width}, .data = positions};
+            .dtype = GQAC_I64, .rank = 3, .dims = {planes, batch, s->width}, .data = g->positions};
     set_input(s, roles->input_ids, ids);
     set_input(s, roles->position_ids, three);
     set_input(s, roles->positions, rows);
     set_input(s, roles->past_len, lengths);
     set_input(s, roles->new_len, fresh_lengths);
     set_input(s, roles->logit_rows,
-              (gqac_tensor){
-                  .dtype = GQAC_I64, .rank = 1, .dims = {*logits}, .data = c->scratch[ROWS].data});
-    return GQAC_OK;
+              (gqac_tensor){.dtype = GQAC_I64, .rank = 1, .dims = {logits}, .data = g->logit_rows});
+    return logits;
 }
 
 /* ---- logits -------------------------------------------------------------- */
@@ -230,8 +258,8 @@ static gqac_status keep_logits(step *s, const kv_batch *kv, int64_t wanted) {
 static gqac_status run_graph(step *s, kv_batch *kv, int64_t longest) {
     gqac_context *c = s->context;
     const gqac_program *p = c->program;
-    int64_t total = s->items[s->members[0]].pinned, logits;
-    GQAC_TRY(fill_inputs(s, kv, &logits));
+    int64_t total = s->items[s->members[0]].pinned;
+    const int64_t logits = fill_inputs(s, kv);
     gqac_tensor t = {.dtype = GQAC_I64, .dims = {1}, .data = &total};
     if (p->roles.total_len >= 0)
         t.rank = p->inputs[p->roles.total_len].rank;
@@ -271,33 +299,33 @@ static void join_forks(step *s) {
 
 static gqac_status run_group(step *s) {
     gqac_context *c = s->context;
-    const size_t n = (size_t)s->n_members;
-    int64_t longest = 0, rows = 0, widest = 0;
-    GQAC_TRY(reserve_array(&c->scratch[BATCH], n, 4 * sizeof(int64_t) + sizeof(void *), s->diag));
-    int64_t *past = c->scratch[BATCH].data, *count = past + n, *begin = count + n;
-    int64_t *common = begin + n;
-    kv_sequence **sequences = (kv_sequence **)(void *)(common + n);
-    join_forks(s);
-    for (size_t b = 0; b < n; b++) {
-        const gqac_step_item *given = &s->items[s->members[b]].given;
-        sequences[b] = given->sequence->kv;
-        past[b] = gqac_sequence_length(given->sequence);
-        count[b] = given->count;
-        begin[b] = is_packed(s) ? rows : 0;
-        common[b] = b > 0 ? kv_sequence_common(sequences[b - 1], sequences[b]) : 0;
-        rows += count[b];
-        widest = count[b] > widest ? count[b] : widest;
-        longest = past[b] + count[b] > longest ? past[b] + count[b] : longest;
+    const step_group *g = &s->group;
+    int64_t longest = 0, rows = 0;
+    s->width = 0;
+    for (int b = 0; b < s->n_members; b++) {
+        const int64_t count = s->items[s->members[b]].given.count;
+        s->width = is_packed(s) ? s->width + count : count > s->width ? count : s->width;
     }
-    s->width = is_packed(s) ? rows : widest;
+    GQAC_TRY(reserve_parts(s, &c->group, take_group));
+    join_forks(s);
+    for (int b = 0; b < s->n_members; b++) {
+        const gqac_step_item *given = &s->items[s->members[b]].given;
+        g->sequences[b] = given->sequence->kv;
+        g->past[b] = gqac_sequence_length(given->sequence);
+        g->count[b] = given->count;
+        g->begin[b] = is_packed(s) ? rows : 0;
+        g->common[b] = b > 0 ? kv_sequence_common(g->sequences[b - 1], g->sequences[b]) : 0;
+        rows += given->count;
+        longest = g->past[b] + given->count > longest ? g->past[b] + given->count : longest;
+    }
     exec_share(&c->exec, rows);
     kv_batch kv = {.n = s->n_members,
                    .packed = is_packed(s),
-                   .sequences = sequences,
-                   .past = past,
-                   .count = count,
-                   .begin = begin,
-                   .common = common};
+                   .sequences = g->sequences,
+                   .past = g->past,
+                   .count = g->count,
+                   .begin = g->begin,
+                   .common = g->common};
     return run_graph(s, &kv, longest);
 }
 
@@ -392,10 +420,7 @@ static gqac_status run_step(gqac_context *context, int n, const gqac_step_item *
                             gqac_diag *diag) {
     step s = {.context = context, .n = n, .again = again, .diag = diag};
     context->n_logits = 0;
-    GQAC_TRY(
-        reserve_array(&context->scratch[ITEMS], (size_t)n, sizeof(step_item) + sizeof(int), diag));
-    s.items = context->scratch[ITEMS].data;
-    s.members = (int *)(s.items + n);
+    GQAC_TRY(reserve_parts(&s, &context->items, take_items));
     for (int i = 0; i < n; i++) {
         s.items[i] = (step_item){.done = false};
         GQAC_TRY(step_at_item(&s, i, read_item(items, i, &s.items[i].given, diag)));
@@ -449,7 +474,7 @@ static gqac_status begin_poll(gqac_context *context, int n, const gqac_step_item
         if (given.count > 0 && given.count <= INT32_MAX)
             total += given.count + (given.sequence ? given.sequence->missing : 0);
     }
-    gqac_poll_begin(&context->exec.poll, total);
+    gqac_poll_begin(&context->exec.poll, total, "tokens");
     return GQAC_OK;
 }
 

@@ -13,6 +13,17 @@ typedef struct step_item {
     bool done;       /* its group has run */
 } step_item;
 
+/* The arrays of the group that runs, of n members. Cells are its rows of token ids, padding
+ * included; embeddings stand in for ids where the graph takes them. */
+typedef struct step_group {
+    int64_t *positions;          /* [planes][cells] */
+    int64_t *logit_rows;         /* [cells]; the rows of logits that are wanted come first */
+    void *ids;                   /* [cells], or [cells][width] of the embeddings */
+    int32_t *past_len, *new_len; /* [n], inputs of the graph */
+    kv_sequence **sequences;     /* [n] each, as kv_batch has them */
+    int64_t *past, *count, *begin, *common;
+} step_group;
+
 /* One call over n items. */
 typedef struct step {
     gqac_context *context;
@@ -23,6 +34,7 @@ typedef struct step {
     int64_t rows; /* number of rows of logits in the whole step */
     int *members; /* indices of the items in the group that runs */
     int n_members;
+    step_group group;
     int64_t width; /* rows of token ids of a batch row: N, or S */
     gqac_diag *diag;
 } step;

@@ -35,46 +35,34 @@ void *bind_new(const target_binding *b, size_t size) {
     return record;
 }
 
+gqac_status bind_record(const target_binding *b, const void *from, size_t size,
+                        const void **record) {
+    *record = gqac_arena_copy(b->arena, from, size);
+    return *record ? GQAC_OK : gqac_diag_oom(b->diag, "a kernel's record");
+}
+
 gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record) {
-    target_state_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    r->token = bind_output(root, "token");
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, target_state_record, .token = bind_output(root, "token"));
 }
 
 gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record) {
-    target_append_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (target_append_record){.slot = (int)ir_attr_int(root, "slot"),
-                                .fresh = bind_input(root, "new"),
-                                .token = bind_output(root, "token"),
-                                .rows = bind_output(root, "rows")};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, target_append_record, .slot = (int)ir_attr_int(root, "slot"),
+                       .fresh = bind_input(root, "new"), .token = bind_output(root, "token"),
+                       .rows = bind_output(root, "rows"));
+}
+
+int bind_recurrent_slot(const ir_node *node) {
+    if (!op_is(node, "gqac", "recurrent_attention"))
+        return -1;
+    const ir_node *state = ir_node_input(node, index_of(node->op->inputs, "token"))->def;
+    return state && op_is(state, "gqac", "kv_state") ? (int)ir_attr_int(state, "slot") : -1;
 }
 
 gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *root,
                                      const void **record) {
-    target_recurrent_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    const ir_node *state = ir_node_input(root, index_of(root->op->inputs, "token"))->def;
-    const bool known = state && op_is(state, "gqac", "kv_state");
-    *r = (target_recurrent_record){.form = linear_attention_form_of(root),
-                                   .slot = known ? (int)ir_attr_int(state, "slot") : -1,
-                                   .query = bind_input(root, "query"),
-                                   .key = bind_input(root, "key"),
-                                   .value = bind_input(root, "value"),
-                                   .decay = bind_input(root, "decay"),
-                                   .beta = bind_input(root, "beta"),
-                                   .output = bind_output(root, "output"),
-                                   .token = bind_output(root, "token")};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, target_recurrent_record, .form = linear_attention_form_of(root),
+                       .slot = bind_recurrent_slot(root), .query = bind_input(root, "query"),
+                       .key = bind_input(root, "key"), .value = bind_input(root, "value"),
+                       .decay = bind_input(root, "decay"), .beta = bind_input(root, "beta"),
+                       .output = bind_output(root, "output"), .token = bind_output(root, "token"));
 }

@@ -20,6 +20,16 @@ int bind_leaving(const ir_value *value);
 /* Zeroed memory for a record. NULL: out of memory, and the diag is set to NO_MEMORY. */
 void *bind_new(const target_binding *b, size_t size);
 
+/* Makes *record, which holds what the initialisers say. NO_MEMORY. */
+#define BIND_RECORD(b, record, type, ...)                                                          \
+    bind_record((b), &(const type){__VA_ARGS__}, sizeof(type), (record))
+gqac_status bind_record(const target_binding *b, const void *from, size_t size,
+                        const void **record);
+
+/* The slot of the states that a recurrent_attention reads and writes; -1: it has none, or the node
+ * is another op. */
+int bind_recurrent_slot(const ir_node *node);
+
 /* Bind functions for the kernels of targets/kv_rows.h and targets/recurrent.h. */
 gqac_status bind_kv_state(const target_binding *b, const ir_node *root, const void **record);
 gqac_status bind_kv_append(const target_binding *b, const ir_node *root, const void **record);

@@ -312,7 +312,7 @@ static void a_stopped_call_leaves_items_out(void) {
         CU_ASSERT_EQUAL_FATAL(gqac_pool_create(threads, &pool, NULL), GQAC_OK);
         gqac_pool_watch(pool, &poll);
         CU_ASSERT_EQUAL_FATAL(gqac_poll_set(&poll, &monitor, NULL, NULL), GQAC_OK);
-        gqac_poll_begin(&poll, 1);
+        gqac_poll_begin(&poll, 1, "tokens");
         gqac_pool_queue(pool, 1000000, item, &ran);
         CU_ASSERT(gqac_pool_stopped(pool) && atomic_load(&ran) < 1000000);
         atomic_store(&ran, 0);
@@ -320,12 +320,12 @@ static void a_stopped_call_leaves_items_out(void) {
         gqac_pool_run(pool, 100, 1, range, &ran);
         CU_ASSERT_EQUAL(atomic_load(&ran), 0);
         asked = 0;
-        gqac_poll_begin(&poll, 1);
+        gqac_poll_begin(&poll, 1, "tokens");
         gqac_pool_run(pool, 100000000, 1, range, &ran);
         CU_ASSERT(gqac_pool_stopped(pool) && atomic_load(&ran) < 100000000);
         atomic_store(&ran, 0);
         asked = 3; /* it was the third question once: never again */
-        gqac_poll_begin(&poll, 1);
+        gqac_poll_begin(&poll, 1, "tokens");
         gqac_pool_run(pool, 1000, 1, range, &ran);
         gqac_pool_queue(pool, 100, item, &ran);
         CU_ASSERT_EQUAL(atomic_load(&ran), 1100);

@@ -321,6 +321,30 @@ static void test_continued(void) {
     close_rig(&r);
 }
 
+/* Of a model with recurrent states a rewind keeps the tokens up to a state, here of 64; the others
+ * are computed again, and counted. */
+static void test_computed_again(void) {
+    rig r = open_model("qwen3.5", 1);
+    gqac_session *session = open_session(&r, NULL, 0);
+    int64_t list[150];
+    fill_ids(list, 150, 1);
+    gqac_generate_request q = make_request(session, list, 150, 3);
+    gqac_generation *g = generate(&r, &q);
+    CU_ASSERT(g->metrics.reused_tokens == 0 && g->metrics.computed_tokens == 150 + 2);
+    gqac_generation_free(g);
+    list[100] = (list[100] + 1) % VOCABULARY;
+    q = make_request(session, list, 120, 3);
+    g = generate(&r, &q);
+    gqac_generation *fresh = answer(&r, "off", list, 120, 3, 0, NULL);
+    CU_ASSERT(same_ids(g, fresh));
+    CU_ASSERT_EQUAL(g->metrics.reused_tokens, 64);
+    CU_ASSERT_EQUAL(g->metrics.computed_tokens, 120 - 64 + 2);
+    gqac_generation_free(g);
+    gqac_generation_free(fresh);
+    gqac_session_free(session);
+    close_rig(&r);
+}
+
 /* ---- LongRoPE ------------------------------------------------------------ */
 
 /* phi3 rotates with another table beyond 64 tokens. Whatever the session holds, an answer is that
@@ -397,6 +421,7 @@ static const unit_case cases[] = {
     {"three in one call = each alone", test_company},
     {"a session reuses and counts", test_sessions},
     {"an answer in two calls", test_continued},
+    {"tokens that are computed again after a rewind count as computed", test_computed_again},
     {"the LongRoPE threshold", test_longrope},
     {"I20: the position guard of decode", test_position_guard},
 };

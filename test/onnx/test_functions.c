@@ -170,10 +170,12 @@ static void test_attributes(void) {
     call = with_attr(call, wire_attr_int("dim", 1));
     REFUSED(MODEL(call, function("F", "a", "r", NODE("Relu", "a", "r"))), "given twice");
     /* a Constant whose value is the caller's */
-    gqac_str constant = with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_int", 2, "k"));
+    gqac_str constant = with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_float", 1, "k"));
     f = function("F", "a", "c", constant);
-    call = with_attr(NODE("local.F", "x", "y"), wire_attr_int("k", 7));
-    CU_ASSERT(prints(MODEL(call, f), "i64[] = 7"));
+    gqac_str seven = wire_attr("k", 1);
+    wire_float(&seven, 2, 7.0f);
+    call = with_attr(NODE("local.F", "x", "y"), seven);
+    CU_ASSERT(prints(MODEL(call, f), "f32[] = 7"));
     constant = with_attr(NODE("Constant", "", "c"), wire_attr_ref("value_int", 2, "k"));
     REFUSED(MODEL(NODE("local.F", "x", "y"), function("F", "a", "c", constant)), "attribute 'k'");
 }

@@ -96,6 +96,32 @@ class Bench(Case):
             self.assertLess(rows["tg1@512"]["peak_rss_bytes"], pasts / 2)
         self.assertGreater(rows["tg1x200@512"]["peak_rss_bytes"], pasts)
 
+    def test_x17_saved(self):
+        """X17: what a cached prefix saves is (P+S)/S of the rows, less of the pairs of attention; the
+        ratio of times stands beside them where the whole prompt is timed."""
+        rows = self.rows(LLAMA, "--prefix", "100:100,500:100,200:10", "-p", "600", "-n", "1",
+                         "--repeat", "1")
+        for name, ratio in (("hp100@100", 2), ("hp100@500", 6), ("hp10@200", 21)):
+            saved, n, past = rows[name]["saved"], rows[name]["tokens"], rows[name]["past"]
+            whole = (past + n) * (past + n + 1) / 2
+            self.assertAlmostEqual(saved["rows"], ratio)
+            self.assertAlmostEqual(saved["pairs"], whole / (whole - past * (past + 1) / 2), 4)
+            time = rows["pp600"]["ms"] / rows[name]["ms"] if past + n == 600 else None
+            self.assertEqual(saved["time"] is None, time is None)
+            if time:
+                self.assertAlmostEqual(saved["time"] / time, 1, 3)
+        self.assertNotIn("saved", rows["pp600"])
+        said = self.good("bench", LLAMA, "--prefix", "10:5", "--repeat", "1").out
+        self.assertIn("hp5@10: 3.00x fewer rows, (10+5)/5;", said)
+        self.assertIn("-p 15 times it", said)
+
+    def test_memory_of_parent(self):
+        """Peak memory is that of the program, however large the process is that started it."""
+        large = bytearray(b"x" * (400 << 20))
+        rows = self.rows(LLAMA, "-p", "4", "-n", "1", "--repeat", "1")
+        if not harness.SANITIZED:
+            self.assertLess(rows["pp4"]["peak_rss_bytes"], len(large) / 2)
+
     def test_states(self):
         """Recurrent states are copied beside rows; where a model has states alone, each sequence is
         fed its past."""
@@ -108,7 +134,7 @@ class Bench(Case):
     def test_formats(self):
         """table, md and csv hold the same rows."""
         table = self.good("bench", LLAMA, *CALLS).out.splitlines()
-        self.assertEqual([line.split()[0] for line in table], ["row", *ROWS])
+        self.assertEqual([line.split()[0] for line in table[:1 + len(ROWS)]], ["row", *ROWS])
         md = self.good("bench", LLAMA, *CALLS, "--format", "md").out.splitlines()
         self.assertEqual([line.split()[1] for line in md[2:]], ROWS)
         rows = list(csv.reader(io.StringIO(
@@ -128,7 +154,7 @@ class Bench(Case):
         packed = self.dir / "m.gqac"
         self.good("compile", LLAMA, "-o", packed)
         out = self.good("bench", packed, "--prefix", "4:2", "--repeat", "1").out.splitlines()
-        self.assertEqual([line.split()[0] for line in out], ["row", "hp2@4"])
+        self.assertEqual([line.split()[0] for line in out], ["row", "hp2@4", "hp2@4:"])
 
     def test_refused(self):
         """Wrong lists are usage; what the model has no room for is out of range."""

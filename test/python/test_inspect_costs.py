@@ -9,6 +9,7 @@ import sys
 import onnx
 
 import harness
+from decoders import WIDTH, Decoder
 from harness import Case, MODELS, gqac, model
 
 LLAMA = MODELS / "llama"
@@ -64,6 +65,25 @@ class Plan(Case):
             fed[kv] = done["metrics"]["computed_tokens"]
         prompt = len(harness.read_ids(LLAMA / "ref" / "ids.txt"))
         self.assertEqual(fed, {"contiguous": prompt + 11, "off": 12 * prompt + 12 * 11 // 2})
+
+    def test_states(self):
+        """A state is read and written whole, whatever the length; of no tokens there is none."""
+        path = Decoder("recurrent_alone").save(self.dir / "alone.onnx")
+        state = 4 * (2 * 6 * 5 + 6 * 37)
+        for target in ("ref", "cpu"):
+            for past in (0, 1, 100):
+                found = self.plan("--target", target, *(("--memory", past) if past else ()),
+                                  path=path)
+                self.assertEqual(found["past"], past)
+                self.assertEqual(found["total"]["cache_bytes"], state * (2 if past else 1))
+
+    def test_taps(self):
+        """A convolution sees the rows that its taps reach, and writes one."""
+        path = Decoder("conv").save(self.dir / "conv.onnx")
+        for past in (1, 5, 100):
+            steps = self.plan("--target", "cpu", "--memory", past, path=path)["steps"]
+            seen = [s["cache_bytes"] for s in steps if s["op"] == "kv_tail"]
+            self.assertEqual(seen, [4 * WIDTH * min(past, taps) for taps in (2, 6)])
 
     def test_weights(self):
         """Weights are read once, of the embedding one row."""

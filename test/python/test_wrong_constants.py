@@ -150,6 +150,49 @@ class WrongConstants(Case):
                                 "--output", self.dir / "out")
                     self.check(done, code, *(["axis"] if code else []))
 
+    def test_declared_outputs(self):
+        """An output that is declared with another element type than it has: exit 3, as ONNX Runtime
+        refuses it; wrong lengths are a warning there, and nothing here."""
+        float_, int_ = TensorProto.FLOAT, TensorProto.INT64
+        for nodes, declared, dims, code in (
+                ([("Abs", "x", "y")], float_, [4], 0),
+                ([("Abs", "x", "y")], float_, [5], 0),
+                ([("Abs", "x", "y")], TensorProto.FLOAT16, [4], 3),
+                ([("Shape", "x", "y")], float_, [1], 3),
+                ([("Shape", "x", "y")], int_, [1], 0),
+                ([("Identity", "w", "y")], int_, [2], 3)):
+            with self.subTest(f"{nodes} {declared}"):
+                graph = helper.make_graph(
+                    [helper.make_node(op, [a], [b]) for op, a, b in nodes], "g",
+                    [helper.make_tensor_value_info("x", float_, [4])],
+                    [helper.make_tensor_value_info("y", declared, dims)],
+                    [onnx.numpy_helper.from_array(ones(2), "w")])
+                onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+                    helper.make_opsetid("", 23)]), self.dir / "m.onnx")
+                done = gqac("compile", self.dir / "m.onnx", "--stateless", "-o",
+                            self.dir / "m.gqac")
+                self.check(done, code, *(["'y' is declared"] if code else []))
+
+    def test_expand_at_run_time(self):
+        """A shape that cannot be broadcast is refused by the run, also where the result can only have
+        the shape of the input: exit 4."""
+        graph = helper.make_graph(
+            [helper.make_node("Expand", ["x", "shape"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6]),
+             helper.make_tensor_value_info("shape", TensorProto.INT64, [2])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[
+            helper.make_opsetid("", 23)]), self.dir / "m.onnx")
+        np.save(self.dir / "x.npy", ones(4, 6))
+        for shape, code in (((4, 6), 0), ((1, 6), 0), ((4, 1), 0), ((2, 6), 4), ((4, 5), 4)):
+            np.save(self.dir / "shape.npy", ints(*shape))
+            for target in ("ref", "cpu"):
+                done = gqac("run", self.dir / "m.onnx", "--target", target,
+                            "--input", f"x={self.dir / 'x.npy'}",
+                            "--input", f"shape={self.dir / 'shape.npy'}",
+                            "--output", self.dir / "out")
+                self.check(done, code, *(["cannot be broadcast"] if code else []))
+
     def test_newer(self):
         """An op that the imported opset does not have yet."""
         for op, (opset, count) in NEWER.items():

@@ -42,6 +42,15 @@ static gqac_monitor watch(counter *c, int abort_at) {
     return (gqac_monitor){.size = sizeof(gqac_monitor), .abort = count, .progress = hear, .arg = c};
 }
 
+/* True if the rule of an aborted call says what was done, in its unit. */
+static bool says(const counter *c, const char *unit) {
+    char rule[sizeof diag.rule] = "nothing is kept";
+    if (c->done)
+        snprintf(rule, sizeof rule, "nothing is kept: %lld of %lld %s were done",
+                 (long long)c->done, (long long)c->total, unit);
+    return !strcmp(diag.rule, rule);
+}
+
 /* ---- steps --------------------------------------------------------------- */
 
 typedef struct rig {
@@ -143,6 +152,7 @@ static bool abort_at(rig *r, const gqac_sequence *base, int n) {
     bool good = !c.wrong && c.total == MORE + 3;
     if (aborted) {
         good = good || (c.reported == 0 && !c.wrong);
+        good = good && says(&c, "tokens");
         good = good && c.asked == n && gqac_sequence_length(a) == PROMPT;
         good = good && gqac_sequence_length(b) == 0 && same_past(r, a, false);
         good = good && !gqac_context_logits(r->context, 0, &rows, &width);
@@ -285,6 +295,7 @@ static void every_question_of_a_run(void) {
         CU_ASSERT_FATAL(status == GQAC_ABORTED || (status == GQAC_OK && c.done == c.total));
         CU_ASSERT(!c.wrong && c.total <= 3);
         if (status == GQAC_ABORTED) {
+            CU_ASSERT(says(&c, "nodes"));
             CU_ASSERT_EQUAL(gqac_context_read_output(context, 0, &out, &diag), GQAC_USAGE);
             CU_ASSERT_EQUAL_FATAL(gqac_run(context, 1, names, &in, 1, NULL, &out, &diag), GQAC_OK);
         }
@@ -328,6 +339,7 @@ static void every_question_of_opening(void) {
         status =
             gqac_program_open(unit_path("models/tiny-gqa/model.onnx"), &options, &program, &diag);
         CU_ASSERT_FATAL(status == GQAC_OK || (status == GQAC_ABORTED && !program));
+        CU_ASSERT(status == GQAC_OK || says(&c, "bytes"));
         CU_ASSERT_FATAL(!c.wrong && (status != GQAC_OK || c.done == c.total));
         gqac_program_free(program);
         CU_ASSERT_EQUAL_FATAL(gqac_alloc_live(), live);

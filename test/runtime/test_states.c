@@ -70,6 +70,29 @@ static void close_all(void) {
     gqac_program_free(program);
 }
 
+/* I14: one line, never longer than asked for, and without any number that is cached. */
+static void a_sequence_is_described(void) {
+    const gqac_kv_pair *pairs = NULL;
+    char text[200], want[200], small[12];
+    open_all();
+    const int n = gqac_program_kv_pairs(program, &pairs);
+    gqac_sequence *sequence = new_sequence(0);
+    for (int64_t length = 0; length <= 200; length += 200) {
+        if (length)
+            CU_ASSERT_TRUE(feed(sequence, length));
+        snprintf(want, sizeof want, "contiguous, %lld tokens, %d tensors, %zu bytes",
+                 (long long)length, n, gqac_sequence_bytes(sequence, NULL));
+        CU_ASSERT_STRING_EQUAL(gqac_sequence_text(sequence, text, sizeof text), want);
+    }
+    CU_ASSERT_STRING_EQUAL(gqac_sequence_text(sequence, small, sizeof small), "contiguous,");
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_rewind(sequence, 150, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gqac_sequence_missing(sequence), 150 - 128);
+    CU_ASSERT_PTR_NOT_NULL(strstr(gqac_sequence_text(sequence, text, sizeof text),
+                                  "150 tokens (22 to compute again)"));
+    gqac_sequence_free(sequence);
+    close_all();
+}
+
 static void rewinds_reach_every_length(void) {
     open_all();
     gqac_sequence *sequence = new_sequence(0);
@@ -359,6 +382,7 @@ static void huge_lengths_are_counted(void) {
 }
 
 static const unit_case cases[] = {
+    {"I14 a sequence is described in a line", a_sequence_is_described},
     {"rewinds reach every length", rewinds_reach_every_length},
     {"forks go their ways", forks_go_their_ways},
     {"failed steps change nothing", failed_steps_change_nothing},

@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/check.h"
+#include "base/parts.h"
 #include "numerics/contract.h"
 #include "numerics/convert.h"
 #include "ops/visible.h"
@@ -39,13 +39,14 @@ typedef struct attending {
     int threads;
     int64_t key_blocks;
     attend_runs runs;
-    int32_t *of; /* [units]: index of a unit's run */
-    int32_t *lo, *hi;
-    const unsigned char **tables[2]; /* blocks of keys and values */
-    float *packed;
-    atomic_int *left; /* [runs][Hkv]: number of units for which a run still waits */
-    unsigned char *units;
+    /* scratch, which take_scratch lays out; `a.parts` too: splits that wait for being merged */
+    unsigned char *units; /* [threads][unit_bytes], of the level's kernel */
     size_t unit_bytes;
+    int32_t *lo, *hi;                /* [rows]: first visible key, and one after the last */
+    const unsigned char **tables[2]; /* addresses of the blocks of keys and values */
+    atomic_int *left;                /* [runs][Hkv]: number of units for which a run still waits */
+    float *packed;                   /* keys as columns */
+    int32_t *of;                     /* [units]: index of a unit's run */
 } attending;
 
 /* ---- operands ------------------------------------------------------------ */
@@ -282,61 +283,36 @@ static void run_units(const target_call *call, attending *t) {
 
 /* ---- scratch ------------------------------------------------------------- */
 
-/* Appends a part to the scratch: *at becomes its offset, *bytes grows; false: overflow. */
-static bool reserve(size_t *bytes, int64_t count, size_t size, size_t *at) {
-    size_t n;
-    *at = *bytes;
-    return count >= 0 && gqac_mul_size((size_t)count, size, &n) && gqac_add_size(n, 63, &n) &&
-           gqac_add_size(*bytes, n & ~(size_t)63, bytes);
+/* Takes the arrays of a call's scratch. */
+static void take_scratch(attending *t, size_t packed, bool tables, gqac_parts *p) {
+    cpu_attend *a = &t->a;
+    const int64_t entries = tables ? a->batch * t->key_blocks : 0;
+    const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
+    t->units = gqac_parts_take(p, t->threads, t->unit_bytes);
+    t->lo = gqac_parts_take(p, a->rows, sizeof *t->lo);
+    t->hi = gqac_parts_take(p, a->rows, sizeof *t->hi);
+    for (int i = 0; i < 2; i++)
+        t->tables[i] = gqac_parts_take(p, entries, sizeof *t->tables[i]);
+    a->parts = parts ? gqac_parts_take(p, parts, sizeof *a->parts) : NULL;
+    t->left = parts ? gqac_parts_take(p, t->runs.n * a->kv_heads, sizeof *t->left) : NULL;
+    t->packed = packed ? gqac_parts_take(p, (int64_t)packed, 1) : NULL;
+    t->of = gqac_parts_take(p, t->runs.n_units, sizeof *t->of);
 }
-
-/* The parts of a call's scratch, in the order in which they lie. */
-enum {
-    AT_UNITS,        /* scratch of the level's kernel, one for each worker */
-    AT_LO,           /* visible range of each row: first key, ... */
-    AT_HI,           /* ... and one after the last */
-    AT_KEY_BLOCKS,   /* addresses of the blocks of keys, */
-    AT_VALUE_BLOCKS, /* and of values */
-    AT_PARTS,        /* splits that wait for being merged */
-    AT_LEFT,         /* units of each run and head that are not done */
-    AT_PACKED,       /* keys as columns */
-    AT_RUN_OF_UNIT,
-    AT_COUNT
-};
 
 /* Allocates the scratch of a call in one piece; op_scratch_close frees it. */
 static gqac_status open_scratch(const target_call *call, attending *t, size_t packed, bool tables,
                                 op_scratch *scratch) {
-    const cpu_attend *a = &t->a;
-    const int64_t entries = tables ? a->batch * t->key_blocks : 0;
-    const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
-    const int64_t left = parts ? t->runs.n * a->kv_heads : 0;
-    size_t bytes = 0, at[AT_COUNT];
-    t->unit_bytes = (t->kernels->scratch(a) * sizeof(float) + 63) & ~(size_t)63;
-    if (!reserve(&bytes, t->threads, t->unit_bytes, &at[AT_UNITS]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_LO]) ||
-        !reserve(&bytes, a->rows, sizeof(int32_t), &at[AT_HI]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[AT_KEY_BLOCKS]) ||
-        !reserve(&bytes, entries, sizeof(void *), &at[AT_VALUE_BLOCKS]) ||
-        !reserve(&bytes, parts, sizeof(float), &at[AT_PARTS]) ||
-        !reserve(&bytes, left, sizeof(atomic_int), &at[AT_LEFT]) ||
-        !reserve(&bytes, (int64_t)packed, 1, &at[AT_PACKED]) ||
-        !reserve(&bytes, t->runs.n_units, sizeof(int32_t), &at[AT_RUN_OF_UNIT]))
+    const size_t threads = (size_t)t->threads;
+    gqac_parts p = {.base = NULL};
+    t->unit_bytes = (t->kernels->scratch(&t->a) * sizeof(float) + 63) & ~(size_t)63;
+    take_scratch(t, packed, tables, &p);
+    if (p.overflow)
         return gqac_diag_oom(call->work.diag, "attention");
-    GQAC_TRY(op_work_scratch(&call->work, (bytes + (size_t)t->threads - 1) / (size_t)t->threads, 1,
-                             scratch));
-    unsigned char *base = scratch->base;
-    t->units = base + at[AT_UNITS];
-    t->lo = (int32_t *)(void *)(base + at[AT_LO]);
-    t->hi = (int32_t *)(void *)(base + at[AT_HI]);
-    t->tables[0] = (const unsigned char **)(void *)(base + at[AT_KEY_BLOCKS]);
-    t->tables[1] = (const unsigned char **)(void *)(base + at[AT_VALUE_BLOCKS]);
-    memset(t->tables[0], 0, sizeof(void *) * (size_t)entries);
-    memset(t->tables[1], 0, sizeof(void *) * (size_t)entries);
-    t->a.parts = parts ? (float *)(void *)(base + at[AT_PARTS]) : NULL;
-    t->left = left ? (atomic_int *)(void *)(base + at[AT_LEFT]) : NULL;
-    t->packed = packed ? (float *)(void *)(base + at[AT_PACKED]) : NULL;
-    t->of = (int32_t *)(void *)(base + at[AT_RUN_OF_UNIT]);
+    GQAC_TRY(op_work_scratch(&call->work, (p.bytes + threads - 1) / threads, 1, scratch));
+    p = (gqac_parts){.base = scratch->base};
+    take_scratch(t, packed, tables, &p);
+    for (int i = 0; i < 2 && tables; i++)
+        memset(t->tables[i], 0, (size_t)(t->a.batch * t->key_blocks) * sizeof *t->tables[i]);
     return GQAC_OK;
 }
 

@@ -54,29 +54,14 @@ int cpu_bind_slot(const ir_value *rows) {
 }
 
 gqac_status cpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record) {
-    cpu_kv_append_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (cpu_kv_append_record){.slot = (int)ir_attr_int(root, "slot"),
-                                .fresh = bind_input(root, "new"),
-                                .token = bind_output(root, "token"),
-                                .rows = bind_output(root, "rows"),
-                                .only_blocks = cpu_kv_only_blocks(root)};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, cpu_kv_append_record, .slot = (int)ir_attr_int(root, "slot"),
+                       .fresh = bind_input(root, "new"), .token = bind_output(root, "token"),
+                       .rows = bind_output(root, "rows"), .only_blocks = cpu_kv_only_blocks(root));
 }
 
 gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const void **record) {
-    cpu_kv_tail_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (cpu_kv_tail_record){.rows = bind_input(root, "rows"),
-                              .past_len = bind_input(root, "past_len"),
-                              .state = bind_output(root, "state"),
-                              .slot = cpu_bind_slot(ir_node_input(root, 0)),
-                              .length = ir_attr_int(root, "length")};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(
+        b, record, cpu_kv_tail_record, .rows = bind_input(root, "rows"),
+        .past_len = bind_input(root, "past_len"), .state = bind_output(root, "state"),
+        .slot = cpu_bind_slot(ir_node_input(root, 0)), .length = ir_attr_int(root, "length"));
 }

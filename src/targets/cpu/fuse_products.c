@@ -115,19 +115,10 @@ gqac_status cpu_bind_products(const target_binding *b, const ir_node *root, cons
 }
 
 gqac_status cpu_bind_integer(const target_binding *b, const ir_node *root, const void **record) {
-    cpu_integer_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (cpu_integer_record){.k = ir_attr_int(root, "k"),
-                              .n = ir_attr_int(root, "n"),
-                              .a = bind_input(root, "A"),
-                              .weight = bind_input(root, "weight"),
-                              .terms = bind_input(root, "terms"),
-                              .a_zero = bind_input(root, "a_zero_point"),
-                              .y = bind_output(root, "Y")};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, cpu_integer_record, .k = ir_attr_int(root, "k"),
+                       .n = ir_attr_int(root, "n"), .a = bind_input(root, "A"),
+                       .weight = bind_input(root, "weight"), .terms = bind_input(root, "terms"),
+                       .a_zero = bind_input(root, "a_zero_point"), .y = bind_output(root, "Y"));
 }
 
 /* ---- MatMul -------------------------------------------------------------- */
@@ -138,14 +129,8 @@ bool cpu_match_matmul(const ir_node *node) {
 }
 
 gqac_status cpu_bind_matmul(const target_binding *b, const ir_node *root, const void **record) {
-    cpu_matmul_record *r;
-    r = bind_new(b, sizeof *r);
-    if (!r)
-        return GQAC_NO_MEMORY;
-    *r = (cpu_matmul_record){
-        .a = bind_input(root, "A"), .b = bind_input(root, "B"), .y = bind_output(root, "Y")};
-    *record = r;
-    return GQAC_OK;
+    return BIND_RECORD(b, record, cpu_matmul_record, .a = bind_input(root, "A"),
+                       .b = bind_input(root, "B"), .y = bind_output(root, "Y"));
 }
 
 gqac_status cpu_bind_moe(const target_binding *b, const ir_node *root, const void **record) {

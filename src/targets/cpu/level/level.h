@@ -16,4 +16,13 @@
 #define CPU_TEXT_(x)    #x
 #define CPU_TEXT(x)     CPU_TEXT_(x)
 
+/* The cases of a switch on the rows of a tile: one(1) to one(6). */
+#define TILE_CASES(one)                                                                            \
+    one(1);                                                                                        \
+    one(2);                                                                                        \
+    one(3);                                                                                        \
+    one(4);                                                                                        \
+    one(5);                                                                                        \
+    one(6)
+
 #endif

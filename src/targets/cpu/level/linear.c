@@ -161,25 +161,11 @@ VEC_FN void few_tile(const piece *p, float *acc, int row, int k, ahead next, con
 #define TILES(name, dtype_)                                                                        \
     static void name(const piece *p, int row, int rows, int column, ahead next) {                  \
         const gqac_dtype dtype = dtype_;                                                           \
-        switch (rows) {                                                                            \
-            TILE(1);                                                                               \
-            TILE(2);                                                                               \
-            TILE(3);                                                                               \
-            TILE(4);                                                                               \
-            TILE(5);                                                                               \
-            TILE(6);                                                                               \
-        }                                                                                          \
+        switch (rows) { TILE_CASES(TILE); }                                                        \
     }                                                                                              \
     static void few_##name(const piece *p, float *acc, int row, int rows, int k, ahead next) {     \
         const gqac_dtype dtype = dtype_;                                                           \
-        switch (rows) {                                                                            \
-            FEW_TILE(1);                                                                           \
-            FEW_TILE(2);                                                                           \
-            FEW_TILE(3);                                                                           \
-            FEW_TILE(4);                                                                           \
-            FEW_TILE(5);                                                                           \
-            FEW_TILE(6);                                                                           \
-        }                                                                                          \
+        switch (rows) { TILE_CASES(FEW_TILE); }                                                    \
     }
 TILES(tile_f32, GQAC_F32)
 TILES(tile_f16, GQAC_F16)

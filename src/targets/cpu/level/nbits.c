@@ -328,14 +328,7 @@ VEC_FN void int8_row(const int8_piece *p, const int bits) {
 #define TILES(name, bits_, cuts_, block_, most_)                                                   \
     static void name(const int8_piece *p, int rows) {                                              \
         const int bits = bits_, cuts = cuts_, block = block_, most = most_;                        \
-        switch (rows) {                                                                            \
-            TILE(1);                                                                               \
-            TILE(2);                                                                               \
-            TILE(3);                                                                               \
-            TILE(4);                                                                               \
-            TILE(5);                                                                               \
-            TILE(6);                                                                               \
-        }                                                                                          \
+        switch (rows) { TILE_CASES(TILE); }                                                        \
     }
 /* Blocks of any length, of 16 and of 32. */
 TILES(tile_bytes, 0, 1, 0, TILE_ROWS)

@@ -1,0 +1,28 @@
+/* Typed arrays in one piece of memory.
+ *
+ * One function takes every array from a gqac_parts, so that each size stands in one place. It runs
+ * twice: without a base it measures, and with memory of as many bytes it sets the pointers. */
+#ifndef GQAC_BASE_PARTS_H
+#define GQAC_BASE_PARTS_H
+
+#include "base/check.h"
+
+enum { GQAC_PARTS_ALIGNMENT = 64 };
+
+typedef struct gqac_parts {
+    unsigned char *base; /* NULL: measure */
+    size_t bytes;        /* taken so far */
+    bool overflow;
+} gqac_parts;
+
+/* The next array; NULL while measuring. */
+static inline void *gqac_parts_take(gqac_parts *parts, int64_t count, size_t size) {
+    const size_t at = parts->bytes, least = GQAC_PARTS_ALIGNMENT - 1;
+    size_t n = 0;
+    if (count < 0 || !gqac_mul_size((size_t)count, size, &n) || !gqac_add_size(n, least, &n) ||
+        !gqac_add_size(at, n & ~least, &parts->bytes))
+        parts->overflow = true;
+    return parts->base ? parts->base + at : NULL;
+}
+
+#endif

@@ -85,9 +85,8 @@ gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Prints the diag on stderr; returns its exit code (0 for OK). */
 int cli_finish(cli *c, gqac_status status);
-/* A line on stderr for what gqac does not have and what was done instead, unless it is NULL or -q
- * is given. */
-void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
+/* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
+void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
@@ -99,6 +98,8 @@ gqac_status cli_threads(cli *c, int *threads);
 /* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
  * stateless, for gqac_forward_whole. */
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
+/* Opens the model of operand 0 for stateless runs, with the names of its file, and a context. */
+gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context);
 /* gqac_program_most_tokens of the model of operand 0, found without its weights being packed:
  * before it is loaded. INT64_MAX too when it cannot be opened; loading it says why. */
 int64_t cli_most_tokens(cli *c);

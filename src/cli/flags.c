@@ -88,7 +88,7 @@ int cli_finish(cli *c, gqac_status status) {
     return gqac_status_exit_code(status);
 }
 
-void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
+void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
     if (refusal && !cli_quiet(c))
         fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
                 cli_shown(refusal->where).s);
@@ -370,6 +370,18 @@ gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
     *program = NULL;
     c->diag = why;
     return GQAC_UNSUPPORTED;
+}
+
+gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context) {
+    char path[4096];
+    int threads = 1;
+    gqac_options options;
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_threads(c, &threads));
+    GQAC_TRY(cli_model(c, NULL, path, sizeof path));
+    options.stateless = true;
+    GQAC_TRY(gqac_program_open(path, &options, program, &c->diag));
+    return gqac_context_create(*program, threads, context, &c->diag);
 }
 
 gqac_status cli_threads(cli *c, int *threads) {

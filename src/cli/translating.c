@@ -69,7 +69,7 @@ static gqac_status open_text(translation *t) {
     generating *g = t->g;
     GQAC_TRY(gqac_text_open(t->c->operands[0], GQAC_TEXT_TOKENIZER, &g->text, &t->c->diag));
     const gqac_text_settings *settings = gqac_text_get_settings(g->text);
-    cli_tell_refusal(t->c, "ids only", settings->tokenizer_refusal);
+    cli_warn_refusal(t->c, "ids only", settings->tokenizer_refusal);
     g->ids_only = !settings->has_tokenizer;
     g->json = cli_json(t->c);
     g->log = cli_switch(t->c, "log-steps");

@@ -26,7 +26,7 @@ static gqac_status read_prompt(generating *g, prompt *p) {
     const char *text = cli_value(g->c, "prompt");
     if (text)
         GQAC_TRY(generating_tokenize(g, text, &p->ids, &p->n));
-    cli_tell_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
+    cli_warn_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
     return GQAC_OK;
 }
 

@@ -289,13 +289,12 @@ static void free_copies(session *s) {
 
 /* Before anything runs. */
 static gqac_status check_outputs(session *s, const char *dir) {
-    gqac_status status = GQAC_OK;
-    for (int i = 0; dir && status == GQAC_OK && i < s->n_out; i++) {
+    for (int i = 0; dir && i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
-        status = cli_check_output(s->c, "output", s->program, path);
+        GQAC_TRY(cli_check_output(s->c, "output", s->program, path));
     }
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status write_outputs(session *s, const char *dir) {
@@ -354,19 +353,11 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
 /* ---- the run ------------------------------------------------------------- */
 
 static gqac_status open_session(session *s) {
-    char path[4096];
-    gqac_options options;
-    int threads = 1;
     s->in_place = cli_switch(s->c, "in-place");
     GQAC_TRY(cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat));
     GQAC_TRY(cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup));
     GQAC_TRY(cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate));
-    GQAC_TRY(cli_threads(s->c, &threads));
-    GQAC_TRY(cli_options(s->c, &options));
-    GQAC_TRY(cli_model(s->c, NULL, path, sizeof path));
-    options.stateless = true;
-    GQAC_TRY(gqac_program_open(path, &options, &s->program, &s->c->diag));
-    GQAC_TRY(gqac_context_create(s->program, threads, &s->context, &s->c->diag));
+    GQAC_TRY(cli_open_stateless(s->c, &s->program, &s->context));
     s->n_in = gqac_program_inputs(s->program, &s->in);
     s->n_out = gqac_program_outputs(s->program, &s->out);
     s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
@@ -446,11 +437,10 @@ static gqac_status run_once(session *s, long long i) {
 }
 
 static gqac_status run_times(session *s) {
-    gqac_status status = GQAC_OK;
     memcpy(s->now, s->tensors, (size_t)s->n_given * sizeof *s->now);
-    for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++)
-        status = run_once(s, i);
-    return explain_in_place(s, status);
+    for (long long i = 0; i < s->warmup + s->repeat; i++)
+        GQAC_TRY(explain_in_place(s, run_once(s, i)));
+    return GQAC_OK;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -498,19 +488,17 @@ static void print_table(session *s) {
         print_times(s);
 }
 
-static gqac_status report(session *s, bool *equal) {
+static gqac_status report(session *s, json_t *rows, bool *equal) {
     const char *output = cli_value(s->c, "output"), *expect = cli_value(s->c, "expect");
-    json_t *rows = json_array();
-    gqac_status status = output ? write_outputs(s, output) : GQAC_OK;
-    *equal = true;
-    if (status == GQAC_OK && expect)
-        status = compare_outputs(s, expect, rows, equal);
-    if (status == GQAC_OK && cli_json(s->c))
+    if (output)
+        GQAC_TRY(write_outputs(s, output));
+    if (expect)
+        GQAC_TRY(compare_outputs(s, expect, rows, equal));
+    if (cli_json(s->c))
         print_outputs(s, rows, *equal);
-    else if (status == GQAC_OK)
+    else
         print_table(s);
-    json_decref(rows);
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status run_model(session *s, bool *equal) {
@@ -519,7 +507,10 @@ static gqac_status run_model(session *s, bool *equal) {
     GQAC_TRY(read_inputs(s));
     GQAC_TRY(make_copies(s));
     GQAC_TRY(run_times(s));
-    return report(s, equal);
+    json_t *rows = json_array();
+    const gqac_status status = report(s, rows, equal);
+    json_decref(rows);
+    return status;
 }
 
 static int run(cli *c) {

@@ -126,7 +126,7 @@ class Certificate(Case):
         wrong["logits"]["positions"][3] = "no digest"
         for data in (*bad, json.dumps(short).encode(), json.dumps(wrong).encode()):
             self.path.write_bytes(data)
-            self.check(gqac(*PROOF, "--certificate", self.path), 3, "no certificate")
+            self.check(gqac(*PROOF, "--certificate", self.path), 3, "not a certificate")
             self.assertEqual(self.path.read_bytes(), data)
 
     def test_not_written(self):

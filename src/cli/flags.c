@@ -139,14 +139,23 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
     return cli_usage(c, "--%s '%s' is not one of %s", f->name, word, f->value);
 }
 
+/* "-n3" was probably meant as "-n 3". */
+static gqac_status unknown_flag(cli *c, const char *word) {
+    const char brief[] = {word[0], word[1], '\0'};
+    cli_usage(c, "unknown flag '%s'", word);
+    suggest_flag(c, word);
+    const cli_flag *f = word[1] != '-' ? find_flag(c, brief, 0) : NULL;
+    if (f && f->value && (isdigit((unsigned char)word[2]) || strchr("=./", word[2])))
+        snprintf(c->diag.hint, sizeof c->diag.hint, "%s %s, with a space between", brief,
+                 word + (word[2] == '=' ? 3 : 2));
+    return GQAC_USAGE;
+}
+
 static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const cli_flag *f = find_flag(c, word, strcspn(word, "=") - (word[1] == '-' ? 2 : 0));
-    if (!f) {
-        cli_usage(c, "unknown flag '%s'", word);
-        suggest_flag(c, word);
-        return GQAC_USAGE;
-    }
+    if (!f)
+        return unknown_flag(c, word);
     if (!f->value && equals)
         return cli_usage(c, "--%s takes no value", f->name);
     if (f->value && cli_repeat(c, f->name, 0) && !strstr(f->help, CLI_REPEATS))

@@ -10,21 +10,22 @@
 #include <time.h>
 
 const cli_flag cli_common_flags[] = {
-    {"target", "cpu|ref", "ref is the definition, and slow (cpu)"},
-    {"threads", "N", "threads of the run (the cores that may be used)"},
+    {"target", "cpu|ref", "kernels: cpu is fast, ref defines the results and is slow (cpu)"},
+    {"threads", "N", "number of threads (the cores that may be used)"},
     {"math", "model|exact|bf16",
-     "model: what the file says; exact: no int8 products of MatMulNBits; bf16: products of bf16 "
+     "model: as the file says; exact: MatMulNBits without int8 products; bf16: products of bf16 "
      "factors (model)"},
     {"seqlens-k", "total-1|cached",
-     "meaning of the input seqlens_k: ONNX Runtime's, or that of MIGraphX's prefix cache "
+     "meaning of the input seqlens_k: as in ONNX Runtime, or as in the prefix cache of MIGraphX "
      "(total-1)"},
-    {"legacy-window", NULL, "a window of W shows W+1 keys, as in ONNX Runtime before 2025-09"},
+    {"legacy-window", NULL,
+     "a window of W has W+1 visible keys, as in ONNX Runtime before 2025-09"},
     {"per-row-quant", NULL,
      "a scale for each row in DynamicQuantizeLinear: split-safe, but not what the file says"},
-    {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
-    {"format", "KIND", "form of what is printed (table)"},
-    {"verbose", NULL, "passes, steps and their times on stderr"},
-    {"quiet", NULL, "nothing on stderr but errors"},
+    {"model-root", "DIR", "folder that may hold external data (the model's own)"},
+    {"format", "KIND", "form of the results (table)"},
+    {"verbose", NULL, "prints passes, steps and their times on stderr"},
+    {"quiet", NULL, "prints only errors on stderr"},
     {NULL, NULL, NULL},
 };
 
@@ -224,6 +225,13 @@ const char *cli_value(const cli *c, const char *flag) {
 bool cli_switch(const cli *c, const char *flag) {
     const char *value = cli_value(c, flag);
     return value && strcmp(value, "0") != 0;
+}
+
+int cli_count(const cli *c, const char *flag) {
+    int n = 0;
+    while (cli_repeat(c, flag, n))
+        n++;
+    return n;
 }
 
 const char *cli_repeat(const cli *c, const char *flag, int index) {

@@ -64,7 +64,7 @@ void help_print_verb(const gqac_cli_verb *verb) {
     }
     printf("\ncommon flags:\n");
     print_flags(verb, cli_common_flags);
-    printf("\nexit:");
+    printf("\nexit codes:");
     const char *meaning = NULL;
     for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)
         printf("%s%s %d %s", i ? "," : "", i == 4 ? "\n     " : "", code, meaning);

@@ -27,13 +27,14 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"prompt-tokens", "N,...", "prompts of so many tokens (512)"},
-    {"new-tokens", "N,...", "decode steps after each prompt (64)"},
-    {"batch", "N,...", "sequences that decode together (1)"},
-    {"prefix", "P:S,...", "S tokens after P cached ones"},
+    {"prompt-tokens", "N,...", "lengths of prompts (512)"},
+    {"new-tokens", "N,...", "numbers of decode steps after each prompt (64)"},
+    {"batch", "N,...", "numbers of sequences that decode together (1)"},
+    {"prefix", "P:S,...", "prompts of S tokens after P cached ones"},
     {"mix", "S+NxM@P,...",
-     "S tokens of one sequence with M of each of N others, P cached of each; then separately"},
-    {"repeat", "R", "measured runs of each row (5)"},
+     "S tokens of one sequence and M of each of N others in one call, P cached of each; then both "
+     "separately"},
+    {"repeat", "R", "number of measured runs of each row; the median is printed (5)"},
     {NULL, NULL, NULL},
 };
 
@@ -175,8 +176,8 @@ static gqac_status add_prompts(bench *b, list lists[3]) {
     const list *prompts = &lists[0], *steps = &lists[1], *together = &lists[2];
     for (int i = 0; i < 3; i++) {
         const char *text = cli_value(b->c, lists[i].flag);
-        GQAC_TRY(cli_numbers(b->c, lists[i].flag, text ? text : lists[i].fallback, 1,
-                             lists[i].most, &lists[i].values, &lists[i].n));
+        GQAC_TRY(cli_numbers(b->c, lists[i].flag, text ? text : lists[i].fallback, 1, lists[i].most,
+                             &lists[i].values, &lists[i].n));
     }
     for (int i = 0; i < prompts->n; i++)
         GQAC_TRY(add_alike(b, "pp", 0, 1, prompts->values[i], 1));
@@ -459,7 +460,7 @@ const gqac_cli_verb gqac_cli_verb_bench = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "times prompts, decode, prompts after a prefix, and batches",
+    .summary = "measures the speed of prompts, decode, prompts after a cached prefix, and batches",
     .examples = "gqac bench tiny.gqac -p 128 -n 32\n"
                 "gqac bench tiny.gqac --prefix 128:32 --repeat 3 --format md\n"
                 "gqac bench tiny.gqac --batch 1,8 --mix 64+3x1@64\n",

@@ -9,7 +9,7 @@
 static const cli_flag flags[] = {
     {"output", "FILE", "the file to write"},
     {"emit", "gqac|onnx|text",
-     "form of the file: an artefact, ONNX or text IR (as its ending says: .gqac, .onnx or .gq)"},
+     "form of the file: an artefact, ONNX or text IR (by its ending .gqac, .onnx or .gq; gqac)"},
     {"dump", "PASS,...|all", "prints the graph after these passes"},
     {"stop-after", "PASS", "the last pass to run; not for an artefact"},
     {"disable", "PASS,...", "passes to leave out"},

@@ -344,7 +344,7 @@ const gqac_cli_verb gqac_cli_verb_equiv = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "proves that splits, batches and threads give the same bits",
+    .summary = "proves that splits, batches and threads do not change the bits",
     .examples = "gqac equiv tiny.gqac --tokens 100 --batch 3 --threads 1,2\n"
                 "gqac equiv tiny.gqac --splits random:20 --budget 30s\n"
                 "gqac equiv tiny.gqac --splits 3,7 --certificate tiny.json\n",

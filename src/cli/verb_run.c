@@ -1,10 +1,10 @@
 /* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files.
  *
- * --repeat times the same run again and again. --rotate R gives run i copy i mod R of every past
- * tensor, so that a cache that is larger than the caches of the processor is also read from memory
- * when it is measured; the copies are equal, so that no bit of the outputs changes. --in-place
- * binds each present to the memory of its past, whose rows are the capacity of the cache. --fill
- * makes what a padded attention mask is, or a cache without content (row X26). */
+ * --repeat measures the same run again and again. With --rotate R run i takes copy i mod R of every
+ * past tensor, so that a KV cache larger than the caches of the processor is read from memory; the
+ * copies are equal, so that no bit of the outputs changes. --in-place binds each present to the
+ * memory of its past, whose rows are the capacity of the cache. --fill makes a padded attention
+ * mask, or a cache without content (row X26). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,19 @@
 #include "cli/cli.h"
 
 static const cli_flag flags[] = {
-    {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
+    {"input", "NAME=FILE", "reads one input from a .npy file; may be repeated"},
     {"fill", "NAME=DIMS[:N]",
-     "one input of zeros, the first N of them ones: mask=1,32:20; may be repeated"},
-    {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
-    {"output", "DIR", "writes all outputs there"},
-    {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
-    {"repeat", "N", "runs N times and reports the time of each (json: times_ms)"},
-    {"warmup", "N", "runs N times before, untimed (0)"},
-    {"rotate", "R", "R copies of the past tensors, in turn: reads them from memory (1)"},
+     "one input of zeros whose first N elements are ones: mask=1,32:20; may be repeated"},
+    {"inputs", "DIR", "reads the other inputs from DIR/<name, '/' as '_'>.npy"},
+    {"output", "DIR", "writes all outputs to .npy files in this folder"},
+    {"expect", "DIR",
+     "compares outputs with the .npy files there: differences of at most 1e-7 + 1e-3 |expected| "
+     "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1"},
+    {"repeat", "N", "runs N times and prints the times (json: times_ms)"},
+    {"warmup", "N", "runs N times before that, without measuring (0)"},
+    {"rotate", "R", "uses R copies of the past tensors in turn, to read them from memory (1)"},
     {"in-place", NULL,
-     "present tensors are written over the past tensors, whose rows are the capacity"},
+     "writes present tensors over the past tensors, whose number of rows is the capacity"},
     {NULL, NULL, NULL},
 };
 
@@ -162,7 +164,7 @@ static bool is_given(const session *s, const char *name) {
     return false;
 }
 
-/* --input and --fill beat --inputs. */
+/* --input and --fill take precedence over --inputs. */
 static gqac_status read_inputs(session *s) {
     const char *spec, *dir = cli_value(s->c, "inputs");
     for (int i = 0; (spec = cli_repeat(s->c, "input", i)); i++) {
@@ -231,7 +233,7 @@ static size_t available_memory(void) {
     return kib ? (size_t)kib * 1024 : pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
 }
 
-static gqac_status check_room(session *s) {
+static gqac_status check_memory(session *s) {
     const size_t available = available_memory();
     double bytes = 0;
     for (int k = 0; k < s->n_pasts; k++)
@@ -258,7 +260,7 @@ static gqac_status make_copies(session *s) {
                              : "the model has no past tensors");
     if (s->rotate > s->warmup + s->repeat)
         s->rotate = s->warmup + s->repeat; /* no run reads the rest */
-    GQAC_TRY(check_room(s));
+    GQAC_TRY(check_memory(s));
     for (int k = 0; k < s->n_pasts; k++) {
         const gqac_tensor *t = &s->tensors[s->pasts[k].at];
         gqac_tensor *copies = calloc((size_t)s->rotate, sizeof *copies);
@@ -412,7 +414,8 @@ static gqac_status check_in_place(session *s) {
     return GQAC_OK;
 }
 
-/* What the run time says of a present that does not fit names its bytes; the shape tells more. */
+/* The error of the run time about a present that does not fit has its bytes; this adds its shape.
+ */
 static gqac_status explain_in_place(session *s, gqac_status status) {
     char shape[128];
     if (!s->in_place || status != GQAC_INVALID_INPUT || s->c->diag.rule[0])

@@ -141,7 +141,7 @@ static finding *add_finding(verify *v, const gqac_observed *seen) {
     return &v->findings[v->n_findings++];
 }
 
-/* One row for each value: that of the step in which it is farthest off. */
+/* One finding for each value: that of the step with the largest difference. */
 static finding *find(verify *v, const gqac_observed *seen) {
     for (size_t i = 0; i < v->n_findings; i++)
         if (!strcmp(v->findings[i].value, seen->value))

@@ -123,8 +123,8 @@ enum { MOST_CHANGES = 3 }; /* of a row: rewinds make its run longer */
 static gqac_status fork_or_rewind(attempt *a, int b) {
     gqac_sequence *fork = NULL;
     const uint64_t drawn = tokens_random(&a->state[b]) % 4;
-    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 ||
-        a->changes[b] == MOST_CHANGES || !a->done[b])
+    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 || a->changes[b] == MOST_CHANGES ||
+        !a->done[b])
         return GQAC_OK;
     a->changes[b]++;
     if (drawn == 0) {
@@ -228,8 +228,8 @@ static gqac_status set_up(attempt *a, const char *kv) {
 static void tear_down(attempt *a) {
     for (int b = 0; a->sequences && b < a->e->batch; b++)
         gqac_sequence_free(a->sequences[b]);
-    void *const arrays[] = {
-        (void *)a->sequences, a->state, a->done, a->calls, a->changes, a->items, a->row_of};
+    void *const arrays[] = {(void *)a->sequences, a->state, a->done,  a->calls,
+                            a->changes,           a->items, a->row_of};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

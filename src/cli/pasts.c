@@ -19,16 +19,15 @@ gqac_status pasts_export(cli *c, const gqac_sequence *sequence, const gqac_kv_pa
                          gqac_tensor *past) {
     *past = type_of(pair, gqac_sequence_length(sequence));
     GQAC_TRY(gqac_tensor_alloc(past, &c->diag));
-    const gqac_status status = gqac_sequence_export(sequence, pair->past, past->data,
-                                                    gqac_tensor_bytes(past), &c->diag);
+    const gqac_status status =
+        gqac_sequence_export(sequence, pair->past, past->data, gqac_tensor_bytes(past), &c->diag);
     if (status != GQAC_OK)
         gqac_tensor_free(past);
     return status;
 }
 
 static gqac_status copy(cli *c, const gqac_sequence *from, int n_pairs, const gqac_kv_pair *pairs,
-                        const char **names, gqac_tensor *tensors, int n,
-                        gqac_sequence *const *to) {
+                        const char **names, gqac_tensor *tensors, int n, gqac_sequence *const *to) {
     if (!names || !tensors)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     for (int k = 0; k < n_pairs; k++) {

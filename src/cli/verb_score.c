@@ -10,7 +10,8 @@
 static const cli_flag flags[] = {
     {"text", "TEXT", "the text to score (-: stdin); the tokenizer adds its special tokens"},
     {"text-file", "FILE", "the text from a file, byte for byte"},
-    {"ids", "FILE", "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
+    {"ids", "FILE",
+     "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
     {"embeds", "FILE",
      "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
     {"splits", "N,N,...",

@@ -53,7 +53,7 @@ class Same(Case):
         told = self.good("equiv", source, "--tokens", 12, "--splits", "5", "--format", "json")
         found["compared"] = told.json()["compared"]
         told = self.good("inspect", source, "--format", "json").json()
-        found["io"] = [told[k] for k in ("inputs", "outputs", "kv_pairs", "mixing")]
+        found["io"] = [told[k] for k in ("parameters", "inputs", "outputs", "kv_pairs", "mixing")]
         return found
 
     def compiled(self, name, *flags):

@@ -98,7 +98,7 @@ static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *
     row->logits = calloc((size_t)n * (size_t)e->vocabulary, sizeof *row->logits);
     row->kv = calloc((size_t)e->n_pairs + 1, sizeof *row->kv);
     if (e->embedding)
-        row->embeddings = tokens_made_embeddings(seed, n, e->embedding);
+        row->embeddings = tokens_random_embeddings(seed, n, e->embedding);
     if (!row->ids || !row->logits || !row->kv || (e->embedding && !row->embeddings))
         return no_memory(e);
     for (int64_t i = 0; i < n; i++)

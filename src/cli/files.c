@@ -58,9 +58,7 @@ gqac_status cli_take_text(cli *c, const char *name) {
         path = text;
     if (!path)
         return GQAC_OK;
-    gqac_status status = cli_read_file(c, path, &c->read, &length);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_read_file(c, path, &c->read, &length));
     if (strlen(c->read) != length)
         return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL",
                         strlen(c->read), path);
@@ -90,13 +88,11 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
     char *text = NULL;
     size_t length = 0;
-    gqac_status status = cli_read_file(c, path, &text, &length);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_read_file(c, path, &text, &length));
     int64_t *list = calloc(length / 2 + 2, sizeof *list);
     *n = 0;
-    status = list ? parse_ids(c, path, text, length, list, n)
-                  : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    const gqac_status status = list ? parse_ids(c, path, text, length, list, n)
+                                    : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     free(text);
     if (status == GQAC_OK)
         *ids = list;

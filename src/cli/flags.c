@@ -181,13 +181,10 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0, used = 1; i < argc; i += used) {
         used = 1;
-        if (argv[i][0] == '-' && argv[i][1]) {
-            gqac_status status = parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
-            if (status != GQAC_OK)
-                return status;
-        } else {
+        if (argv[i][0] == '-' && argv[i][1])
+            GQAC_TRY(parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
+        else
             c->operands[c->n_operands++] = argv[i];
-        }
     }
     const gqac_cli_verb *v = c->verb;
     if (c->n_operands < v->least)
@@ -333,13 +330,11 @@ gqac_status cli_options(cli *c, gqac_options *options) {
 }
 
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
-    gqac_status status = gqac_text_model_path(c->operands[0], path, size, &c->diag);
-    if (status != GQAC_OK || !options)
-        return status;
+    GQAC_TRY(gqac_text_model_path(c->operands[0], path, size, &c->diag));
+    if (!options)
+        return GQAC_OK;
     if (!c->config)
-        status = gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+        GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag));
     const gqac_text_settings *settings = gqac_text_get_settings(c->config);
     options->n_io_names = settings->n_io_names;
     options->io_names = settings->io_names;
@@ -371,18 +366,17 @@ bool cli_kv_off(const cli *c) {
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
     const char *model = c->operands[0];
     gqac_options options;
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
+    GQAC_TRY(cli_options(c, &options));
+    const gqac_status status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
     if (status != GQAC_UNSUPPORTED || !cacheless ||
         (!cli_kv_off(c) && !strstr(c->diag.what, "no KV cache")))
         return status;
     const gqac_diag why = c->diag;
     const gqac_kv_pair *pairs = NULL;
     options.stateless = true;
-    status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
-    if (status != GQAC_OK || !gqac_program_kv_pairs(*program, &pairs))
-        return status;
+    GQAC_TRY(gqac_model_open(model, &options, 0, program, NULL, &c->diag));
+    if (!gqac_program_kv_pairs(*program, &pairs))
+        return GQAC_OK;
     gqac_program_free(*program);
     *program = NULL;
     c->diag = why;
@@ -403,9 +397,9 @@ gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **co
 
 gqac_status cli_threads(cli *c, int *threads) {
     long long n = 1;
-    gqac_status status = cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n);
+    GQAC_TRY(cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n));
     *threads = (int)n;
-    return status;
+    return GQAC_OK;
 }
 
 double cli_seconds(void) {

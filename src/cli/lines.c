@@ -81,9 +81,7 @@ static gqac_status next_read(lines *l, const char **line, size_t *length) {
         if (l->ended)
             return GQAC_OK;
         seen = left;
-        gqac_status status = read_more(l);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(read_more(l));
     }
 }
 

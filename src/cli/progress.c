@@ -68,9 +68,7 @@ const gqac_monitor *cli_watch_steps(cli *c, const char *what) {
 
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context) {
-    gqac_status status = gqac_context_create(program, threads, context, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_context_create(program, threads, context, &c->diag));
     return gqac_context_set_monitor(*context, cli_watch_steps(c, what), NULL, &c->diag);
 }
 

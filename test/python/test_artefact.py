@@ -224,7 +224,7 @@ class Damage(Case):
         self.refused(swapped, "meta and graph swapped")
 
     def test_junk(self):
-        """Bytes behind the end or before the start, and padding that is not zero."""
+        """Bytes after the end or before the start, and padding that is not zero."""
         for junk in (b"\0", b"x", bytes(PAGE), self.data):
             self.refused(self.data + junk, "junk behind")
         self.refused(b"\0" + self.data, "junk before")

@@ -33,7 +33,7 @@ class Usage(Case):
     """Exit 2, and everything around it."""
 
     def usage(self, *args, words=()):
-        """These arguments are a usage error, told on stderr only."""
+        """These arguments are a usage error, reported on stderr only."""
         result = self.check(gqac(*args), 2, *words)
         self.assertEqual(result.out, "", str(result))
 

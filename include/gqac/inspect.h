@@ -48,7 +48,8 @@ typedef struct gqac_info {
     const gqac_mixing *mixing; /* n_mixing 0: the model is split-safe */
     int n_raised;
     const gqac_raised *raised; /* in the order of the nodes */
-    int64_t parameters;        /* number of elements in all constants; -1: not known */
+    int64_t parameters; /* number of elements in all constants; of an artefact, in those of the
+                           model that it was made from; -1: not known */
     const char *target, *math, *profile, *source_digest; /* of an artefact; NULL for other files */
 } gqac_info;
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,

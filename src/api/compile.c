@@ -286,7 +286,7 @@ static int64_t source_bytes(const loaded *m) {
  * is tried first, on a module of its own. */
 static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_options *o,
                                   const char *model, const char *path, gqac_diag *diag) {
-    char hex[65], profile[96];
+    char hex[65], profile[96], parameters[24];
     gqac_options quiet = *o;
     gqac_program *program = NULL;
     quiet.log = NULL;
@@ -295,6 +295,8 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
     gqac_status status = open_program(model, o, m->poll, 3 * weights + source, &program, diag);
     gqac_program_free(program);
     GQAC_TRY(status);
+    GQAC_TRY(run_passes(context, &quiet, "tidy"));
+    snprintf(parameters, sizeof parameters, "%lld", (long long)load_parameters(m));
     GQAC_TRY(run_passes(context, &quiet, "pack"));
     gqac_poll_expect(m->poll, m->poll->done + source + 2 * load_weight_bytes(m));
     GQAC_TRY(digest_text(m, model, hex, diag));
@@ -313,7 +315,8 @@ static gqac_status write_artefact(loaded *m, pass_context *context, const gqac_o
                                      .per_row_quant = o->per_row_quant ? "1" : "0",
                                      .disabled = disabled,
                                      .source = m->meta.source ? m->meta.source : model,
-                                     .source_digest = hex},
+                                     .source_digest = hex,
+                                     .parameters = parameters},
                             .n_files = o->n_attachments,
                             .files = o->attachments};
     if (m->map.data && !o->n_attachments) /* of an artefact: it keeps its own */

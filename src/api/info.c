@@ -133,8 +133,7 @@ static gqac_status fill_io(info *x, gqac_diag *diag) {
     x->public.outputs = out;
     x->public.n_inputs = g->n_inputs;
     x->public.n_outputs = g->ret->n_inputs;
-    for (int i = 0; i < g->n_constants; i++)
-        x->public.parameters += gqac_tensor_count(g->constants[i]->constant);
+    x->public.parameters = load_parameters(&x->model);
     return GQAC_OK;
 }
 

@@ -171,6 +171,16 @@ int64_t load_weight_bytes(const loaded *m) {
     return ir_constant_bytes(m->module->graph);
 }
 
+int64_t load_parameters(const loaded *m) {
+    const ir_graph *g = m->module->graph;
+    int64_t sum = 0;
+    if (m->meta.parameters)
+        return strtoll(m->meta.parameters, NULL, 10);
+    for (int i = 0; i < g->n_constants; i++)
+        sum += gqac_tensor_count(g->constants[i]->constant);
+    return sum;
+}
+
 const onnx_files *load_files(const void *memory) {
     return ((const backing *)memory)->files;
 }

@@ -39,6 +39,9 @@ bool load_is_artefact_name(const char *path); /* ends with .gqac */
 void *load_backing(loaded *model, void (**release)(void *), gqac_diag *diag);
 /* Bytes of constants of the main graph. */
 int64_t load_weight_bytes(const loaded *m);
+/* Number of elements of these constants; of an artefact, those of the model that it was made from.
+ */
+int64_t load_parameters(const loaded *m);
 /* The files of an ONNX model in there, else NULL. */
 const onnx_files *load_files(const void *backing);
 

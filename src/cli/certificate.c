@@ -52,20 +52,18 @@ gqac_status certificate_open(cli *c, certificate *x) {
     *x = (certificate){.path = cli_value(c, "certificate"), .first = -1};
     if (!x->path || (stat(x->path, &info) != 0 && errno == ENOENT))
         return GQAC_OK;
-    gqac_status status = cli_read_file(c, x->path, &text, &length);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_read_file(c, x->path, &text, &length));
     x->stored = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
     free(text);
     if (x->stored && is_certificate(x->stored))
         return GQAC_OK;
     json_decref(x->stored);
     x->stored = NULL;
-    status = cli_fail(c, GQAC_INVALID_MODEL, "'%s' exists and is no certificate", x->path);
+    cli_fail(c, GQAC_INVALID_MODEL, "'%s' exists and is not a certificate", x->path);
     snprintf(c->diag.rule, sizeof c->diag.rule,
-             "a certificate that exists is checked, another file is left alone");
+             "a certificate that exists is compared with this run; no other file is overwritten");
     snprintf(c->diag.hint, sizeof c->diag.hint, "another file name");
-    return status;
+    return GQAC_INVALID_MODEL;
 }
 
 /* ---- what it is about ---------------------------------------------------- */
@@ -102,18 +100,15 @@ gqac_status certificate_check(certificate *x, cli *c, const char *model,
     snprintf(stored, sizeof stored, "%lld tokens",
              (long long)json_integer_value(json_object_get(tokens, "n")));
     snprintf(given, sizeof given, "%lld tokens", (long long)n);
-    gqac_status status = check_text(x, c, "token list", stored, given);
-    if (status == GQAC_OK && ids) {
+    GQAC_TRY(check_text(x, c, "token list", stored, given));
+    if (ids) {
         gqac_digest(ids, (size_t)n * sizeof *ids, digest);
-        status = check_text(x, c, "token list", text_at(x->stored, "tokens", "digest"), digest);
+        GQAC_TRY(check_text(x, c, "token list", text_at(x->stored, "tokens", "digest"), digest));
     }
-    if (status == GQAC_OK && target)
-        status = check_text(x, c, "numerics profile, that of target", target, options->target);
-    if (status == GQAC_OK)
-        status = gqac_model_digest(model, options, x->model, &c->diag);
-    return status == GQAC_OK
-               ? check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model)
-               : status;
+    if (target)
+        GQAC_TRY(check_text(x, c, "numerics profile, that of target", target, options->target));
+    GQAC_TRY(gqac_model_digest(model, options, x->model, &c->diag));
+    return check_text(x, c, "model", text_at(x->stored, "model", "digest"), x->model);
 }
 
 gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
@@ -123,11 +118,8 @@ gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
     const char *level = gqac_program_level(e->program);
     if (!x->path)
         return GQAC_OK;
-    gqac_status status = GQAC_OK;
     if (!*x->model)
-        status = gqac_model_digest(model, options, x->model, &e->c->diag);
-    if (status != GQAC_OK)
-        return status;
+        GQAC_TRY(gqac_model_digest(model, options, x->model, &e->c->diag));
     gqac_digest(row->ids, (size_t)row->n * sizeof *row->ids, ids);
     x->made =
         json_pack("{s:s, s:i, s:s, s:{s:s}, s:{s:I, s:s}, s:s, s:s, s:s?}", "certificate",
@@ -138,10 +130,8 @@ gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     if (!x->stored)
         return GQAC_OK;
-    status = check_same(x, e->c, "token list", "tokens", "digest");
-    if (status == GQAC_OK)
-        status = check_same(x, e->c, "numerics profile", "profile", NULL);
-    return status;
+    GQAC_TRY(check_same(x, e->c, "token list", "tokens", "digest"));
+    return check_same(x, e->c, "numerics profile", "profile", NULL);
 }
 
 /* ---- what came out ------------------------------------------------------- */
@@ -215,9 +205,8 @@ gqac_status certificate_end(certificate *x, equiv *e, int planned, const int64_t
     if (json_object_set_new(x->made, "proof", proof) != 0 ||
         json_object_set_new(x->made, "logits", logits) != 0)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    if (x->stored) {
+    if (x->stored)
         return compare(x, e->c);
-    }
     return e->differing ? GQAC_OK : write_file(x, e->c);
 }
 

@@ -7,19 +7,19 @@
 
 typedef struct certificate {
     const char *path; /* NULL: none is asked for */
-    json_t *stored;   /* what the file holds; NULL: there is no file yet, it will be written */
-    json_t *made;     /* of this run: first without logits */
+    json_t *stored;   /* what the file holds; NULL: the file does not exist, it will be written */
+    json_t *made;     /* of this run: at first without logits */
     char model[65];   /* digest of the model; "": not made yet */
     int64_t first;    /* the first position whose logits differ from the stored; -1: none */
 } certificate;
 
-/* Reads the file of --certificate. INVALID_MODEL when there is one that is no certificate. */
+/* Reads the file of --certificate. INVALID_MODEL: it exists and is not a certificate. */
 gqac_status certificate_open(cli *c, certificate *x);
-/* Before the model is loaded: MISMATCH when the stored certificate speaks of another model, target
- * or of other tokens; `ids` NULL: they are made once the vocabulary is known. */
+/* Before the model is loaded: MISMATCH when the stored certificate is of another model or target
+ * or of other tokens; `ids` NULL: they are generated once the vocabulary is known. */
 gqac_status certificate_check(certificate *x, cli *c, const char *model,
                               const gqac_options *options, const int64_t *ids, int64_t n);
-/* Model, tokens and profile of this run. MISMATCH when the stored certificate speaks of others. */
+/* Model, tokens and profile of this run. MISMATCH when the stored certificate has others. */
 gqac_status certificate_begin(certificate *x, equiv *e, const char *model,
                               const gqac_options *options);
 /* After the proof: writes the file (not when values differed), or compares with it. MISMATCH never:

@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Stands in the help of a flag that takes a value and is not a usage error when given again. */
+/* The help of a flag that may be given more than once contains this. */
 #define CLI_REPEATS "may be repeated"
 
 typedef struct cli_flag {
@@ -31,14 +31,14 @@ typedef struct gqac_cli_verb {
     int (*run)(cli *c);    /* exit code */
 } gqac_cli_verb;
 
-/* Of a kind of calls that are watched: see progress.c. */
+/* The progress of calls of one kind: see progress.c. */
 typedef struct cli_progress {
     gqac_monitor monitor;
-    const char *what; /* NULL: nothing is told */
-    int64_t unit;     /* of done, in what is shown; 1: tokens */
+    const char *what; /* NULL: nothing is shown */
+    int64_t unit;     /* what is shown is `done` divided by this; 1: tokens, else MiB */
     bool terminal, shown;
     bool finishing; /* Ctrl-C ends it in another way */
-    double began, told;
+    double began, reported;
     int64_t done;
 } cli_progress;
 
@@ -53,18 +53,19 @@ struct cli {
         const char *name, *value;
     } * given;
     char *read;        /* what cli_take_text read */
-    gqac_text *config; /* what cli_model found beside the graph */
+    gqac_text *config; /* the settings that cli_model found beside the graph */
     gqac_diag diag;
     cli_progress model, steps;
 };
 
-/* Value of a flag (the last one of those that repeat), else of the environment GQAC_<FLAG>, else
- * NULL. A switch gives "1", a value that was left out "". */
+/* Value of a flag (the last one, if it is repeated), else of the environment variable GQAC_<FLAG>,
+ * else NULL; "1" for a switch, "" for a value that was left out. */
 const char *cli_value(const cli *c, const char *flag);
 bool cli_switch(const cli *c, const char *flag);
-/* Value i of a flag that may be repeated; NULL behind the last. */
+/* Value i of a flag that may be repeated; NULL after the last. */
 const char *cli_repeat(const cli *c, const char *flag, int i);
-/* Is the word one of a list whose words stand between any of these characters? */
+int cli_count(const cli *c, const char *flag); /* number of these values */
+/* Is the word in a list whose words are separated by any of these characters? */
 bool cli_lists(const char *list, const char *separators, const char *word);
 /* --format json or jsonl; --format jsonl. */
 bool cli_json(const cli *c);
@@ -85,29 +86,32 @@ gqac_status cli_usage(cli *c, const char *fmt, ...) GQAC_PRINTF(2, 3);
 gqac_status cli_fail(cli *c, gqac_status status, const char *fmt, ...) GQAC_PRINTF(3, 4);
 /* Prints the diag on stderr; returns its exit code (0 for OK). */
 int cli_finish(cli *c, gqac_status status);
-/* A line on stderr for what gqac does not have and what was done instead, unless it is NULL or -q
- * is given. */
-void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
+/* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
+void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
 
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
-/* Path of the model file behind operand 0 (a folder names its decoder). The names that its
- * genai_config.json gives to inputs and outputs go to the options; c->config owns them. NULL where
- * the graph is taken with the names of the file. */
+/* Path of the model file that operand 0 means: of a folder, its decoder. The options get the names
+ * of inputs and outputs in its genai_config.json, which c->config owns; `options` NULL: the names
+ * of the file are kept. */
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size);
 gqac_status cli_threads(cli *c, int *threads);
 /* Opens the model of operand 0 by the common flags. `cacheless`: one that has no cache is opened
  * stateless, for gqac_forward_whole. */
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
+/* Opens the model of operand 0 for stateless runs, with the names of its file, and a context. */
+gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context);
 /* gqac_program_most_tokens of the model of operand 0, found without its weights being packed:
  * before it is loaded. INT64_MAX too when it cannot be opened; loading it says why. */
 int64_t cli_most_tokens(cli *c);
 bool cli_kv_off(const cli *c);
-/* What watches a model that is opened or compiled: of gqac_options. */
+/* A monitor for gqac_options: Ctrl-C ends the opening or compiling of a model, and stderr shows its
+ * progress. */
 const gqac_monitor *cli_watch_model(cli *c);
-/* What lets Ctrl-C end steps, and tells of those that take long as `what` (NULL: never). */
+/* A monitor of steps: Ctrl-C ends them, and stderr shows the progress of long ones as `what`; NULL:
+ * nothing is shown. */
 const gqac_monitor *cli_watch_steps(cli *c, const char *what);
-/* A context whose steps Ctrl-C ends, and tells of those that take long as `what` (NULL: never). */
+/* A context with that monitor. */
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context);
 /* Before anything else is written to stderr. */
@@ -120,32 +124,33 @@ gqac_status cli_read_file(cli *c, const char *path, char **text, size_t *length)
 gqac_status cli_take_text(cli *c, const char *name);
 /* Token ids of a file (whitespace-separated); malloc'd. */
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n);
-/* Refuses negative ids, which would count from the end of a table: those behind it are refused by
- * the model. */
+/* OUT_OF_RANGE for negative ids, which would count from the end of a table; the model itself
+ * refuses ids after the end. */
 gqac_status cli_check_ids(cli *c, const char *name, const gqac_tensor *ids);
-/* A number; null when it is not finite, which JSON cannot say. */
+/* A number; null when it is not finite, because JSON has no such numbers. */
 json_t *cli_real_json(double value);
 /* Prints and frees a JSON value. */
 void cli_print_json(json_t *value);
 /* The same on one line, flushed. NO_MEMORY when the value is NULL. */
 gqac_status cli_print_json_line(cli *c, json_t *value);
 double cli_seconds(void); /* monotonic clock */
-/* A text that may come from a file, as a terminal may see it: printf("%s", cli_shown(name).s). What
- * is longer ends in "...". */
+/* A text that may come from a file, made safe for a terminal: printf("%s", cli_shown(name).s). A
+ * text that is too long ends in "...". */
 typedef struct cli_text {
     char s[1024];
 } cli_text;
 cli_text cli_shown(const char *text);
 /* USAGE when writing to `path`, for a flag, would destroy the model or a file that another flag
- * gives to be read. With the program, when it is open, its external data are known too. */
+ * reads. Of a program that is open (else NULL) the external data are protected too. */
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path);
 /* "DIR/<name, '/' as '_'>.npy" */
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name);
 
-/* |a - e| <= absolute + relative * |e| (f16, bf16 looser), integers exact, NaN = NaN: design of
- * `run --expect` and `test`. Returns how many elements differ; *first is the first of them. Shape
- * or dtype differences count as all. */
+/* The comparison of `run --expect` and `test`: floats are equal when |actual - expected| is at most
+ * 1e-7 + 1e-3 |expected| (f16 and bf16: 1e-3 + 1e-2 |expected|) or both are NaN; integers must be
+ * the same. Returns the number of elements that differ, and the index of the first one in *first;
+ * with another shape or dtype, all elements and -1. */
 int64_t cli_compare(const gqac_tensor *actual, const gqac_tensor *expected, int64_t *first);
 
 #endif

@@ -1,4 +1,4 @@
-/* The proof behind `gqac equiv`: reference bits from a token-by-token run, then plans that must
+/* The proof of `gqac equiv`: reference bits from a token-by-token run, then plans that must
  * reproduce them. */
 #ifndef GQAC_CLI_EQUIV_H
 #define GQAC_CLI_EQUIV_H
@@ -13,13 +13,13 @@ typedef struct equiv_plan {
     int n;
 } equiv_plan;
 
-/* One row of the batch: its tokens and the bits they must give. */
+/* One sequence of the batch: its tokens, and the bits that every plan must reproduce. */
 typedef struct equiv_row {
     int64_t n;
     int64_t *ids;
     float *embeddings; /* [n,E]; NULL: the model takes ids */
     float *logits;     /* [n,V] */
-    void **kv;         /* by pair: [heads,n,head_size] */
+    gqac_tensor *kv;   /* past tensors, by pair */
 } equiv_row;
 
 typedef struct equiv_first { /* the first differing value */
@@ -34,7 +34,7 @@ typedef struct equiv {
     cli *c;
     gqac_program *program, *reference;
     int64_t vocabulary, embedding; /* E of gqac_program_embedding */
-    float *given;                  /* embeddings of row 0 [n,E]; NULL: they are made */
+    float *given;                  /* embeddings of row 0 [n,E]; NULL: they are generated */
     const gqac_kv_pair *pairs;
     int n_pairs;
     int batch;
@@ -51,13 +51,11 @@ typedef struct equiv {
 
 /* The plans of --splits: "all", "random:N" or a list; NULL means all. */
 gqac_status equiv_make_plans(equiv *e, const char *splits);
-/* Row 0 has the given ids (or n made ones); mates are shorter, with ids of their own. */
+/* Row 0 has the given ids (or n generated ones); the others are shorter, with generated ids. */
 gqac_status equiv_make_rows(equiv *e, int batch, const int64_t *ids, int64_t n);
 /* Fills the reference bits of all rows: token by token, one thread, alone. */
 gqac_status equiv_reference(equiv *e);
-/* Of the past tensor of a pair after n tokens. */
-size_t equiv_pair_bytes(const gqac_kv_pair *p, int64_t n);
-/* Runs plan p with that many threads in that kind of cache, and compares. */
+/* Runs plan p in a context with a kind of cache, and compares. */
 gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv);
 void equiv_free(equiv *e);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/equiv.h"
+#include "cli/pasts.h"
 #include "cli/tokens.h"
 
 enum { PLAN_SEED = 1, ID_SEED = 2 };
@@ -56,20 +57,22 @@ static gqac_status plans_random(equiv *e, int64_t n, long long count, int64_t *s
     return GQAC_OK;
 }
 
+static gqac_status read_count(equiv *e, const char *splits, const char *number, int64_t *count) {
+    int64_t *list = NULL;
+    int n = 0;
+    GQAC_TRY(cli_numbers(e->c, "splits random:", number, 1, 1000000, &list, &n));
+    *count = list[0];
+    free(list);
+    return n == 1 ? GQAC_OK : cli_usage(e->c, "--splits %s: one number expected", splits);
+}
+
 static gqac_status plans_of(equiv *e, const char *splits, int64_t n, int64_t *scratch) {
+    int64_t count = 0;
     if (!splits || !strcmp(splits, "all"))
         return plans_all(e, n, scratch);
     if (!strncmp(splits, "random:", 7)) {
-        int64_t *count = NULL;
-        int one = 0;
-        gqac_status status =
-            cli_numbers(e->c, "splits random:", splits + 7, 1, 1000000, &count, &one);
-        if (status == GQAC_OK && one != 1)
-            status = cli_usage(e->c, "--splits %s: one number expected", splits);
-        if (status == GQAC_OK)
-            status = plans_random(e, n, count[0], scratch);
-        free(count);
-        return status;
+        GQAC_TRY(read_count(e, splits, splits + 7, &count));
+        return plans_random(e, n, count, scratch);
     }
     e->plans = calloc(1, sizeof *e->plans);
     if (!e->plans)
@@ -88,11 +91,6 @@ gqac_status equiv_make_plans(equiv *e, const char *splits) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-size_t equiv_pair_bytes(const gqac_kv_pair *p, int64_t n) {
-    return (size_t)(p->heads * gqac_kv_pair_rows(p, n) * p->head_size) *
-           (size_t)gqac_dtype_bits(p->dtype) / 8;
-}
-
 static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *ids,
                             uint64_t seed) {
     row->n = n;
@@ -100,12 +98,9 @@ static gqac_status make_row(equiv *e, equiv_row *row, int64_t n, const int64_t *
     row->logits = calloc((size_t)n * (size_t)e->vocabulary, sizeof *row->logits);
     row->kv = calloc((size_t)e->n_pairs + 1, sizeof *row->kv);
     if (e->embedding)
-        row->embeddings = tokens_made_embeddings(seed, n, e->embedding);
+        row->embeddings = tokens_random_embeddings(seed, n, e->embedding);
     if (!row->ids || !row->logits || !row->kv || (e->embedding && !row->embeddings))
         return no_memory(e);
-    for (int k = 0; k < e->n_pairs; k++)
-        if (!(row->kv[k] = malloc(equiv_pair_bytes(&e->pairs[k], n) + 1)))
-            return no_memory(e);
     for (int64_t i = 0; i < n; i++)
         row->ids[i] = ids ? ids[i] : (int64_t)(tokens_random(&seed) % (uint64_t)e->vocabulary);
     return GQAC_OK;
@@ -143,25 +138,28 @@ static gqac_status reference_row(equiv *e, equiv_row *row, gqac_context *context
         const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
         memcpy(row->logits + i * vocabulary, logits, (size_t)vocabulary * sizeof *logits);
     }
-    for (int k = 0; k < e->n_pairs; k++) {
-        GQAC_TRY(gqac_sequence_export(sequence, e->pairs[k].past, row->kv[k],
-                                      equiv_pair_bytes(&e->pairs[k], row->n), &e->c->diag));
+    for (int k = 0; k < e->n_pairs; k++)
+        GQAC_TRY(pasts_export(e->c, sequence, &e->pairs[k], &row->kv[k]));
+    return GQAC_OK;
+}
+
+static gqac_status reference_rows(equiv *e, gqac_context *context) {
+    for (int b = 0; b < e->batch; b++) {
+        gqac_sequence *sequence = NULL;
+        const gqac_sequence_options options = {.size = sizeof options,
+                                               .final_length = e->rows[b].n};
+        GQAC_TRY(gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag));
+        const gqac_status status = reference_row(e, &e->rows[b], context, sequence);
+        gqac_sequence_free(sequence);
+        GQAC_TRY(status);
     }
     return GQAC_OK;
 }
 
 gqac_status equiv_reference(equiv *e) {
     gqac_context *context = NULL;
-    gqac_status status = cli_context(e->c, e->reference, 1, NULL, &context);
-    for (int b = 0; status == GQAC_OK && b < e->batch; b++) {
-        gqac_sequence *sequence = NULL;
-        const gqac_sequence_options options = {.size = sizeof options,
-                                               .final_length = e->rows[b].n};
-        status = gqac_sequence_create(e->reference, &options, &sequence, &e->c->diag);
-        if (status == GQAC_OK)
-            status = reference_row(e, &e->rows[b], context, sequence);
-        gqac_sequence_free(sequence);
-    }
+    GQAC_TRY(cli_context(e->c, e->reference, 1, NULL, &context));
+    const gqac_status status = reference_rows(e, context);
     gqac_context_free(context);
     return status;
 }
@@ -174,7 +172,7 @@ int equiv_layer(const equiv *e, int pair) {
 void equiv_free(equiv *e) {
     for (int b = 0; e->rows && b < e->batch; b++) {
         for (int k = 0; e->rows[b].kv && k < e->n_pairs; k++)
-            free(e->rows[b].kv[k]);
+            gqac_tensor_free(&e->rows[b].kv[k]);
         free(e->rows[b].ids);
         free(e->rows[b].embeddings);
         free(e->rows[b].logits);

@@ -4,6 +4,7 @@
 
 #include "cli/compare.h"
 #include "cli/equiv.h"
+#include "cli/pasts.h"
 #include "cli/tokens.h"
 
 /* The state of one plan run. */
@@ -13,9 +14,9 @@ typedef struct attempt {
     gqac_context *context;
     gqac_sequence **sequences; /* by row */
     uint64_t *state;           /* of random numbers, by row */
-    int64_t *done;             /* tokens fed, by row */
+    int64_t *done;             /* tokens computed, by row */
     int *calls;                /* in which the row took part, by row */
-    int *turns;                /* rewinds and forks, by row */
+    int *changes;              /* rewinds and forks, by row */
     /* one call */
     gqac_step_item *items;
     int *row_of;
@@ -62,60 +63,50 @@ static void compare_logits(attempt *a, int b, int64_t position, const float *act
     gqac_tensor y = x;
     y.data = (void *)(uintptr_t)expected;
     note_distance(a, &x, &y);
-    bool told = false;
+    bool noted = false;
     for (int64_t v = 0; v < e->vocabulary; v++) {
         if (!memcmp(&actual[v], &expected[v], sizeof *actual))
             continue;
         e->differing++;
-        if (!told)
+        if (!noted)
             note(a, position, -1, "logits", v, (double)actual[v], (double)expected[v]);
-        told = true;
+        noted = true;
     }
 }
 
-static void compare_pair(attempt *a, int b, int k, const char *actual, const char *expected) {
+static void compare_pair(attempt *a, int b, int k, const gqac_tensor *actual,
+                         const gqac_tensor *expected) {
     const gqac_kv_pair *p = &a->e->pairs[k];
     const size_t width = (size_t)gqac_dtype_bits(p->dtype) / 8;
-    const int64_t n = gqac_kv_pair_rows(p, a->e->rows[b].n), count = p->heads * n * p->head_size;
-    gqac_tensor x = {
-        .dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)actual};
-    gqac_tensor y = {
-        .dtype = p->dtype, .rank = 1, .dims = {count}, .data = (void *)(uintptr_t)expected};
+    const char *x = actual->data, *y = expected->data;
+    const int64_t n = actual->dims[2], count = gqac_tensor_count(actual);
     a->e->compared += count;
-    if (!memcmp(actual, expected, (size_t)count * width))
+    if (!memcmp(x, y, gqac_tensor_bytes(actual)))
         return;
-    note_distance(a, &x, &y);
+    note_distance(a, actual, expected);
     for (int64_t i = 0; i < count; i++)
-        if (memcmp(actual + (size_t)i * width, expected + (size_t)i * width, width)) {
+        if (memcmp(x + (size_t)i * width, y + (size_t)i * width, width)) {
             a->e->differing++;
             note(a, p->rows ? a->e->rows[b].n - 1 : i / p->head_size % n, equiv_layer(a->e, k),
-                 p->past, i, gqac_tensor_get(&x, i), gqac_tensor_get(&y, i));
+                 p->past, i, gqac_tensor_get(actual, i), gqac_tensor_get(expected, i));
         }
 }
 
 static gqac_status compare_kv(attempt *a, int b) {
     equiv *e = a->e;
     for (int k = 0; k < e->n_pairs; k++) {
-        const gqac_kv_pair *p = &e->pairs[k];
-        const size_t bytes = equiv_pair_bytes(p, e->rows[b].n);
-        char *actual = malloc(bytes + 1);
-        if (!actual)
-            return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-        gqac_status status =
-            gqac_sequence_export(a->sequences[b], p->past, actual, bytes, &e->c->diag);
-        if (status == GQAC_OK)
-            compare_pair(a, b, k, actual, e->rows[b].kv[k]);
-        free(actual);
-        if (status != GQAC_OK)
-            return status;
+        gqac_tensor actual = {0};
+        GQAC_TRY(pasts_export(e->c, a->sequences[b], &e->pairs[k], &actual));
+        compare_pair(a, b, k, &actual, &e->rows[b].kv[k]);
+        gqac_tensor_free(&actual);
     }
     return GQAC_OK;
 }
 
-/* ---- feeding ------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------- */
 
-/* Row 0 follows the plan; mates cut their tokens at random, differently in every plan. Via decode
- * keeps the first chunk and feeds the rest one by one. */
+/* Row 0 follows the plan; the other rows are cut at random, differently in every plan. --via decode
+ * takes the first chunk of a plan and then single tokens. */
 static int64_t next_chunk(attempt *a, int b) {
     const equiv_plan *plan = &a->e->plans[a->plan];
     const int64_t left = a->e->rows[b].n - a->done[b];
@@ -126,15 +117,16 @@ static int64_t next_chunk(attempt *a, int b) {
                   : 1 + (int64_t)(tokens_random(&a->state[b]) % (uint64_t)left);
 }
 
-enum { TURNS = 3 }; /* of a mate, at most: rewinds make its run longer */
+enum { MOST_CHANGES = 3 }; /* of a row: rewinds make its run longer */
 
-/* Between calls a mate may go on in a fork of itself, or be rewound and fed again. */
-static gqac_status turn(attempt *a, int b) {
+/* Between calls a row other than row 0 may continue in a fork, or be rewound and computed again. */
+static gqac_status fork_or_rewind(attempt *a, int b) {
     gqac_sequence *fork = NULL;
     const uint64_t drawn = tokens_random(&a->state[b]) % 4;
-    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 || a->turns[b] == TURNS || !a->done[b])
+    if (b == 0 || a->e->via != EQUIV_SPLIT || drawn > 1 || a->changes[b] == MOST_CHANGES ||
+        !a->done[b])
         return GQAC_OK;
-    a->turns[b]++;
+    a->changes[b]++;
     if (drawn == 0) {
         GQAC_TRY(gqac_sequence_fork(a->sequences[b], &fork, &a->e->c->diag));
         gqac_sequence_free(a->sequences[b]);
@@ -146,7 +138,7 @@ static gqac_status turn(attempt *a, int b) {
 }
 
 /* One call with the next chunk of every row that has one; false when all are done. */
-static gqac_status feed(attempt *a, bool *more) {
+static gqac_status call(attempt *a, bool *more) {
     equiv *e = a->e;
     const int64_t n_logits = gqac_program_last_logits(e->program) ? 1 : GQAC_LOGITS_ALL;
     int n = 0;
@@ -177,60 +169,37 @@ static gqac_status feed(attempt *a, bool *more) {
             compare_logits(a, b, a->done[b] - rows + j, logits + j * vocabulary);
     }
     for (int i = 0; i < n; i++)
-        GQAC_TRY(turn(a, a->row_of[i]));
+        GQAC_TRY(fork_or_rewind(a, a->row_of[i]));
     return GQAC_OK;
 }
 
-/* --via prefix: what the first call computed goes out as past tensors and into fresh sequences. */
-static gqac_status reopen(attempt *a, int b, const char *kv) {
+static gqac_status create(attempt *a, int b, const char *kv, gqac_sequence **sequence) {
     equiv *e = a->e;
     const gqac_sequence_options options = {
         .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
-    const int64_t length = gqac_sequence_length(a->sequences[b]);
+    return gqac_sequence_create(e->program, &options, sequence, &e->c->diag);
+}
+
+/* --via prefix: the past tensors that the first call made are imported into a new sequence. */
+static gqac_status replace(attempt *a, int b, const char *kv) {
     gqac_sequence *fresh = NULL;
-    gqac_tensor *tensors = calloc((size_t)e->n_pairs + 1, sizeof *tensors);
-    const char **names = calloc((size_t)e->n_pairs + 1, sizeof *names);
-    gqac_status status =
-        tensors && names ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    for (int k = 0; status == GQAC_OK && k < e->n_pairs; k++) {
-        const gqac_kv_pair *p = &e->pairs[k];
-        names[k] = p->past;
-        tensors[k] =
-            (gqac_tensor){.dtype = p->dtype,
-                          .rank = 4,
-                          .dims = {1, p->heads, gqac_kv_pair_rows(p, length), p->head_size}};
-        tensors[k].data = malloc(gqac_tensor_bytes(&tensors[k]) + 1);
-        status = tensors[k].data ? gqac_sequence_export(a->sequences[b], p->past, tensors[k].data,
-                                                        gqac_tensor_bytes(&tensors[k]), &e->c->diag)
-                                 : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    }
+    GQAC_TRY(create(a, b, kv, &fresh));
+    const gqac_status status = pasts_copy(a->e->c, a->e->program, a->sequences[b], 1, &fresh);
+    gqac_sequence_free(status == GQAC_OK ? a->sequences[b] : fresh);
     if (status == GQAC_OK)
-        status = gqac_sequence_create(e->program, &options, &fresh, &e->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_sequence_import(fresh, e->n_pairs, names, tensors, &e->c->diag);
-    if (status == GQAC_OK) {
-        gqac_sequence_free(a->sequences[b]);
         a->sequences[b] = fresh;
-        fresh = NULL;
-    }
-    gqac_sequence_free(fresh);
-    for (int k = 0; tensors && k < e->n_pairs; k++)
-        free(tensors[k].data);
-    free(tensors);
-    free((void *)names);
     return status;
 }
 
-static gqac_status feed_all(attempt *a, const char *kv) {
+static gqac_status run_calls(attempt *a, const char *kv) {
     bool more = true;
-    for (int call = 0; more; call++) {
-        GQAC_TRY(feed(a, &more));
-        for (int b = 0; call == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
-            GQAC_TRY(reopen(a, b, kv));
+    for (int i = 0; more; i++) {
+        GQAC_TRY(call(a, &more));
+        for (int b = 0; i == 0 && a->e->via == EQUIV_PREFIX && b < a->e->batch; b++)
+            GQAC_TRY(replace(a, b, kv));
     }
-    for (int b = 0; b < a->e->batch; b++) {
+    for (int b = 0; b < a->e->batch; b++)
         GQAC_TRY(compare_kv(a, b));
-    }
     return GQAC_OK;
 }
 
@@ -243,15 +212,14 @@ static gqac_status set_up(attempt *a, const char *kv) {
     a->state = calloc(n, sizeof *a->state);
     a->done = calloc(n, sizeof *a->done);
     a->calls = calloc(n, sizeof *a->calls);
-    a->turns = calloc(n, sizeof *a->turns);
+    a->changes = calloc(n, sizeof *a->changes);
     a->items = calloc(n, sizeof *a->items);
     a->row_of = calloc(n, sizeof *a->row_of);
-    if (!a->sequences || !a->state || !a->done || !a->calls || !a->turns || !a->items || !a->row_of)
+    if (!a->sequences || !a->state || !a->done || !a->calls || !a->changes || !a->items ||
+        !a->row_of)
         return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
     for (int b = 0; b < e->batch; b++) {
-        const gqac_sequence_options options = {
-            .size = sizeof options, .kv = kv, .final_length = e->rows[b].n};
-        GQAC_TRY(gqac_sequence_create(e->program, &options, &a->sequences[b], &e->c->diag));
+        GQAC_TRY(create(a, b, kv, &a->sequences[b]));
         a->state[b] = (uint64_t)a->plan * 1000 + (uint64_t)b;
     }
     return GQAC_OK;
@@ -260,17 +228,20 @@ static gqac_status set_up(attempt *a, const char *kv) {
 static void tear_down(attempt *a) {
     for (int b = 0; a->sequences && b < a->e->batch; b++)
         gqac_sequence_free(a->sequences[b]);
-    void *const arrays[] = {
-        (void *)a->sequences, a->state, a->done, a->calls, a->turns, a->items, a->row_of};
+    void *const arrays[] = {(void *)a->sequences, a->state, a->done,  a->calls,
+                            a->changes,           a->items, a->row_of};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }
 
+static gqac_status try_plan(attempt *a, const char *kv) {
+    GQAC_TRY(set_up(a, kv));
+    return run_calls(a, kv);
+}
+
 gqac_status equiv_run_plan(equiv *e, int p, gqac_context *context, const char *kv) {
     attempt a = {.e = e, .plan = p, .context = context};
-    gqac_status status = set_up(&a, kv);
-    if (status == GQAC_OK)
-        status = feed_all(&a, kv);
+    const gqac_status status = try_plan(&a, kv);
     tear_down(&a);
     if (status == GQAC_OK)
         e->ran++;

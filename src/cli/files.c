@@ -58,9 +58,7 @@ gqac_status cli_take_text(cli *c, const char *name) {
         path = text;
     if (!path)
         return GQAC_OK;
-    gqac_status status = cli_read_file(c, path, &c->read, &length);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_read_file(c, path, &c->read, &length));
     if (strlen(c->read) != length)
         return cli_fail(c, GQAC_INVALID_INPUT, "byte %zu of the text of '%s' is NUL",
                         strlen(c->read), path);
@@ -90,13 +88,11 @@ static gqac_status parse_ids(cli *c, const char *path, const char *text, size_t 
 gqac_status cli_read_ids(cli *c, const char *path, int64_t **ids, int64_t *n) {
     char *text = NULL;
     size_t length = 0;
-    gqac_status status = cli_read_file(c, path, &text, &length);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_read_file(c, path, &text, &length));
     int64_t *list = calloc(length / 2 + 2, sizeof *list);
     *n = 0;
-    status = list ? parse_ids(c, path, text, length, list, n)
-                  : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    const gqac_status status = list ? parse_ids(c, path, text, length, list, n)
+                                    : cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     free(text);
     if (status == GQAC_OK)
         *ids = list;
@@ -160,7 +156,7 @@ static bool lies_in(const char *folder, const struct stat *wanted) {
     return found;
 }
 
-/* Is it a tensor that --inputs DIR is read for? */
+/* Is it the file of an input in --inputs DIR? */
 static bool is_input(const gqac_program *program, const char *folder, const struct stat *wanted) {
     const gqac_io *inputs = NULL;
     char path[4096];
@@ -172,11 +168,11 @@ static bool is_input(const gqac_program *program, const char *folder, const stru
     return found;
 }
 
-/* Is it a file that one of the other flags names, or that is read of a folder that one names? */
-static bool is_given(const cli *c, const char *flag, const gqac_program *program,
-                     const struct stat *wanted) {
-    bool found = false;
-    for (int i = 0; i < c->n_given && !found; i++) {
+/* The other flag that names the file, or a folder that it is read from; NULL: none does. */
+static const char *reader_of(const cli *c, const char *flag, const gqac_program *program,
+                             const struct stat *wanted) {
+    for (int i = 0; i < c->n_given; i++) {
+        bool found = false;
         const char *value = c->given[i].value, *equals = strchr(value, '=');
         const char *kind = "";
         for (const cli_flag *f = c->verb->flags; f->name; f++)
@@ -190,21 +186,22 @@ static bool is_given(const cli *c, const char *flag, const gqac_program *program
             found = is_same(equals + 1, wanted);
         else
             found = !strcmp(kind, "FILE") && is_same(value, wanted);
+        if (found)
+            return c->given[i].name;
     }
-    return found;
+    return NULL;
 }
 
 gqac_status cli_check_output(cli *c, const char *flag, const gqac_program *program,
                              const char *path) {
     struct stat wanted;
-    gqac_status status = gqac_check_output(c->operands[0], program, path, &c->diag);
-    if (status != GQAC_OK || stat(path, &wanted) != 0 || !is_given(c, flag, program, &wanted))
-        return status;
-    status = cli_usage(c, "writing '%s' would destroy a file that is read", path);
-    snprintf(c->diag.rule, sizeof c->diag.rule,
-             "nothing is written over a file that is read or that belongs to the model");
+    GQAC_TRY(gqac_check_output(c->operands[0], program, path, &c->diag));
+    const char *reader = stat(path, &wanted) == 0 ? reader_of(c, flag, program, &wanted) : NULL;
+    if (!reader)
+        return GQAC_OK;
+    cli_usage(c, "writing '%s' would destroy a file that --%s reads", path, reader);
     snprintf(c->diag.hint, sizeof c->diag.hint, "--%s with another name", flag);
-    return status;
+    return GQAC_USAGE;
 }
 
 void cli_tensor_path(char *path, size_t size, const char *dir, const char *name) {

@@ -12,22 +12,24 @@
 
 const cli_flag cli_common_flags[] = {
     {"target", "cpu|ref|gpu",
-     "ref is the definition, and slow; gpu needs an OpenCL device, see gqac devices (cpu)"},
-    {"device", "N", "device of target gpu (0)"},
-    {"threads", "N", "threads of the run (the cores that may be used)"},
+     "kernels: cpu is fast, ref defines the results and is slow, gpu runs on an OpenCL device "
+     "(cpu)"},
+    {"device", "N", "device of target gpu, as gqac devices numbers them (0)"},
+    {"threads", "N", "number of threads (the cores that may be used)"},
     {"math", "model|exact|bf16",
-     "model: what the file says; exact: no int8 products of MatMulNBits; bf16: products of bf16 "
+     "model: as the file says; exact: MatMulNBits without int8 products; bf16: products of bf16 "
      "factors (model)"},
     {"seqlens-k", "total-1|cached",
-     "meaning of the input seqlens_k: ONNX Runtime's, or that of MIGraphX's prefix cache "
+     "meaning of the input seqlens_k: as in ONNX Runtime, or as in the prefix cache of MIGraphX "
      "(total-1)"},
-    {"legacy-window", NULL, "a window of W shows W+1 keys, as in ONNX Runtime before 2025-09"},
+    {"legacy-window", NULL,
+     "a window of W has W+1 visible keys, as in ONNX Runtime before 2025-09"},
     {"per-row-quant", NULL,
      "a scale for each row in DynamicQuantizeLinear: split-safe, but not what the file says"},
-    {"model-root", "DIR", "folder that external data may lie in (the model's own)"},
-    {"format", "KIND", "form of what is printed (table)"},
-    {"verbose", NULL, "passes, steps and their times on stderr"},
-    {"quiet", NULL, "nothing on stderr but errors"},
+    {"model-root", "DIR", "folder that may hold external data (the model's own)"},
+    {"format", "KIND", "form of the results (table)"},
+    {"verbose", NULL, "prints passes, steps and their times on stderr"},
+    {"quiet", NULL, "prints only errors on stderr"},
     {NULL, NULL, NULL},
 };
 
@@ -91,7 +93,7 @@ int cli_finish(cli *c, gqac_status status) {
     return gqac_status_exit_code(status);
 }
 
-void cli_tell_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
+void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal) {
     if (refusal && !cli_quiet(c))
         fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
                 cli_shown(refusal->where).s);
@@ -142,14 +144,23 @@ static gqac_status take_choice(cli *c, const cli_flag *f, const char *equals, co
     return cli_usage(c, "--%s '%s' is not one of %s", f->name, word, f->value);
 }
 
+/* "-n3" was probably meant as "-n 3". */
+static gqac_status unknown_flag(cli *c, const char *word) {
+    const char brief[] = {word[0], word[1], '\0'};
+    cli_usage(c, "unknown flag '%s'", word);
+    suggest_flag(c, word);
+    const cli_flag *f = word[1] != '-' ? find_flag(c, brief, 0) : NULL;
+    if (f && f->value && (isdigit((unsigned char)word[2]) || strchr("=./", word[2])))
+        snprintf(c->diag.hint, sizeof c->diag.hint, "%s %s, with a space between", brief,
+                 word + (word[2] == '=' ? 3 : 2));
+    return GQAC_USAGE;
+}
+
 static gqac_status parse_flag(cli *c, const char *word, const char *next, int *used) {
     const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
     const cli_flag *f = find_flag(c, word, strcspn(word, "=") - (word[1] == '-' ? 2 : 0));
-    if (!f) {
-        cli_usage(c, "unknown flag '%s'", word);
-        suggest_flag(c, word);
-        return GQAC_USAGE;
-    }
+    if (!f)
+        return unknown_flag(c, word);
     if (!f->value && equals)
         return cli_usage(c, "--%s takes no value", f->name);
     if (f->value && cli_repeat(c, f->name, 0) && !strstr(f->help, CLI_REPEATS))
@@ -174,13 +185,10 @@ gqac_status cli_parse(cli *c, int argc, char **argv) {
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
     for (int i = 0, used = 1; i < argc; i += used) {
         used = 1;
-        if (argv[i][0] == '-' && argv[i][1]) {
-            gqac_status status = parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used);
-            if (status != GQAC_OK)
-                return status;
-        } else {
+        if (argv[i][0] == '-' && argv[i][1])
+            GQAC_TRY(parse_flag(c, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &used));
+        else
             c->operands[c->n_operands++] = argv[i];
-        }
     }
     const gqac_cli_verb *v = c->verb;
     if (c->n_operands < v->least)
@@ -218,6 +226,13 @@ const char *cli_value(const cli *c, const char *flag) {
 bool cli_switch(const cli *c, const char *flag) {
     const char *value = cli_value(c, flag);
     return value && strcmp(value, "0") != 0;
+}
+
+int cli_count(const cli *c, const char *flag) {
+    int n = 0;
+    while (cli_repeat(c, flag, n))
+        n++;
+    return n;
 }
 
 const char *cli_repeat(const cli *c, const char *flag, int index) {
@@ -324,13 +339,11 @@ gqac_status cli_options(cli *c, gqac_options *options) {
 }
 
 gqac_status cli_model(cli *c, gqac_options *options, char *path, size_t size) {
-    gqac_status status = gqac_text_model_path(c->operands[0], path, size, &c->diag);
-    if (status != GQAC_OK || !options)
-        return status;
+    GQAC_TRY(gqac_text_model_path(c->operands[0], path, size, &c->diag));
+    if (!options)
+        return GQAC_OK;
     if (!c->config)
-        status = gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+        GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_CONFIG, &c->config, &c->diag));
     const gqac_text_settings *settings = gqac_text_get_settings(c->config);
     options->n_io_names = settings->n_io_names;
     options->io_names = settings->io_names;
@@ -362,29 +375,40 @@ bool cli_kv_off(const cli *c) {
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program) {
     const char *model = c->operands[0];
     gqac_options options;
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
+    GQAC_TRY(cli_options(c, &options));
+    const gqac_status status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
     if (status != GQAC_UNSUPPORTED || !cacheless ||
         (!cli_kv_off(c) && !strstr(c->diag.what, "no KV cache")))
         return status;
     const gqac_diag why = c->diag;
     const gqac_kv_pair *pairs = NULL;
     options.stateless = true;
-    status = gqac_model_open(model, &options, 0, program, NULL, &c->diag);
-    if (status != GQAC_OK || !gqac_program_kv_pairs(*program, &pairs))
-        return status;
+    GQAC_TRY(gqac_model_open(model, &options, 0, program, NULL, &c->diag));
+    if (!gqac_program_kv_pairs(*program, &pairs))
+        return GQAC_OK;
     gqac_program_free(*program);
     *program = NULL;
     c->diag = why;
     return GQAC_UNSUPPORTED;
 }
 
+gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context) {
+    char path[4096];
+    int threads = 1;
+    gqac_options options;
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_threads(c, &threads));
+    GQAC_TRY(cli_model(c, NULL, path, sizeof path));
+    options.stateless = true;
+    GQAC_TRY(gqac_program_open(path, &options, program, &c->diag));
+    return gqac_context_create(*program, threads, context, &c->diag);
+}
+
 gqac_status cli_threads(cli *c, int *threads) {
     long long n = 1;
-    gqac_status status = cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n);
+    GQAC_TRY(cli_number(c, "threads", 1, 1024, gqac_threads_default(), &n));
     *threads = (int)n;
-    return status;
+    return GQAC_OK;
 }
 
 double cli_seconds(void) {

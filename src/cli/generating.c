@@ -29,9 +29,7 @@ static gqac_status read_bias(cli *c, const char *text, gqac_logit_bias *bias) {
 }
 
 static gqac_status read_biases(generating *g) {
-    int n = 0;
-    while (cli_repeat(g->c, "logit-bias", n))
-        n++;
+    const int n = cli_count(g->c, "logit-bias");
     g->bias = calloc((size_t)n + 1, sizeof *g->bias);
     if (!g->bias)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
@@ -69,9 +67,7 @@ gqac_status generating_sampling(generating *g) {
 }
 
 gqac_status generating_stops(generating *g) {
-    int n = 0;
-    while (cli_repeat(g->c, "stop", n))
-        n++;
+    const int n = cli_count(g->c, "stop");
     g->stops = calloc((size_t)n + 1, sizeof *g->stops);
     if (!g->stops)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
@@ -115,7 +111,8 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     return gqac_session_create(g->program, session, &g->session, &g->c->diag);
 }
 
-/* Before the model is loaded: its config and its tables of positions bound a context. */
+/* Before the model is loaded: the maximum of a context is that of its config, else the length of
+ * its tables of positions. */
 static gqac_status check_context(generating *g, int64_t context) {
     int64_t most = gqac_text_get_settings(g->text)->context_length;
     if (!most || context <= most)
@@ -172,9 +169,9 @@ gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids
     GQAC_TRY(gqac_text_tokenize_with(g->text, prompt, strlen(prompt), &options, ids, n, &c->diag));
     if (*n)
         return GQAC_OK;
-    cli_fail(c, GQAC_INVALID_INPUT, "the prompt gives no tokens");
+    cli_fail(c, GQAC_INVALID_INPUT, "the prompt has no tokens");
     snprintf(c->diag.hint, sizeof c->diag.hint,
-             "give some text, or --ids FILE with the id that texts begin with");
+             "a longer prompt, or --ids FILE with the id that texts begin with");
     return GQAC_INVALID_INPUT;
 }
 
@@ -257,8 +254,8 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     request.on_token = generating_hear;
     request.arg = g;
     if (g->max_length) {
-        const int64_t room = g->max_length > (int64_t)n ? g->max_length - (int64_t)n : 0;
-        request.max_new = room < request.max_new ? room : request.max_new;
+        const int64_t left = g->max_length > (int64_t)n ? g->max_length - (int64_t)n : 0;
+        request.max_new = left < request.max_new ? left : request.max_new;
     }
     g->printed = 0;
     g->steps = 0;
@@ -276,7 +273,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     return cli_fail(g->c, GQAC_IO, "cannot write to standard output");
 }
 
-/* ---- what it took -------------------------------------------------------- */
+/* ---- metrics ------------------------------------------------------------- */
 
 static json_t *metrics_json(const gqac_generate_metrics *m) {
     json_t *all = json_array();
@@ -300,7 +297,7 @@ json_t *generating_json(const generating *g, const gqac_generation *said) {
     json_t *all = json_pack(
         "{s:o, s:o, s:s, s:o}", "ids", ids, "text", json_stringn(said->text, said->length),
         "finish_reason", gqac_finish_name(said->finish), "metrics", metrics_json(&said->metrics));
-    if (all && g->request.n_top && !cli_json_lines(g->c)) /* lines have their own */
+    if (all && g->request.n_top && !cli_json_lines(g->c)) /* jsonl: the lines of tokens have them */
         json_object_set_new(all, "logprobs",
                             g->scores && said->n_ids ? json_incref(g->scores) : json_array());
     return all;

@@ -8,22 +8,22 @@
 /* Rows of a flag table. */
 #define GENERATING_FLAGS                                                                           \
     {"new-tokens", "N", "maximum number of new tokens (128)"},                                     \
-        {"temperature", "T", "divides the logits; 0: always the likeliest token"},                 \
-        {"top-k", "K", "only the K likeliest tokens; 0: all"},                                     \
-        {"top-p", "P", "only the likeliest tokens that reach probability P"},                      \
-        {"min-p", "P", "only tokens at least P times as likely as the likeliest"},                 \
-        {"seed", "S", "seed of the draws (0); the same seed, the same answer"},                    \
-        {"repetition-penalty", "R", "makes tokens that were there less likely; 1: none"},          \
-        {"presence-penalty", "P", "subtracted from the logits of tokens the answer has (0)"},      \
-        {"frequency-penalty", "F", "the same, once for each time the answer has them (0)"},        \
+        {"temperature", "T", "divides the logits; 0: always the most likely token"},               \
+        {"top-k", "K", "samples from the K most likely tokens; 0: from all"},                      \
+        {"top-p", "P", "samples from the most likely tokens that together have probability P"},    \
+        {"min-p", "P", "samples from tokens at least P times as likely as the most likely one"},   \
+        {"seed", "S", "seed of the random choices; equal seeds, equal answers (0)"},               \
+        {"repetition-penalty", "R", "makes tokens that occurred before less likely; 1: off"},      \
+        {"presence-penalty", "P", "subtracted from the logits of tokens in the answer (0)"},       \
+        {"frequency-penalty", "F", "the same, for each time that the token occurs there (0)"},     \
         {"logit-bias", "ID=B", "adds B to the logit of a token; -inf: never; may be repeated"},    \
-        {"top-logprobs", "N", "log-probabilities of each token and of the N likeliest, in json"},  \
-        {"stop", "TEXT", "ends before this text; may be repeated"},                                \
+        {"top-logprobs", "N", "json: log-probabilities of each token and the N most likely"},      \
+        {"stop", "TEXT", "ends the answer before this text; may be repeated"},                     \
         {"kv", "[contiguous|basic|off]",                                                           \
-         "cache of keys and values; off computes all tokens again for each one (contiguous)"},     \
+         "KV cache; off computes all tokens again for each new one (contiguous)"},                 \
         {"context", "N", "maximum number of tokens, prompt and answer (the model's own)"},         \
-        {"metrics", NULL, "times and token counts on stderr, after the answer; json has them"}, {  \
-        "log-steps", NULL, "a line for each new token on stderr"                                   \
+        {"metrics", NULL, "times and token counts on stderr after the answer; json has them"}, {   \
+        "log-steps", NULL, "prints a line for each new token on stderr"                            \
     }
 
 typedef struct generating {
@@ -39,35 +39,35 @@ typedef struct generating {
     json_t *scores;                /* of --top-logprobs: a list for the answer; NULL: not wanted */
     bool json, log, ids_only;      /* ids_only: no tokenizer, so that ids are printed */
     int64_t max_length;            /* of prompt and answer, when -n is not given; 0: none */
-    int64_t context_tokens;        /* of --context or the config; 0: neither says */
+    int64_t context_tokens;        /* of --context or the config; 0: neither has it */
     size_t printed;                /* bytes of the answer */
     int64_t steps;
     bool failed; /* stdout cannot be written */
 } generating;
 
-/* Opens the parts (GQAC_TEXT_...), unless g->text is there, and the model of operand 0, by the
- * flags. */
+/* Opens the model of operand 0 as the flags say, and unless g->text is open, the parts of its
+ * folder (GQAC_TEXT_...). */
 gqac_status generating_open(generating *g, unsigned parts);
-/* Tokens that prompt and answer can have; INT64_MAX: no bound is known. */
+/* Maximum of tokens, prompt and answer; INT64_MAX: not known. */
 int64_t generating_most_tokens(const generating *g);
-/* Sampling of the request by flags and the settings of g->text. */
+/* Sets the sampling of the request from the flags and the settings of g->text. */
 gqac_status generating_sampling(generating *g);
 void generating_free(generating *g);
-/* Generates from a prompt through the session. Unless json, the answer and a newline are printed
- * while they come. SIGINT ends it after the current token. */
+/* Generates an answer to a prompt in the session. Unless json, it is printed as it is generated,
+ * with a newline at its end. SIGINT ends it after the current token. */
 gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_generation **said);
-/* Ids of --prompt, at least one; special tokens that it spells are text with --no-parse-special. */
+/* Ids of --prompt, at least one; with --no-parse-special special tokens spelled in it are text. */
 gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids, size_t *n);
-/* --stop of the request. */
+/* Sets the stop texts of the request from --stop. */
 gqac_status generating_stops(generating *g);
-/* Prints and logs a token while it comes; false: nothing more is wanted. */
+/* Prints and logs a new token: on_token of the request. false: stop generating. */
 bool generating_hear(void *arg, const gqac_generate_event *event);
-/* What was held back until the end, and the newline; said NULL: the answer failed. */
+/* Prints the text that was held back, and the newline; said NULL: the answer failed. */
 void generating_end_line(generating *g, const gqac_generation *said);
 /* {"ids", "text", "finish_reason", "metrics"} and, with --top-logprobs, "logprobs"; NULL: out of
  * memory. */
 json_t *generating_json(const generating *g, const gqac_generation *said);
-/* The same numbers on stderr, if --metrics is given. */
+/* Prints the metrics on stderr, if --metrics is given. */
 void generating_metrics(const generating *g, const gqac_generation *said);
 
 #endif

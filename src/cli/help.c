@@ -3,7 +3,7 @@
 
 #include "cli/flags.h"
 
-enum { LEFT = 28 }; /* width of the column of flags */
+enum { LEFT = 28, WIDTH = 100 }; /* width of the column of flags, and of all */
 
 static const struct {
     int code;
@@ -34,6 +34,21 @@ help_value help_value_of(const gqac_cli_verb *verb, const cli_flag *flag) {
     return value;
 }
 
+/* The text from a column on, in lines of at most WIDTH characters, with a newline at its end. */
+static void print_wrapped(const char *text, int column) {
+    int at = column;
+    for (const char *word = text; *word; word += strspn(word, " ")) {
+        const int n = (int)strcspn(word, " ");
+        if (at > column && at + 1 + n > WIDTH) {
+            printf("\n%*s", column, "");
+            at = column;
+        }
+        at += printf("%s%.*s", at > column ? " " : "", n, word);
+        word += n;
+    }
+    putchar('\n');
+}
+
 static void print_flags(const gqac_cli_verb *verb, const cli_flag *flags) {
     for (const cli_flag *f = flags; f && f->name; f++) {
         char left[128];
@@ -42,9 +57,10 @@ static void print_flags(const gqac_cli_verb *verb, const cli_flag *flags) {
         const int n = snprintf(left, sizeof left, "%s%s--%s%s%s", brief ? brief : "",
                                brief ? ", " : "", f->name, *value.s ? " " : "", value.s);
         if (n > LEFT)
-            printf("  %s\n  %*s %s\n", left, LEFT, "", f->help);
+            printf("  %s\n  %*s ", left, LEFT, "");
         else
-            printf("  %-*s %s\n", LEFT, left, f->help);
+            printf("  %-*s ", LEFT, left);
+        print_wrapped(f->help, LEFT + 3);
     }
 }
 
@@ -64,7 +80,7 @@ void help_print_verb(const gqac_cli_verb *verb) {
     }
     printf("\ncommon flags:\n");
     print_flags(verb, cli_common_flags);
-    printf("\nexit:");
+    printf("\nexit codes:");
     const char *meaning = NULL;
     for (int i = 0, code; (code = help_exit_code(i, &meaning)) >= 0; i++)
         printf("%s%s %d %s", i ? "," : "", i == 4 ? "\n     " : "", code, meaning);

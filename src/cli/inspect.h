@@ -1,4 +1,4 @@
-/* What `gqac inspect --plan`, `--memory N` and `--invariance` tell of a program. */
+/* What `gqac inspect --plan`, `--memory N` and `--invariance` print about a program. */
 #ifndef GQAC_CLI_INSPECT_H
 #define GQAC_CLI_INSPECT_H
 
@@ -12,7 +12,8 @@ typedef struct inspect_costs {
     gqac_memory memory;
 } inspect_costs;
 
-/* Opens the model for what the flags ask; an artefact as what it was made for. */
+/* Opens the model and computes what the flags ask for; an artefact is opened for the target and
+ * --math that it was compiled for. */
 gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x);
 void inspect_costs_json(const inspect_costs *x, json_t *root); /* adds "plan" and "memory" */
 void inspect_costs_print(const inspect_costs *x);

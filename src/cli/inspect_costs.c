@@ -20,11 +20,8 @@ static gqac_status check_tokens(cli *c, int64_t tokens) {
 static gqac_status open_program(cli *c, const gqac_info *info, inspect_costs *x) {
     char path[4096];
     gqac_options options;
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = cli_model(c, &options, path, sizeof path);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_model(c, &options, path, sizeof path));
     if (info->target) {
         options.target = info->target;
         options.math = info->math;
@@ -37,27 +34,26 @@ gqac_status inspect_costs_open(cli *c, const gqac_info *info, inspect_costs *x) 
     const bool plan = cli_switch(c, "plan");
     *x = (inspect_costs){.has_memory = cli_value(c, "memory") != NULL,
                          .memory = {.size = sizeof x->memory}};
-    gqac_status status = cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens);
+    GQAC_TRY(cli_number(c, "memory", 1, MOST_TOKENS, 0, &tokens));
     x->tokens = tokens;
     const bool steps = cli_switch(c, "invariance") && info->n_kv_pairs;
-    if (status == GQAC_OK && steps && !plan && !x->has_memory) {
+    if (steps && !plan && !x->has_memory) {
         x->has_padding = open_program(c, info, x) == GQAC_OK; /* else it has no sequences */
         return x->has_padding ? gqac_program_rope_threshold(x->program, &x->threshold, &c->diag)
                               : GQAC_OK;
     }
-    if (status != GQAC_OK || (!plan && !x->has_memory))
-        return status;
+    if (!plan && !x->has_memory)
+        return GQAC_OK;
     if (x->has_memory)
-        status = check_tokens(c, tokens);
-    if (status == GQAC_OK)
-        status = open_program(c, info, x);
-    if (status == GQAC_OK && x->has_memory)
-        status = gqac_program_memory(x->program, x->tokens,
+        GQAC_TRY(check_tokens(c, tokens));
+    GQAC_TRY(open_program(c, info, x));
+    if (x->has_memory)
+        GQAC_TRY(gqac_program_memory(x->program, x->tokens,
                                      tokens < PROMPT_CHUNK ? tokens : PROMPT_CHUNK, &x->memory,
-                                     &c->diag);
-    if (status == GQAC_OK && plan)
-        status = gqac_plan_open(x->program, x->tokens, &x->plan, &c->diag);
-    return status;
+                                     &c->diag));
+    if (plan)
+        GQAC_TRY(gqac_plan_open(x->program, x->tokens, &x->plan, &c->diag));
+    return GQAC_OK;
 }
 
 void inspect_costs_free(inspect_costs *x) {
@@ -134,7 +130,7 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
 /* ---- table --------------------------------------------------------------- */
 
 static void print_plan(const gqac_plan *p) {
-    printf("plan of one token behind %lld\n", (long long)p->past);
+    printf("plan of one token after %lld\n", (long long)p->past);
     printf("  %-22s %-24s %12s %12s %12s %12s %8s\n", "kernel", "output", "weights", "cache",
            "inputs", "outputs", "barriers");
     for (int i = 0; i < p->n_steps; i++) {
@@ -172,10 +168,10 @@ static void print_memory(const inspect_costs *x) {
     if (states)
         printf("  recurrent states      %12.2f MiB  %lld of %.2f MiB\n", mib(states),
                (long long)m->kv_states, mib(m->kv_state));
-    printf("  activations, prompt   %12.2f MiB  in pieces of at most %d tokens\n", mib(m->prefill),
+    printf("  activations, prompt   %12.2f MiB  in chunks of at most %d tokens\n", mib(m->prefill),
            PROMPT_CHUNK);
     printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
-    printf("  together              %12.2f MiB  besides what kernels take for themselves\n",
+    printf("  together              %12.2f MiB  without the scratch of kernels\n",
            mib(m->weights + kv + states + most));
 }
 
@@ -189,7 +185,7 @@ void inspect_costs_print(const inspect_costs *x) {
     if (x->threshold)
         printf(
             "LongRoPE: sequences of more than %lld tokens are rotated with another table; one that "
-            "grows beyond that is computed anew\n",
+            "grows beyond that is computed again\n",
             (long long)x->threshold);
     if (x->has_memory)
         print_memory(x);

@@ -1,4 +1,4 @@
-/* See interrupt.h. A handler has no argument, so the note is the one variable of the tool that is
+/* See interrupt.h. A handler has no argument, so `seen` is the only variable of the tool that is
  * not on a stack. */
 #include "cli/interrupt.h"
 
@@ -15,26 +15,23 @@ static void note(int number) {
     seen = 1;
 }
 
-void interrupt_listen_term(void) {
+static void note_once(int number) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = note;
     action.sa_flags = (int)SA_RESETHAND;
-    sigaction(SIGTERM, &action, NULL);
+    sigaction(number, &action, NULL);
+}
+
+void interrupt_listen_term(void) {
+    note_once(SIGTERM);
 }
 
 void interrupt_listen(void) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    sigemptyset(&action.sa_mask);
-    action.sa_handler = note;
-    action.sa_flags = (int)SA_RESETHAND;
     seen = 0;
-    sigaction(SIGINT, &action, NULL);
-    action.sa_handler = SIG_IGN;
-    action.sa_flags = 0;
-    sigaction(SIGPIPE, &action, NULL);
+    note_once(SIGINT);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 bool interrupt_seen(void) {
@@ -52,7 +49,7 @@ bool interrupt_wait(int fd) {
     sigset_t none;
     struct pollfd wanted = {.fd = fd, .events = POLLIN};
     sigemptyset(&none);
-    /* between the look at the note and the wait no signal may slip through */
+    /* a signal between the test of `seen` and the wait must end the wait */
     interrupt_hold(true);
     bool ready = false;
     while (!seen && !ready)

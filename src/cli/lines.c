@@ -81,9 +81,7 @@ static gqac_status next_read(lines *l, const char **line, size_t *length) {
         if (l->ended)
             return GQAC_OK;
         seen = left;
-        gqac_status status = read_more(l);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(read_more(l));
     }
 }
 
@@ -91,7 +89,7 @@ static gqac_status next_read(lines *l, const char **line, size_t *length) {
 
 #ifdef GQAC_EDIT
 
-static char *tell_prompt(EditLine *editor) {
+static char *get_prompt(EditLine *editor) {
     (void)editor;
     static char text[sizeof prompt] = "> ";
     return text;
@@ -128,7 +126,7 @@ static gqac_status open_editor(lines *l) {
         return cli_fail(l->c, GQAC_NO_MEMORY, "out of memory");
     history(l->history, &event, H_SETSIZE, 1000);
     history(l->history, &event, H_SETUNIQUE, 1);
-    el_set(l->editor, EL_PROMPT, tell_prompt);
+    el_set(l->editor, EL_PROMPT, get_prompt);
     el_set(l->editor, EL_EDITOR, "emacs");
     el_set(l->editor, EL_SIGNAL, 0);
     el_set(l->editor, EL_HIST, history, l->history);

@@ -1,4 +1,5 @@
 /* gqac VERB OPERANDS FLAGS: finds the verb, parses its flags, runs it. */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,25 +20,31 @@ static const gqac_cli_verb *find_verb(const char *name) {
     return NULL;
 }
 
+static bool is_help(const char *word) {
+    return !strcmp(word, "--help") || !strcmp(word, "-h");
+}
+
 int main(int argc, char **argv) {
     cli c = {0};
-    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") ||
-        !strcmp(argv[1], "help")) {
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is a write that fails */
+    bool help = argc < 2 || is_help(argv[1]) || !strcmp(argv[1], "help");
+    const char *name = help ? argc > 2 ? argv[2] : NULL : argv[1];
+    if (!name || is_help(name)) {
         help_print();
         return flushed(&c, argc < 2 ? 2 : 0);
     }
-    const char *name = !strcmp(argv[1], "--version") ? "version" : argv[1];
-    c.verb = find_verb(name);
+    c.verb = find_verb(!strcmp(name, "--version") ? "version" : name);
     if (!c.verb) {
-        gqac_status status = cli_usage(&c, "unknown verb '%s'", argv[1]);
-        suggest_verb(&c, argv[1]);
+        gqac_status status = cli_usage(&c, "unknown verb '%s'", name);
+        suggest_verb(&c, name);
         return cli_finish(&c, status);
     }
     for (int i = 2; i < argc; i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            help_print_verb(c.verb);
-            return flushed(&c, 0);
-        }
+        help |= is_help(argv[i]);
+    if (help) {
+        help_print_verb(c.verb);
+        return flushed(&c, 0);
+    }
     gqac_status status = cli_parse(&c, argc - 2, argv + 2);
     const int code = flushed(&c, status == GQAC_OK ? c.verb->run(&c) : cli_finish(&c, status));
     cli_free(&c);

@@ -1,5 +1,5 @@
-/* What long calls are watched by: Ctrl-C ends them, and stderr tells how far they are, with a bar
- * on a terminal and a line every few seconds elsewhere. Short calls show nothing. */
+/* Monitors of long calls: Ctrl-C ends them, and stderr shows their progress, with a bar on a
+ * terminal and a line every few seconds elsewhere. Short calls show nothing. */
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -28,24 +28,24 @@ static void draw(cli_progress *p, double part) {
     p->shown = true;
 }
 
-static void tell(void *arg, int64_t done, int64_t total) {
+static void show(void *arg, int64_t done, int64_t total) {
     cli_progress *p = arg;
     const double now = cli_seconds();
     if (done <= p->done || p->began == 0) { /* another call */
         p->began = now;
-        p->told = now;
+        p->reported = now;
     }
     p->done = done;
     if (done == total) {
         clear(p);
         p->began = 0;
-    } else if (p->terminal && now - p->began >= bar_after && now - p->told >= bar_every) {
+    } else if (p->terminal && now - p->began >= bar_after && now - p->reported >= bar_every) {
         draw(p, (double)done / (double)total);
-        p->told = now;
-    } else if (!p->terminal && now - p->told >= line_every) {
+        p->reported = now;
+    } else if (!p->terminal && now - p->reported >= line_every) {
         fprintf(stderr, "gqac: %s: %lld of %lld %s\n", p->what, (long long)(done / p->unit),
                 (long long)(total / p->unit), p->unit > 1 ? "MiB" : "tokens");
-        p->told = now;
+        p->reported = now;
     }
 }
 
@@ -53,7 +53,7 @@ static void open_progress(const cli *c, cli_progress *p, const char *what, int64
     *p = (cli_progress){.what = what, .unit = unit, .terminal = isatty(STDERR_FILENO)};
     p->monitor = (gqac_monitor){.size = sizeof p->monitor, .abort = ended, .arg = p};
     if (what && !cli_quiet(c))
-        p->monitor.progress = tell;
+        p->monitor.progress = show;
 }
 
 const gqac_monitor *cli_watch_model(cli *c) {
@@ -68,9 +68,7 @@ const gqac_monitor *cli_watch_steps(cli *c, const char *what) {
 
 gqac_status cli_context(cli *c, const gqac_program *program, int threads, const char *what,
                         gqac_context **context) {
-    gqac_status status = gqac_context_create(program, threads, context, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_context_create(program, threads, context, &c->diag));
     return gqac_context_set_monitor(*context, cli_watch_steps(c, what), NULL, &c->diag);
 }
 

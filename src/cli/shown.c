@@ -1,10 +1,10 @@
-/* Texts of files, made fit for a terminal: a control character, which might be an order to it, and
- * a byte that is not UTF-8 are written as \x1b, a newline as \n. */
+/* Texts of files, made safe for a terminal: control characters, which might be commands to it, and
+ * bytes that are not UTF-8 are written as \x1b, a newline as \n. */
 #include "cli/cli.h"
 
 #include <string.h>
 
-/* Bytes of the UTF-8 character, 0 when there is none or it is a control character. */
+/* Bytes of the UTF-8 character; 0: it is not UTF-8, or a control character. */
 static size_t plain(const unsigned char *at) {
     const size_t more = at[0] < 0xc2   ? 0
                         : at[0] < 0xe0 ? 1
@@ -24,8 +24,8 @@ cli_text cli_shown(const char *text) {
     size_t n = 0;
     for (const char *at = text ? text : ""; *at;) {
         const unsigned char c = (unsigned char)*at;
-        const size_t bytes = plain((const unsigned char *)at), room = sizeof to.s - n;
-        if (room < sizeof "\\x1b..." || room < bytes + sizeof "...") {
+        const size_t bytes = plain((const unsigned char *)at), left = sizeof to.s - n;
+        if (left < sizeof "\\x1b..." || left < bytes + sizeof "...") {
             memcpy(to.s + n, "...", 3);
             n += 3;
             break;
@@ -33,7 +33,7 @@ cli_text cli_shown(const char *text) {
         if (bytes)
             memcpy(to.s + n, at, bytes), n += bytes;
         else
-            n += (size_t)snprintf(to.s + n, room, c == '\n' ? "\\n" : "\\x%02x", c);
+            n += (size_t)snprintf(to.s + n, left, c == '\n' ? "\\n" : "\\x%02x", c);
         at += bytes ? bytes : 1;
     }
     to.s[n] = '\0';

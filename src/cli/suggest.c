@@ -73,7 +73,7 @@ static int distance(const char *a, const char *b) {
     return row[m];
 }
 
-/* 0: one begins with the other; else letters that differ, of which there may be a third. */
+/* 0: one word begins with the other; else the number of letters that differ, at most a third. */
 static int unlike(const char *typed, const char *name) {
     const size_t n = strlen(typed), m = strlen(name), shorter = n < m ? n : m;
     if (shorter >= 3 && !strncmp(typed, name, shorter))

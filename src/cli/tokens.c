@@ -1,4 +1,4 @@
-/* Chunk lists and the generator of `equiv`; see tokens.h. */
+/* See tokens.h. */
 #include "cli/tokens.h"
 
 #include <stdlib.h>
@@ -6,13 +6,8 @@
 gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunks, int *n_chunks) {
     int64_t *list = NULL, sum = 0;
     int count = 0;
-    if (!splits) {
-        list = calloc(1, sizeof *list);
-    } else {
-        gqac_status status = cli_numbers(c, "splits", splits, 1, INT32_MAX, &list, &count);
-        if (status != GQAC_OK)
-            return status;
-    }
+    if (splits)
+        GQAC_TRY(cli_numbers(c, "splits", splits, 1, INT32_MAX, &list, &count));
     for (int i = 0; i < count; i++)
         sum += list[i];
     if (sum > n) {
@@ -41,30 +36,33 @@ uint64_t tokens_random(uint64_t *state) {
 
 /* ---- embeddings ------------------------------------------------------------ */
 
+static gqac_status read_rows(cli *c, const char *path, const gqac_tensor *t, float **rows,
+                             int64_t *n, int64_t *width) {
+    const bool fits = gqac_dtype_is_float(t->dtype) && (t->rank == 2 || t->rank == 3) &&
+                      (t->rank == 2 || t->dims[0] == 1) && t->dims[t->rank - 1] > 0 &&
+                      t->dims[t->rank - 2] > 0;
+    if (!fits)
+        return cli_fail(c, GQAC_INVALID_INPUT, "%s holds no embeddings: floats [N,E] or [1,N,E]",
+                        cli_shown(path).s);
+    *n = t->dims[t->rank - 2];
+    *width = t->dims[t->rank - 1];
+    *rows = malloc((size_t)gqac_tensor_count(t) * sizeof **rows);
+    if (!*rows)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    for (int64_t i = 0; i < gqac_tensor_count(t); i++)
+        (*rows)[i] = (float)gqac_tensor_get(t, i);
+    return GQAC_OK;
+}
+
 gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n, int64_t *width) {
     gqac_tensor t = {0};
-    gqac_status status = gqac_npy_read(path, GQAC_NONE, &t, &c->diag);
-    if (status != GQAC_OK)
-        return status;
-    const bool fits = gqac_dtype_is_float(t.dtype) && (t.rank == 2 || t.rank == 3) &&
-                      (t.rank == 2 || t.dims[0] == 1) && t.dims[t.rank - 1] > 0 &&
-                      t.dims[t.rank - 2] > 0;
-    if (!fits)
-        status = cli_fail(c, GQAC_INVALID_INPUT, "%s holds no embeddings: floats [N,E] or [1,N,E]",
-                          cli_shown(path).s);
-    *n = fits ? t.dims[t.rank - 2] : 0;
-    *width = fits ? t.dims[t.rank - 1] : 0;
-    const size_t count = (size_t)(*n * *width);
-    *rows = fits ? malloc(count * sizeof **rows) : NULL;
-    if (fits && !*rows)
-        status = cli_fail(c, GQAC_NO_MEMORY, "out of memory");
-    for (size_t i = 0; status == GQAC_OK && i < count; i++)
-        (*rows)[i] = (float)gqac_tensor_get(&t, (int64_t)i);
+    GQAC_TRY(gqac_npy_read(path, GQAC_NONE, &t, &c->diag));
+    const gqac_status status = read_rows(c, path, &t, rows, n, width);
     gqac_tensor_free(&t);
     return status;
 }
 
-float *tokens_made_embeddings(uint64_t seed, int64_t n, int64_t width) {
+float *tokens_random_embeddings(uint64_t seed, int64_t n, int64_t width) {
     float *rows = calloc((size_t)n, (size_t)width * sizeof *rows);
     for (int64_t i = 0; rows && i < n * width; i++)
         rows[i] = (float)((int64_t)(tokens_random(&seed) >> 40) - (1 << 23)) * 0x1p-23f;

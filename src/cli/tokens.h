@@ -1,4 +1,4 @@
-/* Chunk lists: how a list of tokens is split into calls. */
+/* Lists of tokens that several verbs compute: their chunks, their embeddings, random ones. */
 #ifndef GQAC_CLI_TOKENS_H
 #define GQAC_CLI_TOKENS_H
 
@@ -11,12 +11,13 @@ gqac_status tokens_chunks(cli *c, const char *splits, int64_t n, int64_t **chunk
 /* Embeddings [N,E] or [1,N,E] of a .npy file, as f32; malloc'd. */
 gqac_status tokens_embeddings(cli *c, const char *path, float **rows, int64_t *n, int64_t *width);
 /* Embeddings of `n` tokens between -1 and 1; malloc'd, NULL: no memory. */
-float *tokens_made_embeddings(uint64_t seed, int64_t n, int64_t width);
-/* USAGE unless a program that takes embeddings has some of its width, and no other has any. */
+float *tokens_random_embeddings(uint64_t seed, int64_t n, int64_t width);
+/* USAGE: embeddings for a program that takes none; INVALID_INPUT: another width than it takes.
+ * `rows` NULL: none are given. */
 gqac_status tokens_embeddings_fit(cli *c, const gqac_program *program, const float *rows,
                                   int64_t width);
 
-/* A small deterministic generator (splitmix64), for plans and token ids of `equiv`. */
+/* The next number of a small deterministic generator (splitmix64). */
 uint64_t tokens_random(uint64_t *state);
 
 #endif

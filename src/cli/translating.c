@@ -1,4 +1,4 @@
-/* See translating.h. Who generates is gqac/seq2seq.h; here are flags and printing. */
+/* See translating.h. gqac/seq2seq.h generates; this file reads flags and prints. */
 #include "cli/translating.h"
 
 #include <stdlib.h>
@@ -19,18 +19,17 @@ typedef struct translation {
 
 /* ---- flags --------------------------------------------------------------- */
 
-/* Flags of `generate` that need what there is not for two graphs. */
+/* Flags of `generate` that need a sequence. */
 static gqac_status refuse_flags(const translation *t) {
     static const char *const flags[][2] = {
         {"kv", "decoder_model.onnx alone computes all ids every time, like --kv off"},
-        {"context", "-n bounds how many ids are said"}};
+        {"context", "-n is the maximum number of new ids"}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (!cli_repeat(t->c, flags[i][0], 0))
             continue;
-        cli_usage(t->c, "--%s is for sequences, and a decoder after an encoder is none",
-                  flags[i][0]);
+        cli_usage(t->c, "--%s is for sequences; a decoder with an encoder has none", flags[i][0]);
         snprintf(t->c->diag.rule, sizeof t->c->diag.rule,
-                 "its caches are inputs of its files, and grow with each id");
+                 "its caches are inputs of its graphs, and grow with each id");
         snprintf(t->c->diag.hint, sizeof t->c->diag.hint, "%s", flags[i][1]);
         return GQAC_USAGE;
     }
@@ -56,7 +55,8 @@ static gqac_status read_source(translation *t) {
     const char *features = cli_value(t->c, "features");
     t->source.size = sizeof t->source;
     if (!prompt + !file + !features != 2)
-        return cli_usage(t->c, "one of --prompt TEXT, --ids FILE and --features FILE is wanted");
+        return cli_usage(t->c,
+                         "exactly one of --prompt TEXT, --ids FILE, --features FILE is needed");
     if (!features)
         return file ? read_ids(t, file) : read_prompt(t, prompt);
     t->source.features = &t->features;
@@ -69,7 +69,7 @@ static gqac_status open_text(translation *t) {
     generating *g = t->g;
     GQAC_TRY(gqac_text_open(t->c->operands[0], GQAC_TEXT_TOKENIZER, &g->text, &t->c->diag));
     const gqac_text_settings *settings = gqac_text_get_settings(g->text);
-    cli_tell_refusal(t->c, "ids only", settings->tokenizer_refusal);
+    cli_warn_refusal(t->c, "ids only", settings->tokenizer_refusal);
     g->ids_only = !settings->has_tokenizer;
     g->json = cli_json(t->c);
     g->log = cli_switch(t->c, "log-steps");

@@ -1,24 +1,24 @@
-/* gqac bench MODEL: how long prompts, decode steps, prompts behind a cached prefix and calls of
+/* gqac bench MODEL: how long prompts, decode steps, prompts after a cached prefix and calls of
  * several sequences take.
  *
  *   ppN           N tokens in one call, nothing cached
- *   tgN@P         N calls of one token behind P cached ones
+ *   tgN@P         N calls of one token after P cached ones
  *   tgNxB@P       the same of B sequences together, P tokens cached of each
- *   hpS@P         S tokens in one call behind P cached ones
+ *   hpS@P         S tokens in one call after P cached ones
  *   mixS+NxM@P    S tokens of one sequence and M of each of N others in one call, P cached of each;
- *                 behind it its parts, ppS@P and tg1xN@P (M > 1: ppMxN@P)
+ *                 then its parts as rows of their own, ppS@P and tg1xN@P (M > 1: ppMxN@P)
  *
  * Beside hpS@P stands what the cached prefix saves: (P+S)/S, the ratio of the rows that are
  * computed without it and with it, the ratio of pairs of a query and a key that it sees, and where
  * there is a row pp<P+S> that of the times.
  *
- * Random token ids, one call to warm up, then --repeat calls, of which the median counts. The
- * sequences of a row have equal pasts, but no memory in common, so that each past is read for
- * itself, and other tokens behind it. A call appends to forks of them: where P is no multiple of
- * the tokens of a KV block, the first append copies the block that is begun. Tokens and bytes are
- * those of all sequences. Bytes are those of all weights, once a call, and of the keys and values
- * that it sees: what a machine has to read at least, but for the rows of an embedding that no token
- * names. */
+ * Random token ids; one run to warm up, then --repeat runs, of which the median is reported. The
+ * sequences of a row have equal pasts in separate memory, so that each past is read for itself, and
+ * different tokens after it. A call appends to forks of them: where P is not a multiple of the
+ * tokens of a KV block, the first append copies the last block, which is partly filled. Tokens and
+ * bytes are those of all sequences. Bytes are all weights, once a call, and the keys and values
+ * that the call attends to: the minimum that a machine reads, except that of an embedding only the
+ * rows of the tokens are read. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -27,22 +27,24 @@
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
+#include "cli/pasts.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"prompt-tokens", "N,...", "prompts of so many tokens (512)"},
-    {"new-tokens", "N,...", "decode steps after each prompt (64)"},
-    {"batch", "N,...", "sequences that decode together (1)"},
-    {"prefix", "P:S,...", "S tokens after P cached ones"},
+    {"prompt-tokens", "N,...", "lengths of prompts (512)"},
+    {"new-tokens", "N,...", "numbers of decode steps after each prompt (64)"},
+    {"batch", "N,...", "numbers of sequences that decode together (1)"},
+    {"prefix", "P:S,...", "prompts of S tokens after P cached ones"},
     {"mix", "S+NxM@P,...",
-     "S tokens of one sequence and M of each of N others, P cached; and apart"},
-    {"repeat", "R", "measured runs of each row (5)"},
+     "S tokens of one sequence and M of each of N others in one call, P cached of each; then both "
+     "separately"},
+    {"repeat", "R", "number of measured runs of each row; the median is printed (5)"},
     {NULL, NULL, NULL},
 };
 
 enum { MOST_TOKENS = 1 << 24, MOST_SEQUENCES = 1024, MOST_REPEATS = 10000 };
 
-/* A row of `others` + 1 sequences. */
+/* A row of the table: calls of `others` + 1 sequences. */
 typedef struct row {
     char name[64];
     int64_t past, calls; /* cached before, of each sequence; calls of a repeat */
@@ -63,10 +65,10 @@ typedef struct bench {
     int64_t *ids; /* token t of sequence i is ids[t + i] */
     gqac_program *program;
     gqac_context *context;
-    gqac_sequence **pasts, **sequences; /* [most sequences of a row]; sequences: forks of the pasts,
-                                           while they are measured */
+    gqac_sequence **pasts, **sequences; /* [largest number of sequences of a row]; sequences: forks
+                                           of the pasts while they are measured */
     gqac_step_item *items;              /* of a call */
-    int64_t *counts;                    /* likewise */
+    int64_t *counts;                    /* of a call, by sequence */
 } bench;
 
 /* Tokens a call of sequence i. */
@@ -81,7 +83,7 @@ static int64_t tokens_together(const row *r) {
 
 /* ---- rows ---------------------------------------------------------------- */
 
-/* Adds a row by the name that the format tells, and @PAST. */
+/* Adds a row; its name is the formatted text and @PAST. */
 static GQAC_PRINTF(3, 4) gqac_status add_row(bench *b, row r, const char *fmt, ...) {
     row *rows = realloc(b->rows, ((size_t)b->n_rows + 1) * sizeof *rows);
     if (!rows)
@@ -108,7 +110,7 @@ static gqac_status add_alike(bench *b, const char *kind, int64_t past, int64_t c
                   : add_row(b, r, "%s%lldx%lld", kind, count, (long long)n);
 }
 
-/* Reads a number from 1 to `most` that stands behind `mark`; 0: behind nothing. */
+/* Reads a number from 1 to `most` after the character `mark`; `mark` 0: after nothing. */
 static bool take_number(const char **at, char mark, int64_t most, int64_t *number) {
     if (mark && *(*at)++ != mark)
         return false;
@@ -121,7 +123,7 @@ static bool take_number(const char **at, char mark, int64_t most, int64_t *numbe
     return true;
 }
 
-/* Steps over the comma behind an element of a list; false when something else stands there. */
+/* Skips the comma after an element of a list; false when another character follows. */
 static bool end_element(const char **at) {
     const bool ends = !**at || (**at == ',' && (*at)[1]);
     *at += **at == ',';
@@ -130,23 +132,21 @@ static bool end_element(const char **at) {
 
 static gqac_status add_prefixes(bench *b) {
     const char *text = cli_value(b->c, "prefix"), *at = text;
-    gqac_status status = GQAC_OK;
-    while (status == GQAC_OK && at && (at == text || *at)) {
+    while (at && (at == text || *at)) {
         int64_t past = 0, tokens = 0;
         if (!take_number(&at, 0, MOST_TOKENS, &past) ||
             !take_number(&at, ':', MOST_TOKENS, &tokens) || !end_element(&at))
             return cli_usage(b->c, "--prefix '%s' is not a list of P:S, each from 1 to %d", text,
                              MOST_TOKENS);
-        status = add_alike(b, "hp", past, 1, tokens, 1);
+        GQAC_TRY(add_alike(b, "hp", past, 1, tokens, 1));
     }
-    return status;
+    return GQAC_OK;
 }
 
 /* Each mixture, then its parts: the chunk alone, and the other sequences alone. */
 static gqac_status add_mixes(bench *b) {
     const char *text = cli_value(b->c, "mix"), *at = text;
-    gqac_status status = GQAC_OK;
-    while (status == GQAC_OK && at && (at == text || *at)) {
+    while (at && (at == text || *at)) {
         int64_t chunk = 0, others = 0, each = 0, past = 0;
         if (!take_number(&at, 0, MOST_TOKENS, &chunk) ||
             !take_number(&at, '+', MOST_SEQUENCES, &others) ||
@@ -159,51 +159,56 @@ static gqac_status add_mixes(bench *b) {
                 text, MOST_TOKENS, MOST_SEQUENCES);
         const row r = {
             .past = past, .calls = 1, .tokens = chunk, .others = (int)others, .each = each};
-        status = add_row(b, r, "mix%lld+%lldx%lld", (long long)chunk, (long long)others,
-                         (long long)each);
-        if (status == GQAC_OK)
-            status = add_alike(b, "pp", past, 1, chunk, 1);
-        if (status == GQAC_OK)
-            status = add_alike(b, each == 1 ? "tg" : "pp", past, 1, each, others);
+        GQAC_TRY(add_row(b, r, "mix%lld+%lldx%lld", (long long)chunk, (long long)others,
+                         (long long)each));
+        GQAC_TRY(add_alike(b, "pp", past, 1, chunk, 1));
+        GQAC_TRY(add_alike(b, each == 1 ? "tg" : "pp", past, 1, each, others));
     }
-    return status;
+    return GQAC_OK;
 }
 
-/* Prompts, and decode behind each of them by each number of sequences. */
-static gqac_status add_prompts(bench *b, const char *p, const char *n, const char *batch) {
-    int64_t *prompts = NULL, *steps = NULL, *together = NULL;
-    int n_prompts = 0, n_steps = 0, n_together = 0;
-    gqac_status status =
-        cli_numbers(b->c, "prompt-tokens", p ? p : "512", 1, MOST_TOKENS, &prompts, &n_prompts);
-    if (status == GQAC_OK)
-        status = cli_numbers(b->c, "new-tokens", n ? n : "64", 1, MOST_TOKENS, &steps, &n_steps);
-    if (status == GQAC_OK)
-        status = cli_numbers(b->c, "batch", batch ? batch : "1", 1, MOST_SEQUENCES, &together,
-                             &n_together);
-    for (int i = 0; status == GQAC_OK && i < n_prompts; i++)
-        status = add_alike(b, "pp", 0, 1, prompts[i], 1);
-    for (int i = 0; status == GQAC_OK && i < n_prompts; i++)
-        for (int j = 0; status == GQAC_OK && j < n_steps; j++)
-            for (int k = 0; status == GQAC_OK && k < n_together; k++)
-                status = add_alike(b, "tg", prompts[i], steps[j], 1, together[k]);
-    free(prompts);
-    free(steps);
-    free(together);
-    return status;
+/* A flag that takes a list of numbers. */
+typedef struct list {
+    const char *flag, *fallback;
+    long long most;
+    int64_t *values;
+    int n;
+} list;
+
+/* Prompts, and decode after each prompt with each number of sequences. */
+static gqac_status add_prompts(bench *b, list lists[3]) {
+    const list *prompts = &lists[0], *steps = &lists[1], *together = &lists[2];
+    for (int i = 0; i < 3; i++) {
+        const char *text = cli_value(b->c, lists[i].flag);
+        GQAC_TRY(cli_numbers(b->c, lists[i].flag, text ? text : lists[i].fallback, 1, lists[i].most,
+                             &lists[i].values, &lists[i].n));
+    }
+    for (int i = 0; i < prompts->n; i++)
+        GQAC_TRY(add_alike(b, "pp", 0, 1, prompts->values[i], 1));
+    for (int i = 0; i < prompts->n; i++)
+        for (int j = 0; j < steps->n; j++)
+            for (int k = 0; k < together->n; k++)
+                GQAC_TRY(add_alike(b, "tg", prompts->values[i], steps->values[j], 1,
+                                   together->values[k]));
+    return GQAC_OK;
 }
 
 static gqac_status choose_rows(bench *b) {
-    const char *p = cli_value(b->c, "prompt-tokens"), *n = cli_value(b->c, "new-tokens"),
-               *batch = cli_value(b->c, "batch");
-    const bool others = cli_value(b->c, "prefix") || cli_value(b->c, "mix");
+    list lists[3] = {{.flag = "prompt-tokens", .fallback = "512", .most = MOST_TOKENS},
+                     {.flag = "new-tokens", .fallback = "64", .most = MOST_TOKENS},
+                     {.flag = "batch", .fallback = "1", .most = MOST_SEQUENCES}};
+    bool prompts = !cli_value(b->c, "prefix") && !cli_value(b->c, "mix");
     long long repeats = 0;
-    gqac_status status = cli_number(b->c, "repeat", 1, MOST_REPEATS, 5, &repeats);
+    GQAC_TRY(cli_number(b->c, "repeat", 1, MOST_REPEATS, 5, &repeats));
     b->repeats = (int)repeats;
-    if (status == GQAC_OK && (p || n || batch || !others))
-        status = add_prompts(b, p, n, batch);
-    if (status == GQAC_OK)
-        status = add_prefixes(b);
-    return status == GQAC_OK ? add_mixes(b) : status;
+    for (int i = 0; i < 3; i++)
+        prompts |= cli_value(b->c, lists[i].flag) != NULL;
+    const gqac_status status = prompts ? add_prompts(b, lists) : GQAC_OK;
+    for (int i = 0; i < 3; i++)
+        free(lists[i].values);
+    GQAC_TRY(status);
+    GQAC_TRY(add_prefixes(b));
+    return add_mixes(b);
 }
 
 /* ---- sequences ----------------------------------------------------------- */
@@ -227,42 +232,8 @@ static void free_sequences(gqac_sequence **sequences, int n) {
     }
 }
 
-/* What a past tensor of the first sequence holds, as [1,heads,rows,head_size]. */
-static gqac_status read_past(bench *b, const gqac_kv_pair *pair, gqac_tensor *t) {
-    *t = (gqac_tensor){.dtype = pair->dtype, .rank = 4};
-    t->dims[0] = 1;
-    t->dims[1] = pair->heads;
-    t->dims[2] = gqac_kv_pair_rows(pair, gqac_sequence_length(b->pasts[0]));
-    t->dims[3] = pair->head_size;
-    gqac_status status = gqac_tensor_alloc(t, &b->c->diag);
-    if (status != GQAC_OK)
-        return status;
-    const size_t bytes = (size_t)gqac_tensor_count(t) * (size_t)gqac_dtype_bits(t->dtype) / 8;
-    return gqac_sequence_export(b->pasts[0], pair->past, t->data, bytes, &b->c->diag);
-}
-
-/* Fills the sequences 1 .. n-1 with the past of the first: copies, because forks would share it. */
-static gqac_status copy_past(bench *b, int n) {
-    const gqac_kv_pair *pairs = NULL;
-    const int n_pairs = gqac_program_kv_pairs(b->program, &pairs);
-    const char **names = calloc((size_t)n_pairs + 1, sizeof *names);
-    gqac_tensor *tensors = calloc((size_t)n_pairs + 1, sizeof *tensors);
-    gqac_status status =
-        names && tensors ? GQAC_OK : cli_fail(b->c, GQAC_NO_MEMORY, "out of memory");
-    for (int i = 0; status == GQAC_OK && i < n_pairs; i++) {
-        names[i] = pairs[i].past;
-        status = read_past(b, &pairs[i], &tensors[i]);
-    }
-    for (int i = 1; status == GQAC_OK && i < n; i++)
-        status = gqac_sequence_import(b->pasts[i], n_pairs, names, tensors, &b->c->diag);
-    for (int i = 0; tensors && i < n_pairs; i++)
-        gqac_tensor_free(&tensors[i]);
-    free(tensors);
-    free((void *)names);
-    return status;
-}
-
-/* Is there a row for each token somewhere? Else how many there are is not known from tensors. */
+/* Does some past tensor have a row for each token? Else its length is not known from tensors, which
+ * can then not be imported. */
 static bool has_rows(const bench *b) {
     const gqac_kv_pair *pairs = NULL;
     const int n = gqac_program_kv_pairs(b->program, &pairs);
@@ -274,33 +245,40 @@ static bool has_rows(const bench *b) {
 
 static gqac_status make_pasts(bench *b, const row *r) {
     const int n = r->others + 1;
-    gqac_status status = GQAC_OK;
-    for (int i = 0; status == GQAC_OK && i < n; i++) {
+    for (int i = 0; i < n; i++) {
         const gqac_sequence_options options = {
             .size = sizeof options, .final_length = r->past + r->calls * tokens_of(r, i)};
-        status = gqac_sequence_create(b->program, &options, &b->pasts[i], &b->c->diag);
+        GQAC_TRY(gqac_sequence_create(b->program, &options, &b->pasts[i], &b->c->diag));
     }
-    const int fed = has_rows(b) ? 1 : n; /* the others get a copy */
-    for (int i = 0; status == GQAC_OK && r->past && i < fed; i++)
-        status = append(b, 1, &b->pasts[i], &r->past);
-    return status == GQAC_OK && r->past && fed < n ? copy_past(b, n) : status;
+    if (!r->past)
+        return GQAC_OK;
+    const int computed = has_rows(b) ? 1 : n;
+    for (int i = 0; i < computed; i++)
+        GQAC_TRY(append(b, 1, &b->pasts[i], &r->past));
+    /* the others are copies, because forks would share the memory of the first */
+    return computed < n ? pasts_copy(b->c, b->program, b->pasts[0], n - 1, b->pasts + 1) : GQAC_OK;
 }
 
 /* ---- measuring ----------------------------------------------------------- */
 
-static gqac_status run_once(bench *b, const row *r, double *seconds) {
+/* Time of the calls on forks of the pasts: after a rewind instead, states would be computed again.
+ */
+static gqac_status time_calls(bench *b, const row *r, double *seconds) {
     const int n = r->others + 1;
-    gqac_status status = GQAC_OK;
-    /* forks, because a rewind may leave work to do */
-    for (int i = 0; status == GQAC_OK && i < n; i++) {
+    for (int i = 0; i < n; i++) {
         b->counts[i] = tokens_of(r, i);
-        status = gqac_sequence_fork(b->pasts[i], &b->sequences[i], &b->c->diag);
+        GQAC_TRY(gqac_sequence_fork(b->pasts[i], &b->sequences[i], &b->c->diag));
     }
     const double began = cli_seconds();
-    for (int64_t i = 0; status == GQAC_OK && i < r->calls; i++)
-        status = append(b, n, b->sequences, b->counts);
+    for (int64_t i = 0; i < r->calls; i++)
+        GQAC_TRY(append(b, n, b->sequences, b->counts));
     *seconds = cli_seconds() - began;
-    free_sequences(b->sequences, n);
+    return GQAC_OK;
+}
+
+static gqac_status run_once(bench *b, const row *r, double *seconds) {
+    const gqac_status status = time_calls(b, r, seconds);
+    free_sequences(b->sequences, r->others + 1);
     return status;
 }
 
@@ -314,10 +292,9 @@ static double bytes_of(const bench *b, const row *r) {
     const int n = gqac_program_kv_pairs(b->program, &pairs);
     double row_bytes = 0, state_bytes = 0, sum = 0;
     for (int i = 0; i < n; i++) {
-        const double bytes = (double)pairs[i].heads * (double)pairs[i].head_size *
-                             gqac_dtype_bits(pairs[i].dtype) / 8;
+        const double bytes = (double)pasts_bytes(&pairs[i], 1);
         row_bytes += pairs[i].rows ? 0 : bytes;
-        state_bytes += (double)pairs[i].rows * bytes; /* read, and written elsewhere */
+        state_bytes += pairs[i].rows ? bytes : 0; /* read, and written elsewhere */
     }
     const int64_t sequences = r->others + 1;
     for (int64_t i = 1; i <= r->calls; i++)
@@ -343,16 +320,19 @@ static int64_t peak_memory(void) {
     return kib * 1024;
 }
 
-static gqac_status measure(bench *b, row *r) {
+static gqac_status run_repeats(bench *b, row *r) {
     double warm = 0;
-    gqac_status status = make_pasts(b, r);
-    if (status == GQAC_OK)
-        status = run_once(b, r, &warm);
-    for (int i = 0; status == GQAC_OK && i < b->repeats; i++)
-        status = run_once(b, r, &r->seconds[i]);
+    GQAC_TRY(make_pasts(b, r));
+    GQAC_TRY(run_once(b, r, &warm));
+    for (int i = 0; i < b->repeats; i++)
+        GQAC_TRY(run_once(b, r, &r->seconds[i]));
+    return GQAC_OK;
+}
+
+static gqac_status measure(bench *b, row *r) {
+    const gqac_status status = run_repeats(b, r);
     free_sequences(b->pasts, r->others + 1);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(status);
     const size_t n = (size_t)b->repeats;
     qsort(r->seconds, n, sizeof *r->seconds, ascending);
     r->median = (r->seconds[(n - 1) / 2] + r->seconds[n / 2]) / 2;
@@ -365,8 +345,8 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* Random ids, and room for what the largest row needs. */
-static gqac_status make_room(bench *b) {
+/* Allocates what the largest row needs, and makes random ids. */
+static gqac_status allocate(bench *b) {
     const int64_t vocabulary = gqac_program_vocabulary(b->program);
     uint64_t random = 1;
     int64_t longest = 0, sequences = 0;
@@ -487,7 +467,7 @@ static void print_table(const bench *b, const char *format) {
             print_saving(b, &b->rows[i]);
 }
 
-/* Before the model is loaded: names the row that is longer than its tables of positions. */
+/* Before the model is loaded: fails for a row with more tokens than the model has positions. */
 static gqac_status check_lengths(bench *b) {
     const int64_t most = cli_most_tokens(b->c);
     for (int i = 0; i < b->n_rows; i++) {
@@ -510,28 +490,21 @@ static gqac_status measure_all(bench *b) {
     char path[4096];
     int threads = 1;
     gqac_options options;
-    gqac_status status = cli_options(b->c, &options);
-    if (status == GQAC_OK)
-        status = cli_threads(b->c, &threads);
-    if (status == GQAC_OK)
-        status = choose_rows(b);
-    if (status == GQAC_OK)
-        status = cli_model(b->c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = check_lengths(b);
-    if (status == GQAC_OK)
-        status = gqac_program_open(path, &options, &b->program, &b->c->diag);
-    if (status == GQAC_OK)
-        status = cli_context(b->c, b->program, threads, NULL, &b->context);
-    if (status == GQAC_OK)
-        status = make_room(b);
-    for (int i = 0; status == GQAC_OK && i < b->n_rows; i++)
-        status = measure(b, &b->rows[i]);
-    if (status == GQAC_OK && cli_json(b->c))
+    GQAC_TRY(cli_options(b->c, &options));
+    GQAC_TRY(cli_threads(b->c, &threads));
+    GQAC_TRY(choose_rows(b));
+    GQAC_TRY(cli_model(b->c, &options, path, sizeof path));
+    GQAC_TRY(check_lengths(b));
+    GQAC_TRY(gqac_program_open(path, &options, &b->program, &b->c->diag));
+    GQAC_TRY(cli_context(b->c, b->program, threads, NULL, &b->context));
+    GQAC_TRY(allocate(b));
+    for (int i = 0; i < b->n_rows; i++)
+        GQAC_TRY(measure(b, &b->rows[i]));
+    if (cli_json(b->c))
         print_json(b, options.target, threads);
-    else if (status == GQAC_OK)
+    else
         print_table(b, cli_value(b->c, "format"));
-    return status;
+    return GQAC_OK;
 }
 
 static int run(cli *c) {
@@ -557,7 +530,7 @@ const gqac_cli_verb gqac_cli_verb_bench = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "times prompts, decode, prompts after a prefix, and batches",
+    .summary = "measures the speed of prompts, decode, prompts after a cached prefix, and batches",
     .examples = "gqac bench tiny.gqac -p 128 -n 32\n"
                 "gqac bench tiny.gqac --prefix 128:32 --repeat 3 --format md\n"
                 "gqac bench tiny.gqac --batch 1,8 --mix 64+3x1@64\n",

@@ -1,5 +1,5 @@
 /* gqac chat MODEL: a conversation, one line of stdin a turn. Every turn renders the whole
- * conversation through the model's template and goes on in one session, so that only what is new is
+ * conversation through the model's template and continues one session, so that only new tokens are
  * computed. */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "cli/lines.h"
 
 static const cli_flag flags[] = {
-    {"system", "TEXT", "the first message, which says what the model is to be"},
+    {"system", "TEXT", "the system message: instructions for the whole conversation"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
@@ -21,8 +21,8 @@ typedef struct conversation {
     generating *g;
     json_t *messages; /* [system,] user, assistant, user, ... */
     size_t first;     /* index of the oldest turn */
-    int64_t most;     /* tokens of prompt and answer; INT64_MAX: no bound is known */
-    bool shortened;   /* oldest turns were left out, which was told */
+    int64_t most;     /* maximum of tokens, prompt and answer; INT64_MAX: not known */
+    bool shortened;   /* the oldest turns were left out, and a message said so */
     int code;         /* exit code of the last turn that failed; 0: none did */
 } conversation;
 
@@ -48,15 +48,15 @@ static gqac_status tokenize(generating *g, json_t *messages, int64_t **ids, size
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
     gqac_status status = gqac_text_render(g->text, variables, &text, &length, &g->c->diag);
     free(variables);
-    if (status == GQAC_OK)
-        status = gqac_text_tokenize(g->text, text, length, false, ids, n, &g->c->diag);
+    GQAC_TRY(status);
+    status = gqac_text_tokenize(g->text, text, length, false, ids, n, &g->c->diag);
     gqac_release(text);
-    if (status == GQAC_OK && !*n)
-        return cli_fail(g->c, GQAC_INVALID_INPUT, "the template gives no tokens");
-    return status;
+    GQAC_TRY(status);
+    return *n ? GQAC_OK
+              : cli_fail(g->c, GQAC_INVALID_INPUT, "the chat template makes no tokens of this");
 }
 
-/* Leaves out the oldest turn; false when only the message in hand is left. */
+/* Leaves out the oldest turn; false when only the new message is left. */
 static bool forget_oldest(conversation *t) {
     if (json_array_size(t->messages) - t->first < 3)
         return false;
@@ -65,31 +65,31 @@ static bool forget_oldest(conversation *t) {
     return true;
 }
 
-/* Tokens of the conversation with an answer to come. When they would not fit the context, turns are
- * left out until half of it is free: not one in each turn, because all that is left is computed
- * anew. */
+/* Tokens of the conversation, ready for an answer. When they would not fit into the context, turns
+ * are left out until half of it is free: not one turn at a time, because all tokens that remain are
+ * then computed again. */
 static gqac_status tokenize_what_fits(conversation *t, int64_t **ids, size_t *n) {
     const int64_t wanted = t->g->request.max_new, quarter = t->most / 4;
     const int64_t answer = wanted < quarter ? wanted : quarter;
     bool shortened = false;
-    gqac_status status = tokenize(t->g, t->messages, ids, n);
-    if (status != GQAC_OK || (int64_t)*n <= t->most - answer)
-        return status;
-    while (status == GQAC_OK && (int64_t)*n > t->most / 2 && forget_oldest(t)) {
+    GQAC_TRY(tokenize(t->g, t->messages, ids, n));
+    if ((int64_t)*n <= t->most - answer)
+        return GQAC_OK;
+    while ((int64_t)*n > t->most / 2 && forget_oldest(t)) {
         shortened = true;
         gqac_release(*ids);
         *ids = NULL;
-        status = tokenize(t->g, t->messages, ids, n);
+        GQAC_TRY(tokenize(t->g, t->messages, ids, n));
     }
-    shortened &= status == GQAC_OK && (int64_t)*n <= t->most;
+    shortened &= (int64_t)*n <= t->most;
     if (shortened && !t->shortened && !cli_quiet(t->g->c))
         fprintf(stderr, "gqac: the context of %lld tokens is full: the oldest turns are left out\n",
                 (long long)t->most);
     t->shortened |= shortened;
-    return status;
+    return GQAC_OK;
 }
 
-/* A turn that failed because of its message: it never was, and the next one may go better. */
+/* A turn that failed because of its message is left out of the conversation, which continues. */
 static gqac_status skip_turn(conversation *t, gqac_status status) {
     cli *c = t->g->c;
     if (status != GQAC_INVALID_INPUT && status != GQAC_OUT_OF_RANGE && status != GQAC_CAPACITY &&
@@ -103,39 +103,45 @@ static gqac_status skip_turn(conversation *t, gqac_status status) {
     return cli_print_json_line(c, json_pack("{s:s}", "error", cli_shown(c->diag.what).s));
 }
 
+static gqac_status answer(conversation *t, const char *line, size_t length, int64_t **ids,
+                          gqac_generation **said) {
+    size_t n = 0;
+    GQAC_TRY(say(t, "user", line, length));
+    GQAC_TRY(tokenize_what_fits(t, ids, &n));
+    return generating_answer(t->g, *ids, n, said);
+}
+
+static gqac_status keep_answer(conversation *t, const gqac_generation *said) {
+    generating *g = t->g;
+    if (g->json)
+        GQAC_TRY(cli_print_json_line(g->c, generating_json(g, said)));
+    generating_metrics(g, said);
+    return say(t, "assistant", said->text, said->length);
+}
+
 static gqac_status take_turn(conversation *t, const char *line, size_t length) {
     generating *g = t->g;
     int64_t *ids = NULL;
-    size_t n = 0;
     gqac_generation *said = NULL;
     const bool shortened = t->shortened;
     json_t *before = json_copy(t->messages);
     if (!before)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
-    gqac_status status = say(t, "user", line, length);
-    if (status == GQAC_OK)
-        status = tokenize_what_fits(t, &ids, &n);
-    if (status == GQAC_OK)
-        status = generating_answer(g, ids, n, &said);
+    gqac_status status = answer(t, line, length, &ids, &said);
     gqac_release(ids);
     json_decref(status == GQAC_OK ? before : t->messages);
     if (status != GQAC_OK) {
         t->messages = before;
         t->shortened = shortened;
     }
-    if (status == GQAC_ABORTED) { /* in the prompt: the turn never was */
+    if (status == GQAC_ABORTED) { /* during the prompt */
         cli_clear_progress(g->c);
         fprintf(stderr, "gqac: interrupted; the conversation is as before this turn\n");
         return GQAC_OK;
     }
     if (status != GQAC_OK)
         return skip_turn(t, status);
-    if (g->json)
-        status = cli_print_json_line(g->c, generating_json(g, said));
-    if (status == GQAC_OK)
-        generating_metrics(g, said);
-    if (status == GQAC_OK)
-        status = say(t, "assistant", said->text, said->length);
+    status = keep_answer(t, said);
     gqac_generation_free(said);
     return status;
 }
@@ -169,13 +175,11 @@ static gqac_status converse(conversation *t, lines *l) {
     for (;;) {
         size_t length = 0;
         interrupt_listen();
-        gqac_status status = lines_next(l, &line, &length);
-        if (status != GQAC_OK || !line || is_word(line, length, "/exit"))
-            return status;
+        GQAC_TRY(lines_next(l, &line, &length));
+        if (!line || is_word(line, length, "/exit"))
+            return GQAC_OK;
         if (length && !obey(t, line, length))
-            status = take_turn(t, line, length);
-        if (status != GQAC_OK)
-            return status;
+            GQAC_TRY(take_turn(t, line, length));
     }
 }
 
@@ -192,49 +196,42 @@ static gqac_status require_parts(generating *g) {
                                    x->has_tokenizer ? "chat template" : "tokenizer");
     snprintf(g->c->diag.hint, sizeof g->c->diag.hint,
              x->has_tokenizer ? "put a chat_template.jinja into the model folder, or use `generate`"
-                              : "give a folder with tokenizer.json and genai_config.json, or an "
-                                "artefact of one");
+                              : "a folder with tokenizer.json and genai_config.json, or an "
+                                "artefact compiled from one");
     return status;
 }
 
-/* Before the model is loaded: what of the model folder is needed, and the first message. */
+/* Before the model is loaded: opens tokenizer and template, and begins the conversation. */
 static gqac_status prepare(conversation *t) {
     generating *g = t->g;
-    const char *told = cli_value(g->c, "system");
+    const char *system = cli_value(g->c, "system");
     t->messages = json_array();
     if (!t->messages)
         return cli_fail(g->c, GQAC_NO_MEMORY, "out of memory");
-    gqac_status status = gqac_text_open(g->c->operands[0], GQAC_TEXT_ALL, &g->text, &g->c->diag);
-    if (status == GQAC_OK)
-        status = require_parts(g);
-    if (status == GQAC_OK && told)
-        status = say(t, "system", told, strlen(told));
+    GQAC_TRY(gqac_text_open(g->c->operands[0], GQAC_TEXT_ALL, &g->text, &g->c->diag));
+    GQAC_TRY(require_parts(g));
+    if (system)
+        GQAC_TRY(say(t, "system", system, strlen(system)));
     t->first = json_array_size(t->messages);
-    return status;
+    return GQAC_OK;
 }
 
-static gqac_status chat(conversation *t) {
-    generating *g = t->g;
-    lines *l = NULL;
-    gqac_status status = prepare(t);
-    if (status == GQAC_OK)
-        status = generating_open(g, GQAC_TEXT_ALL);
-    if (status == GQAC_OK)
-        status = lines_open(g->c, &l);
-    if (status == GQAC_OK) {
-        t->most = generating_most_tokens(g);
-        status = converse(t, l);
-    }
-    json_decref(t->messages);
-    lines_free(l);
-    return status;
+static gqac_status chat(conversation *t, lines **l) {
+    GQAC_TRY(prepare(t));
+    GQAC_TRY(generating_open(t->g, GQAC_TEXT_ALL));
+    GQAC_TRY(lines_open(t->g->c, l));
+    t->most = generating_most_tokens(t->g);
+    return converse(t, *l);
 }
 
 static int run(cli *c) {
     generating g = {.c = c};
     conversation t = {.g = &g};
+    lines *l = NULL;
     interrupt_listen();
-    gqac_status status = chat(&t);
+    const gqac_status status = chat(&t, &l);
+    json_decref(t.messages);
+    lines_free(l);
     generating_free(&g);
     return status == GQAC_OK ? t.code : cli_finish(c, status);
 }
@@ -245,7 +242,7 @@ const gqac_cli_verb gqac_cli_verb_chat = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "answers the lines of stdin, one a turn, with the model's chat template",
+    .summary = "holds a conversation: each line of stdin is a message, which the model answers",
     .examples = "gqac chat tiny.gqac\n"
                 "gqac chat tiny.gqac --system 'Be brief.' --temperature 0.7 -n 200\n"
                 "gqac chat tiny.gqac --format jsonl <questions.txt\n",

@@ -7,15 +7,15 @@
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
-    {"output", "FILE", "what to write"},
+    {"output", "FILE", "the file to write"},
     {"emit", "gqac|onnx|text",
-     "form of the file: an artefact, ONNX or text IR (by the ending .gqac, .onnx or .gq; gqac)"},
+     "form of the file: an artefact, ONNX or text IR (by its ending .gqac, .onnx or .gq; gqac)"},
     {"dump", "PASS,...|all", "prints the graph after these passes"},
-    {"stop-after", "PASS", "the last pass to run"},
+    {"stop-after", "PASS", "the last pass to run; not for an artefact"},
     {"disable", "PASS,...", "passes to leave out"},
-    {"list-passes", NULL, "names and summaries of all passes"},
-    {"time-passes", NULL, "seconds of each pass, on stderr"},
-    {"stateless", NULL, "keeps past and present explicit"},
+    {"list-passes", NULL, "lists all passes with a summary of each"},
+    {"time-passes", NULL, "prints the time of each pass on stderr"},
+    {"stateless", NULL, "past and present stay inputs and outputs, for `gqac run`"},
     {NULL, NULL, NULL},
 };
 
@@ -118,8 +118,8 @@ static cli_text size_text(double bytes) {
     return text;
 }
 
-/* How long the artefact takes to open, and what it needs then. */
-static gqac_status tell_opened(cli *c, const char *path, const gqac_options *made) {
+/* How long the artefact takes to open, and how much memory it needs. */
+static gqac_status report_opened(cli *c, const char *path, const gqac_options *made) {
     gqac_options options = *made;
     gqac_program *program = NULL;
     gqac_memory memory = {.size = sizeof memory};
@@ -128,9 +128,7 @@ static gqac_status tell_opened(cli *c, const char *path, const gqac_options *mad
     options.log = NULL;
     options.n_attachments = 0;
     const double began = cli_seconds();
-    gqac_status status = gqac_program_open(path, &options, &program, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_program_open(path, &options, &program, &c->diag));
     fprintf(stderr, ", opens in %.2f s; weights %s, mapped", cli_seconds() - began,
             size_text((double)gqac_program_weight_bytes(program)).s);
     if (gqac_program_memory(program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
@@ -140,66 +138,83 @@ static gqac_status tell_opened(cli *c, const char *path, const gqac_options *mad
     return GQAC_OK;
 }
 
-static gqac_status tell_saved(cli *c, gqac_emit emit, const gqac_options *options) {
+static gqac_status report_saved(cli *c, gqac_emit emit, const gqac_options *options) {
     const char *path = cli_value(c, "output");
     struct stat info;
     if (emit == GQAC_EMIT_NONE || cli_quiet(c) || stat(path, &info) != 0)
         return GQAC_OK;
     cli_clear_progress(c);
     fprintf(stderr, "gqac: saved %s: %s", cli_shown(path).s, size_text((double)info.st_size).s);
-    const gqac_status status = emit == GQAC_EMIT_GQAC ? tell_opened(c, path, options) : GQAC_OK;
+    const gqac_status status = emit == GQAC_EMIT_GQAC ? report_opened(c, path, options) : GQAC_OK;
     fprintf(stderr, "\n");
     return status;
 }
 
 /* ---- compiling ----------------------------------------------------------- */
 
-static gqac_status compile(cli *c) {
+/* What the options point to. */
+typedef struct owned {
+    gqac_text *text;
+    char *disable; /* a copy of --disable, split in place */
+    const char **names;
+} owned;
+
+/* An artefact holds the tokenizer and the other files beside the graph, which are checked here. */
+static gqac_status attach_texts(cli *c, gqac_options *options, owned *own) {
+    GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_ALL, &own->text, &c->diag));
+    const gqac_text_settings *settings = gqac_text_get_settings(own->text);
+    cli_warn_refusal(c, "packed all the same", settings->tokenizer_refusal);
+    cli_warn_refusal(c, "packed all the same", settings->template_refusal);
+    options->n_attachments = gqac_text_attachments(own->text, &options->attachments);
+    return GQAC_OK;
+}
+
+static gqac_status choose_passes(cli *c, gqac_options *options, owned *own) {
+    const char *disable = cli_value(c, "disable");
+    own->disable = disable ? strdup(disable) : NULL;
+    own->names = own->disable ? split(own->disable) : NULL;
+    if (disable && !own->names)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory");
+    options->disable = own->names;
+    options->stop_after = cli_value(c, "stop-after");
+    options->stateless = cli_switch(c, "stateless");
+    if (options->stateless) /* for `run`, which uses the names of the file */
+        options->n_io_names = 0;
+    return GQAC_OK;
+}
+
+static gqac_status compile_with(cli *c, owned *own) {
     char path[4096];
     gqac_options options;
     gqac_emit emit = GQAC_EMIT_NONE;
     listener l = {.dump = cli_value(c, "dump"), .time = cli_switch(c, "time-passes")};
-    gqac_status status = cli_options(c, &options);
     static const char *const lists[] = {"dump", "disable", "stop-after"};
-    for (int i = 0; status == GQAC_OK && i < 3; i++)
-        status = check_names(c, lists[i]);
-    if (status == GQAC_OK)
-        status = choose_emit(c, &emit);
-    if (status == GQAC_OK)
-        status = cli_model(c, &options, path, sizeof path);
-    if (status == GQAC_OK && (emit == GQAC_EMIT_GQAC || emit == GQAC_EMIT_TEXT))
-        status = cli_check_output(c, "output", NULL, cli_value(c, "output"));
-    if (status == GQAC_OK && l.dump)
-        status = cli_check_output(c, "dump", NULL, "/dev/stdout");
-    if (status != GQAC_OK)
-        return status;
-    gqac_text *text = NULL;
-    if (emit == GQAC_EMIT_GQAC) { /* what lies beside the graph is checked, and goes along */
-        status = gqac_text_open(c->operands[0], GQAC_TEXT_ALL, &text, &c->diag);
-        if (status != GQAC_OK)
-            return status;
-        const gqac_text_settings *settings = gqac_text_get_settings(text);
-        cli_tell_refusal(c, "packed all the same", settings->tokenizer_refusal);
-        cli_tell_refusal(c, "packed all the same", settings->template_refusal);
-        options.n_attachments = gqac_text_attachments(text, &options.attachments);
-    }
-    char *disable = cli_value(c, "disable") ? strdup(cli_value(c, "disable")) : NULL;
-    const char **names = disable ? split(disable) : NULL;
-    options.stop_after = cli_value(c, "stop-after");
-    options.disable = names;
-    options.stateless = cli_switch(c, "stateless");
-    if (options.stateless) /* for `run`, which speaks the model's own names */
-        options.n_io_names = 0;
+    GQAC_TRY(cli_options(c, &options));
+    for (int i = 0; i < 3; i++)
+        GQAC_TRY(check_names(c, lists[i]));
+    GQAC_TRY(choose_emit(c, &emit));
+    GQAC_TRY(cli_model(c, &options, path, sizeof path));
+    if (emit == GQAC_EMIT_GQAC || emit == GQAC_EMIT_TEXT)
+        GQAC_TRY(cli_check_output(c, "output", NULL, cli_value(c, "output")));
+    if (l.dump)
+        GQAC_TRY(cli_check_output(c, "dump", NULL, "/dev/stdout"));
+    if (emit == GQAC_EMIT_GQAC)
+        GQAC_TRY(attach_texts(c, &options, own));
+    GQAC_TRY(choose_passes(c, &options, own));
     options.after = hear;
     options.after_arg = &l;
-    status = gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag);
-    if (status == GQAC_OK && l.failed)
-        status = cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
-    if (status == GQAC_OK)
-        status = tell_saved(c, emit, &options);
-    gqac_text_free(text);
-    free((void *)names);
-    free(disable);
+    GQAC_TRY(gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag));
+    if (l.failed)
+        return cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
+    return report_saved(c, emit, &options);
+}
+
+static gqac_status compile(cli *c) {
+    owned own = {0};
+    const gqac_status status = compile_with(c, &own);
+    gqac_text_free(own.text);
+    free((void *)own.names);
+    free(own.disable);
     return status;
 }
 
@@ -218,7 +233,7 @@ const gqac_cli_verb gqac_cli_verb_compile = {
     .name = "compile",
     .operands = "MODEL",
     .most = 1,
-    .summary = "compiles to an artefact, or shows and writes the graph after a pass",
+    .summary = "compiles a model to an artefact; prints or writes its graph after a pass",
     .examples = "gqac compile models/tiny-gqa -o tiny.gqac\n"
                 "gqac compile model.onnx --dump lower --stop-after lower\n"
                 "gqac compile model.onnx --emit text -o model.gq\n",

@@ -8,21 +8,24 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"tokens", "N", "length of the made token list (64)"},
-    {"ids", "FILE", "token ids instead of made ones"},
+    {"tokens", "N", "number of generated token ids (64)"},
+    {"ids", "FILE", "token ids from a file instead of generated ones"},
     {"embeds", "FILE",
-     "embeddings [N,E] for a model that takes inputs_embeds, instead of made ones"},
+     "embeddings [N,E] (.npy) instead of generated ones, for a model that takes inputs_embeds"},
     {"splits", "KIND",
-     "all (every 2-split, whole, one by one), random:N, or chunk lengths 3,7,..."},
-    {"batch", "B", "sequences in one call, the others of other lengths and splits (1)"},
-    {"threads", "N,N,...", "thread counts to try (the cores that may be used)"},
-    {"kv", "KIND,...", "cache kinds to try (contiguous)"},
+     "all: every cut in two, the whole, token by token; random:N: N random plans; 3,7,...: lengths "
+     "of chunks (all)"},
+    {"batch", "B", "sequences in one call; the others have other lengths and splits (1)"},
+    {"threads", "N,N,...", "numbers of threads to try (the cores that may be used)"},
+    {"kv", "KIND,...", "kinds of cache to try (contiguous)"},
     {"via", "split|decode|prefix",
-     "decode: the first chunk, then one by one; prefix: past tensors moved out and in (split)"},
-    {"against", "TARGET", "target of the reference (the same); another may have bits of its own"},
+     "decode: the first chunk of a plan, then single tokens; prefix: past tensors are exported and "
+     "imported after the first call (split)"},
+    {"against", "TARGET",
+     "target of the reference; the bits of another target may differ (the same)"},
     {"budget", "60s", "stops after that time and reports the coverage"},
     {"certificate", "FILE",
-     "writes digests of model, tokens and logits; if FILE is there, checks this run against it"},
+     "writes digests of model, tokens and logits; if FILE exists, compares this run with it"},
     {NULL, NULL, NULL},
 };
 
@@ -31,12 +34,18 @@ typedef struct settings {
     int n_threads;
     char *kv; /* comma list, split in place by strtok_r */
     double budget;
-    double start, told;
+    double start, reported;
     int planned;
     bool json;
-    bool headed; /* the table has its head: not before the first series succeeded */
+    bool headed; /* the head of the table is printed, after the first series succeeded */
     certificate certificate;
 } settings;
+
+/* The sequences that are computed. */
+typedef struct tokens {
+    long long batch;
+    int64_t *ids, n; /* of --ids; NULL: n ids are generated */
+} tokens;
 
 /* ---- flags --------------------------------------------------------------- */
 
@@ -65,12 +74,8 @@ static gqac_status parse_budget(equiv *e, settings *s) {
     return GQAC_OK;
 }
 
-static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids, int64_t *n) {
-    long long tokens = 64;
-    const char *threads = cli_value(e->c, "threads"), *kv = cli_value(e->c, "kv");
-    char cores[16];
-    snprintf(cores, sizeof cores, "%d", gqac_threads_default());
-    const char *file = cli_value(e->c, "ids"), *embeds = cli_value(e->c, "embeds");
+static gqac_status check_flags(equiv *e) {
+    const bool file = cli_value(e->c, "ids"), embeds = cli_value(e->c, "embeds");
     if (cli_value(e->c, "certificate") && cli_value(e->c, "against"))
         return cli_usage(e->c, "--certificate and --against exclude each other");
     if (cli_value(e->c, "certificate") && !*cli_value(e->c, "certificate"))
@@ -79,35 +84,43 @@ static gqac_status parse(equiv *e, settings *s, long long *batch, int64_t **ids,
         return cli_usage(e->c, "--tokens and --ids exclude each other");
     if (embeds && (file || cli_value(e->c, "tokens") || cli_value(e->c, "certificate")))
         return cli_usage(e->c, "--embeds excludes --ids, --tokens and --certificate");
-    gqac_status status = parse_via(e);
-    if (status == GQAC_OK)
-        status = parse_budget(e, s);
-    if (status == GQAC_OK)
-        status = cli_number(e->c, "batch", 1, 1024, 1, batch);
-    if (status == GQAC_OK)
-        status = cli_number(e->c, "tokens", 1, 1000000, 64, &tokens);
-    if (status == GQAC_OK)
-        status = cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &s->threads,
-                             &s->n_threads);
-    *n = tokens;
-    if (status == GQAC_OK && file)
-        status = cli_read_ids(e->c, file, ids, n);
-    if (status == GQAC_OK && embeds)
-        status = tokens_embeddings(e->c, embeds, &e->given, n, &e->embedding);
-    const size_t length = kv ? strlen(kv) : 0;
-    if (status == GQAC_OK && kv &&
-        (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
-        return cli_usage(e->c, "--kv '%s' has an empty name", kv);
-    if (status == GQAC_OK && kv && cli_lists(kv, ",", "off"))
-        return cli_usage(e->c, "--kv off keeps no rows: no call could be compared with another");
-    s->kv = strdup(kv ? kv : "contiguous");
-    if (status == GQAC_OK && !s->kv)
-        return cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
-    return status;
+    return GQAC_OK;
 }
 
-/* Without a cache there are no calls to compare: says so in the place of the rule. */
-static void tell_cacheless(equiv *e, const char *path, const gqac_options *options) {
+static gqac_status parse_kv(equiv *e, settings *s) {
+    const char *kv = cli_value(e->c, "kv");
+    const size_t length = kv ? strlen(kv) : 0;
+    if (kv && (!length || *kv == ',' || kv[length - 1] == ',' || strstr(kv, ",,")))
+        return cli_usage(e->c, "--kv '%s' has an empty name", kv);
+    if (kv && cli_lists(kv, ",", "off"))
+        return cli_usage(e->c, "--kv off keeps no rows: no call could be compared with another");
+    s->kv = strdup(kv ? kv : "contiguous");
+    return s->kv ? GQAC_OK : cli_fail(e->c, GQAC_NO_MEMORY, "out of memory");
+}
+
+static gqac_status parse(equiv *e, settings *s, tokens *x) {
+    const char *threads = cli_value(e->c, "threads");
+    const char *file = cli_value(e->c, "ids"), *embeds = cli_value(e->c, "embeds");
+    char cores[16];
+    long long n = 64;
+    snprintf(cores, sizeof cores, "%d", gqac_threads_default());
+    GQAC_TRY(check_flags(e));
+    GQAC_TRY(parse_via(e));
+    GQAC_TRY(parse_budget(e, s));
+    GQAC_TRY(cli_number(e->c, "batch", 1, 1024, 1, &x->batch));
+    GQAC_TRY(cli_number(e->c, "tokens", 1, 1000000, 64, &n));
+    GQAC_TRY(cli_numbers(e->c, "threads", threads ? threads : cores, 1, 1024, &s->threads,
+                         &s->n_threads));
+    x->n = n;
+    if (file)
+        GQAC_TRY(cli_read_ids(e->c, file, &x->ids, &x->n));
+    if (embeds)
+        GQAC_TRY(tokens_embeddings(e->c, embeds, &e->given, &x->n, &e->embedding));
+    return parse_kv(e, s);
+}
+
+/* Without a cache there are no calls to compare; the rule of the diag states it. */
+static void explain_cacheless(equiv *e, const char *path, const gqac_options *options) {
     gqac_program *program = NULL;
     const gqac_kv_pair *pairs = NULL;
     gqac_diag unused = {0}, *diag = &e->c->diag;
@@ -116,8 +129,8 @@ static void tell_cacheless(equiv *e, const char *path, const gqac_options *optio
     if (gqac_program_open(path, &stateless, &program, &unused) == GQAC_OK &&
         !gqac_program_kv_pairs(program, &pairs))
         snprintf(diag->rule, sizeof diag->rule,
-                 "equiv compares calls that share a cache; a model without one is "
-                 "given all of them in one call, so there is nothing to prove");
+                 "equiv compares calls that share a cache; a model without one takes all tokens in "
+                 "one call, so there is nothing to prove");
     gqac_program_free(program);
 }
 
@@ -125,26 +138,23 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
     const char *against = cli_value(e->c, "against");
     gqac_status status = gqac_program_open(path, options, &e->program, &e->c->diag);
     if (status == GQAC_UNSUPPORTED)
-        tell_cacheless(e, path, options);
-    if (status != GQAC_OK)
-        return status;
+        explain_cacheless(e, path, options);
+    GQAC_TRY(status);
     e->reference = e->program;
     if (against && strcmp(against, options->target) != 0) {
         gqac_program *reference = NULL;
         gqac_options other = *options;
         other.target = against;
-        status = gqac_program_open(path, &other, &reference, &e->c->diag);
-        if (status == GQAC_OK)
-            e->reference = reference;
+        GQAC_TRY(gqac_program_open(path, &other, &reference, &e->c->diag));
+        e->reference = reference;
     }
-    if (status == GQAC_OK)
-        status = tokens_embeddings_fit(e->c, e->program, e->given, e->embedding);
+    GQAC_TRY(tokens_embeddings_fit(e->c, e->program, e->given, e->embedding));
     e->embedding = gqac_program_embedding(e->program);
     e->vocabulary = gqac_program_vocabulary(e->program);
     e->n_pairs = gqac_program_kv_pairs(e->program, &e->pairs);
-    if (status == GQAC_OK && !e->vocabulary)
+    if (!e->vocabulary)
         return cli_fail(e->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
-    return status;
+    return GQAC_OK;
 }
 
 /* ---- running ------------------------------------------------------------- */
@@ -152,9 +162,9 @@ static gqac_status open_programs(equiv *e, const gqac_options *options, const ch
 static void progress(equiv *e, settings *s) {
     const double now = cli_seconds();
     const bool terminal = isatty(2);
-    if (cli_quiet(e->c) || now - s->told < (terminal ? 0.2 : 5.0))
+    if (cli_quiet(e->c) || now - s->reported < (terminal ? 0.2 : 5.0))
         return;
-    s->told = now;
+    s->reported = now;
     fprintf(stderr, "%s%d of %d plans, %lld differing values%s", terminal ? "\r" : "", e->ran,
             s->planned, e->differing, terminal ? "" : "\n");
 }
@@ -164,25 +174,32 @@ static bool out_of_time(const equiv *e, const settings *s) {
     return s->budget > 0 && e->ran > 0 && cli_seconds() - s->start >= s->budget;
 }
 
-/* All plans with one thread count in one kind of cache. */
+static gqac_status run_plans(equiv *e, settings *s, gqac_context *context, const char *kv) {
+    for (int p = 0; p < e->n_plans && !out_of_time(e, s); p++) {
+        const gqac_status status = equiv_run_plan(e, p, context, kv);
+        progress(e, s);
+        GQAC_TRY(status);
+    }
+    return GQAC_OK;
+}
+
+/* All plans with one number of threads in one kind of cache. */
 static gqac_status run_series(equiv *e, settings *s, int threads, const char *kv) {
     gqac_context *context = NULL;
     const int ran = e->ran;
     const long long compared = e->compared, differing = e->differing;
-    gqac_status status = cli_context(e->c, e->program, threads, NULL, &context);
-    for (int p = 0; status == GQAC_OK && p < e->n_plans && !out_of_time(e, s); p++) {
-        status = equiv_run_plan(e, p, context, kv);
-        progress(e, s);
-    }
+    GQAC_TRY(cli_context(e->c, e->program, threads, NULL, &context));
+    const gqac_status status = run_plans(e, s, context, kv);
     gqac_context_free(context);
-    if (status == GQAC_OK && !s->json && !s->headed)
+    GQAC_TRY(status);
+    if (!s->json && !s->headed)
         printf("%-12s %7s %5s %14s %14s %10s\n", "kv", "threads", "batch", "plans", "compared",
                "differing");
     s->headed = true;
-    if (status == GQAC_OK && !s->json)
+    if (!s->json)
         printf("%-12s %7d %5d %5d of %-5d %14lld %10lld\n", kv, threads, e->batch, e->ran - ran,
                e->n_plans, e->compared - compared, e->differing - differing);
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status run_all(equiv *e, settings *s) {
@@ -191,14 +208,15 @@ static gqac_status run_all(equiv *e, settings *s) {
         kinds += *at == ',';
     s->planned = e->n_plans * s->n_threads * kinds;
     char *rest = NULL;
-    gqac_status status = GQAC_OK;
-    for (char *kv = strtok_r(s->kv, ",", &rest); status == GQAC_OK && kv;
-         kv = strtok_r(NULL, ",", &rest))
-        for (int t = 0; status == GQAC_OK && t < s->n_threads; t++)
-            status = run_series(e, s, (int)s->threads[t], kv);
+    for (char *kv = strtok_r(s->kv, ",", &rest); kv; kv = strtok_r(NULL, ",", &rest))
+        for (int t = 0; t < s->n_threads; t++)
+            GQAC_TRY(run_series(e, s, (int)s->threads[t], kv));
+    return GQAC_OK;
+}
+
+static void clear_progress(const equiv *e) {
     if (!cli_quiet(e->c) && isatty(2))
         fprintf(stderr, "\r%60s\r", "");
-    return status;
 }
 
 /* ---- reporting ----------------------------------------------------------- */
@@ -268,53 +286,45 @@ static void print_table(const equiv *e, const settings *s) {
     certificate_print(&s->certificate);
 }
 
-static gqac_status prove(equiv *e, settings *s) {
-    int64_t *ids = NULL, n = 0;
-    long long batch = 1;
-    const gqac_mixing *mixing = NULL;
+/* Opens the model and makes what will be compared. */
+static gqac_status prepare(equiv *e, settings *s, tokens *x) {
     char path[4096];
     gqac_options options;
-    gqac_status status = parse(e, s, &batch, &ids, &n);
-    if (status == GQAC_OK)
-        status = certificate_open(e->c, &s->certificate);
-    if (status == GQAC_OK)
-        status = cli_options(e->c, &options);
-    if (status == GQAC_OK)
-        status = cli_model(e->c, &options, path, sizeof path);
-    if (status == GQAC_OK)
-        status = certificate_check(&s->certificate, e->c, path, &options, ids, n);
-    if (status == GQAC_OK)
-        status = open_programs(e, &options, path);
-    if (status == GQAC_OK)
-        status = equiv_make_rows(e, (int)batch, ids, n);
-    free(ids);
-    if (status == GQAC_OK)
-        status = equiv_make_plans(e, cli_value(e->c, "splits"));
-    if (status == GQAC_OK)
-        status = certificate_begin(&s->certificate, e, path, &options);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(parse(e, s, x));
+    GQAC_TRY(certificate_open(e->c, &s->certificate));
+    GQAC_TRY(cli_options(e->c, &options));
+    GQAC_TRY(cli_model(e->c, &options, path, sizeof path));
+    GQAC_TRY(certificate_check(&s->certificate, e->c, path, &options, x->ids, x->n));
+    GQAC_TRY(open_programs(e, &options, path));
+    GQAC_TRY(equiv_make_rows(e, (int)x->batch, x->ids, x->n));
+    GQAC_TRY(equiv_make_plans(e, cli_value(e->c, "splits")));
+    return certificate_begin(&s->certificate, e, path, &options);
+}
+
+static gqac_status prove(equiv *e, settings *s, tokens *x) {
+    const gqac_mixing *mixing = NULL;
+    const char *kv = cli_value(e->c, "kv");
+    GQAC_TRY(prepare(e, s, x));
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
     for (int i = 0; i < n_mixing && !cli_quiet(e->c); i++)
         fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n",
                 cli_shown(mixing[i].node).s, cli_shown(mixing[i].op).s);
-    s->start = s->told = cli_seconds();
+    s->start = s->reported = cli_seconds();
     s->json = cli_json(e->c);
-    status = equiv_reference(e);
-    if (status == GQAC_OK)
-        status = run_all(e, s);
-    const char *kv = cli_value(e->c, "kv");
-    if (status == GQAC_OK)
-        status = certificate_end(&s->certificate, e, s->planned, s->threads, s->n_threads,
-                                 kv ? kv : "contiguous");
-    return status;
+    GQAC_TRY(equiv_reference(e));
+    const gqac_status status = run_all(e, s);
+    clear_progress(e);
+    GQAC_TRY(status);
+    return certificate_end(&s->certificate, e, s->planned, s->threads, s->n_threads,
+                           kv ? kv : "contiguous");
 }
 
 static int run(cli *c) {
     equiv e = {.c = c};
     interrupt_listen();
     settings s = {.certificate = {.first = -1}};
-    gqac_status status = prove(&e, &s);
+    tokens x = {.batch = 1};
+    const gqac_status status = prove(&e, &s, &x);
     if (status == GQAC_OK && s.json)
         print_json(&e, &s);
     else if (status == GQAC_OK)
@@ -322,6 +332,7 @@ static int run(cli *c) {
     const bool differs = e.differing != 0 || s.certificate.first >= 0;
     certificate_free(&s.certificate);
     equiv_free(&e);
+    free(x.ids);
     free(s.threads);
     free(s.kv);
     return status == GQAC_OK && differs ? 1 : cli_finish(c, status);
@@ -333,7 +344,7 @@ const gqac_cli_verb gqac_cli_verb_equiv = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "proves that splits, batches and threads give the same bits",
+    .summary = "proves that splits, batches and threads do not change the bits",
     .examples = "gqac equiv tiny.gqac --tokens 100 --batch 3 --threads 1,2\n"
                 "gqac equiv tiny.gqac --splits random:20 --budget 30s\n"
                 "gqac equiv tiny.gqac --splits 3,7 --certificate tiny.json\n",

@@ -1,4 +1,6 @@
-/* gqac generate MODEL: text after a prompt, streamed as it becomes certain. */
+/* gqac generate MODEL: continues a prompt; text is printed as soon as later tokens cannot change
+ * it.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,11 +9,12 @@
 #include "cli/translating.h"
 
 static const cli_flag flags[] = {
-    {"prompt", "TEXT", "what to continue, - for stdin; the tokenizer adds its special tokens"},
-    {"prompt-file", "FILE", "the prompt from a file, without the newline at its end"},
-    {"ids", "FILE", "token ids instead of a text, taken as they are"},
-    {"no-parse-special", NULL, "special tokens that the prompt spells are text"},
-    {"features", "FILE", "a .npy that the encoder of a folder with an encoder takes"},
+    {"prompt", "TEXT", "the text to continue (-: stdin); the tokenizer adds its special tokens"},
+    {"prompt-file", "FILE", "the text from a file, without the newline at its end"},
+    {"ids", "FILE",
+     "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
+    {"no-parse-special", NULL, "special tokens spelled in the prompt are treated as ordinary text"},
+    {"features", "FILE", "input of the encoder (.npy), for a folder with an encoder and a decoder"},
     GENERATING_FLAGS,
     {NULL, NULL, NULL},
 };
@@ -26,7 +29,7 @@ static gqac_status read_prompt(generating *g, prompt *p) {
     const char *text = cli_value(g->c, "prompt");
     if (text)
         GQAC_TRY(generating_tokenize(g, text, &p->ids, &p->n));
-    cli_tell_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
+    cli_warn_refusal(g->c, "ids only", gqac_text_get_settings(g->text)->tokenizer_refusal);
     return GQAC_OK;
 }
 

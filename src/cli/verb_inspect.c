@@ -4,13 +4,15 @@
 #include "cli/inspect.h"
 
 static const cli_flag flags[] = {
-    {"ops", NULL, "ops and how often each occurs, patterns of them that were raised, or why not"},
-    {"io", NULL, "graph inputs and outputs"},
+    {"ops", NULL,
+     "counts of ops; patterns of ops that were raised to one op, and why others were not"},
+    {"io", NULL, "inputs and outputs of the graph"},
     {"kv", NULL, "past/present pairs"},
-    {"invariance", NULL, "nodes that mix rows (none: the model is split-safe)"},
+    {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N", "memory that a sequence of N tokens needs: weights, cache, activations"},
-    {"plan", NULL, "kernels of one token (after the N of --memory, else none), bytes, barriers"},
+    {"plan", NULL,
+     "kernels, bytes and barriers of one new token after N cached ones, N of --memory (0)"},
     {NULL, NULL, NULL},
 };
 
@@ -200,28 +202,29 @@ static void print_table(const cli *c, const gqac_info *x, const inspect_costs *c
     inspect_costs_print(costs);
 }
 
+static gqac_status print_info(cli *c, const gqac_info *info, inspect_costs *costs) {
+    if (!info->n_unsupported)
+        GQAC_TRY(inspect_costs_open(c, info, costs));
+    if (cli_json(c))
+        print_json(info, costs);
+    else
+        print_table(c, info, costs);
+    return GQAC_OK;
+}
+
 static gqac_status inspect(cli *c, bool *supported) {
     char path[4096];
     gqac_options options;
     gqac_info *info = NULL;
     inspect_costs costs = {0};
     *supported = true;
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = cli_model(c, NULL, path, sizeof path);
-    if (status == GQAC_OK && cli_switch(c, "verify"))
-        status = gqac_artefact_verify(path, &c->diag);
-    if (status == GQAC_OK)
-        status = gqac_info_open(path, &options, &info, &c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(cli_model(c, NULL, path, sizeof path));
+    if (cli_switch(c, "verify"))
+        GQAC_TRY(gqac_artefact_verify(path, &c->diag));
+    GQAC_TRY(gqac_info_open(path, &options, &info, &c->diag));
     *supported = !info->n_unsupported;
-    if (*supported)
-        status = inspect_costs_open(c, info, &costs);
-    if (status == GQAC_OK && cli_json(c))
-        print_json(info, &costs);
-    else if (status == GQAC_OK)
-        print_table(c, info, &costs);
+    const gqac_status status = print_info(c, info, &costs);
     inspect_costs_free(&costs);
     gqac_info_free(info);
     return status;
@@ -231,7 +234,7 @@ static int run(cli *c) {
     bool supported = true;
     gqac_status status = inspect(c, &supported);
     if (status == GQAC_OK && !supported)
-        return gqac_status_exit_code(GQAC_UNSUPPORTED); /* told on stdout */
+        return gqac_status_exit_code(GQAC_UNSUPPORTED); /* stdout names the nodes */
     return cli_finish(c, status);
 }
 

@@ -60,7 +60,7 @@ static void put_end(void) {
         printf(".TP\n%d\n%s\n", code, meaning);
     printf(".SH ENVIRONMENT\nGQAC_FLAG stands for a flag that is not given: GQAC_THREADS=4.\n"
            "GQAC_CPU forces an instruction set: scalar, avx2, avx512, avx512vnni or avx512bf16;\n"
-           "all give the same bits.\n");
+           "all compute the same bits.\n");
 }
 
 static void print_verb(const gqac_cli_verb *v) {
@@ -111,7 +111,7 @@ extern const gqac_cli_verb gqac_cli_verb_man;
 const gqac_cli_verb gqac_cli_verb_man = {.name = "man",
                                          .operands = "[VERB]",
                                          .most = 1,
-                                         .summary = "prints a manual page",
+                                         .summary = "prints the manual page of gqac or of a verb",
                                          .examples = "gqac man generate | man -l -\n"
                                                      "gqac man >gqac.1\n",
                                          .run = run};

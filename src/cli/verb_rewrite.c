@@ -1,13 +1,13 @@
-/* gqac rewrite MODEL --pass NAME -o OUT.onnx: another ONNX file that says the same, and more. */
+/* gqac rewrite MODEL --pass NAME -o OUT.onnx: another ONNX file of the same model. */
 #include <string.h>
 
 #include "cli/cli.h"
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
-    {"pass", "NAME", "the rewrite; see --list"},
-    {"output", "FILE", "what to write; may be MODEL itself"},
-    {"list", NULL, "names and summaries of all rewrites"},
+    {"pass", "NAME", "the rewrite, one of --list"},
+    {"output", "FILE", "the file to write; may be MODEL itself"},
+    {"list", NULL, "lists all rewrites with a summary of each"},
     {NULL, NULL, NULL},
 };
 
@@ -18,7 +18,7 @@ static int list(void) {
     return 0;
 }
 
-static gqac_status tell(cli *c, const char *name, const gqac_rewritten *done) {
+static gqac_status report(cli *c, const char *name, const gqac_rewritten *done) {
     if (cli_json(c)) {
         json_t *files = json_array();
         for (int i = 0; i < done->n_files; i++)
@@ -47,13 +47,13 @@ static gqac_status rewrite(cli *c) {
     if (c->n_operands < 1)
         return cli_usage(c, "MODEL is missing");
     if (!name)
-        return cli_usage(c, "--pass NAME is missing; --list tells them");
+        return cli_usage(c, "--pass NAME is missing; --list names them");
     if (!out)
         return cli_usage(c, "-o FILE is missing");
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(cli_model(c, &options, path, sizeof path));
     GQAC_TRY(gqac_rewrite(path, name, &options, out, &done, &c->diag));
-    const gqac_status status = tell(c, name, done);
+    const gqac_status status = report(c, name, done);
     gqac_release(done);
     return status;
 }
@@ -69,7 +69,7 @@ const gqac_cli_verb gqac_cli_verb_rewrite = {
     .name = "rewrite",
     .operands = "MODEL",
     .most = 1,
-    .summary = "writes a model as ONNX again, with a cache, in two graphs, ...",
+    .summary = "writes a model as ONNX again: with a cache, as two graphs, ...",
     .examples = "gqac rewrite --list\n"
                 "gqac rewrite no-cache.onnx --pass insert-kv -o cached.onnx\n"
                 "gqac rewrite model.onnx --pass two-graph -o split.onnx\n",

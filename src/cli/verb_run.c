@@ -1,10 +1,10 @@
 /* gqac run MODEL: the graph as exported, past and present explicit, tensors in .npy files.
  *
- * --repeat times the same run again and again. --rotate R gives run i copy i mod R of every past
- * tensor, so that a cache that is larger than the caches of the processor is also read from memory
- * when it is measured; the copies are equal, so that no bit of the outputs changes. --in-place
- * binds each present to the memory of its past, whose rows are the capacity of the cache. --fill
- * makes what a padded attention mask is, or a cache without content (row X26). */
+ * --repeat measures the same run again and again. With --rotate R run i takes copy i mod R of every
+ * past tensor, so that a KV cache larger than the caches of the processor is read from memory; the
+ * copies are equal, so that no bit of the outputs changes. --in-place binds each present to the
+ * memory of its past, whose rows are the capacity of the cache. --fill makes a padded attention
+ * mask, or a cache without content (row X26). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +14,19 @@
 #include "cli/cli.h"
 
 static const cli_flag flags[] = {
-    {"input", "NAME=FILE", "one input from a .npy file; may be repeated"},
+    {"input", "NAME=FILE", "reads one input from a .npy file; may be repeated"},
     {"fill", "NAME=DIMS[:N]",
-     "one input of zeros, the first N of them ones: mask=1,32:20; may be repeated"},
-    {"inputs", "DIR", "inputs from DIR/<name, '/' as '_'>.npy"},
-    {"output", "DIR", "writes all outputs there"},
-    {"expect", "DIR", "compares outputs with the files there; exit 1 when one differs"},
-    {"repeat", "N", "runs N times and reports the time of each (json: times_ms)"},
-    {"warmup", "N", "runs N times before, untimed (0)"},
-    {"rotate", "R", "R copies of the past tensors, in turn: reads them from memory (1)"},
+     "one input of zeros whose first N elements are ones: mask=1,32:20; may be repeated"},
+    {"inputs", "DIR", "reads the other inputs from DIR/<name, '/' as '_'>.npy"},
+    {"output", "DIR", "writes all outputs to .npy files in this folder"},
+    {"expect", "DIR",
+     "compares outputs with the .npy files there: differences of at most 1e-7 + 1e-3 |expected| "
+     "(16-bit floats: 1e-3 + 1e-2 |expected|) are allowed, integers must be equal; else exit 1"},
+    {"repeat", "N", "runs N times and prints the times (json: times_ms)"},
+    {"warmup", "N", "runs N times before that, without measuring (0)"},
+    {"rotate", "R", "uses R copies of the past tensors in turn, to read them from memory (1)"},
     {"in-place", NULL,
-     "present tensors are written over the past tensors, whose rows are the capacity"},
+     "writes present tensors over the past tensors, whose number of rows is the capacity"},
     {NULL, NULL, NULL},
 };
 
@@ -162,7 +164,7 @@ static bool is_given(const session *s, const char *name) {
     return false;
 }
 
-/* --input and --fill beat --inputs. */
+/* --input and --fill take precedence over --inputs. */
 static gqac_status read_inputs(session *s) {
     const char *spec, *dir = cli_value(s->c, "inputs");
     for (int i = 0; (spec = cli_repeat(s->c, "input", i)); i++) {
@@ -231,7 +233,7 @@ static size_t available_memory(void) {
     return kib ? (size_t)kib * 1024 : pages > 0 && size > 0 ? (size_t)pages * (size_t)size : 0;
 }
 
-static gqac_status check_room(session *s) {
+static gqac_status check_memory(session *s) {
     const size_t available = available_memory();
     double bytes = 0;
     for (int k = 0; k < s->n_pasts; k++)
@@ -258,7 +260,7 @@ static gqac_status make_copies(session *s) {
                              : "the model has no past tensors");
     if (s->rotate > s->warmup + s->repeat)
         s->rotate = s->warmup + s->repeat; /* no run reads the rest */
-    GQAC_TRY(check_room(s));
+    GQAC_TRY(check_memory(s));
     for (int k = 0; k < s->n_pasts; k++) {
         const gqac_tensor *t = &s->tensors[s->pasts[k].at];
         gqac_tensor *copies = calloc((size_t)s->rotate, sizeof *copies);
@@ -289,13 +291,12 @@ static void free_copies(session *s) {
 
 /* Before anything runs. */
 static gqac_status check_outputs(session *s, const char *dir) {
-    gqac_status status = GQAC_OK;
-    for (int i = 0; dir && status == GQAC_OK && i < s->n_out; i++) {
+    for (int i = 0; dir && i < s->n_out; i++) {
         char path[4096];
         cli_tensor_path(path, sizeof path, dir, s->out[i].name);
-        status = cli_check_output(s->c, "output", s->program, path);
+        GQAC_TRY(cli_check_output(s->c, "output", s->program, path));
     }
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status write_outputs(session *s, const char *dir) {
@@ -354,19 +355,11 @@ static gqac_status compare_outputs(session *s, const char *dir, json_t *rows, bo
 /* ---- the run ------------------------------------------------------------- */
 
 static gqac_status open_session(session *s) {
-    char path[4096];
-    gqac_options options;
-    int threads = 1;
     s->in_place = cli_switch(s->c, "in-place");
     GQAC_TRY(cli_number(s->c, "repeat", 1, 1000000, 1, &s->repeat));
     GQAC_TRY(cli_number(s->c, "warmup", 0, 1000000, 0, &s->warmup));
     GQAC_TRY(cli_number(s->c, "rotate", 1, 100000, 1, &s->rotate));
-    GQAC_TRY(cli_threads(s->c, &threads));
-    GQAC_TRY(cli_options(s->c, &options));
-    GQAC_TRY(cli_model(s->c, NULL, path, sizeof path));
-    options.stateless = true;
-    GQAC_TRY(gqac_program_open(path, &options, &s->program, &s->c->diag));
-    GQAC_TRY(gqac_context_create(s->program, threads, &s->context, &s->c->diag));
+    GQAC_TRY(cli_open_stateless(s->c, &s->program, &s->context));
     s->n_in = gqac_program_inputs(s->program, &s->in);
     s->n_out = gqac_program_outputs(s->program, &s->out);
     s->names = calloc((size_t)s->n_in + 1, sizeof *s->names);
@@ -421,7 +414,8 @@ static gqac_status check_in_place(session *s) {
     return GQAC_OK;
 }
 
-/* What the run time says of a present that does not fit names its bytes; the shape tells more. */
+/* The error of the run time about a present that does not fit has its bytes; this adds its shape.
+ */
 static gqac_status explain_in_place(session *s, gqac_status status) {
     char shape[128];
     if (!s->in_place || status != GQAC_INVALID_INPUT || s->c->diag.rule[0])
@@ -446,11 +440,10 @@ static gqac_status run_once(session *s, long long i) {
 }
 
 static gqac_status run_times(session *s) {
-    gqac_status status = GQAC_OK;
     memcpy(s->now, s->tensors, (size_t)s->n_given * sizeof *s->now);
-    for (long long i = 0; status == GQAC_OK && i < s->warmup + s->repeat; i++)
-        status = run_once(s, i);
-    return explain_in_place(s, status);
+    for (long long i = 0; i < s->warmup + s->repeat; i++)
+        GQAC_TRY(explain_in_place(s, run_once(s, i)));
+    return GQAC_OK;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -498,19 +491,17 @@ static void print_table(session *s) {
         print_times(s);
 }
 
-static gqac_status report(session *s, bool *equal) {
+static gqac_status report(session *s, json_t *rows, bool *equal) {
     const char *output = cli_value(s->c, "output"), *expect = cli_value(s->c, "expect");
-    json_t *rows = json_array();
-    gqac_status status = output ? write_outputs(s, output) : GQAC_OK;
-    *equal = true;
-    if (status == GQAC_OK && expect)
-        status = compare_outputs(s, expect, rows, equal);
-    if (status == GQAC_OK && cli_json(s->c))
+    if (output)
+        GQAC_TRY(write_outputs(s, output));
+    if (expect)
+        GQAC_TRY(compare_outputs(s, expect, rows, equal));
+    if (cli_json(s->c))
         print_outputs(s, rows, *equal);
-    else if (status == GQAC_OK)
+    else
         print_table(s);
-    json_decref(rows);
-    return status;
+    return GQAC_OK;
 }
 
 static gqac_status run_model(session *s, bool *equal) {
@@ -519,7 +510,10 @@ static gqac_status run_model(session *s, bool *equal) {
     GQAC_TRY(read_inputs(s));
     GQAC_TRY(make_copies(s));
     GQAC_TRY(run_times(s));
-    return report(s, equal);
+    json_t *rows = json_array();
+    const gqac_status status = report(s, rows, equal);
+    json_decref(rows);
+    return status;
 }
 
 static int run(cli *c) {

@@ -8,13 +8,16 @@
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
-    {"text", "TEXT", "a text, - for stdin; the tokenizer adds its special tokens"},
+    {"text", "TEXT", "the text to score (-: stdin); the tokenizer adds its special tokens"},
     {"text-file", "FILE", "the text from a file, byte for byte"},
-    {"ids", "FILE", "whitespace-separated token ids, taken as they are (-: stdin)"},
-    {"embeds", "FILE", "their embeddings [N,E] (.npy), for a model that takes inputs_embeds"},
-    {"splits", "N,N,...", "lengths of the chunks; the rest is the last chunk"},
+    {"ids", "FILE",
+     "whitespace-separated token ids instead of a text, used as they are (-: stdin)"},
+    {"embeds", "FILE",
+     "embeddings [N,E] (.npy) of the N ids, for a model that takes inputs_embeds"},
+    {"splits", "N,N,...",
+     "computes the tokens in chunks of these lengths, the last one with the rest (one chunk)"},
     {"kv", "[contiguous|basic|off]",
-     "cache of keys and values; off computes all tokens again for each chunk (contiguous)"},
+     "KV cache; off computes all earlier tokens again for each chunk (contiguous)"},
     {"logits", "OUT.npy", "writes the logits of every position, fp32 [N,V]"},
     {NULL, NULL, NULL},
 };
@@ -42,7 +45,7 @@ typedef struct scoring {
     int64_t width;
     float *logits; /* [n,V] */
     int64_t vocabulary;
-    bool changed; /* tokens behind a row changed it, which was told */
+    bool changed; /* later tokens changed the logits of a position, and a warning says so */
 } scoring;
 
 static gqac_status make_sequence(scoring *s) {
@@ -60,31 +63,39 @@ static gqac_status make_sequence(scoring *s) {
     return status;
 }
 
+/* Logits of a single token can be wanted, its score cannot: nothing precedes it. */
+static gqac_status check_count(scoring *s, size_t n) {
+    if (n > 1 || (n && cli_value(s->c, "logits")))
+        return GQAC_OK;
+    cli_fail(s->c, GQAC_INVALID_INPUT, "the text has %s, which cannot be scored",
+             n ? "a single token" : "no tokens");
+    snprintf(s->c->diag.rule, sizeof s->c->diag.rule,
+             "a score is of the tokens after the first one: at least two are needed");
+    snprintf(s->c->diag.hint, sizeof s->c->diag.hint, "a longer text");
+    return GQAC_INVALID_INPUT;
+}
+
 static gqac_status tokenize(scoring *s, const char *text) {
     gqac_text *opened = NULL;
     int64_t *ids = NULL;
     size_t n = 0;
-    gqac_status status =
-        gqac_text_open(s->c->operands[0], GQAC_TEXT_TOKENIZER, &opened, &s->c->diag);
-    if (status == GQAC_OK)
-        status = gqac_text_tokenize(opened, text, strlen(text), true, &ids, &n, &s->c->diag);
+    GQAC_TRY(gqac_text_open(s->c->operands[0], GQAC_TEXT_TOKENIZER, &opened, &s->c->diag));
+    const gqac_status status =
+        gqac_text_tokenize(opened, text, strlen(text), true, &ids, &n, &s->c->diag);
     gqac_text_free(opened);
-    if (status == GQAC_OK && !n)
-        status = cli_fail(s->c, GQAC_INVALID_INPUT, "the text gives no tokens");
-    s->ids = status == GQAC_OK ? calloc(n, sizeof *ids) : NULL;
-    if (status == GQAC_OK && !s->ids)
-        status = cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
-    if (status == GQAC_OK)
+    GQAC_TRY(status);
+    s->ids = calloc(n + 1, sizeof *ids);
+    if (s->ids)
         memcpy(s->ids, ids, n * sizeof *ids);
-    s->n = (int64_t)n;
     gqac_release(ids);
-    return status;
+    if (!s->ids)
+        return cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
+    s->n = (int64_t)n;
+    return check_count(s, n);
 }
 
 static gqac_status read_tokens(scoring *s) {
-    gqac_status status = cli_take_text(s->c, "text");
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_take_text(s->c, "text"));
     const char *ids = cli_value(s->c, "ids"), *text = cli_value(s->c, "text");
     if (!ids == !text)
         return cli_usage(s->c, ids ? "--text and --ids exclude each other"
@@ -107,35 +118,27 @@ static gqac_status read_embeddings(scoring *s) {
 
 static gqac_status prepare(scoring *s) {
     int threads = 1;
-    gqac_status status = cli_threads(s->c, &threads);
-    if (status == GQAC_OK)
-        status = read_tokens(s);
-    if (status == GQAC_OK)
-        status = tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks);
-    if (status == GQAC_OK)
-        status = cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program);
-    if (status == GQAC_OK && cli_value(s->c, "logits"))
-        status = cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits"));
-    if (status == GQAC_OK)
-        status = read_embeddings(s);
-    if (status == GQAC_OK)
-        status = cli_context(s->c, s->program, threads, "score", &s->context);
-    if (status == GQAC_OK)
-        status = make_sequence(s);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(cli_threads(s->c, &threads));
+    GQAC_TRY(read_tokens(s));
+    GQAC_TRY(tokens_chunks(s->c, cli_value(s->c, "splits"), s->n, &s->chunks, &s->n_chunks));
+    GQAC_TRY(cli_open(s->c, !cli_value(s->c, "kv") || cli_kv_off(s->c), &s->program));
+    if (cli_value(s->c, "logits"))
+        GQAC_TRY(cli_check_output(s->c, "logits", s->program, cli_value(s->c, "logits")));
+    GQAC_TRY(read_embeddings(s));
+    GQAC_TRY(cli_context(s->c, s->program, threads, "score", &s->context));
+    GQAC_TRY(make_sequence(s));
     s->vocabulary = gqac_program_vocabulary(s->program);
     s->logits = calloc((size_t)s->n * (size_t)s->vocabulary + 1, sizeof *s->logits);
     return s->logits ? GQAC_OK : cli_fail(s->c, GQAC_NO_MEMORY, "out of memory");
 }
 
-static gqac_status want_width(scoring *s, int64_t vocabulary) {
+static gqac_status check_vocabulary(scoring *s, int64_t vocabulary) {
     if (vocabulary != s->vocabulary)
         return cli_fail(s->c, GQAC_UNSUPPORTED, "the size of the vocabulary is not constant");
     return GQAC_OK;
 }
 
-/* Value i of the logits is computed once more with a later chunk behind it. */
+/* Value i of the logits, computed again with more tokens after its position. */
 static void check_again(scoring *s, int64_t i, float value) {
     if (s->changed || !memcmp(&s->logits[i], &value, sizeof value))
         return;
@@ -147,16 +150,12 @@ static void check_again(scoring *s, int64_t i, float value) {
                 (long long)(i / s->vocabulary));
 }
 
-/* Rows [at, at + n) of a stateless run over all tokens up to them, or row by row where the model
- * gives only the last one. */
-static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
+/* Logits of positions [at, at + n) by a stateless run over all tokens up to them, or one position
+ * after another where the model returns only the last row. */
+static gqac_status compute_whole(scoring *s, int64_t at, int64_t n) {
     gqac_tensor all;
-    gqac_status status =
-        gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag);
-    if (status == GQAC_OK)
-        status = want_width(s, all.dims[2]);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_forward_whole(s->context, s->program, s->ids, at + n, &all, &s->c->diag));
+    GQAC_TRY(check_vocabulary(s, all.dims[2]));
     const int64_t skipped = at + n - all.dims[1];
     for (int64_t i = skipped * s->vocabulary; i < (at + n) * s->vocabulary; i++) {
         const float value = (float)gqac_tensor_get(&all, i - skipped * s->vocabulary);
@@ -165,49 +164,43 @@ static gqac_status feed_whole(scoring *s, int64_t at, int64_t n) {
         else
             s->logits[i] = value;
     }
-    for (int64_t i = at; status == GQAC_OK && i < skipped; i++)
-        status = feed_whole(s, i, 1);
-    return status;
+    for (int64_t i = at; i < skipped; i++)
+        GQAC_TRY(compute_whole(s, i, 1));
+    return GQAC_OK;
 }
 
-/* The same of a sequence, which holds what is before them, or nothing (--kv off). */
-static gqac_status feed_chunk(scoring *s, int64_t at, int64_t n) {
-    const int64_t skipped = cli_kv_off(s->c) ? at : 0, fed = skipped + n;
+/* The same by a step of the sequence, which holds the tokens before `at`; with --kv off it holds
+ * none, and all tokens are computed again. */
+static gqac_status compute_chunk(scoring *s, int64_t at, int64_t n) {
+    const int64_t repeated = cli_kv_off(s->c) ? at : 0, first = at - repeated;
     int64_t rows = 0, vocabulary = 0;
-    gqac_status status = GQAC_OK;
-    if (skipped)
-        status = gqac_sequence_rewind(s->sequence, 0, &s->c->diag);
-    const int64_t first = at - skipped;
+    if (repeated)
+        GQAC_TRY(gqac_sequence_rewind(s->sequence, 0, &s->c->diag));
     const gqac_step_item item = {
         .size = sizeof item,
         .sequence = s->sequence,
         .tokens = s->ids + first,
-        .count = fed,
+        .count = repeated + n,
         .n_logits = gqac_program_last_logits(s->program) ? 1 : GQAC_LOGITS_ALL,
         .embeddings = s->embeddings ? s->embeddings + first * s->width : NULL};
-    if (status == GQAC_OK)
-        status = gqac_step(s->context, 1, &item, &s->c->diag);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(gqac_step(s->context, 1, &item, &s->c->diag));
     const float *logits = gqac_context_logits(s->context, 0, &rows, &vocabulary);
-    status = want_width(s, vocabulary);
-    for (int64_t i = 0; status == GQAC_OK && i < (rows - n) * vocabulary; i++)
+    GQAC_TRY(check_vocabulary(s, vocabulary));
+    for (int64_t i = 0; i < (rows - n) * vocabulary; i++)
         check_again(s, i, logits[i]);
-    if (status == GQAC_OK)
-        memcpy(s->logits + at * vocabulary, logits + (rows - n) * vocabulary,
-               (size_t)(n * vocabulary) * sizeof *s->logits);
-    return status;
+    memcpy(s->logits + at * vocabulary, logits + (rows - n) * vocabulary,
+           (size_t)(n * vocabulary) * sizeof *s->logits);
+    return GQAC_OK;
 }
 
-static gqac_status feed(scoring *s) {
-    gqac_status status = GQAC_OK;
+static gqac_status compute(scoring *s) {
     const bool whole = gqac_program_is_stateless(s->program);
     const bool one = !whole && gqac_program_last_logits(s->program);
-    for (int64_t i = 0, at = 0; status == GQAC_OK && !one && i < s->n_chunks; at += s->chunks[i++])
-        status = whole ? feed_whole(s, at, s->chunks[i]) : feed_chunk(s, at, s->chunks[i]);
-    for (int64_t at = 0; status == GQAC_OK && one && at < s->n; at++)
-        status = feed_chunk(s, at, 1);
-    return status;
+    for (int64_t i = 0, at = 0; !one && i < s->n_chunks; at += s->chunks[i++])
+        GQAC_TRY(whole ? compute_whole(s, at, s->chunks[i]) : compute_chunk(s, at, s->chunks[i]));
+    for (int64_t at = 0; one && at < s->n; at++)
+        GQAC_TRY(compute_chunk(s, at, 1));
+    return GQAC_OK;
 }
 
 static gqac_status report(scoring *s) {
@@ -219,9 +212,7 @@ static gqac_status report(scoring *s) {
     if (out) {
         const gqac_tensor t = {
             .dtype = GQAC_F32, .rank = 2, .dims = {s->n, s->vocabulary}, .data = s->logits};
-        gqac_status status = gqac_npy_write(out, &t, &s->c->diag);
-        if (status != GQAC_OK)
-            return status;
+        GQAC_TRY(gqac_npy_write(out, &t, &s->c->diag));
     }
     if (cli_json(s->c))
         cli_print_json(json_pack("{s:I, s:o, s:o}", "tokens", (json_int_t)s->n, "nll",
@@ -231,14 +222,16 @@ static gqac_status report(scoring *s) {
     return GQAC_OK;
 }
 
+static gqac_status score(scoring *s) {
+    GQAC_TRY(prepare(s));
+    GQAC_TRY(compute(s));
+    return report(s);
+}
+
 static int run(cli *c) {
     scoring s = {.c = c};
     interrupt_listen();
-    gqac_status status = prepare(&s);
-    if (status == GQAC_OK)
-        status = feed(&s);
-    if (status == GQAC_OK)
-        status = report(&s);
+    const gqac_status status = score(&s);
     free(s.ids);
     free(s.embeddings);
     free(s.chunks);

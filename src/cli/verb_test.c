@@ -62,12 +62,13 @@ static void free_set(data_set *d) {
     }
 }
 
-/* What was told before the run against what it gave: a dimension may be unknown, not another. */
-static bool was_told(const gqac_tensor *told, const gqac_tensor *result) {
-    bool same = (told->dtype == GQAC_NONE || told->dtype == result->dtype) &&
-                (told->rank < 0 || told->rank == result->rank);
-    for (int i = 0; same && i < told->rank; i++)
-        same = told->dims[i] < 0 || told->dims[i] == result->dims[i];
+/* Does the type that gqac_run_shapes returned before the run fit the result? What it did not know,
+ * fits. */
+static bool fits(const gqac_tensor *shape, const gqac_tensor *result) {
+    bool same = (shape->dtype == GQAC_NONE || shape->dtype == result->dtype) &&
+                (shape->rank < 0 || shape->rank == result->rank);
+    for (int i = 0; same && i < shape->rank; i++)
+        same = shape->dims[i] < 0 || shape->dims[i] == result->dims[i];
     return same;
 }
 
@@ -77,7 +78,7 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
                            const data_set *d, char *reason, size_t size) {
     const gqac_io *in, *out;
     const char *names[MOST_IO];
-    gqac_tensor told[MOST_IO], results[MOST_IO];
+    gqac_tensor shapes[MOST_IO], results[MOST_IO];
     const int n_in = gqac_program_inputs(program, &in);
     const int n_out = gqac_program_outputs(program, &out);
     if (d->n_in > n_in || d->n_out > n_out || n_in > MOST_IO || n_out > MOST_IO) {
@@ -88,7 +89,7 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
     for (int i = 0; i < d->n_in; i++)
         names[i] = in[i].name;
     gqac_status status =
-        gqac_run_shapes(context, d->n_in, names, d->in, n_out, NULL, told, &c->diag);
+        gqac_run_shapes(context, d->n_in, names, d->in, n_out, NULL, shapes, &c->diag);
     if (status == GQAC_OK)
         status = gqac_run(context, d->n_in, names, d->in, n_out, NULL, results, &c->diag);
     if (status != GQAC_OK) {
@@ -98,8 +99,8 @@ static gqac_status run_set(cli *c, const gqac_program *program, gqac_context *co
     for (int i = 0; i < d->n_out; i++) {
         int64_t first = -1;
         const int64_t differing = cli_compare(&results[i], &d->out[i], &first);
-        if (!was_told(&told[i], &results[i])) {
-            snprintf(reason, size, "output '%s': gqac_run_shapes tells another type", out[i].name);
+        if (!fits(&shapes[i], &results[i])) {
+            snprintf(reason, size, "output '%s': gqac_run_shapes has another type", out[i].name);
             break;
         }
         if (differing && first < 0)
@@ -235,7 +236,7 @@ const gqac_cli_verb gqac_cli_verb_test = {.name = "test",
                                           .operands = "DIR ...",
                                           .least = 1,
                                           .most = -1,
-                                          .summary = "runs ONNX node-test folders",
+                                          .summary = "runs folders of ONNX node tests",
                                           .examples = "gqac test node/test_relu\n"
                                                       "gqac test node --format json\n",
                                           .run = run};

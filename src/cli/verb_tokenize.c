@@ -7,12 +7,13 @@
 #include "cli/interrupt.h"
 
 static const cli_flag flags[] = {
-    {"text", "TEXT", "a text; may be repeated: ids, a line for each"},
-    {"file", "FILE", "one text, byte for byte (-: stdin); may be repeated"},
-    {"decode", NULL, "the text of --ids, special tokens left out; no newline but on a terminal"},
-    {"ids", "FILE", "whitespace-separated token ids for --decode"},
-    {"no-parse-special", NULL, "special tokens that the text spells are text"},
-    {"template", NULL, "the text is a message of the user, put into the chat template"},
+    {"text", "TEXT", "prints the ids of this text on a line; may be repeated"},
+    {"file", "FILE", "the same for the text in a file, byte for byte (-: stdin); may be repeated"},
+    {"decode", NULL,
+     "prints the text of --ids without special tokens; a newline is added on a terminal only"},
+    {"ids", "FILE", "whitespace-separated token ids for --decode (-: stdin)"},
+    {"no-parse-special", NULL, "special tokens spelled in the text are treated as ordinary text"},
+    {"template", NULL, "puts the text into the chat template, as a message of the user"},
     {NULL, NULL, NULL},
 };
 
@@ -48,64 +49,67 @@ static gqac_status print_ids(cli *c, const int64_t *ids, size_t n) {
     return cli_print_json_line(c, json_pack("{s:o}", "ids", list));
 }
 
-static gqac_status encode(cli *c, const gqac_text *text, const char *bytes, size_t length) {
-    const bool template = cli_switch(c, "template");
-    char *rendered = NULL;
+static gqac_status encode_plain(cli *c, const gqac_text *text, const char *bytes, size_t length) {
     int64_t *ids = NULL;
     size_t n = 0;
-    const gqac_tokenize_options options = {
-        .size = sizeof options, .special = !template, .plain = cli_switch(c, "no-parse-special")};
-    gqac_status status = GQAC_OK;
-    if (template)
-        status = render(c, text, bytes, length, &rendered, &length);
-    if (status == GQAC_OK)
-        status = gqac_text_tokenize_with(text, template ? rendered : bytes, length, &options, &ids,
-                                         &n, &c->diag);
-    if (status == GQAC_OK)
-        status = print_ids(c, ids, n);
-    gqac_release(rendered);
+    const gqac_tokenize_options options = {.size = sizeof options,
+                                           .special = !cli_switch(c, "template"),
+                                           .plain = cli_switch(c, "no-parse-special")};
+    GQAC_TRY(gqac_text_tokenize_with(text, bytes, length, &options, &ids, &n, &c->diag));
+    const gqac_status status = print_ids(c, ids, n);
     gqac_release(ids);
+    return status;
+}
+
+static gqac_status encode(cli *c, const gqac_text *text, const char *bytes, size_t length) {
+    char *rendered = NULL;
+    if (!cli_switch(c, "template"))
+        return encode_plain(c, text, bytes, length);
+    GQAC_TRY(render(c, text, bytes, length, &rendered, &length));
+    const gqac_status status = encode_plain(c, text, rendered, length);
+    gqac_release(rendered);
     return status;
 }
 
 static gqac_status encode_file(cli *c, const gqac_text *text, const char *path) {
     char *bytes = NULL;
     size_t length = 0;
-    gqac_status status = cli_read_file(c, path, &bytes, &length);
-    if (status == GQAC_OK)
-        status = encode(c, text, bytes, length);
+    GQAC_TRY(cli_read_file(c, path, &bytes, &length));
+    const gqac_status status = encode(c, text, bytes, length);
     free(bytes);
     return status;
 }
 
 static gqac_status encode_all(cli *c, const gqac_text *text) {
-    gqac_status status = GQAC_OK;
     const char *value;
-    for (int i = 0; status == GQAC_OK && (value = cli_repeat(c, "text", i)); i++)
-        status = encode(c, text, value, strlen(value));
-    for (int i = 0; status == GQAC_OK && (value = cli_repeat(c, "file", i)); i++)
-        status = encode_file(c, text, value);
-    return status;
+    for (int i = 0; (value = cli_repeat(c, "text", i)); i++)
+        GQAC_TRY(encode(c, text, value, strlen(value)));
+    for (int i = 0; (value = cli_repeat(c, "file", i)); i++)
+        GQAC_TRY(encode_file(c, text, value));
+    return GQAC_OK;
 }
 
 /* ---- ids to text --------------------------------------------------------- */
+
+static gqac_status print_text(cli *c, const char *text, size_t length) {
+    if (cli_json(c))
+        return cli_print_json_line(c, json_pack("{s:o}", "text", json_stringn(text, length)));
+    fwrite(text, 1, length, stdout);
+    if (isatty(STDOUT_FILENO))
+        putchar('\n');
+    return GQAC_OK;
+}
 
 static gqac_status decode(cli *c, const gqac_text *text) {
     int64_t *ids = NULL, n = 0;
     char *out = NULL;
     size_t length = 0;
-    gqac_status status = cli_read_ids(c, cli_value(c, "ids"), &ids, &n);
-    if (status == GQAC_OK)
-        status = gqac_text_detokenize(text, ids, (size_t)n, true, &out, &length, &c->diag);
-    if (status == GQAC_OK && cli_json(c))
-        status = cli_print_json_line(c, json_pack("{s:o}", "text", json_stringn(out, length)));
-    else if (status == GQAC_OK) {
-        fwrite(out, 1, length, stdout);
-        if (isatty(STDOUT_FILENO))
-            putchar('\n');
-    }
-    gqac_release(out);
+    GQAC_TRY(cli_read_ids(c, cli_value(c, "ids"), &ids, &n));
+    gqac_status status = gqac_text_detokenize(text, ids, (size_t)n, true, &out, &length, &c->diag);
     free(ids);
+    GQAC_TRY(status);
+    status = print_text(c, out, length);
+    gqac_release(out);
     return status;
 }
 
@@ -127,12 +131,10 @@ static gqac_status check(cli *c) {
 
 static gqac_status tokenize(cli *c) {
     gqac_text *text = NULL;
-    gqac_status status = check(c);
     const unsigned template = cli_switch(c, "template") ? GQAC_TEXT_TEMPLATE : 0;
-    if (status == GQAC_OK)
-        status = gqac_text_open(c->operands[0], GQAC_TEXT_TOKENIZER | template, &text, &c->diag);
-    if (status == GQAC_OK)
-        status = cli_switch(c, "decode") ? decode(c, text) : encode_all(c, text);
+    GQAC_TRY(check(c));
+    GQAC_TRY(gqac_text_open(c->operands[0], GQAC_TEXT_TOKENIZER | template, &text, &c->diag));
+    const gqac_status status = cli_switch(c, "decode") ? decode(c, text) : encode_all(c, text);
     gqac_text_free(text);
     return status;
 }
@@ -148,7 +150,7 @@ const gqac_cli_verb gqac_cli_verb_tokenize = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "token ids of texts, or the text of ids",
+    .summary = "prints the token ids of texts, or the text of token ids",
     .examples = "gqac tokenize tiny.gqac --text 'It was a fine day'\n"
                 "gqac tokenize tiny.gqac --text 'How do you do?' --template\n"
                 "echo 1 85 260 | gqac tokenize tiny.gqac --decode --ids -\n",

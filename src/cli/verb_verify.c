@@ -1,11 +1,11 @@
 /* gqac verify MODEL: the target against the definition (ref, or another target), value by value; or
  * against stored outputs.
  *
- * Both programs are fed the same tokens: a prompt in one call, then single tokens. Of the reference
- * every float value that is one of the model's own graph is kept for the length of a step, and the
- * target's value of that name is compared with it as soon as its node has run. Values that a target
- * never makes, because one kernel computes several nodes, have nothing to compare. Cached rows are
- * compared at the end. A tensor diverges when max|difference| > tolerance * max|expected|; see
+ * Both programs compute the same tokens: a prompt in one call, then single tokens. During a step
+ * every float value of the model's own graph is kept as the reference made it, and the target's
+ * value of that name is compared with it when its node has run. Values that a target never makes,
+ * because one kernel computes several nodes, cannot be compared. Cached rows are compared at the
+ * end. A tensor diverges when max|difference| > tolerance * max|expected|; see
  * gqac_program_tolerance. */
 #include <errno.h>
 #include <math.h>
@@ -15,12 +15,14 @@
 
 #include "cli/cli.h"
 #include "cli/compare.h"
+#include "cli/pasts.h"
 #include "cli/tokens.h"
 
 static const cli_flag flags[] = {
     {"against", "ref|DIR",
-     "another target (ref); or a folder with inputs/ and expect/ (or both in one) of .npy files"},
-    {"ids", "FILE", "token ids instead of made ones"},
+     "what to compare with: a target, or a folder of .npy files, in inputs/ and expect/ or all "
+     "together (ref)"},
+    {"ids", "FILE", "token ids from a file instead of generated ones"},
     {NULL, NULL, NULL},
 };
 
@@ -45,14 +47,26 @@ typedef struct verify {
     gqac_sequence *sequence, *reference_sequence;
     double tolerance;
     kept *kept; /* sorted by name once the reference has run */
-    size_t n_kept, room_kept;
+    size_t n_kept, kept_capacity;
     finding *findings; /* all of step 0 in order, then what got worse */
-    size_t n_findings, room_findings;
+    size_t n_findings, findings_capacity;
     finding first; /* the first that diverges */
     bool diverged, no_memory;
     int steps, step;
     long long compared, unmatched;
 } verify;
+
+/* A list with a place for one more element of `size` bytes: the list, or a larger one. NULL: out of
+ * memory. */
+static void *grown(void *list, size_t n, size_t *capacity, size_t size) {
+    if (n < *capacity)
+        return list;
+    const size_t larger = *capacity ? 2 * *capacity : 256;
+    void *more = realloc(list, larger * size);
+    if (more)
+        *capacity = larger;
+    return more;
+}
 
 /* ---- the reference ------------------------------------------------------- */
 
@@ -68,16 +82,12 @@ static void keep(void *arg, const gqac_observed *seen) {
     verify *v = arg;
     if (!seen->value || !gqac_dtype_is_float(seen->tensor->dtype) || v->no_memory)
         return;
-    if (v->n_kept == v->room_kept) {
-        const size_t room = v->room_kept ? 2 * v->room_kept : 256;
-        kept *more = realloc(v->kept, room * sizeof *more);
-        if (!more) {
-            v->no_memory = true;
-            return;
-        }
-        v->kept = more;
-        v->room_kept = room;
+    kept *list = grown(v->kept, v->n_kept, &v->kept_capacity, sizeof *list);
+    if (!list) {
+        v->no_memory = true;
+        return;
     }
+    v->kept = list;
     const size_t bytes = gqac_tensor_bytes(seen->tensor);
     kept k = {.name = strdup(seen->value), .tensor = *seen->tensor};
     k.tensor.data = malloc(bytes + 1);
@@ -114,14 +124,10 @@ static void free_finding(finding *f) {
 }
 
 static finding *add_finding(verify *v, const gqac_observed *seen) {
-    if (v->n_findings == v->room_findings) {
-        const size_t room = v->room_findings ? 2 * v->room_findings : 256;
-        finding *more = realloc(v->findings, room * sizeof *more);
-        if (!more)
-            return NULL;
-        v->findings = more;
-        v->room_findings = room;
-    }
+    finding *list = grown(v->findings, v->n_findings, &v->findings_capacity, sizeof *list);
+    if (!list)
+        return NULL;
+    v->findings = list;
     finding f = {.result = {.relative = -1},
                  .value = strdup(seen->value),
                  .node = strdup(seen->node),
@@ -135,7 +141,7 @@ static finding *add_finding(verify *v, const gqac_observed *seen) {
     return &v->findings[v->n_findings++];
 }
 
-/* One row for each value: that of the step in which it is farthest off. */
+/* One finding for each value: that of the step with the largest difference. */
 static finding *find(verify *v, const gqac_observed *seen) {
     for (size_t i = 0; i < v->n_findings; i++)
         if (!strcmp(v->findings[i].value, seen->value))
@@ -194,28 +200,16 @@ static gqac_status run_step(verify *v, const int64_t *ids, int64_t n) {
     return GQAC_OK;
 }
 
-static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair, int64_t length) {
-    gqac_tensor x = {.dtype = pair->dtype,
-                     .rank = 3,
-                     .dims = {pair->heads, gqac_kv_pair_rows(pair, length), pair->head_size}};
-    gqac_tensor y = x;
-    const size_t bytes = gqac_tensor_bytes(&x);
-    x.data = malloc(bytes + 1);
-    y.data = malloc(bytes + 1);
-    gqac_status status =
-        x.data && y.data ? GQAC_OK : cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
+static gqac_status compare_rows(verify *v, const gqac_kv_pair *pair) {
+    gqac_tensor actual = {0}, expected = {0};
+    const gqac_observed seen = {
+        .value = pair->past, .node = "", .op = "cached rows", .kernel = "", .tensor = &actual};
+    GQAC_TRY(pasts_export(v->c, v->sequence, pair, &actual));
+    const gqac_status status = pasts_export(v->c, v->reference_sequence, pair, &expected);
     if (status == GQAC_OK)
-        status = gqac_sequence_export(v->sequence, pair->past, x.data, bytes, &v->c->diag);
-    if (status == GQAC_OK)
-        status =
-            gqac_sequence_export(v->reference_sequence, pair->past, y.data, bytes, &v->c->diag);
-    if (status == GQAC_OK)
-        note(v,
-             &(gqac_observed){
-                 .value = pair->past, .node = "", .op = "cached rows", .kernel = "", .tensor = &x},
-             &y);
-    free(x.data);
-    free(y.data);
+        note(v, &seen, &expected);
+    gqac_tensor_free(&actual);
+    gqac_tensor_free(&expected);
     return status;
 }
 
@@ -233,7 +227,7 @@ static gqac_status run_steps(verify *v, const int64_t *ids, int64_t n) {
         GQAC_TRY(run_step(v, ids + at, at ? 1 : prompt));
     }
     for (int i = 0; i < n_pairs; i++)
-        GQAC_TRY(compare_rows(v, &pairs[i], n));
+        GQAC_TRY(compare_rows(v, &pairs[i]));
     if (v->no_memory)
         return cli_fail(v->c, GQAC_NO_MEMORY, "out of memory");
     return GQAC_OK;
@@ -278,9 +272,8 @@ static gqac_status make_ids(verify *v, int64_t **ids, int64_t *n) {
 static gqac_status verify_targets(verify *v, const char *against) {
     int64_t *ids = NULL, n = 0;
     GQAC_TRY(open_both(v, against));
-    gqac_status status = make_ids(v, &ids, &n);
-    if (status == GQAC_OK)
-        status = run_steps(v, ids, n);
+    GQAC_TRY(make_ids(v, &ids, &n));
+    const gqac_status status = run_steps(v, ids, n);
     free(ids);
     return status;
 }
@@ -337,18 +330,10 @@ static gqac_status run_stored(verify *v, const char *dir, const gqac_io *in, int
 }
 
 static gqac_status verify_folder(verify *v, const char *dir) {
-    char path[4096];
-    int threads = 1;
-    gqac_options options;
     const gqac_io *in = NULL, *out = NULL;
     if (cli_value(v->c, "ids"))
         return cli_usage(v->c, "--ids and --against DIR exclude each other");
-    GQAC_TRY(cli_options(v->c, &options));
-    GQAC_TRY(cli_threads(v->c, &threads));
-    GQAC_TRY(cli_model(v->c, NULL, path, sizeof path));
-    options.stateless = true;
-    GQAC_TRY(gqac_program_open(path, &options, &v->program, &v->c->diag));
-    GQAC_TRY(gqac_context_create(v->program, threads, &v->context, &v->c->diag));
+    GQAC_TRY(cli_open_stateless(v->c, &v->program, &v->context));
     v->tolerance = gqac_program_tolerance(v->program);
     const int n_in = gqac_program_inputs(v->program, &in);
     const int n_out = gqac_program_outputs(v->program, &out);
@@ -498,7 +483,7 @@ const gqac_cli_verb gqac_cli_verb_verify = {
     .operands = "MODEL",
     .least = 1,
     .most = 1,
-    .summary = "compares the target with ref or stored outputs, names the first node that differs",
+    .summary = "compares the target with ref or stored outputs; names the first node that differs",
     .examples = "gqac verify models/tiny-gqa\n"
                 "gqac verify model.onnx --ids ids.txt --math bf16\n",
     .flags = flags,

@@ -1,20 +1,21 @@
 /* gqac version: the version; in json also the target and the instruction set that it runs on. */
 #include "cli/cli.h"
 
-static int run(cli *c) {
+static gqac_status print_json(cli *c) {
     gqac_options options;
     const char *level = NULL;
-    if (!cli_json(c)) {
-        printf("gqac %s\n", gqac_version());
-        return 0;
-    }
-    gqac_status status = cli_options(c, &options);
-    if (status == GQAC_OK)
-        status = gqac_target_level(options.target, &level, &c->diag);
-    if (status == GQAC_OK)
-        cli_print_json(json_pack("{s:s, s:s, s:s?}", "version", gqac_version(), "target",
-                                 options.target, "level", level));
-    return cli_finish(c, status);
+    GQAC_TRY(cli_options(c, &options));
+    GQAC_TRY(gqac_target_level(options.target, &level, &c->diag));
+    cli_print_json(json_pack("{s:s, s:s, s:s?}", "version", gqac_version(), "target",
+                             options.target, "level", level));
+    return GQAC_OK;
+}
+
+static int run(cli *c) {
+    if (cli_json(c))
+        return cli_finish(c, print_json(c));
+    printf("gqac %s\n", gqac_version());
+    return 0;
 }
 
 extern const gqac_cli_verb gqac_cli_verb_version;

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "ops/op.h"
 
-enum { VERSION = 4, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
+enum { VERSION = 5, BYTE_ORDER_MARK = 0x01020304, PAGE = 4096, LINE = 64 };
 enum { META, GRAPH, TENSORS, WEIGHTS, SECTIONS, MOST_SECTIONS = SECTIONS + ARTEFACT_MAX_FILES };
 static const char magic[8] = "GQACART";
 static const char *const section_names[SECTIONS] = {"meta", "graph", "tensors", "weights"};
@@ -191,6 +191,7 @@ static const struct {
     {"per-row-quant ", offsetof(artefact_meta, per_row_quant)},
     {"disable ", offsetof(artefact_meta, disabled)},
     {"digest ", offsetof(artefact_meta, source_digest)},
+    {"parameters ", offsetof(artefact_meta, parameters)},
     {"source ", offsetof(artefact_meta, source)},
 };
 enum { META_ROWS = sizeof meta_rows / sizeof *meta_rows };

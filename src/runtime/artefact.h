@@ -3,7 +3,7 @@
  *   header     64 bytes   magic, version, byte order, file length, sections, digest of the rest of
  *                         header and table
  *   table      192 bytes a section: name, offset, length, SHA-256
- *   meta       "key value" lines: target, math, profile, options, source, digest of the source
+ *   meta       "key value" lines: target, math, profile, options, source, its digest and parameters
  *   graph      text IR of the tidied graph, large constants by digest
  *   tensors    offset and bytes in `weights` of those constants, in the order of the text
  *   weights    page-aligned constant data
@@ -29,6 +29,7 @@ typedef struct artefact_meta {
     const char *disabled;      /* names of disabled passes, separated by commas */
     const char *source;        /* path of the model it was made from */
     const char *source_digest; /* 64 hex digits: the model and its external data */
+    const char *parameters; /* number of elements in the constants of the source, before packing */
 } artefact_meta;
 
 /* The contents of a new artefact. */

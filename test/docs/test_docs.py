@@ -7,7 +7,7 @@ that gqac reads; a block that names a file after its language quotes that file. 
 than COLUMNS.
 
 In a console block `$ ` starts a command and `> ` continues it; the lines below it must occur in what
-it prints, in that order. A command must succeed unless `$ echo $?` and its exit code follow. Blocks
+it prints, in that order; a time ("0.01 s") may be another one. A command must succeed unless `$ echo $?` and its exit code follow. Blocks
 of one page run in one scratch folder, one after another, where the source tree is at hand and gqac,
 the negative controls and python3 (this interpreter) are on the PATH.
 
@@ -32,6 +32,7 @@ COLUMNS = 120
 SECONDS = 120 * (10 if harness.SANITIZED else 1)
 FENCE = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+TIME = re.compile(r"\b\d+\.\d+ s\b")
 CODE = re.compile(r"`([^`\n]+)`")
 TOP = ("src", "test", "docs", "include", "tools", "cmake", "models", "proto", "bench", ".ci")
 FILE = re.compile(r"^(\./)?[\w.+-]+(/[\w.+-]+)*/?$")
@@ -66,11 +67,16 @@ def script_blocks(page):
             yield [(line, []) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
 
 
+def timeless(line):
+    """The line with any time in it replaced."""
+    return TIME.sub("0 s", line.rstrip())
+
+
 def missing(shown, printed):
     """The first shown line that does not occur after the ones before it; None: all do."""
     at = 0
     for line in shown:
-        hits = [i for i, p in enumerate(printed[at:], at) if p.rstrip() == line]
+        hits = [i for i, p in enumerate(printed[at:], at) if timeless(p) == timeless(line)]
         if not hits:
             return line
         at = hits[0] + 1

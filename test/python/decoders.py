@@ -159,7 +159,7 @@ class Decoder:
         return self.node("Reshape", self.node("Transpose", y, perm=[0, 2, 1, 3]), flat)
 
     def attention_static(self, layer, x):
-        """TensorScatter into a buffer, and Attention-24 told how much of it is valid."""
+        """TensorScatter into a buffer, and Attention-24 with its valid length."""
         past, present = self.pair(layer, KV_HEADS, (ROOM, ROOM))
         shape = self.once("_kv", lambda: self.constant("kv", np.array([0, 0, KV_HEADS, SIZE])))
         shape_q = self.once("_q", lambda: self.constant("qs", np.array([0, 0, HEADS, SIZE])))
@@ -247,7 +247,7 @@ class Decoder:
         return self.node("Transpose", y, perm=[0, 2, 1])
 
     def recurrent(self, layer, x, domain="com.microsoft"):
-        """A recurrence whose state is carried, before attention or behind it."""
+        """A recurrence whose state is carried, before attention or after it."""
         names = [f"{n}.{layer}.recurrent" for n in ("past", "present")]
         heads, dk, dv = 2 - layer, 6, 5 + 32 * layer
         for name, values in zip(names, (self.inputs, self.outputs)):

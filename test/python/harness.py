@@ -129,7 +129,7 @@ class Case(unittest.TestCase):
         self.dir = Path(folder.name)
 
     def check(self, result, code, *words):
-        """The exit code is `code` (or one of them) and standard error holds the words."""
+        """The exit code is `code` (or in `code`) and standard error contains the words."""
         codes = code if isinstance(code, (tuple, set, list, range)) else (code,)
         self.assertIn(result.code, codes, str(result))
         for mark in SANITIZER:

@@ -125,7 +125,7 @@ class StaticRunner:
         return {n: np.zeros((batch, *s), np.float32) for n, s in self.caches.items()}
 
     def feed(self, ids, past, rows):
-        """Inputs of one call: ids [B,S] behind `rows` cached rows."""
+        """Inputs of one call: ids [B,S] after `rows` cached rows."""
         batch, new = ids.shape
         return {"input_ids": ids.astype(np.int64), **past,
                 "position_ids": np.tile(np.arange(rows, rows + new, dtype=np.int64), (batch, 1)),

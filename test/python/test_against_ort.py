@@ -81,7 +81,7 @@ class Stored(Case):
             self.close(logits[-len(want):], want, TOLERANCE[name], name)
 
     def test_phi3_long(self):
-        """100 tokens take the long rotary table for all of them."""
+        """With 100 tokens, all are rotated by the long table."""
         ref = MODELS / "phi3" / "ref"
         logits, _ = self.score("phi3", ref / "ids_long.txt")
         self.close(logits, np.load(ref / "logits_long.npy"), TOLERANCE["phi3"], "long")

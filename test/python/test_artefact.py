@@ -53,7 +53,7 @@ class Same(Case):
         told = self.good("equiv", source, "--tokens", 12, "--splits", "5", "--format", "json")
         found["compared"] = told.json()["compared"]
         told = self.good("inspect", source, "--format", "json").json()
-        found["io"] = [told[k] for k in ("inputs", "outputs", "kv_pairs", "mixing")]
+        found["io"] = [told[k] for k in ("parameters", "inputs", "outputs", "kv_pairs", "mixing")]
         return found
 
     def compiled(self, name, *flags):
@@ -224,7 +224,7 @@ class Damage(Case):
         self.refused(swapped, "meta and graph swapped")
 
     def test_junk(self):
-        """Bytes behind the end or before the start, and padding that is not zero."""
+        """Bytes after the end or before the start, and padding that is not zero."""
         for junk in (b"\0", b"x", bytes(PAGE), self.data):
             self.refused(self.data + junk, "junk behind")
         self.refused(b"\0" + self.data, "junk before")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Masks and biases of attention whose dimensions are symbols: what does not fit is told at run time.
+"""Masks and biases of attention whose dimensions are symbols: what does not fit is an error at run time.
 
 Every dimension is a symbol in the file, so that nothing can be refused before the tensors are there.
 A fit must run; a misfit must be exit 4 with the node's name, never a result and never a crash. Past
@@ -139,7 +139,7 @@ class Shapes(Case):
             self.check(result, 4, "node 'it'")
 
     def test_words(self):
-        """What does not fit is told with both shapes."""
+        """The error for what does not fit has both shapes."""
         for label in ("mask of Attention", "bias of MultiHeadAttention"):
             made, feeds, name, _, _ = TABLE[label]
             for target in ("cpu", "ref"):

@@ -157,7 +157,7 @@ class Bench(Case):
         self.assertEqual([line.split()[0] for line in out], ["row", "hp2@4", "hp2@4:"])
 
     def test_refused(self):
-        """Wrong lists are usage; what the model has no room for is out of range."""
+        """Wrong lists are usage; more tokens than the model has positions is out of range."""
         for words in (("-p", "0"), ("-p", "a"), ("-n", ""), ("--prefix", "4"), ("--prefix", "4:"),
                       ("--prefix", "0:4"), ("--prefix", "4:4:4"), ("--prefix", "4:4x"),
                       ("--prefix", ""), ("--prefix", "4:4,"), ("--repeat", "0"),

@@ -66,7 +66,7 @@ class Records(Case):
         return wrong
 
     def test_exit(self):
-        """The script's exit tells, stderr says why, and no incomplete record is written."""
+        """The exit code is that of a failure, stderr has its cause, and no incomplete record is written."""
         path = self.dir / "r.jsonl"
         path.write_text(json.dumps(broken(lambda r: put(r, "host", None))))
         run = self.run_check(path)
@@ -198,7 +198,7 @@ class Records(Case):
         self.assertIn("| 0.5b-int4-mix-128+7x1@256 | 2 | 42 | 40 | 1.05 | – | ≤ 1.10 |", text)
 
     def test_work(self):
-        """Tokens of a row are those of all its sequences; the engines are told how many there are."""
+        """Tokens of a row are those of all its sequences; the engines get their number."""
         for name, tokens, words in (
                 ("0.5b-f32-decode@512", 1, []), ("0.5b-f32-decode-x8@512", 8, ["batch=8"]),
                 ("0.5b-f32-mix-128+7x1@256", 135, ["batch=8", "chunk=128"])):

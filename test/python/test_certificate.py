@@ -114,7 +114,7 @@ class Certificate(Case):
         self.check(gqac(*PROOF, "--against", "cpu", *certificate), 2, "exclude")
 
     def test_other_file(self):
-        """A file that is no certificate is exit 3 and stays as it is."""
+        """A file that is not a certificate is exit 3 and stays as it is."""
         self.good(*PROOF, "--certificate", self.path)
         made = json.loads(self.path.read_text())
         bad = [b"", b"{}", b"[1]", b"my notes", b"\xff\xfe", json.dumps(made).encode()[:-1]]
@@ -126,11 +126,11 @@ class Certificate(Case):
         wrong["logits"]["positions"][3] = "no digest"
         for data in (*bad, json.dumps(short).encode(), json.dumps(wrong).encode()):
             self.path.write_bytes(data)
-            self.check(gqac(*PROOF, "--certificate", self.path), 3, "no certificate")
+            self.check(gqac(*PROOF, "--certificate", self.path), 3, "not a certificate")
             self.assertEqual(self.path.read_bytes(), data)
 
     def test_not_written(self):
-        """Where no file can be made; nothing is left behind."""
+        """Where no file can be made; nothing remains."""
         self.check(gqac(*PROOF, "--certificate", self.dir / "none" / "c.json"), 5, "cannot write")
         self.check(gqac(*PROOF, "--certificate", self.dir), 5)
         self.assertEqual(list(self.dir.iterdir()), [])

@@ -33,7 +33,7 @@ class Usage(Case):
     """Exit 2, and everything around it."""
 
     def usage(self, *args, words=()):
-        """These arguments are a usage error, told on stderr only."""
+        """These arguments are a usage error, reported on stderr only."""
         result = self.check(gqac(*args), 2, *words)
         self.assertEqual(result.out, "", str(result))
 
@@ -55,7 +55,17 @@ class Usage(Case):
             out = self.good(verb, "--help").out
             self.assertTrue(out.startswith(f"usage: gqac {verb}"), out)
             self.assertIn("--threads", out)
+            self.assertEqual(self.good("help", verb).out, out)
         self.assertIn("--splits", self.good("score", LLAMA, "--splits", "-h").out)
+        self.assertEqual(self.good("help", "--help").out, self.good("help").out)
+        self.usage("help", "scor", words=("unknown verb 'scor'", "gqac score;"))
+
+    def test_attached_values(self):
+        """A value that is attached to a short flag is an error that shows the right form."""
+        for args, want in ((("generate", LLAMA, "--prompt", "x", "-n3"), "-n 3,"),
+                           (("bench", LLAMA, "-p=16,32"), "-p 16,32,"),
+                           (("compile", LLAMA, "-o./x.gqac"), "-o ./x.gqac,")):
+            self.usage(*args, words=("unknown flag", f"try:   {want} with a space between"))
 
     def test_version(self):
         """version, --version and JSON."""
@@ -189,6 +199,18 @@ class Usage(Case):
                 child = harness.subprocess.run([harness.GQAC, *args], stdout=full, stderr=harness.subprocess.PIPE,
                                                check=False)
             self.assertEqual((child.returncode, child.stderr.count(b"standard output")), (5, 1), child.stderr)
+
+    def test_file_size_limit(self):
+        """A file that may not grow further is exit 5 by name, and nothing is left of it."""
+        out = self.dir / "x.gqac"
+        for args in (("compile", MODELS / "llama", "-o", out), ("score", *GOOD["score"], "--logits", out)):
+            child = harness.subprocess.run(
+                ["bash", "-c", 'ulimit -f 16; exec "$0" "$@"', harness.GQAC, *map(str, args)],
+                capture_output=True, text=True, check=False)
+            self.assertEqual(child.returncode, 5, child.stderr)
+            self.assertIn("too large", child.stderr)
+            self.assertIn("x.gqac", child.stderr)
+            self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_no_model(self):
         """A file that is no ONNX file is called that, and what it is where its first bytes say so."""
@@ -380,6 +402,8 @@ class Output(Case):
         for args in ((), ("--text", "x", "--ids", ids), ("--text", "x", "--text-file", path)):
             self.check(gqac("score", LLAMA, *args), 2, "--text")
         self.check(gqac("score", LLAMA, "--text", ""), 4, "no tokens")
+        self.check(gqac("score", LLAMA, "--text", "x"), 4, "a single token", "at least two")
+        self.assertIn("tokens 1,", self.good("score", LLAMA, "--text", "x", "--logits", self.dir / "l.npy").out)
         self.check(gqac("score", LLAMA, "--text-file", self.dir / "nothere"), 5, "nothere")
 
     def test_splits(self):

@@ -35,7 +35,7 @@ class Appended(Fusion):
             self.assertEqual(np.load(stepped).tobytes(), alone.astype(np.float32).tobytes(), name)
 
     def test_x28_hybrid(self):
-        """X28: a chunk behind a cached prefix, and single tokens behind that. Heads and appends
+        """X28: a chunk after a cached prefix, and single tokens after that. Heads and appends
         are one kernel, and the logits are those of a run in which they are not."""
         for name in ("llama", "gemma2", "llama-int4-acc4"):
             path, ids = harness.model(name), harness.MODELS / name / "ref" / "ids.txt"
@@ -183,7 +183,7 @@ class Packed(Fusion):
             old.unlink()
 
     def test_present(self):
-        """One and many rows, ragged ones, behind a past and without."""
+        """One and many rows, ragged ones, after a past and without."""
         for rows, past, kind, turned in ((5, 0, "f32", False), (150, 0, "f32", False),
                                          (1, 70, "f32", False), (70, 9, "f16", False),
                                          (5, 0, "f32", True), (66, 3, "f32", True)):

@@ -47,7 +47,7 @@ class Models(Case):
                 self.assertGreater(report["compared"], 0)
 
     def test_levels_and_ref(self):
-        """Every level the same bytes; all of them near ref."""
+        """Every level has the same bytes, which are near those of ref."""
         for name, limit in (("llama", 1e-5), ("gemma2", 1e-5), ("llama-fp16", 2e-2)):
             folder = MODELS / name
             ref = self.logits(folder, "ref")

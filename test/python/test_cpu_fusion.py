@@ -45,7 +45,7 @@ class Chains(Fusion):
                    [("r", ("n",))])
 
     def test_used_outside(self):
-        """A result that others see is made: what is behind it is a chain of its own."""
+        """A result that other nodes read is made: the nodes after it are a chain of their own."""
         self.chain([node("Sigmoid", "x", "s"), node("Mul", "s s", "a"), node("Add", "a x", "b"),
                     node("Neg", "b")], "x", 4, outputs="a y")
 
@@ -135,7 +135,7 @@ class Norms(Fusion):
                                   {"add_norm": 2}, kind, 40 if outputs == "y" else 1000)
 
     def test_sum_of_two_norms(self):
-        """Two norms of one sum: one of them makes it."""
+        """Two norms of one sum: the first makes it."""
         self.sums([node("Add", "x z", "s"), node("RMSNormalization", "s w"),
                    node("LayerNormalization", "s b", "t"), node("Tanh", "s", "v")], "x z", "y t v",
                   {"add_norm": 2, "norm": 1, "map": 1}, "f16")

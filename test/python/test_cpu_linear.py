@@ -148,7 +148,7 @@ class Linear(Case):
                 "compile", path, "--stateless", "--dump", "claim").out)
 
     def test_forms(self):
-        """Gemm with its switches, a bias behind MatMul, shared and transposed weights."""
+        """Gemm with its switches, a bias after MatMul, shared and transposed weights."""
         k, n = 96, 70
         w, b = self.numbers(k, n), self.numbers(n)
         node = helper.make_node

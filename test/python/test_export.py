@@ -129,7 +129,7 @@ class Exported(Case):
             self.small(made, {"x": x, "c": np.array(c)})
 
     def test_own_ops(self):
-        """What is not ONNX is refused, and the message tells where it still is."""
+        """What is not ONNX is refused, and the message names where it still is."""
         out = self.dir / "out.onnx"
         result = gqac("compile", model("llama"), "-o", out, "--emit", "onnx", "--stop-after",
                       "lower")

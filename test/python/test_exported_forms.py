@@ -105,7 +105,7 @@ class Exported(Decoder):
         return self.node("Reshape", self.node("Expand", five, shape), self.ints(0, HEADS, -1, size))
 
     def grown(self, layer, k, v):
-        """Keys and values behind those of the past."""
+        """Keys and values after those of the past."""
         past, present = self.pair(layer, KV_HEADS)
         for old, new, out in zip(past, (k, v), present):
             self.node("Concat", old, new, out=[out], axis=2)
@@ -311,7 +311,7 @@ class Forms(Case):
         self.assertEqual(bool(report["mixing"]), mixes)
 
     def padded(self, kind):
-        """An artefact for sequences, run on two rows behind a past, one of them padded on the left."""
+        """An artefact for sequences, run on two rows after a past, one row padded on the left."""
         Exported(kind).save(self.path)
         runner = Runner(self.path)
         ids = np.array([token_ids(12), token_ids(12, 5)], np.int64)

@@ -109,7 +109,7 @@ class Sequences(Case):
                           for i in range(decoders.LAYERS) for n in ("key", "value")])
 
     def test_conv_moves(self):
-        """The state of a convolution behind a prefix that was moved, and behind single tokens."""
+        """The state of a convolution after a prefix that was moved, and after single tokens."""
         Decoder("conv").save(self.path)
         for via in ("prefix", "decode"):
             proof = self.good("equiv", self.path, "--tokens", TOKENS, "--via", via, "--format",

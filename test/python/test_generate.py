@@ -58,7 +58,7 @@ class Generating(Case):
         return found
 
     def fails(self, code, *args, words=()):
-        """These arguments give that exit code, told on stderr only; -q leaves the banner out."""
+        """These arguments end with that exit code, reported on stderr only; -q leaves the banner out."""
         result = self.check(gqac("generate", *args, "-q"), code, *words)
         self.assertEqual(result.out, "", str(result))
 
@@ -67,7 +67,7 @@ class Generating(Case):
         self.fails(2, *args, words=words)
 
     def logits(self, ids, model=LLAMA):
-        """Logits behind every token, by `score`."""
+        """Logits after every token, by `score`."""
         out = self.dir / "logits.npy"
         self.good("score", model, "--ids", write_ids(self.dir / "ids", ids), "--logits", out)
         return np.load(out).astype(np.float64)
@@ -197,7 +197,7 @@ class Flags(Generating):
         self.check(gqac("generate", LLAMA, *tail, env={"GQAC_KV": "bogus"}), 2, "bogus")
 
     def test_prompt_or_ids(self):
-        """Exactly one of them."""
+        """Exactly one is needed."""
         self.usage(LLAMA, words=("--prompt", "--ids"))
         self.usage(LLAMA, "--prompt", "x", "--ids", LLAMA / "ref" / "ids.txt", words=("exclude",))
         self.usage("--prompt", "x", words=("MODEL",))
@@ -258,7 +258,7 @@ class Greedy(Generating):
     """The likeliest token, and everything around it."""
 
     def test_likeliest(self):
-        """Each id is the likeliest by the logits of `score`; the log tells how likely."""
+        """Each id is the most likely by the logits of `score`; the log has its probability."""
         prompt = tokenizer().encode(PROMPT).ids
         result = self.good("generate", LLAMA, "--prompt", PROMPT, "-n", 12, "--log-steps",
                            "--format", "json")
@@ -516,7 +516,7 @@ class Caches(Generating):
         self.good("inspect", again, "--verify")
 
     def test_names(self):
-        """Inputs and outputs of other names, told by the config: every verb, artefacts too."""
+        """Inputs and outputs of other names, as the config has them: every verb, artefacts too."""
         folder = copy_model(self.dir / "m")
         rename(folder, {"input_ids": "tokens", "logits": "scores", "attention_mask": "seen",
                         "past_key_values.%d.key": "in.%d.k", "past_key_values.%d.value": "in.%d.v",

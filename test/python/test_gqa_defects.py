@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Seeded defects of GroupQueryAttention: the C suites must notice every one of them.
+"""Seeded defects of GroupQueryAttention: the C suites must notice each.
 
     python test/python/test_gqa_defects.py        (GQAC_TEST_FULL=1 for all of them)
 

@@ -103,7 +103,7 @@ class Node:
         return self.feed_lengths()
 
     def window_lengths(self, rows):
-        """A cache of just the window and some room; lengths are those of all tokens."""
+        """A cache of just the window and a few more rows; lengths are those of all tokens."""
         pick = self.pick
         if self.codes:
             self.size = pick.choice([32, 64, 96, 128])
@@ -122,7 +122,7 @@ class Node:
         return self.feed_lengths()
 
     def feed_lengths(self):
-        """The two inputs that tell the lengths."""
+        """The two inputs with the lengths."""
         self.feeds["seqlens_k"] = (self.valid - 1).astype(np.int32)
         self.feeds["total_sequence_length"] = np.array([self.total], np.int32)
 
@@ -155,7 +155,7 @@ class Node:
                 self.feeds[name] = scale.astype(np.float32)
 
     def poison(self):
-        """NaN in the rows of the past behind those that say something."""
+        """NaN in the rows of the past after the valid ones."""
         for b in range(self.batch):
             rows = int(self.valid[b]) - (0 if self.shared else self.rows)
             rows = 0 if self.first and not self.shared else rows
@@ -213,7 +213,7 @@ class Node:
             self.attrs["qk_output"] = pick.choice([1, 2])
 
     def parts(self, prefix=""):
-        """The node, its inputs and its outputs, their names behind a prefix."""
+        """The node, its inputs and its outputs, their names after a prefix."""
         outputs = [prefix + n for n in self.outputs]
         node = helper.make_node(
             "GroupQueryAttention", [prefix + n if n in self.feeds else "" for n in NAMES], outputs,
@@ -340,7 +340,7 @@ class Nodes(Case):
         return off
 
     def compare(self, seed):
-        """Random nodes; nearly all of them must have been taken by both."""
+        """Random nodes; both must have run nearly all."""
         pick, rng = random.Random(seed), np.random.default_rng(seed)
         taken, off, worst, kinds = 0, 0, {}, {"codes": 0, "windows": 0}
         nodes, expected = [], []

@@ -46,7 +46,7 @@ B, S, P, HEADS, KV, D = 1, 2, 3, 4, 2, 16
 
 
 def base():
-    """Feeds of a chunk of two tokens behind three cached ones, and attributes."""
+    """Inputs of a chunk of two tokens after three cached ones, and attributes."""
     rng = np.random.default_rng(5)
 
     def floats(*shape):
@@ -81,7 +81,7 @@ def codes(bits, k="PER_TENSOR", v="PER_TENSOR"):
 
 
 def without(part, *names):
-    """A part with feeds taken away."""
+    """A part without some inputs."""
     return ({**part[0], **dict.fromkeys(names)}, part[1])
 
 

@@ -51,8 +51,16 @@ class Help(Case):
                 result = gqac(*words[1:], cwd=self.dir)
                 self.assertIn(result.code, (0, 4, 5), str(result))
 
+    def test_width(self):
+        """Tables of flags fit a terminal of 100 columns; what is longer continues below its text."""
+        for verb in self.verbs():
+            text = self.good(verb, "--help").out.split("flags", 1)[1]
+            for line in text.splitlines():
+                self.assertLessEqual(len(line), 100, verb)
+        self.assertIn("\n" + " " * 31 + "be repeated\n", self.good("run", "--help").out)
+
     def test_words(self):
-        """Help says after, not behind; what is not built is not in it."""
+        """Help uses the words of the glossary; what is not built is not in it."""
         for verb in self.verbs():
             text = self.good(verb, "--help").out
             for word in ("behind", "not built", "bake", "whoever", "told", "tells"):

@@ -127,7 +127,7 @@ def with_slopes(model, table):
 
 
 class Looped:
-    """A rewritten file in ONNX Runtime, fed its own caches."""
+    """A rewritten file in ONNX Runtime, with its own presents as the next pasts."""
 
     def __init__(self, path):
         self.session = session(path)
@@ -223,7 +223,7 @@ class InsertKv(Case):
         self.in_gqac(kind)
 
     def test_n10_n11_names_and_order(self):
-        """Two inputs and two results a layer, behind the model's own, in the order of the file."""
+        """Two inputs and two results a layer, after the model's own, in the order of the file."""
         self.save("attention_bool")
         before = onnx.load(self.bare).graph
         done = self.rewrite("--format", "json").json()
@@ -281,7 +281,7 @@ class InsertKv(Case):
             self.assertEqual(again.read_bytes(), self.cached.read_bytes(), name)
 
     def test_n13_in_place(self):
-        """-o MODEL rewrites the file, and tells of how many layers."""
+        """-o MODEL rewrites the file, and prints the number of layers."""
         self.save("attention")
         run = self.good("rewrite", self.bare, "--pass", "insert-kv", "-o", self.bare)
         self.assertIn(f"{decoders.LAYERS} attention nodes", run.out)
@@ -449,7 +449,7 @@ class InsertKv(Case):
     def test_traced(self):
         """Exports of tracers without a cache: their attention is raised first; one that has a
         cache, written out too, gets no other. Positions by Range, by sums of the mask; windows and
-        lengths in the mask. One of ids alone looks for sequences that lie behind each other."""
+        lengths in the mask. One of ids alone looks for sequences that lie after each other."""
         traced = harness.ROOT / "test" / "traced"
         self.ids = [i * 7 % 50 + 3 for i in range(TOKENS)]
         for name in ("llama-no-cache", "dynamo-llama-no-cache", "dynamo-mistral-no-cache",

@@ -52,7 +52,7 @@ class Plan(Case):
 
     def test_n21_cost(self):
         """N21: the bytes of a step grow by the same row for each token that is cached, and nothing
-        but the cache does; without a cache a step feeds all tokens again."""
+        but the cache does; without a cache a step computes all tokens again."""
         plans = [self.plan("--target", "cpu", "--memory", n) for n in (100, 200, 300, 400)]
         totals = [p["total"] for p in plans]
         self.assertEqual({t["weight_bytes"] for t in totals}, {totals[0]["weight_bytes"]})
@@ -115,7 +115,7 @@ class Plan(Case):
             self.assertGreater(found["total"]["cache_bytes"], 0, folder)
 
     def test_refused(self):
-        """No room for so many tokens; no number."""
+        """More tokens than positions; not a number."""
         for more in ((), ("--plan",)):
             refused = gqac("inspect", LLAMA, *more, "--memory", 100000)
             self.check(refused, 4, "tables of positions")

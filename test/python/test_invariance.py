@@ -179,7 +179,7 @@ class Invariance(Case):
             self.assertNotIn("LongRoPE", self.good("inspect", MODELS / name, "--invariance").out)
 
     def test_carried_by_the_caller(self):
-        """A state that a caller feeds and gets back goes on; one that is only fed does not."""
+        """A state that is an input and an output is carried on; one that is only an input is not."""
         path = self.dir / "model.onnx"
         nodes = convolve("fed", "b given")
         for outputs, mixing in ((["given"], []), ([], ["CausalConvWithState"])):

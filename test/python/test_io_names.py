@@ -81,7 +81,7 @@ class Names(Case):
         self.assertGreater(told["compared"], 0)
 
     def test_without_config(self):
-        """By themselves such names say nothing: the cache is not recognised or not fed."""
+        """By themselves such names mean nothing: the cache is not recognised, or has no input."""
         folder = self.dir / "m"
         renamed("llama", folder)
         (folder / "genai_config.json").unlink()

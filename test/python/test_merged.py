@@ -134,7 +134,7 @@ class Merged(Case):
         self.close(got[0][0, 0], self.score(self.path)[-1], 2e-5)
 
     def test_num_logits_to_keep(self):
-        """An input that nobody feeds a sequence: logits of every row."""
+        """An input that a sequence does not have: logits of every row."""
         decoder = Decoder("attention")
         decoder.save(self.alone)
         expected = self.score(self.alone)

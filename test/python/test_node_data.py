@@ -96,7 +96,7 @@ class NodeData(Case):
         self.assertLessEqual(set(listed.values()), set(MEANINGS))
 
     def test_skips_only_shrink(self):
-        """What is listed is still skipped, and the floor leaves no room for more."""
+        """What is listed is still skipped, and the floor allows no more skips."""
         if onnx.__version__ != ONNX_VERSION:
             self.skipTest(f"the list was written for onnx {ONNX_VERSION}")
         rows, listed = verdicts()[0], listed_skips()
@@ -111,7 +111,7 @@ class NodeData(Case):
         self.assertGreaterEqual(passed, floor())
 
     def test_attention_is_covered(self):
-        """Nothing of what this project is for hides behind a skip that nobody sees."""
+        """No op that this project is for is skipped without being listed."""
         rows = {n: v for n, (v, _) in verdicts()[0].items()
                 if n.startswith(("test_attention", "test_rotary"))}
         self.assertEqual([n for n, v in rows.items() if v not in PASSED], [])

@@ -286,7 +286,7 @@ def einsum(rng, pick):
 
 
 def einsum_ones(rng, pick):
-    """A random Einsum of two operands, where any letter may have length 1 in one of them."""
+    """A random Einsum of two operands, where any letter may have length 1 in one operand."""
     equation = pick.choice(["ij,ij->", "bij,bij->b", "ij,jk->ik", "i,i", "bijk,bkji->b", "ij,ij->ij",
                             "bhqd,bhkd->bhqk", "abij,bija->a", "abcdefg,abcdefg->gfedcba"])
     sizes = {c: pick.randint(1, 5) for c in "abcdefghijkq"}
@@ -617,7 +617,7 @@ class Ops(Nodes):
         self.compare(qlinear_matmul, 0.5, count=COUNT)
 
     def test_qlinear_matmul_rows(self):
-        """A scale or zero point for each row is refused, where the model does not tell, too."""
+        """A scale or zero point for each row is refused, also where only the data show it."""
         one, zero, codes_of = np.float32([1]), np.uint8([0]), np.full((3, 3), 2, np.uint8)
         inputs = {"a": codes_of, "as": one, "az": zero, "b": codes_of, "bs": one, "bz": zero,
                   "ys": one, "yz": zero}

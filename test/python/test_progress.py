@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What long calls say on stderr, and how many threads a run has that is not told.
+"""What long calls print on stderr, and the default number of threads.
 
     python test/python/test_progress.py        prints `N passed, N failed`
 """

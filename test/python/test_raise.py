@@ -27,7 +27,7 @@ except ImportError:
 
 LIMIT = 2e-5
 LAYERS = 2
-MASK = "Attention mask"  # one that cannot be told: Attention is raised, and given it as a tensor
+MASK = "Attention mask"  # one that is not recognised: Attention is raised, with it as a tensor
 TRACED = ROOT / "test" / "traced"
 ROTARY = {"RMSNormalization": 5, "RotaryEmbedding": 4, "Attention": 2, "Swish": 2}
 RAISED = {
@@ -109,7 +109,7 @@ class Traced(Case):
         self.close(np.load(self.dir / "of" / "logits.npy"), want, LIMIT, "of an artefact")
 
     def looked_at(self, name):
-        """inspect tells what was raised; the graph is that of the ops."""
+        """inspect lists what was raised; the graph is that of the ops."""
         info = self.good("inspect", model(name), "--ops", "--format", "json").json()
         self.assertEqual((info["raised"], info["not_raised"]), (RAISED[name], []), name)
         if name != "gemma":  # whose positions are counted in the graph
@@ -207,7 +207,7 @@ class Biased(Case):
         self.decoder("decoder_model")
 
     def test_step(self):
-        """The decoder behind a past."""
+        """The decoder after a past."""
         self.decoder("decoder_with_past_model")
 
 

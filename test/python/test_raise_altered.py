@@ -73,7 +73,7 @@ class Altered(Case):
             self.same_as_ort(path)
 
     def same_as_ort(self, path):
-        """One call of two rows, one of them padded."""
+        """One call of two rows, the second padded."""
         runner, folder = ortref.Runner(path), self.dir / "inputs"
         past = TRACED / self.name / "ref" / "hybrid" / "inputs"
         ids = np.array(read_ids(TRACED / self.name / "ref" / "ids.txt"))[:14].reshape(2, 7)
@@ -95,7 +95,7 @@ class Alter(Altered):
     name, layer = "llama", "layers.0/"
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is told."""
+        """Nothing altered: nothing is reported."""
         self.told()
 
     def test_scale_of_one_side(self):
@@ -116,7 +116,7 @@ class Alter(Altered):
         self.told()
 
     def move(self, node, behind):
-        """Puts a node behind another one."""
+        """Puts a node after another one."""
         order = list(self.graph.node)
         order.remove(node)
         order.insert(order.index(behind) + 1, node)
@@ -226,7 +226,7 @@ class Alter(Altered):
                     and "present.0.key" in n.input)
 
     def test_between_past_and_attention(self):
-        """Keys that are negated behind their past."""
+        """Keys that are negated after their past."""
         made, expand, last = self.repeats("key")
         del made, expand
         neg = onnx.helper.make_node("Neg", [last.output[0]], ["altered"], name="altered")
@@ -406,7 +406,7 @@ class AlterNeighbours(Altered):
     name, layer = "gptj", "/h.0/"
 
     def follow(self, value, *ops):
-        """The node behind a value, through users of these ops."""
+        """The node that makes a value, through users of these ops."""
         for op in ops:
             node = next(n for n in self.graph.node if n.op_type == op and value in n.input)
             value = node.output[0]
@@ -417,7 +417,7 @@ class AlterNeighbours(Altered):
         self.told("RotaryEmbedding", stop, why)
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is told."""
+        """Nothing altered: nothing is reported."""
         self.told()
 
     def test_nothing_negated(self):
@@ -493,7 +493,7 @@ class AlterSlopes(Altered):
                                 TRACED / self.name / "ref" / "ids.txt", "-q"), 3, "mask or bias")
 
     def test_as_it_is(self):
-        """Nothing altered: nothing is told."""
+        """Nothing altered: nothing is reported."""
         self.told()
 
     def test_two_biases(self):

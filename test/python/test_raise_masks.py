@@ -14,7 +14,7 @@ import harness
 from harness import Case
 
 LIMIT = 2e-5
-MASK = "Attention mask"  # one that cannot be told: Attention is raised, and given it as a tensor
+MASK = "Attention mask"  # one that is not recognised: Attention is raised, with it as a tensor
 LOW = np.float32(np.finfo(np.float32).min)
 node = onnx.helper.make_node
 
@@ -192,7 +192,7 @@ class Masks(Case):
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
     def behind(self, more, inputs=(), **consts):
-        """An attention with padding on the left, and `more` behind its y [2,2,5,4], which gives z;
+        """An attention with padding on the left, and `more` after its y [2,2,5,4], which makes z;
         what was raised, and the first note. The numbers of z are those without `raise`."""
         self.attention(
             [node("Cast", ["attention_mask"], ["flat"], to=TensorProto.BOOL),
@@ -253,7 +253,7 @@ class Masks(Case):
                           self.good("inspect", self.dir / "m.onnx", "--ops").out)
 
     def test_rows_apart(self):
-        """Another attention behind hides the row by its own mask, lengths do not depend on it, and
+        """A later attention hides the row by its own mask, lengths do not depend on it, and
         what lies before takes nothing from it."""
         second = [node("MatMul", ["y", "kt"], ["scores2"]),
                   node("Add", ["scores2", "mask"], ["masked2"]),
@@ -318,7 +318,7 @@ class Masks(Case):
         return [n[0] for n in self.told()[1]]
 
     def test_packed(self):
-        """Sequences behind each other, of which there is one: causal. Places that start again, or
+        """Sequences after each other, of which there is one: causal. Places that start again, or
         are no longer those that were compared, are not taken for it."""
         self.assertEqual(self.packed([-1], False), [])
         for front, behind in (([-2], False), ([-3, -2, -1], False), ([0, 1, 2], False),
@@ -327,7 +327,7 @@ class Masks(Case):
                              [] if front == [-3, -2, -1] else [MASK], front)
 
     def test_scale_behind(self):
-        """A scale behind the mask is one of what it hides by, too."""
+        """A scale after the mask also scales the number that it hides by."""
         for low, raised in ((-1e9, {}), (LOW, {"Attention": 1})):
             nodes = [node("Shape", ["q"], ["rows"], start=2, end=3),
                      node("Concat", ["rows", "rows"], ["shape"], axis=0),
@@ -441,7 +441,7 @@ class Tables(Case):
         self.assertEqual(told, [])
 
     def test_window(self):
-        """The last few of them: a window to the left."""
+        """The last few keys: a window to the left."""
         text, told = self.raised(np.tri(12, dtype=bool) & ~np.tri(12, k=-4, dtype=bool))
         self.assertIn("is_causal=1", text)
         self.assertIn("left_window_size=3", text)

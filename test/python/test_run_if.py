@@ -94,7 +94,7 @@ class Outer(Case):
         self.both(text, ({"a": -X, "y": -X}, {"a": -X, "y": np.abs(X)}))
 
     def test_twice(self):
-        """Two Ifs of the same outer value, one of them negated."""
+        """Two Ifs of the same outer value, one negated."""
         second = choice(("return %a",), ABS).replace("%y =", "%z =").replace("@t", "@t3").replace(
             "@e", "@e3").replace("%b", "%d")
         text = (HEAD + choice(("return %a",), ABS) + second + "  %n = Neg %z : f32[4]\n"

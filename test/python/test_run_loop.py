@@ -164,7 +164,7 @@ class Loops(Case):
         self.run_model(self.save(text), feeds, code=3, words=("Loop", "iterations"))
 
     def test_endless_within(self):
-        """Loops within loops have one bound for all of them."""
+        """Loops within loops share one bound."""
         body = "t0 = Identity (s0)"
         for depth in (0, 1, 2):
             outer = f"s{depth + 1}" if depth < 2 else "x"

@@ -84,7 +84,7 @@ class Timing(Case):
         for runs in range(1, 5):  # the last run is that of copy runs - 1 of 4
             self.assertEqual(self.outputs(f"r{runs}", "--repeat", runs, "--rotate", 4), plain)
         self.assertEqual(self.outputs("w", "--repeat", 1, "--warmup", 2, "--rotate", 3), plain)
-        # a copy that no run reads is not made: all of them would be gigabytes
+        # a copy that no run reads is not made: all copies would be gigabytes
         few, many = (self.good(*RUN, "--repeat", 2, "--rotate", n).peak for n in (2, 100000))
         self.assertLess(many, few + (256 << 20))
         for flag in (("--rotate", 3), ("--in-place",)):
@@ -92,7 +92,7 @@ class Timing(Case):
                        "no past tensor is given")
 
     def layer(self, rows, past, new):
-        """One attention op and a call: a cache of so many rows, NaN behind the cached ones."""
+        """One attention op and a call: a cache of so many rows, NaN after the cached ones."""
         rng = np.random.default_rng(3)
         (self.dir / "layer.gq").write_text(LAYER)
         folder = self.dir / f"{rows}.{past}.{new}"
@@ -108,7 +108,7 @@ class Timing(Case):
         return ("run", self.dir / "layer.gq", "--inputs", folder)
 
     def test_in_place(self):
-        """A cache with room gives the same outputs whether presents share its memory or not."""
+        """A cache with spare rows: outputs are the same whether presents share its memory or not."""
         for target in ("cpu", "ref"):
             for past, new in ((70, 1), (60, 9), (0, 5), (71, 1)):
                 run = (*self.layer(72, past, new), "--target", target)
@@ -124,7 +124,7 @@ class Timing(Case):
                 (self.dir / f"72.{past}.{new}").rename(self.dir / f"{target}.{past}")
 
     def test_states_stay(self):
-        """A state is no cache with room: every run begins with the one that was given."""
+        """A state is not a cache with spare rows: every run begins with the one that was given."""
         rng, sizes = np.random.default_rng(5), {"q": 16, "k": 16, "v": 16, "decay": 2, "beta": 2}
         shapes = {n: [1, 3, width] for n, width in sizes.items()} | {"past.0.recurrent": [1, 2, 8, 8]}
         feeds = {n: -np.abs(rng.standard_normal(shape).astype(np.float32))
@@ -153,7 +153,7 @@ class Timing(Case):
             self.assertEqual(results[k], results[0], flags)
 
     def test_in_place_refused(self):
-        """No room for the new rows; nothing to share."""
+        """Too few rows for the new ones; nothing to share."""
         self.check(gqac(*self.layer(8, 8, 1), "--in-place"), 4, "in-place", "past_key",
                    "[2,2,8,32]", "a row for every token")
         path = self.dir / "plain.gq"
@@ -162,7 +162,7 @@ class Timing(Case):
         self.check(gqac("run", path, "--in-place", "--inputs", self.dir), 2, "no past")
 
     def test_rotate_refused(self):
-        """Nothing to rotate, no room, no number."""
+        """Nothing to rotate, too little memory, not a number."""
         path = self.dir / "plain.gq"
         path.write_text(NO_PAST)
         self.check(gqac("run", path, "--rotate", 2, "--inputs", self.dir), (2, 5))
@@ -187,7 +187,7 @@ class Timing(Case):
 
 
 class Level(Case):
-    """GQAC_CPU, and who tells the level."""
+    """GQAC_CPU, and what reports the level."""
 
     def test_version(self):
         """Target and level; ref has one form only."""

@@ -27,7 +27,7 @@ LAYOUT = ("block_row_indices", "block_col_indices")
 
 
 def layout_of(rng, layouts, blocks, room):
-    """A lower triangle for each layout, its diagonal in it, and `room` columns of -1 behind."""
+    """A lower triangle for each layout, its diagonal in it, and `room` columns of -1 after it."""
     masks = np.tril(rng.random((layouts, blocks, blocks)) < 0.4) | np.eye(blocks, dtype=bool)
     rows = np.zeros((layouts, blocks + 1), np.int32)
     rows[:, 1:] = np.cumsum(masks.sum(2), 1)
@@ -100,7 +100,7 @@ class Sparse(Node):
 
 
 def sparse(rng, pick, decode):
-    """A random SparseAttention: a prompt with padding to the right, or one token behind a past."""
+    """A random SparseAttention: a prompt with padding to the right, or one token after a past."""
     batch, kv_heads, layouts = pick.choice([1, 2, 2, 3]), pick.choice([1, 2]), pick.choice([1, 2])
     heads = kv_heads * pick.choice([2, 4])
     size, block = pick.choice([48, 64]), pick.choice([16, 32])
@@ -166,7 +166,7 @@ class SparseAttention(Nodes):
     # Reason of the skip: ONNX Runtime is the oracle here; ./dev deps installs it.
     @unittest.skipUnless(ortnodes.ort, "onnxruntime is not installed")
     def test_decode(self):
-        """One token behind a past of another length in each row."""
+        """One token after a past of another length in each row."""
         self.agree(True)
 
     def test_bits(self):
@@ -253,7 +253,7 @@ class SparseAttention(Nodes):
         self.assertIn("leave --seqlens-k out", result.err)
 
     def test_lengths(self):
-        """More tokens than the buffer or the layout has room for."""
+        """More tokens than the capacity of the buffer or the layout."""
         def too_many(inputs):
             for name in ("past_key", "past_value"):
                 inputs[name] = inputs[name][:, :, :1]

@@ -97,7 +97,7 @@ class Encode(Case):
             "json").json()["ids"])
 
     def test_beyond_the_model(self):
-        """The tokenizer may have ids that the model does not have; the model is not fed them."""
+        """The tokenizer may have ids that the model does not have; the model never gets them."""
         folder = copy_model(self.dir / "m")
         path = folder / "tokenizer.json"
         data = json.loads(path.read_text())

@@ -25,7 +25,7 @@ SEED = 18  # of decoders that do not repeat one id
 
 
 class Encoder(Decoder):
-    """ids, or features [B,bands,L], to states [B,L,M]; one layer that sees all of them."""
+    """ids, or features [B,bands,L], to states [B,L,M]; one layer that attends to all."""
 
     def states(self, features, mask=None, rows=False):
         """Replaces the decoder's graph. `mask`: the name of its length, for features too; `rows`: the
@@ -76,7 +76,7 @@ class Translate(Case):
             "--ids", self.dir / "ids.txt")
 
     def config(self, **more):
-        """What tells where to begin and to end."""
+        """The settings of the first id and the last."""
         (self.folder / "config.json").write_text(
             json.dumps({"decoder_start_token_id": START, **more}), encoding="utf-8")
 
@@ -194,7 +194,7 @@ class Translate(Case):
         self.assertEqual((done["ids"], done["metrics"]["computed_tokens"]), (ids[1:], NEW))
 
     def test_no_branch(self):
-        """A decoder without use_cache_branch tells by empty caches that nothing was projected yet;
+        """To a decoder without use_cache_branch empty caches mean that nothing was projected yet;
         where their dimension bears the name of the encoder's rows, it has no first call."""
         flags = self.make(cached=True)
         path = self.folder / "decoder.onnx"
@@ -284,7 +284,7 @@ class Translate(Case):
         self.assertEqual(done["text"].rstrip("\n"), said.rstrip("\n"))
 
     def test_stop_and_log(self):
-        """--stop cuts the text as it does without an encoder, --log-steps tells every id."""
+        """--stop cuts the text as it does without an encoder, --log-steps prints every id."""
         self.make(cached=True)
         shutil.copy(harness.MODELS / "llama" / "tokenizer.json", self.folder)
         flags = ("--ids", self.dir / "ids.txt")

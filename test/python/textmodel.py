@@ -13,7 +13,7 @@ STEP = re.compile(r"step (\d+)  id (\d+)  p (\d+\.\d\d) %  phase (prefill|decode
 
 
 def render(messages):
-    """What TEMPLATE gives, a generation prompt behind it."""
+    """The text of TEMPLATE, with a generation prompt after it."""
     return "".join(f"[{role}] {text}\n" for role, text in messages) + "[assistant] "
 
 

@@ -86,7 +86,7 @@ float attention_scale(ir_builder *b, const ir_node *node, const ir_dim *size);
  * last e, at rows 0 .. e-1. All as long as they fit; then `length` minus a multiple of C - W +
  * 1. */
 int64_t attention_resident(int64_t capacity, int64_t window, int64_t length);
-/* The position from which attention over such a cache counts: the multiple of GQAC_KEY_SPLIT at or
+/* The position from which attention over such a cache counts: the multiple of the key split at or
  * before the first token that is held, so that no element's arithmetic depends on the cache. */
 int64_t attention_window_start(int64_t capacity, int64_t window, int64_t past);
 /* Check the attribute window, and at run time that it fits the capacity. */

@@ -20,23 +20,29 @@ LOWEST = np.float32(np.finfo(np.float32).min)
 class Caches:
     """Collects nodes; model() gives the file."""
 
-    def __init__(self, kind, seed=11, batch="B", **how):
-        self.kind, self.how, self.batch = kind, how, batch
+    def __init__(self, kind, seed=11, batch="B", start=False):
+        """start: of the new rows' places only the first one is an input."""
+        self.kind, self.batch = kind, batch
         self.random = np.random.default_rng(seed)
         self.nodes, self.weights = [], []
+        self.places = "cache_position"
         self.static = kind not in ("latent", "compressed")
         self.inputs = [self.info("input_ids", I64, [batch, "S"])]
         if self.static:
-            self.inputs.append(self.info("cache_position", I64, ["S"]))
+            self.inputs.append(self.info(self.places, I64, [] if start else ["S"]))
         else:
             self.inputs += [self.info("attention_mask", I64, [batch, "T"]),
                             self.info("position_ids", I64, [batch, "S"])]
         self.outputs = [self.info("logits", F, [batch, "S", VOCABULARY])]
+        if start:
+            new = self.node("Range", self.constant(0), self.node(
+                "Squeeze", self.length("input_ids", 1)), self.constant(1))
+            self.places = self.node("Add", new, self.places)
         x = self.node("Gather", self.weight("embed", VOCABULARY, WIDTH), "input_ids")
         self.tables(ROPE if not self.static else SIZE)
         self.mask = self.static_mask() if self.static else self.grown_mask()
         for layer in range(LAYERS):
-            y, width = getattr(self, kind.split("_")[0])(layer, self.norm(f"n{layer}", x, WIDTH))
+            y, width = getattr(self, kind)(layer, self.norm(f"n{layer}", x, WIDTH))
             x = self.node("Add", x, self.project(f"o{layer}", y, width, WIDTH))
             gate = self.node("Sigmoid", self.project(f"g{layer}", x, WIDTH, WIDTH))
             x = self.node("Add", x, self.node("Mul", gate, x))
@@ -100,7 +106,7 @@ class Caches:
 
     def tables(self, size):
         """cos and sin [B|1,1,S,size] of the positions."""
-        places = "cache_position" if self.static else "position_ids"
+        places = self.places if self.static else "position_ids"
         axes = [0, 1, 3] if self.static else [1, 3]
         frequencies = 30.0 ** (-np.arange(0, size, 2) / size)
         places = self.node("Cast", self.node("Unsqueeze", places, self.constant(axes)), to=F)
@@ -159,7 +165,7 @@ class Caches:
 
     def static_mask(self):
         """cache_position against the number of each row of the buffer."""
-        places = self.node("Unsqueeze", "cache_position", self.constant([0, 1, 3]))
+        places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
         keys = self.constant(np.arange(ROWS)[None, None, None])
         return self.hide(self.node("LessOrEqual", keys, places))
 
@@ -202,7 +208,7 @@ class Caches:
         all_rows = [self.node("Concat", past, rows, out=[present], axis=-2)
                     for rows, (past, present) in zip(self.latents(layer, x),
                                                      self.pair(layer, shapes), strict=True)]
-        kv = self.expanded(layer, *all_rows, "attention_mask")
+        kv = self.expanded(layer, *all_rows, all_rows[0])
         return (self.attention(self.queries(layer, x), *kv, (NOPE + ROPE) ** -.5),
                 LATENT_HEADS * VALUE)
 
@@ -214,7 +220,7 @@ class Caches:
         return self.node("Reshape", self.node("Expand", x, shape),
                          self.constant([0, HEADS, ROWS, SIZE]))
 
-    def static_(self, layer, x, write):
+    def written(self, layer, x, write):
         """Buffers that `write` writes."""
         q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, h * SIZE), h, SIZE)
                    for n, h in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))]
@@ -228,16 +234,16 @@ class Caches:
         """index_copy_ as torch exports it: the rows come first, are written, and go back."""
         def write(past, rows, present):
             first = [self.node("Transpose", t, perm=[2, 1, 0, 3]) for t in (past, rows)]
-            at = self.node("Unsqueeze", "cache_position", self.constant([1]))
+            at = self.node("Unsqueeze", self.places, self.constant([1]))
             y = self.node("ScatterND", first[0], at, first[1])
             return self.node("Transpose", y, out=[present], perm=[2, 1, 0, 3])
-        return self.static_(layer, x, write)
+        return self.written(layer, x, write)
 
     def scattered(self, layer, x):
         """index_put_ of [:, :, cache_position]: a tuple of three numbers for each row."""
         def write(past, rows, present):
             shape = [self.node("Concat", self.length("input_ids", 0), self.constant([KV_HEADS]),
-                               self.length("cache_position", 0), self.constant([1]), axis=0)]
+                               self.length(self.places, 0), self.constant([1]), axis=0)]
             parts = []
             for axis, n in ((0, self.batch), (1, KV_HEADS)):
                 places = (self.node("Range", self.constant(0), self.node(
@@ -245,19 +251,19 @@ class Caches:
                           if axis == 0 else self.constant(np.arange(n)))
                 where = self.constant([i for i in range(4) if i != axis])
                 parts.append(self.node("Expand", self.node("Unsqueeze", places, where), *shape))
-            places = self.node("Unsqueeze", "cache_position", self.constant([0, 1, 3]))
+            places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
             parts.append(self.node("Expand", places, *shape))
             return self.node("ScatterND", past, self.node("Concat", *parts, axis=-1), rows,
                              out=[present])
-        return self.static_(layer, x, write)
+        return self.written(layer, x, write)
 
     def elements(self, layer, x):
         """scatter along the rows: a number for each element."""
         def write(past, rows, present):
-            places = self.node("Unsqueeze", "cache_position", self.constant([0, 1, 3]))
+            places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
             at = self.node("Expand", places, self.node("Shape", rows))
             return self.node("ScatterElements", past, at, rows, out=[present], axis=2)
-        return self.static_(layer, x, write)
+        return self.written(layer, x, write)
 
 
-KINDS = ("latent", "compressed", "transposed", "scattered", "elements")
+KINDS = ("latent", "transposed", "scattered", "elements")

@@ -240,6 +240,10 @@ static gqac_status run_portable(pass_context *context) {
 
 static gqac_status run_unpadded(pass_context *context) {
     walk w = {.context = context, .unpadded = true, .steps = RAISE_STEPS};
+    const size_t before = context->changed;
+    GQAC_TRY(raise_latent(context));
+    if (context->changed != before) /* attention over these caches is none of the file's */
+        GQAC_TRY(run(context));
     GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
     return raise_positions(&(raise){.context = context,
                                     .steps = &w.steps,

@@ -100,6 +100,8 @@ ir_value *raise_attention(raise *r, ir_node *matmul);
 ir_value *raise_cached(raise *r, ir_node *attention);
 ir_value *raise_masked(raise *r, ir_node *attention);
 ir_value *raise_written(raise *r, ir_node *attention);
+/* Latent caches become caches of the keys and values that are made of them. */
+gqac_status raise_latent(pass_context *context);
 /* Afterwards: what else reads these places reads position_ids. */
 gqac_status raise_positions(raise *r);
 /* Place of the first new row of the buffer that is looked at; NULL: none is. */

@@ -266,4 +266,4 @@ class Caches:
         return self.written(layer, x, write)
 
 
-KINDS = ("latent", "transposed", "scattered", "elements")
+KINDS = ("latent", "compressed", "transposed", "scattered", "elements")

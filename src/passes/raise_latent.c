@@ -28,6 +28,7 @@ typedef struct grown {
     bool source;                                  /* a Concat itself */
     bool weighed;                                 /* there is a product with weights on the way */
     bool later, leaves; /* rows [B,H,T,D] are made of it further on; something else reads it */
+    bool behind;        /* it is made of rows that are cached anew */
 } grown;
 
 typedef struct latent {
@@ -238,12 +239,13 @@ static bool follow(latent *l, const ir_node *node) {
 
 /* ---- back: what is cached ------------------------------------------------ */
 
-/* [B,H,T,D] */
+/* [B,H,T,D], or [B,H,D,T] as keys stand in their product. */
 static bool is_cacheable(const grown *x) {
     int64_t n;
     const ir_type *type = &x->value->type;
-    return type->rank == 4 && x->axis == 2 && x->past && type->dims[0] == x->batch &&
-           ir_dim_is_const(type->dims[1], &n) && ir_dim_is_const(type->dims[3], &n);
+    return type->rank == 4 && (x->axis == 2 || x->axis == 3) && x->past &&
+           type->dims[0] == x->batch && ir_dim_is_const(type->dims[1], &n) &&
+           ir_dim_is_const(type->dims[5 - x->axis], &n);
 }
 
 static bool goes_on(const latent *l, const ir_node *node) {
@@ -272,13 +274,27 @@ static bool is_cut(const grown *x) {
     return is_cacheable(x) && x->leaves && x->weighed && !x->source;
 }
 
-/* Rows may be cached anew when all that reads a latent cache is what they are made of. Keys need no
- * weights when they are beside values that do: it is the pair that is looked at. */
-static bool any_cut(const latent *l) {
-    for (int i = 0; i < l->n; i++)
-        if (is_cut(&l->all[i]))
+static bool is_behind_cut(const latent *l, const grown *x) {
+    const ir_node *node = x->value->def;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const grown *y = of(l, ir_node_input(node, i));
+        if (y && (y->behind || is_cut(y)))
             return true;
+    }
     return false;
+}
+
+/* Rows may be cached anew when nothing reads the latent caches but what these are made of. */
+static bool finds_cuts(const latent *l) {
+    bool any = false;
+    for (int i = 0; i < l->n; i++) { /* operands before results */
+        grown *x = &l->all[i];
+        x->behind = is_behind_cut(l, x);
+        any = any || is_cut(x);
+        if (x->past && x->leaves && !x->behind && !is_cut(x))
+            return false;
+    }
+    return any;
 }
 
 /* ---- lengths ------------------------------------------------------------- */
@@ -290,7 +306,18 @@ static bool is_old(const latent *l, const ir_value *input) {
     return false;
 }
 
-/* A length as i64 [1]; rows: that many where it is x->total. */
+/* A graph input that has that length; NULL: none has. */
+static ir_value *input_of(const latent *l, const ir_dim *dim, int *axis) {
+    for (int i = 0; dim && i < l->graph->n_inputs; i++) {
+        ir_value *input = l->graph->inputs[i];
+        for (*axis = 0; *axis < input->type.rank && !is_old(l, input); ++*axis)
+            if (input->type.dims[*axis] == dim)
+                return input;
+    }
+    return NULL;
+}
+
+/* A length as i64 [1]: of all rows, or of the new ones. NULL: no graph input has it. */
 static ir_value *length(latent *l, const grown *x, const ir_dim *dim, bool all) {
     int64_t n;
     if (dim == x->total && all) {
@@ -301,22 +328,24 @@ static ir_value *length(latent *l, const grown *x, const ir_dim *dim, bool all) 
         dim = x->fresh;
     if (ir_dim_is_const(dim, &n))
         return OP_I64S(&l->b, n);
-    for (int i = 0; dim && i < l->graph->n_inputs; i++) {
-        ir_value *input = l->graph->inputs[i];
-        for (int k = 0; k < input->type.rank && !is_old(l, input); k++)
-            if (input->type.dims[k] == dim)
-                return op_build_lengths(&l->b, input, k, 1);
-    }
-    if (l->b.status == GQAC_OK)
-        l->b.status = gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
-                                    "no graph input has a length that a latent cache asks for");
-    return NULL;
+    int axis;
+    ir_value *input = input_of(l, dim, &axis);
+    return input ? op_build_lengths(&l->b, input, axis, 1) : NULL;
 }
 
-static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool all) {
+/* Lengths as i64 [rank]; rest: one may be what is left. */
+static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool all, bool rest) {
     ir_value *each[GQAC_MAX_RANK];
-    for (int i = 0; i < type->rank; i++)
+    for (int i = 0; i < type->rank && l->b.status == GQAC_OK; i++) {
         each[i] = length(l, x, type->dims[i], all);
+        if (!each[i] && rest) {
+            each[i] = OP_I64S(&l->b, -1);
+            rest = false;
+        } else if (!each[i] && l->b.status == GQAC_OK)
+            l->b.status =
+                gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
+                              "no graph input has a length that a latent cache asks for");
+    }
     return op_build_concat(&l->b, 0, type->rank, each);
 }
 
@@ -333,7 +362,7 @@ static ir_value *operand(latent *l, const ir_node *node, int i, const grown *x) 
     const bool asks = !*node->op->domain &&
                       ((i == 1 && pass_listed(shapes, node->op->name)) ||
                        op_is(node, "", "ConstantOfShape"));
-    return asks ? lengths(l, x, &node->outputs[0]->type, false) : value;
+    return asks ? lengths(l, x, &node->outputs[0]->type, false, op_is(node, "", "Reshape")) : value;
 }
 
 static ir_value *rows_of(latent *l, grown *x) {
@@ -383,7 +412,8 @@ static const char *expanded(latent *l, const char *name, int k) {
 
 /* The past of rows [B,H,P,D]. */
 static ir_value *add_past(latent *l, const grown *x, int k) {
-    const ir_dim *dims[] = {x->batch, x->value->type.dims[1], x->cached, x->value->type.dims[3]};
+    const ir_dim *const *old = x->value->type.dims;
+    const ir_dim *dims[] = {x->batch, old[1], x->cached, old[5 - x->axis]};
     const ir_type type = ir_type_make(l->context->module, x->value->type.dtype, 4, dims);
     const char *name = expanded(l, x->past->name, k);
     ir_value *past =
@@ -435,7 +465,7 @@ static gqac_status ask_lengths(latent *l) {
         ir_type part = value->type;
         part.dims += start;
         part.rank = (int)(end - start);
-        ir_value *by = lengths(l, x, &part, true);
+        ir_value *by = lengths(l, x, &part, true, false);
         GQAC_TRY(l->b.status);
         GQAC_TRY(pass_settle(node, prev, l->b.diag));
         ir_value_replace(node->outputs[0], by);
@@ -474,11 +504,14 @@ static gqac_status expand(latent *l, int at, int k) {
     ir_value *past = add_past(l, x, k);
     l->b.before = place;
     ir_value *rows = rows_of(l, x);
+    if (x->axis == 3)
+        rows = OP_TRANSPOSE(&l->b, rows, 0, 1, 3, 2);
     ir_value *both = OP_BUILD(&l->b, "Concat", .in = {past, rows}, .ints = {{"axis", 2}});
+    ir_value *by = x->axis == 3 ? OP_TRANSPOSE(&l->b, both, 0, 1, 3, 2) : both;
     GQAC_TRY(l->b.status);
     GQAC_TRY(pass_settle(place, prev, l->b.diag));
-    ir_value_replace(x->value, both);
-    both->id = at + 1; /* rows that are made of these are found as before */
+    ir_value_replace(x->value, by);
+    by->id = at + 1; /* rows that are made of these are found as before */
     l->context->changed++;
     return add_result(l, both, present);
 }
@@ -515,7 +548,7 @@ static gqac_status run(latent *l) {
     for (const ir_node *node = l->graph->first; node && good; node = node->next)
         good = follow(l, node);
     look_back(l);
-    return good && any_cut(l) ? expand_all(l) : GQAC_OK;
+    return good && finds_cuts(l) ? expand_all(l) : GQAC_OK;
 }
 
 gqac_status raise_latent(pass_context *context) {

@@ -20,9 +20,10 @@ LOWEST = np.float32(np.finfo(np.float32).min)
 class Caches:
     """Collects nodes; model() gives the file."""
 
-    def __init__(self, kind, seed=11, batch="B", start=False):
-        """start: of the new rows' places only the first one is an input."""
-        self.kind, self.batch = kind, batch
+    def __init__(self, kind, seed=11, batch="B", start=False, centred=False):
+        """start: of the new rows' places only the first one is an input; centred: latent rows are
+        expanded less the mean of all of them."""
+        self.kind, self.batch, self.centred = kind, batch, centred
         self.random = np.random.default_rng(seed)
         self.nodes, self.weights = [], []
         self.places = "cache_position"
@@ -208,7 +209,11 @@ class Caches:
         all_rows = [self.node("Concat", past, rows, out=[present], axis=-2)
                     for rows, (past, present) in zip(self.latents(layer, x),
                                                      self.pair(layer, shapes), strict=True)]
-        kv = self.expanded(layer, *all_rows, all_rows[0])
+        used = list(all_rows)
+        if self.centred:
+            mean = self.node("ReduceMean", used[0], self.constant([1]), keepdims=1)
+            used[0] = self.node("Sub", used[0], mean)
+        kv = self.expanded(layer, *used, all_rows[0])
         return (self.attention(self.queries(layer, x), *kv, (NOPE + ROPE) ** -.5),
                 LATENT_HEADS * VALUE)
 

@@ -94,7 +94,7 @@ class Caches(Case):
 
     def test_artefact(self):
         """A compiled file gives the same logits."""
-        for kind in ("latent", "transposed"):
+        for kind in ("latent", "compressed", "transposed"):
             found = self.score(caches.Caches(kind).model())
             self.good("compile", self.path, "-o", self.dir / "m.gqac")
             self.good("score", self.dir / "m.gqac", "--ids", self.file, "--splits", "7,20",
@@ -121,6 +121,19 @@ class Caches(Case):
         self.good("run", self.path, "--inputs", folder, "--output", self.dir / "out", "-q")
         for name, value in expected.items():
             self.close(np.load(self.dir / "out" / f"{name}.npy"), value, LIMIT, name)
+
+    def test_pairs_of_latents(self):
+        """A sequence keeps what attention reads; inspect names the caches of the file."""
+        onnx.save(caches.Caches("compressed").model(), self.path)
+        text = self.good("compile", self.path, "--dump", "stateful", "--stop-after",
+                         "stateful").out
+        for name in ("key.expanded", "key.expanded.1"):
+            self.assertIn(f'past="past_key_values.0.{name}"', text)
+
+    def test_refused_centred(self):
+        """Latent rows that are not expanded each by itself."""
+        self.refused(caches.Caches("compressed", centred=True).model(), "past_key_values",
+                     "not read by an attention op")
 
     def test_refused_reversed(self):
         """Rows that are written in another order."""

@@ -146,8 +146,8 @@ static bool writes_columns(const latent *l, const ir_node *node, const grown *x)
 }
 
 static bool is_product(const ir_node *node) {
-    static const char *const names[] = {"MatMul",   "linear",       "linear_bf16",   "linear_nbits",
-                                        "Gemm", "MatMulNBits", NULL};
+    static const char *const names[] = {"MatMul", "linear",      "linear_bf16", "linear_nbits",
+                                        "Gemm",   "MatMulNBits", NULL};
     return pass_listed(names, node->op->name);
 }
 
@@ -224,7 +224,8 @@ static bool follow(latent *l, const ir_node *node) {
         weighed = weighed || (other && other->weighed);
         x = !x || (!x->past && other) ? (other ? other : x) : x;
     }
-    const int axis = x && !pass_holds_graphs(node) && node->n_outputs ? result_axis(l, node, x) : -1;
+    const int axis =
+        x && !pass_holds_graphs(node) && node->n_outputs ? result_axis(l, node, x) : -1;
     if (axis < 0)
         return true;
     made = *x;
@@ -342,9 +343,8 @@ static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool al
             each[i] = OP_I64S(&l->b, -1);
             rest = false;
         } else if (!each[i] && l->b.status == GQAC_OK)
-            l->b.status =
-                gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
-                              "no graph input has a length that a latent cache asks for");
+            l->b.status = gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
+                                        "no graph input has a length that a latent cache asks for");
     }
     return op_build_concat(&l->b, 0, type->rank, each);
 }
@@ -359,9 +359,8 @@ static ir_value *operand(latent *l, const ir_node *node, int i, const grown *x) 
     grown *y = of(l, value);
     if (y)
         return rows_of(l, y);
-    const bool asks = !*node->op->domain &&
-                      ((i == 1 && pass_listed(shapes, node->op->name)) ||
-                       op_is(node, "", "ConstantOfShape"));
+    const bool asks = !*node->op->domain && ((i == 1 && pass_listed(shapes, node->op->name)) ||
+                                             op_is(node, "", "ConstantOfShape"));
     return asks ? lengths(l, x, &node->outputs[0]->type, false, op_is(node, "", "Reshape")) : value;
 }
 
@@ -416,8 +415,7 @@ static ir_value *add_past(latent *l, const grown *x, int k) {
     const ir_dim *dims[] = {x->batch, old[1], x->cached, old[5 - x->axis]};
     const ir_type type = ir_type_make(l->context->module, x->value->type.dtype, 4, dims);
     const char *name = expanded(l, x->past->name, k);
-    ir_value *past =
-        name && type.rank == 4 ? ir_graph_add_input(l->graph, name, type) : NULL;
+    ir_value *past = name && type.rank == 4 ? ir_graph_add_input(l->graph, name, type) : NULL;
     if (!past && l->b.status == GQAC_OK)
         l->b.status = gqac_diag_oom(l->b.diag, "KV state");
     return past;

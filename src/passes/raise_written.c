@@ -110,8 +110,8 @@ static bool find_turned(raise *r, ir_value *value, buffer *out, const ir_node **
         ir_node_input(*scatter, 1)->type.rank != 2)
         return false;
     out->past = ir_node_input(there, 0);
-    out->rows = op_build_transpose(&r->b, ir_node_input(*scatter, 2), 4,
-                                   ir_attr_get(back, "perm")->ints);
+    out->rows =
+        op_build_transpose(&r->b, ir_node_input(*scatter, 2), 4, ir_attr_get(back, "perm")->ints);
     if (out->rows)
         r->b.status = pass_infer_node(out->rows->def, r->b.diag);
     return r->b.status == GQAC_OK;
@@ -139,9 +139,9 @@ static bool read_buffer(raise *r, ir_value *value, buffer *out) {
         return false;
     r->what = "Attention";
     out->present = value;
-    if (!is_plain(scatter) || !(op_is(scatter, "", "ScatterND")
-                                    ? read_nd(r, out, ir_node_input(scatter, 1))
-                                    : read_elements(r, out, scatter)))
+    if (!is_plain(scatter) ||
+        !(op_is(scatter, "", "ScatterND") ? read_nd(r, out, ir_node_input(scatter, 1))
+                                          : read_elements(r, out, scatter)))
         return raise_stopped(r, scatter,
                              "its new rows are not written one after another, from a place that "
                              "a graph input has");
@@ -156,7 +156,8 @@ static bool counts_places(raise *r, ir_value *value, const ir_type *q) {
     term found;
     const ir_dim *place;
     if (value->type.rank != 1 || value->type.dtype != GQAC_I64 || !q->dims[2] ||
-        value->type.dims[0] != q->dims[2] || value->constant || !raise_open(&e, r, q, NULL, q->dims[2]))
+        value->type.dims[0] != q->dims[2] || value->constant ||
+        !raise_open(&e, r, q, NULL, q->dims[2]))
         return false;
     place = ir_dim_add(e.dims, r->places->first, e.at[Q]);
     return raise_element(&e, value, (const ir_dim *[]){e.at[Q]}, &found) &&
@@ -187,9 +188,8 @@ static ir_value *find_positions(raise *r) {
     ir_value *positions = pass_input(graph, "position_ids");
     if (positions || !ids || ids->type.rank != 2)
         return positions && positions->type.rank == 2 ? positions : NULL;
-    positions = ir_graph_add_input(
-        graph, "position_ids",
-        ir_type_make(r->context->module, GQAC_I64, 2, ids->type.dims));
+    positions = ir_graph_add_input(graph, "position_ids",
+                                   ir_type_make(r->context->module, GQAC_I64, 2, ids->type.dims));
     if (!positions)
         r->b.status = gqac_diag_oom(r->b.diag, "an input");
     return positions;
@@ -242,8 +242,8 @@ static ir_value *first_place(raise *r, ir_value *told, ir_value *rows) {
 }
 
 static ir_value *build_write(raise *r, const buffer *to, ir_value *first) {
-    ir_value *present = OP_BUILD(&r->b, "TensorScatter", .in = {to->past, to->rows, first},
-                                 .ints = {{"axis", 2}});
+    ir_value *present =
+        OP_BUILD(&r->b, "TensorScatter", .in = {to->past, to->rows, first}, .ints = {{"axis", 2}});
     raise_also(r, to->present, present, true);
     return present;
 }
@@ -279,11 +279,10 @@ static ir_value *written(raise *r, ir_node *node) {
     ir_value *keys = build_write(r, &k, first), *values = build_write(r, &v, first);
     ir_value *rows = raise_ask_dim(r, k.rows, 2);
     ir_value *valid = OP_BUILD(&r->b, "Add", .in = {first, rows});
-    ir_value *y = OP_BUILD(&r->b, "Attention",
-                           .in = {ir_node_input(node, 0), keys, values, NULL, NULL, NULL, valid},
-                           .of = node,
-                           .ints = {{seen.left >= 0 ? "left_window_size" : NULL, seen.left},
-                                    {"is_causal", 1}});
+    ir_value *y = OP_BUILD(
+        &r->b, "Attention", .in = {ir_node_input(node, 0), keys, values, NULL, NULL, NULL, valid},
+        .of = node,
+        .ints = {{seen.left >= 0 ? "left_window_size" : NULL, seen.left}, {"is_causal", 1}});
     if (y)
         r->places->q = &q->type;
     return y;

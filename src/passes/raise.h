@@ -47,7 +47,7 @@ typedef struct raise {
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
     double behind;                /* factor of the masks, too; 0: none */
-    raise_places *places; /* NULL: buffers are not looked for */
+    raise_places *places;         /* NULL: buffers are not looked for */
     const ir_dim *rows, *queries; /* the old result's rows are those of the queries; may be NULL */
     struct {
         ir_value *old, *by;

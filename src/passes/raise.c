@@ -121,7 +121,8 @@ static const struct rule {
 } rules[] = {
     {"Transpose", raise_angles}, {"Mul", raise_activation},   {"Mul", raise_norm},
     {"Add", raise_rotary},       {"Add", raise_interleaved},  {"Add", raise_norm_bias},
-    {"MatMul", raise_attention}, {"Attention", raise_cached}, {"Attention", raise_masked},
+    {"MatMul", raise_attention}, {"Attention", raise_cached}, {"Attention", raise_written},
+    {"Attention", raise_masked},
 };
 
 static gqac_status note(const raise *r, const char *what, const ir_node *node, const ir_node *stop,
@@ -148,6 +149,7 @@ typedef struct walk {
     int steps;
     raise_unread unread[2];
     raise_rows rows_together;
+    raise_places places;
 } walk;
 
 /* May the one stand where the other stood? Lengths that are not known are no contradiction. */
@@ -186,6 +188,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
                .steps = &w->steps,
                .unread = w->unread,
                .rows_together = &w->rows_together,
+               .places = &w->places,
                .portable = w->portable,
                .unpadded = w->unpadded,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
@@ -219,7 +222,8 @@ static gqac_status visit(void *arg, ir_node *node) {
         GQAC_TRY(op_infer(node, w->context->diag));
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !raised; i++)
         if (op_is(node, "", rules[i].op) && !ir_value_unused(node->outputs[0]) &&
-            (!w->unpadded || rules[i].apply == raise_masked))
+            (w->unpadded ? rules[i].apply == raise_masked || rules[i].apply == raise_written
+                         : rules[i].apply != raise_written))
             GQAC_TRY(apply(arg, node, &rules[i], &raised));
     return GQAC_OK;
 }
@@ -235,8 +239,18 @@ static gqac_status run_portable(pass_context *context) {
 }
 
 static gqac_status run_unpadded(pass_context *context) {
-    return ir_graph_walk(context->module->graph, visit,
-                         &(walk){.context = context, .unpadded = true, .steps = RAISE_STEPS});
+    walk w = {.context = context, .unpadded = true, .steps = RAISE_STEPS};
+    const size_t before = context->changed;
+    GQAC_TRY(raise_latent(context));
+    if (context->changed != before) /* attention over these caches is none of the file's */
+        GQAC_TRY(run(context));
+    GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
+    return raise_positions(&(raise){.context = context,
+                                    .steps = &w.steps,
+                                    .unread = w.unread,
+                                    .places = &w.places,
+                                    .unpadded = true,
+                                    .b = {.diag = context->diag}});
 }
 
 const gqac_pass pass_raise = {

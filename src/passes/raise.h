@@ -26,6 +26,13 @@ typedef struct raise_rows {
     const ir_node **found; /* NULL: nobody has asked yet */
 } raise_rows;
 
+/* Where new rows are written to buffers (raise_written.c). */
+typedef struct raise_places {
+    const ir_dim *first;   /* place of the first one; NULL: it is not asked for */
+    const ir_value *input; /* the graph input that has it; NULL: not known yet */
+    const ir_type *q;      /* of queries [B,H,S,D] over such a buffer; NULL: there is none */
+} raise_places;
+
 typedef struct raise {
     pass_context *context;
     int *steps;           /* what is left of RAISE_STEPS elements of masks, in the whole module */
@@ -40,6 +47,7 @@ typedef struct raise {
     const ir_node *carried; /* why a mask stays a tensor; NULL: none does */
     const char *carried_why;
     double behind;                /* factor of the masks, too; 0: none */
+    raise_places *places;         /* NULL: buffers are not looked for */
     const ir_dim *rows, *queries; /* the old result's rows are those of the queries; may be NULL */
     struct {
         ir_value *old, *by;
@@ -91,6 +99,18 @@ ir_value *raise_interleaved(raise *r, ir_node *add);
 ir_value *raise_attention(raise *r, ir_node *matmul);
 ir_value *raise_cached(raise *r, ir_node *attention);
 ir_value *raise_masked(raise *r, ir_node *attention);
+ir_value *raise_written(raise *r, ir_node *attention);
+/* Latent caches become caches of the keys and values that are made of them. */
+gqac_status raise_latent(pass_context *context);
+/* Afterwards: what else reads these places reads position_ids. */
+gqac_status raise_positions(raise *r);
+/* Place of the first new row of the buffer that is looked at; NULL: none is. */
+static inline const ir_dim *raise_first_place(const raise *r) {
+    return r->places ? r->places->first : NULL;
+}
+/* Is it the graph input that has the place of the first new row, or of each? The first input of
+ * integers that is asked for is. */
+bool raise_has_places(raise *r, const ir_value *value);
 
 /* ---- masks --------------------------------------------------------------- */
 

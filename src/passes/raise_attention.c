@@ -160,13 +160,26 @@ static bool read_operand(raise *r, ir_value *value, operand *o) {
     return true;
 }
 
+/* Heads [B,h,n,T,D], repeated by Expand, as [B,h*n,T,D]. */
+static ir_value *repeated_as_four(raise *r, ir_value *x) {
+    const int64_t heads = raise_dim(x, 1) * raise_dim(x, 2), size = raise_dim(x, 4);
+    if (!raise_maker(x, "Expand") || !heads || !size)
+        return NULL;
+    ir_value *y = OP_RESHAPE(&r->b, x, 0, heads, -1, size);
+    if (y)
+        r->b.status = pass_infer_node(y->def, r->b.diag);
+    return r->b.status == GQAC_OK ? y : NULL;
+}
+
 /* x [B,H,T,D] where the value [B,H,D,T] has its last axes swapped as [B*H,T,D] -> [B*H,D,T]. */
-static ir_value *swapped_as_three(const ir_value *value) {
+static ir_value *swapped_as_three(raise *r, const ir_value *value) {
     static const int64_t last[] = {0, 2, 1};
     const ir_node *outer = raise_maker(value, "Reshape");
     const ir_node *swap = outer ? raise_maker(ir_node_input(outer, 0), "Transpose") : NULL;
     const ir_node *inner = swap ? raise_maker(ir_node_input(swap, 0), "Reshape") : NULL;
     ir_value *x = inner ? ir_node_input(inner, 0) : NULL;
+    if (x && x->type.rank == 5)
+        x = repeated_as_four(r, x);
     if (!x || !raise_is_perm(swap, 3, last) || x->type.rank != 4 || value->type.rank != 4 ||
         inner->outputs[0]->type.rank != 3)
         return NULL;
@@ -189,7 +202,7 @@ static ir_value *through_transpose(raise *r, ir_value *value, double *scale) {
                     : (raise_stopped(r, transpose, "its operand is not k [B,H,T,D] as [B*H,T,D]"),
                        NULL);
     }
-    ir_value *x = transpose ? ir_node_input(transpose, 0) : swapped_as_three(value);
+    ir_value *x = transpose ? ir_node_input(transpose, 0) : swapped_as_three(r, value);
     if (!x)
         return raise_stopped(r, value->def ? value->def : r->b.before,
                              "the second factor is not k with its last axes swapped"),

@@ -569,6 +569,11 @@ static bool read_element(reader *e, ir_value *value, const ir_dim *const *index,
         *out = term_of_int(settled(e, value->elements[at]));
         return out->number != NULL;
     }
+    const ir_dim *first = raise_first_place(e->r);
+    if (first && raise_has_places(e->r, value)) {
+        *out = term_of_int(value->type.rank ? ir_dim_add(e->dims, first, index[0]) : first);
+        return out->number != NULL;
+    }
     ir_node *node = value->def;
     if (!node || *node->op->domain || node->n_outputs != 1 || value->type.rank < 0)
         return false;

@@ -156,6 +156,8 @@ bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, con
     const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
     *e = (reader){.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
     e->cached = told && past ? past->type.dims[2] : number(e, 0);
+    if (!past && raise_first_place(r))
+        e->cached = raise_first_place(r);
     const ir_dim *total = told && e->cached ? ir_dim_add(e->dims, e->cached, q->dims[2]) : NULL;
     if (total && past)
         find_pasts(e, e->cached);

@@ -108,7 +108,9 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
                               .hidden = hidden,
                               .past = past ? past->type.rank : -2,
                               .asked = {q->dims[0], q->dims[1], q->dims[2], keys,
-                                        past && past->type.rank == 4 ? past->type.dims[2] : NULL}};
+                                        past && past->type.rank == 4 ? past->type.dims[2]
+                                        : past                       ? NULL
+                                                                     : raise_first_place(r)}};
     raise_unread *last = &r->unread[r->unpadded];
     const ir_node *stop = r->stop;
     const char *why = r->why;

@@ -79,8 +79,39 @@ static void share_caches(stateful *s) {
     }
 }
 
+/* The node that writes new rows into a past as into a buffer; NULL: there is none. */
+static const ir_node *writer_of(const ir_value *past) {
+    for (const ir_use *use = past->uses; use; use = use->next) {
+        const ir_node *node = use->node;
+        if (op_is(node, "", "Transpose") && node->outputs[0]->uses)
+            node = node->outputs[0]->uses->node;
+        if (op_is(node, "", "ScatterND") || op_is(node, "", "ScatterElements"))
+            return node;
+    }
+    return NULL;
+}
+
+/* Says so where it is a buffer whose rows are written in a way that raise_written.c does not know;
+ * GQAC_OK: it is none. */
+static gqac_status check_written(const stateful *s, const ir_value *past) {
+    gqac_diag *diag = s->context->diag;
+    const ir_node *writer = writer_of(past);
+    if (!writer)
+        return GQAC_OK;
+    pass_fail(writer, diag, GQAC_UNSUPPORTED,
+              "the KV cache '%s' is written or read in a way that sequences do not support",
+              past->name);
+    gqac_diag_rule(diag, "new rows are written one after another, from the place that one graph "
+                         "input has (cache_position), and causal attention reads the buffer");
+    gqac_diag_hint(diag, "export the model with a cache that grows (DynamicCache); `gqac run` runs "
+                         "the graph as exported");
+    return GQAC_UNSUPPORTED;
+}
+
 static gqac_status no_pairs(const stateful *s) {
     gqac_diag *diag = s->context->diag;
+    for (int i = 0; i < s->graph->n_inputs; i++)
+        GQAC_TRY(check_written(s, s->graph->inputs[i]));
     kv_slot *slots;
     int named = 0;
     if (pass_find_kv_pairs(s->context->module, s->scratch, &slots, &named) != GQAC_OK)
@@ -104,11 +135,13 @@ static gqac_status check_complete(const stateful *s) {
     const ir_graph *graph = s->graph;
     for (int i = 0; i < graph->n_inputs; i++) {
         const ir_value *input = graph->inputs[i];
-        if (input->id != STATEFUL_PAST && pass_names_past(input))
-            GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
-                      "input '%s' is no KV cache that an attention op reads and gives back as a "
-                      "graph output",
-                      input->name);
+        if (input->id == STATEFUL_PAST || !pass_names_past(input))
+            continue;
+        GQAC_TRY(check_written(s, input));
+        GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
+                  "input '%s' is no KV cache that an attention op reads and gives back as a "
+                  "graph output",
+                  input->name);
     }
     return GQAC_OK;
 }

@@ -1,0 +1,274 @@
+"""Small decoders whose caches have other forms than past and present of one head size.
+
+Caches(kind) makes a two-layer model in simple ops, as torch.onnx.export writes it. `kind` is one of
+KINDS: `latent` has keys and values of different head sizes, as decoders with latent attention
+(DeepSeek-V2, V3) cache them expanded; `compressed` caches their latent rows and expands all of them
+in every call; the static kinds write buffers of a constant length at cache_position.
+"""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+VOCABULARY, WIDTH, LAYERS = 67, 36, 2
+LATENT_HEADS, NOPE, ROPE, VALUE, RANK = 3, 10, 6, 7, 13
+HEADS, KV_HEADS, SIZE, ROWS = 6, 2, 10, 48
+F, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+LOWEST = np.float32(np.finfo(np.float32).min)
+
+
+class Caches:
+    """Collects nodes; model() gives the file."""
+
+    def __init__(self, kind, seed=11, batch="B", start=False, centred=False):
+        """start: of the new rows' places only the first one is an input; centred: latent rows are
+        expanded less the mean of all of them."""
+        self.kind, self.batch, self.centred = kind, batch, centred
+        self.random = np.random.default_rng(seed)
+        self.nodes, self.weights = [], []
+        self.places = "cache_position"
+        self.static = kind not in ("latent", "compressed")
+        self.inputs = [self.info("input_ids", I64, [batch, "S"])]
+        if self.static:
+            self.inputs.append(self.info(self.places, I64, [] if start else ["S"]))
+        else:
+            self.inputs += [self.info("attention_mask", I64, [batch, "T"]),
+                            self.info("position_ids", I64, [batch, "S"])]
+        self.outputs = [self.info("logits", F, [batch, "S", VOCABULARY])]
+        if start:
+            new = self.node("Range", self.constant(0), self.node(
+                "Squeeze", self.length("input_ids", 1)), self.constant(1))
+            self.places = self.node("Add", new, self.places)
+        x = self.node("Gather", self.weight("embed", VOCABULARY, WIDTH), "input_ids")
+        self.tables(ROPE if not self.static else SIZE)
+        self.mask = self.static_mask() if self.static else self.grown_mask()
+        for layer in range(LAYERS):
+            y, width = getattr(self, kind)(layer, self.norm(f"n{layer}", x, WIDTH))
+            x = self.node("Add", x, self.project(f"o{layer}", y, width, WIDTH))
+            gate = self.node("Sigmoid", self.project(f"g{layer}", x, WIDTH, WIDTH))
+            x = self.node("Add", x, self.node("Mul", gate, x))
+        self.node("MatMul", x, self.weight("head", WIDTH, VOCABULARY), out=["logits"])
+
+    def model(self):
+        """The file."""
+        graph = helper.make_graph(self.nodes, self.kind, self.inputs, self.outputs, self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        onnx.checker.check_model(model)
+        return model
+
+    # ---- pieces ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def info(name, dtype, shape):
+        """A graph input or output."""
+        return helper.make_tensor_value_info(name, dtype, shape)
+
+    def constant(self, value, dtype=np.int64, name=None):
+        """An initialiser; gives its name."""
+        name = name or f"constant.{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(value, dtype), name))
+        return name
+
+    def weight(self, name, *shape):
+        """A random one."""
+        scale = 1.0 if len(shape) == 1 or shape[0] == VOCABULARY else 1.5 / shape[0] ** 0.5
+        return self.constant(self.random.standard_normal(shape) * scale, np.float32, name)
+
+    def node(self, op, *inputs, out=None, **attributes):
+        """A node; gives its first output."""
+        out = out or [f"node.{len(self.nodes)}"]
+        self.nodes.append(helper.make_node(op, list(inputs), out,
+                                           name=f"{op}_{len(self.nodes)}", **attributes))
+        return out[0]
+
+    def project(self, name, x, width, columns):
+        """x times a weight."""
+        return self.node("MatMul", x, self.weight(name, width, columns))
+
+    def norm(self, name, x, width):
+        """RMS norm in simple ops."""
+        square = self.node("Pow", x, self.constant(2.0, np.float32))
+        mean = self.node("ReduceMean", square, self.constant([-1]), keepdims=1)
+        mean = self.node("Add", mean, self.constant(1e-5, np.float32))
+        y = self.node("Div", x, self.node("Sqrt", mean))
+        return self.node("Mul", self.constant(1 + .2 * self.random.standard_normal(width),
+                                              np.float32, name), y)
+
+    def heads(self, x, n, size):
+        """[B,S,n*size] -> [B,n,S,size]."""
+        x = self.node("Reshape", x, self.constant([0, 0, n, size]))
+        return self.node("Transpose", x, perm=[0, 2, 1, 3])
+
+    def split(self, x, *sizes):
+        """Parts of the last axis."""
+        names = [f"part.{len(self.nodes)}.{i}" for i in range(len(sizes))]
+        self.node("Split", x, self.constant(sizes), out=names, axis=-1)
+        return names
+
+    def tables(self, size):
+        """cos and sin [B|1,1,S,size] of the positions."""
+        places = self.places if self.static else "position_ids"
+        axes = [0, 1, 3] if self.static else [1, 3]
+        frequencies = 30.0 ** (-np.arange(0, size, 2) / size)
+        places = self.node("Cast", self.node("Unsqueeze", places, self.constant(axes)), to=F)
+        angles = self.node("Mul", places, self.constant(frequencies, np.float32))
+        angles = self.node("Concat", angles, angles, axis=-1)
+        self.cos, self.sin = self.node("Cos", angles), self.node("Sin", angles)
+
+    def rotated(self, x, size):
+        """x with rotary."""
+        a, b = self.split(x, size // 2, size // 2)
+        half = self.node("Concat", self.node("Neg", b), a, axis=-1)
+        return self.node("Add", self.node("Mul", x, self.cos), self.node("Mul", half, self.sin))
+
+    def length(self, x, axis):
+        """Dim `axis` of x, [1]."""
+        return self.node("Shape", x, start=axis, end=axis + 1)
+
+    def pair(self, layer, shapes):
+        """Pasts and presents of a layer by their shapes, in which P is the rows: their names."""
+        rows = ROWS if self.static else "P"
+        names = [f"past_key_values.{layer}.{n}" for n in ("key", "value")]
+        results = [f"present.{layer}.{n}" for n in ("key", "value")]
+        for past, present, shape in zip(names, results, shapes, strict=True):
+            self.inputs.append(self.info(past, F, [rows if d == "P" else d for d in shape]))
+            self.outputs.append(self.info(present, F, [
+                (rows if self.static else "T") if d == "P" else d for d in shape]))
+        return zip(names, results, strict=True)
+
+    def attention(self, q, k, v, scale):
+        """softmax(scale q k^T + mask) v as [B,S,H*D]."""
+        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.node("Mul", scores, self.constant(scale, np.float32))
+        p = self.node("Softmax", self.node("Add", scores, self.mask), axis=-1)
+        y = self.node("Transpose", self.node("MatMul", p, v), perm=[0, 2, 1, 3])
+        return self.node("Reshape", y, self.constant([0, 0, -1]))
+
+    # ---- masks -----------------------------------------------------------------------------------
+
+    def hide(self, seen):
+        """0 where a key is seen."""
+        return self.node("Where", seen, self.constant(0.0, np.float32),
+                         self.constant(LOWEST, np.float32))
+
+    def grown_mask(self):
+        """What each query sees of T keys: causality and padding."""
+        total = self.length("attention_mask", 1)
+        first = self.node("Sub", total, self.length("input_ids", 1))
+        one = self.constant(1)
+        rows, ends = [self.node("Squeeze", n) for n in (first, total)], self.constant(0)
+        rows = self.node("Unsqueeze", self.node("Range", *rows, one), self.constant([1]))
+        keys = self.node("Range", ends, self.node("Squeeze", total), one)
+        seen = self.node("Unsqueeze", self.node("LessOrEqual", keys, rows), self.constant([0, 1]))
+        padding = self.node("Cast", "attention_mask", to=BOOL)
+        padding = self.node("Unsqueeze", padding, self.constant([1, 2]))
+        return self.hide(self.node("And", seen, padding))
+
+    def static_mask(self):
+        """cache_position against the number of each row of the buffer."""
+        places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
+        keys = self.constant(np.arange(ROWS)[None, None, None])
+        return self.hide(self.node("LessOrEqual", keys, places))
+
+    # ---- kinds -----------------------------------------------------------------------------------
+
+    def queries(self, layer, x):
+        """Of latent attention: [B,H,S,NOPE+ROPE]."""
+        q = self.project(f"q{layer}", x, WIDTH, LATENT_HEADS * (NOPE + ROPE))
+        nope, rope = self.split(self.heads(q, LATENT_HEADS, NOPE + ROPE), NOPE, ROPE)
+        return self.node("Concat", nope, self.rotated(rope, ROPE), axis=-1)
+
+    def expanded(self, layer, latent, rope, like):
+        """Keys and values of latent rows [B,R,RANK] and the rotated part [B,1,R,ROPE]; `like` has
+        the number of rows as its axis 1."""
+        kv = self.project(f"kvb{layer}", self.norm(f"kvn{layer}", latent, RANK), RANK,
+                          LATENT_HEADS * (NOPE + VALUE))
+        nope, v = self.split(self.heads(kv, LATENT_HEADS, NOPE + VALUE), NOPE, VALUE)
+        shape = self.node("Concat", self.length(like, 0), self.constant([LATENT_HEADS]),
+                          self.length(like, 1), self.constant([ROPE]), axis=0)
+        return self.node("Concat", nope, self.node("Expand", rope, shape), axis=-1), v
+
+    def latents(self, layer, x):
+        """The latent rows, and the rotated part of the keys, of new tokens."""
+        both = self.project(f"kva{layer}", x, WIDTH, RANK + ROPE)
+        latent, rope = self.split(both, RANK, ROPE)
+        return latent, self.rotated(self.heads(rope, 1, ROPE), ROPE)
+
+    def latent(self, layer, x):
+        """Expanded keys and values are cached."""
+        new = self.expanded(layer, *self.latents(layer, x), "input_ids")
+        shapes = [[self.batch, LATENT_HEADS, "P", d] for d in (NOPE + ROPE, VALUE)]
+        kv = [self.node("Concat", past, rows, out=[present], axis=2)
+              for rows, (past, present) in zip(new, self.pair(layer, shapes), strict=True)]
+        return (self.attention(self.queries(layer, x), *kv, (NOPE + ROPE) ** -.5),
+                LATENT_HEADS * VALUE)
+
+    def compressed(self, layer, x):
+        """Latent rows are cached, and all of them expanded."""
+        shapes = [[self.batch, "P", RANK], [self.batch, 1, "P", ROPE]]
+        all_rows = [self.node("Concat", past, rows, out=[present], axis=-2)
+                    for rows, (past, present) in zip(self.latents(layer, x),
+                                                     self.pair(layer, shapes), strict=True)]
+        used = list(all_rows)
+        if self.centred:
+            mean = self.node("ReduceMean", used[0], self.constant([1]), keepdims=1)
+            used[0] = self.node("Sub", used[0], mean)
+        kv = self.expanded(layer, *used, all_rows[0])
+        return (self.attention(self.queries(layer, x), *kv, (NOPE + ROPE) ** -.5),
+                LATENT_HEADS * VALUE)
+
+    def repeated(self, x):
+        """Each head of keys or values for its group of query heads."""
+        x = self.node("Unsqueeze", x, self.constant([2]))
+        shape = self.node("Concat", self.length("input_ids", 0),
+                          self.constant([KV_HEADS, HEADS // KV_HEADS, ROWS, SIZE]), axis=0)
+        return self.node("Reshape", self.node("Expand", x, shape),
+                         self.constant([0, HEADS, ROWS, SIZE]))
+
+    def written(self, layer, x, write):
+        """Buffers that `write` writes."""
+        q, k, v = [self.heads(self.project(f"{n}{layer}", x, WIDTH, h * SIZE), h, SIZE)
+                   for n, h in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))]
+        new = self.rotated(k, SIZE), v
+        shapes = [[self.batch, KV_HEADS, "P", SIZE]] * 2
+        kv = [self.repeated(write(past, rows, present))
+              for rows, (past, present) in zip(new, self.pair(layer, shapes), strict=True)]
+        return self.attention(self.rotated(q, SIZE), *kv, SIZE ** -.5), HEADS * SIZE
+
+    def transposed(self, layer, x):
+        """index_copy_ as torch exports it: the rows come first, are written, and go back."""
+        def write(past, rows, present):
+            first = [self.node("Transpose", t, perm=[2, 1, 0, 3]) for t in (past, rows)]
+            at = self.node("Unsqueeze", self.places, self.constant([1]))
+            y = self.node("ScatterND", first[0], at, first[1])
+            return self.node("Transpose", y, out=[present], perm=[2, 1, 0, 3])
+        return self.written(layer, x, write)
+
+    def scattered(self, layer, x):
+        """index_put_ of [:, :, cache_position]: a tuple of three numbers for each row."""
+        def write(past, rows, present):
+            shape = [self.node("Concat", self.length("input_ids", 0), self.constant([KV_HEADS]),
+                               self.length(self.places, 0), self.constant([1]), axis=0)]
+            parts = []
+            for axis, n in ((0, self.batch), (1, KV_HEADS)):
+                places = (self.node("Range", self.constant(0), self.node(
+                    "Squeeze", self.length("input_ids", 0)), self.constant(1))
+                          if axis == 0 else self.constant(np.arange(n)))
+                where = self.constant([i for i in range(4) if i != axis])
+                parts.append(self.node("Expand", self.node("Unsqueeze", places, where), *shape))
+            places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
+            parts.append(self.node("Expand", places, *shape))
+            return self.node("ScatterND", past, self.node("Concat", *parts, axis=-1), rows,
+                             out=[present])
+        return self.written(layer, x, write)
+
+    def elements(self, layer, x):
+        """scatter along the rows: a number for each element."""
+        def write(past, rows, present):
+            places = self.node("Unsqueeze", self.places, self.constant([0, 1, 3]))
+            at = self.node("Expand", places, self.node("Shape", rows))
+            return self.node("ScatterElements", past, at, rows, out=[present], axis=2)
+        return self.written(layer, x, write)
+
+
+KINDS = ("latent", "compressed", "transposed", "scattered", "elements")

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Decoders whose caches have other forms than past and present of one head size, as sequences.
+
+Each kind of caches.py is computed by ONNX Runtime in one call, in chunks and token by token. The
+logits of `score` must be close to all of them, and `equiv` must find no differing bit. Writes that
+are not one row after another, and masks that show more than a query may see, are refused.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+import caches
+import harness
+from harness import FULL, Case, write_ids
+
+TOKENS = 40
+LIMIT = 3e-6  # of max|logit|
+
+
+def present_of(past):
+    """The result that is the past of the next call."""
+    return past.replace("past_key_values", "present")
+
+
+def oracle(model, ids, chunks):
+    """ONNX Runtime's logits [N,V], in calls of so many tokens."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options,
+                                   providers=["CPUExecutionProvider"])
+    shapes = {i.name: i.shape for i in session.get_inputs()}
+    pasts = {n: np.zeros([{"B": 1, "P": 0}.get(d, d) for d in s], np.float32)
+             for n, s in shapes.items() if n.startswith("past")}
+    names, at, rows = [o.name for o in session.get_outputs()], 0, []
+    for n in chunks:
+        places = np.arange(at, at + n)
+        feed = {"input_ids": ids[None, at:at + n], "position_ids": places[None],
+                "cache_position": places if shapes.get("cache_position", [1]) else places[0],
+                "attention_mask": np.ones((1, at + n), np.int64), **pasts}
+        feed = {k: np.asarray(v) for k, v in feed.items() if k in shapes}
+        results = dict(zip(names, session.run(None, feed), strict=True))
+        rows.append(results["logits"][0])
+        pasts = {past: results[present_of(past)] for past in pasts}
+        at += n
+    return np.concatenate(rows)
+
+
+class Caches(Case):
+    """One decoder of each kind."""
+
+    def setUp(self):
+        super().setUp()
+        self.ids = np.array([(i * 37 + i // 7 * 5 + 11) % caches.VOCABULARY for i in range(TOKENS)])
+        self.file = write_ids(self.dir / "ids.txt", self.ids)
+        self.path = self.dir / "model.onnx"
+
+    def score(self, model):
+        """The logits of one sequence."""
+        onnx.save(model, self.path)
+        self.good("score", self.path, "--ids", self.file, "--logits", self.dir / "logits.npy", "-q")
+        return np.load(self.dir / "logits.npy")
+
+    def whole(self, kind, **how):
+        """ONNX Runtime's logits, however the tokens are split, and no differing bit."""
+        model = caches.Caches(kind, **how).model()
+        found = self.score(model)
+        for chunks in ([TOKENS], [7, 19, TOKENS - 26], [1] * TOKENS):
+            self.close(found, oracle(model, self.ids, chunks), LIMIT, (kind, len(chunks)))
+        plans = "all" if FULL else "random:4"
+        for batch in (1, 3):
+            proof = self.good("equiv", self.path, "--ids", self.file, "--splits", plans, "--batch",
+                              batch, "--threads", "1,2", "--format", "json", "-q").json()
+            self.assertEqual(proof["differing"], 0, (kind, batch))
+            self.assertGreater(proof["compared"], 2 * TOKENS * caches.VOCABULARY)
+        mixing = self.good("inspect", self.path, "--invariance", "--format", "json").json()
+        self.assertEqual(mixing["mixing"], [], kind)
+
+    def refused(self, model, *words):
+        """Sequences are refused with these words."""
+        onnx.save(model, self.path)
+        self.check(harness.gqac("score", self.path, "--ids", self.file), 3, *words)
+
+    def test_batch_of_one(self):
+        """Exports of StaticCache have a constant batch."""
+        self.whole("transposed", batch=1)
+
+    def test_one_start(self):
+        """The place of the first row alone is an input; the others are counted from it."""
+        self.whole("transposed", start=True)
+
+    def test_artefact(self):
+        """A compiled file gives the same logits."""
+        for kind in ("latent", "compressed", "transposed"):
+            found = self.score(caches.Caches(kind).model())
+            self.good("compile", self.path, "-o", self.dir / "m.gqac")
+            self.good("score", self.dir / "m.gqac", "--ids", self.file, "--splits", "7,20",
+                      "--logits", self.dir / "compiled.npy", "-q")
+            self.assertTrue(np.array_equal(found, np.load(self.dir / "compiled.npy")), kind)
+
+    def test_artefact_of_calls(self):
+        """`run` gives what the file gives for a call that writes elsewhere than a sequence would."""
+        model = caches.Caches("transposed").model()
+        onnx.save(model, self.path)
+        folder = self.dir / "in"
+        folder.mkdir()
+        random = np.random.default_rng(5)
+        feed = {"input_ids": self.ids[None, :3], "cache_position": np.array([9, 2, 30])}
+        feed |= {f"past_key_values.{i}.{n}": random.standard_normal(
+            (1, caches.KV_HEADS, caches.ROWS, caches.SIZE)).astype(np.float32)
+                 for i in range(caches.LAYERS) for n in ("key", "value")}
+        for name, value in feed.items():
+            np.save(folder / f"{name}.npy", value)
+        session = ort.InferenceSession(model.SerializeToString(),
+                                       providers=["CPUExecutionProvider"])
+        expected = dict(zip([o.name for o in session.get_outputs()], session.run(None, feed),
+                            strict=True))
+        self.good("run", self.path, "--inputs", folder, "--output", self.dir / "out", "-q")
+        for name, value in expected.items():
+            self.close(np.load(self.dir / "out" / f"{name}.npy"), value, LIMIT, name)
+
+    def test_pairs_of_latents(self):
+        """A sequence keeps what attention reads; inspect names the caches of the file."""
+        onnx.save(caches.Caches("compressed").model(), self.path)
+        text = self.good("compile", self.path, "--dump", "stateful", "--stop-after",
+                         "stateful").out
+        for name in ("key.expanded", "key.expanded.1"):
+            self.assertIn(f'past="past_key_values.0.{name}"', text)
+
+    def test_refused_centred(self):
+        """Latent rows that are not expanded each by itself."""
+        self.refused(caches.Caches("compressed", centred=True).model(), "past_key_values",
+                     "not read by an attention op")
+
+    def test_refused_reversed(self):
+        """Rows that are written in another order."""
+        model = caches.Caches("transposed").model()
+        last = helper.make_node("Neg", ["cache_position"], ["turned"])
+        model.graph.node.insert(0, last)
+        for node in model.graph.node:
+            if node.op_type == "Unsqueeze" and node.output[0] == scatter(model).input[1]:
+                node.input[0] = "turned"
+        self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
+
+    def test_refused_mask(self):
+        """A mask that shows the row after a query's own, which the call may have written."""
+        model = caches.Caches("scattered").model()
+        for node in model.graph.node:
+            if node.op_type == "LessOrEqual":
+                two = helper.make_node("Mul", [node.input[1], "two"], ["doubled"])
+                node.input[1] = "doubled"
+        at = next(i for i, n in enumerate(model.graph.node) if n.op_type == "LessOrEqual")
+        model.graph.node.insert(at, two)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.int64(2), "two"))
+        self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
+
+    def test_refused_added(self):
+        """ScatterND that adds to what is there."""
+        model = caches.Caches("scattered").model()
+        scatter(model).attribute.append(helper.make_attribute("reduction", "add"))
+        self.refused(model, "past_key_values.0.key", "is written", "ScatterND", "DynamicCache")
+
+
+def scatter(model):
+    """The node that writes the first buffer."""
+    return next(n for n in model.graph.node if n.op_type == "ScatterND")
+
+
+def add_tests():
+    """One method for each kind."""
+    for kind in caches.KINDS:
+        def test(self, kind=kind):
+            self.whole(kind)
+        setattr(Caches, f"test_{kind}", test)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -258,7 +258,7 @@ class Devices(Case):
     def test_no_driver(self):
         """77 without any OpenCL driver, for every verb; other targets do not ask."""
         env = {"OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": ""}
-        for words in (["devices"], ["score", MODELS / "llama", "--target", "gpu", "--text", "a"],
+        for words in (["devices"], ["score", MODELS / "llama", "--target", "gpu", "--text", "a b"],
                       ["compile", MODELS / "llama", "--target", "gpu", "-o", self.dir / "m.gqac"]):
             self.check(gqac(*words, env=env), 77, "no device", "opencl")
         self.assertFalse((self.dir / "m.gqac").exists())
@@ -266,9 +266,9 @@ class Devices(Case):
 
     def test_flag(self):
         """--device is for gpu alone, and a number."""
-        self.check(gqac("score", MODELS / "llama", "--device", "0", "--text", "a"), 2, "--target")
+        self.check(gqac("score", MODELS / "llama", "--device", "0", "--text", "a b"), 2, "--target")
         self.check(gqac("score", MODELS / "llama", "--target", "gpu", "--device", "x", "--text",
-                        "a"), 2, "--device")
+                        "a b"), 2, "--device")
 
 
 if __name__ == "__main__":

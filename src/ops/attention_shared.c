@@ -316,6 +316,23 @@ gqac_status attention_scales(op_call *call, const gqac_tensor *tensor, bool per_
     return op_code_scales(&work, tensor, per_channel, heads, size, scales);
 }
 
+gqac_status op_heads_fit(const op_work *work, int64_t n, const gqac_tensor *q, const gqac_tensor *k,
+                         const gqac_tensor *v, int64_t most) {
+    const bool fits = k->dims[0] == n && v->dims[0] == n && k->dims[1] == v->dims[1] &&
+                      k->dims[2] == v->dims[2] && k->dims[3] == q->dims[3] && k->dims[1] >= 1 &&
+                      q->dims[1] % k->dims[1] == 0 && q->dims[3] >= 1 && v->dims[3] >= 1 &&
+                      q->dims[3] <= most && v->dims[3] <= most;
+    if (!fits)
+        OP_STOP(work, GQAC_INVALID_INPUT,
+                "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
+                "[%lld,%lld,%lld,%lld]",
+                (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
+                (long long)k->dims[3], (long long)v->dims[0], (long long)v->dims[1],
+                (long long)v->dims[2], (long long)v->dims[3], (long long)q->dims[0],
+                (long long)q->dims[1], (long long)q->dims[2], (long long)q->dims[3]);
+    return GQAC_OK;
+}
+
 gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *mask,
                       const int64_t *scores) {
     char shape[GQAC_MAX_RANK * 24] = "";

@@ -33,6 +33,10 @@ void op_visible(const attention_rows *rows, bool causal, int64_t window, int32_t
 gqac_status op_ranges(const op_work *work, const gqac_tensor *lo_tensor,
                       const gqac_tensor *hi_tensor, int64_t batch, int64_t rows, int64_t keys,
                       const int32_t **lo, const int32_t **hi);
+/* Checks that queries [B,Hq,S,D], keys [n,Hkv,T,D] and values [n,Hkv,T,Dv] fit: Hq is a multiple of
+ * Hkv, and D and Dv are 1 to `most`. */
+gqac_status op_heads_fit(const op_work *work, int64_t n, const gqac_tensor *q, const gqac_tensor *k,
+                         const gqac_tensor *v, int64_t most);
 /* Fails: a mask or bias (`what`) does not broadcast to scores [B,Hq,S,T]. */
 gqac_status op_misfit(const op_work *work, const char *what, const gqac_tensor *mask,
                       const int64_t *scores);

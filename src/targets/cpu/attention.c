@@ -87,23 +87,6 @@ static gqac_status open_stored(const target_call *call, const cpu_attend_stored 
     return GQAC_OK;
 }
 
-static gqac_status check_shapes(const target_call *call, const gqac_tensor *q, int64_t batch,
-                                const gqac_tensor *k, const gqac_tensor *v) {
-    const bool fits = k->dims[0] == batch && v->dims[0] == batch && k->dims[1] == v->dims[1] &&
-                      k->dims[2] == v->dims[2] && k->dims[3] == q->dims[3] && k->dims[1] >= 1 &&
-                      q->dims[1] % k->dims[1] == 0 && q->dims[3] >= 1 && v->dims[3] >= 1 &&
-                      q->dims[3] <= CPU_ATTEND_SIZE && v->dims[3] <= CPU_ATTEND_SIZE;
-    if (!fits)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT,
-                "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
-                "[%lld,%lld,%lld,%lld]",
-                (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
-                (long long)k->dims[3], (long long)v->dims[0], (long long)v->dims[1],
-                (long long)v->dims[2], (long long)v->dims[3], (long long)q->dims[0],
-                (long long)q->dims[1], (long long)q->dims[2], (long long)q->dims[3]);
-    return GQAC_OK;
-}
-
 /* A mask that broadcasts to [B,Hq,S,columns]. */
 static gqac_status set_mask(const target_call *call, const gqac_tensor *q, cpu_attend *a,
                             const gqac_tensor *mask) {
@@ -377,7 +360,7 @@ static gqac_status prepare(target_call *call, attending *t) {
     const gqac_tensor *k = &t->stored[0].rows, *v = &t->stored[1].rows;
     const kv_batch *kv = call->kv && call->kv->packed && q->dims[0] == 1 ? call->kv : NULL;
     const int64_t batch = kv ? kv->n : q->dims[0];
-    GQAC_TRY(check_shapes(call, q, batch, k, v));
+    GQAC_TRY(op_heads_fit(&call->work, batch, q, k, v, CPU_ATTEND_SIZE));
     t->kernels = cpu_level_of(call)->attend;
     t->threads = call->work.pool ? gqac_pool_threads(call->work.pool) : 1;
     t->packed_kv = kv;

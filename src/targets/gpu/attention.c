@@ -26,25 +26,6 @@ typedef struct attending {
 
 /* ---- operands ------------------------------------------------------------------ */
 
-static gqac_status check_shapes(const target_call *call, const attending *t) {
-    const gqac_tensor *q = t->q, *k = t->k, *v = t->v;
-    const bool fit = k->dims[0] == t->rows.n && v->dims[0] == t->rows.n &&
-                     k->dims[1] == v->dims[1] && k->dims[2] == v->dims[2] &&
-                     k->dims[3] == q->dims[3] && k->dims[1] >= 1 && q->dims[1] >= 1 &&
-                     q->dims[1] % k->dims[1] == 0 && q->dims[1] <= INT32_MAX &&
-                     k->dims[2] <= INT32_MAX && t->n <= INT32_MAX &&
-                     q->dims[3] <= GPU_ATTEND_SIZE && v->dims[3] <= GPU_ATTEND_SIZE;
-    if (!fit)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT,
-                "keys [%lld,%lld,%lld,%lld] and values [%lld,%lld,%lld,%lld] do not fit queries "
-                "[%lld,%lld,%lld,%lld]",
-                (long long)k->dims[0], (long long)k->dims[1], (long long)k->dims[2],
-                (long long)k->dims[3], (long long)v->dims[0], (long long)v->dims[1],
-                (long long)v->dims[2], (long long)v->dims[3], (long long)q->dims[0],
-                (long long)q->dims[1], (long long)q->dims[2], (long long)q->dims[3]);
-    return GQAC_OK;
-}
-
 /* A bias that broadcasts to [B,Hq,S,columns]. */
 static gqac_status set_bias(const target_call *call, attending *t) {
     const gqac_tensor *bias = t->bias;
@@ -87,7 +68,10 @@ static gqac_status open_operands(target_call *call, attending *t) {
     t->n = t->q->dims[0] * t->q->dims[2];
     GQAC_TRY(op_rows_fit(&call->work, target_value(call, r->past_len),
                          target_value(call, r->new_len), t->q->dims[0], t->q->dims[2], &t->rows));
-    GQAC_TRY(check_shapes(call, t));
+    GQAC_TRY(op_heads_fit(&call->work, t->rows.n, t->q, t->k, t->v, GPU_ATTEND_SIZE));
+    if (t->q->dims[1] > INT32_MAX || t->k->dims[2] > INT32_MAX || t->n > INT32_MAX)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld heads of %lld queries, %lld keys",
+                (long long)t->q->dims[1], (long long)t->n, (long long)t->k->dims[2]);
     t->shape = (attend_shape){.heads = (int32_t)t->q->dims[1],
                               .kv_heads = (int32_t)t->k->dims[1],
                               .queries = (int32_t)t->q->dims[2],

@@ -187,7 +187,7 @@ class Masks(Case):
         """A row that sees nothing stays the mean of all where it shows in another row's scale."""
         raised, told = self.padded(LOW, False)
         self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]))
-        self.assertIn("all rows together", told[0][1])
+        self.assertIn("mixes all rows", told[0][1])
         self.assertIn("for node 'rounds'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
@@ -248,7 +248,7 @@ class Masks(Case):
                  conv, {"w": w, "features": [0, 0, 8]})):
             raised, told = self.behind(more, inputs, **consts)
             self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]), more[-1].op_type)
-            self.assertIn("all rows together", told[0][1])
+            self.assertIn("mixes all rows", told[0][1])
             self.assertIn("for node 'takes'",
                           self.good("inspect", self.dir / "m.onnx", "--ops").out)
 

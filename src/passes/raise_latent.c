@@ -34,7 +34,6 @@ typedef struct grown {
 typedef struct latent {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     grown *all;
     int n, most;
     ir_builder b;
@@ -424,8 +423,8 @@ static ir_value *add_past(latent *l, const grown *x, int k) {
 static gqac_status add_result(latent *l, ir_value *value, const char *name) {
     const ir_node *ret = l->graph->ret;
     const int n = ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(l->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(l->scratch, const char *, (size_t)n + 1);
+    ir_value **values = GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)n + 1);
+    const char **names = GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)n + 1);
     if (!values || !names || !name)
         return gqac_diag_oom(l->b.diag, "results");
     for (int i = 0; i < n; i++) {
@@ -474,8 +473,10 @@ static gqac_status ask_lengths(latent *l) {
 /* The presents of latent caches are results no more, and their pasts no inputs. */
 static gqac_status drop_old(latent *l) {
     const ir_node *ret = l->graph->ret;
-    ir_value **values = GQAC_ARENA_ARRAY(l->scratch, ir_value *, (size_t)ret->n_inputs + 1);
-    const char **names = GQAC_ARENA_ARRAY(l->scratch, const char *, (size_t)ret->n_inputs + 1);
+    ir_value **values =
+        GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)ret->n_inputs + 1);
+    const char **names =
+        GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)ret->n_inputs + 1);
     int n = 0;
     if (!values || !names)
         return gqac_diag_oom(l->b.diag, "results");
@@ -540,7 +541,7 @@ static gqac_status run(latent *l) {
             if (node->outputs[i])
                 node->outputs[i]->id = 0;
     }
-    l->all = GQAC_ARENA_ARRAY(l->scratch, grown, (size_t)l->most);
+    l->all = GQAC_ARENA_ARRAY(l->context->scratch, grown, (size_t)l->most);
     if (!l->all)
         return gqac_diag_oom(l->b.diag, "KV state");
     for (const ir_node *node = l->graph->first; node && good; node = node->next)
@@ -552,11 +553,6 @@ static gqac_status run(latent *l) {
 gqac_status raise_latent(pass_context *context) {
     latent l = {.context = context,
                 .graph = context->module->graph,
-                .scratch = gqac_arena_create(0),
                 .b = {.graph = context->module->graph, .diag = context->diag}};
-    if (!l.scratch)
-        return gqac_diag_oom(context->diag, "KV state");
-    gqac_status status = run(&l);
-    gqac_arena_free(l.scratch);
-    return status;
+    return run(&l);
 }

@@ -199,7 +199,7 @@ class DynamicSeq(Case):
                 node.attribute.extend(kept)
             onnx.save(model, self.fixed)
             run = harness.gqac("rewrite", self.fixed, "--pass", "dynamic-seq", "-o", self.out)
-            self.check(run, 3, "Attention)", "keys behind its own position")
+            self.check(run, 3, "Attention)", "keys after its own position")
             self.assertFalse(self.out.exists())
 
 

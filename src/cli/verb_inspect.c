@@ -5,7 +5,7 @@
 
 static const cli_flag flags[] = {
     {"ops", NULL,
-     "counts of ops; patterns of ops that were raised to one op, and why others were not"},
+     "counts of ops; patterns of ops that a stateless run raises to one op, and why not others"},
     {"io", NULL, "inputs and outputs of the graph"},
     {"kv", NULL, "past/present pairs"},
     {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},
@@ -153,7 +153,7 @@ static void print_raised(const gqac_info *x) {
     const char *name;
     json_t *count, *counts = raised_json(x);
     if (json_object_size(counts))
-        printf("raised\n");
+        printf("raised in a stateless run\n");
     json_object_foreach(counts, name, count)
         printf("  %-48s %lld\n", name, (long long)json_integer_value(count));
     json_decref(counts);
@@ -162,7 +162,7 @@ static void print_raised(const gqac_info *x) {
         if (!r->why)
             continue;
         if (!any++)
-            printf("not raised\n");
+            printf("not raised in a stateless run\n");
         printf("  %s at '%s', for node '%s' (%s): %s\n", r->what, cli_shown(r->node).s,
                cli_shown(r->stop).s, cli_shown(r->op).s, cli_shown(r->why).s);
     }

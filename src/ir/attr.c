@@ -77,28 +77,29 @@ bool ir_attr_set_tensor(ir_node *node, const char *name, const gqac_tensor *tens
     return tensor != NULL;
 }
 
+static void *copy_list(const ir_node *node, const void *values, size_t n, size_t size) {
+    void *list = gqac_arena_calloc(node->graph->module->arena, n, size);
+    if (list && n)
+        memcpy(list, values, n * size);
+    return list;
+}
+
 bool ir_attr_set_ints(ir_node *node, const char *name, size_t n, const int64_t *values) {
     if (!node)
         return true;
-    int64_t *ints = GQAC_ARENA_ARRAY(node->graph->module->arena, int64_t, n);
-    if (!ints)
-        return false;
-    if (n)
-        memcpy(ints, values, n * sizeof *ints);
-    put(node, name, (ir_attr){.count = n, .ints = ints});
-    return true;
+    const int64_t *ints = copy_list(node, values, n, sizeof *ints);
+    if (ints)
+        put(node, name, (ir_attr){.count = n, .ints = ints});
+    return ints != NULL;
 }
 
 bool ir_attr_set_floats(ir_node *node, const char *name, size_t n, const float *values) {
     if (!node)
         return true;
-    float *floats = GQAC_ARENA_ARRAY(node->graph->module->arena, float, n);
-    if (!floats)
-        return false;
-    if (n)
-        memcpy(floats, values, n * sizeof *floats);
-    put(node, name, (ir_attr){.count = n, .floats = floats});
-    return true;
+    const float *floats = copy_list(node, values, n, sizeof *floats);
+    if (floats)
+        put(node, name, (ir_attr){.count = n, .floats = floats});
+    return floats != NULL;
 }
 
 bool ir_attr_set_strings(ir_node *node, const char *name, size_t n, const char *const *values) {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "numerics/convert.h"
 
 enum { F32_NAN = 0x7fc00000, F16_NAN = 0x7e00, BF16_NAN = 0x7fc0 };
 static const uint64_t f64_nan = UINT64_C(0x7ff8000000000000);
@@ -22,43 +23,10 @@ typedef struct element {
     float f;
 } element;
 
-static float float_of_bits(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static uint32_t bits_of_float(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
-}
-
-static float half_to_float(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    uint32_t exponent = (half >> 10) & 31, fraction = half & 0x3ff;
-    if (exponent == 31)
-        return float_of_bits(sign | 0x7f800000 | fraction << 13);
-    if (exponent == 0) {
-        float tiny = (float)fraction * 0x1p-24f;
-        return sign ? -tiny : tiny;
-    }
-    return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
-}
-
-/* The half with exactly this value; halves of one sign ascend with their bits. */
+/* The half with exactly this value. */
 static bool half_from_float(float f, uint16_t *half) {
-    uint32_t sign = bits_of_float(f) >> 31, low = 0, high = 0x7c00;
-    float size = sign ? -f : f;
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-        if (half_to_float((uint16_t)middle) < size)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *half = (uint16_t)(sign << 15 | low);
-    return half_to_float((uint16_t)low) == size;
+    *half = gqn_f32_to_f16(f);
+    return gqn_f16_to_f32(*half) == f;
 }
 
 /* ---- printing ------------------------------------------------------------ */
@@ -79,14 +47,14 @@ static bool get_float(const gqac_tensor *tensor, size_t i, float *f) {
     switch (tensor->dtype) {
     case GQAC_F32:
         memcpy(f, data + 4 * i, 4);
-        return *f == *f || bits_of_float(*f) == F32_NAN;
+        return *f == *f || gqn_as_u32(*f) == F32_NAN;
     case GQAC_F16:
         memcpy(&half, data + 2 * i, 2);
-        *f = half_to_float(half);
+        *f = gqn_f16_to_f32(half);
         return *f == *f || half == F16_NAN;
     case GQAC_BF16:
         memcpy(&half, data + 2 * i, 2);
-        *f = float_of_bits((uint32_t)half << 16);
+        *f = gqn_as_f32((uint32_t)half << 16);
         return *f == *f || half == BF16_NAN;
     default:
         memcpy(&d, data + 8 * i, 8);
@@ -253,7 +221,7 @@ static gqac_status parse_float(ir_lexer *lexer, gqac_dtype dtype, uint64_t *raw)
     ir_lex_skip(lexer);
     const char *start = lexer->at;
     GQAC_TRY(ir_lex_float(lexer, &f));
-    uint32_t bits = f != f ? F32_NAN : bits_of_float(f);
+    uint32_t bits = f != f ? F32_NAN : gqn_as_u32(f);
     uint16_t half = F16_NAN;
     *raw = bits;
     if (dtype == GQAC_BF16 && bits & 0xffff)

@@ -156,7 +156,7 @@ static gqac_status fill_branch(const cross_caches *c, ir_graph *branch, ir_node 
 
 static gqac_status set_results(const cross_caches *c, ir_graph *branch, bool given) {
     const int n = 2 * c->n;
-    ir_value **values = GQAC_ARENA_ARRAY(c->scratch, ir_value *, (size_t)n);
+    ir_value **values = GQAC_ARENA_ARRAY(c->context->scratch, ir_value *, (size_t)n);
     if (!values)
         return short_of_memory(c);
     ir_builder b = {.graph = branch, .diag = c->context->diag};

@@ -14,7 +14,6 @@
 typedef struct loosener {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     const ir_dim *tokens; /* sequence_length */
     ir_type *old;         /* by ir_value.id: types for one token */
     int n_old;
@@ -118,7 +117,7 @@ static void number_all(loosener *s) {
 
 static gqac_status remember(loosener *s) {
     number_all(s);
-    s->old = GQAC_ARENA_ARRAY(s->scratch, ir_type, (size_t)s->n_old + 1);
+    s->old = GQAC_ARENA_ARRAY(s->context->scratch, ir_type, (size_t)s->n_old + 1);
     if (!s->old)
         return short_of_memory(s);
     number_all(s);
@@ -268,12 +267,11 @@ static gqac_status check_attention(const loosener *s) {
         if (!sees_later(s, node))
             continue;
         gqac_diag *diag = s->context->diag;
-        pass_fail(node, diag, GQAC_UNSUPPORTED,
-                  "a query of this attention would see keys after its own position");
-        gqac_diag_rule(diag, "with several tokens a call, causality is an attribute (is_causal, "
-                             "unidirectional)");
-        gqac_diag_hint(diag, "export the model with causal attention");
-        return GQAC_UNSUPPORTED;
+        return pass_refuse(node, diag,
+                           "a query of this attention would see keys after its own position",
+                           "with several tokens a call, causality is an attribute (is_causal, "
+                           "unidirectional)",
+                           "export the model with causal attention");
     }
     return GQAC_OK;
 }
@@ -281,19 +279,18 @@ static gqac_status check_attention(const loosener *s) {
 static gqac_status check_rows(const loosener *s) {
     const ir_node **mixing = NULL;
     int n = 0;
-    if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+    if (pass_check_invariance(s->context->module, s->context->scratch, &mixing, &n) != GQAC_OK)
         return short_of_memory(s);
     for (int i = 0; i < n; i++) {
         gqac_diag *diag = s->context->diag;
         if (mixing[i]->op->rows != IR_ROWS_SHAPE)
             continue;
-        pass_fail(mixing[i], diag, GQAC_UNSUPPORTED,
-                  "this depends on the number or the place of the tokens in a call");
-        gqac_diag_rule(diag, "with several tokens a call, causality is an attribute of attention "
-                             "and positions are an input, or follow from the cache");
-        gqac_diag_hint(diag, "export with any number of tokens; attention that a tracer wrote out "
-                             "may become one node by rewrite --pass raise before this");
-        return GQAC_UNSUPPORTED;
+        return pass_refuse(mixing[i], diag,
+                           "this depends on the number or the place of the tokens in a call",
+                           "with several tokens a call, causality is an attribute of attention "
+                           "and positions are an input, or follow from the cache",
+                           "export with any number of tokens; attention that a tracer wrote out "
+                           "may become one node by rewrite --pass raise before this");
     }
     return GQAC_OK;
 }
@@ -327,13 +324,7 @@ static gqac_status loosen(loosener *s) {
 }
 
 static gqac_status run(pass_context *context) {
-    loosener s = {
-        .context = context, .graph = context->module->graph, .scratch = gqac_arena_create(0)};
-    if (!s.scratch)
-        return gqac_diag_oom(context->diag, "dynamic shapes");
-    gqac_status status = loosen(&s);
-    gqac_arena_free(s.scratch);
-    return status;
+    return loosen(&(loosener){.context = context, .graph = context->module->graph});
 }
 
 const gqac_pass pass_dynamic_seq = {

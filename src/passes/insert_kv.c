@@ -87,10 +87,9 @@ bool insert_kv_is_length(const ir_node *node, int operand) {
 gqac_status insert_kv_want_rows(const ir_node *node, const op_parts *parts, gqac_diag *diag) {
     if (parts->k->type.rank == 4 && parts->v->type.rank == 4)
         return GQAC_OK;
-    pass_fail(node, diag, GQAC_UNSUPPORTED, "the shape of its keys and values is not known");
-    gqac_diag_rule(diag, "a cache is as its rows are: [B,H,S,D]");
-    gqac_diag_hint(diag, "export the model with the shapes of its inputs");
-    return GQAC_UNSUPPORTED;
+    return pass_refuse(node, diag, "the shape of its keys and values is not known",
+                       "a cache is as its rows are: [B,H,S,D]",
+                       "export the model with the shapes of its inputs");
 }
 
 static gqac_status see_operands(void *arg, ir_node *node) {
@@ -134,7 +133,6 @@ typedef struct layer {
 typedef struct inserter {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     layer *layers;
     int n_layers, n_cached, n_inputs; /* inputs: of the model as it was */
     const ir_dim *past;               /* rows of every past */
@@ -162,13 +160,13 @@ static bool has_cross_cache(const ir_node *node, const insert_places *places) {
 
 static gqac_status collect(inserter *s, bool all) {
     const size_t n_inputs = (size_t)s->graph->n_inputs;
-    bool *query = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    bool *query = GQAC_ARENA_ARRAY(s->context->scratch, bool, n_inputs + 1);
     size_t nodes = 0;
     for (const ir_node *node = s->graph->first; node; node = node->next)
         nodes++;
-    s->layers = GQAC_ARENA_ARRAY(s->scratch, layer, nodes + 1);
+    s->layers = GQAC_ARENA_ARRAY(s->context->scratch, layer, nodes + 1);
     s->n_inputs = s->graph->n_inputs;
-    s->encoder = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    s->encoder = GQAC_ARENA_ARRAY(s->context->scratch, bool, n_inputs + 1);
     if (!query || !s->layers || !s->encoder)
         return short_of_memory(s);
     for (ir_node *node = s->graph->first; node; node = node->next) {
@@ -183,7 +181,7 @@ static gqac_status collect(inserter *s, bool all) {
             continue;
         }
         l->node = node;
-        l->keys = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+        l->keys = GQAC_ARENA_ARRAY(s->context->scratch, bool, n_inputs + 1);
         if (!l->keys)
             return short_of_memory(s);
         insert_kv_origins(s->graph, ir_node_input(node, 0), query);
@@ -221,7 +219,7 @@ static void find_used(const inserter *s, bool data, bool *inputs) {
  * mask from which nothing is computed is one, too: callers go on to feed it. */
 static gqac_status find_masks(const inserter *s, ir_value *ids, bool *masks) {
     const int n = s->graph->n_inputs;
-    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n + 1);
+    bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)n + 1);
     if (!inputs)
         return short_of_memory(s);
     for (int i = 0; i < s->n_layers; i++) {
@@ -292,8 +290,8 @@ static ir_node *with_outputs(ir_node *old, int n_outputs, const char *const *nam
 
 static const char *name_of(const inserter *s, const layer *l, int index, int part, bool out) {
     static const char *const parts[] = {"k_", "v_"};
-    return gqac_arena_printf(s->scratch, "cache_%s%s_%d", l->places.n == 2 ? parts[part] : "",
-                             out ? "out" : "in", index);
+    return gqac_arena_printf(s->context->scratch, "cache_%s%s_%d",
+                             l->places.n == 2 ? parts[part] : "", out ? "out" : "in", index);
 }
 
 /* Wants the presents of the layer, and knows their types. */
@@ -364,8 +362,8 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
 static gqac_status add_results(inserter *s) {
     const ir_graph *graph = s->graph;
     const size_t most = (size_t)graph->ret->n_inputs + 2 * (size_t)s->n_layers;
-    ir_value **values = GQAC_ARENA_ARRAY(s->scratch, ir_value *, most);
-    const char **names = GQAC_ARENA_ARRAY(s->scratch, const char *, most);
+    ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, most);
+    const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, most);
     int n = graph->ret->n_inputs;
     if (!values || !names)
         return short_of_memory(s);
@@ -405,13 +403,13 @@ static gqac_status check_rows(inserter *s) {
     const ir_node **mixing = NULL;
     int n = 0;
     const size_t n_inputs = (size_t)s->graph->n_inputs;
-    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
-    bool *encoder = GQAC_ARENA_ARRAY(s->scratch, bool, n_inputs + 1);
+    bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, n_inputs + 1);
+    bool *encoder = GQAC_ARENA_ARRAY(s->context->scratch, bool, n_inputs + 1);
     if (!inputs || !encoder)
         return short_of_memory(s);
     memcpy(encoder, s->encoder, (size_t)s->n_inputs * sizeof *encoder);
     s->encoder = encoder;
-    if (pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+    if (pass_check_invariance(s->context->module, s->context->scratch, &mixing, &n) != GQAC_OK)
         return short_of_memory(s);
     for (int i = 0; i < n; i++) {
         if (mixing[i]->op->rows == IR_ROWS_MIXES || is_across(s, mixing[i], inputs))
@@ -473,21 +471,20 @@ static gqac_status put_slopes(inserter *s) {
 static gqac_status insert(inserter *s) {
     ir_module *module = s->context->module;
     ir_value *tokens = find_tokens(s);
-    s->cross =
-        (cross_caches){.context = s->context,
-                       .graph = s->graph,
-                       .scratch = s->scratch,
-                       .layers = GQAC_ARENA_ARRAY(s->scratch, cross_layer, (size_t)s->n_layers)};
+    s->cross = (cross_caches){
+        .context = s->context,
+        .graph = s->graph,
+        .layers = GQAC_ARENA_ARRAY(s->context->scratch, cross_layer, (size_t)s->n_layers)};
     s->past = ir_dim_symbol(module->dims, "past_sequence_length");
     GQAC_TRY(take_slopes(s));
-    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)s->graph->n_inputs + 1);
+    bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)s->graph->n_inputs + 1);
     if (!inputs)
         return short_of_memory(s);
     find_used(s, true, inputs);
     if (tokens)
         GQAC_TRY(insert_positions(s->context, tokens->type.dims[0], tokens->type.dims[1]));
     const int n_inputs = s->graph->n_inputs;
-    bool *masks = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)n_inputs + 1);
+    bool *masks = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)n_inputs + 1);
     if (!masks || !s->cross.layers)
         return short_of_memory(s);
     GQAC_TRY(find_masks(s, tokens, masks));
@@ -554,13 +551,7 @@ static gqac_status run_in(inserter *s, bool all) {
 }
 
 static gqac_status run_with(pass_context *context, bool all) {
-    inserter s = {
-        .context = context, .graph = context->module->graph, .scratch = gqac_arena_create(0)};
-    if (!s.scratch)
-        return gqac_diag_oom(context->diag, "a KV cache");
-    gqac_status status = run_in(&s, all);
-    gqac_arena_free(s.scratch);
-    return status;
+    return run_in(&(inserter){.context = context, .graph = context->module->graph}, all);
 }
 
 static gqac_status run_all(pass_context *context) {

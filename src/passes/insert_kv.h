@@ -69,7 +69,6 @@ typedef struct cross_layer {
 typedef struct cross_caches {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     int n;
     cross_layer *layers;
     ir_node *choice; /* the If that is made */

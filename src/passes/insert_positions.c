@@ -1,8 +1,8 @@
 /* Positions that a graph counts by itself, from 0 in every call, become the input position_ids.
  *
  * What counts is recognised by its values, not by a pattern: an integer for each token that is
- * proven to be its position in the call (raise_counts: by Range, by the first columns of a constant
- * that holds 0, 1, 2, ..., by sums of ones, and by what is made of these), and sums of the
+ * proven to be its position in the call (raise_is_positions: by Range, by the first columns of a
+ * constant that holds 0, 1, 2, ..., by sums of ones, and by what is made of these), and sums of the
  * attention mask less 1. Those that have no axis for a batch must do nothing but choose rows of a
  * table that are added to [B,S,M]. Other beginnings of constants are refused: they end before the
  * rows that a cache needs. What is computed from other forms still depends on the position of a
@@ -67,7 +67,7 @@ static bool is_beginning(const ir_node *node, const ir_dim *rows) {
 static bool is_count(counter *c, const ir_node *node) {
     ir_value *value = node->outputs[0];
     raise r = {.context = c->context, .steps = &c->steps};
-    return raise_counts(&r, value, c->batch, c->rows, is_beginning(node, c->rows)) &&
+    return raise_is_positions(&r, value, c->batch, c->rows, is_beginning(node, c->rows)) &&
            (value->type.rank > 1 || only_chooses(value));
 }
 

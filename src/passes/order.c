@@ -21,7 +21,6 @@ typedef struct place {
 
 typedef struct sorter {
     pass_context *context;
-    gqac_arena *arena;
     ir_graph *graph;
     place *places;
     frame *stack;
@@ -55,7 +54,8 @@ static bool grow(gqac_arena *arena, void **items, size_t n, size_t *capacity, si
 
 static gqac_status push_captured(sorter *s, ir_value *value) {
     void *items = s->captured;
-    if (!grow(s->arena, &items, s->n_captured, &s->captured_capacity, sizeof *s->captured))
+    if (!grow(s->context->scratch, &items, s->n_captured, &s->captured_capacity,
+              sizeof *s->captured))
         return no_memory(s);
     s->captured = items;
     s->captured[s->n_captured++] = value;
@@ -85,7 +85,7 @@ static gqac_status list_captured(sorter *s, ir_node *node, size_t *first) {
 
 static gqac_status open_node(sorter *s, unsigned root) {
     void *items = s->stack;
-    if (!grow(s->arena, &items, s->depth, &s->capacity, sizeof *s->stack))
+    if (!grow(s->context->scratch, &items, s->depth, &s->capacity, sizeof *s->stack))
         return no_memory(s);
     s->stack = items;
     frame *f = &s->stack[s->depth++];
@@ -132,7 +132,7 @@ static gqac_status list_groups(sorter *s) {
     for (ir_node *node = s->graph->first; node; node = node->next)
         node->mark = n++;
     s->graph->ret->mark = n;
-    s->places = GQAC_ARENA_ARRAY(s->arena, place, (size_t)n + 1);
+    s->places = GQAC_ARENA_ARRAY(s->context->scratch, place, (size_t)n + 1);
     if (!s->places)
         return no_memory(s);
     s->places[n] = (place){.first = s->graph->ret};
@@ -176,12 +176,7 @@ static gqac_status sort_graph(pass_context *context, ir_graph *graph) {
         for (int at = 0; (inner = pass_next_graph(node, &at));)
             GQAC_TRY(sort_graph(context, inner));
     }
-    sorter s = {.context = context, .graph = graph, .arena = gqac_arena_create(0)};
-    if (!s.arena)
-        return no_memory(&s);
-    gqac_status status = sort_nodes(&s);
-    gqac_arena_free(s.arena);
-    return status;
+    return sort_nodes(&(sorter){.context = context, .graph = graph});
 }
 
 static gqac_status run(pass_context *context) {

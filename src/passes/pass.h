@@ -27,6 +27,7 @@ typedef struct pass_context {
     gqac_poll *poll; /* of who compiles; NULL: nobody watches */
     /* Set by the runner. */
     size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
+    gqac_arena *scratch;        /* of the pass that runs; freed when it has returned */
     const char *const *disable; /* as in the request: tidy leaves out those parts */
     int64_t folded;             /* ns of work that folding has done so far, which is bounded */
     /* What `raise` found, when it is asked for: in the order of the nodes, in the module's arena.*/
@@ -105,6 +106,8 @@ typedef struct pass_request {
 gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request);
 /* All passes in order, for --list-passes; ends with NULL. */
 extern const gqac_pass *const gqac_pipeline[];
+/* One pass, with its scratch and without checks. */
+gqac_status pass_run(pass_context *context, const gqac_pass *pass);
 /* The same with another list of passes, which ends with NULL: rewrites, tests. */
 gqac_status pass_run_list(pass_context *context, const pass_request *request,
                           const gqac_pass *const *passes);

@@ -13,7 +13,6 @@
 
 typedef struct planner {
     pass_context *context;
-    gqac_arena *arena;
     ir_graph *graph;
     /* Values that begin at a node, by its place in the order, as lists through `next`, which goes
      * by value number. */
@@ -89,10 +88,10 @@ static gqac_status find_lives(planner *p) {
                 node->outputs[i]->id = p->n_values++;
                 see_in_place(p, node->outputs[i]);
             }
-    p->begins = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)n_nodes);
-    p->next = GQAC_ARENA_ARRAY(p->arena, ir_value *, (size_t)p->n_values);
-    p->taken = GQAC_ARENA_ARRAY(p->arena, bool, (size_t)p->n_values);
-    p->last = GQAC_ARENA_ARRAY(p->arena, const ir_node *, (size_t)p->n_values);
+    p->begins = GQAC_ARENA_ARRAY(p->context->scratch, ir_value *, (size_t)n_nodes);
+    p->next = GQAC_ARENA_ARRAY(p->context->scratch, ir_value *, (size_t)p->n_values);
+    p->taken = GQAC_ARENA_ARRAY(p->context->scratch, bool, (size_t)p->n_values);
+    p->last = GQAC_ARENA_ARRAY(p->context->scratch, const ir_node *, (size_t)p->n_values);
     if (!p->begins || !p->next || !p->taken || !p->last)
         return gqac_diag_oom(p->context->diag, "planning");
     for (ir_node *node = p->graph->last; node; node = node->prev)
@@ -155,14 +154,9 @@ static gqac_status run_in(planner *p) {
 
 static gqac_status run(pass_context *context) {
     planner p = {.context = context, .graph = context->module->graph};
-    p.arena = gqac_arena_create(0);
-    if (!p.arena)
-        return gqac_diag_oom(context->diag, "planning");
     clear_graph(p.graph);
     (void)ir_graph_walk(p.graph, clear_slots, NULL);
-    gqac_status status = run_in(&p);
-    gqac_arena_free(p.arena);
-    return status;
+    return run_in(&p);
 }
 
 const gqac_pass pass_plan = {

@@ -1,10 +1,11 @@
-/* raise: what a tracer has written out in simple ops becomes the ONNX op that says the same, so
- * that traced exports reach the kernels that others reach. Nodes are visited in order, and so an
- * attention finds its rotary embeddings raised. What is left of a pattern is swept.
+/* raise: what a tracer wrote out in simple ops becomes the ONNX op that means the same, so that
+ * traced exports reach the same kernels as others. Nodes are visited in order: the rotary
+ * embeddings of an attention are raised before it. Nodes of a pattern that nobody reads any more
+ * are swept.
  *
- * A pattern is raised when it is proven that both say the same for every call that the exporter
+ * A pattern is raised when it is proven that both mean the same for every call that the exporter
  * meant: masks are read element by element (raise_element.c), shapes are compared as polynomials.
- * What came near and was not raised is noted with the node that stopped it. */
+ * A pattern that nearly fits is reported with the node that stopped it. */
 #include "passes/raise.h"
 #include "ops/build.h"
 
@@ -145,14 +146,14 @@ static gqac_status note(const raise *r, const char *what, const ir_node *node, c
 typedef struct walk {
     pass_context *context;
     bool portable, unpadded;
-    bool stale; /* something raised tells lengths that were not known */
+    bool stale; /* a raised op has lengths that were not known before */
     int steps;
     raise_unread unread[2];
     raise_rows rows_together;
-    raise_places places;
+    raise_writes writes;
 } walk;
 
-/* May the one stand where the other stood? Lengths that are not known are no contradiction. */
+/* May b replace a? Unknown lengths do not differ from others. */
 static bool same_type(const raise *r, const ir_value *a, const ir_value *b) {
     bool same = a->type.dtype == b->type.dtype && a->type.rank == b->type.rank;
     int64_t n;
@@ -188,7 +189,7 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
                .steps = &w->steps,
                .unread = w->unread,
                .rows_together = &w->rows_together,
-               .places = &w->places,
+               .writes = &w->writes,
                .portable = w->portable,
                .unpadded = w->unpadded,
                .b = {.graph = node->graph, .before = node, .diag = context->diag}};
@@ -199,11 +200,11 @@ static gqac_status apply(walk *w, ir_node *node, const struct rule *rule, bool *
         GQAC_TRY(pass_settle(node, prev, context->diag));
         *raised = all_same_types(&r, node, by);
         if (!*raised)
-            raise_stopped(&r, node, "the op in its place would give another type or shape");
+            raise_stopped(&r, node, "the op that replaces it would have another type or shape");
     }
     if (*raised) {
         replace_all(&r, node, by);
-        r.stop = NULL; /* of a way that was tried before */
+        r.stop = NULL; /* of another rule, tried before */
         r.why = NULL;
         context->changed++;
         w->stale = w->stale || r.rows != r.queries;
@@ -242,13 +243,13 @@ static gqac_status run_unpadded(pass_context *context) {
     walk w = {.context = context, .unpadded = true, .steps = RAISE_STEPS};
     const size_t before = context->changed;
     GQAC_TRY(raise_latent(context));
-    if (context->changed != before) /* attention over these caches is none of the file's */
+    if (context->changed != before) /* attention over the new caches */
         GQAC_TRY(run(context));
     GQAC_TRY(ir_graph_walk(context->module->graph, visit, &w));
     return raise_positions(&(raise){.context = context,
                                     .steps = &w.steps,
                                     .unread = w.unread,
-                                    .places = &w.places,
+                                    .writes = &w.writes,
                                     .unpadded = true,
                                     .b = {.diag = context->diag}});
 }
@@ -271,8 +272,8 @@ const gqac_pass pass_raise_portable = {
     .run = run_portable,
 };
 
-/* What a sequence adds: its rows hold no padding. That is not in artefacts, which serve other calls
- * too, and so it runs behind what they hold. */
+/* For sequences, whose rows hold no padding. Artefacts serve other calls too, so this runs after
+ * the passes whose result they hold. */
 const gqac_pass pass_unpad = {
     .name = "unpad",
     .summary = "the attention mask is ones: what else masks say becomes attributes",

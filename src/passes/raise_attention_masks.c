@@ -19,7 +19,7 @@ static ir_value *as_four(raise *r, ir_value *x, int64_t heads) {
 /* Why the mask cannot be an operand of Attention as it is; NULL: it can, as that of an Attention
  * always can. */
 static const char *not_carried(raise *r, const attention *a, raise_part *part, const ir_dim *keys) {
-    if (a->scores.behind != 0)
+    if (a->scores.mask_factor != 0)
         return "a scale comes after the mask";
     return !a->softmax ||
                    raise_mask_fits(r, &part->of->type, &a->q->type, a->k.past, keys, &part->narrow)

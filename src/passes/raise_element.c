@@ -1,5 +1,5 @@
-/* Elements of masks as terms over where they lie (raise_terms.h): op by op, down to constants,
- * lengths and the attention mask. See raise_mask.c for what is made of them. */
+/* Elements of masks as terms in their coordinates (raise_terms.h), op by op, down to constants,
+ * lengths and the attention mask; raise_mask.c reads the result. */
 #include "passes/raise_index.h"
 
 #include <math.h>
@@ -12,18 +12,18 @@ enum { MOST_DEPTH = 100, MOST_STEPS = 20000 };
 
 /* ---- ops ----------------------------------------------------------------- */
 
-/* Where the length of a result is not known, operand x has one element for each of its own: the
- * others have the same length there, or 1. */
+/* Has operand x, where the length of the result is not known, that length? The others have the same
+ * length along that axis, or 1. */
 static bool is_long(const reader *e, const ir_node *node, const ir_value *x, int axis) {
     const int rank = node->outputs[0]->type.rank;
     const int own = axis - (rank - x->type.rank);
-    const ir_dim *length = raise_told(e, x->type.dims[own]);
+    const ir_dim *length = raise_comparable(e, x->type.dims[own]);
     for (int i = 0; i < node->n_inputs; i++) {
         const ir_value *y = ir_node_input(node, i);
         const int at = y ? axis - (rank - y->type.rank) : -1;
         if (!y || y == x || (y->type.rank >= 0 && at < 0))
             continue;
-        const ir_dim *other = y->type.rank > 0 ? raise_told(e, y->type.dims[at]) : NULL;
+        const ir_dim *other = y->type.rank > 0 ? raise_comparable(e, y->type.dims[at]) : NULL;
         if (!other || (other != length && !is_one(other)))
             return false;
     }
@@ -38,7 +38,7 @@ static bool operand(reader *e, ir_node *node, int i, const ir_dim *const *index,
         return false;
     for (int k = 0; k < x->type.rank; k++) {
         const int axis = type->rank - x->type.rank + k;
-        const ir_dim *length = raise_told(e, x->type.dims[k]);
+        const ir_dim *length = raise_comparable(e, x->type.dims[k]);
         if (!type->dims[axis] && !(length && is_one(length)) && !is_long(e, node, x, axis))
             return false;
         to[k] = length && is_one(length) ? number(e, 0) : index[axis];
@@ -57,7 +57,7 @@ static bool read_copy(reader *e, ir_node *node, const ir_dim *const *index, term
     return operand(e, node, 0, index, out);
 }
 
-/* Does a number stay what it is as an integer of that type? */
+/* Does the conversion to that integer type keep the number? */
 static bool is_whole(double x, gqac_dtype to) {
     return x == trunc(x) && fabs(x) <= (to == GQAC_I32 ? 0x1p31 - 1 : 0x1p53);
 }
@@ -124,7 +124,7 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
         const int64_t axis = axes[i] + (axes[i] < 0 ? rank : 0);
         const ir_dim *start = axis < 0 || axis >= rank
                                   ? NULL
-                                  : raise_place(e, settled(e, starts[i]), x->type.dims[axis]);
+                                  : raise_slice_start(e, settled(e, starts[i]), x->type.dims[axis]);
         if ((ir_node_input(node, 4) && steps[i] != 1) || !start)
             return false;
         to[axis] = ir_dim_add(e->dims, to[axis], start);
@@ -132,7 +132,7 @@ static bool read_slice(reader *e, ir_node *node, const ir_dim *const *index, ter
     return raise_element(e, x, to, out);
 }
 
-/* Integers that lie in another tensor. */
+/* An index that is read from another tensor. */
 static bool index_of(reader *e, ir_value *indices, const ir_dim *const *at, const ir_dim **out) {
     term found;
     if (!raise_element(e, indices, at, &found) || found.kind != TERM_INT ||
@@ -175,7 +175,7 @@ static bool read_gather_nd(reader *e, ir_node *node, const ir_dim *const *index,
     return raise_element(e, x, to, out);
 }
 
-/* Every element is written, each to where it lies in the updates. */
+/* Every element is written, with the one of the same index in the updates. */
 static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *at[GQAC_MAX_RANK + 1];
     ir_value *x = ir_node_input(node, 0), *indices = ir_node_input(node, 1);
@@ -188,7 +188,7 @@ static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index
     memcpy(at, index, (size_t)rank * sizeof *at);
     for (int i = 0; i < rank; i++) {
         const ir_dim *dim = x->type.dims[i] ? settled(e, x->type.dims[i]) : NULL;
-        bool any = dim && is_one(dim); /* index[i] stands for every place there is */
+        bool any = dim && is_one(dim); /* index[i] is a variable for the whole axis */
         for (int k = 0; k < COORDINATES && !any; k++)
             any = dim && index[i] == e->at[k] && settled(e, e->length[k]) == dim;
         at[rank] = number(e, i);
@@ -200,14 +200,14 @@ static bool read_scatter_nd(reader *e, ir_node *node, const ir_dim *const *index
     return raise_element(e, updates, index, out);
 }
 
-/* Any place along an axis: a name that no other place in the term has. */
+/* A variable for an index along an axis that nothing else in the term uses. */
 static const ir_dim *any_place(const reader *e) {
     char name[32];
     (void)snprintf(name, sizeof name, "raise.any%d", e->depth);
     return ir_dim_symbol(e->dims, name);
 }
 
-/* Element `place` of part i of a Concat, where it must be an integer. */
+/* Element `place` of part i of a Concat as an integer. */
 static bool whole_of(reader *e, ir_node *node, int i, const ir_dim *const *index, int axis,
                      const ir_dim *place, const ir_dim **out) {
     const ir_dim *to[GQAC_MAX_RANK];
@@ -224,13 +224,14 @@ static bool whole_of(reader *e, ir_node *node, int i, const ir_dim *const *index
 
 static bool is_short(const reader *e, const ir_value *part, int axis, int64_t *n) {
     enum { MOST = 8 };
-    const ir_dim *length = part->type.rank > axis ? raise_told(e, part->type.dims[axis]) : NULL;
+    const ir_dim *length =
+        part->type.rank > axis ? raise_comparable(e, part->type.dims[axis]) : NULL;
     return length && ir_dim_is_const(length, n) && *n <= MOST;
 }
 
-/* Integers that go on in every part as they do in the others: it does not matter in which one the
- * element is. The long parts are compared as polynomials in the place, the short ones number by
- * number. */
+/* Integers of which all parts continue one polynomial in the index, so that it does not matter in
+ * which part the element lies. Long parts are compared as polynomials, short ones number by number.
+ */
 static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, int axis,
                         const ir_dim **out) {
     const ir_dim *any = any_place(e), *zero = number(e, 0), *whole = NULL, *one;
@@ -268,7 +269,7 @@ static bool read_series(reader *e, ir_node *node, const ir_dim *const *index, in
     return *out != NULL;
 }
 
-/* The part in which it is, when that is sure. */
+/* The part that holds the element, if its index is constant; else a series. */
 static bool read_concat(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *to[GQAC_MAX_RANK], *whole;
     const int rank = node->outputs[0]->type.rank;
@@ -370,7 +371,7 @@ static bool read_constant_of_shape(reader *e, ir_node *node, const ir_dim *const
     return true;
 }
 
-/* The lower part keeps j <= i + k, the upper j >= i + k; the rest is 0. */
+/* The lower part is j <= i + k, the upper j >= i + k; elsewhere it is 0. */
 static bool read_trilu(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const int rank = node->outputs[0]->type.rank;
     const ir_dim *k = number(e, 0);
@@ -398,8 +399,8 @@ static bool is_number(const term *t, double wanted) {
     return term_is_sure(&t->when) && (t->when.negated ? t->no : t->yes) == wanted;
 }
 
-/* Sums of ones along an axis are places, counted from 1; those of zeros are 0. In f32 they are
- * exact up to more tokens than there are; in f16 they are not. */
+/* Sums of ones along an axis are positions, counted from 1; those of zeros are 0. In f32 they are
+ * exact for more tokens than a sequence can have; in f16 they are not. */
 static bool read_cum_sum(reader *e, ir_node *node, const ir_dim *const *index, term *out) {
     const ir_dim *at[GQAC_MAX_RANK];
     ir_value *x = ir_node_input(node, 0);
@@ -459,7 +460,7 @@ static const struct {
 
 /* ---- one element --------------------------------------------------------- */
 
-/* A table is read as a whole; an element of a mask costs as much as some hundred of its numbers. */
+/* Counts the reading of a whole table, 256 numbers as one element of a mask. */
 static bool charge(const reader *e, const gqac_tensor *table) {
     const int64_t steps = gqac_tensor_count(table) / 256;
     if (steps > *e->r->steps)
@@ -492,7 +493,7 @@ static bool read_slopes(const reader *e, const gqac_tensor *t, const ir_dim *con
            term_of_slopes(e->dims, t, heads, keys, keys < 0 ? NULL : index[keys], slopes, out);
 }
 
-/* A constant that counts 0, 1, 2, ... along the axis whose place is not sure, and has no other. */
+/* A constant that counts 0, 1, 2, ... along its only axis; the index is a variable. */
 static bool read_counted(const reader *e, const gqac_tensor *t, const ir_dim *const *index,
                          term *out) {
     int axis = -1;
@@ -510,7 +511,7 @@ static bool read_counted(const reader *e, const gqac_tensor *t, const ir_dim *co
     return true;
 }
 
-/* A constant that is the same everywhere, or whose place is sure, a bias of heads, a triangle. */
+/* A constant of one element or at a constant index, a bias of heads, a count, a triangle. */
 static bool read_constant(const reader *e, const ir_value *value, const ir_dim *const *index,
                           term *out) {
     const gqac_tensor *t = pass_constant(value);
@@ -538,7 +539,7 @@ static bool read_constant(const reader *e, const ir_value *value, const ir_dim *
     return true;
 }
 
-/* Is it 0 or 1 by what it means? That of an encoder is, too. */
+/* Is it a graph input that is 0 or 1 by its meaning, be it an encoder's? */
 static bool is_padding(const reader *e, const ir_value *value) {
     return !value->def && !value->constant && value->graph == e->graph && value->type.rank == 2 &&
            strstr(value->name, "attention_mask") &&
@@ -562,15 +563,15 @@ static bool read_element(reader *e, ir_value *value, const ir_dim *const *index,
             out->kind = TERM_CHOICE;
         return true;
     }
-    const bool told = value->elements && value->type.rank >= 0 && value->type.rank < 2 &&
-                      (!value->type.rank || ir_dim_is_const(index[0], &at)) && at >= 0 &&
-                      at < value->n_elements && value->elements[at];
-    if (told && OP_IN(OP_INDICES, value->type.dtype)) {
+    const bool known = value->elements && value->type.rank >= 0 && value->type.rank < 2 &&
+                       (!value->type.rank || ir_dim_is_const(index[0], &at)) && at >= 0 &&
+                       at < value->n_elements && value->elements[at];
+    if (known && OP_IN(OP_INDICES, value->type.dtype)) {
         *out = term_of_int(settled(e, value->elements[at]));
         return out->number != NULL;
     }
-    const ir_dim *first = raise_first_place(e->r);
-    if (first && raise_has_places(e->r, value)) {
+    const ir_dim *first = raise_first_position(e->r);
+    if (first && raise_is_first_input(e->r, value)) {
         *out = term_of_int(value->type.rank ? ir_dim_add(e->dims, first, index[0]) : first);
         return out->number != NULL;
     }
@@ -591,6 +592,6 @@ bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term 
     good = good && term_fits(out, value->type.dtype);
     e->depth--;
     if (!good && value->def)
-        raise_stopped(e->r, value->def, "what the mask says cannot be told through it");
+        raise_stopped(e->r, value->def, "the mask cannot be read through it");
     return good;
 }

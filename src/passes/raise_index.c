@@ -24,7 +24,7 @@ bool raise_holds_everywhere(const reader *e, const ir_dim *d) {
     return op_dim_nonneg(e->dims, d);
 }
 
-const ir_dim *raise_told(const reader *e, const ir_dim *dim) {
+const ir_dim *raise_comparable(const reader *e, const ir_dim *dim) {
     static const char *const above[] = {"raise.b-1", "raise.h-1", "raise.q-1", "raise.k-1"};
     const char *name;
     dim = dim ? settled(e, dim) : NULL;
@@ -84,7 +84,7 @@ bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const i
         wanted += !is_one(x->dims[i]);
         to[i] = number(e, 0);
     }
-    if (n == wanted) { /* dims of 1 came or went */
+    if (n == wanted) { /* only dims of 1 were added or removed */
         for (int i = 0; i < x->rank; i++)
             if (!is_one(x->dims[i]))
                 to[i] = left[at++];
@@ -109,7 +109,7 @@ static bool is_zero(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
-const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *length) {
+const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_dim *length) {
     int64_t n, first;
     if (!start || op_dim_nonneg(e->dims, start))
         return start;
@@ -117,7 +117,8 @@ const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *le
         return NULL;
     const ir_dim *back = ir_dim_sub(e->dims, number(e, 0), start);
     bool below = back && op_dim_nonneg(e->dims, ir_dim_sub(e->dims, back, number(e, 1)));
-    for (int i = 0; i < COORDINATES && !below; i++) /* not 0 where there is an element */
+    for (int i = 0; i < COORDINATES && !below;
+         i++) /* a length is above 0 where there is an element */
         below = back && e->length[i] == back;
     if (below)
         return ir_dim_add(e->dims, start, length);
@@ -153,12 +154,12 @@ static void find_masks(reader *e, const ir_dim *total) {
 
 bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys) {
     static const char *const names[] = {"raise.b", "raise.h", "raise.q", "raise.k"};
-    const bool told = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
+    const bool known = keys && q->dims[0] && q->dims[2] && (!past || past->type.rank == 4);
     *e = (reader){.r = r, .dims = r->context->module->dims, .graph = r->context->module->graph};
-    e->cached = told && past ? past->type.dims[2] : number(e, 0);
-    if (!past && raise_first_place(r))
-        e->cached = raise_first_place(r);
-    const ir_dim *total = told && e->cached ? ir_dim_add(e->dims, e->cached, q->dims[2]) : NULL;
+    e->cached = known && past ? past->type.dims[2] : number(e, 0);
+    if (!past && raise_first_position(r))
+        e->cached = raise_first_position(r);
+    const ir_dim *total = known && e->cached ? ir_dim_add(e->dims, e->cached, q->dims[2]) : NULL;
     if (total && past)
         find_pasts(e, e->cached);
     if (total && settled(e, keys) == total)

@@ -1,5 +1,5 @@
-/* Where the elements of a mask lie: the coordinates of one element of a value, as polynomials, and
- * those of the element of an operand that it is made of. */
+/* The coordinates of one element of a mask, as polynomials, and those of the elements of operands
+ * that it is computed from. */
 #ifndef GQAC_PASSES_RAISE_INDEX_H
 #define GQAC_PASSES_RAISE_INDEX_H
 
@@ -12,7 +12,7 @@ typedef struct reader {
     ir_dims *dims;
     const ir_graph *graph;
     const ir_dim *at[COORDINATES], *length[COORDINATES]; /* 0 <= at < length */
-    int n_same; /* lengths that are the same by what inputs mean */
+    int n_same; /* lengths that are equal by the meaning of inputs */
     const ir_dim *same[MOST_SAME], *by[MOST_SAME];
     const ir_dim *cached; /* rows of the past; NULL: not known */
     int depth, steps;
@@ -22,7 +22,7 @@ static inline const ir_dim *number(const reader *e, int64_t value) {
     return ir_dim_const(e->dims, value);
 }
 
-/* With one name for each length. */
+/* With one symbol for lengths that are equal. */
 static inline const ir_dim *settled(const reader *e, const ir_dim *dim) {
     return e->n_same ? ir_dim_substitute(e->dims, dim, e->n_same, e->same, e->by) : dim;
 }
@@ -32,11 +32,10 @@ static inline bool is_one(const ir_dim *dim) {
     return ir_dim_is_const(dim, &n) && n == 1;
 }
 
-/* The same length in every call that has an element, in which no length of scores is 0: written in
- * what these are above 1, so that what a Slice leaves of them may be a constant. For comparisons.
- */
-const ir_dim *raise_told(const reader *e, const ir_dim *dim);
-/* Is it >= 0 wherever an element is? It is linear in each coordinate, or this says no. */
+/* A length for comparisons, valid in calls in which no length of scores is 0: it is expressed by
+ * these lengths minus 1, so that the length of a Slice may turn out constant. */
+const ir_dim *raise_comparable(const reader *e, const ir_dim *dim);
+/* Is d >= 0 at every element? false if d is not linear in each coordinate. */
 bool raise_holds_everywhere(const reader *e, const ir_dim *d);
 /* Index of an operand that is broadcast to rank dims of the result. */
 bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *index, int rank,
@@ -44,15 +43,14 @@ bool raise_broadcast(const reader *e, const ir_value *x, const ir_dim *const *in
 /* Index of x where y has the same elements in other dims. */
 bool raise_reshaped(const reader *e, const ir_type *x, const ir_type *y, const ir_dim *const *index,
                     const ir_dim **to);
-/* Where a Slice starts, counted from the first element; NULL: that is not sure. Below 0 it is told
- * from the end. The length of a table less what a call asks of it is a place within, because a
- * table is as long as any call asks. */
-const ir_dim *raise_place(const reader *e, const ir_dim *start, const ir_dim *length);
-/* Names the coordinates of scores [B,H,S,keys]; inputs whose lengths are told by what they mean,
- * where keys are the rows of a past with new ones behind, get one name for them: pasts but those of
- * an encoder, and then attention masks. false: a length is not known. */
+/* The first index of a Slice; NULL: not known. A negative start counts from the end. The length of
+ * a table minus a length of the call is a valid start: tables are long enough for every call. */
+const ir_dim *raise_slice_start(const reader *e, const ir_dim *start, const ir_dim *length);
+/* Sets up the coordinates of scores [B,H,S,keys]. Where keys are a past followed by new rows, the
+ * pasts of all inputs except an encoder's get the same length, and attention masks that of past and
+ * new rows. false: a length is not known. */
 bool raise_open(reader *e, raise *r, const ir_type *q, const ir_value *past, const ir_dim *keys);
-/* The element of a value there; false: it cannot be said. */
+/* The element of a value at that index; false: no term can express it. */
 bool raise_element(reader *e, ir_value *value, const ir_dim *const *index, term *out);
 
 #endif

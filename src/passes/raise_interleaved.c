@@ -1,5 +1,5 @@
 /* Rotary embeddings whose pairs are neighbours: x * cos + rotate(x) * sin becomes RotaryEmbedding,
- * where rotate(x) is (-x1, x0, -x3, x2, ...), put together by Concat along a new last axis, and the
+ * where rotate(x) is (-x1, x0, -x3, x2, ...), made by Concat along a new last axis, and the
  * tables [B,S,1,D] hold each angle of [B,S,D/2] twice. x is [B,S,H,D]; the op is given [B,S,H*D].
  */
 #include "ops/build.h"
@@ -7,7 +7,7 @@
 
 #include "ops/shared.h"
 
-/* x where the node takes every other channel of its D, from `start` on; NULL when it does not. */
+/* x where the node selects every other channel of its D, from `start` on; NULL when it does not. */
 static ir_value *every_other(const ir_node *slice, int64_t start) {
     int64_t is[4], n;
     for (int i = 0; i < 4; i++)
@@ -80,7 +80,8 @@ static ir_value *read_table(raise *r, ir_value *value, const ir_value *x) {
         return raise_stopped(r, place, "the table does not hold each angle twice"), NULL;
     if (half->type.dims[0] != x->type.dims[0] || half->type.dims[1] != x->type.dims[1] ||
         2 * raise_dim(half, 2) != raise_dim(x, 3))
-        return raise_stopped(r, place, "the tables have not a row of D for each token of x"), NULL;
+        return raise_stopped(r, place, "the tables do not have a row of D for each token of x"),
+               NULL;
     return half;
 }
 

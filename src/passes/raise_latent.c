@@ -1,14 +1,13 @@
 /* Caches of latent rows (multi-head latent attention, DeepSeek-V2 and V3). The model caches a few
- * numbers a token, [B,1,T,R] or [B,T,R], and makes keys and values of all cached rows in each call:
- * a product with weights, heads split off, one rotated head for all. Each row is made of its own
- * latent row alone, so it does not matter whether a row is expanded before it is cached or after:
- * a sequence caches what attention reads. It then computes each row once, and is cached like other
- * keys and values; the price is memory.
+ * numbers for each token, [B,1,T,R] or [B,T,R], and expands all cached rows to keys and values in
+ * each call: a product with weights, which is split into heads, and one rotated head for all. Each
+ * row depends on its own latent row alone, so it may as well be expanded before it is cached. A
+ * sequence does so: each row is expanded once, and caches are those of keys and values; they need
+ * more memory.
  *
  *     C = Concat(past, new), K = f(C)   becomes   K = Concat(past.expanded, f(new))
  *
- * f is followed forward from the Concats. Of the values [B,H,T,D] on the way the last ones are what
- * is cached. */
+ * f is followed forward from the Concats; the last values [B,H,T,D] of f are cached. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,19 +21,19 @@ enum { MOST_NAME = 256 };
 typedef struct grown {
     ir_value *value;
     int axis;
-    const ir_value *past; /* of the first Concat that it is made of; NULL: it is the same for all */
+    const ir_value
+        *past; /* of the first Concat that it depends on; NULL: a constant for all rows */
     const ir_dim *batch, *cached, *fresh, *total; /* total = cached + fresh */
-    ir_value *rows;                               /* the same of the new rows; NULL: not yet */
-    bool source;                                  /* a Concat itself */
-    bool weighed;                                 /* there is a product with weights on the way */
-    bool later, leaves; /* rows [B,H,T,D] are made of it further on; something else reads it */
-    bool behind;        /* it is made of rows that are cached anew */
+    ir_value *rows;     /* the same value for the new rows alone; NULL: not made yet */
+    bool source;        /* a Concat itself */
+    bool weighed;       /* it depends on a product with weights */
+    bool later, leaves; /* later values [B,H,T,D] depend on it; another node reads it */
+    bool after_cut;     /* it depends on a value that will be cached */
 } grown;
 
 typedef struct latent {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     grown *all;
     int n, most;
     ir_builder b;
@@ -86,7 +85,7 @@ static const ir_dim *before(const latent *l, const ir_type *type, int axis) {
     return product;
 }
 
-/* The axis of the result that the rows lie along when its elements keep their order; -1: none. */
+/* The axis of the rows in a result whose elements keep their order; -1: none. */
 static int kept_axis(const latent *l, const grown *x, const ir_value *result) {
     const ir_dim *front = before(l, &x->value->type, x->axis);
     for (int i = 0; i < result->type.rank && front; i++)
@@ -95,7 +94,7 @@ static int kept_axis(const latent *l, const grown *x, const ir_value *result) {
     return -1;
 }
 
-static int turned_axis(const grown *x, const ir_node *transpose) {
+static int transposed_axis(const grown *x, const ir_node *transpose) {
     const ir_attr *perm = ir_attr_get(transpose, "perm");
     for (size_t i = 0; perm->set && i < perm->count; i++)
         if (perm->ints[i] == x->axis)
@@ -103,7 +102,7 @@ static int turned_axis(const grown *x, const ir_node *transpose) {
     return -1;
 }
 
-/* Every operand is rows along the same axis, or a constant that is the same for each row. */
+/* Every operand has rows along the same axis, or is a constant that is the same for each row. */
 static bool all_alike(const latent *l, const ir_node *node, const grown *x) {
     const int rank = x->value->type.rank;
     for (int i = 0; i < node->n_inputs; i++) {
@@ -135,7 +134,7 @@ static bool along_rows(const ir_node *node, const grown *x) {
     return axis + (axis < 0 ? x->value->type.rank : 0) == x->axis;
 }
 
-/* Other columns of the first axis are written: the same ones of every row. */
+/* Are the same indices of the first axis written for every row? */
 static bool writes_columns(const latent *l, const ir_node *node, const grown *x) {
     const grown *updates = of(l, ir_node_input(node, 2));
     const ir_value *indices = ir_node_input(node, 1);
@@ -151,7 +150,7 @@ static bool is_product(const ir_node *node) {
     return pass_listed(names, node->op->name);
 }
 
-/* Where the rows of a result lie when each is made of the same row of x alone; -1: they are not. */
+/* The axis of the rows in a result, each of which depends on the same row of x alone; -1: none. */
 static int result_axis(const latent *l, const ir_node *node, const grown *x) {
     static const char *const shapes[] = {"Reshape", "Unsqueeze", "Squeeze", "Expand", NULL};
     static const char *const columns[] = {"Split", "Slice", "Concat", NULL};
@@ -163,7 +162,7 @@ static int result_axis(const latent *l, const ir_node *node, const grown *x) {
     if (!result || result->type.rank < 0)
         return -1;
     if (onnx && !strcmp(name, "Transpose"))
-        return turned_axis(x, node);
+        return transposed_axis(x, node);
     if (onnx && !strcmp(name, "Expand") && result->type.rank != x->value->type.rank)
         return -1;
     if (onnx && !strcmp(name, "Expand"))
@@ -195,7 +194,7 @@ static int result_axis(const latent *l, const ir_node *node, const grown *x) {
                : -1;
 }
 
-/* Numbers that are the same for every row: as many as there are rows. */
+/* A constant for each row: it has an axis with the length of a cache. */
 static bool is_filling(const latent *l, const ir_node *node, grown *out) {
     const ir_type *type = &node->outputs[0]->type;
     if (!op_is(node, "", "ConstantOfShape"))
@@ -240,7 +239,7 @@ static bool follow(latent *l, const ir_node *node) {
 
 /* ---- back: what is cached ------------------------------------------------ */
 
-/* [B,H,T,D], or [B,H,D,T] as keys stand in their product. */
+/* [B,H,T,D], or [B,H,D,T] as keys are multiplied. */
 static bool is_cacheable(const grown *x) {
     int64_t n;
     const ir_type *type = &x->value->type;
@@ -275,24 +274,24 @@ static bool is_cut(const grown *x) {
     return is_cacheable(x) && x->leaves && x->weighed && !x->source;
 }
 
-static bool is_behind_cut(const latent *l, const grown *x) {
+static bool is_after_cut(const latent *l, const grown *x) {
     const ir_node *node = x->value->def;
     for (int i = 0; i < node->n_inputs; i++) {
         const grown *y = of(l, ir_node_input(node, i));
-        if (y && (y->behind || is_cut(y)))
+        if (y && (y->after_cut || is_cut(y)))
             return true;
     }
     return false;
 }
 
-/* Rows may be cached anew when nothing reads the latent caches but what these are made of. */
+/* Are there values to cache, and do no others depend on the latent caches? */
 static bool finds_cuts(const latent *l) {
     bool any = false;
     for (int i = 0; i < l->n; i++) { /* operands before results */
         grown *x = &l->all[i];
-        x->behind = is_behind_cut(l, x);
+        x->after_cut = is_after_cut(l, x);
         any = any || is_cut(x);
-        if (x->past && x->leaves && !x->behind && !is_cut(x))
+        if (x->past && x->leaves && !x->after_cut && !is_cut(x))
             return false;
     }
     return any;
@@ -307,7 +306,7 @@ static bool is_old(const latent *l, const ir_value *input) {
     return false;
 }
 
-/* A graph input that has that length; NULL: none has. */
+/* A graph input with that length; NULL: there is none. */
 static ir_value *input_of(const latent *l, const ir_dim *dim, int *axis) {
     for (int i = 0; dim && i < l->graph->n_inputs; i++) {
         ir_value *input = l->graph->inputs[i];
@@ -334,7 +333,7 @@ static ir_value *length(latent *l, const grown *x, const ir_dim *dim, bool all) 
     return input ? op_build_lengths(&l->b, input, axis, 1) : NULL;
 }
 
-/* Lengths as i64 [rank]; rest: one may be what is left. */
+/* Lengths as i64 [rank]; rest: one of them may be -1. */
 static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool all, bool rest) {
     ir_value *each[GQAC_MAX_RANK];
     for (int i = 0; i < type->rank && l->b.status == GQAC_OK; i++) {
@@ -344,12 +343,12 @@ static ir_value *lengths(latent *l, const grown *x, const ir_type *type, bool al
             rest = false;
         } else if (!each[i] && l->b.status == GQAC_OK)
             l->b.status = gqac_diag_set(l->b.diag, GQAC_UNSUPPORTED,
-                                        "no graph input has a length that a latent cache asks for");
+                                        "no graph input has a length of this latent cache");
     }
     return op_build_concat(&l->b, 0, type->rank, each);
 }
 
-/* ---- the same of the new rows -------------------------------------------- */
+/* ---- the same values for the new rows ------------------------------------ */
 
 static ir_value *rows_of(latent *l, grown *x);
 
@@ -372,14 +371,14 @@ static ir_value *rows_of(latent *l, grown *x) {
         return x->rows;
     if (node->n_inputs > OP_LINE_INPUTS || node->n_outputs > OP_LINE_OUTPUTS) {
         l->b.status = pass_fail(node, l->b.diag, GQAC_UNSUPPORTED,
-                                "a latent cache that is expanded through so many operands");
+                                "a latent cache that is expanded by a node of so many operands");
         return NULL;
     }
     for (int i = 0; i < node->n_inputs; i++)
         in[i] = operand(l, node, i, x);
     for (int i = 0; i < node->n_outputs; i++)
         out[i] = node->outputs[i] ? &made[i] : NULL;
-    const bool as_is = op_is(node, "", "Reshape"); /* every length is written out */
+    const bool as_is = op_is(node, "", "Reshape"); /* no length is copied by 0 */
     op_build_line(&l->b, pass_op_name(node, name, sizeof name),
                   &(op_line){.list = {node->n_inputs, in},
                              .out = {out[0], out[1], out[2], out[3]},
@@ -403,7 +402,7 @@ static const char *present_of(const latent *l, const ir_value *past) {
     return "present";
 }
 
-/* The name of the k-th cache that is made of one. */
+/* The name of the k-th cache that replaces one. */
 static const char *expanded(latent *l, const char *name, int k) {
     return k ? gqac_arena_printf(l->context->module->arena, "%.200s.expanded.%d", name, k)
              : gqac_arena_printf(l->context->module->arena, "%.200s.expanded", name);
@@ -424,8 +423,8 @@ static ir_value *add_past(latent *l, const grown *x, int k) {
 static gqac_status add_result(latent *l, ir_value *value, const char *name) {
     const ir_node *ret = l->graph->ret;
     const int n = ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(l->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(l->scratch, const char *, (size_t)n + 1);
+    ir_value **values = GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)n + 1);
+    const char **names = GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)n + 1);
     if (!values || !names || !name)
         return gqac_diag_oom(l->b.diag, "results");
     for (int i = 0; i < n; i++) {
@@ -439,7 +438,7 @@ static gqac_status add_result(latent *l, ir_value *value, const char *name) {
                : gqac_diag_oom(l->b.diag, "results");
 }
 
-/* Only lengths are asked of what is cached no more. */
+/* Nodes that read lengths of values that are no longer cached read them elsewhere. */
 static gqac_status ask_lengths(latent *l) {
     for (ir_node *node = l->graph->first; node; node = node->next) {
         ir_value *value = op_is(node, "", "Shape") ? ir_node_input(node, 0) : NULL;
@@ -447,7 +446,7 @@ static gqac_status ask_lengths(latent *l) {
         for (int i = 0; value && !x && i < l->n; i++)
             if (l->all[i].source && l->all[i].past == value)
                 x = &l->all[i];
-        if (!x || (of(l, value) && x->value != value)) /* it asks the cache of the expanded rows */
+        if (!x || (of(l, value) && x->value != value)) /* it reads an expanded cache */
             continue;
         const int rank = value->type.rank;
         int64_t start = ir_attr_int(node, "start"), end = rank;
@@ -471,11 +470,13 @@ static gqac_status ask_lengths(latent *l) {
     return GQAC_OK;
 }
 
-/* The presents of latent caches are results no more, and their pasts no inputs. */
+/* Removes the presents of latent caches from the results, and their pasts from the inputs. */
 static gqac_status drop_old(latent *l) {
     const ir_node *ret = l->graph->ret;
-    ir_value **values = GQAC_ARENA_ARRAY(l->scratch, ir_value *, (size_t)ret->n_inputs + 1);
-    const char **names = GQAC_ARENA_ARRAY(l->scratch, const char *, (size_t)ret->n_inputs + 1);
+    ir_value **values =
+        GQAC_ARENA_ARRAY(l->context->scratch, ir_value *, (size_t)ret->n_inputs + 1);
+    const char **names =
+        GQAC_ARENA_ARRAY(l->context->scratch, const char *, (size_t)ret->n_inputs + 1);
     int n = 0;
     if (!values || !names)
         return gqac_diag_oom(l->b.diag, "results");
@@ -509,7 +510,7 @@ static gqac_status expand(latent *l, int at, int k) {
     GQAC_TRY(l->b.status);
     GQAC_TRY(pass_settle(place, prev, l->b.diag));
     ir_value_replace(x->value, by);
-    by->id = at + 1; /* rows that are made of these are found as before */
+    by->id = at + 1; /* it has the rows of x from now on */
     l->context->changed++;
     return add_result(l, both, present);
 }
@@ -540,7 +541,7 @@ static gqac_status run(latent *l) {
             if (node->outputs[i])
                 node->outputs[i]->id = 0;
     }
-    l->all = GQAC_ARENA_ARRAY(l->scratch, grown, (size_t)l->most);
+    l->all = GQAC_ARENA_ARRAY(l->context->scratch, grown, (size_t)l->most);
     if (!l->all)
         return gqac_diag_oom(l->b.diag, "KV state");
     for (const ir_node *node = l->graph->first; node && good; node = node->next)
@@ -552,11 +553,6 @@ static gqac_status run(latent *l) {
 gqac_status raise_latent(pass_context *context) {
     latent l = {.context = context,
                 .graph = context->module->graph,
-                .scratch = gqac_arena_create(0),
                 .b = {.graph = context->module->graph, .diag = context->diag}};
-    if (!l.scratch)
-        return gqac_diag_oom(context->diag, "KV state");
-    gqac_status status = run(&l);
-    gqac_arena_free(l.scratch);
-    return status;
+    return run(&l);
 }

@@ -1,23 +1,23 @@
-/* What does a mask say? Each of its elements is read, not for numbers but for coordinates: batch
- * row b, head h, query row q, key row k. An element of a node is a term over elements of its
- * operands (raise_terms.h), down to constants, lengths and the attention mask. The term of the
- * element that belongs to a score is then compared with what Attention can say. So it does not
- * matter by which ops an exporter builds its masks, only what comes out.
+/* What a mask means. The element of the mask for batch row b, head h, query row q and key row k is
+ * computed as a term in these coordinates: each node makes its term of those of its operands
+ * (raise_terms.h), down to constants, lengths and the attention mask. The term is then compared
+ * with what Attention can express. So it does not matter from which ops an exporter builds its
+ * masks.
  *
- * Two things are taken from what inputs mean, because shapes do not tell them, where keys are a
- * past with new rows behind: every past but those of an encoder has the same number of rows, and
- * the attention mask has one column of 0 or 1 for each of past and new. In a sequence (`unpad`) it
- * is 1 everywhere. Other inputs named so (encoder_attention_mask) are only known to be 0 or 1. */
+ * Where keys are a past followed by new rows, two things are known that shapes do not show: all
+ * pasts except an encoder's have the same number of rows, and the attention mask has one column, 0
+ * or 1, for each row of past and new. In a sequence (`unpad`) it is 1 everywhere. Other inputs with
+ * such a name (encoder_attention_mask) are only known to be 0 or 1. */
 #include "passes/raise_index.h"
 
 #include <string.h>
 
 #include "ops/shared.h"
 
-/* ---- what it says -------------------------------------------------------- */
+/* ---- from terms to attributes -------------------------------------------- */
 
-/* One condition: of causality, a window, the attention mask, or none at all. */
-static bool say(const reader *e, const term_atom *atom, raise_mask *out) {
+/* One condition: causality, a window, the attention mask, or one that always holds. */
+static bool add_condition(const reader *e, const term_atom *atom, raise_mask *out) {
     int64_t width;
     if (atom->of) {
         if (atom->zero || atom->row != e->at[B] || atom->column != e->at[K] ||
@@ -29,23 +29,24 @@ static bool say(const reader *e, const term_atom *atom, raise_mask *out) {
     }
     if (raise_holds_everywhere(e, atom->least))
         return true;
-    const ir_dim *own = ir_dim_add(e->dims, e->cached, e->at[Q]); /* the place of the query */
-    const ir_dim *behind = ir_dim_sub(e->dims, own, e->at[K]);
-    if (!behind)
+    const ir_dim *own = ir_dim_add(e->dims, e->cached, e->at[Q]); /* position of the query */
+    const ir_dim *distance = ir_dim_sub(e->dims, own, e->at[K]);
+    if (!distance)
         return false;
-    if (atom->least == behind) {
+    if (atom->least == distance) {
         out->causal = true;
         return true;
     }
     /* k - (past + q) + left >= 0 */
-    if (!ir_dim_is_const(ir_dim_add(e->dims, atom->least, behind), &width) || width < 0)
+    if (!ir_dim_is_const(ir_dim_add(e->dims, atom->least, distance), &width) || width < 0)
         return false;
     out->left = out->left < 0 || width < out->left ? width : out->left;
     return true;
 }
 
-/* A number that is added: 0 where a key is seen, else nothing is left of the score. */
-static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype, term_truth *seen) {
+/* A number that is added: 0 where a key is visible, and otherwise one that hides the score. */
+static bool is_zero_or_hides(const reader *e, const term *found, gqac_dtype dtype,
+                             term_truth *seen) {
     double yes = found->when.negated ? found->no : found->yes;
     double no = found->when.negated ? found->yes : found->no;
     *seen = found->when;
@@ -59,12 +60,12 @@ static bool is_seen_or_not(const reader *e, const term *found, gqac_dtype dtype,
         if (!seen->n || !term_negate(e->dims, seen))
             return false;
     }
-    return yes == 0 && (!seen->n || term_hides(dtype, e->r->behind != 0 ? no * e->r->behind : no));
+    return yes == 0 &&
+           (!seen->n || term_hides(dtype, e->r->mask_factor != 0 ? no * e->r->mask_factor : no));
 }
 
-/* Its biases by how far each key is from the first: what is the same for all keys that a query sees
- * is nothing to a softmax. */
-static bool say_slopes(const reader *e, const term *found, raise_mask *out) {
+/* The bias of each key relative to the first: a softmax ignores what is the same for all keys. */
+static bool read_slopes(const reader *e, const term *found, raise_mask *out) {
     const ir_dim *next = ir_dim_add(e->dims, e->at[K], number(e, 1));
     next = ir_dim_substitute(e->dims, found->number, 1, &e->at[K], &next);
     out->slopes = found->slopes;
@@ -82,22 +83,21 @@ static bool read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type
         !raise_broadcast(&e, mask, e.at, COORDINATES, to))
         return raise_stopped(r, place, "the shape of the mask is not known");
     if (!raise_element(&e, (ir_value *)(uintptr_t)mask, to, &found))
-        return raise_stopped(r, place, "what the mask says is not known");
+        return raise_stopped(r, place, "the mask cannot be read");
     seen = found.when;
     if (mask->type.dtype == GQAC_BOOL) {
         if (hidden && !term_negate(e.dims, &seen))
-            return raise_stopped(r, place, "the mask hides more than Attention can say");
-    } else if (!is_seen_or_not(&e, &found, mask->type.dtype, &seen)) {
+            return raise_stopped(r, place, "the mask hides more than Attention can express");
+    } else if (!is_zero_or_hides(&e, &found, mask->type.dtype, &seen)) {
         return raise_stopped(r, place,
-                             "the mask is not 0 where a key is seen, and the least "
-                             "number elsewhere");
+                             "the mask is not 0 for visible keys and the lowest number for others");
     }
     if (seen.negated)
-        return raise_stopped(r, place, "the mask hides more than Attention can say");
+        return raise_stopped(r, place, "the mask hides more than Attention can express");
     for (int i = 0; i < seen.n; i++)
-        if (!say(&e, &seen.all[i], out))
+        if (!add_condition(&e, &seen.all[i], out))
             return raise_stopped(r, place, "the mask is neither causal nor that of padding");
-    if (found.kind == TERM_BIAS && !say_slopes(&e, &found, out))
+    if (found.kind == TERM_BIAS && !read_slopes(&e, &found, out))
         return raise_stopped(r, place, "the bias is not a slope for each head");
     return true;
 }
@@ -110,7 +110,7 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
                               .asked = {q->dims[0], q->dims[1], q->dims[2], keys,
                                         past && past->type.rank == 4 ? past->type.dims[2]
                                         : past                       ? NULL
-                                                                     : raise_first_place(r)}};
+                                                                     : raise_first_position(r)}};
     raise_unread *last = &r->unread[r->unpadded];
     const ir_node *stop = r->stop;
     const char *why = r->why;
@@ -124,14 +124,15 @@ bool raise_read_mask(raise *r, const ir_value *mask, bool hidden, const ir_type 
         last->stop = r->stop == r->b.before ? NULL : r->stop;
         last->why = r->why;
     }
-    if (stop) { /* the first one stays */
+    if (stop) { /* the first one is reported */
         r->stop = stop;
         r->why = why;
     }
     return good;
 }
 
-bool raise_counts(raise *r, ir_value *value, const ir_dim *batch, const ir_dim *rows, bool cut) {
+bool raise_is_positions(raise *r, ir_value *value, const ir_dim *batch, const ir_dim *rows,
+                        bool cut) {
     const ir_dim *lengths[COORDINATES] = {batch, ir_dim_const(r->context->module->dims, 1), rows,
                                           NULL};
     const ir_type q = {.dtype = GQAC_F32, .rank = COORDINATES, .dims = lengths};

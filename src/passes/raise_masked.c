@@ -1,4 +1,4 @@
-/* An Attention whose mask says what its attributes can say. */
+/* Attention: what attributes can express of its mask becomes attributes. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise.h"
@@ -17,7 +17,7 @@ ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads) {
     return of;
 }
 
-/* The bias of a sequence: `stateful` gives it the cache, whose rows it has a column for. */
+/* The bias of a sequence, with a column for each row of the cache, which `stateful` adds. */
 static ir_value *build_slopes(raise *r, const raise_mask *seen, int64_t heads, ir_value *past) {
     return OP_BUILD(&r->b, "key_bias", .in = {raise_slopes(r, seen, heads), past});
 }
@@ -41,7 +41,7 @@ bool raise_read_own(raise *r, ir_node *node, raise_mask *seen, int64_t *heads) {
     return raise_read_mask(r, mask, false, &type, past, keys, seen);
 }
 
-/* Its mask says what its attributes can say: they do, and what is left of the mask is padding. */
+/* Only padding stays a mask. */
 ir_value *raise_masked(raise *r, ir_node *node) {
     ir_value *q = ir_node_input(node, 0), *in[NONPAD], *made[4], **out[4] = {NULL};
     const ir_value *past = ir_node_input(node, PAST_KEY);

@@ -1,6 +1,6 @@
 /* Norms: scale * (x / sqrt(mean(x^2) + epsilon)) becomes RMSNormalization. x may be widened to f32
- * for it, and the quotient narrowed again before it is multiplied, which is what that op does. Of
- * x - mean(x) it is LayerNormalization, which takes the bias that is added behind it. */
+ * for it, and the quotient rounded again before it is multiplied, as that op does. With
+ * x - mean(x) for x it becomes LayerNormalization, with the bias that is added after it. */
 #include "ops/build.h"
 #include "passes/raise.h"
 
@@ -88,12 +88,12 @@ ir_value *raise_norm(raise *r, ir_node *mul) {
         if (!x)
             continue;
         if (x->type.dtype != GQAC_F32)
-            return raise_stopped(r, mul, "the mean is not taken in f32"), NULL;
+            return raise_stopped(r, mul, "the mean is not computed in f32"), NULL;
         const ir_node *wide = narrow ? raise_maker(x, "Cast") : NULL;
         if (wide && ir_node_input(wide, 0)->type.dtype == y->type.dtype)
             x = ir_node_input(wide, 0);
         if (x->type.dtype != y->type.dtype)
-            return raise_stopped(r, narrow, "the result has not the type of x"), NULL;
+            return raise_stopped(r, narrow, "the result does not have the type of x"), NULL;
         if (!is_scale(scale, x))
             return raise_stopped(r, mul, "the scale has not one element for each of x's last axis"),
                    NULL;
@@ -106,7 +106,7 @@ ir_value *raise_norm(raise *r, ir_node *mul) {
     return NULL;
 }
 
-/* A bias behind a LayerNormalization without one, which nothing else reads. */
+/* A bias after a LayerNormalization without one, whose result nothing else reads. */
 ir_value *raise_norm_bias(raise *r, ir_node *add) {
     for (int i = 0; i < 2; i++) {
         const ir_node *norm = raise_maker(ir_node_input(add, i), "LayerNormalization");

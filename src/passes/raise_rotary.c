@@ -10,7 +10,7 @@
 
 /* ---- the halves of x ----------------------------------------------------- */
 
-/* x where the node takes channels [first, first + half) of its D; NULL when it does not. */
+/* x where the node selects channels [first, first + half) of its D; NULL when it does not. */
 static ir_value *half_of(const ir_value *value, bool second, int64_t *size) {
     int64_t start, end, axis, step = 1, n;
     const ir_node *slice = raise_maker(value, "Slice"), *split = raise_maker(value, "Split");
@@ -70,7 +70,7 @@ static ir_value *rotated(raise *r, const ir_node *concat) {
     if (half_of(ir_node_input(concat, 1), false, &size) != x)
         return raise_stopped(r, concat, "its second part is not the first half of x"), NULL;
     if (axis != -1 && axis != 3)
-        return raise_stopped(r, concat, "the halves are not put together along D"), NULL;
+        return raise_stopped(r, concat, "the halves are not concatenated along D"), NULL;
     return x;
 }
 
@@ -99,7 +99,7 @@ static ir_value *operand_of(const ir_node *step) {
     return op_is(step, "", "Mul") ? raise_beside_scalar(step, &unused) : ir_node_input(step, 0);
 }
 
-/* A table [B,1,S,D] or [B,S,D] is pointwise steps behind Concat(half, half). */
+/* A table [B,1,S,D] or [B,S,D] is Concat(half, half), followed by pointwise steps. */
 static bool read_table(raise *r, ir_value *value, table *t) {
     int64_t axis, n;
     const ir_node *unsqueeze = raise_maker(value, "Unsqueeze");
@@ -125,8 +125,9 @@ static bool read_table(raise *r, ir_value *value, table *t) {
     return true;
 }
 
-/* Angles [B,S,h] that are the transposed product of frequencies [B,h,1] and positions [B,1,S] are
- * their product with an axis for each: one factor is no sum, and a row is that of its token. */
+/* Angles [B,S,h] that are the transposed matrix product of frequencies [B,h,1] and positions
+ * [B,1,S] become an elementwise product: the sums had one term, and now no row depends on others.
+ */
 static ir_value *build_angles(raise *r, ir_value *value) {
     static const int64_t swap[] = {0, 2, 1};
     const ir_node *transpose = raise_maker(value, "Transpose");
@@ -148,7 +149,7 @@ static ir_value *build_angles(raise *r, ir_value *value) {
     return OP_BUILD(&r->b, "Mul", .in = {of[1], of[0]});
 }
 
-/* Also where what follows is not raised: no row depends on others then. */
+/* Raised even where the rotary embedding is not: no row depends on others then. */
 ir_value *raise_angles(raise *r, ir_node *transpose) {
     ir_value *angles = transpose->outputs[0], *by = build_angles(r, angles);
     return by == angles ? NULL : by;
@@ -215,7 +216,7 @@ ir_value *raise_rotary(raise *r, ir_node *add) {
     if (!read_table(r, found.cos, &cos) || !read_table(r, found.sin, &sin))
         return NULL;
     if (!is_for(&cos, found.x) || !is_for(&sin, found.x))
-        return raise_stopped(r, add, "the tables have not a row of D for each token of x"), NULL;
+        return raise_stopped(r, add, "the tables do not have a row of D for each token of x"), NULL;
     ir_value *y = OP_BUILD(&r->b, "RotaryEmbedding",
                            .in = {raise_pack(r, found.x), build_table(r, &cos, found.x),
                                   build_table(r, &sin, found.x)},

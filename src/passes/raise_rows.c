@@ -1,14 +1,14 @@
-/* Rows that are read together. Raised, a query that sees no key gets zeros, where a tracer's
- * softmax gives it the mean of all values. That shows in no other row, unless something behind
- * takes the rows of a call together: the scale of DynamicQuantizeLinear is that of its whole
- * tensor, a convolution reads the rows before, and a recurrent state has all of them in it. */
+/* Nodes that mix rows. The result of Attention for a query that sees no key is zeros, where that of
+ * a tracer's softmax is the mean of all values. No other row depends on it, unless a later node
+ * mixes the rows of a call: the scale of DynamicQuantizeLinear is that of its whole tensor, a
+ * convolution reads earlier rows, and a recurrent state contains all. */
 #include <string.h>
 
 #include "passes/raise.h"
 #include "passes/rewrite.h"
 
-/* What mixes rows by its schema, and yet shows no row to others here. Attention that is written out
- * weighs rows by its own mask, which hides those of padding; what moves rows keeps them apart. */
+/* Ops that mix rows by their schema, but do not bring rows of padding into others here: attention
+ * that is written out hides them by its own mask, and ops that move rows do not combine them. */
 static const char *const apart[] = {
     "attention",
     "Concat",
@@ -30,7 +30,7 @@ static const char *const apart[] = {
     "Trilu",
     NULL,
 };
-/* What reads rows before through a state, with no mask of its own. */
+/* Ops that read earlier rows through a state, without a mask of their own. */
 static const char *const recurrent[] = {"CausalConvWithState", "LinearAttention", NULL};
 
 static bool is_among(const char *const *names, const ir_node *node) {
@@ -39,20 +39,20 @@ static bool is_among(const char *const *names, const ir_node *node) {
     return *names != NULL;
 }
 
-static bool takes_together(const ir_node *node) {
+static bool mixes(const ir_node *node) {
     if (node->op->rows == IR_ROWS_STATE)
         return is_among(recurrent, node);
     return pass_mixes_rows(node) && !is_among(apart, node);
 }
 
-/* Marks count the nodes that take rows together, from the last one on: the mark of a node is that
- * of the first which depends on it, 0 where none does. */
+/* Nodes that mix rows are numbered from the last one on, from 1. The mark of a node is the number
+ * of the first such node that depends on it; 0: there is none. */
 typedef struct search {
     const ir_node **found; /* found[mark - 1]; NULL: only counts */
     unsigned n;
 } search;
 
-/* Lengths depend on no number in the rows. */
+/* Lengths do not depend on the elements of rows. */
 static bool is_length(const ir_node *node) {
     return op_is(node, "", "Shape") || op_is(node, "", "Size");
 }
@@ -71,7 +71,7 @@ static void sweep(search *s, const ir_graph *graph) {
         show(graph->ret, graph->parent->mark);
     for (ir_node *node = graph->last; node; node = node->prev) {
         ir_graph *inner;
-        if (takes_together(node)) {
+        if (mixes(node)) {
             s->found[s->n++] = node;
             node->mark = s->n;
         }
@@ -84,7 +84,7 @@ static void sweep(search *s, const ir_graph *graph) {
 static gqac_status count(void *arg, ir_node *node) {
     search *s = arg;
     node->mark = 0;
-    s->n += takes_together(node);
+    s->n += mixes(node);
     return GQAC_OK;
 }
 
@@ -96,7 +96,7 @@ const ir_node *raise_find_mixing(raise *r, const ir_node *from) {
         (void)ir_graph_walk(module->graph, count, &s);
         s.found = GQAC_ARENA_ARRAY(module->arena, const ir_node *, (size_t)s.n + 1);
         if (!s.found) {
-            r->b.status = gqac_diag_oom(r->b.diag, "rows that are read together");
+            r->b.status = gqac_diag_oom(r->b.diag, "nodes that mix rows");
             return NULL;
         }
         s.n = 0;

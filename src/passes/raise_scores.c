@@ -1,6 +1,6 @@
-/* The scores of an attention (see raise_scores.h). On the way from the softmax to the product stand
- * masks (Add, Where), then a softcap, then scales; Casts and Reshapes anywhere. Which operand of a
- * node leads on is the one behind which such a product stands. */
+/* The scores of an attention (see raise_scores.h). From the softmax back to the product come masks
+ * (Add, Where), then a softcap, then scales; Casts and Reshapes may come anywhere. Of the operands
+ * of an Add or Where the one that is computed from such a product leads back to it. */
 #include "passes/raise_scores.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ ir_value *raise_through_cast(ir_value *value) {
     return x && OP_IN(OP_FLOATS, x->type.dtype) && OP_IN(OP_FLOATS, value->type.dtype) ? x : value;
 }
 
-/* Are the last two dims the same, and the one before of `three` those of `four` together? */
+/* Is `three` [B*H,S,T] of `four` [B,H,S,T]? */
 static bool folds(const ir_value *three, const ir_value *four) {
     const ir_type *a = &three->type, *b = &four->type;
     if (a->rank != 3 || b->rank != 4 || !raise_dim(four, 1) || !b->dims[0])
@@ -33,13 +33,13 @@ ir_value *raise_unfolded(ir_value *value) {
     return x && (folds(value, x) || folds(x, value)) ? x : NULL;
 }
 
-/* Is it a number that leaves nothing of a score? */
-static bool is_hiding(const ir_value *value, double behind) {
+/* Is it a number that hides the score it replaces? */
+static bool is_hiding(const ir_value *value, double factor) {
     double x;
-    return raise_scalar(value, &x) && term_hides(value->type.dtype, behind != 0 ? x * behind : x);
+    return raise_scalar(value, &x) && term_hides(value->type.dtype, factor != 0 ? x * factor : x);
 }
 
-/* ---- which way ----------------------------------------------------------- */
+/* ---- the operand that leads to the product ------------------------------- */
 
 /* Operands that may be scores: [first, end). */
 static bool may_lead(const ir_node *node, int *first, int *end) {
@@ -57,8 +57,8 @@ static bool may_lead(const ir_node *node, int *first, int *end) {
     return false;
 }
 
-/* Does a product stand behind it? known: behind ops that scores go through. Many ways may lead to
- * one node: after so many of them it is given up. */
+/* Is it computed from a product, `known`: by ops that scores go through alone? Paths may be many,
+ * so after MOST_NODES nodes the answer is no. */
 static bool leads(const ir_value *value, bool known, int depth, int *nodes) {
     const ir_node *node = value ? value->def : NULL;
     int first = 0, end = node ? node->n_inputs : 0;
@@ -74,7 +74,7 @@ static bool leads(const ir_value *value, bool known, int depth, int *nodes) {
     return false;
 }
 
-/* The operand of Add or Where that leads on; -1: none does. */
+/* The operand of Add or Where that leads to the product; -1: none does. */
 static int way_on(const ir_node *node) {
     int first = 0, end = 0;
     if (!may_lead(node, &first, &end))
@@ -92,12 +92,13 @@ static int way_on(const ir_node *node) {
 
 static bool add_part(raise *r, const ir_node *node, raise_scores *s, raise_part part) {
     if (s->n == RAISE_PARTS)
-        return raise_stopped(r, node, "too many masks are put on the scores");
+        return raise_stopped(r, node, "the scores have too many masks");
     s->parts[s->n++] = part;
     return true;
 }
 
-/* Takes one mask off; *value goes on as it was where there is none. */
+/* Reads one mask, and moves *value to what it was applied to; nothing changes where there is none.
+ */
 static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
     const ir_node *add = raise_maker(*value, "Add"), *where = raise_maker(*value, "Where");
     const ir_node *node = add ? add : where;
@@ -111,14 +112,14 @@ static bool one_mask(raise *r, ir_value **value, raise_scores *s, bool *found) {
         return add_part(r, node, s,
                         (raise_part){.of = ir_node_input(node, 1 - on), .folded = folded});
     ir_value *fill = ir_node_input(node, 3 - on);
-    if (!is_hiding(fill, s->behind))
-        return raise_stopped(r, node, "something is left of the scores that its mask hides");
+    if (!is_hiding(fill, s->mask_factor))
+        return raise_stopped(r, node, "the number that replaces hidden scores does not hide them");
     const raise_part part = {
         .of = ir_node_input(node, 0), .fill = fill, .hidden = on == 2, .folded = folded};
     return add_part(r, node, s, part);
 }
 
-/* Casts and Reshapes on the way. */
+/* The value before Casts and Reshapes. */
 static ir_value *bare(ir_value *value) {
     for (int i = 0; i < MOST_WAY; i++) {
         ir_value *x = raise_through_cast(value), *y = raise_unfolded(x);
@@ -129,14 +130,14 @@ static ir_value *bare(ir_value *value) {
     return value;
 }
 
-/* A scale may stand behind the masks: it is one of what they add, too. */
-static ir_value *scale_behind(ir_value *value, raise_scores *s) {
-    double behind = 1;
-    ir_value *inner = raise_unscaled(value, &behind);
-    if (inner == value || !raise_maker(inner, "Add") || !(behind > 1e-3) || behind > 1)
+/* A scale may come after the masks: then it multiplies them, too. */
+static ir_value *scale_after_masks(ir_value *value, raise_scores *s) {
+    double factor = 1;
+    ir_value *inner = raise_unscaled(value, &factor);
+    if (inner == value || !raise_maker(inner, "Add") || !(factor > 1e-3) || factor > 1)
         return value;
-    s->scale *= behind;
-    s->behind = behind;
+    s->scale *= factor;
+    s->mask_factor = factor;
     return inner;
 }
 
@@ -150,14 +151,14 @@ static ir_value *through_softcap(ir_value *value, raise_scores *s) {
     if (!x || !(outer > 0) || !isfinite((float)outer))
         return value;
     s->softcap = outer;
-    s->scale = inner * outer; /* what divided the scores is part of the inner factor */
+    s->scale = inner * outer; /* the inner factor has 1 / softcap in it */
     return x;
 }
 
 static bool find_product(raise *r, const ir_node *softmax, ir_value *value, raise_scores *s) {
     value = through_softcap(value, s);
-    if (s->softcap != 0 && s->behind != 0)
-        return raise_stopped(r, softmax, "a scale stands behind the softcap");
+    if (s->softcap != 0 && s->mask_factor != 0)
+        return raise_stopped(r, softmax, "a scale comes after the softcap");
     value = bare(raise_unscaled(bare(value), &s->scale));
     const ir_node *product = raise_maker(value, "MatMul");
     if (!product)
@@ -169,9 +170,9 @@ static bool find_product(raise *r, const ir_node *softmax, ir_value *value, rais
 }
 
 bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_scores *s) {
-    ir_value *value = bare(scale_behind(bare(given), s));
+    ir_value *value = bare(scale_after_masks(bare(given), s));
     bool found = true;
-    r->behind = s->behind;
+    r->mask_factor = s->mask_factor;
     for (int i = 0; found && i < MOST_WAY; i++) {
         if (!one_mask(r, &value, s, &found))
             return false;

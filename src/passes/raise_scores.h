@@ -1,5 +1,5 @@
-/* From the softmax of an attention back to the product of queries and keys: what is added to the
- * scores or put in the place of some, and the factors of the rest. */
+/* From the softmax of an attention back to the product of queries and keys: the masks, which are
+ * added to the scores or replace some, the softcap, the scale, and the two factors. */
 #ifndef GQAC_PASSES_RAISE_SCORES_H
 #define GQAC_PASSES_RAISE_SCORES_H
 
@@ -11,43 +11,45 @@ enum { RAISE_PARTS = 6 };
 typedef struct raise_part {
     ir_value *of;
     ir_value *fill; /* what a hidden score becomes; NULL: `of` is added */
-    bool hidden;    /* it is true where a key is not seen */
-    bool folded;    /* to scores [B*H,S,T] */
-    bool carried;   /* it goes on as a tensor */
-    bool narrow;    /* which may have one column for all keys */
+    bool hidden;    /* it is true where a key is hidden */
+    bool folded;    /* of scores [B*H,S,T] */
+    bool carried;   /* it stays a tensor */
+    bool narrow;    /* it is one, and may have one column for all keys */
     raise_mask seen;
 } raise_part;
 
 typedef struct raise_scores {
-    ir_value *q, *k; /* the factors, k with its last axes swapped, and more scales on both */
+    ir_value *q, *k; /* k with its last axes swapped; both may have constant factors */
     double scale, softcap;
-    double behind; /* factor of scores and masks together, part of scale; 0: none */
+    double
+        mask_factor; /* by which scores and masks together are multiplied; part of scale; 0: none */
     int n;
     raise_part parts[RAISE_PARTS];
 } raise_scores;
 
-/* The value behind Casts between floats, and between [B,H,S,T] and [B*H,S,T]. */
+/* The operand of a Cast between floats; the value itself where it is not one. */
 ir_value *raise_through_cast(ir_value *value);
+/* The operand of a Reshape between [B,H,S,T] and [B*H,S,T]; NULL: it is not one. */
 ir_value *raise_unfolded(ir_value *value);
-/* What is given to the softmax; false: it was stopped. */
+/* From `given`, the input of the softmax, without sinks; false: stopped. */
 bool raise_find_scores(raise *r, const ir_node *softmax, ir_value *given, raise_scores *out);
 
 /* ---- sinks (raise_sink.c) -------------------------------------------------- */
 
-/* The softmax over scores and sinks whose last column this Slice leaves out. NULL: it does not. */
+/* The softmax over scores and sinks whose last column this Slice removes; NULL: there is none. */
 const ir_node *raise_sunk_softmax(raise *r, const ir_node *slice, ir_value **scores,
                                   ir_value **sinks);
-/* Why attention with sinks stays in simple ops; NULL: it does not. */
+/* Why attention with sinks is not raised; NULL: it is. */
 const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past, bool carries);
 
 typedef struct raise_sunk {
     ir_value *q, *k, *v, *past_key, *past_value; /* [B,H,S,D], [B,H,P,D] */
     ir_value *sinks;                             /* constant, H elements */
-    ir_value *bias;                              /* padding, added [B,1,S,T]; NULL: none */
+    ir_value *bias;                              /* padding, added, [B,1,S,T]; NULL: none */
     const raise_mask *seen;
     double scale, softcap;
 } raise_sunk;
-/* GroupQueryAttention with head_sink; gives y [B,H,S,D]. */
+/* y [B,H,S,D] of GroupQueryAttention with head_sink. */
 ir_value *raise_build_sunk(raise *r, const raise_sunk *s, ir_node **made);
 
 #endif

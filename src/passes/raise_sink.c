@@ -1,8 +1,8 @@
-/* Sinks as gpt-oss writes them: a column beside the scores, one number for each head, which joins
- * the softmax and is cut off again:
+/* Sinks as gpt-oss writes them: a column after the scores, one number for each head, which takes
+ * part in the softmax and is removed after it:
  *   p = Slice(Softmax(x - ReduceMax(x)), all but the last column), x = Concat(scores, sinks)
- * No Attention of the standard has them. GroupQueryAttention has, and counts rows from lengths:
- * those of a sequence. */
+ * Attention of ONNX has no operand for them. GroupQueryAttention has one, and reads the number of
+ * rows from lengths, which a sequence has. */
 #include "passes/raise_scores.h"
 
 #include "ops/build.h"
@@ -35,7 +35,7 @@ static ir_value *through_maximum(ir_value *value) {
     return raise_through_cast(ir_node_input(reduce, 0)) == raise_through_cast(x) ? x : value;
 }
 
-/* The constant [.., H, 1, 1] that is widened to a column, NULL: it is something else. */
+/* The constant [.., H, 1, 1] that is expanded to a column; NULL: it is something else. */
 static ir_value *sinks_of(ir_value *column) {
     const ir_node *expand = raise_maker(column, "Expand");
     ir_value *sinks = raise_through_cast(expand ? ir_node_input(expand, 0) : column);
@@ -72,7 +72,7 @@ const char *raise_no_sinks(const raise *r, const raise_mask *seen, bool has_past
         return "no op of the standard has sinks; in sequences it is raised";
     if (!has_past)
         return "sinks need a past here";
-    return !seen->causal || carries ? "beside sinks a mask must be causality, a window or padding"
+    return !seen->causal || carries ? "with sinks a mask must be causality, a window or padding"
                                     : NULL;
 }
 

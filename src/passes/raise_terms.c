@@ -10,7 +10,7 @@ bool term_hides(gqac_dtype dtype, double x) {
 }
 
 bool term_fits(const term *a, gqac_dtype dtype) {
-    const int64_t most = dtype == GQAC_F16 ? 1 << 11 : 1 << 8; /* f16 makes 2048 of 2049 */
+    const int64_t most = dtype == GQAC_F16 ? 1 << 11 : 1 << 8; /* f16 rounds 2049 to 2048 */
     int64_t n;
     if (a->kind == TERM_BIAS)
         return dtype == GQAC_F32;
@@ -38,7 +38,7 @@ term_truth term_at_least_0(const ir_dim *number) {
     return (term_truth){.n = 1, .all = {{.least = number}}};
 }
 
-/* not (p >= 0) is -p - 1 >= 0, which can stand in a conjunction. */
+/* not (p >= 0) is -p - 1 >= 0, which is a condition again. */
 static bool negate_atom(ir_dims *dims, term_atom *atom) {
     if (!atom->least) {
         atom->zero = !atom->zero;
@@ -75,7 +75,7 @@ static bool any_implies(ir_dims *dims, const term_truth *all, const term_atom *b
     return false;
 }
 
-/* Both conditions of each; what another one implies is left out. */
+/* The conditions of both, without those that another one implies. */
 static bool join(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
     term_truth both = {.n = 0};
     for (int i = 0; i < a->n; i++)
@@ -92,7 +92,7 @@ static bool join(ir_dims *dims, const term_truth *a, const term_truth *b, term_t
     return true;
 }
 
-/* a, and not all of b: what a does not imply must be one condition, which then does not hold. */
+/* a and not b: of b at most one condition may not follow from a, and that one must not hold. */
 static bool join_negated(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out) {
     term_truth rest = {.n = 0};
     for (int i = 0; i < b->n; i++) {
@@ -134,7 +134,7 @@ bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth
            term_negate(dims, out);
 }
 
-/* An integer constant, and a truth, are numbers too. */
+/* An integer constant or a truth value as a number. */
 static bool as_choice(const term *a, term *out) {
     int64_t value;
     *out = *a;
@@ -171,7 +171,7 @@ static double calculate(char op, double x, double y) {
     }
 }
 
-/* Takes away a negation; what is sure is both numbers. */
+/* Removes a negation; a number that is certain becomes both. */
 static void straighten(term *a) {
     const double yes = a->when.negated ? a->no : a->yes, no = a->when.negated ? a->yes : a->no;
     a->when.negated = false;
@@ -179,8 +179,8 @@ static void straighten(term *a) {
     a->no = a->when.n ? no : yes;
 }
 
-/* One of two numbers each: both depend on one truth, or what both say stands in a conjunction. Sums
- * of others are kept as they are. */
+/* Two choices: they depend on the same truth value, or on a conjunction of theirs. Other sums stay
+ * sums. */
 static bool calculate_choices(ir_dims *dims, char op, const term *a, const term *b, term *out) {
     const bool sure = term_is_sure(&a->when) || term_is_sure(&b->when);
     *out = (term){.kind = TERM_CHOICE, .when = term_is_sure(&a->when) ? b->when : a->when};
@@ -192,7 +192,7 @@ static bool calculate_choices(ir_dims *dims, char op, const term *a, const term 
                        term_hides(GQAC_F16, b->no);
     const bool flags = op == '*' && a->no == 0 && b->no == 0;
     if ((masks || flags) && term_and(dims, &a->when, &b->when, &out->when)) {
-        if (masks) /* where only one of them hides, its number alone is left */
+        if (masks) /* where one hides, the result is its number */
             out->no = fmax(a->no, b->no);
         return true;
     }
@@ -204,15 +204,15 @@ static bool calculate_choices(ir_dims *dims, char op, const term *a, const term 
     return op == '+';
 }
 
-/* The truth, or its opposite. */
+/* t, or not t. */
 static bool either(ir_dims *dims, const term_truth *t, bool yes, term_truth *out) {
     *out = *t;
     return yes || term_negate(dims, out);
 }
 
-/* A sum of two choices beside the number z: four cases. All the same, or one that differs from the
- * others, or two that one of the choices tells apart. */
-static bool compare_sum(ir_dims *dims, char op, const term *sum, double z, bool turned,
+/* A sum of two choices compared with z has four cases: all with the same result, or one that
+ * differs from the others, or two and two, which one of the choices decides. */
+static bool compare_sum(ir_dims *dims, char op, const term *sum, double z, bool swapped,
                         term_truth *out) {
     bool holds[2][2];
     int n = 0, at = 0;
@@ -220,7 +220,7 @@ static bool compare_sum(ir_dims *dims, char op, const term *sum, double z, bool 
         const float x =
             (float)((i & 2 ? sum->no : sum->yes) + (i & 1 ? sum->plus.no : sum->plus.yes));
         holds[i >> 1][i & 1] =
-            turned ? calculate(op, z, (double)x) != 0 : calculate(op, (double)x, z) != 0;
+            swapped ? calculate(op, z, (double)x) != 0 : calculate(op, (double)x, z) != 0;
         n += holds[i >> 1][i & 1];
     }
     if (n == 0 || n == 4) {
@@ -275,7 +275,7 @@ static bool bias_arithmetic(ir_dims *dims, char op, const term *a, const term *b
     return true;
 }
 
-/* A number beside an integer that is not sure: small and whole, so that floats hold the result. */
+/* A number to combine with a variable integer: small and whole, so that floats hold the result. */
 static bool as_integer(ir_dims *dims, term *a) {
     const double x = a->when.negated ? a->no : a->yes;
     if (a->kind != TERM_CHOICE || !term_is_sure(&a->when) || x != trunc(x) || fabs(x) > 0x1p16)
@@ -302,8 +302,9 @@ bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term 
     return numbers(a, b, &x, &y) && calculate_choices(dims, op, &x, &y, out);
 }
 
-/* One key has no bias; the slope of each head is what the key beside it has. Every other key must
- * have the slope times how far it is from the zero, but for a last bit. */
+/* One key, *zero, has no bias; the slope of each head is the bias of the key after or before it.
+ * The bias of every other key must be the slope times its distance from *zero, except for a last
+ * bit. */
 static bool find_slopes(const gqac_tensor *t, int heads, int keys, float *slopes, int64_t *zero) {
     const int64_t n = t->dims[keys], by = heads < keys ? 1 : t->dims[heads];
     const int64_t step = heads < keys ? n : 1;
@@ -352,17 +353,17 @@ bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row
     int64_t width = 0;
     if (n < 2 || table->dims[table->rank - 2] != n || gqac_tensor_count(table) != n * n)
         return false;
-    for (int64_t j = 0; j < n; j++) /* what the last row sees */
+    for (int64_t j = 0; j < n; j++) /* the number of keys that the last row sees */
         width += op_get_i64(table, (n - 1) * n + j) != 0;
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             if ((op_get_i64(table, i * n + j) != 0) != (j <= i && j > i - width))
                 return false;
-    const ir_dim *behind = ir_dim_sub(dims, row, column);
-    const ir_dim *left = ir_dim_sub(dims, ir_dim_const(dims, width - 1), behind);
-    if (!behind || !left || width == 0)
+    const ir_dim *distance = ir_dim_sub(dims, row, column);
+    const ir_dim *left = ir_dim_sub(dims, ir_dim_const(dims, width - 1), distance);
+    if (!distance || !left || width == 0)
         return false;
-    const term_truth past = term_at_least_0(behind), near = term_at_least_0(left);
+    const term_truth past = term_at_least_0(distance), near = term_at_least_0(left);
     term_truth seen = past;
     if (width < n && !term_and(dims, &past, &near, &seen))
         return false;
@@ -370,7 +371,6 @@ bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row
     return true;
 }
 
-/* A number that is 0 or not by a truth. */
 static bool choice_as_truth(ir_dims *dims, const term *a, term_truth *out) {
     const bool yes = a->yes != 0, no = a->no != 0;
     if (term_is_sure(&a->when) || yes == no) {
@@ -418,7 +418,7 @@ bool term_as_truth(ir_dims *dims, const term *a, term_truth *out) {
     return numbers(a, &zero, &x, &zero) && choice_as_truth(dims, &x, out);
 }
 
-/* The two numbers of a choice change places. */
+/* Swaps the numbers of a choice. */
 static bool flip(ir_dims *dims, term *c) {
     const double yes = c->yes;
     c->yes = c->no;
@@ -437,7 +437,6 @@ static bool pick_inner(ir_dims *dims, const term_truth *when, const term *choice
     return c.no == w && term_and(dims, when, &c.when, &out->when);
 }
 
-/* when ? a : b where both are numbers. With a truth that is sure, the one it picks. */
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out) {
     term x, y;
     term_truth other = *when;

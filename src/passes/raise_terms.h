@@ -1,5 +1,5 @@
-/* One element of a mask as a term over where it lies: an integer (a polynomial in the coordinates
- * and in dims), a truth (a conjunction of conditions), or one of two numbers by a truth. */
+/* One element of a mask as a term in its coordinates: an integer (a polynomial in coordinates and
+ * dims), a truth value (a conjunction of conditions), or one of two numbers, by a truth value. */
 #ifndef GQAC_PASSES_RAISE_TERMS_H
 #define GQAC_PASSES_RAISE_TERMS_H
 
@@ -32,8 +32,8 @@ typedef struct term {
     struct {
         term_truth when;
         double yes, no;
-    } plus;              /* of SUM, which is a CHOICE and this one: good for comparisons alone */
-    const float *slopes; /* of BIAS, which is a CHOICE and slopes[h] * number, for head h */
+    } plus;              /* of SUM: it is a CHOICE plus this one, and can only be compared */
+    const float *slopes; /* of BIAS: it is a CHOICE plus slopes[h] * number, for head h */
 } term;
 
 static inline bool term_is_sure(const term_truth *t) {
@@ -45,30 +45,31 @@ term term_of_int(const ir_dim *number);
 term term_of_truth(term_truth truth);
 term_truth term_at_least_0(const ir_dim *number);
 
-/* Each gives false when the result cannot be said. */
+/* Each returns false when no term can express the result. */
 bool term_negate(ir_dims *dims, term_truth *t);
 bool term_and(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
 bool term_or(ir_dims *dims, const term_truth *a, const term_truth *b, term_truth *out);
-/* f of two numbers; masks that are added hide what one of them hides. */
+/* The sum of two masks hides what one hides. */
 bool term_arithmetic(ir_dims *dims, char op, const term *a, const term *b, term *out);
 /* a < b ('<'), a <= b ('['), a == b ('=') */
 bool term_compare(ir_dims *dims, char op, const term *a, const term *b, term_truth *out);
 bool term_pick(ir_dims *dims, const term_truth *when, const term *a, const term *b, term *out);
 /* An element of `table` where all dims but heads and keys are 1: slopes[h] * (keys' index - c).
- * keys < 0: every key has the same. slopes: room for one number a head, which `out` keeps. */
+ * keys < 0: every key has the same. slopes: capacity for a number of each head; `out` refers to it.
+ */
 bool term_of_slopes(ir_dims *dims, const gqac_tensor *table, int heads, int keys, const ir_dim *key,
                     float *slopes, term *out);
-/* An element of a square table of truths that sees each place up to its own row's, or the last few
- * of them. */
+/* An element of a square bool table that is true at column j of row i where j <= i, or where
+ * i - width < j <= i. */
 bool term_of_triangle(ir_dims *dims, const gqac_tensor *table, const ir_dim *row,
                       const ir_dim *column, term *out);
 bool term_as_truth(ir_dims *dims, const term *a, term_truth *out); /* is it not 0? */
-/* Is it what a value of that type holds? Slopes are rounded as f32, the only way that key_bias
- * knows; whole numbers are exact, in f32 further than there are tokens, in 16 bits not. */
+/* Can a value of that type represent it? Slopes must be f32, as in key_bias. Whole numbers are
+ * exact in f32 for more tokens than a sequence can have, but not in 16 bits. */
 bool term_fits(const term *a, gqac_dtype dtype);
-/* Nothing is left of a score of that type that x is added to, or put in the place of: in f32 the
- * softmax of -1e9 is exactly 0 beside any score above -9.9e8, which no model computes; -1e4 is not
- * low enough for that to be sure. */
+/* Does x hide a score of that type that it is added to, or that it replaces? In f32 the softmax of
+ * -1e9 is exactly 0 if another score is above -9.9e8, as those of models are; -1e4 is too high to
+ * be sure. */
 bool term_hides(gqac_dtype dtype, double x);
 
 #endif

@@ -1,9 +1,9 @@
 /* Attention over buffers of a constant number of rows, into which the model writes the new ones
- * (StaticCache of transformers): keys and values are what ScatterND or ScatterElements make of a
- * past, and the mask compares the place of each query with those of the keys. In a sequence the new
- * rows are consecutive, so the first place says all: the write becomes TensorScatter, and Attention
- * counts the valid rows. That is no more than a meaning of the graph input that has the places
- * (cache_position), so it is not for files and other calls. */
+ * (StaticCache of transformers): keys and values are results of ScatterND or ScatterElements on a
+ * past, and the mask compares the position of each query with those of the keys. In a sequence the
+ * new rows are consecutive, so the first position determines all: the write becomes TensorScatter,
+ * and Attention gets the number of valid rows. That the positions are consecutive is an assumption
+ * about a graph input (cache_position), so files and other calls are not changed. */
 #include "ops/build.h"
 #include "ops/shared.h"
 #include "passes/raise_index.h"
@@ -16,14 +16,14 @@ static const ir_dim *first_of(const raise *r) {
     return ir_dim_symbol(r->context->module->dims, "raise.first");
 }
 
-/* A buffer after new rows were written to it. */
+/* A buffer into which new rows were written. */
 typedef struct buffer {
     ir_value *past, *rows; /* [B,H,T,D], [B,H,S,D] */
-    ir_value *present;     /* both together */
+    ir_value *present;     /* the result */
 } buffer;
 
-bool raise_has_places(raise *r, const ir_value *value) {
-    raise_places *p = r->places;
+bool raise_is_first_input(raise *r, const ir_value *value) {
+    raise_writes *p = r->writes;
     if (value->def || value->constant || value->graph != r->context->module->graph ||
         !OP_IN(OP_INDICES, value->type.dtype) || value->type.rank < 0 || value->type.rank > 1 ||
         (p->input && p->input != value))
@@ -39,16 +39,17 @@ static bool open(raise *r, const buffer *to, reader *e) {
     return rows->rank == 4 && raise_open(e, r, rows, NULL, to->past->type.dims[2]);
 }
 
-/* Are they a place for each row, or for each element of the row? */
+/* Are the indices, for each row or each element of a row, the positions of the new rows? */
 static bool are_places(raise *r, const buffer *to, ir_value *indices, const ir_dim *const *index,
                        reader *e) {
     term found;
-    const ir_dim *place = ir_dim_add(e->dims, r->places->first, e->at[Q]);
+    const ir_dim *place = ir_dim_add(e->dims, r->writes->first, e->at[Q]);
     return raise_element(e, indices, index, &found) && found.kind == TERM_INT &&
            found.number == place && r->b.status == GQAC_OK && to->rows;
 }
 
-/* ScatterND of [.., .., place] for each row, or for the rows as first axis. */
+/* ScatterND with indices [.., .., position] for each row, or [position] where rows are the first
+ * axis. */
 static bool read_nd(raise *r, const buffer *to, ir_value *indices) {
     reader e;
     term found;
@@ -80,7 +81,7 @@ static bool read_elements(raise *r, const buffer *to, const ir_node *scatter) {
     if ((axis != 2 && axis != -2) || indices->type.rank != 4 ||
         !ir_type_equal(&to->rows->type, &ir_node_input(scatter, 2)->type) || !open(r, to, &e))
         return false;
-    for (int i = 0; i < 4; i++) /* a row for each that is written, all of it */
+    for (int i = 0; i < 4; i++) /* whole rows are written */
         if (!to->rows->type.dims[i] || indices->type.dims[i] != to->rows->type.dims[i])
             return false;
     return are_places(r, to, indices, (const ir_dim *[]){e.at[B], e.at[H], e.at[Q], e.at[K]}, &e);
@@ -92,7 +93,7 @@ static bool is_plain(const ir_node *scatter) {
     return strcmp(ir_attr_get(scatter, "reduction")->s, "none") == 0;
 }
 
-/* Is one order of axes undone by the other? */
+/* Is `back` the inverse of `there`? */
 static bool undoes(const ir_node *back, const ir_node *there) {
     const ir_attr *a = ir_attr_get(there, "perm"), *b = ir_attr_get(back, "perm");
     bool same = a->set && b->set && a->count == 4 && b->count == 4;
@@ -101,8 +102,8 @@ static bool undoes(const ir_node *back, const ir_node *there) {
     return same;
 }
 
-/* index_copy_: the rows become the first axis, are written, and go back. */
-static bool find_turned(raise *r, ir_value *value, buffer *out, const ir_node **scatter) {
+/* index_copy_: the axis of rows is moved to the front for the write, and back. */
+static bool find_transposed(raise *r, ir_value *value, buffer *out, const ir_node **scatter) {
     const ir_node *back = raise_maker(value, "Transpose");
     *scatter = back ? raise_maker(ir_node_input(back, 0), "ScatterND") : NULL;
     const ir_node *there = *scatter ? raise_maker(ir_node_input(*scatter, 0), "Transpose") : NULL;
@@ -127,12 +128,11 @@ static bool find_straight(ir_value *value, buffer *out, const ir_node **scatter)
     return true;
 }
 
-/* A past that is a graph input with new rows written to it; its own place says how the rest of the
- * buffers are written. */
+/* A past that is a graph input, with new rows written into it. */
 static bool read_buffer(raise *r, ir_value *value, buffer *out) {
     const ir_node *scatter;
     if (!value || value->type.rank != 4 ||
-        (!find_straight(value, out, &scatter) && !find_turned(r, value, out, &scatter)))
+        (!find_straight(value, out, &scatter) && !find_transposed(r, value, out, &scatter)))
         return false;
     const ir_value *past = out->past;
     if (past->def || past->constant || past->type.rank != 4 || !pass_names_past(past))
@@ -143,15 +143,15 @@ static bool read_buffer(raise *r, ir_value *value, buffer *out) {
         !(op_is(scatter, "", "ScatterND") ? read_nd(r, out, ir_node_input(scatter, 1))
                                           : read_elements(r, out, scatter)))
         return raise_stopped(r, scatter,
-                             "its new rows are not written one after another, from a place that "
-                             "a graph input has");
+                             "its new rows are not written at consecutive positions, the first "
+                             "of which is a graph input");
     return true;
 }
 
 /* ---- positions ----------------------------------------------------------- */
 
-/* The place of each new token [S]? */
-static bool counts_places(raise *r, ir_value *value, const ir_type *q) {
+/* Is it the position of each new token, [S]? */
+static bool is_position_of_each(raise *r, ir_value *value, const ir_type *q) {
     reader e;
     term found;
     const ir_dim *place;
@@ -159,12 +159,12 @@ static bool counts_places(raise *r, ir_value *value, const ir_type *q) {
         value->type.dims[0] != q->dims[2] || value->constant ||
         !raise_open(&e, r, q, NULL, q->dims[2]))
         return false;
-    place = ir_dim_add(e.dims, r->places->first, e.at[Q]);
+    place = ir_dim_add(e.dims, r->writes->first, e.at[Q]);
     return raise_element(&e, value, (const ir_dim *[]){e.at[Q]}, &found) &&
            found.kind == TERM_INT && found.number == place;
 }
 
-/* Does it put axes of 1 before (the batch) and after the places? *n: how many, at `axes`. */
+/* Does it add an axis of 1 for the batch, and others after the tokens? *n others, at `axes`. */
 static bool adds_batch(const ir_node *node, int64_t *axes, int64_t *n) {
     const int rank = node->outputs[0]->type.rank;
     bool batch = false;
@@ -195,29 +195,29 @@ static ir_value *find_positions(raise *r) {
     return positions;
 }
 
-/* Places as rows of a batch are position_ids, which the run time gives each token. */
+/* Positions as rows of a batch become position_ids, which the run time provides for each token. */
 gqac_status raise_positions(raise *r) {
     ir_graph *graph = r->context->module->graph;
     int64_t axes[GQAC_MAX_RANK], n;
     bool any = false;
-    if (!r->places->q)
+    if (!r->writes->q)
         return GQAC_OK;
-    r->places->first = first_of(r);
-    if (!r->places->first)
+    r->writes->first = first_of(r);
+    if (!r->writes->first)
         return gqac_diag_oom(r->b.diag, "a dim");
     for (ir_node *node = graph->first, *next; node; node = next) {
         next = node->next;
         ir_value *x = ir_node_input(node, 0);
-        if (any) /* the places of a batch have one row more than one now */
+        if (any) /* positions have a row for each sequence of the batch now */
             GQAC_TRY(pass_infer_node(node, r->b.diag));
-        if (!x || !adds_batch(node, axes, &n) || !counts_places(r, x, r->places->q))
+        if (!x || !adds_batch(node, axes, &n) || !is_position_of_each(r, x, r->writes->q))
             continue;
         ir_value *positions = find_positions(r);
         ir_builder b = {.graph = graph, .before = node, .diag = r->b.diag};
         ir_node *prev = node->prev;
         GQAC_TRY(r->b.status);
         if (!positions)
-            return GQAC_OK; /* stateful names what reads the places */
+            return GQAC_OK; /* stateful reports the node that reads the positions */
         if (n)
             positions = OP_BUILD(&b, "Unsqueeze", .in = {positions, ir_build_i64s(&b, n, axes)});
         GQAC_TRY(b.status);
@@ -231,11 +231,12 @@ gqac_status raise_positions(raise *r) {
 
 /* ---- the whole ----------------------------------------------------------- */
 
-/* The first place, for each of the batch: i64 [B]. */
-static ir_value *first_place(raise *r, ir_value *told, ir_value *rows) {
-    ir_value *one = told->type.rank ? OP_BUILD(&r->b, "Gather", .in = {told, OP_I64S(&r->b, 0)})
-                                    : OP_RESHAPE(&r->b, told, 1);
-    if (told->type.dtype != GQAC_I64)
+/* The first position, for each row of the batch: i64 [B]. */
+static ir_value *first_of_batch(raise *r, ir_value *position, ir_value *rows) {
+    ir_value *one = position->type.rank
+                        ? OP_BUILD(&r->b, "Gather", .in = {position, OP_I64S(&r->b, 0)})
+                        : OP_RESHAPE(&r->b, position, 1);
+    if (position->type.dtype != GQAC_I64)
         one = op_build_cast(&r->b, one, GQAC_I64);
     ir_value *batch = raise_ask_dim(r, rows, 0);
     return OP_BUILD(&r->b, "Expand", .in = {one, batch});
@@ -248,15 +249,16 @@ static ir_value *build_write(raise *r, const buffer *to, ir_value *first) {
     return present;
 }
 
-/* Is causality all that its mask says? */
+/* Is its mask causality, or that and a window, and nothing else? */
 static bool reads_mask(raise *r, ir_node *node, const buffer *k, raise_mask *seen) {
     const ir_value *q = ir_node_input(node, 0), *mask = ir_node_input(node, MASK);
     *seen = (raise_mask){.left = -1};
     if (!raise_read_mask(r, mask, false, &q->type, NULL, k->past->type.dims[2], seen))
         return false;
     if (!seen->causal || seen->padding || seen->slopes)
-        return raise_stopped(r, mask->def ? mask->def : node,
-                             "the mask of a buffer does not hide the rows after each query's own");
+        return raise_stopped(
+            r, mask->def ? mask->def : node,
+            "the mask does not hide the rows of the buffer after each query's own");
     return true;
 }
 
@@ -274,8 +276,8 @@ static ir_value *written(raise *r, ir_node *node) {
         return NULL;
     if (k.rows->type.dims[2] != q->type.dims[2] || v.rows->type.dims[2] != q->type.dims[2])
         return raise_stopped(r, node, "there are not as many new rows as queries"), NULL;
-    ir_value *told = (ir_value *)(uintptr_t)r->places->input;
-    ir_value *first = first_place(r, told, k.rows);
+    ir_value *position = (ir_value *)(uintptr_t)r->writes->input;
+    ir_value *first = first_of_batch(r, position, k.rows);
     ir_value *keys = build_write(r, &k, first), *values = build_write(r, &v, first);
     ir_value *rows = raise_ask_dim(r, k.rows, 2);
     ir_value *valid = OP_BUILD(&r->b, "Add", .in = {first, rows});
@@ -284,16 +286,16 @@ static ir_value *written(raise *r, ir_node *node) {
         .of = node,
         .ints = {{seen.left >= 0 ? "left_window_size" : NULL, seen.left}, {"is_causal", 1}});
     if (y)
-        r->places->q = &q->type;
+        r->writes->q = &q->type;
     return y;
 }
 
 ir_value *raise_written(raise *r, ir_node *node) {
-    const ir_value *input = r->places->input;
-    r->places->first = first_of(r);
-    ir_value *y = r->places->first ? written(r, node) : NULL;
-    r->places->first = NULL; /* it means nothing to other attention */
+    const ir_value *input = r->writes->input;
+    r->writes->first = first_of(r);
+    ir_value *y = r->writes->first ? written(r, node) : NULL;
+    r->writes->first = NULL; /* it has no meaning for other attention */
     if (!y)
-        r->places->input = input;
+        r->writes->input = input;
     return y;
 }

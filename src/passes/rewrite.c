@@ -98,3 +98,11 @@ gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, 
                     pass_op_name(node, name, sizeof name));
     return status;
 }
+
+gqac_status pass_refuse(const ir_node *node, gqac_diag *diag, const char *what, const char *rule,
+                        const char *hint) {
+    pass_fail(node, diag, GQAC_UNSUPPORTED, "%s", what);
+    gqac_diag_rule(diag, "%s", rule);
+    gqac_diag_hint(diag, "%s", hint);
+    return GQAC_UNSUPPORTED;
+}

@@ -44,5 +44,8 @@ const char *pass_op_name(const ir_node *node, char *buffer, size_t size);
 /* Fails with "node 'x' (Op)" as the place. */
 gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
                       ...) GQAC_PRINTF(4, 5);
+/* UNSUPPORTED by a node: what is wrong, the rule, and what to try. */
+gqac_status pass_refuse(const ir_node *node, gqac_diag *diag, const char *what, const char *rule,
+                        const char *hint);
 
 #endif

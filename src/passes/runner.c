@@ -154,6 +154,17 @@ static gqac_status check_graph(const pass_context *context) {
     return ir_verify(context->module, context->diag);
 }
 
+gqac_status pass_run(pass_context *context, const gqac_pass *pass) {
+    context->changed = 0;
+    context->scratch = gqac_arena_create(0);
+    if (!context->scratch)
+        return gqac_diag_oom(context->diag, "a pass");
+    gqac_status status = pass->run(context);
+    gqac_arena_free(context->scratch);
+    context->scratch = NULL;
+    return status;
+}
+
 static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
     pass_context *context = r->context;
     const unsigned missing = pass->needs & ~context->facts;
@@ -165,8 +176,7 @@ static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
             gqac_diag_hint(context->diag, "disable fewer passes");
         return chosen ? GQAC_USAGE : GQAC_INTERNAL;
     }
-    context->changed = 0;
-    GQAC_TRY(pass->run(context));
+    GQAC_TRY(pass_run(context, pass));
     pass_sweep(context->module);
     GQAC_TRY(check_graph(context));
     if (context->changed)

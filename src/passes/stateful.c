@@ -51,7 +51,8 @@ static struct stateful_pair pair_of(const ir_graph *graph, ir_value *past, ir_no
 
 static gqac_status find_pairs(stateful *s) {
     const ir_graph *graph = s->graph;
-    s->pairs = GQAC_ARENA_ARRAY(s->scratch, struct stateful_pair, (size_t)graph->n_inputs + 1);
+    s->pairs =
+        GQAC_ARENA_ARRAY(s->context->scratch, struct stateful_pair, (size_t)graph->n_inputs + 1);
     if (!s->pairs)
         return gqac_diag_oom(s->context->diag, "past/present pairs");
     for (int i = 0; i < graph->n_inputs; i++) {
@@ -114,7 +115,7 @@ static gqac_status no_pairs(const stateful *s) {
         GQAC_TRY(check_written(s, s->graph->inputs[i]));
     kv_slot *slots;
     int named = 0;
-    if (pass_find_kv_pairs(s->context->module, s->scratch, &slots, &named) != GQAC_OK)
+    if (pass_find_kv_pairs(s->context->module, s->context->scratch, &slots, &named) != GQAC_OK)
         return gqac_diag_oom(diag, "past/present pairs");
     if (!named)
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "the model has no KV cache");
@@ -236,8 +237,8 @@ static gqac_status make_state(stateful *s, int slot, ir_value **token) {
 static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     const ir_node *ret = s->graph->ret;
     const size_t most = (size_t)(ret->n_inputs + s->n_pairs);
-    ir_value **values = GQAC_ARENA_ARRAY(s->scratch, ir_value *, most);
-    const char **names = GQAC_ARENA_ARRAY(s->scratch, const char *, most);
+    ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, most);
+    const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, most);
     int n = 0;
     bool ok = values && names;
     for (int i = 0; ok && i < ret->n_inputs; i++) {
@@ -250,7 +251,7 @@ static gqac_status set_results(stateful *s, ir_value *const *tokens) {
     }
     for (int i = 0; ok && i < s->n_pairs; i++) {
         values[n] = tokens[i];
-        names[n] = gqac_arena_printf(s->scratch, "state.%d", i);
+        names[n] = gqac_arena_printf(s->context->scratch, "state.%d", i);
         ok = names[n++] != NULL;
     }
     if (!ok || !ir_graph_set_results(s->graph, n, values, names))
@@ -269,7 +270,7 @@ static gqac_status convert(stateful *s) {
     GQAC_TRY(stateful_lengths(s));
     GQAC_TRY(stateful_masks(s));
     GQAC_TRY(stateful_ranges(s));
-    ir_value **tokens = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)s->n_pairs);
+    ir_value **tokens = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, (size_t)s->n_pairs);
     if (!tokens)
         return gqac_diag_oom(s->context->diag, "KV state");
     for (int i = 0; i < s->n_pairs; i++)
@@ -292,12 +293,7 @@ static gqac_status run(pass_context *context) {
     stateful s = {.context = context, .graph = context->module->graph};
     if (has_state(s.graph))
         return GQAC_OK; /* it ran before */
-    s.scratch = gqac_arena_create(0);
-    if (!s.scratch)
-        return gqac_diag_oom(context->diag, "KV state");
-    gqac_status status = convert(&s);
-    gqac_arena_free(s.scratch);
-    return status;
+    return convert(&s);
 }
 
 const gqac_pass pass_stateful = {

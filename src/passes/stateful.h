@@ -14,7 +14,6 @@ enum { STATEFUL_PAIR = 2 }; /* ir_node.mark of the node that makes the present o
 typedef struct stateful {
     pass_context *context;
     ir_graph *graph; /* the main graph */
-    gqac_arena *scratch;
     int n_pairs;
     struct stateful_pair {
         ir_value *past;

@@ -63,12 +63,11 @@ ir_value *stateful_fresh(const ir_node *cache) {
 
 static gqac_status fail_range(const stateful *s, const ir_node *range) {
     gqac_diag *diag = s->context->diag;
-    pass_fail(range, diag, GQAC_UNSUPPORTED,
-              "attention whose keys and values are not a past/present pair of the graph");
-    gqac_diag_rule(diag, "in a sequence every attention reads a cache that grows (past, present), "
-                         "or a buffer whose number of valid rows is an input");
-    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
-    return GQAC_UNSUPPORTED;
+    return pass_refuse(range, diag,
+                       "attention whose keys and values are not a past/present pair of the graph",
+                       "in a sequence every attention reads a cache that grows (past, present), "
+                       "or a buffer whose number of valid rows is an input",
+                       "`gqac run` runs the graph as exported");
 }
 
 /* A range over a pair starts where that pair's past ends, and ends with its new rows. */
@@ -162,8 +161,8 @@ static bool find_packed(const ir_value *past, packed *p) {
 static bool split_result(stateful *s, const packed *p) {
     const ir_graph *graph = s->graph;
     const int n = graph->ret->n_inputs;
-    ir_value **values = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)n + 1);
-    const char **names = GQAC_ARENA_ARRAY(s->scratch, const char *, (size_t)n + 1);
+    ir_value **values = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, (size_t)n + 1);
+    const char **names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, (size_t)n + 1);
     if (!values || !names)
         return false;
     for (int i = 0; i < n; i++) {
@@ -173,8 +172,8 @@ static bool split_result(stateful *s, const packed *p) {
     const char *name = names[p->result];
     values[p->result] = p->present[0];
     values[n] = p->present[1];
-    names[p->result] = gqac_arena_printf(s->scratch, "%s.key", name);
-    names[n] = gqac_arena_printf(s->scratch, "%s.value", name);
+    names[p->result] = gqac_arena_printf(s->context->scratch, "%s.key", name);
+    names[n] = gqac_arena_printf(s->context->scratch, "%s.value", name);
     return names[p->result] && names[n] && ir_graph_set_results(s->graph, n + 1, values, names);
 }
 
@@ -183,7 +182,7 @@ static bool split_input(stateful *s, int index, const packed *p) {
     const char *name = s->graph->inputs[index]->name;
     for (int half = 0; half < 2; half++) {
         ir_value *old = p->pick[half]->outputs[0];
-        const char *full = gqac_arena_printf(s->scratch, "%s.%s", name, parts[half]);
+        const char *full = gqac_arena_printf(s->context->scratch, "%s.%s", name, parts[half]);
         ir_value *input = full ? ir_graph_add_input(s->graph, full, old->type) : NULL;
         if (!input)
             return false;

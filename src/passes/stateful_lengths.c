@@ -120,7 +120,7 @@ typedef struct values {
 static gqac_status push(const stateful *s, values *v, ir_value *value) {
     if (v->n == v->capacity) {
         const int capacity = v->capacity ? 2 * v->capacity : 64;
-        ir_value **list = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)capacity);
+        ir_value **list = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, (size_t)capacity);
         if (!list)
             return gqac_diag_oom(s->context->diag, "lengths");
         if (v->n)
@@ -261,7 +261,8 @@ static gqac_status fail_at_user(const stateful *s, const ir_value *value, const 
 
 static gqac_status fail_at_input(const stateful *s, const ir_value *input) {
     const char *what = gqac_arena_printf(
-        s->scratch, "input '%.200s' is read in a way that sequences do not support", input->name);
+        s->context->scratch, "input '%.200s' is read in a way that sequences do not support",
+        input->name);
     return what ? fail_at_user(s, input, what) : gqac_diag_oom(s->context->diag, "a message");
 }
 

@@ -218,13 +218,12 @@ static bool by_length(const ir_value *mask) {
 
 static gqac_status fail_mask(const stateful *s, const ir_node *attend) {
     gqac_diag *diag = s->context->diag;
-    pass_fail(attend, diag, GQAC_UNSUPPORTED,
-              "the mask or bias of attention says more than where attention_mask is zero");
-    gqac_diag_rule(diag, "in a sequence causality is an attribute (is_causal, unidirectional), "
-                         "padding a function of the elements of attention_mask, and a bias a slope "
-                         "for each head (ALiBi) in f32");
-    gqac_diag_hint(diag, "`gqac run` runs the graph as exported");
-    return GQAC_UNSUPPORTED;
+    return pass_refuse(attend, diag,
+                       "the mask or bias of attention says more than where attention_mask is zero",
+                       "in a sequence causality is an attribute (is_causal, unidirectional), "
+                       "padding a function of the elements of attention_mask, and a bias a slope "
+                       "for each head (ALiBi) in f32",
+                       "`gqac run` runs the graph as exported");
 }
 
 gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads) {

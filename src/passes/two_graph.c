@@ -19,7 +19,6 @@
 typedef struct splitter {
     pass_context *context;
     ir_graph *graph;
-    gqac_arena *scratch;
     bool decode;
     ir_builder b;
     ir_value *ids, *kv_pos, *valid; /* valid [B]: rows that are filled after the token */
@@ -225,8 +224,9 @@ static ir_value *attend(splitter *s, const op_parts *p, ir_value *k, ir_value *v
 
 /* The keys or values of a layer, and their result. */
 static gqac_status carry(splitter *s, ir_value **rows, const char *part) {
-    const char *in = gqac_arena_printf(s->scratch, "kv_cache.layer.%d.%s", s->n_layers, part);
-    const char *out = in && s->decode ? gqac_arena_printf(s->scratch, "%s.out", in) : in;
+    const char *in =
+        gqac_arena_printf(s->context->scratch, "kv_cache.layer.%d.%s", s->n_layers, part);
+    const char *out = in && s->decode ? gqac_arena_printf(s->context->scratch, "%s.out", in) : in;
     if (!out)
         return short_of_memory(s);
     if (s->decode)
@@ -245,7 +245,7 @@ static bool is_padding(const ir_graph *graph, const ir_value *value, const char 
 
 static gqac_status check_masks(const splitter *s, const ir_node *node) {
     static const char *const lengths[] = {"seqlens_k", "total_sequence_length", NULL};
-    const stateful asker = {.context = s->context, .graph = s->graph, .scratch = s->scratch};
+    const stateful asker = {.context = s->context, .graph = s->graph};
     char name[64];
     for (int i = 0; i < node->n_inputs; i++) {
         ir_value *value = node->inputs[i].value;
@@ -439,10 +439,11 @@ static bool picks_tokens(const ir_graph *graph, const ir_node *node) {
 static gqac_status check_rows(const splitter *s) {
     const ir_node **mixing = NULL;
     int n = 0, kept = 0;
-    bool *inputs = GQAC_ARENA_ARRAY(s->scratch, bool, (size_t)s->graph->n_inputs + 1);
-    if (!inputs || pass_check_invariance(s->context->module, s->scratch, &mixing, &n) != GQAC_OK)
+    bool *inputs = GQAC_ARENA_ARRAY(s->context->scratch, bool, (size_t)s->graph->n_inputs + 1);
+    if (!inputs ||
+        pass_check_invariance(s->context->module, s->context->scratch, &mixing, &n) != GQAC_OK)
         return short_of_memory(s);
-    ir_node **nodes = GQAC_ARENA_ARRAY(s->scratch, ir_node *, (size_t)n + 1);
+    ir_node **nodes = GQAC_ARENA_ARRAY(s->context->scratch, ir_node *, (size_t)n + 1);
     if (!nodes)
         return short_of_memory(s);
     for (int i = 0; i < n; i++) {
@@ -460,24 +461,24 @@ static gqac_status check_rows(const splitter *s) {
     const bool picks = picks_tokens(s->graph, node);
     pass_clear_marks(s->graph);
     if (picks) {
-        pass_fail(node, diag, GQAC_UNSUPPORTED,
-                  "it takes tokens that are picked by their values (NonZero), as experts of a "
-                  "mixture do that are written out: it cannot be proven that tokens do not affect "
-                  "each other");
-        gqac_diag_rule(diag, "a graph of one token knows the others by the caches of its attention "
-                             "alone");
-        gqac_diag_hint(diag, "export the mixture as the op MoE, or with every expert on every "
-                             "token (mobius)");
-        return GQAC_UNSUPPORTED;
+        return pass_refuse(
+            node, diag,
+            "it takes tokens that are picked by their values (NonZero), as experts of a "
+            "mixture do that are written out: it cannot be proven that tokens do not affect "
+            "each other",
+            "a graph of one token knows the others by the caches of its attention "
+            "alone",
+            "export the mixture as the op MoE, or with every expert on every "
+            "token (mobius)");
     }
-    pass_fail(node, diag, GQAC_UNSUPPORTED,
-              "this depends on the number or the place of the tokens in a call, or on other tokens "
-              "of it");
-    gqac_diag_rule(diag, "a graph of one token knows the others by the caches of its attention "
-                         "alone, and its place as an input");
-    gqac_diag_hint(diag, "export the model with position_ids; `gqac rewrite MODEL --pass "
-                         "insert-kv`, before this, makes counted positions such an input");
-    return GQAC_UNSUPPORTED;
+    return pass_refuse(
+        node, diag,
+        "this depends on the number or the place of the tokens in a call, or on other tokens "
+        "of it",
+        "a graph of one token knows the others by the caches of its attention "
+        "alone, and its place as an input",
+        "export the model with position_ids; `gqac rewrite MODEL --pass "
+        "insert-kv`, before this, makes counted positions such an input");
 }
 
 static gqac_status split(splitter *s) {
@@ -487,8 +488,8 @@ static gqac_status split(splitter *s) {
     int most = 1;
     for (const ir_node *node = s->graph->first; node; node = node->next)
         most += 2;
-    s->results = GQAC_ARENA_ARRAY(s->scratch, ir_value *, (size_t)most);
-    s->names = GQAC_ARENA_ARRAY(s->scratch, const char *, (size_t)most);
+    s->results = GQAC_ARENA_ARRAY(s->context->scratch, ir_value *, (size_t)most);
+    s->names = GQAC_ARENA_ARRAY(s->context->scratch, const char *, (size_t)most);
     if (!s->results || !s->names)
         return short_of_memory(s);
     ir_node *old = s->graph->first;
@@ -505,21 +506,11 @@ static gqac_status split(splitter *s) {
 }
 
 static gqac_status run_as(pass_context *context, bool decode) {
-    splitter s = {.context = context,
-                  .graph = context->module->graph,
-                  .scratch = gqac_arena_create(0),
-                  .decode = decode};
-    if (!s.scratch)
-        return gqac_diag_oom(context->diag, "two graphs");
-    gqac_status status = split(&s);
-    if (status == GQAC_OK)
-        status = replace_inputs(&s);
-    if (status == GQAC_OK)
-        status = drop_inputs(&s);
-    if (status == GQAC_OK)
-        status = pass_infer_again(s.graph, context->diag);
-    gqac_arena_free(s.scratch);
-    return status;
+    splitter s = {.context = context, .graph = context->module->graph, .decode = decode};
+    GQAC_TRY(split(&s));
+    GQAC_TRY(replace_inputs(&s));
+    GQAC_TRY(drop_inputs(&s));
+    return pass_infer_again(s.graph, context->diag);
 }
 
 static gqac_status run_prefill(pass_context *context) {

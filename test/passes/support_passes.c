@@ -36,8 +36,7 @@ char *fixture_text(const fixture *f) {
 }
 
 gqac_status fixture_run(fixture *f, const gqac_pass *pass) {
-    f->context.changed = 0;
-    GQAC_TRY(pass->run(&f->context));
+    GQAC_TRY(pass_run(&f->context, pass));
     pass_sweep(f->module);
     return ir_verify(f->module, &f->diag);
 }

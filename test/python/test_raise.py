@@ -122,7 +122,7 @@ class Traced(Case):
     def test_table(self):
         """What was raised and what was not is shown, in words too."""
         out = self.good("inspect", model("gpt2"), "--ops").out
-        self.assertRegex(out, r"raised\n  Attention +2\n  Gelu +2\n")
+        self.assertRegex(out, r"\nraised in a stateless run\n  Attention +2\n  Gelu +2\n")
         self.assertNotIn("not raised", out)
 
     def test_without(self):

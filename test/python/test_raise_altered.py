@@ -57,7 +57,7 @@ class Altered(Case):
             self.assertEqual(info["raised"]["Attention"], LAYERS)
         if what:
             table = self.good("inspect", path, "--ops").out
-            self.assertIn(f"not raised\n  {what} at '", table)
+            self.assertIn(f"not raised in a stateless run\n  {what} at '", table)
             self.assertIn(f"for node '{stop}'", table)
         if ortref and finite:
             self.same_as_ort(path)
@@ -138,7 +138,7 @@ class Alter(Altered):
         """A single key each is not known."""
         node = self.node("LessOrEqual", layer="")
         node.op_type = "Equal"
-        self.told(MASK, node.name, "cannot be told")
+        self.told(MASK, node.name, "cannot be read")
 
     def test_mask_hides_itself(self):
         """Strictly before is not causal."""
@@ -149,7 +149,7 @@ class Alter(Altered):
         """A hidden key keeps a weight."""
         where = self.node("Where", 2)
         where.input[2] = self.constant(np.array([-3], np.float32))
-        self.told(MASK, where.name, "the least number")
+        self.told(MASK, where.name, "the lowest number")
 
     def test_mask_of_another_number(self):
         """-1e9 leaves nothing of a score; of -1e4 that is not sure."""
@@ -160,7 +160,7 @@ class Alter(Altered):
         for folder in self.dir.iterdir():
             if folder.is_dir():
                 shutil.rmtree(folder)
-        self.told(MASK, where.name, "the least number")
+        self.told(MASK, where.name, "the lowest number")
 
     def picked(self, number):
         """Scores by a Where instead of a mask that is added."""
@@ -178,7 +178,7 @@ class Alter(Altered):
 
     def test_mask_picks_more(self):
         """A number that leaves something of hidden scores."""
-        self.told("Attention", self.picked(-1e4).name, "something is left")
+        self.told("Attention", self.picked(-1e4).name, "does not hide them")
 
     def repeats(self, part):
         """The Reshape, Expand and Unsqueeze that repeat the heads of keys or values."""
@@ -240,7 +240,7 @@ class Alter(Altered):
         """What the mask says is not known through Xor."""
         node = self.node("And", 1, "/model/")
         node.op_type = "Xor"
-        self.told(MASK, node.name, "cannot be told")
+        self.told(MASK, node.name, "cannot be read")
 
     def test_mask_of_queries(self):
         """The attention mask is asked for the query's own column."""
@@ -479,7 +479,7 @@ class AlterNeighbours(Altered):
         scatter = self.node("ScatterND", layer="")
         parts = next(n for n in self.graph.node if scatter.input[1] in n.output)
         parts.input[2] = parts.input[0]
-        self.told(MASK, scatter.name, "cannot be told", finite=False)
+        self.told(MASK, scatter.name, "cannot be read", finite=False)
 
 
 class AlterSlopes(Altered):
@@ -503,14 +503,14 @@ class AlterSlopes(Altered):
         self.graph.node.insert(at + 1, onnx.helper.make_node(
             "Mul", ["altered", "altered"], [product.output[0]], name="square"))
         self.graph.node[at].output[0] = "altered"
-        self.told(MASK, "square", "cannot be told")
+        self.told(MASK, "square", "cannot be read")
         self.refused()
 
     def test_bias_of_queries(self):
         """A table that is not linear: only a tensor says it."""
         slopes = self.node("Mul", layer="/transformer/Mul_1")
         slopes.op_type = "Pow"
-        self.told(MASK, slopes.name, "cannot be told", finite=False)
+        self.told(MASK, slopes.name, "cannot be read", finite=False)
         self.refused()
 
     def test_negative_slopes(self):

@@ -191,7 +191,7 @@ class Masks(Case):
         self.assertIn("for node 'rounds'", self.good("inspect", self.dir / "m.onnx", "--ops").out)
         self.assertEqual(self.padded(LOW, True), ({"Attention": 1}, []))
 
-    def behind(self, more, inputs=(), **consts):
+    def after(self, more, inputs=(), **consts):
         """An attention with padding on the left, and `more` after its y [2,2,5,4], which makes z;
         what was raised, and the first note. The numbers of z are those without `raise`."""
         self.attention(
@@ -222,7 +222,7 @@ class Masks(Case):
             self.close(z[1], z[0], LIMIT, "z")
         return raised, told
 
-    def test_rows_behind(self):
+    def test_rows_after(self):
         """A row that sees nothing stays what it is where other rows are made of it."""
         flat = [node("Transpose", ["y"], ["turned"], perm=[0, 1, 3, 2]),
                 node("Reshape", ["turned", "channels"], ["x"]),
@@ -246,7 +246,7 @@ class Masks(Case):
                                        ["z", "present_conv.0"], domain="com.microsoft",
                                        name="takes")],
                  conv, {"w": w, "features": [0, 0, 8]})):
-            raised, told = self.behind(more, inputs, **consts)
+            raised, told = self.after(more, inputs, **consts)
             self.assertEqual((raised, [n[0] for n in told]), ({}, ["Attention"]), more[-1].op_type)
             self.assertIn("mixes all rows", told[0][1])
             self.assertIn("for node 'takes'",
@@ -259,13 +259,13 @@ class Masks(Case):
                   node("Add", ["scores2", "mask"], ["masked2"]),
                   node("Softmax", ["masked2"], ["weights2"], axis=-1),
                   node("MatMul", ["weights2", "v"], ["z"], name="root2")]
-        self.assertEqual(self.behind(second), ({"Attention": 2}, []))
+        self.assertEqual(self.after(second), ({"Attention": 2}, []))
         count = [node("Shape", ["y"], ["length"], start=2, end=3),
                  node("ReduceMax", ["length", "first"], ["most"], keepdims=1),
                  node("Cast", ["most"], ["number"], to=1), node("Mul", ["y", "number"], ["z"])]
-        self.assertEqual(self.behind(count, first=[0])[0], {"Attention": 1})
+        self.assertEqual(self.after(count, first=[0])[0], {"Attention": 1})
         second[0].input[0] = "most"
-        raised, told = self.behind([node("ReduceMax", ["y", "rows"], ["most0"], keepdims=1),
+        raised, told = self.after([node("ReduceMax", ["y", "rows"], ["most0"], keepdims=1),
                                     node("Add", ["most0", "q"], ["most"]), *second], rows=[2])
         self.assertEqual((raised, [n[0] for n in told]), ({"Attention": 1}, ["Attention"]))
 

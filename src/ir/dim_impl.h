@@ -67,7 +67,7 @@ int dim_compare(const ir_dim *a, const ir_dim *b); /* a total order, by terms */
 /* The atom with this text, or NULL; and the same made from `model` when there is none yet. */
 dim_atom *dim_atom_intern(ir_dims *dims, const gqac_str *text, const dim_atom *model);
 dim_atom *dim_atom_find(const ir_dims *dims, const char *text, size_t length);
-const ir_dim *dim_of_atom(ir_dims *dims, const dim_atom *atom); /* NULL gives NULL */
+const ir_dim *dim_of_atom(ir_dims *dims, const dim_atom *atom); /* NULL for NULL */
 const dim_atom *dim_lone_atom(const ir_dim *dim); /* the atom dim consists of, or NULL */
 /* Appends a symbol's name as it prints: bare or in back-quotes. */
 void dim_quote(gqac_str *out, const char *name);

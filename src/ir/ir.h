@@ -152,7 +152,7 @@ struct ir_graph {
     ir_value **inputs;
     ir_node *first, *last;     /* nodes but ret */
     ir_node *ret;              /* op "return"; its inputs are the graph's results */
-    const char **result_names; /* names the file gives to the results, ret->n_inputs of them */
+    const char **result_names; /* names of the results in the file, ret->n_inputs */
     int n_constants, constants_capacity;
     ir_value **constants;
 };

@@ -197,7 +197,7 @@ static gqac_status check_arity(const ir_parser *p, const char *at, const ir_sche
             return ir_lex_fail(&p->lexer, at, "input %d of %s is not optional", i, op->name);
     ir_schema_arity(op->outputs, &least, &most);
     if (n_out < least || n_out > most)
-        return ir_lex_fail(&p->lexer, at, "%s gives %s%d outputs, not %d", op->name,
+        return ir_lex_fail(&p->lexer, at, "%s has %s%d outputs, not %d", op->name,
                            n_out < least ? "at least " : "at most ", n_out < least ? least : most,
                            n_out);
     return GQAC_OK;

@@ -120,8 +120,8 @@ static gqac_status verify_arity(const verifier *v, const ir_node *node) {
             GQAC_FAIL(v->diag, GQAC_INTERNAL, "input %d is absent but not optional", i);
     ir_schema_arity(node->op->outputs, &least, &most);
     if (node->n_outputs < least || node->n_outputs > most)
-        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%d outputs, where the op gives %d to %d",
-                  node->n_outputs, least, most);
+        GQAC_FAIL(v->diag, GQAC_INTERNAL, "%d outputs, where the op has %d to %d", node->n_outputs,
+                  least, most);
     return GQAC_OK;
 }
 

@@ -213,7 +213,7 @@ static gqac_status export_node(exporter *ex, const ir_node *node, Onnx__NodeProt
     return export_attrs(ex, node, proto);
 }
 
-/* A result that no node of this graph gives under the right name. */
+/* A result that no node of this graph outputs under the right name. */
 static gqac_status export_identity(exporter *ex, const ir_value *value, const char *name,
                                    Onnx__GraphProto *proto) {
     Onnx__NodeProto *node = new_node(ex, "Identity", "", 1, 1);
@@ -227,7 +227,7 @@ static gqac_status export_identity(exporter *ex, const ir_value *value, const ch
 
 /* ---- graphs -------------------------------------------------------------- */
 
-/* The name a result has in the file. In the main graph it is the one the graph gives; a nested
+/* The name a result has in the file. In the main graph it is that of the result; a nested
  * graph must make its results itself, each once. */
 static gqac_status export_result(exporter *ex, const ir_graph *graph, int index,
                                  Onnx__GraphProto *proto) {

@@ -35,7 +35,7 @@ typedef struct exporter {
 gqac_status export_oom(exporter *ex);
 
 /* export_names.c: the name of each value in the file. Graph inputs keep theirs and results get the
- * names the graph gives them; another value of that name gets a suffix. */
+ * names they have in the graph; another value of that name gets a suffix. */
 gqac_status export_names(exporter *ex);
 const char *export_name(const exporter *ex, const ir_value *value);
 /* The name of a node in the file: its own, but NULL when another node has it already. */

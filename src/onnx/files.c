@@ -339,7 +339,7 @@ static gqac_status take_file(onnx_files *files, const char *location, int fd, co
     return gqac_map_fd(fd, location, &file->map, diag);
 }
 
-/* What the caller gives for a location of a model in memory. */
+/* What the caller returns for a location of a model in memory. */
 static gqac_status ask_for(onnx_files *files, const char *location, const side_file **out,
                            gqac_diag *diag) {
     const onnx_memory *memory = &files->memory;

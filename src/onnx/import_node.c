@@ -197,7 +197,7 @@ static gqac_status import_constant(onnx_scope *scope, const Onnx__NodeProto *nod
                   "Constant has one attribute, one output and no input");
     GQAC_TRY(onnx_attr_resolve(scope, node->attribute[0], &attr));
     if (!attr)
-        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller gives no attribute '%s'",
+        GQAC_FAIL(im->diag, GQAC_INVALID_MODEL, "the caller sets no attribute '%s'",
                   onnx_text(node->attribute[0]->ref_attr_name));
     /* A reference brings the value under the caller's name for it. */
     Onnx__AttributeProto *own = gqac_arena_copy(im->scratch, attr, sizeof *attr);

@@ -76,7 +76,7 @@ typedef struct onnx_call {
     const struct onnx_call *caller; /* NULL: called from the model's graph */
     const Onnx__FunctionProto *function;
     const char *prefix;  /* of the names inside */
-    size_t n_attributes; /* of the call, none of them a reference */
+    size_t n_attributes; /* of the call; none is a reference */
     const Onnx__AttributeProto *const *attributes;
 } onnx_call;
 
@@ -91,7 +91,7 @@ typedef enum onnx_name_kind {
 typedef struct onnx_name {
     const char *text;
     onnx_name_kind kind;
-    int node;    /* index of the node that gives it; -1: none */
+    int node;    /* index of the node that outputs it; -1: none */
     bool shared; /* an initializer that is also listed as an input */
     bool result; /* it is an output of the graph */
     ir_value *value;

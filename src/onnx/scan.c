@@ -286,8 +286,8 @@ static bool fits_narrow(uint64_t value) {
     return (int64_t)value >= INT32_MIN && (int64_t)value <= INT32_MAX;
 }
 
-/* Checks a block of packed elements and counts them. Varints of large blocks are left to whoever
- * decodes the view. */
+/* Checks a block of packed elements and counts them. Varints of large blocks, whose
+ * view is decoded, are checked then. */
 static gqac_status check_packed(scanner *s, const scan_field *f, bool large, size_t *count) {
     size_t bytes = f->end - f->value;
     unsigned wire = wire_of(f->field);

@@ -214,6 +214,6 @@ const gqac_pass pass_claim = {
     .name = "claim",
     .summary = "the target takes the nodes it has kernels for",
     .needs = PASS_TYPED | PASS_LOWERED,
-    .gives = PASS_CLAIMED,
+    .provides = PASS_CLAIMED,
     .run = run,
 };

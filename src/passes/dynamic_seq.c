@@ -331,7 +331,7 @@ const gqac_pass pass_dynamic_seq = {
     .name = "dynamic-seq",
     .summary = "any number of tokens a call, where there was one",
     .needs = PASS_TYPED | PASS_ONNX,
-    .gives = PASS_ONNX,
+    .provides = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run,
 };

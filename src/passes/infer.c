@@ -65,6 +65,6 @@ static gqac_status run(pass_context *context) {
 const gqac_pass pass_infer = {
     .name = "infer",
     .summary = "types and symbolic dims of all values (part of tidy)",
-    .gives = PASS_TYPED,
+    .provides = PASS_TYPED,
     .run = run,
 };

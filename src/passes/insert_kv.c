@@ -566,7 +566,7 @@ const gqac_pass pass_insert_kv = {
     .name = "insert-kv",
     .summary = "past and present for attention that has none",
     .needs = PASS_TYPED | PASS_ONNX,
-    .gives = PASS_ONNX,
+    .provides = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run_all,
 };
@@ -575,7 +575,7 @@ const gqac_pass pass_static_cross_cache = {
     .name = "static-cross-cache",
     .summary = "keys and values of an encoder's states are computed once",
     .needs = PASS_TYPED | PASS_ONNX,
-    .gives = PASS_ONNX,
+    .provides = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run_cross,
 };

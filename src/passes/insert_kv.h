@@ -60,7 +60,7 @@ gqac_status insert_kv_want_rows(const ir_node *node, const op_parts *parts, gqac
 /* Cross attention with its caches of keys [0] and values [1]. */
 typedef struct cross_layer {
     ir_node *node;            /* as it was; gone afterwards */
-    ir_value *in[2];          /* graph inputs; given their types here */
+    ir_value *in[2];          /* graph inputs; their types are set here */
     const char *out_names[2]; /* of the values that are to be results */
     ir_value *out[2];         /* those values, made here */
     ir_node *attention;       /* what takes the place of the node */

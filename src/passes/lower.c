@@ -1,7 +1,7 @@
 /* lower: ops that exist in files only
  * for their meaning (the attention ops of every domain) become our own few, by their own rows,
  * whatever the target. What they expand to may need lowering again; rows build simpler ops only, so
- * a few sweeps end it. --math bf16 speaks to ops of ours: the last sweep sees all of them. */
+ * a few sweeps end it. --math bf16 concerns our own ops: the last sweep visits all. */
 #include "passes/rewrite.h"
 
 enum { MAX_LEVELS = 16 };
@@ -27,7 +27,7 @@ const gqac_pass pass_lower = {
     .name = "lower",
     .summary = "attention ops of every domain become our own few",
     .needs = PASS_TYPED,
-    .gives = PASS_LOWERED,
+    .provides = PASS_LOWERED,
     .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
     .run = run,

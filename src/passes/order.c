@@ -189,7 +189,7 @@ const gqac_pass pass_order = {
     .name = "order",
     .summary = "one order of nodes, by structure alone",
     .needs = PASS_CLAIMED,
-    .gives = PASS_ORDERED,
+    .provides = PASS_ORDERED,
     .breaks = PASS_PLANNED,
     .run = run,
 };

@@ -7,7 +7,7 @@
 #include "ops/op.h"
 #include "targets/target.h"
 
-/* Facts about the module that passes need, give and break; checked by the runner. */
+/* Facts about the module that passes need, provide and break; checked by the runner. */
 enum {
     PASS_TYPED = 1,    /* every value that can have a type has one */
     PASS_LOWERED = 2,  /* no op flagged IR_OP_LOWER is left */
@@ -24,9 +24,9 @@ typedef struct pass_context {
     op_options options;
     unsigned facts; /* PASS_* that hold now */
     gqac_diag *diag;
-    gqac_poll *poll; /* of who compiles; NULL: nobody watches */
+    gqac_poll *poll; /* of the caller; NULL: none */
     /* Set by the runner. */
-    size_t changed;             /* rewrites by the pass that runs; it counts them up from 0 */
+    size_t changed;             /* number of rewrites by the pass that runs, which counts them */
     gqac_arena *scratch;        /* of the pass that runs; freed when it has returned */
     const char *const *disable; /* as in the request: tidy leaves out those parts */
     int64_t folded;             /* ns of work that folding has done so far, which is bounded */
@@ -37,7 +37,7 @@ typedef struct pass_context {
     const ir_node *padded_by;
 } pass_context;
 
-/* A pattern that was raised, or one that came near and was not. */
+/* A pattern that was raised, or one that nearly fitted and was not. */
 typedef struct pass_note {
     const char *what;      /* "Attention": what it was raised to, or would have been */
     const char *node;      /* the last node of it */
@@ -50,10 +50,10 @@ typedef struct gqac_pass {
     const char *name;
     const char *summary; /* one line for --list-passes */
     unsigned needs;
-    unsigned gives;  /* holds after it; what can be checked is looked at, not believed */
-    unsigned breaks; /* holds no more when it changed something */
-    bool retidy;     /* run tidy after it when it changed something */
-    bool sequences;  /* only when past and present become sequence state */
+    unsigned provides;             /* holds after it; the runner checks what can be checked */
+    unsigned breaks;               /* holds no more when it changed something */
+    bool retidy;                   /* run tidy after it when it changed something */
+    bool sequences;                /* only when past and present become sequence state */
     const struct gqac_pass *again; /* when it changed something, go on with that earlier pass */
     gqac_status (*run)(pass_context *context);
 } gqac_pass;

@@ -163,6 +163,6 @@ const gqac_pass pass_plan = {
     .name = "plan",
     .summary = "memory by liveness",
     .needs = PASS_CLAIMED | PASS_ORDERED,
-    .gives = PASS_PLANNED,
+    .provides = PASS_PLANNED,
     .run = run,
 };

@@ -108,10 +108,10 @@ static gqac_status check_names(const runner *r) {
     return GQAC_OK;
 }
 
-/* The disabled pass that would have given a fact. */
-static const gqac_pass *giver(const runner *r, unsigned bit) {
+/* The disabled pass that would have provided a fact. */
+static const gqac_pass *provider(const runner *r, unsigned bit) {
     for (int i = 0; r->passes[i]; i++)
-        if (r->passes[i]->gives & bit && pass_listed(r->request->disable, r->passes[i]->name))
+        if (r->passes[i]->provides & bit && pass_listed(r->request->disable, r->passes[i]->name))
             return r->passes[i];
     return NULL;
 }
@@ -119,19 +119,20 @@ static const gqac_pass *giver(const runner *r, unsigned bit) {
 static gqac_status needs_not_met(const runner *r, const gqac_pass *pass, unsigned missing) {
     gqac_diag *diag = r->context->diag;
     for (int k = 0; k < N_FACTS; k++) {
-        const gqac_pass *by = missing & facts[k].bit ? giver(r, facts[k].bit) : NULL;
+        const gqac_pass *by = missing & facts[k].bit ? provider(r, facts[k].bit) : NULL;
         if (!by)
             continue;
         gqac_diag_set(diag, GQAC_USAGE, "pass '%s' cannot be disabled", by->name);
         gqac_diag_rule(diag, "pass '%s' needs the graph %s", pass->name, facts[k].name);
         return GQAC_USAGE;
     }
-    GQAC_FAIL(diag, GQAC_INTERNAL, "pass '%s' needs the graph %s, and no pass before it gives that",
-              pass->name, fact_name(missing));
+    GQAC_FAIL(diag, GQAC_INTERNAL,
+              "pass '%s' needs the graph %s, and no pass before it provides that", pass->name,
+              fact_name(missing));
 }
 
-/* Goes through the passes that will run. What a pass with `again` breaks, the passes it goes back
- * to give again. */
+/* Checks the passes that will run, in order. What a pass with `again` breaks is provided again by
+ * the passes that it returns to. */
 static gqac_status check_needs(const runner *r, unsigned have) {
     for (int i = 0; r->passes[i]; i++) {
         const gqac_pass *pass = r->passes[i];
@@ -139,7 +140,7 @@ static gqac_status check_needs(const runner *r, unsigned have) {
             continue;
         if (pass->needs & ~have)
             return needs_not_met(r, pass, pass->needs & ~have);
-        have = (have & ~(pass->again ? 0 : pass->breaks)) | pass->gives;
+        have = (have & ~(pass->again ? 0 : pass->breaks)) | pass->provides;
         if (is_last(r, pass))
             break;
     }
@@ -181,7 +182,7 @@ static gqac_status run_checked(const runner *r, const gqac_pass *pass) {
     GQAC_TRY(check_graph(context));
     if (context->changed)
         context->facts &= ~pass->breaks;
-    context->facts |= checked(context->module, pass->gives);
+    context->facts |= checked(context->module, pass->provides);
     return GQAC_OK;
 }
 

@@ -140,7 +140,7 @@ static gqac_status check_complete(const stateful *s) {
             continue;
         GQAC_TRY(check_written(s, input));
         GQAC_FAIL(s->context->diag, GQAC_UNSUPPORTED,
-                  "input '%s' is no KV cache that an attention op reads and gives back as a "
+                  "input '%s' is no KV cache that an attention op reads and returns as a "
                   "graph output",
                   input->name);
     }
@@ -300,7 +300,7 @@ const gqac_pass pass_stateful = {
     .name = "stateful",
     .summary = "past/present pairs become sequence state",
     .needs = PASS_TYPED | PASS_LOWERED,
-    .gives = PASS_STATEFUL,
+    .provides = PASS_STATEFUL,
     .breaks = PASS_ONNX | PASS_CLAIMED | PASS_ORDERED | PASS_PLANNED,
     .retidy = true,
     .sequences = true,

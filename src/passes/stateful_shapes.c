@@ -110,7 +110,7 @@ static bool is_for_batch(const ir_node *node) {
            n == 1 && axis == 0;
 }
 
-static gqac_status give_places(const stateful *s, const ir_value *ids) {
+static gqac_status use_positions(const stateful *s, const ir_value *ids) {
     for (ir_node *node = s->graph->first; node; node = node->next) {
         if (node->n_outputs != 1 || !is_place(s, node, ids->type.dims[1]))
             continue;
@@ -142,7 +142,7 @@ gqac_status stateful_shapes(stateful *s) {
         return GQAC_OK;
     GQAC_TRY(ask_all(s, ids));
     pass_sweep(s->context->module);
-    GQAC_TRY(give_places(s, ids));
+    GQAC_TRY(use_positions(s, ids));
     pass_sweep(s->context->module);
     /* the places of a batch have one row more than one now */
     for (ir_node *node = s->graph->first; node; node = node->next)

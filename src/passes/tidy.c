@@ -22,7 +22,7 @@ static gqac_status run(pass_context *context) {
 const gqac_pass pass_tidy = {
     .name = "tidy",
     .summary = "infer, fold and simplify to a fixed point",
-    .gives = PASS_TYPED,
+    .provides = PASS_TYPED,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run,
 };

@@ -523,9 +523,9 @@ static gqac_status run_decode(pass_context *context) {
 
 const gqac_pass pass_prefill = {
     .name = "prefill",
-    .summary = "the graph of a whole prompt, which gives keys and values",
+    .summary = "the graph of a whole prompt, which returns keys and values",
     .needs = PASS_TYPED | PASS_ONNX,
-    .gives = PASS_ONNX,
+    .provides = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run_prefill,
 };
@@ -534,7 +534,7 @@ const gqac_pass pass_decode = {
     .name = "decode",
     .summary = "the graph of one token after caches, to which it writes",
     .needs = PASS_TYPED | PASS_ONNX,
-    .gives = PASS_ONNX,
+    .provides = PASS_ONNX,
     .breaks = PASS_ORDERED | PASS_PLANNED,
     .run = run_decode,
 };

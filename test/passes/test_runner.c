@@ -188,7 +188,7 @@ static void test_broken_words(void) {
     CU_ASSERT(run_list((const gqac_pass *const[]){&greedy, NULL}, &diag) == GQAC_INTERNAL);
     CU_ASSERT(strstr(diag.what, "'greedy' needs the graph planned") != NULL);
     /* It says that the graph is lowered, and it is not. */
-    const gqac_pass liar = {.name = "liar", .gives = PASS_LOWERED, .run = change};
+    const gqac_pass liar = {.name = "liar", .provides = PASS_LOWERED, .run = change};
     const gqac_pass trusting = {.name = "trusting", .needs = PASS_LOWERED, .run = change};
     CU_ASSERT(run_list((const gqac_pass *const[]){&liar, &trusting, NULL}, &diag) == GQAC_INTERNAL);
     CU_ASSERT_STRING_EQUAL(diag.where, "pass trusting");

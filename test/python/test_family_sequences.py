@@ -26,12 +26,12 @@ REFUSED = {
     "queries_padded": ("mask or bias of attention", "MultiHeadAttention_"),
     "no_past": ("not a past/present pair", "key_range"),
     "shared_past": ("not a past/present pair", "key_range"),
-    "half_present": ("past_key_values.0.key", "gives back as a graph output"),
-    "no_present": ("past_key_values.1.key", "gives back as a graph output"),
+    "half_present": ("past_key_values.0.key", "returns as a graph output"),
+    "no_present": ("past_key_values.1.key", "returns as a graph output"),
     "read_elsewhere": ("past_key_values.0.key", "no KV cache that an attention op reads"),
     "circular": ("past_key_values.0.key", "not read by an attention op"),
-    "conv_scaled": ("past.0.conv", "gives back as a graph output"),
-    "conv_changed": ("past.0.conv", "gives back as a graph output"),
+    "conv_scaled": ("past.0.conv", "returns as a graph output"),
+    "conv_changed": ("past.0.conv", "returns as a graph output"),
     "lengths_of_ids": ("lengths of the KV cache", "input_ids", "ReduceMax_"),
 }
 

@@ -318,10 +318,11 @@ int op_choice(const ir_node *node, const char *attr, int n, const char *const *n
 
 gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, gqac_diag *diag) {
     const int64_t block = ir_attr_int(node, attr);
+    GQAC_TRY(op_check_int(node, attr, 16, most, diag));
     if ((block & (block - 1)) != 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute %s = %lld: must be a power of two", attr,
                 (long long)block);
-    return op_check_int(node, attr, 16, most, diag);
+    return GQAC_OK;
 }
 
 gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag) {

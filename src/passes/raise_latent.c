@@ -196,9 +196,9 @@ static int result_axis(const latent *l, const ir_node *node, const grown *x) {
 
 /* A constant for each row: it has an axis with the length of a cache. */
 static bool is_filling(const latent *l, const ir_node *node, grown *out) {
-    const ir_type *type = &node->outputs[0]->type;
-    if (!op_is(node, "", "ConstantOfShape"))
+    if (!op_is(node, "", "ConstantOfShape") || !node->outputs[0])
         return false;
+    const ir_type *type = &node->outputs[0]->type;
     for (int i = 0; i < l->n; i++)
         for (int k = 0; l->all[i].source && k < type->rank; k++)
             if (type->dims[k] == l->all[i].total) {

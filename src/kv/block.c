@@ -3,6 +3,7 @@
  * The geometry is fixed when the pool is made, after which only counters change, so that sequences
  * of one pool may run on different threads. Unwritten rows are NaN bytes: a kernel that reads after
  * the length has NaN in its results. */
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -14,6 +15,14 @@
 
 enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
 
+/* The numbers of blocks. `released` has capacity for all that were taken, so that releasing one
+ * takes no memory. */
+typedef struct numbers {
+    pthread_mutex_t lock;
+    size_t taken; /* 0..taken-1 are of blocks, or released */
+    size_t *released, n_released, capacity;
+} numbers;
+
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
@@ -21,7 +30,25 @@ struct kv_pool {
                         of a block */
     size_t state_bytes;
     kv_slabs blocks, states;
+    numbers numbers;
+    atomic_uint_fast64_t versions; /* the last that a block got */
 };
+
+static bool take_number(numbers *n, size_t *number) {
+    pthread_mutex_lock(&n->lock);
+    const bool took = n->n_released > 0 ||
+                      gqac_reserve(&n->released, n->taken + 1, &n->capacity, sizeof *n->released);
+    if (took)
+        *number = n->n_released > 0 ? n->released[--n->n_released] : n->taken++;
+    pthread_mutex_unlock(&n->lock);
+    return took;
+}
+
+static void release_number(numbers *n, size_t number) {
+    pthread_mutex_lock(&n->lock);
+    n->released[n->n_released++] = number;
+    pthread_mutex_unlock(&n->lock);
+}
 
 static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
     size_t at = 0;
@@ -51,6 +78,7 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     if (!pool)
         return gqac_diag_oom(diag, "a KV pool");
     pool->n_slots = n_slots;
+    pthread_mutex_init(&pool->numbers.lock, NULL);
     kv_slabs_open(&pool->blocks, 0);
     kv_slabs_open(&pool->states, 0);
     pool->slots = gqac_calloc((size_t)n_slots, sizeof *pool->slots);
@@ -80,6 +108,8 @@ void kv_pool_free(kv_pool *pool) {
         return;
     kv_slabs_close(&pool->blocks);
     kv_slabs_close(&pool->states);
+    pthread_mutex_destroy(&pool->numbers.lock);
+    gqac_free(pool->numbers.released);
     gqac_free(pool->slots);
     gqac_free(pool->offsets);
     gqac_free(pool);
@@ -127,13 +157,27 @@ static kv_block *create(kv_slabs *slabs) {
     return block;
 }
 
-static void release(kv_slabs *slabs, kv_block *block) {
-    if (atomic_fetch_sub(&block->references, 1) == 1)
-        kv_slabs_give(slabs, block);
+/* True if the last reference was given up. */
+static bool unreference(kv_block *block) {
+    return atomic_fetch_sub(&block->references, 1) == 1;
+}
+
+static uint64_t next_version(kv_pool *pool) {
+    return atomic_fetch_add(&pool->versions, 1) + 1;
 }
 
 kv_block *kv_block_create(kv_pool *pool) {
-    return create(&pool->blocks);
+    size_t number;
+    if (!take_number(&pool->numbers, &number))
+        return NULL;
+    kv_block *block = create(&pool->blocks);
+    if (!block) {
+        release_number(&pool->numbers, number);
+        return NULL;
+    }
+    block->id = (kv_block_id){.number = number, .version = next_version(pool)};
+    block->reserved = 0;
+    return block;
 }
 
 kv_block *kv_state_create(kv_pool *pool) {
@@ -180,6 +224,12 @@ kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows) {
     return block;
 }
 
+void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end) {
+    if (block->reserved > first)
+        block->id.version = next_version(pool);
+    block->reserved = end;
+}
+
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row) {
     for (int slot = 0; slot < pool->n_slots; slot++) {
         const runs r = runs_of(pool, slot, row, GQAC_KV_BLOCK);
@@ -194,9 +244,13 @@ kv_block *kv_block_share(kv_block *block) {
 }
 
 void kv_block_release(kv_pool *pool, kv_block *block) {
-    release(&pool->blocks, block);
+    if (!unreference(block))
+        return;
+    release_number(&pool->numbers, block->id.number);
+    kv_slabs_give(&pool->blocks, block);
 }
 
 void kv_state_release(kv_pool *pool, kv_block *state) {
-    release(&pool->states, state);
+    if (unreference(state))
+        kv_slabs_give(&pool->states, state);
 }

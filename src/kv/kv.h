@@ -8,7 +8,8 @@
  *
  * Invariants: 0 <= length <= capacity of the table; a step reserves before it writes, writes only
  * rows in [length, length + new), and publishes the new length after all layers have run, so that a
- * failed step leaves the sequence as it was.
+ * failed step leaves the sequence as it was. Between a reserve and the next, each row of a slot is
+ * written once at most.
  *
  * A slot may hold a state in place of rows: what a recurrent layer keeps of all tokens so far. See
  * "States" below. */
@@ -85,6 +86,17 @@ void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t p
 /* The memory of the block that holds a reserved position: [heads] times what the slot's `columns`
  * says. Valid until the sequence reserves, rewinds or is freed. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
+
+/* What identifies a block for copies of its rows elsewhere, as in the memory of a device. Within
+ * one version each row of a slot is written once at most, so a copy of written rows stays right. A
+ * new block has a version that no block of the pool had before, and so has a block from the moment
+ * when rows of it are reserved again: after a rewind, or a step that failed. */
+typedef struct kv_block_id {
+    size_t number;    /* of a block in use, from 0; freed numbers are used again */
+    uint64_t version; /* from 1 */
+} kv_block_id;
+/* Of the block that holds a reserved position. */
+kv_block_id kv_block_identity(const kv_sequence *sequence, int64_t position);
 
 /* States. A sequence has a state for its published length (at length 0 there is none; it stands for
  * zeros) and for some earlier lengths, which are multiples of GQAC_KV_BLOCK: to get back d tokens

@@ -11,6 +11,8 @@
  * `columns`. */
 typedef struct kv_block {
     atomic_size_t references;
+    kv_block_id id;   /* of a state: unused, as the next field */
+    int64_t reserved; /* rows that were reserved since the block has its version */
     _Alignas(64) unsigned char data[];
 } kv_block;
 
@@ -19,6 +21,9 @@ kv_block *kv_block_create(kv_pool *pool);
 /* A new block with the first `rows` rows of `old`, the others filled with NaN bytes; NULL: out of
  * memory. */
 kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows);
+/* Lets a step write the rows [first, end). If any of them was reserved before, the block gets a new
+ * version. */
+void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end);
 /* Fills the rows from `row` on with NaN bytes. */
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
 kv_block *kv_block_share(kv_block *block);

@@ -121,6 +121,15 @@ static gqac_status own_last(kv_sequence *s, gqac_diag *diag) {
     return GQAC_OK;
 }
 
+/* Reserves the rows [length, total) of the sequence's own blocks. */
+static void reserve_rows(const kv_sequence *s, int64_t total) {
+    for (int64_t at = s->length; at < total; at += GQAC_KV_BLOCK - at % GQAC_KV_BLOCK) {
+        const int64_t row = at % GQAC_KV_BLOCK, end = row + total - at;
+        kv_block_reserve(s->pool, s->table[at / GQAC_KV_BLOCK], row,
+                         end < GQAC_KV_BLOCK ? end : GQAC_KV_BLOCK);
+    }
+}
+
 /* Reserves blocks for `total` tokens. */
 static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag) {
     if (total < 0)
@@ -144,7 +153,9 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag
     }
     if (status == GQAC_OK && total > s->length)
         status = own_last(s, diag);
-    if (status != GQAC_OK)
+    if (status == GQAC_OK)
+        reserve_rows(s, total);
+    else
         shrink(s, before);
     return status;
 }
@@ -298,6 +309,11 @@ static unsigned char *block_data(const kv_sequence *s, int slot, int64_t positio
     return s->table[index]->data + kv_slot_offset(s->pool, slot);
 }
 
+kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {
+    assert(position >= 0 && (size_t)position / GQAC_KV_BLOCK < s->n_blocks); /* reserved */
+    return s->table[position / GQAC_KV_BLOCK]->id;
+}
+
 const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t position) {
     return block_data(s, slot, position);
 }
@@ -364,6 +380,8 @@ void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int
         n = run_length(position + i, count - i);
         /* a fork after reserve shares blocks again: reserve again before writing */
         assert(atomic_load(&s->table[(position + i) / GQAC_KV_BLOCK]->references) == 1);
+        assert((position + i) % GQAC_KV_BLOCK + n <=
+               s->table[(position + i) / GQAC_KV_BLOCK]->reserved);
         unsigned char *to = row_at(s, slot, head, position + i);
         const char *from = (const char *)rows + (size_t)i * bytes;
         if (kind->columns)

@@ -180,6 +180,34 @@ static int64_t any_count(const model *m) {
 
 static unsigned next_tag;
 
+/* ---- copies of rows, as the memory of a device holds them ------------------ */
+
+enum { NUMBERS = SEQUENCES * BLOCKS + 1 }; /* one more while a shared block is copied */
+static struct {
+    uint64_t version;
+    int64_t rows;
+    unsigned tags[GQAC_KV_BLOCK];
+} copies[NUMBERS]; /* by number of a block */
+
+/* Copies the rows of `total` tokens that the copies lack, whose tags are `tags`; then the copies
+ * are right. */
+static void check_copies(const kv_sequence *s, int64_t total, const unsigned *tags) {
+    bool same = true;
+    for (int64_t at = 0; at < total; at += GQAC_KV_BLOCK) {
+        const kv_block_id id = kv_block_identity(s, at);
+        const int64_t n = total - at < GQAC_KV_BLOCK ? total - at : GQAC_KV_BLOCK;
+        CU_ASSERT_FATAL(id.number < NUMBERS && id.version > 0);
+        if (copies[id.number].version != id.version)
+            copies[id.number].rows = 0;
+        copies[id.number].version = id.version;
+        for (int64_t i = copies[id.number].rows; i < n; i++)
+            copies[id.number].tags[i] = tags[at + i];
+        copies[id.number].rows = n > copies[id.number].rows ? n : copies[id.number].rows;
+        same = same && !memcmp(copies[id.number].tags, tags + at, (size_t)n * sizeof *tags);
+    }
+    CU_ASSERT_TRUE(same);
+}
+
 /* One step: reserve, write, and unless it fails half-way, publish. */
 static void do_step(model *m, bool fails) {
     const int64_t count = any_count(m), total = m->length + count;
@@ -200,9 +228,10 @@ static void do_step(model *m, bool fails) {
     const int64_t written = fails ? any((unsigned)count + 1) : count;
     write_tags(m->real, m->length, written, tags);
     CU_ASSERT_TRUE(holds_tags(m->real, m->length, written, tags));
+    memcpy(m->tags + m->length, tags, (size_t)count * sizeof *tags);
+    check_copies(m->real, m->length + written, m->tags);
     if (fails)
         return;
-    memcpy(m->tags + m->length, tags, (size_t)count * sizeof *tags);
     kv_sequence_publish(m->real, total);
     m->length = total;
 }
@@ -244,6 +273,7 @@ static void check(const model *m) {
     const int64_t position = any((unsigned)m->length + 1);
     const int64_t count = any((unsigned)(m->length - position) + 1);
     CU_ASSERT_TRUE(holds_tags(m->real, position, count, m->tags + position));
+    check_copies(m->real, m->length, m->tags);
 }
 
 static void run_model(const char *kind, unsigned start, int steps) {
@@ -252,6 +282,7 @@ static void run_model(const char *kind, unsigned start, int steps) {
     seed = start;
     next_tag = 1;
     live_blocks = 0;
+    memset(copies, 0, sizeof copies);
     for (int step = 0; step < steps; step++) {
         model *m = &all[any(SEQUENCES)];
         if (!m->real) {
@@ -393,6 +424,43 @@ static void unwritten_rows_are_nan_bytes(void) {
     kv_pool_free(pool);
 }
 
+/* Appending keeps a block's version; writing a row again, after a rewind or a step that failed, and
+ * copying a shared block do not. Numbers are those of blocks in use. */
+static void rows_that_are_written_again_have_another_version(void) {
+    kv_pool *pool = new_pool();
+    kv_sequence *s = new_sequence(pool, "contiguous", 0), *fork = NULL;
+    append(s, 100, 1);
+    const kv_block_id first = kv_block_identity(s, 63), last = kv_block_identity(s, 64);
+    CU_ASSERT(first.version != last.version && first.number != last.number);
+    append(s, 20, 1);
+    CU_ASSERT_EQUAL(kv_block_identity(s, 119).version, last.version);
+    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 121, NULL), GQAC_OK); /* of a step that fails */
+    CU_ASSERT_EQUAL(kv_block_identity(s, 119).version, last.version);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 120, NULL), GQAC_OK);
+    append(s, 1, 1);
+    const uint64_t again = kv_block_identity(s, 119).version;
+    CU_ASSERT_NOT_EQUAL(again, last.version);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 110, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_block_identity(s, 109).version, again); /* its rows are as they were */
+    append(s, 1, 1);
+    CU_ASSERT_NOT_EQUAL(kv_block_identity(s, 109).version, again);
+    CU_ASSERT_EQUAL(kv_block_identity(s, 109).number, last.number);
+    CU_ASSERT_EQUAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
+    append(fork, 1, 1);
+    CU_ASSERT_NOT_EQUAL(kv_block_identity(fork, 109).number, last.number);
+    CU_ASSERT_EQUAL(kv_block_identity(fork, 0).version, first.version);
+    kv_sequence_free(s);
+    kv_sequence_free(fork);
+    s = new_sequence(pool, "contiguous", 0);
+    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 192, NULL), GQAC_OK);
+    for (int64_t at = 0; at < 192; at += 64) {
+        CU_ASSERT(kv_block_identity(s, at).number < 3); /* as many as there were at once */
+        CU_ASSERT(kv_block_identity(s, at).version > again);
+    }
+    kv_sequence_free(s);
+    kv_pool_free(pool);
+}
+
 static void forks_are_independent(void) {
     for (int64_t length = 0; length <= 130;
          length += length % 64 > 1 && length % 64 < 62 ? 60 : 1) {
@@ -529,6 +597,8 @@ static const unit_case cases[] = {
     {"I10, I15: kinds have names, blanks around them aside", kinds_have_names},
     {"capacity is exact", capacity_is_exact},
     {"unwritten rows are NaN bytes", unwritten_rows_are_nan_bytes},
+    {"rows that are written again have another version",
+     rows_that_are_written_again_have_another_version},
     {"forks are independent", forks_are_independent},
     {"threads share a pool", threads_share_a_pool},
 #ifdef GQAC_TEST_ALLOC

@@ -53,7 +53,10 @@ gqac_status target_kv_append_run(target_call *call, const void *record) {
     const size_t row_bytes = (size_t)width * op_width(rows->dtype);
     gqac_tensor y = {.dtype = rows->dtype, .rank = 4, .dims = {kv->n, heads, total, width}};
     target_give_token(call, r->token);
-    GQAC_TRY(target_give(call, r->rows, &y));
+    if (r->only_blocks)
+        target_set(call, r->rows, &y);
+    else
+        GQAC_TRY(target_give(call, r->rows, &y));
     const size_t in_bytes = (size_t)(heads * new_rows) * row_bytes;
     const size_t out_bytes = (size_t)(heads * total) * row_bytes;
     for (int b = 0; b < kv->n; b++) {
@@ -64,9 +67,10 @@ gqac_status target_kv_append_run(target_call *call, const void *record) {
 #endif
         const char *from =
             (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes + begin * row_bytes;
-        char *to = (char *)y.data + (size_t)b * out_bytes;
         kv_write_rows(sequence, r->slot, kv->past[b], kv->count[b], from, new_rows);
-        kv_read_rows(sequence, r->slot, 0, kv->past[b] + kv->count[b], to, total);
+        if (y.data)
+            kv_read_rows(sequence, r->slot, 0, kv->past[b] + kv->count[b],
+                         (char *)y.data + (size_t)b * out_bytes, total);
     }
     return GQAC_OK;
 }

@@ -1,5 +1,5 @@
-/* Kernels of kv_state and kv_append that gather the blocks of a sequence into plain rows [n,H,T,D],
- * for targets without kernels of their own for them. */
+/* Kernels of kv_state and kv_append that gather the blocks of a sequence into plain rows [n,H,T,D]
+ * where these are read, for targets without kernels of their own for them. */
 #ifndef GQAC_TARGETS_KV_ROWS_H
 #define GQAC_TARGETS_KV_ROWS_H
 
@@ -12,6 +12,7 @@ gqac_status target_kv_state_run(target_call *call, const void *record);
 
 typedef struct target_append_record {
     int slot, fresh, token, rows; /* fresh: operand `new`; token and rows: results */
+    bool only_blocks;             /* the rows are read from blocks: they get a shape and no data */
 } target_append_record;
 gqac_status target_kv_append_run(target_call *call, const void *record);
 

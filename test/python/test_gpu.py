@@ -42,6 +42,36 @@ def score(case, model, target, *flags):
     return np.load(out).tobytes()
 
 
+def layer(dtype, size, heads, kv):
+    """One layer of attention in that type, as text; its packed projection is a sine of the ids."""
+    width = (heads + 2 * kv) * size
+    factors = ", ".join(f"{0.05 + 0.37 * (7 * i % 11) / 11:.4f}" for i in range(width))
+    past, present = f"{dtype}[B,{kv},P,{size}]", f"{dtype}[B,{kv},T,{size}]"
+    return f"""graph @layer(%input_ids: i64[B,S], %attention_mask: i64[B,T],
+    %past_key_values.0.key: {past}, %past_key_values.0.value: {past}) {{
+  const %one: i64[] = 1
+  const %axis: i64[1] = [1]
+  const %last_axis: i64[1] = [2]
+  const %c: f32[{width}] = [{factors}]
+  %sum = ReduceSum %attention_mask, %axis {{keepdims=0}} : i64[B]
+  %last = Sub %sum, %one : i64[B]
+  %seqlens_k = Cast %last {{to=i32}} : i32[B]
+  %shape = Shape %attention_mask : i64[2]
+  %t = Gather %shape, %one : i64[]
+  %total = Cast %t {{to=i32}} : i32[]
+  %f = Cast %input_ids {{to=f32}} : f32[B,S]
+  %u = Unsqueeze %f, %last_axis : f32[B,S,1]
+  %m = Mul %u, %c : f32[B,S,{width}]
+  %sin = Sin %m : f32[B,S,{width}]
+  %qkv = Cast %sin {{to={dtype}}} : {dtype}[B,S,{width}]
+  %y, %k, %v = com.microsoft.GroupQueryAttention %qkv, _, _, %past_key_values.0.key,
+    %past_key_values.0.value, %seqlens_k, %total {{num_heads={heads}, kv_num_heads={kv}}} :
+    {dtype}[B,S,{heads * size}], {present}, {present}
+  return %y as "logits", %k as "present.0.key", %v as "present.0.value"
+}}
+"""
+
+
 @needs_device
 class Models(Case):
     """Exported models through sequences."""
@@ -64,6 +94,38 @@ class Models(Case):
                       self.dir / f"{target}.npy")
         cpu, gpu = (np.load(self.dir / f"{target}.npy") for target in ("cpu", "gpu"))
         self.assertEqual(gpu.tobytes(), cpu.tobytes())
+
+    def test_blocks(self):
+        """Chunks and single tokens over several blocks of keys and values; fp32, fp16, a window."""
+        ids = self.dir / "ids.txt"
+        ids.write_text(" ".join(str(13 * i % 250 + 1) for i in range(310)))
+        splits = ",".join(map(str, [50, 1, 90, *[1] * 60, 100]))
+        long = ["llama", "llama-fp16", "gpt-oss"]  # not all models have so many positions
+        for name in long + (["gemma2", "phi3", "lfm2", "qwen3.5"] if FULL else []):
+            with self.subTest(name):
+                got = []
+                for target in ("cpu", "gpu"):
+                    out = self.dir / f"{target}.npy"
+                    self.good("score", MODELS / name, "--target", target, "--ids", ids, "--logits",
+                              out, "--splits", splits)
+                    got.append(np.load(out).tobytes())
+                self.assertEqual(got[1], got[0])
+
+    def test_types_of_blocks(self):
+        """Rows of each float type, of heads whose size is no power of two."""
+        ids, splits = self.dir / "ids.txt", ["--splits", "40,1,1,120,1"]
+        ids.write_text(" ".join(str(11 * i % 233) for i in range(200)))
+        for dtype in ("f32", "f16", "bf16"):
+            with self.subTest(dtype):
+                path, got = self.dir / f"{dtype}.gq", []
+                path.write_text(layer(dtype, 40, 6, 2))
+                for target in ("cpu", "gpu"):
+                    out = self.dir / f"{target}.npy"
+                    self.good("score", path, "--target", target, "--ids", ids, "--logits", out,
+                              *splits)
+                    got.append(np.load(out))
+                self.assertEqual(got[1].tobytes(), got[0].tobytes())
+                self.assertGreater(len(np.unique(got[0])), 1000)
 
     def test_equiv(self):
         """Prompts in pieces, decode, ragged batches, forks and rewinds."""

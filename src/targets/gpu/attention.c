@@ -4,7 +4,10 @@
 
 #include <string.h>
 
+#include "base/parts.h"
+#include "numerics/contract.h"
 #include "ops/visible.h"
+#include "targets/gpu/blocks.h"
 
 /* attend_shape of kernels/attention.cl. */
 typedef struct attend_shape {
@@ -12,7 +15,14 @@ typedef struct attend_shape {
     float scale, softcap;
     int64_t bias_step[3];
 } attend_shape;
-_Static_assert(sizeof(attend_shape) == 64, "the kernel has no padding either");
+/* attend_blocks of kernels/attention.cl. */
+typedef struct attend_blocks {
+    int64_t per, entry_bytes, k_at, v_at;
+    int32_t entries[GPU_CHUNKS];
+} attend_blocks;
+_Static_assert(sizeof(attend_shape) == 64 && sizeof(attend_blocks) == 96,
+               "the kernel has no padding either");
+_Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
 
 typedef struct attending {
     const gpu_attention *record;
@@ -20,8 +30,9 @@ typedef struct attending {
     gqac_tensor y;
     attention_rows rows;
     attend_shape shape;
-    int64_t n;     /* queries of all sequences */
-    int32_t *list; /* [3][n]: first visible key, one after the last, sequence */
+    int64_t n;       /* queries of all sequences */
+    int32_t *list;   /* [3][n]: first visible key, one after the last, sequence */
+    gpu_table table; /* of keys and values in blocks */
 } attending;
 
 /* ---- operands ------------------------------------------------------------------ */
@@ -88,25 +99,39 @@ static gqac_status open_operands(target_call *call, attending *t) {
     return target_give(call, r->y, &t->y);
 }
 
+/* Sizes the table of blocks. */
+static gqac_status open_blocks(const target_call *call, attending *t) {
+    const kv_batch *kv = call->kv;
+    if (!t->record->in_blocks)
+        return GQAC_OK;
+    if (!kv || kv->n != t->rows.n)
+        OP_STOP(&call->work, GQAC_INTERNAL, "attention in blocks outside a step");
+    t->table.per = (t->shape.keys + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
+    return GQAC_OK;
+}
+
 /* ---- rows ---------------------------------------------------------------------- */
 
 /* Sets the visible range and the sequence of each row. */
 static gqac_status list_rows(const target_call *call, attending *t) {
     int32_t *lo = t->list, *hi = lo + t->n, *sequence = hi + t->n;
     op_visible(&t->rows, t->record->causal, t->record->window, lo, hi);
-    for (int64_t b = 0, i = 0; b < t->rows.n; b++)
+    for (int64_t b = 0, i = 0; b < t->rows.n; b++) {
+        const int64_t keys =
+            t->record->in_blocks ? call->kv->past[b] + call->kv->count[b] : t->shape.keys;
         for (int64_t s = 0; s < attention_rows_of(&t->rows, b); s++, i++) {
             const bool some = lo[i] < hi[i];
             sequence[i] = (int32_t)b;
-            if (some && (lo[i] < 0 || hi[i] > t->shape.keys))
+            if (some && (lo[i] < 0 || hi[i] > keys))
                 OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
-                        "visible keys [%d,%d) of row %lld do not lie in the %d keys", lo[i], hi[i],
-                        (long long)i, t->shape.keys);
+                        "visible keys [%d,%d) of row %lld do not lie in the %lld keys", lo[i],
+                        hi[i], (long long)i, (long long)keys);
             if (some && t->bias && hi[i] > t->shape.bias_columns)
                 OP_STOP(&call->work, GQAC_INVALID_INPUT,
                         "the bias has %d columns, but keys up to %d are visible in sequence %lld",
                         t->shape.bias_columns, hi[i], (long long)b);
         }
+    }
     return GQAC_OK;
 }
 
@@ -117,41 +142,109 @@ static gqac_status put_optional(gpu_work *w, const gqac_tensor *tensor, gpu_buff
     return tensor ? gpu_put_f32(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
-static gqac_status attend(gpu_work *w, attending *t) {
-    enum { LO, HI, SEQUENCE, LISTS };
+/* What both kernels read and write besides keys and values. */
+typedef struct operands {
+    gpu_buffer q, lo, hi, sequence, bias, sink, y;
+} operands;
+
+static gqac_status put_operands(gpu_work *w, const attending *t, operands *o) {
     const size_t bytes = (size_t)t->n * sizeof *t->list;
-    gpu_buffer q, k, v, bias, sink, y, lists[LISTS];
-    GQAC_TRY(gpu_put_f32(w, t->q, &q));
+    GQAC_TRY(gpu_put_f32(w, t->q, &o->q));
+    GQAC_TRY(gpu_put(w, t->list, bytes, &o->lo));
+    GQAC_TRY(gpu_put(w, t->list + t->n, bytes, &o->hi));
+    GQAC_TRY(gpu_put(w, t->list + 2 * t->n, bytes, &o->sequence));
+    GQAC_TRY(put_optional(w, t->bias, &o->bias));
+    GQAC_TRY(put_optional(w, t->sink, &o->sink));
+    return gpu_scratch(w, (size_t)gqac_tensor_count(&t->y) * sizeof(float), &o->y);
+}
+
+static gpu_grid grid_of(const attending *t) {
+    return (gpu_grid){.groups = {(size_t)t->shape.heads, (size_t)t->n},
+                      .items = {GPU_ATTEND_ITEMS, 1}};
+}
+
+static gqac_status attend_rows(gpu_work *w, attending *t) {
+    const gpu_grid grid = grid_of(t);
+    operands o;
+    gpu_buffer k, v;
+    GQAC_TRY(put_operands(w, t, &o));
     GQAC_TRY(gpu_put_f32(w, t->k, &k));
     GQAC_TRY(gpu_put_f32(w, t->v, &v));
-    for (int i = 0; i < LISTS; i++)
-        GQAC_TRY(gpu_put(w, t->list + i * t->n, bytes, &lists[i]));
-    GQAC_TRY(put_optional(w, t->bias, &bias));
-    GQAC_TRY(put_optional(w, t->sink, &sink));
-    GQAC_TRY(gpu_scratch(w, (size_t)gqac_tensor_count(&t->y) * sizeof(float), &y));
-    const gpu_grid grid = {.groups = {(size_t)t->shape.heads, (size_t)t->n},
-                           .items = {GPU_ATTEND_ITEMS, 1}};
-    const gpu_arg args[] = {GPU_ARG(q.handle),         GPU_ARG(k.handle),
-                            GPU_ARG(v.handle),         GPU_ARG(lists[LO].handle),
-                            GPU_ARG(lists[HI].handle), GPU_ARG(lists[SEQUENCE].handle),
-                            GPU_ARG(bias.handle),      GPU_ARG(sink.handle),
-                            GPU_ARG(y.handle),         GPU_ARG(t->shape)};
+    const gpu_arg args[] = {GPU_ARG(o.q.handle),    GPU_ARG(k.handle),
+                            GPU_ARG(v.handle),      GPU_ARG(o.lo.handle),
+                            GPU_ARG(o.hi.handle),   GPU_ARG(o.sequence.handle),
+                            GPU_ARG(o.bias.handle), GPU_ARG(o.sink.handle),
+                            GPU_ARG(o.y.handle),    GPU_ARG(t->shape)};
     GQAC_TRY(gpu_launch(w, GPU_ATTEND, &grid, GPU_COUNT(args), args));
-    return gpu_get_f32(w, &y, &t->y);
+    return gpu_get_f32(w, &o.y, &t->y);
+}
+
+/* Places the blocks of the step, and uploads the rows that the device lacks. */
+static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending *t,
+                                attend_blocks *shape, gpu_chunks *chunks) {
+    gpu_blocks *blocks = gpu_state_blocks(w->state);
+    const gpu_attention *r = t->record;
+    GQAC_TRY(gpu_blocks_place(blocks, kv, &t->table, w->work->diag));
+    GQAC_TRY(gpu_blocks_fill(blocks, kv, r->k_slot, &t->table, w->work->diag));
+    GQAC_TRY(gpu_blocks_fill(blocks, kv, r->v_slot, &t->table, w->work->diag));
+    *chunks = gpu_blocks_chunks(blocks);
+    *shape = (attend_blocks){.per = t->table.per,
+                             .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
+                             .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
+                             .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot)};
+    memcpy(shape->entries, chunks->entries, sizeof shape->entries);
+    return GQAC_OK;
+}
+
+static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *t) {
+    const size_t bytes = (size_t)(t->table.per * t->rows.n) * sizeof *t->table.at;
+    const gpu_grid grid = grid_of(t);
+    enum { CHUNKS = 1, TABLE = CHUNKS + GPU_CHUNKS };
+    attend_blocks shape;
+    gpu_chunks chunks;
+    gpu_buffer table;
+    operands o;
+    memset(t->table.at, 0, bytes); /* a shorter sequence leaves entries out */
+    GQAC_TRY(put_operands(w, t, &o));
+    GQAC_TRY(gpu_scratch(w, bytes, &table));
+    GQAC_TRY(bring_blocks(w, kv, t, &shape, &chunks));
+    GQAC_TRY(gpu_write(w, &table, t->table.at, bytes));
+    gpu_arg args[TABLE + 9] = {
+        [0] = GPU_ARG(o.q.handle),  [TABLE] = GPU_ARG(table.handle),
+        GPU_ARG(o.lo.handle),       GPU_ARG(o.hi.handle),
+        GPU_ARG(o.sequence.handle), GPU_ARG(o.bias.handle),
+        GPU_ARG(o.sink.handle),     GPU_ARG(o.y.handle),
+        GPU_ARG(t->shape),          GPU_ARG(shape),
+    };
+    for (int i = 0; i < GPU_CHUNKS; i++)
+        args[CHUNKS + i] = GPU_ARG(chunks.handles[i]);
+    GQAC_TRY(gpu_launch(w, t->record->kernel, &grid, GPU_COUNT(args), args));
+    return gpu_get_f32(w, &o.y, &t->y);
+}
+
+static void take_lists(attending *t, gqac_parts *p) {
+    t->list = gqac_parts_take(p, 3 * t->n, sizeof *t->list);
+    t->table.at = gqac_parts_take(p, t->table.per * t->rows.n, sizeof *t->table.at);
 }
 
 gqac_status gpu_attention_run(target_call *call, const void *record) {
     attending t = {.record = record};
+    gqac_parts parts = {.base = NULL};
     op_scratch scratch;
     GQAC_TRY(open_operands(call, &t));
+    GQAC_TRY(open_blocks(call, &t));
     if (gqac_tensor_count(&t.y) == 0)
         return GQAC_OK;
-    GQAC_TRY(op_work_scratch_one(&call->work, 3 * (size_t)t.n, sizeof *t.list, &scratch));
-    t.list = (int32_t *)(void *)scratch.base;
+    take_lists(&t, &parts);
+    if (parts.overflow)
+        return gqac_diag_oom(call->work.diag, "attention");
+    GQAC_TRY(op_work_scratch_one(&call->work, parts.bytes, 1, &scratch));
+    parts = (gqac_parts){.base = scratch.base};
+    take_lists(&t, &parts);
     gqac_status status = list_rows(call, &t);
     if (status == GQAC_OK) {
         gpu_work w = gpu_take(call->state, &call->work);
-        status = attend(&w, &t);
+        status = t.record->in_blocks ? attend_in_blocks(&w, call->kv, &t) : attend_rows(&w, &t);
         gpu_give_back(&w);
     }
     op_scratch_close(&scratch);

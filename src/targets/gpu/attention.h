@@ -7,6 +7,9 @@
 
 typedef struct gpu_attention {
     int q, k, v, past_len, new_len, bias, sink, y; /* values; -1: absent */
+    bool in_blocks; /* keys and values are read in KV blocks: of these slots, by this kernel */
+    int k_slot, v_slot;
+    gpu_kernel_id kernel;
     bool causal;
     int64_t window;
     float scale, softcap;

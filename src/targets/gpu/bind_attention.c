@@ -1,6 +1,10 @@
-/* Attention without visible scores. With them, the node is expanded. */
+/* Attention without visible scores (with them, the node is expanded), and the cached rows that it
+ * reads. */
+#include "base/check.h"
 #include "targets/gpu/attention.h"
+#include "targets/gpu/blocks.h"
 #include "targets/gpu/graph.h"
+#include "targets/kv_rows.h"
 
 static bool fits(const ir_node *node, int input) {
     const ir_type type = op_in_type(node, input);
@@ -12,6 +16,64 @@ static bool fits(const ir_node *node, int input) {
 bool gpu_match_attention(const ir_node *node) {
     return fits(node, 0) && fits(node, 1) && fits(node, 2) && !ir_node_output(node, 1);
 }
+
+/* ---- cached rows ----------------------------------------------------------------- */
+
+enum { K = 1, V = 2 };
+
+static const ir_node *append_of(const ir_node *attention, int input) {
+    const ir_node *node = ir_node_input(attention, input)->def;
+    return node && op_is(node, "gqac", "kv_append") ? node : NULL;
+}
+
+/* Attention that reads blocks: keys and values are rows of slots of one type. */
+static bool in_blocks(const ir_node *attention) {
+    int64_t heads;
+    return append_of(attention, K) && append_of(attention, V) &&
+           op_in_type(attention, K).dtype == op_in_type(attention, V).dtype &&
+           ir_dim_is_const(op_in_type(attention, K).dims[1], &heads) &&
+           ir_dim_is_const(op_in_type(attention, V).dims[1], &heads);
+}
+
+static bool reads_blocks(const ir_use *use) {
+    const ir_node *node = use->node;
+    const int64_t input = use - node->inputs;
+    const target_kernel *kernel = node->claim;
+    if (op_is(node, "gqac", "key_range")) /* it needs only the number of rows */
+        return true;
+    return kernel && kernel->bind == gpu_bind_attention && (input == K || input == V) &&
+           in_blocks(node);
+}
+
+bool gpu_kv_only_blocks(const ir_node *kv_append) {
+    const ir_value *rows = ir_node_output(kv_append, 1);
+    for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next)
+        if (!reads_blocks(use))
+            return false;
+    return true;
+}
+
+gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record) {
+    return BIND_RECORD(b, record, target_append_record, .slot = (int)ir_attr_int(root, "slot"),
+                       .fresh = bind_input(root, "new"), .token = bind_output(root, "token"),
+                       .rows = bind_output(root, "rows"), .only_blocks = gpu_kv_only_blocks(root));
+}
+
+/* Registers the slot of an operand; *slot. */
+static gqac_status add_slot(const target_binding *b, const ir_node *attention, int input,
+                            int *slot) {
+    const ir_type type = op_in_type(attention, input);
+    int64_t heads = 0, size = 0;
+    size_t bytes;
+    *slot = (int)ir_attr_int(append_of(attention, input), "slot");
+    (void)ir_dim_is_const(type.dims[1], &heads);
+    (void)ir_dim_is_const(type.dims[3], &size);
+    if (!gqac_mul_size((size_t)heads, (size_t)size * op_width(type.dtype), &bytes))
+        return gqac_diag_oom(b->diag, "KV blocks of a device");
+    return gpu_blocks_add(gpu_state_blocks(b->state), *slot, bytes, b->diag);
+}
+
+/* ---- records --------------------------------------------------------------------- */
 
 gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record) {
     gpu_attention *r = bind_new(b, sizeof *r);
@@ -30,5 +92,13 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
                          .scale = ir_attr_float(root, "scale"),
                          .softcap = ir_attr_float(root, "softcap")};
     *record = r;
-    return GQAC_OK;
+    if (!in_blocks(root))
+        return GQAC_OK;
+    const gqac_dtype dtype = op_in_type(root, K).dtype;
+    r->in_blocks = true;
+    r->kernel = dtype == GQAC_F32   ? GPU_ATTEND_BLOCKS_F32
+                : dtype == GQAC_F16 ? GPU_ATTEND_BLOCKS_F16
+                                    : GPU_ATTEND_BLOCKS_BF16;
+    GQAC_TRY(add_slot(b, root, K, &r->k_slot));
+    return add_slot(b, root, V, &r->v_slot);
 }

@@ -1,5 +1,6 @@
 /* The kernels of the gpu target. Nodes that no row claims are run on the host by the op's own eval,
- * as on ref, and so is the KV state, whose blocks lie in the memory of the host. */
+ * as on ref. New rows of keys and values are written to the blocks of the host, which have all
+ * rows; attention copies to the device what it lacks (blocks.h). */
 #include "targets/gpu/attention.h"
 #include "targets/gpu/graph.h"
 #include "targets/gpu/products.h"
@@ -15,7 +16,7 @@ static const target_kernel kernels[] = {
     {.name = "kv_append",
      .domain = "gqac",
      .op = "kv_append",
-     .bind = bind_kv_append,
+     .bind = gpu_bind_kv_append,
      .run = target_kv_append_run},
     {.name = "recurrent_attention",
      .domain = "gqac",
@@ -44,5 +45,8 @@ static const target_kernel kernels[] = {
 };
 
 extern const gqac_target target_gpu;
-const gqac_target target_gpu = {
-    .name = "gpu", .kernels = kernels, .open_device = gpu_open, .close_device = gpu_close};
+const gqac_target target_gpu = {.name = "gpu",
+                                .kernels = kernels,
+                                .open_device = gpu_open,
+                                .close_device = gpu_close,
+                                .in_blocks = gpu_kv_only_blocks};

@@ -1,9 +1,9 @@
 /* The gpu target: kernels of a device, and the memory that they use.
  *
- * Constant weights are copied to the device when a program is made, and stay there. Everything else
- * lies in the memory of the host: a kernel copies its operands to the device, and its result back.
- * The kernels compute in fp32; 16-bit operands are widened on the host, and results rounded there,
- * except weights, which keep their type. */
+ * Constant weights are copied to the device when a program is made, and stay there; so do copies of
+ * cached rows (blocks.h). Everything else lies in the memory of the host: a kernel copies its
+ * operands to the device, and its result back. The kernels compute in fp32; 16-bit operands are
+ * widened on the host, and results rounded there, except weights, which keep their type. */
 #ifndef GQAC_TARGETS_GPU_GPU_H
 #define GQAC_TARGETS_GPU_GPU_H
 
@@ -20,6 +20,9 @@ typedef enum gpu_kernel_id {
     GPU_NBITS_INT8,
     GPU_ADD_BIAS,
     GPU_ATTEND,
+    GPU_ATTEND_BLOCKS_F32,
+    GPU_ATTEND_BLOCKS_F16,
+    GPU_ATTEND_BLOCKS_BF16,
     GPU_KERNELS
 } gpu_kernel_id;
 
@@ -51,9 +54,14 @@ typedef struct gpu_work {
 gpu_work gpu_take(const void *state, const op_work *work);
 void gpu_give_back(gpu_work *w);
 
+/* The KV blocks on the device, for bind and between gpu_take and gpu_give_back. Scratch is taken
+ * before they are placed: it may need their memory. */
+struct gpu_blocks *gpu_state_blocks(const void *state);
+
 /* Takes scratch of the device, and sets *buffer; its content is undefined. */
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
-/* The same, with a copy of `bytes` bytes; or of all elements of a float tensor, as fp32. */
+gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);
+/* Both at once; or a copy of all elements of a float tensor, as fp32. */
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);
 gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 /* Copies fp32 results to all elements of a float tensor, rounded once. */

@@ -13,5 +13,9 @@ gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const v
 
 bool gpu_match_attention(const ir_node *node);
 gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, const void **record);
+/* gqac_target.in_blocks: true if all readers of the appended rows read them in blocks of the
+ * device. */
+bool gpu_kv_only_blocks(const ir_node *kv_append);
+gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 
 #endif

@@ -282,11 +282,11 @@ static void release(gpu_buffer *buffer) {
     *buffer = (gpu_buffer){0};
 }
 
-static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, const void *from, size_t bytes,
-                               gqac_diag *diag) {
+static gqac_status write_bytes(gpu_queue *q, const gpu_buffer *to, size_t at, const void *from,
+                               size_t bytes, gqac_diag *diag) {
     if (bytes > 0)
         CL_TRY(
-            cl.clEnqueueWriteBuffer(q->queue, to->handle, CL_TRUE, 0, bytes, from, 0, NULL, NULL),
+            cl.clEnqueueWriteBuffer(q->queue, to->handle, CL_TRUE, at, bytes, from, 0, NULL, NULL),
             diag);
     return GQAC_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "numerics/contract.h"
+#include "targets/gpu/blocks.h"
 #include "targets/gpu/gpu.h"
 
 static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
@@ -15,7 +16,11 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_NBITS_QUANTISE] = "nbits_quantise",
                                                       [GPU_NBITS_INT8] = "nbits_int8",
                                                       [GPU_ADD_BIAS] = "add_bias",
-                                                      [GPU_ATTEND] = "attend"};
+                                                      [GPU_ATTEND] = "attend",
+                                                      [GPU_ATTEND_BLOCKS_F32] = "attend_blocks_f32",
+                                                      [GPU_ATTEND_BLOCKS_F16] = "attend_blocks_f16",
+                                                      [GPU_ATTEND_BLOCKS_BF16] =
+                                                          "attend_blocks_bf16"};
 
 /* Negative controls are in kernels/. */
 #if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
@@ -42,6 +47,7 @@ struct gpu_state {
     gpu_kernel *kernels[GPU_KERNELS];
     kept *constants;
     pthread_mutex_t lock; /* of what follows */
+    gpu_blocks *blocks;
     gpu_buffer scratch[GPU_SCRATCH];
     float *staging; /* elements on their way to and from the device */
     size_t staged;  /* its capacity */
@@ -51,9 +57,13 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char constants[256];
     snprintf(constants, sizeof constants,
              "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
-             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n" CONTROL,
-             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE);
+             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define KV_BLOCK %d\n" CONTROL,
+             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE,
+             GQAC_KV_BLOCK);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
+    s->blocks = gpu_blocks_open(s->driver, s->queue);
+    if (!s->blocks)
+        return gqac_diag_oom(diag, "a device");
     return s->driver->build(s->queue, (const char *const[]){constants, gpu_source}, GPU_KERNELS,
                             kernel_names, s->kernels, diag);
 }
@@ -84,6 +94,10 @@ static gpu_state *state_of(const void *state) {
     return (gpu_state *)(uintptr_t)state;
 }
 
+gpu_blocks *gpu_state_blocks(const void *state) {
+    return state_of(state)->blocks;
+}
+
 void gpu_close(const void *state) {
     gpu_state *s = state_of(state);
     if (!s)
@@ -94,6 +108,7 @@ void gpu_close(const void *state) {
         free(s->constants);
         s->constants = next;
     }
+    gpu_blocks_close(s->blocks);
     for (int i = 0; i < GPU_SCRATCH; i++)
         s->driver->release(&s->scratch[i]);
     for (int i = 0; i < GPU_KERNELS; i++)
@@ -114,7 +129,7 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     s->constants = k;
     GQAC_TRY(s->driver->allocate(s->queue, bytes, &k->buffer, diag));
     *buffer = k->buffer;
-    return s->driver->write(s->queue, buffer, data, bytes, diag);
+    return s->driver->write(s->queue, buffer, 0, data, bytes, diag);
 }
 
 /* ---- the work of a kernel ----------------------------------------------------- */
@@ -136,16 +151,23 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
     gpu_buffer *own = &s->scratch[w->n];
     if (own->bytes < bytes || !own->handle) {
         s->driver->release(own);
-        GQAC_TRY(s->driver->allocate(s->queue, bytes, own, w->work->diag));
+        gqac_status status = s->driver->allocate(s->queue, bytes, own, w->work->diag);
+        if (status == GQAC_NO_MEMORY && gpu_blocks_drop(s->blocks))
+            status = s->driver->allocate(s->queue, bytes, own, w->work->diag);
+        GQAC_TRY(status);
     }
     w->n++;
     *buffer = *own;
     return GQAC_OK;
 }
 
+gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes) {
+    return w->state->driver->write(w->state->queue, buffer, 0, data, bytes, w->work->diag);
+}
+
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer) {
     GQAC_TRY(gpu_scratch(w, bytes, buffer));
-    return w->state->driver->write(w->state->queue, buffer, data, bytes, w->work->diag);
+    return gpu_write(w, buffer, data, bytes);
 }
 
 /* Memory for `count` elements on their way. */

@@ -4,7 +4,8 @@
  * A group of ATTEND_ITEMS items (gpu.h) computes one row, which is one query of one head: item j has
  * the key j of each tile, and the elements j, j + ATTEND_ITEMS, ... of the sums of values. The grid
  * is [query heads, rows].
- * Keys and values are [sequences,Hkv,T,D]; what is not visible is not read. */
+ * What is not visible is not read. Keys and values are rows [sequences,Hkv,T,D] of fp32 (attend), or
+ * lie in KV blocks (attend_blocks_*; src/targets/gpu/blocks.h). */
 
 #define VALUES (ATTEND_SIZE / ATTEND_ITEMS) /* elements of an item */
 
@@ -45,26 +46,89 @@ typedef struct attend_shape {
     long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
 } attend_shape;
 
-__kernel void attend(__global const float *q, __global const float *k, __global const float *v,
-                     __global const int *lo, __global const int *hi, __global const int *sequence,
-                     __global const float *bias, __global const float *sink, __global float *y,
-                     attend_shape shape) {
-    __local float p[GQAC_KEY_TILE];
-    __local float now_m, now_l, alpha; /* of the split: maximum, sum, factor of earlier sums */
+/* What the items of a group share; now_* and alpha: of the split, its maximum, its sum and the factor
+ * of earlier sums. */
+typedef struct attend_shared {
+    float p[GQAC_KEY_TILE];
+    float now_m, now_l, alpha;
+} attend_shared;
+
+/* ---- where keys and values lie ------------------------------------------------- */
+
+#define F32  0
+#define F16  1
+#define BF16 2
+static inline float element(__global const void *rows, size_t i, int type) {
+    return type == F16    ? weight_f16((__global const ushort *)rows, i)
+           : type == BF16 ? weight_bf16((__global const ushort *)rows, i)
+                          : weight_f32((__global const float *)rows, i);
+}
+
+#define CHUNKS 16 /* GPU_CHUNKS */
+
+/* The blocks of a call: chunks of entries, and a table [sequences][per] of index * CHUNKS + chunk. */
+typedef struct attend_blocks {
+    long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
+    int entries[CHUNKS];
+} attend_blocks;
+
+/* The rows of a tile, one key after another: element `first` of keys and values is the first of the
+ * tile's first key, and each further key lies so many rows on. */
+typedef struct attend_tile {
+    __global const void *k, *v;
+    size_t k_first, v_first, step;
+} attend_tile;
+
+/* In rows [sequences,Hkv,T,D]. */
+static inline attend_tile tile_of_rows(__global const float *k, __global const float *v,
+                                       const attend_shape *shape, int sequence, int kv_head,
+                                       int tile) {
+    const size_t row = ((size_t)sequence * (size_t)shape->kv_heads + (size_t)kv_head) *
+                           (size_t)shape->keys +
+                       (size_t)tile;
+    const attend_tile at = {k, v, row * (size_t)shape->size, row * (size_t)shape->value_size, 1};
+    return at;
+}
+
+/* In a block; whatever the table holds, it lies in a chunk. */
+static inline attend_tile tile_of_block(__global const uchar *const *chunks,
+                                        const attend_blocks *blocks, __global const uint *table,
+                                        const attend_shape *shape, int sequence, int kv_head,
+                                        int tile) {
+    const uint entry = table[(size_t)sequence * (size_t)blocks->per + (size_t)(tile / KV_BLOCK)];
+    const uint chunk = entry % CHUNKS, entries = (uint)blocks->entries[chunk];
+    const uint index = entry / CHUNKS < entries ? entry / CHUNKS : entries - 1;
+    __global const uchar *base = chunks[chunk] + (size_t)index * (size_t)blocks->entry_bytes;
+    const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)shape->kv_heads + (size_t)kv_head;
+    const attend_tile at = {base + blocks->k_at, base + blocks->v_at, row * (size_t)shape->size,
+                            row * (size_t)shape->value_size, (size_t)shape->kv_heads};
+    return at;
+}
+
+/* ---- one row ------------------------------------------------------------------- */
+
+/* A group computes its row. chunks NULL: keys and values are the fp32 rows k and v; else they lie in
+ * blocks, as elements of `type`. */
+static inline void attend_row(__global const float *q, __global const float *k,
+                              __global const float *v, __global const uchar *const *chunks,
+                              const attend_blocks *blocks, __global const uint *table, int type,
+                              __global const int *lo, __global const int *hi,
+                              __global const int *sequence, __global const float *bias,
+                              __global const float *sink, __global float *y,
+                              const attend_shape *shape, __local attend_shared *shared) {
+    __local float *p = shared->p;
     const int item = (int)get_local_id(0);
     const int head = (int)get_group_id(0), row = (int)get_group_id(1);
-    const int heads = shape.heads, size = shape.size, value_size = shape.value_size;
-    const int kv_head = head / (heads / shape.kv_heads), keys = shape.keys;
-    const int batch = row / shape.queries, query = row % shape.queries;
+    const int heads = shape->heads, size = shape->size, value_size = shape->value_size;
+    const int kv_head = head / (heads / shape->kv_heads), keys = shape->keys;
+    const int batch = row / shape->queries, query = row % shape->queries;
     const int begin = lo[row], end = hi[row] < keys ? hi[row] : keys;
-    const size_t rows = ((size_t)sequence[row] * (size_t)shape.kv_heads + (size_t)kv_head) *
-                        (size_t)keys;
     __global const float *own =
-        q + (((size_t)batch * (size_t)heads + (size_t)head) * (size_t)shape.queries +
+        q + (((size_t)batch * (size_t)heads + (size_t)head) * (size_t)shape->queries +
              (size_t)query) * (size_t)size;
-    __global const float *to_add = bias + (long)batch * shape.bias_step[0] +
-                                   (long)head * shape.bias_step[1] +
-                                   (long)query * shape.bias_step[2];
+    __global const float *to_add = bias + (long)batch * shape->bias_step[0] +
+                                   (long)head * shape->bias_step[1] +
+                                   (long)query * shape->bias_step[2];
     __global float *out =
         y + ((size_t)row * (size_t)heads + (size_t)head) * (size_t)value_size;
     float acc[VALUES], total[VALUES], all_m = 0.0f, all_l = 0.0f;
@@ -73,8 +137,8 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
         total[i] = 0.0f;
     for (int split = begin / SPLIT * SPLIT; split < end; split += SPLIT) {
         if (item == 0) {
-            now_m = -gqn_as_f32(GQN_INF_BITS);
-            now_l = 0.0f;
+            shared->now_m = -gqn_as_f32(GQN_INF_BITS);
+            shared->now_l = 0.0f;
         }
         for (int i = 0; i < VALUES; i++)
             acc[i] = 0.0f;
@@ -83,20 +147,23 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
             const int to = end - tile < GQAC_KEY_TILE ? end - tile : GQAC_KEY_TILE;
             if (from >= to)
                 continue; /* uniform: every item of the group has the same range */
+            const attend_tile at =
+                chunks ? tile_of_block(chunks, blocks, table, shape, sequence[row], kv_head, tile)
+                       : tile_of_rows(k, v, shape, sequence[row], kv_head, tile);
             for (int t = from + item; t < to; t += ATTEND_ITEMS) {
-                __global const float *key = k + (rows + (size_t)(tile + t)) * (size_t)size;
+                const size_t key = at.k_first + (size_t)t * at.step * (size_t)size;
                 float s = 0.0f;
                 for (int d = 0; d < size; d++)
-                    s = gqn_fma(own[d], key[d], s);
-                s = shape.scale * s;
-                if (shape.softcap > 0.0f)
-                    s = shape.softcap * gqn_tanhf(gqn_div(s, shape.softcap));
-                if (shape.bias_columns > 0)
+                    s = gqn_fma(own[d], element(at.k, key + (size_t)d, type), s);
+                s = shape->scale * s;
+                if (shape->softcap > 0.0f)
+                    s = shape->softcap * gqn_tanhf(gqn_div(s, shape->softcap));
+                if (shape->bias_columns > 0)
                     s = s + to_add[tile + t];
                 p[t] = s;
             }
             barrier(CLK_LOCAL_MEM_FENCE);
-            const float before = now_m;
+            const float before = shared->now_m;
             float m = before;
             for (int t = from; t < to; t++)
                 m = larger(m, p[t]);
@@ -106,38 +173,39 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
                 p[t] = gqn_expf(p[t] - mu);
             barrier(CLK_LOCAL_MEM_FENCE);
             if (item == 0) {
-                alpha = m > before ? gqn_expf(before - mu) : 1.0f;
-                now_l = gqn_fma(now_l, alpha, lane_sum(p, tile, from, to));
-                now_m = m;
+                shared->alpha = m > before ? gqn_expf(before - mu) : 1.0f;
+                shared->now_l = gqn_fma(shared->now_l, shared->alpha, lane_sum(p, tile, from, to));
+                shared->now_m = m;
             }
             barrier(CLK_LOCAL_MEM_FENCE);
             for (int i = 0, d = item; i < VALUES && d < value_size; i++, d += ATTEND_ITEMS) {
-                float sum = acc[i] * alpha;
-                for (int t = from; t < to; t++)
-                    sum = gqn_fma(p[t], v[(rows + (size_t)(tile + t)) * (size_t)value_size + (size_t)d],
-                                  sum);
+                const size_t value_step = at.step * (size_t)value_size;
+                float sum = acc[i] * shared->alpha;
+                size_t value = at.v_first + (size_t)from * value_step + (size_t)d;
+                for (int t = from; t < to; t++, value += value_step)
+                    sum = gqn_fma(p[t], element(at.v, value, type), sum);
                 acc[i] = sum;
             }
             barrier(CLK_LOCAL_MEM_FENCE);
         }
         if (!some) {
-            all_m = now_m;
-            all_l = now_l;
+            all_m = shared->now_m;
+            all_l = shared->now_l;
             for (int i = 0; i < VALUES; i++)
                 total[i] = acc[i];
         } else {
-            const float m = larger(all_m, now_m), mu = centre_of(m);
-            const float before = gqn_expf(all_m - mu), now = gqn_expf(now_m - mu);
+            const float m = larger(all_m, shared->now_m), mu = centre_of(m);
+            const float before = gqn_expf(all_m - mu), now = gqn_expf(shared->now_m - mu);
             for (int i = 0; i < VALUES; i++)
                 total[i] = gqn_fma(acc[i], now, total[i] * before);
-            all_l = gqn_fma(now_l, now, all_l * before);
+            all_l = gqn_fma(shared->now_l, now, all_l * before);
             all_m = m;
         }
         some = true;
         barrier(CLK_LOCAL_MEM_FENCE);
     }
     float factor = 1.0f;
-    if (shape.has_sink) {
+    if (shape->has_sink) {
         const float m = larger(all_m, sink[head]), mu = centre_of(m);
         factor = m == all_m ? 1.0f : gqn_expf(all_m - mu);
         all_l = gqn_fma(all_l, factor, gqn_expf(sink[head] - mu));
@@ -146,3 +214,30 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
     for (int i = 0, d = item; i < VALUES && d < value_size; i++, d += ATTEND_ITEMS)
         out[d] = some ? one_nan(gqn_div(total[i] * factor, by)) : 0.0f;
 }
+
+__kernel void attend(__global const float *q, __global const float *k, __global const float *v,
+                     __global const int *lo, __global const int *hi, __global const int *sequence,
+                     __global const float *bias, __global const float *sink, __global float *y,
+                     attend_shape shape) {
+    __local attend_shared shared;
+    attend_row(q, k, v, 0, 0, 0, F32, lo, hi, sequence, bias, sink, y, &shape, &shared);
+}
+
+#define CHUNK(i) __global const uchar *c##i
+#define ATTEND_BLOCKS(NAME, TYPE)                                                                  \
+    __kernel void attend_blocks_##NAME(                                                            \
+        __global const float *q, CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3), CHUNK(4), CHUNK(5),       \
+        CHUNK(6), CHUNK(7), CHUNK(8), CHUNK(9), CHUNK(10), CHUNK(11), CHUNK(12), CHUNK(13),        \
+        CHUNK(14), CHUNK(15), __global const uint *table, __global const int *lo,                  \
+        __global const int *hi, __global const int *sequence, __global const float *bias,          \
+        __global const float *sink, __global float *y, attend_shape shape,                         \
+        attend_blocks blocks) {                                                                    \
+        __local attend_shared shared;                                                              \
+        __global const uchar *chunks[CHUNKS] = {c0, c1, c2,  c3,  c4,  c5,  c6,  c7,               \
+                                                c8, c9, c10, c11, c12, c13, c14, c15};             \
+        attend_row(q, 0, 0, chunks, &blocks, table, TYPE, lo, hi, sequence, bias, sink, y, &shape, \
+                   &shared);                                                                       \
+    }
+ATTEND_BLOCKS(f32, F32)
+ATTEND_BLOCKS(f16, F16)
+ATTEND_BLOCKS(bf16, BF16)

@@ -1,0 +1,303 @@
+/* KV blocks in the memory of a device: see blocks.h. */
+#include "targets/gpu/blocks.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/check.h"
+
+enum { LEAST = 16 /* entries of the first chunk */, ALIGNMENT = 64 };
+
+/* Values of `where` that are not entries. */
+#define NOWHERE  UINT32_MAX
+#define TO_PLACE (UINT32_MAX - 1) /* within gpu_blocks_place */
+#define MOST     (UINT32_MAX / GPU_CHUNKS)
+
+typedef struct entry {
+    kv_block_id id; /* of the block whose rows it has; version 0: of none */
+    uint64_t used;  /* the last call of gpu_blocks_place that placed it */
+    uint32_t at;    /* as a table has it */
+} entry;
+
+typedef struct block_slot {
+    size_t row_bytes, offset; /* of all heads; within an entry. 0: kernels do not read the slot */
+} block_slot;
+
+struct gpu_blocks {
+    const gpu_driver *driver;
+    gpu_queue *queue;
+    size_t n_slots, slots_capacity;
+    block_slot *slots;
+    size_t entry_bytes;
+    unsigned char *staging; /* the rows of a block in one slot */
+    size_t staged;
+    int n_chunks;
+    gpu_buffer chunks[GPU_CHUNKS];
+    uint32_t sizes[GPU_CHUNKS], taken, capacity; /* entries of a chunk; of all chunks */
+    size_t entries_capacity, rows_capacity;
+    entry *entries; /* those before `taken` are of a block */
+    uint8_t *rows;  /* [capacity][n_slots]: rows that are copies */
+    size_t n_where, where_capacity;
+    uint32_t *where; /* by number of a block: its entry */
+    uint64_t calls, uploaded;
+};
+
+gpu_blocks *gpu_blocks_open(const gpu_driver *driver, gpu_queue *queue) {
+    gpu_blocks *b = gqac_calloc(1, sizeof *b);
+    if (b) {
+        b->driver = driver;
+        b->queue = queue;
+    }
+    return b;
+}
+
+bool gpu_blocks_drop(gpu_blocks *b) {
+    const bool some = b->n_chunks > 0;
+    while (b->n_chunks > 0)
+        b->driver->release(&b->chunks[--b->n_chunks]);
+    for (size_t i = 0; i < b->n_where; i++)
+        b->where[i] = NOWHERE;
+    b->taken = b->capacity = 0;
+    return some;
+}
+
+void gpu_blocks_close(gpu_blocks *b) {
+    if (!b)
+        return;
+    gpu_blocks_drop(b);
+    gqac_free(b->slots);
+    gqac_free(b->staging);
+    gqac_free(b->entries);
+    gqac_free(b->rows);
+    gqac_free(b->where);
+    gqac_free(b);
+}
+
+gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, gqac_diag *diag) {
+    const size_t n = (size_t)slot + 1;
+    size_t bytes, end;
+    assert(b->n_chunks == 0 && row_bytes > 0);
+    if (!gqac_reserve(&b->slots, n, &b->slots_capacity, sizeof *b->slots) ||
+        !gqac_mul_size(GQAC_KV_BLOCK, row_bytes, &bytes) ||
+        !gqac_reserve(&b->staging, bytes, &b->staged, 1) ||
+        !gqac_add_size(b->entry_bytes, bytes + ALIGNMENT - 1, &end))
+        return gqac_diag_oom(diag, "KV blocks of a device");
+    for (; b->n_slots < n; b->n_slots++)
+        b->slots[b->n_slots] = (block_slot){0};
+    if (b->slots[slot].row_bytes == 0) {
+        b->slots[slot] = (block_slot){.row_bytes = row_bytes, .offset = b->entry_bytes};
+        b->entry_bytes = end / ALIGNMENT * ALIGNMENT;
+    }
+    assert(b->slots[slot].row_bytes == row_bytes);
+    return GQAC_OK;
+}
+
+/* ---- chunks -------------------------------------------------------------------- */
+
+/* Adds a chunk of n entries. */
+static gqac_status add_chunk(gpu_blocks *b, uint32_t n, gqac_diag *diag) {
+    static const unsigned char zeros[4];
+    const uint32_t capacity = b->capacity + n;
+    gpu_buffer *chunk = &b->chunks[b->n_chunks];
+    size_t bytes, cells;
+    if (!gqac_mul_size(n, b->entry_bytes, &bytes) || !gqac_mul_size(capacity, b->n_slots, &cells) ||
+        !gqac_reserve(&b->rows, cells, &b->rows_capacity, sizeof *b->rows) ||
+        !gqac_reserve(&b->entries, capacity, &b->entries_capacity, sizeof *b->entries))
+        return gqac_diag_oom(diag, "KV blocks of a device");
+    gqac_status status = b->driver->allocate(b->queue, bytes, chunk, diag);
+    if (status == GQAC_OK) /* a driver may take memory at the first use */
+        status = b->driver->write(b->queue, chunk, bytes - sizeof zeros, zeros, sizeof zeros, diag);
+    if (status != GQAC_OK) {
+        b->driver->release(chunk);
+        return status;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        b->entries[b->capacity + i] = (entry){.at = i * GPU_CHUNKS + (uint32_t)b->n_chunks};
+    b->sizes[b->n_chunks++] = n;
+    b->capacity = capacity;
+    return GQAC_OK;
+}
+
+/* Adds entries, as many as there are already or, if the device has less memory, what it has, until
+ * `n` are free. */
+static gqac_status grow(gpu_blocks *b, size_t n, gqac_diag *diag) {
+    gqac_status status = GQAC_OK;
+    while (status == GQAC_OK && n > b->capacity - b->taken) {
+        size_t more = b->capacity > LEAST ? b->capacity : LEAST;
+        more = more > n ? more : n;
+        more = more < MOST - b->capacity ? more : MOST - b->capacity;
+        if (b->n_chunks == GPU_CHUNKS || more == 0)
+            GQAC_FAIL(diag, GQAC_NO_MEMORY, "no more than %u KV blocks fit on the device",
+                      b->capacity);
+        do {
+            status = add_chunk(b, (uint32_t)more, diag);
+        } while (status == GQAC_NO_MEMORY && (more /= 2) > 0);
+    }
+    return status;
+}
+
+/* ---- entries ------------------------------------------------------------------- */
+
+/* The blocks of a step, one after another. */
+typedef struct walk {
+    const kv_batch *kv;
+    const gpu_table *table;
+    int s; /* sequence */
+    int64_t position, rows;
+    kv_block_id id;
+    uint32_t *at; /* in the table */
+} walk;
+
+static walk begin(const kv_batch *kv, const gpu_table *table) {
+    return (walk){.kv = kv, .table = table, .s = 0, .position = -GQAC_KV_BLOCK};
+}
+
+/* Moves to the next block; false: there is none. */
+static bool next(walk *w) {
+    const kv_batch *kv = w->kv;
+    w->position += GQAC_KV_BLOCK;
+    while (w->s < kv->n && w->position >= kv->past[w->s] + kv->count[w->s]) {
+        w->s++;
+        w->position = 0;
+    }
+    if (w->s == kv->n)
+        return false;
+    const int64_t left = kv->past[w->s] + kv->count[w->s] - w->position;
+    w->rows = left < GQAC_KV_BLOCK ? left : GQAC_KV_BLOCK;
+    w->id = kv_block_identity(kv->sequences[w->s], w->position);
+    w->at = w->table->at + w->s * w->table->per + w->position / GQAC_KV_BLOCK;
+    return true;
+}
+
+/* Marks the entries of a step as used, and blocks without one as to be placed; *lacking: their
+ * number. */
+static gqac_status mark(gpu_blocks *b, walk w, size_t *lacking, gqac_diag *diag) {
+    *lacking = 0;
+    while (next(&w)) {
+        if (!gqac_reserve(&b->where, w.id.number + 1, &b->where_capacity, sizeof *b->where))
+            return gqac_diag_oom(diag, "KV blocks of a device");
+        while (b->n_where <= w.id.number)
+            b->where[b->n_where++] = NOWHERE;
+        uint32_t *where = &b->where[w.id.number];
+        *lacking += *where == NOWHERE;
+        if (*where == NOWHERE)
+            *where = TO_PLACE;
+        else if (*where != TO_PLACE)
+            b->entries[*where].used = b->calls;
+    }
+    return GQAC_OK;
+}
+
+static void unmark(gpu_blocks *b, walk w) {
+    while (next(&w))
+        if (w.id.number < b->n_where && b->where[w.id.number] == TO_PLACE)
+            b->where[w.id.number] = NOWHERE;
+}
+
+/* An entry for a new block: a fresh one, or the one that was used the longest time ago. NOWHERE:
+ * this step uses all. */
+static uint32_t take_entry(gpu_blocks *b) {
+    uint32_t oldest = NOWHERE;
+    if (b->taken < b->capacity)
+        return b->taken++;
+    for (uint32_t i = 0; i < b->capacity; i++)
+        if (b->entries[i].used < b->calls &&
+            (oldest == NOWHERE || b->entries[i].used < b->entries[oldest].used))
+            oldest = i;
+    if (oldest != NOWHERE)
+        b->where[b->entries[oldest].id.number] = NOWHERE;
+    return oldest;
+}
+
+/* Sets the table; false: there are too few entries. */
+static bool assign(gpu_blocks *b, walk w) {
+    while (next(&w)) {
+        uint32_t *where = &b->where[w.id.number];
+        const uint32_t i = *where == TO_PLACE ? take_entry(b) : *where;
+        if (i == NOWHERE)
+            return false;
+        entry *e = &b->entries[i];
+#ifdef GQAC_CONTROL_GPU_STALE_BLOCKS /* negative control: rows of an earlier version are kept */
+        const bool same = e->id.version > 0 && e->id.number == w.id.number;
+#else
+        const bool same = e->id.version == w.id.version;
+#endif
+        if (!same)
+            memset(b->rows + i * b->n_slots, 0, b->n_slots);
+        *e = (entry){.id = w.id, .used = b->calls, .at = e->at};
+        *where = i;
+        *w.at = e->at;
+    }
+    return true;
+}
+
+gqac_status gpu_blocks_place(gpu_blocks *b, const kv_batch *kv, const gpu_table *table,
+                             gqac_diag *diag) {
+    const walk w = begin(kv, table);
+    size_t lacking;
+    b->calls++;
+    gqac_status status = mark(b, w, &lacking, diag);
+    if (status == GQAC_OK) {
+        status = grow(b, lacking, diag);
+        if (assign(b, w)) /* it replaces what others use where growing has failed */
+            return GQAC_OK;
+    }
+    unmark(b, w);
+    return status;
+}
+
+/* ---- rows ---------------------------------------------------------------------- */
+
+/* Uploads the rows [first, w->rows) of a slot. */
+static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first, gqac_diag *diag) {
+    const kv_slot *kind = kv_sequence_slot(w->kv->sequences[w->s], slot);
+    const size_t row = b->slots[slot].row_bytes, head = row / (size_t)kind->heads;
+    const unsigned char *block = kv_block_memory(w->kv->sequences[w->s], slot, w->position);
+    const uint32_t chunk = *w->at % GPU_CHUNKS, index = *w->at / GPU_CHUNKS;
+    const size_t at = index * b->entry_bytes + b->slots[slot].offset + (size_t)first * row;
+    const size_t bytes = (size_t)(w->rows - first) * row;
+    unsigned char *to = b->staging;
+    assert(!kind->columns);
+    for (int64_t i = first; i < w->rows; i++)
+        for (int64_t h = 0; h < kind->heads; h++, to += head)
+            memcpy(to, block + (size_t)(h * GQAC_KV_BLOCK + i) * head, head);
+    b->uploaded += bytes;
+    return b->driver->write(b->queue, &b->chunks[chunk], at, b->staging, bytes, diag);
+}
+
+gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table,
+                            gqac_diag *diag) {
+    for (walk w = begin(kv, table); next(&w);) {
+        uint8_t *rows = &b->rows[b->where[w.id.number] * b->n_slots + (size_t)slot];
+        if (*rows >= w.rows)
+            continue;
+        GQAC_TRY(upload(b, &w, slot, *rows, diag));
+        *rows = (uint8_t)w.rows;
+    }
+    return GQAC_OK;
+}
+
+/* ---- what kernels read ----------------------------------------------------------- */
+
+gpu_chunks gpu_blocks_chunks(const gpu_blocks *b) {
+    gpu_chunks all;
+    for (int i = 0; i < GPU_CHUNKS; i++) {
+        const int chunk = i < b->n_chunks ? i : 0;
+        all.handles[i] = b->chunks[chunk].handle;
+        all.entries[i] = (int32_t)b->sizes[chunk];
+    }
+    return all;
+}
+
+size_t gpu_blocks_entry_bytes(const gpu_blocks *b) {
+    return b->entry_bytes;
+}
+
+size_t gpu_blocks_offset(const gpu_blocks *b, int slot) {
+    return b->slots[slot].offset;
+}
+
+uint64_t gpu_blocks_uploaded(const gpu_blocks *b) {
+    return b->uploaded;
+}

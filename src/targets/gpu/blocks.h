@@ -1,0 +1,57 @@
+/* KV blocks in the memory of a device: a cache of rows whose originals are the blocks of the host.
+ *
+ * An entry holds rows of one block of the host, for the slots that kernels read: of each slot the
+ * first rows, up to a number that grows. Before kernels read, the rows that are missing are
+ * uploaded: in decode the new ones, and all rows of a block that has another version
+ * (kv_block_identity). Sequences may fork, rewind, fail and load without any call to this file.
+ *
+ * Entries lie in chunks, [entries][slots][GQAC_KV_BLOCK][heads][size]; all heads of a row lie
+ * together, so that new rows are one upload. Chunks are added as long as the device has memory;
+ * then the blocks that were used the longest time ago are replaced.
+ *
+ * One thread at a time: that of gpu_take. */
+#ifndef GQAC_TARGETS_GPU_BLOCKS_H
+#define GQAC_TARGETS_GPU_BLOCKS_H
+
+#include "targets/call.h"
+#include "targets/gpu/driver.h"
+
+enum { GPU_CHUNKS = 16 }; /* as many arguments of a kernel that reads blocks */
+
+typedef struct gpu_blocks gpu_blocks;
+
+gpu_blocks *gpu_blocks_open(const gpu_driver *driver, gpu_queue *queue); /* NULL: out of memory */
+void gpu_blocks_close(gpu_blocks *blocks);                               /* NULL is allowed */
+
+/* For bind: kernels read this slot; `row_bytes` of a row, all heads together. */
+gqac_status gpu_blocks_add(gpu_blocks *blocks, int slot, size_t row_bytes, gqac_diag *diag);
+
+/* Where the blocks of a step are: those of sequence b from at[b * per] on, as index * GPU_CHUNKS +
+ * chunk. */
+typedef struct gpu_table {
+    uint32_t *at;
+    int64_t per; /* at least as many as a sequence has blocks */
+} gpu_table;
+
+/* Gives an entry to each block of the sequences, new rows included, and sets the table. NO_MEMORY:
+ * the device cannot hold the blocks of this step. */
+gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, const gpu_table *table,
+                             gqac_diag *diag);
+/* After place: uploads the rows of a slot that are missing. All rows have been written. */
+gqac_status gpu_blocks_fill(gpu_blocks *blocks, const kv_batch *kv, int slot,
+                            const gpu_table *table, gqac_diag *diag);
+
+/* What a kernel reads, until the next place or drop. */
+typedef struct gpu_chunks {
+    void *handles[GPU_CHUNKS];   /* unused ones are those of chunk 0 */
+    int32_t entries[GPU_CHUNKS]; /* of each; at least 1 */
+} gpu_chunks;
+gpu_chunks gpu_blocks_chunks(const gpu_blocks *blocks);
+size_t gpu_blocks_entry_bytes(const gpu_blocks *blocks);
+size_t gpu_blocks_offset(const gpu_blocks *blocks, int slot); /* bytes, within an entry */
+
+/* Releases all memory of the device; false: there was none. */
+bool gpu_blocks_drop(gpu_blocks *blocks);
+uint64_t gpu_blocks_uploaded(const gpu_blocks *blocks); /* bytes of rows since it was opened */
+
+#endif

@@ -1,0 +1,388 @@
+/* KV blocks in the memory of a device: after any steps, forks, rewinds and failures the rows that a
+ * kernel finds by the table are those of the host, on devices of any size; and what is uploaded is
+ * what was missing. The device is one of this file, and an OpenCL device where there is one. */
+#include "unit.h"
+
+#include <gqac/gqac.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "runtime/program.h"
+#include "targets/gpu/blocks.h"
+#include "targets/gpu/gpu.h"
+
+/* ---- a device ------------------------------------------------------------------ */
+
+static size_t memory_left, writes;
+
+static gqac_status allocate(gpu_queue *queue, size_t bytes, gpu_buffer *buffer, gqac_diag *diag) {
+    (void)queue;
+    if (bytes > memory_left)
+        GQAC_FAIL(diag, GQAC_NO_MEMORY, "%zu bytes of %zu", bytes, memory_left);
+    memory_left -= bytes;
+    *buffer = (gpu_buffer){.handle = malloc(bytes), .bytes = bytes};
+    CU_ASSERT_FATAL(buffer->handle != NULL);
+    memset(buffer->handle, 0xA5, bytes);
+    return GQAC_OK;
+}
+
+static void release(gpu_buffer *buffer) {
+    memory_left += buffer->bytes;
+    free(buffer->handle);
+    *buffer = (gpu_buffer){0};
+}
+
+static bool write_fails;
+static gqac_status write_bytes(gpu_queue *queue, const gpu_buffer *to, size_t at, const void *from,
+                               size_t bytes, gqac_diag *diag) {
+    (void)queue;
+    CU_ASSERT_FATAL(to->handle && at <= to->bytes && bytes <= to->bytes - at);
+    if (write_fails)
+        GQAC_FAIL(diag, GQAC_INTERNAL, "a broken device");
+    memcpy((unsigned char *)to->handle + at, from, bytes);
+    writes++;
+    return GQAC_OK;
+}
+
+static const gpu_driver driver = {
+    .name = "test", .allocate = allocate, .release = release, .write = write_bytes};
+
+/* ---- sequences ------------------------------------------------------------------- */
+
+enum { SLOTS = 3, SEQUENCES = 5, MOST = 400, PER = MOST / GQAC_KV_BLOCK + 1, MOST_ROW = 2 * 5 * 4 };
+static const kv_slot slots[SLOTS] = {
+    {"past.0.key", "present.0.key", 2, 3, GQAC_F32, .columns = false},
+    {"past.0.conv", "present.0.conv", 1, 7, GQAC_F32, .columns = false}, /* not on the device */
+    {"past.0.value", "present.0.value", 2, 5, GQAC_F16, .columns = false},
+};
+static const int read_slots[] = {0, 2};
+
+typedef struct fixture {
+    kv_pool *pool;
+    gpu_blocks *blocks;
+    kv_sequence *all[SEQUENCES];
+    uint32_t table[SEQUENCES * PER];
+} fixture;
+
+static unsigned seed;
+static unsigned any(unsigned n) {
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+static size_t head_bytes(int slot) {
+    return (size_t)slots[slot].head_size * (size_t)gqac_dtype_bits(slots[slot].dtype) / 8;
+}
+
+static size_t row_bytes(int slot) {
+    return (size_t)slots[slot].heads * head_bytes(slot);
+}
+
+/* A device with memory for so many blocks. */
+static fixture open_fixture(size_t device_blocks) {
+    fixture f = {0};
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(SLOTS, slots, &f.pool, NULL), GQAC_OK);
+    f.blocks = gpu_blocks_open(&driver, NULL);
+    CU_ASSERT_FATAL(f.blocks != NULL);
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_EQUAL_FATAL(
+            gpu_blocks_add(f.blocks, read_slots[i], row_bytes(read_slots[i]), NULL), GQAC_OK);
+    for (int i = 0; i < SEQUENCES; i++)
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_create(f.pool, "contiguous", 0, &f.all[i], NULL),
+                              GQAC_OK);
+    memory_left = device_blocks * gpu_blocks_entry_bytes(f.blocks);
+    return f;
+}
+
+static void close_fixture(fixture *f) {
+    const size_t left = memory_left;
+    for (int i = 0; i < SEQUENCES; i++)
+        kv_sequence_free(f->all[i]);
+    gpu_blocks_close(f->blocks);
+    CU_ASSERT(memory_left >= left);
+    kv_pool_free(f->pool);
+}
+
+/* The sequences of a step. */
+typedef struct members {
+    int n;
+    kv_sequence *sequences[SEQUENCES];
+    int64_t past[SEQUENCES], count[SEQUENCES], begin[SEQUENCES];
+} members;
+
+static kv_batch batch_of(const members *m) {
+    return (kv_batch){.n = m->n,
+                      .sequences = m->sequences,
+                      .past = m->past,
+                      .count = m->count,
+                      .begin = m->begin};
+}
+
+static void add(members *m, kv_sequence *s, int64_t count) {
+    m->sequences[m->n] = s;
+    m->past[m->n] = kv_sequence_length(s);
+    m->count[m->n++] = count;
+}
+
+/* Reserves and writes rows that were never written before. */
+static void write_rows(const members *m) {
+    static unsigned char rows[MOST_ROW * MOST];
+    for (int i = 0; i < m->n; i++) {
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(m->sequences[i], m->past[i] + m->count[i], NULL),
+                              GQAC_OK);
+        for (int slot = 0; slot < SLOTS; slot++) {
+            for (size_t j = 0; j < sizeof rows; j++)
+                rows[j] = (unsigned char)any(256);
+            kv_write_rows(m->sequences[i], slot, m->past[i], m->count[i], rows, m->count[i]);
+        }
+    }
+}
+
+/* What a layer does before its kernel reads. */
+static gqac_status bring(fixture *f, const members *m) {
+    const kv_batch kv = batch_of(m);
+    const gpu_table table = {.at = f->table, .per = PER};
+    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, &table, NULL));
+    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, 0, &table, NULL));
+    return gpu_blocks_fill(f->blocks, &kv, 2, &table, NULL);
+}
+
+static void publish(const members *m) {
+    for (int i = 0; i < m->n; i++)
+        kv_sequence_publish(m->sequences[i], m->past[i] + m->count[i]);
+}
+
+/* True if the device has the rows of the host, all of the step, where the table says. */
+static bool holds(const fixture *f, const members *m) {
+    const gpu_chunks chunks = gpu_blocks_chunks(f->blocks);
+    unsigned char row[MOST_ROW];
+    bool same = true;
+    for (int i = 0; i < m->n; i++)
+        for (int64_t at = 0; at < m->past[i] + m->count[i]; at++) {
+            const uint32_t entry = f->table[i * PER + at / GQAC_KV_BLOCK];
+            const uint32_t chunk = entry % GPU_CHUNKS, index = entry / GPU_CHUNKS;
+            CU_ASSERT_FATAL(chunks.handles[chunk] && (int64_t)index < chunks.entries[chunk]);
+            const unsigned char *base = (const unsigned char *)chunks.handles[chunk] +
+                                        index * gpu_blocks_entry_bytes(f->blocks);
+            for (int k = 0; k < 2; k++) {
+                const int slot = read_slots[k];
+                kv_read_rows(m->sequences[i], slot, at, 1, row, 1);
+                same = same && !memcmp(row,
+                                       base + gpu_blocks_offset(f->blocks, slot) +
+                                           (size_t)(at % GQAC_KV_BLOCK) * row_bytes(slot),
+                                       row_bytes(slot));
+            }
+        }
+    return same;
+}
+
+static size_t blocks_of(const members *m) {
+    size_t n = 0;
+    for (int i = 0; i < m->n; i++)
+        n += (size_t)(m->past[i] + m->count[i] + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK;
+    return n;
+}
+
+/* ---- any operations ---------------------------------------------------------------- */
+
+static void disturb(fixture *f) {
+    const int i = (int)any(SEQUENCES), j = (int)any(SEQUENCES);
+    kv_sequence *s = f->all[i];
+    const unsigned kind = any(8);
+    if (kind < 3) {
+        const int64_t length = any((unsigned)kv_sequence_length(s) + 1);
+        CU_ASSERT_EQUAL(kv_sequence_rewind(s, kind ? length : length / 64 * 64, NULL), GQAC_OK);
+    } else if (kind < 6 && i != j) {
+        kv_sequence_free(f->all[j]);
+        CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &f->all[j], NULL), GQAC_OK);
+    }
+}
+
+/* A step, of which some fail after or before their rows have come to the device. */
+static void step(fixture *f, size_t device_blocks) {
+    members m = {0};
+    for (int i = 0; i < SEQUENCES; i++) {
+        const int64_t left = MOST - kv_sequence_length(f->all[i]);
+        const int64_t count = any(3) ? 1 : any(150);
+        if (any(2) && count <= left)
+            add(&m, f->all[i], count);
+    }
+    const unsigned fate = any(8);
+    write_rows(&m);
+    write_fails = fate == 0;
+    const gqac_status status = bring(f, &m);
+    write_fails = false;
+    if (status == GQAC_NO_MEMORY)
+        CU_ASSERT(blocks_of(&m) > device_blocks);
+    if (status != GQAC_NO_MEMORY && fate > 0)
+        CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    if (status == GQAC_OK) {
+        CU_ASSERT_TRUE(holds(f, &m));
+        CU_ASSERT_EQUAL(bring(f, &m), GQAC_OK); /* the next layer */
+        CU_ASSERT_TRUE(holds(f, &m));
+    }
+    if (status == GQAC_OK && fate > 1)
+        publish(&m);
+    else
+        for (int i = 0; i < m.n; i++)
+            CU_ASSERT_EQUAL(kv_sequence_rewind(m.sequences[i], m.past[i], NULL), GQAC_OK);
+    if (any(50) == 0)
+        gpu_blocks_drop(f->blocks);
+}
+
+static void any_operations(void) {
+    const size_t sizes[] = {3, 9, 20, 1000};
+    for (int run = unit_count(40, 1000); run > 0; run--)
+        for (int i = 0; i < 4; i++) {
+            fixture f = open_fixture(sizes[i]);
+            seed = (unsigned)(run * 7919 + i);
+            for (int round = 0; round < 60; round++) {
+                disturb(&f);
+                step(&f, sizes[i]);
+            }
+            close_fixture(&f);
+        }
+}
+
+/* ---- what is uploaded ------------------------------------------------------------- */
+
+/* Bytes of a step that appends `count` rows to a sequence. */
+static uint64_t uploaded(fixture *f, kv_sequence *s, int64_t count) {
+    const uint64_t before = gpu_blocks_uploaded(f->blocks);
+    members m = {0};
+    add(&m, s, count);
+    write_rows(&m);
+    CU_ASSERT_EQUAL(bring(f, &m), GQAC_OK);
+    CU_ASSERT_TRUE(holds(f, &m));
+    publish(&m);
+    return gpu_blocks_uploaded(f->blocks) - before;
+}
+
+static void only_new_rows_are_uploaded(void) {
+    fixture f = open_fixture(100);
+    const uint64_t row = row_bytes(0) + row_bytes(2);
+    kv_sequence *s = f.all[0];
+    CU_ASSERT_EQUAL(uploaded(&f, s, 300), 300 * row);
+    for (int i = 0; i < 30; i++) /* over the end of a block */
+        CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
+    writes = 0;
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
+    CU_ASSERT_EQUAL(writes, 2); /* one for each slot, all heads together */
+    kv_sequence_free(f.all[1]);
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &f.all[1], NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(uploaded(&f, f.all[1], 1), (331 % 64 + 1) * row); /* a copy of the last block */
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 310, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), (310 % 64 + 1) * row);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(s, 256, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(uploaded(&f, s, 1), row);
+    close_fixture(&f);
+}
+
+/* On a full device the blocks that were used the longest time ago are replaced. */
+static void oldest_blocks_are_replaced(void) {
+    fixture f = open_fixture(6);
+    const uint64_t row = row_bytes(0) + row_bytes(2);
+    uploaded(&f, f.all[0], 128);
+    uploaded(&f, f.all[1], 100);
+    uploaded(&f, f.all[2], 100);
+    uploaded(&f, f.all[0], 1); /* a third block replaces one of sequence 1 */
+    CU_ASSERT_EQUAL(uploaded(&f, f.all[2], 1), row);
+    CU_ASSERT_EQUAL(uploaded(&f, f.all[0], 1), row);
+    CU_ASSERT(uploaded(&f, f.all[1], 1) > row);
+    close_fixture(&f);
+}
+
+/* A step that does not fit fails, and leaves what others need. */
+static void a_step_that_is_too_large_fails(void) {
+    fixture f = open_fixture(4);
+    members m = {0};
+    uploaded(&f, f.all[0], 10);
+    add(&m, f.all[1], 300);
+    write_rows(&m);
+    CU_ASSERT_EQUAL(bring(&f, &m), GQAC_NO_MEMORY);
+    CU_ASSERT_EQUAL(kv_sequence_rewind(f.all[1], 0, NULL), GQAC_OK);
+    uploaded(&f, f.all[0], 1);
+    uploaded(&f, f.all[1], 3 * 64);
+    CU_ASSERT_EQUAL(gpu_blocks_drop(f.blocks), true);
+    CU_ASSERT_EQUAL(gpu_blocks_drop(f.blocks), false);
+    CU_ASSERT_EQUAL(memory_left, 4 * gpu_blocks_entry_bytes(f.blocks));
+    uploaded(&f, f.all[1], 1);
+    close_fixture(&f);
+}
+
+#ifdef GQAC_TEST_ALLOC
+static void short_memory_of_the_host(void) {
+    for (size_t n = 1;; n++) {
+        fixture f = open_fixture(100);
+        members m = {0};
+        add(&m, f.all[0], 300);
+        write_rows(&m);
+        gqac_alloc_fail_at(n, 0);
+        const gqac_status status = bring(&f, &m);
+        gqac_alloc_fail_at(0, 0);
+        CU_ASSERT(status == GQAC_OK || status == GQAC_NO_MEMORY);
+        CU_ASSERT_EQUAL(bring(&f, &m), GQAC_OK);
+        CU_ASSERT_TRUE(holds(&f, &m));
+        close_fixture(&f);
+        if (status == GQAC_OK)
+            break;
+        CU_ASSERT_FATAL(n < 100);
+    }
+}
+#endif
+
+/* ---- a model on a device ------------------------------------------------------------ */
+
+static void decode_uploads_one_row(void) {
+    gqac_options options;
+    gqac_program *program = NULL;
+    gqac_context *context = NULL;
+    gqac_sequence *s = NULL;
+    gqac_diag diag;
+    const gqac_kv_pair *pairs = NULL;
+    int64_t ids[300];
+    uint64_t row = 0;
+    gqac_options_init(&options);
+    options.target = "gpu";
+    const gqac_status status =
+        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &program, &diag);
+    if (status == GQAC_ABSENT) {
+        printf("  there is no device for target gpu\n");
+        return;
+    }
+    CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    for (int i = 0; i < 300; i++)
+        ids[i] = (i * 37 + 11) % 250;
+    for (int i = gqac_program_kv_pairs(program, &pairs) - 1; i >= 0; i--)
+        row += (uint64_t)(pairs[i].heads * pairs[i].head_size) * sizeof(float);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &s, &diag), GQAC_OK);
+    const gpu_blocks *blocks = gpu_state_blocks(program->target_state);
+    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 300, 1, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL(gpu_blocks_uploaded(blocks), 300 * row);
+    for (uint64_t n = 301; n < 325; n++) {
+        CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 1, 1, &diag), GQAC_OK);
+        CU_ASSERT_EQUAL(gpu_blocks_uploaded(blocks), n * row);
+    }
+    gqac_sequence_free(s);
+    gqac_context_free(context);
+    gqac_program_free(program);
+}
+
+static const unit_case cases[] = {
+    {"the rows of the host, after any operations", any_operations},
+    {"only new rows are uploaded", only_new_rows_are_uploaded},
+    {"the oldest blocks are replaced", oldest_blocks_are_replaced},
+    {"a step that is too large fails", a_step_that_is_too_large_fails},
+#ifdef GQAC_TEST_ALLOC
+    {"short memory of the host", short_memory_of_the_host},
+#endif
+    {"a decode step uploads one row of each slot", decode_uploads_one_row},
+};
+
+int main(int argc, char **argv) {
+    return unit_run("targets/gpu_blocks", cases, sizeof cases / sizeof *cases, argc, argv);
+}

@@ -249,14 +249,18 @@ ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 class Simulated(Case):
     """The kernels in Oclgrind, which reports reads and writes out of bounds, and data races."""
 
+    def simulator(self):
+        """The environment in which Oclgrind is the only device."""
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        return {"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+                "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
+
     def report(self, path, values, tool=None):
         """What Oclgrind says of one run; the bits are those of cpu."""
-        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
         np.save(self.dir / "a.npy", values)
         words = [tool or harness.GQAC, "run", path, "--input", f"a={self.dir / 'a.npy'}", "-q",
                  "--output", self.dir / "out", "--target"]
-        env = harness.environment({"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
-                                   "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+        env = harness.environment(self.simulator())
         found = []
         for target in ("gpu", "cpu"):
             done = subprocess.run([str(w) for w in (*words, target)], env=env, text=True,
@@ -279,14 +283,28 @@ class Simulated(Case):
         """A step of each of the models whose attention differs."""
         ids = self.dir / "ids.txt"
         ids.write_text("1 2 3 4 5")
-        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
         for name in ("llama", "gpt-oss", "gemma2", "llama-fp16", "phi3"):
             with self.subTest(name):
                 done = self.good("score", MODELS / name, "--target", "gpu", "--ids", ids,
-                                 "--splits", "2", "-q", env={
-                                     "OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
-                                     "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"})
+                                 "--splits", "2", "-q", env=self.simulator())
                 self.assertEqual(done.err, "")
+
+    def test_blocks(self):
+        """A table of blocks: rows of each type, a prompt over three blocks, and decode."""
+        ids = self.dir / "ids.txt"
+        ids.write_text(" ".join(str(5 * i % 31) for i in range(142)))
+        for dtype in ("f32", "f16", "bf16"):
+            with self.subTest(dtype):
+                path, got = self.dir / f"{dtype}.gq", []
+                path.write_text(layer(dtype, 8, 4, 2))
+                for target in ("gpu", "cpu"):
+                    out = self.dir / f"{target}.npy"
+                    done = self.good("score", path, "--target", target, "--ids", ids, "--logits",
+                                     out, "--splits", "62,1,1,1,76", "-q", seconds=600,
+                                     env=self.simulator())
+                    self.assertEqual(done.err, "")
+                    got.append(np.load(out).tobytes())
+                self.assertEqual(got[0], got[1])
 
     def test_control(self):
         """A kernel that reads after the end is reported."""

@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "base/parts.h"
 #include "numerics/contract.h"
 #include "ops/visible.h"
 #include "targets/gpu/blocks.h"
@@ -31,7 +30,8 @@ typedef struct attending {
     attention_rows rows;
     attend_shape shape;
     int64_t n;       /* queries of all sequences */
-    int32_t *list;   /* [3][n]: first visible key, one after the last, sequence */
+    int32_t *lists;  /* [3][n]: first visible key, one after the last, sequence; then the table */
+    size_t bytes;    /* of the lists */
     gpu_table table; /* of keys and values in blocks */
 } attending;
 
@@ -114,7 +114,7 @@ static gqac_status open_blocks(const target_call *call, attending *t) {
 
 /* Sets the visible range and the sequence of each row. */
 static gqac_status list_rows(const target_call *call, attending *t) {
-    int32_t *lo = t->list, *hi = lo + t->n, *sequence = hi + t->n;
+    int32_t *lo = t->lists, *hi = lo + t->n, *sequence = hi + t->n;
     op_visible(&t->rows, t->record->causal, t->record->window, lo, hi);
     for (int64_t b = 0, i = 0; b < t->rows.n; b++) {
         const int64_t keys =
@@ -142,17 +142,14 @@ static gqac_status put_optional(gpu_work *w, const gqac_tensor *tensor, gpu_buff
     return tensor ? gpu_put_f32(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
-/* What both kernels read and write besides keys and values. */
+/* What both kernels read and write besides keys and values. The lists are not yet written. */
 typedef struct operands {
-    gpu_buffer q, lo, hi, sequence, bias, sink, y;
+    gpu_buffer q, lists, bias, sink, y;
 } operands;
 
-static gqac_status put_operands(gpu_work *w, const attending *t, operands *o) {
-    const size_t bytes = (size_t)t->n * sizeof *t->list;
+static gqac_status take_operands(gpu_work *w, const attending *t, operands *o) {
     GQAC_TRY(gpu_put_f32(w, t->q, &o->q));
-    GQAC_TRY(gpu_put(w, t->list, bytes, &o->lo));
-    GQAC_TRY(gpu_put(w, t->list + t->n, bytes, &o->hi));
-    GQAC_TRY(gpu_put(w, t->list + 2 * t->n, bytes, &o->sequence));
+    GQAC_TRY(gpu_scratch(w, t->bytes, &o->lists));
     GQAC_TRY(put_optional(w, t->bias, &o->bias));
     GQAC_TRY(put_optional(w, t->sink, &o->sink));
     return gpu_scratch(w, (size_t)gqac_tensor_count(&t->y) * sizeof(float), &o->y);
@@ -167,14 +164,13 @@ static gqac_status attend_rows(gpu_work *w, attending *t) {
     const gpu_grid grid = grid_of(t);
     operands o;
     gpu_buffer k, v;
-    GQAC_TRY(put_operands(w, t, &o));
+    GQAC_TRY(take_operands(w, t, &o));
+    GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
     GQAC_TRY(gpu_put_f32(w, t->k, &k));
     GQAC_TRY(gpu_put_f32(w, t->v, &v));
-    const gpu_arg args[] = {GPU_ARG(o.q.handle),    GPU_ARG(k.handle),
-                            GPU_ARG(v.handle),      GPU_ARG(o.lo.handle),
-                            GPU_ARG(o.hi.handle),   GPU_ARG(o.sequence.handle),
-                            GPU_ARG(o.bias.handle), GPU_ARG(o.sink.handle),
-                            GPU_ARG(o.y.handle),    GPU_ARG(t->shape)};
+    const gpu_arg args[] = {GPU_ARG(o.q.handle),     GPU_ARG(k.handle),      GPU_ARG(v.handle),
+                            GPU_ARG(o.lists.handle), GPU_ARG(o.bias.handle), GPU_ARG(o.sink.handle),
+                            GPU_ARG(o.y.handle),     GPU_ARG(t->shape)};
     GQAC_TRY(gpu_launch(w, GPU_ATTEND, &grid, GPU_COUNT(args), args));
     return gpu_get_f32(w, &o.y, &t->y);
 }
@@ -197,50 +193,46 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending
 }
 
 static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *t) {
-    const size_t bytes = (size_t)(t->table.per * t->rows.n) * sizeof *t->table.at;
     const gpu_grid grid = grid_of(t);
-    enum { CHUNKS = 1, TABLE = CHUNKS + GPU_CHUNKS };
+    enum { CHUNKS = 1, AFTER = CHUNKS + GPU_CHUNKS };
     attend_blocks shape;
     gpu_chunks chunks;
-    gpu_buffer table;
     operands o;
-    memset(t->table.at, 0, bytes); /* a shorter sequence leaves entries out */
-    GQAC_TRY(put_operands(w, t, &o));
-    GQAC_TRY(gpu_scratch(w, bytes, &table));
+    GQAC_TRY(take_operands(w, t, &o));
     GQAC_TRY(bring_blocks(w, kv, t, &shape, &chunks));
-    GQAC_TRY(gpu_write(w, &table, t->table.at, bytes));
-    gpu_arg args[TABLE + 9] = {
-        [0] = GPU_ARG(o.q.handle),  [TABLE] = GPU_ARG(table.handle),
-        GPU_ARG(o.lo.handle),       GPU_ARG(o.hi.handle),
-        GPU_ARG(o.sequence.handle), GPU_ARG(o.bias.handle),
-        GPU_ARG(o.sink.handle),     GPU_ARG(o.y.handle),
-        GPU_ARG(t->shape),          GPU_ARG(shape),
-    };
+    GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
+    gpu_arg args[AFTER + 6] = {[0] = GPU_ARG(o.q.handle),
+                               [AFTER] = GPU_ARG(o.lists.handle),
+                               GPU_ARG(o.bias.handle),
+                               GPU_ARG(o.sink.handle),
+                               GPU_ARG(o.y.handle),
+                               GPU_ARG(t->shape),
+                               GPU_ARG(shape)};
     for (int i = 0; i < GPU_CHUNKS; i++)
         args[CHUNKS + i] = GPU_ARG(chunks.handles[i]);
     GQAC_TRY(gpu_launch(w, t->record->kernel, &grid, GPU_COUNT(args), args));
     return gpu_get_f32(w, &o.y, &t->y);
 }
 
-static void take_lists(attending *t, gqac_parts *p) {
-    t->list = gqac_parts_take(p, 3 * t->n, sizeof *t->list);
-    t->table.at = gqac_parts_take(p, t->table.per * t->rows.n, sizeof *t->table.at);
+/* Takes memory for the lists. */
+static gqac_status open_lists(const target_call *call, attending *t, op_scratch *scratch) {
+    const size_t lists = 3 * (size_t)t->n, table = (size_t)(t->table.per * t->rows.n);
+    GQAC_TRY(op_work_scratch_one(&call->work, lists + table, sizeof *t->lists, scratch));
+    t->lists = (int32_t *)(void *)scratch->base;
+    t->bytes = (lists + table) * sizeof *t->lists;
+    t->table.at = (uint32_t *)t->lists + lists;
+    memset(t->table.at, 0, table * sizeof *t->table.at); /* shorter sequences leave entries out */
+    return GQAC_OK;
 }
 
 gqac_status gpu_attention_run(target_call *call, const void *record) {
     attending t = {.record = record};
-    gqac_parts parts = {.base = NULL};
     op_scratch scratch;
     GQAC_TRY(open_operands(call, &t));
     GQAC_TRY(open_blocks(call, &t));
     if (gqac_tensor_count(&t.y) == 0)
         return GQAC_OK;
-    take_lists(&t, &parts);
-    if (parts.overflow)
-        return gqac_diag_oom(call->work.diag, "attention");
-    GQAC_TRY(op_work_scratch_one(&call->work, parts.bytes, 1, &scratch));
-    parts = (gqac_parts){.base = scratch.base};
-    take_lists(&t, &parts);
+    GQAC_TRY(open_lists(call, &t, &scratch));
     gqac_status status = list_rows(call, &t);
     if (status == GQAC_OK) {
         gpu_work w = gpu_take(call->state, &call->work);

@@ -66,7 +66,8 @@ static inline float element(__global const void *rows, size_t i, int type) {
 
 #define CHUNKS 16 /* GPU_CHUNKS */
 
-/* The blocks of a call: chunks of entries, and a table [sequences][per] of index * CHUNKS + chunk. */
+/* The blocks of a call: chunks of entries. A table [sequences][per] has index * CHUNKS + chunk of each
+ * block. */
 typedef struct attend_blocks {
     long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
     int entries[CHUNKS];
@@ -107,16 +108,19 @@ static inline attend_tile tile_of_block(__global const uchar *const *chunks,
 
 /* ---- one row ------------------------------------------------------------------- */
 
-/* A group computes its row. chunks NULL: keys and values are the fp32 rows k and v; else they lie in
+/* A group computes its row. lists: of each row the first visible key, one after the last and the
+ * sequence, [3][rows]; then the table of blocks. chunks NULL: keys and values are the fp32 rows k and v; else they lie in
  * blocks, as elements of `type`. */
 static inline void attend_row(__global const float *q, __global const float *k,
                               __global const float *v, __global const uchar *const *chunks,
-                              const attend_blocks *blocks, __global const uint *table, int type,
-                              __global const int *lo, __global const int *hi,
-                              __global const int *sequence, __global const float *bias,
-                              __global const float *sink, __global float *y,
-                              const attend_shape *shape, __local attend_shared *shared) {
+                              const attend_blocks *blocks, int type, __global const int *lists,
+                              __global const float *bias, __global const float *sink,
+                              __global float *y, const attend_shape *shape,
+                              __local attend_shared *shared) {
     __local float *p = shared->p;
+    const size_t n = get_num_groups(1);
+    __global const int *lo = lists, *hi = lo + n, *sequence = hi + n;
+    __global const uint *table = (__global const uint *)(sequence + n);
     const int item = (int)get_local_id(0);
     const int head = (int)get_group_id(0), row = (int)get_group_id(1);
     const int heads = shape->heads, size = shape->size, value_size = shape->value_size;
@@ -216,11 +220,10 @@ static inline void attend_row(__global const float *q, __global const float *k,
 }
 
 __kernel void attend(__global const float *q, __global const float *k, __global const float *v,
-                     __global const int *lo, __global const int *hi, __global const int *sequence,
-                     __global const float *bias, __global const float *sink, __global float *y,
-                     attend_shape shape) {
+                     __global const int *lists, __global const float *bias,
+                     __global const float *sink, __global float *y, attend_shape shape) {
     __local attend_shared shared;
-    attend_row(q, k, v, 0, 0, 0, F32, lo, hi, sequence, bias, sink, y, &shape, &shared);
+    attend_row(q, k, v, 0, 0, F32, lists, bias, sink, y, &shape, &shared);
 }
 
 #define CHUNK(i) __global const uchar *c##i
@@ -228,15 +231,13 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
     __kernel void attend_blocks_##NAME(                                                            \
         __global const float *q, CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3), CHUNK(4), CHUNK(5),       \
         CHUNK(6), CHUNK(7), CHUNK(8), CHUNK(9), CHUNK(10), CHUNK(11), CHUNK(12), CHUNK(13),        \
-        CHUNK(14), CHUNK(15), __global const uint *table, __global const int *lo,                  \
-        __global const int *hi, __global const int *sequence, __global const float *bias,          \
+        CHUNK(14), CHUNK(15), __global const int *lists, __global const float *bias,               \
         __global const float *sink, __global float *y, attend_shape shape,                         \
         attend_blocks blocks) {                                                                    \
         __local attend_shared shared;                                                              \
         __global const uchar *chunks[CHUNKS] = {c0, c1, c2,  c3,  c4,  c5,  c6,  c7,               \
                                                 c8, c9, c10, c11, c12, c13, c14, c15};             \
-        attend_row(q, 0, 0, chunks, &blocks, table, TYPE, lo, hi, sequence, bias, sink, y, &shape, \
-                   &shared);                                                                       \
+        attend_row(q, 0, 0, chunks, &blocks, TYPE, lists, bias, sink, y, &shape, &shared);         \
     }
 ATTEND_BLOCKS(f32, F32)
 ATTEND_BLOCKS(f16, F16)

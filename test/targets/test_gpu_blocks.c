@@ -156,15 +156,15 @@ static void publish(const members *m) {
 
 /* True if the device has the rows of the host, all of the step, where the table says. */
 static bool holds(const fixture *f, const members *m) {
-    const gpu_chunks chunks = gpu_blocks_chunks(f->blocks);
+    const gpu_slabs slabs = gpu_blocks_slabs(f->blocks);
     unsigned char row[MOST_ROW];
     bool same = true;
     for (int i = 0; i < m->n; i++)
         for (int64_t at = 0; at < m->past[i] + m->count[i]; at++) {
             const uint32_t entry = f->table[i * PER + at / GQAC_KV_BLOCK];
-            const uint32_t chunk = entry % GPU_CHUNKS, index = entry / GPU_CHUNKS;
-            CU_ASSERT_FATAL(chunks.handles[chunk] && (int64_t)index < chunks.entries[chunk]);
-            const unsigned char *base = (const unsigned char *)chunks.handles[chunk] +
+            const uint32_t slab = entry % GPU_SLABS, index = entry / GPU_SLABS;
+            CU_ASSERT_FATAL(slabs.handles[slab] && (int64_t)index < slabs.entries[slab]);
+            const unsigned char *base = (const unsigned char *)slabs.handles[slab] +
                                         index * gpu_blocks_entry_bytes(f->blocks);
             for (int k = 0; k < 2; k++) {
                 const int slot = read_slots[k];

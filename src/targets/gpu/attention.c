@@ -17,7 +17,7 @@ typedef struct attend_shape {
 /* attend_blocks of kernels/attention.cl. */
 typedef struct attend_blocks {
     int64_t per, entry_bytes, k_at, v_at;
-    int32_t entries[GPU_CHUNKS];
+    int32_t entries[GPU_SLABS];
 } attend_blocks;
 _Static_assert(sizeof(attend_shape) == 64 && sizeof(attend_blocks) == 96,
                "the kernel has no padding either");
@@ -177,29 +177,29 @@ static gqac_status attend_rows(gpu_work *w, attending *t) {
 
 /* Places the blocks of the step, and uploads the rows that the device lacks. */
 static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending *t,
-                                attend_blocks *shape, gpu_chunks *chunks) {
+                                attend_blocks *shape, gpu_slabs *slabs) {
     gpu_blocks *blocks = gpu_state_blocks(w->state);
     const gpu_attention *r = t->record;
     GQAC_TRY(gpu_blocks_place(blocks, kv, &t->table, w->work->diag));
     GQAC_TRY(gpu_blocks_fill(blocks, kv, r->k_slot, &t->table, w->work->diag));
     GQAC_TRY(gpu_blocks_fill(blocks, kv, r->v_slot, &t->table, w->work->diag));
-    *chunks = gpu_blocks_chunks(blocks);
+    *slabs = gpu_blocks_slabs(blocks);
     *shape = (attend_blocks){.per = t->table.per,
                              .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
                              .k_at = (int64_t)gpu_blocks_offset(blocks, r->k_slot),
                              .v_at = (int64_t)gpu_blocks_offset(blocks, r->v_slot)};
-    memcpy(shape->entries, chunks->entries, sizeof shape->entries);
+    memcpy(shape->entries, slabs->entries, sizeof shape->entries);
     return GQAC_OK;
 }
 
 static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *t) {
     const gpu_grid grid = grid_of(t);
-    enum { CHUNKS = 1, AFTER = CHUNKS + GPU_CHUNKS };
+    enum { SLABS = 1, AFTER = SLABS + GPU_SLABS };
     attend_blocks shape;
-    gpu_chunks chunks;
+    gpu_slabs slabs;
     operands o;
     GQAC_TRY(take_operands(w, t, &o));
-    GQAC_TRY(bring_blocks(w, kv, t, &shape, &chunks));
+    GQAC_TRY(bring_blocks(w, kv, t, &shape, &slabs));
     GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
     gpu_arg args[AFTER + 6] = {[0] = GPU_ARG(o.q.handle),
                                [AFTER] = GPU_ARG(o.lists.handle),
@@ -208,8 +208,8 @@ static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *
                                GPU_ARG(o.y.handle),
                                GPU_ARG(t->shape),
                                GPU_ARG(shape)};
-    for (int i = 0; i < GPU_CHUNKS; i++)
-        args[CHUNKS + i] = GPU_ARG(chunks.handles[i]);
+    for (int i = 0; i < GPU_SLABS; i++)
+        args[SLABS + i] = GPU_ARG(slabs.handles[i]);
     GQAC_TRY(gpu_launch(w, t->record->kernel, &grid, GPU_COUNT(args), args));
     return gpu_get_f32(w, &o.y, &t->y);
 }

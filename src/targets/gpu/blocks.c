@@ -7,12 +7,12 @@
 #include "base/alloc.h"
 #include "base/check.h"
 
-enum { LEAST = 16 /* entries of the first chunk */, ALIGNMENT = 64 };
+enum { LEAST = 16 /* entries of the first slab */, ALIGNMENT = 64 };
 
 /* Values of `where` that are not entries. */
 #define NOWHERE  UINT32_MAX
 #define TO_PLACE (UINT32_MAX - 1) /* within gpu_blocks_place */
-#define MOST     (UINT32_MAX / GPU_CHUNKS)
+#define MOST     (UINT32_MAX / GPU_SLABS)
 
 typedef struct entry {
     kv_block_id id; /* of the block whose rows it has; version 0: of none */
@@ -32,9 +32,9 @@ struct gpu_blocks {
     size_t entry_bytes;
     unsigned char *staging; /* the rows of a block in one slot */
     size_t staged;
-    int n_chunks;
-    gpu_buffer chunks[GPU_CHUNKS];
-    uint32_t sizes[GPU_CHUNKS], taken, capacity; /* entries of a chunk; of all chunks */
+    int n_slabs;
+    gpu_buffer slabs[GPU_SLABS];
+    uint32_t sizes[GPU_SLABS], taken, capacity; /* entries of a slab; of all slabs */
     size_t entries_capacity, rows_capacity;
     entry *entries; /* those before `taken` are of a block */
     uint8_t *rows;  /* [capacity][n_slots]: rows that are copies */
@@ -53,9 +53,9 @@ gpu_blocks *gpu_blocks_open(const gpu_driver *driver, gpu_queue *queue) {
 }
 
 bool gpu_blocks_drop(gpu_blocks *b) {
-    const bool some = b->n_chunks > 0;
-    while (b->n_chunks > 0)
-        b->driver->release(&b->chunks[--b->n_chunks]);
+    const bool some = b->n_slabs > 0;
+    while (b->n_slabs > 0)
+        b->driver->release(&b->slabs[--b->n_slabs]);
     for (size_t i = 0; i < b->n_where; i++)
         b->where[i] = NOWHERE;
     b->taken = b->capacity = 0;
@@ -77,7 +77,7 @@ void gpu_blocks_close(gpu_blocks *b) {
 gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, gqac_diag *diag) {
     const size_t n = (size_t)slot + 1;
     size_t bytes, end;
-    assert(b->n_chunks == 0 && row_bytes > 0);
+    assert(b->n_slabs == 0 && row_bytes > 0);
     if (!gqac_reserve(&b->slots, n, &b->slots_capacity, sizeof *b->slots) ||
         !gqac_mul_size(GQAC_KV_BLOCK, row_bytes, &bytes) ||
         !gqac_reserve(&b->staging, bytes, &b->staged, 1) ||
@@ -93,28 +93,28 @@ gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, gqac_diag 
     return GQAC_OK;
 }
 
-/* ---- chunks -------------------------------------------------------------------- */
+/* ---- slabs -------------------------------------------------------------------- */
 
-/* Adds a chunk of n entries. */
-static gqac_status add_chunk(gpu_blocks *b, uint32_t n, gqac_diag *diag) {
+/* Adds a slab of n entries. */
+static gqac_status add_slab(gpu_blocks *b, uint32_t n, gqac_diag *diag) {
     static const unsigned char zeros[4];
     const uint32_t capacity = b->capacity + n;
-    gpu_buffer *chunk = &b->chunks[b->n_chunks];
+    gpu_buffer *slab = &b->slabs[b->n_slabs];
     size_t bytes, cells;
     if (!gqac_mul_size(n, b->entry_bytes, &bytes) || !gqac_mul_size(capacity, b->n_slots, &cells) ||
         !gqac_reserve(&b->rows, cells, &b->rows_capacity, sizeof *b->rows) ||
         !gqac_reserve(&b->entries, capacity, &b->entries_capacity, sizeof *b->entries))
         return gqac_diag_oom(diag, "KV blocks of a device");
-    gqac_status status = b->driver->allocate(b->queue, bytes, chunk, diag);
+    gqac_status status = b->driver->allocate(b->queue, bytes, slab, diag);
     if (status == GQAC_OK) /* a driver may take memory at the first use */
-        status = b->driver->write(b->queue, chunk, bytes - sizeof zeros, zeros, sizeof zeros, diag);
+        status = b->driver->write(b->queue, slab, bytes - sizeof zeros, zeros, sizeof zeros, diag);
     if (status != GQAC_OK) {
-        b->driver->release(chunk);
+        b->driver->release(slab);
         return status;
     }
     for (uint32_t i = 0; i < n; i++)
-        b->entries[b->capacity + i] = (entry){.at = i * GPU_CHUNKS + (uint32_t)b->n_chunks};
-    b->sizes[b->n_chunks++] = n;
+        b->entries[b->capacity + i] = (entry){.at = i * GPU_SLABS + (uint32_t)b->n_slabs};
+    b->sizes[b->n_slabs++] = n;
     b->capacity = capacity;
     return GQAC_OK;
 }
@@ -127,11 +127,11 @@ static gqac_status grow(gpu_blocks *b, size_t n, gqac_diag *diag) {
         size_t more = b->capacity > LEAST ? b->capacity : LEAST;
         more = more > n ? more : n;
         more = more < MOST - b->capacity ? more : MOST - b->capacity;
-        if (b->n_chunks == GPU_CHUNKS || more == 0)
+        if (b->n_slabs == GPU_SLABS || more == 0)
             GQAC_FAIL(diag, GQAC_NO_MEMORY, "no more than %u KV blocks fit on the device",
                       b->capacity);
         do {
-            status = add_chunk(b, (uint32_t)more, diag);
+            status = add_slab(b, (uint32_t)more, diag);
         } while (status == GQAC_NO_MEMORY && (more /= 2) > 0);
     }
     return status;
@@ -254,7 +254,7 @@ static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first,
     const kv_slot *kind = kv_sequence_slot(w->kv->sequences[w->s], slot);
     const size_t row = b->slots[slot].row_bytes, head = row / (size_t)kind->heads;
     const unsigned char *block = kv_block_memory(w->kv->sequences[w->s], slot, w->position);
-    const uint32_t chunk = *w->at % GPU_CHUNKS, index = *w->at / GPU_CHUNKS;
+    const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
     const size_t at = index * b->entry_bytes + b->slots[slot].offset + (size_t)first * row;
     const size_t bytes = (size_t)(w->rows - first) * row;
     unsigned char *to = b->staging;
@@ -263,7 +263,7 @@ static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first,
         for (int64_t h = 0; h < kind->heads; h++, to += head)
             memcpy(to, block + (size_t)(h * GQAC_KV_BLOCK + i) * head, head);
     b->uploaded += bytes;
-    return b->driver->write(b->queue, &b->chunks[chunk], at, b->staging, bytes, diag);
+    return b->driver->write(b->queue, &b->slabs[slab], at, b->staging, bytes, diag);
 }
 
 gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table,
@@ -280,12 +280,12 @@ gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const g
 
 /* ---- what kernels read ----------------------------------------------------------- */
 
-gpu_chunks gpu_blocks_chunks(const gpu_blocks *b) {
-    gpu_chunks all;
-    for (int i = 0; i < GPU_CHUNKS; i++) {
-        const int chunk = i < b->n_chunks ? i : 0;
-        all.handles[i] = b->chunks[chunk].handle;
-        all.entries[i] = (int32_t)b->sizes[chunk];
+gpu_slabs gpu_blocks_slabs(const gpu_blocks *b) {
+    gpu_slabs all;
+    for (int i = 0; i < GPU_SLABS; i++) {
+        const int slab = i < b->n_slabs ? i : 0;
+        all.handles[i] = b->slabs[slab].handle;
+        all.entries[i] = (int32_t)b->sizes[slab];
     }
     return all;
 }

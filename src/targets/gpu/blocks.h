@@ -5,8 +5,8 @@
  * uploaded: in decode the new ones, and all rows of a block that has another version
  * (kv_block_identity). Sequences may fork, rewind, fail and load without any call to this file.
  *
- * Entries lie in chunks, [entries][slots][GQAC_KV_BLOCK][heads][size]; all heads of a row lie
- * together, so that new rows are one upload. Chunks are added as long as the device has memory;
+ * Entries lie in slabs, [entries][slots][GQAC_KV_BLOCK][heads][size]; all heads of a row lie
+ * together, so that new rows are one upload. Slabs are added as long as the device has memory;
  * then the blocks that were used the longest time ago are replaced.
  *
  * One thread at a time: that of gpu_take. */
@@ -16,7 +16,7 @@
 #include "targets/call.h"
 #include "targets/gpu/driver.h"
 
-enum { GPU_CHUNKS = 16 }; /* as many arguments of a kernel that reads blocks */
+enum { GPU_SLABS = 16 }; /* as many arguments of a kernel that reads blocks */
 
 typedef struct gpu_blocks gpu_blocks;
 
@@ -26,8 +26,8 @@ void gpu_blocks_close(gpu_blocks *blocks);                               /* NULL
 /* For bind: kernels read this slot; `row_bytes` of a row, all heads together. */
 gqac_status gpu_blocks_add(gpu_blocks *blocks, int slot, size_t row_bytes, gqac_diag *diag);
 
-/* Where the blocks of a step are: those of sequence b from at[b * per] on, as index * GPU_CHUNKS +
- * chunk. */
+/* Where the blocks of a step are: those of sequence b from at[b * per] on, as index * GPU_SLABS +
+ * slab. */
 typedef struct gpu_table {
     uint32_t *at;
     int64_t per; /* at least as many as a sequence has blocks */
@@ -42,11 +42,11 @@ gqac_status gpu_blocks_fill(gpu_blocks *blocks, const kv_batch *kv, int slot,
                             const gpu_table *table, gqac_diag *diag);
 
 /* What a kernel reads, until the next place or drop. */
-typedef struct gpu_chunks {
-    void *handles[GPU_CHUNKS];   /* unused ones are those of chunk 0 */
-    int32_t entries[GPU_CHUNKS]; /* of each; at least 1 */
-} gpu_chunks;
-gpu_chunks gpu_blocks_chunks(const gpu_blocks *blocks);
+typedef struct gpu_slabs {
+    void *handles[GPU_SLABS];   /* unused ones are those of slab 0 */
+    int32_t entries[GPU_SLABS]; /* of each; at least 1 */
+} gpu_slabs;
+gpu_slabs gpu_blocks_slabs(const gpu_blocks *blocks);
 size_t gpu_blocks_entry_bytes(const gpu_blocks *blocks);
 size_t gpu_blocks_offset(const gpu_blocks *blocks, int slot); /* bytes, within an entry */
 

@@ -64,13 +64,13 @@ static inline float element(__global const void *rows, size_t i, int type) {
                           : weight_f32((__global const float *)rows, i);
 }
 
-#define CHUNKS 16 /* GPU_CHUNKS */
+#define SLABS 16 /* GPU_SLABS */
 
-/* The blocks of a call: chunks of entries. A table [sequences][per] has index * CHUNKS + chunk of each
+/* The blocks of a call: slabs of entries. A table [sequences][per] has index * SLABS + slab of each
  * block. */
 typedef struct attend_blocks {
     long per, entry_bytes, k_at, v_at; /* k_at, v_at: bytes from an entry to its keys and values */
-    int entries[CHUNKS];
+    int entries[SLABS];
 } attend_blocks;
 
 /* The rows of a tile, one key after another: element `first` of keys and values is the first of the
@@ -91,15 +91,15 @@ static inline attend_tile tile_of_rows(__global const float *k, __global const f
     return at;
 }
 
-/* In a block; whatever the table holds, it lies in a chunk. */
-static inline attend_tile tile_of_block(__global const uchar *const *chunks,
+/* In a block; whatever the table holds, it lies in a slab. */
+static inline attend_tile tile_of_block(__global const uchar *const *slabs,
                                         const attend_blocks *blocks, __global const uint *table,
                                         const attend_shape *shape, int sequence, int kv_head,
                                         int tile) {
     const uint entry = table[(size_t)sequence * (size_t)blocks->per + (size_t)(tile / KV_BLOCK)];
-    const uint chunk = entry % CHUNKS, entries = (uint)blocks->entries[chunk];
-    const uint index = entry / CHUNKS < entries ? entry / CHUNKS : entries - 1;
-    __global const uchar *base = chunks[chunk] + (size_t)index * (size_t)blocks->entry_bytes;
+    const uint slab = entry % SLABS, entries = (uint)blocks->entries[slab];
+    const uint index = entry / SLABS < entries ? entry / SLABS : entries - 1;
+    __global const uchar *base = slabs[slab] + (size_t)index * (size_t)blocks->entry_bytes;
     const size_t row = (size_t)(tile % KV_BLOCK) * (size_t)shape->kv_heads + (size_t)kv_head;
     const attend_tile at = {base + blocks->k_at, base + blocks->v_at, row * (size_t)shape->size,
                             row * (size_t)shape->value_size, (size_t)shape->kv_heads};
@@ -109,10 +109,10 @@ static inline attend_tile tile_of_block(__global const uchar *const *chunks,
 /* ---- one row ------------------------------------------------------------------- */
 
 /* A group computes its row. lists: of each row the first visible key, one after the last and the
- * sequence, [3][rows]; then the table of blocks. chunks NULL: keys and values are the fp32 rows k and v; else they lie in
- * blocks, as elements of `type`. */
+ * sequence, [3][rows]; then the table of blocks. slabs NULL: keys and values are the fp32 rows k and
+ * v; else they lie in blocks, as elements of `type`. */
 static inline void attend_row(__global const float *q, __global const float *k,
-                              __global const float *v, __global const uchar *const *chunks,
+                              __global const float *v, __global const uchar *const *slabs,
                               const attend_blocks *blocks, int type, __global const int *lists,
                               __global const float *bias, __global const float *sink,
                               __global float *y, const attend_shape *shape,
@@ -152,7 +152,7 @@ static inline void attend_row(__global const float *q, __global const float *k,
             if (from >= to)
                 continue; /* uniform: every item of the group has the same range */
             const attend_tile at =
-                chunks ? tile_of_block(chunks, blocks, table, shape, sequence[row], kv_head, tile)
+                slabs ? tile_of_block(slabs, blocks, table, shape, sequence[row], kv_head, tile)
                        : tile_of_rows(k, v, shape, sequence[row], kv_head, tile);
             for (int t = from + item; t < to; t += ATTEND_ITEMS) {
                 const size_t key = at.k_first + (size_t)t * at.step * (size_t)size;
@@ -226,18 +226,17 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
     attend_row(q, k, v, 0, 0, F32, lists, bias, sink, y, &shape, &shared);
 }
 
-#define CHUNK(i) __global const uchar *c##i
+#define SLAB(i) __global const uchar *s##i
 #define ATTEND_BLOCKS(NAME, TYPE)                                                                  \
     __kernel void attend_blocks_##NAME(                                                            \
-        __global const float *q, CHUNK(0), CHUNK(1), CHUNK(2), CHUNK(3), CHUNK(4), CHUNK(5),       \
-        CHUNK(6), CHUNK(7), CHUNK(8), CHUNK(9), CHUNK(10), CHUNK(11), CHUNK(12), CHUNK(13),        \
-        CHUNK(14), CHUNK(15), __global const int *lists, __global const float *bias,               \
-        __global const float *sink, __global float *y, attend_shape shape,                         \
-        attend_blocks blocks) {                                                                    \
+        __global const float *q, SLAB(0), SLAB(1), SLAB(2), SLAB(3), SLAB(4), SLAB(5), SLAB(6),    \
+        SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15),     \
+        __global const int *lists, __global const float *bias, __global const float *sink,         \
+        __global float *y, attend_shape shape, attend_blocks blocks) {                             \
         __local attend_shared shared;                                                              \
-        __global const uchar *chunks[CHUNKS] = {c0, c1, c2,  c3,  c4,  c5,  c6,  c7,               \
-                                                c8, c9, c10, c11, c12, c13, c14, c15};             \
-        attend_row(q, 0, 0, chunks, &blocks, TYPE, lists, bias, sink, y, &shape, &shared);         \
+        __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,                 \
+                                              s8, s9, s10, s11, s12, s13, s14, s15};               \
+        attend_row(q, 0, 0, slabs, &blocks, TYPE, lists, bias, sink, y, &shape, &shared);          \
     }
 ATTEND_BLOCKS(f32, F32)
 ATTEND_BLOCKS(f16, F16)

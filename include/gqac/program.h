@@ -37,6 +37,8 @@ typedef struct gqac_kv_pair {
     gqac_dtype dtype;
     int64_t rows; /* 0: one row for each token; else the rows of a state [heads, rows, head_size] of
                      all tokens */
+    int64_t tail; /* 0: all rows are read; else only the last `tail` before the length, and export
+                     writes zeros for earlier rows */
 } gqac_kv_pair;
 /* Sets *pairs to the past/present pairs of a program, also of a stateless one, and returns their
  * number. A past tensor X that holds keys and values is two pairs, X.key and X.value. */
@@ -88,6 +90,9 @@ typedef struct gqac_memory {
     /* States that are kept: at the length, at some earlier lengths, and the next one; besides those
      * that a chunk writes, and the state of imported tokens. */
     int64_t kv_states;
+    int64_t kv_tail;  /* bytes of the inputs of causal convolutions in one block, if they are kept
+                         for some lengths only; else 0, and they are in kv_block */
+    int64_t kv_tails; /* the most blocks that keep them, besides those of the last chunk */
 } gqac_memory;
 /* Fills *memory but for its size, which the caller sets: gqac_memory memory = {.size = sizeof
  * memory}. OUT_OF_RANGE: not 1 <= chunk <= tokens, the model has fewer positions, or a size

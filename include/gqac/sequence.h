@@ -56,10 +56,10 @@ GQAC_API int64_t gqac_sequence_missing(const gqac_sequence *sequence);
 GQAC_API gqac_status gqac_sequence_fork(const gqac_sequence *sequence, gqac_sequence **fork,
                                         gqac_diag *diag);
 
-/* Copies the past tensor `name` to `data`: [heads, rows, head_size] in the pair's dtype, row-major;
- * `bytes` is the capacity of `data`. USAGE: no such tensor, or the sequence was rewound and has
- * tokens that must be computed again (a step does that); INVALID_INPUT: the capacity is too
- * small. */
+/* Copies the past tensor `name` to `data`: [heads, rows, head_size] in the pair's dtype, row-major,
+ * with zeros in rows that are not read again (gqac_kv_pair.tail); `bytes` is the capacity of
+ * `data`. USAGE: no such tensor, or the sequence was rewound and has tokens that must be computed
+ * again (a step does that); INVALID_INPUT: the capacity is too small. */
 GQAC_API gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name,
                                           void *data, size_t bytes, gqac_diag *diag);
 /* Fills an empty sequence. tensors[i] is the past tensor names[i], of shape [1, heads, T,

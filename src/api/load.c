@@ -263,9 +263,9 @@ gqac_status load_kv_pairs(const loaded *model, kv_slot **slots, gqac_kv_pair **p
     if (!*pairs)
         return gqac_diag_oom(diag, "a list of KV pairs");
     for (int i = 0; i < *n; i++)
-        (*pairs)[i] = (gqac_kv_pair){sizeof **pairs,    (*slots)[i].past,      (*slots)[i].present,
-                                     (*slots)[i].heads, (*slots)[i].head_size, (*slots)[i].dtype,
-                                     (*slots)[i].rows};
+        (*pairs)[i] = (gqac_kv_pair){
+            sizeof **pairs,        (*slots)[i].past,  (*slots)[i].present, (*slots)[i].heads,
+            (*slots)[i].head_size, (*slots)[i].dtype, (*slots)[i].rows,    0};
     return GQAC_OK;
 }
 

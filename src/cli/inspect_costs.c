@@ -117,6 +117,7 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
                    {"weights", m->weights},
                    {"kv", m->kv_blocks * m->kv_block},
                    {"states", m->kv_states * m->kv_state},
+                   {"convolutions", m->kv_tails * m->kv_tail},
                    {"kv_blocks", m->kv_blocks},
                    {"kv_block_tokens", m->kv_block_tokens},
                    {"prefill", m->prefill},
@@ -160,6 +161,7 @@ static double mib(int64_t bytes) {
 static void print_memory(const inspect_costs *x) {
     const gqac_memory *m = &x->memory;
     const int64_t kv = m->kv_blocks * m->kv_block, states = m->kv_states * m->kv_state;
+    const int64_t tails = m->kv_tails * m->kv_tail;
     const int64_t most = m->prefill > m->decode ? m->prefill : m->decode;
     printf("memory for %lld tokens\n", (long long)x->tokens);
     printf("  weights               %12.2f MiB\n", mib(m->weights));
@@ -168,11 +170,14 @@ static void print_memory(const inspect_costs *x) {
     if (states)
         printf("  recurrent states      %12.2f MiB  %lld of %.2f MiB\n", mib(states),
                (long long)m->kv_states, mib(m->kv_state));
+    if (tails)
+        printf("  convolution inputs    %12.2f MiB  in %lld blocks\n", mib(tails),
+               (long long)m->kv_tails);
     printf("  activations, prompt   %12.2f MiB  in chunks of at most %d tokens\n", mib(m->prefill),
            PROMPT_CHUNK);
     printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
     printf("  together              %12.2f MiB  without the scratch of kernels\n",
-           mib(m->weights + kv + states + most));
+           mib(m->weights + kv + states + tails + most));
 }
 
 void inspect_costs_print(const inspect_costs *x) {

@@ -13,7 +13,7 @@
 #include "kv/kv_impl.h"
 #include "kv/slabs.h"
 
-enum { ALIGNMENT = 64, UNWRITTEN = 0xFF /* NaN in every float type */ };
+enum { ALIGNMENT = 64 };
 
 /* The numbers of blocks. `released` has capacity for all that were taken, so that releasing one
  * takes no memory. */
@@ -26,10 +26,10 @@ typedef struct numbers {
 struct kv_pool {
     int n_slots;
     kv_slot *slots;
-    size_t *offsets; /* of each slot in a block, of each state slot in a state; [n_slots]: size
-                        of a block */
-    size_t state_bytes;
-    kv_slabs blocks, states;
+    size_t *offsets; /* of each slot in its part of a block, of each state slot in a state */
+    size_t block_bytes, tail_bytes, state_bytes;
+    int64_t tail; /* the largest of all slots */
+    kv_slabs blocks, tails, states;
     numbers numbers;
     atomic_uint_fast64_t versions; /* the last that a block got */
 };
@@ -51,11 +51,17 @@ static void release_number(numbers *n, size_t number) {
 }
 
 static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
-    size_t at = 0;
+    bool has_states = false;
+    for (int i = 0; i < pool->n_slots; i++)
+        has_states = has_states || pool->slots[i].rows;
     for (int i = 0; i < pool->n_slots; i++) {
-        const kv_slot *s = &pool->slots[i];
+        kv_slot *s = &pool->slots[i];
+        s->tail = has_states && !s->rows ? s->tail : 0;
+        pool->tail = s->tail > pool->tail ? s->tail : pool->tail;
         const int64_t dims[3] = {s->heads, s->rows ? s->rows : GQAC_KV_BLOCK, s->head_size};
-        size_t bytes = 0, *end = s->rows ? &pool->state_bytes : &at;
+        size_t bytes = 0, *end = s->rows   ? &pool->state_bytes
+                                 : s->tail ? &pool->tail_bytes
+                                           : &pool->block_bytes;
         if (s->heads < 1 || s->head_size < 1 || s->rows < 0 || gqac_dtype_bits(s->dtype) % 8 ||
             !gqac_dtype_bits(s->dtype))
             GQAC_FAIL(diag, GQAC_UNSUPPORTED, "'%s': a cache of %lld heads of %lld %s elements",
@@ -67,8 +73,8 @@ static gqac_status measure(kv_pool *pool, gqac_diag *diag) {
             GQAC_FAIL(diag, GQAC_LIMIT, "a KV block of %d slots is too large", pool->n_slots);
         *end = *end / ALIGNMENT * ALIGNMENT;
     }
-    pool->offsets[pool->n_slots] = at;
-    pool->blocks.bytes = sizeof(kv_block) + at;
+    pool->blocks.bytes = sizeof(kv_block) + pool->block_bytes;
+    pool->tails.bytes = pool->tail_bytes;
     pool->states.bytes = sizeof(kv_block) + pool->state_bytes;
     return GQAC_OK;
 }
@@ -80,9 +86,10 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
     pool->n_slots = n_slots;
     pthread_mutex_init(&pool->numbers.lock, NULL);
     kv_slabs_open(&pool->blocks, 0);
+    kv_slabs_open(&pool->tails, 0);
     kv_slabs_open(&pool->states, 0);
     pool->slots = gqac_calloc((size_t)n_slots, sizeof *pool->slots);
-    pool->offsets = gqac_calloc((size_t)n_slots + 1, sizeof *pool->offsets);
+    pool->offsets = gqac_calloc((size_t)n_slots, sizeof *pool->offsets);
     gqac_status status = GQAC_OK;
     if (pool->slots && pool->offsets) {
         for (int i = 0; i < n_slots; i++)
@@ -100,13 +107,14 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **result, 
 }
 
 void kv_pool_set_budget(kv_pool *pool, gqac_budget *budget) {
-    pool->blocks.budget = pool->states.budget = budget;
+    pool->blocks.budget = pool->tails.budget = pool->states.budget = budget;
 }
 
 void kv_pool_free(kv_pool *pool) {
     if (!pool)
         return;
     kv_slabs_close(&pool->blocks);
+    kv_slabs_close(&pool->tails);
     kv_slabs_close(&pool->states);
     pthread_mutex_destroy(&pool->numbers.lock);
     gqac_free(pool->numbers.released);
@@ -124,15 +132,28 @@ const kv_slot *kv_pool_slot(const kv_pool *pool, int slot) {
 }
 
 size_t kv_pool_block_bytes(const kv_pool *pool) {
-    return pool->offsets[pool->n_slots];
+    return pool->block_bytes;
+}
+
+size_t kv_pool_tail_bytes(const kv_pool *pool) {
+    return pool->tail_bytes;
+}
+
+int64_t kv_pool_tail(const kv_pool *pool) {
+    return pool->tail;
 }
 
 size_t kv_pool_blocks_in_use(kv_pool *pool) {
     return kv_slabs_taken(&pool->blocks);
 }
 
-size_t kv_slot_offset(const kv_pool *pool, int slot) {
-    return pool->offsets[slot];
+size_t kv_pool_tails_in_use(kv_pool *pool) {
+    return kv_slabs_taken(&pool->tails);
+}
+
+unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot) {
+    unsigned char *part = pool->slots[slot].tail ? block->tails : block->data;
+    return part ? part + pool->offsets[slot] : NULL;
 }
 
 size_t kv_slot_row_bytes(const kv_pool *pool, int slot) {
@@ -153,7 +174,8 @@ static kv_block *create(kv_slabs *slabs) {
     if (!block)
         return NULL;
     atomic_init(&block->references, 1);
-    memset(block->data, UNWRITTEN, slabs->bytes - sizeof *block);
+    block->tails = NULL;
+    memset(block->data, KV_UNWRITTEN, slabs->bytes - sizeof *block);
     return block;
 }
 
@@ -166,7 +188,7 @@ static uint64_t next_version(kv_pool *pool) {
     return atomic_fetch_add(&pool->versions, 1) + 1;
 }
 
-kv_block *kv_block_create(kv_pool *pool) {
+kv_block *kv_block_create(kv_pool *pool, bool tails) {
     size_t number;
     if (!take_number(&pool->numbers, &number))
         return NULL;
@@ -177,6 +199,14 @@ kv_block *kv_block_create(kv_pool *pool) {
     }
     block->id = (kv_block_id){.number = number, .version = next_version(pool)};
     block->reserved = 0;
+    if (!tails || !pool->tail_bytes)
+        return block;
+    block->tails = kv_slabs_take(&pool->tails);
+    if (!block->tails) {
+        kv_block_release(pool, block);
+        return NULL;
+    }
+    memset(block->tails, KV_UNWRITTEN, pool->tail_bytes);
     return block;
 }
 
@@ -185,8 +215,8 @@ kv_block *kv_state_create(kv_pool *pool) {
 }
 
 gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag) {
-    return gqac_budget_fail(pool->blocks.budget, pool->blocks.bytes + ALIGNMENT, "a KV block",
-                            diag);
+    return gqac_budget_fail(pool->blocks.budget, pool->blocks.bytes + pool->tails.bytes + ALIGNMENT,
+                            "a KV block", diag);
 }
 
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag) {
@@ -201,25 +231,27 @@ size_t kv_slot_width(const kv_pool *pool, int slot) {
 /* The memory of rows [first, end) of every head of a slot, as runs of equal length: one run for a
  * head, or for a column. A state has no rows and no runs. */
 typedef struct runs {
-    size_t at, count, step, bytes; /* offset of the first, number, distance, length */
+    size_t at, count, step, bytes; /* offset in the slot of the first, number, distance, length */
 } runs;
 
 static runs runs_of(const kv_pool *pool, int slot, int64_t first, int64_t end) {
     const kv_slot *s = &pool->slots[slot];
     const size_t element = kv_slot_width(pool, slot), n = (size_t)(end - first);
     const size_t unit = s->columns ? element : (size_t)s->head_size * element;
-    return (runs){.at = pool->offsets[slot] + (size_t)first * unit,
+    return (runs){.at = (size_t)first * unit,
                   .count = s->rows ? 0 : (size_t)s->heads * (s->columns ? (size_t)s->head_size : 1),
                   .step = GQAC_KV_BLOCK * unit,
                   .bytes = n * unit};
 }
 
-kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows) {
-    kv_block *block = kv_block_create(pool);
+kv_block *kv_block_copy(kv_pool *pool, kv_block *old, int64_t rows) {
+    kv_block *block = kv_block_create(pool, true);
     for (int slot = 0; block && slot < pool->n_slots; slot++) {
         const runs r = runs_of(pool, slot, 0, rows);
-        for (size_t i = 0; i < r.count; i++)
-            memcpy(block->data + r.at + i * r.step, old->data + r.at + i * r.step, r.bytes);
+        unsigned char *to = kv_slot_memory(pool, block, slot);
+        const unsigned char *from = kv_slot_memory(pool, old, slot);
+        for (size_t i = 0; i < r.count && from; i++)
+            memcpy(to + r.at + i * r.step, from + r.at + i * r.step, r.bytes);
     }
     return block;
 }
@@ -233,8 +265,9 @@ void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row) {
     for (int slot = 0; slot < pool->n_slots; slot++) {
         const runs r = runs_of(pool, slot, row, GQAC_KV_BLOCK);
-        for (size_t i = 0; i < r.count; i++)
-            memset(block->data + r.at + i * r.step, UNWRITTEN, r.bytes);
+        unsigned char *memory = kv_slot_memory(pool, block, slot);
+        for (size_t i = 0; i < r.count && memory; i++)
+            memset(memory + r.at + i * r.step, KV_UNWRITTEN, r.bytes);
     }
 }
 
@@ -243,10 +276,19 @@ kv_block *kv_block_share(kv_block *block) {
     return block;
 }
 
+void kv_block_drop_tails(kv_pool *pool, kv_block *block) {
+    if (!block->tails || atomic_load(&block->references) > 1)
+        return;
+    kv_slabs_give(&pool->tails, block->tails);
+    block->tails = NULL;
+}
+
 void kv_block_release(kv_pool *pool, kv_block *block) {
     if (!unreference(block))
         return;
     release_number(&pool->numbers, block->id.number);
+    if (block->tails)
+        kv_slabs_give(&pool->tails, block->tails);
     kv_slabs_give(&pool->blocks, block);
 }
 

@@ -12,7 +12,8 @@
  * written once at most.
  *
  * A slot may hold a state in place of rows: what a recurrent layer keeps of all tokens so far. See
- * "States" below. */
+ * "States" below. Where there are states, a sequence can be rewound to some lengths only, and rows
+ * that are read at the end of the cache alone (kv_slot.tail) are kept for those lengths only. */
 #ifndef GQAC_KV_KV_H
 #define GQAC_KV_KV_H
 
@@ -34,6 +35,9 @@ typedef struct kv_slot {
      * either way (canonical). */
     bool columns;
     int64_t rows; /* 0: one row for each token; else the slot is a state [heads][rows][head_size] */
+    /* 0: all rows are read; else only the last `tail` rows before the length, as a convolution
+     * reads its input. A pool without states sets it to 0: any length can become the length. */
+    int64_t tail;
 } kv_slot;
 
 typedef struct kv_pool kv_pool;         /* thread-safe: blocks and their reference counts */
@@ -45,8 +49,10 @@ gqac_status kv_pool_create(int n_slots, const kv_slot *slots, kv_pool **pool, gq
 void kv_pool_free(kv_pool *pool); /* after all its sequences */
 int kv_pool_slots(const kv_pool *pool);
 const kv_slot *kv_pool_slot(const kv_pool *pool, int slot);
-size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots */
+size_t kv_pool_block_bytes(const kv_pool *pool); /* one block, all slots but those with a tail */
+size_t kv_pool_tail_bytes(const kv_pool *pool);  /* the slots with a tail in one block */
 size_t kv_pool_blocks_in_use(kv_pool *pool);
+size_t kv_pool_tails_in_use(kv_pool *pool); /* blocks that have their slots with a tail */
 
 /* kind: "contiguous" (alias "basic"), with or without blanks around it; others are USAGE, and the
  * message lists the known ones.
@@ -72,8 +78,9 @@ gqac_status kv_sequence_rewind(kv_sequence *sequence, int64_t length, gqac_diag 
 gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gqac_diag *diag);
 
 /* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
- * the slot's dtype; row (h, i) lies at element (h * stride + i) * head_size. Positions
- * [position, position + count) must be reserved (write) or published-or-just-written (read). */
+ * the slot's dtype; row (h, i) is at element (h * stride + i) * head_size. Positions
+ * [position, position + count) must be reserved (write) or published-or-just-written (read). Rows
+ * that are not kept (kv_slot.tail) are read as NaN bytes, and are not written. */
 void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t count,
                    const void *rows, int64_t stride);
 void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,
@@ -83,8 +90,8 @@ void kv_write_head(kv_sequence *sequence, int slot, int64_t head, int64_t positi
                    const void *rows);
 void kv_read_head(const kv_sequence *sequence, int slot, int64_t head, int64_t position,
                   int64_t count, void *rows);
-/* The memory of the block that holds a reserved position: [heads] times what the slot's `columns`
- * says. Valid until the sequence reserves, rewinds or is freed. */
+/* The memory of the block that holds a reserved position, of a slot without a tail: [heads] times
+ * what the slot's `columns` says. Valid until the sequence reserves, rewinds or is freed. */
 const unsigned char *kv_block_memory(const kv_sequence *sequence, int slot, int64_t position);
 
 /* What identifies a block for copies of its rows elsewhere, as in the memory of a device. Within
@@ -107,6 +114,8 @@ size_t kv_pool_state_bytes(const kv_pool *pool); /* one state, all such slots; 0
                                                     such slot */
 size_t kv_pool_states_in_use(kv_pool *pool);     /* shared states count once */
 int64_t kv_states_most(int64_t length);          /* maximum that a sequence of that length keeps */
+/* The maximum number of blocks whose slots with a tail a sequence of that length keeps. */
+int64_t kv_tails_most(const kv_pool *pool, int64_t length);
 /* The largest length, at most `length`, to which the sequence can be rewound. */
 int64_t kv_sequence_reach(const kv_sequence *sequence, int64_t length);
 /* The state of a slot at the published length; NULL when that is 0. */
@@ -116,18 +125,15 @@ int kv_states_due(const kv_sequence *sequence);
 /* ... the memory of one, and *position, the number of tokens before it; i ascending, the last is
  * after all tokens. */
 void *kv_state_due(const kv_sequence *sequence, int slot, int i, int64_t *position);
-/* After reserve: only the last state will be written; it is kept until a rewind before it. */
-void kv_states_forgo(kv_sequence *sequence);
-
 /* For saving and loading a sequence: how many states it keeps, ... */
 int kv_states_kept(const kv_sequence *sequence);
 /* ... and one state; i ascending. */
 const void *kv_state_kept(const kv_sequence *sequence, int slot, int i);
 int64_t kv_state_position(const kv_sequence *sequence, int i); /* tokens before that state */
-/* Like reserve, for an empty sequence that is loaded: allocates blocks for `total` tokens, and
- * states at n ascending positions, the last of which is `total`. The caller writes all of these,
- * then publishes. The state at `base` is kept until a rewind before it; 0: there is no such
- * state. */
+/* Like reserve, for an empty sequence that is loaded or imported: allocates blocks for `total`
+ * tokens, and states at n ascending positions, the last of which is `total`. The caller writes all
+ * of these, then publishes. The state at `base` is kept until a rewind before it; 0: there is no
+ * such state. Rows of slots with a tail are kept before these positions only. */
 gqac_status kv_sequence_restore(kv_sequence *sequence, int64_t total, int n,
                                 const int64_t *positions, int64_t base, gqac_diag *diag);
 /* Bytes of blocks and states of a sequence; *shared: the part that other sequences hold as well. */

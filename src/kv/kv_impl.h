@@ -8,25 +8,30 @@
 
 /* GQAC_KV_BLOCK tokens of every slot: one slot after another, each
  * [heads][GQAC_KV_BLOCK][head_size], or [heads][head_size][GQAC_KV_BLOCK] if the slot has
- * `columns`. */
+ * `columns`. Slots with a tail are in memory of their own, which is freed when no length that can
+ * be reached reads it. */
 typedef struct kv_block {
     atomic_size_t references;
-    kv_block_id id;   /* of a state: unused, as the next field */
-    int64_t reserved; /* rows that were reserved since the block has its version */
+    unsigned char *tails; /* NULL: there are no such slots, or they are not kept */
+    kv_block_id id;       /* of a state: unused, as the next field */
+    int64_t reserved;     /* rows that were reserved since the block has its version */
     _Alignas(64) unsigned char data[];
 } kv_block;
 
-/* A new block with one reference, filled with NaN bytes; NULL: out of memory. */
-kv_block *kv_block_create(kv_pool *pool);
+/* A new block with one reference, filled with NaN bytes, and with its slots with a tail or without;
+ * NULL: out of memory. */
+kv_block *kv_block_create(kv_pool *pool, bool tails);
 /* A new block with the first `rows` rows of `old`, the others filled with NaN bytes; NULL: out of
  * memory. */
-kv_block *kv_block_copy(kv_pool *pool, const kv_block *old, int64_t rows);
+kv_block *kv_block_copy(kv_pool *pool, kv_block *old, int64_t rows);
 /* Lets a step write the rows [first, end). If any of them was reserved before, the block gets a new
  * version. */
 void kv_block_reserve(kv_pool *pool, kv_block *block, int64_t first, int64_t end);
 /* Fills the rows from `row` on with NaN bytes. */
 void kv_block_forget(kv_pool *pool, kv_block *block, int64_t row);
 kv_block *kv_block_share(kv_block *block);
+/* Frees the slots with a tail, unless the block is shared: the others may need them. */
+void kv_block_drop_tails(kv_pool *pool, kv_block *block);
 void kv_block_release(kv_pool *pool, kv_block *block);
 /* The same for a state, with one reference and filled with NaN bytes. */
 kv_block *kv_state_create(kv_pool *pool);
@@ -34,13 +39,18 @@ void kv_state_release(kv_pool *pool, kv_block *state);
 /* The failure to create a block, or a state: CAPACITY or NO_MEMORY. */
 gqac_status kv_block_fail(kv_pool *pool, gqac_diag *diag);
 gqac_status kv_state_fail(kv_pool *pool, gqac_diag *diag);
-/* Offset of a slot within data, and bytes of one row of one head. */
-size_t kv_slot_offset(const kv_pool *pool, int slot);
+/* The memory of a slot in a block, or of a state slot in a state; NULL: it is not kept. */
+unsigned char *kv_slot_memory(const kv_pool *pool, kv_block *block, int slot);
+/* Bytes of one row of one head. */
 size_t kv_slot_row_bytes(const kv_pool *pool, int slot);
 /* Bytes of one element. */
 size_t kv_slot_width(const kv_pool *pool, int slot);
 
-enum { KV_MARKS = 64 }; /* more than kv_states_most of any length */
+/* The largest tail of the slots; 0: there is none. */
+int64_t kv_pool_tail(const kv_pool *pool);
+
+enum { KV_UNWRITTEN = 0xFF }; /* of a byte: NaN in every float type */
+enum { KV_MARKS = 64 };       /* more than kv_states_most of any length */
 
 /* The state after `position` tokens. */
 typedef struct kv_mark {

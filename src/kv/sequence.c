@@ -130,8 +130,16 @@ static void reserve_rows(const kv_sequence *s, int64_t total) {
     }
 }
 
-/* Reserves blocks for `total` tokens. */
-static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag) {
+/* Does a block have rows of the tail before a position? */
+static bool in_tail(const kv_sequence *s, size_t block, int64_t position) {
+    const int64_t begin = (int64_t)block * GQAC_KV_BLOCK;
+    return begin < position && begin + GQAC_KV_BLOCK > position - kv_pool_tail(s->pool);
+}
+
+/* Reserves blocks for `total` tokens; `n` positions, unless n is negative: slots with a tail are
+ * needed before these only. */
+static gqac_status reserve_blocks(kv_sequence *s, int64_t total, int n, const int64_t *positions,
+                                  gqac_diag *diag) {
     if (total < 0)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "cannot reserve %lld tokens", (long long)total);
     if (s->capacity && total > s->capacity) {
@@ -145,7 +153,10 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag
     GQAC_TRY(grow_table(s, need, diag));
     gqac_status status = GQAC_OK;
     while (status == GQAC_OK && s->n_blocks < need) {
-        kv_block *block = kv_block_create(s->pool);
+        bool tails = n < 0;
+        for (int i = 0; i < n && !tails; i++)
+            tails = in_tail(s, s->n_blocks, positions[i]);
+        kv_block *block = kv_block_create(s->pool, tails);
         if (block)
             s->table[s->n_blocks++] = block;
         else
@@ -162,7 +173,7 @@ static gqac_status reserve_blocks(kv_sequence *s, int64_t total, gqac_diag *diag
 
 gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) {
     const size_t before = s->n_blocks;
-    GQAC_TRY(reserve_blocks(s, total, diag));
+    GQAC_TRY(reserve_blocks(s, total, -1, NULL, diag));
     const gqac_status status = kv_states_reserve(s->pool, &s->states, s->length, total, diag);
     if (status != GQAC_OK)
         shrink(s, before);
@@ -172,7 +183,7 @@ gqac_status kv_sequence_reserve(kv_sequence *s, int64_t total, gqac_diag *diag) 
 gqac_status kv_sequence_restore(kv_sequence *s, int64_t total, int n, const int64_t *positions,
                                 int64_t base, gqac_diag *diag) {
     assert(s->length == 0 && (!n || positions[n - 1] == total));
-    GQAC_TRY(reserve_blocks(s, total, diag));
+    GQAC_TRY(reserve_blocks(s, total, n, positions, diag));
     const gqac_status status = kv_states_restore(s->pool, &s->states, n, positions, base, diag);
     if (status != GQAC_OK)
         shrink(s, 0);
@@ -180,11 +191,15 @@ gqac_status kv_sequence_restore(kv_sequence *s, int64_t total, int n, const int6
 }
 
 size_t kv_sequence_bytes(const kv_sequence *s, size_t *shared) {
-    const size_t block = kv_pool_block_bytes(s->pool), state = kv_pool_state_bytes(s->pool);
-    size_t bytes = s->n_blocks * block + (size_t)s->states.n * state;
+    const size_t state = kv_pool_state_bytes(s->pool);
+    size_t bytes = (size_t)s->states.n * state;
     *shared = 0;
-    for (size_t i = 0; i < s->n_blocks; i++)
+    for (size_t i = 0; i < s->n_blocks; i++) {
+        const size_t block =
+            kv_pool_block_bytes(s->pool) + (s->table[i]->tails ? kv_pool_tail_bytes(s->pool) : 0);
+        bytes += block;
         *shared += atomic_load(&s->table[i]->references) > 1 ? block : 0;
+    }
     for (int i = 0; i < s->states.n; i++)
         *shared += atomic_load(&s->states.marks[i].state->references) > 1 ? state : 0;
     return s->states.spare ? bytes + state : bytes;
@@ -204,10 +219,25 @@ int64_t kv_sequence_common(const kv_sequence *a, const kv_sequence *b) {
     return (int64_t)common * GQAC_KV_BLOCK;
 }
 
+/* Frees the slots with a tail of blocks from which no length that can be reached reads. */
+static void drop_tails(kv_sequence *s) {
+    const kv_states *states = &s->states;
+    for (size_t block = 0; block < blocks_for(s->length); block++) {
+        bool needed = false;
+        for (int i = 0; i < states->n && !needed; i++)
+            needed = in_tail(s, block, states->marks[i].position);
+        if (!needed)
+            kv_block_drop_tails(s->pool, s->table[block]);
+    }
+}
+
 void kv_sequence_publish(kv_sequence *sequence, int64_t length) {
+    const size_t before = blocks_for(sequence->length);
     assert(length >= sequence->length && blocks_for(length) <= sequence->n_blocks);
     kv_states_publish(sequence->pool, &sequence->states, length);
     sequence->length = length;
+    if (kv_pool_tail(sequence->pool) && blocks_for(length) > before)
+        drop_tails(sequence);
 }
 
 int64_t kv_sequence_reach(const kv_sequence *s, int64_t length) {
@@ -255,7 +285,7 @@ gqac_status kv_sequence_fork(const kv_sequence *s, kv_sequence **fork, gqac_diag
 const void *kv_state_last(const kv_sequence *s, int slot) {
     const kv_states *all = &s->states;
     assert(kv_pool_slot(s->pool, slot)->rows && (s->length == 0) == (all->n == 0));
-    return all->n ? all->marks[all->n - 1].state->data + kv_slot_offset(s->pool, slot) : NULL;
+    return all->n ? kv_slot_memory(s->pool, all->marks[all->n - 1].state, slot) : NULL;
 }
 
 int kv_states_due(const kv_sequence *s) {
@@ -266,7 +296,7 @@ void *kv_state_due(const kv_sequence *s, int slot, int i, int64_t *position) {
     const kv_mark *due = &s->states.due[i];
     assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n_due);
     *position = due->position;
-    return due->state->data + kv_slot_offset(s->pool, slot);
+    return kv_slot_memory(s->pool, due->state, slot);
 }
 
 int kv_states_kept(const kv_sequence *s) {
@@ -275,23 +305,12 @@ int kv_states_kept(const kv_sequence *s) {
 
 const void *kv_state_kept(const kv_sequence *s, int slot, int i) {
     assert(kv_pool_slot(s->pool, slot)->rows && i >= 0 && i < s->states.n);
-    return s->states.marks[i].state->data + kv_slot_offset(s->pool, slot);
+    return kv_slot_memory(s->pool, s->states.marks[i].state, slot);
 }
 
 int64_t kv_state_position(const kv_sequence *s, int i) {
     assert(i >= 0 && i < s->states.n);
     return s->states.marks[i].position;
-}
-
-void kv_states_forgo(kv_sequence *s) {
-    kv_states *all = &s->states;
-    if (!all->n_due)
-        return;
-    for (int i = 0; i + 1 < all->n_due; i++)
-        kv_state_release(s->pool, all->due[i].state);
-    all->due[0] = all->due[all->n_due - 1];
-    all->n_due = 1;
-    all->base = all->due[0].position;
 }
 
 /* ---- rows ---------------------------------------------------------------- */
@@ -303,10 +322,10 @@ static int64_t run_length(int64_t position, int64_t count) {
     return left < count ? left : count;
 }
 
-static unsigned char *block_data(const kv_sequence *s, int slot, int64_t position) {
+static unsigned char *slot_at(const kv_sequence *s, int slot, int64_t position) {
     const size_t index = (size_t)position / GQAC_KV_BLOCK;
     assert(position >= 0 && index < s->n_blocks); /* reserved */
-    return s->table[index]->data + kv_slot_offset(s->pool, slot);
+    return kv_slot_memory(s->pool, s->table[index], slot);
 }
 
 kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {
@@ -315,7 +334,8 @@ kv_block_id kv_block_identity(const kv_sequence *s, int64_t position) {
 }
 
 const unsigned char *kv_block_memory(const kv_sequence *s, int slot, int64_t position) {
-    return block_data(s, slot, position);
+    assert(!kv_pool_slot(s->pool, slot)->tail);
+    return slot_at(s, slot, position);
 }
 
 enum { AT_ONCE = 16 /* rows that are transposed at once */ };
@@ -363,12 +383,14 @@ static void read_columns(size_t width, const void *columns, void *rows, int64_t 
 }
 
 /* The first element of a row of a head; in columns, the next elements follow at a distance of
- * GQAC_KV_BLOCK elements. */
+ * GQAC_KV_BLOCK elements. NULL: the row is not kept. */
 static unsigned char *row_at(const kv_sequence *s, int slot, int64_t head, int64_t position) {
     const size_t bytes = kv_slot_row_bytes(s->pool, slot);
     const size_t step = kv_pool_slot(s->pool, slot)->columns ? kv_slot_width(s->pool, slot) : bytes;
-    return block_data(s, slot, position) + (size_t)head * GQAC_KV_BLOCK * bytes +
-           (size_t)(position % GQAC_KV_BLOCK) * step;
+    unsigned char *memory = slot_at(s, slot, position);
+    return memory ? memory + (size_t)head * GQAC_KV_BLOCK * bytes +
+                        (size_t)(position % GQAC_KV_BLOCK) * step
+                  : NULL;
 }
 
 void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int64_t count,
@@ -384,9 +406,9 @@ void kv_write_head(kv_sequence *s, int slot, int64_t head, int64_t position, int
                s->table[(position + i) / GQAC_KV_BLOCK]->reserved);
         unsigned char *to = row_at(s, slot, head, position + i);
         const char *from = (const char *)rows + (size_t)i * bytes;
-        if (kind->columns)
+        if (kind->columns && to)
             write_columns(width, to, from, kind->head_size, n);
-        else
+        else if (to)
             memcpy(to, from, (size_t)n * bytes);
     }
 }
@@ -399,7 +421,9 @@ void kv_read_head(const kv_sequence *s, int slot, int64_t head, int64_t position
         n = run_length(position + i, count - i);
         const unsigned char *from = row_at(s, slot, head, position + i);
         char *to = (char *)rows + (size_t)i * bytes;
-        if (kind->columns)
+        if (!from)
+            memset(to, KV_UNWRITTEN, (size_t)n * bytes);
+        else if (kind->columns)
             read_columns(width, from, to, kind->head_size, n);
         else
             memcpy(to, from, (size_t)n * bytes);

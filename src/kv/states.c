@@ -27,6 +27,16 @@ int64_t kv_states_most(int64_t length) {
     return n;
 }
 
+/* A tail before a multiple of GQAC_KV_BLOCK begins one block earlier for each GQAC_KV_BLOCK rows,
+ * that before another length one more. */
+int64_t kv_tails_most(const kv_pool *pool, int64_t length) {
+    const int64_t tail = kv_pool_tail(pool);
+    const int64_t all = length > 0 ? (length - 1) / GQAC_KV_BLOCK + 1 : 0;
+    const int64_t most =
+        kv_states_most(length) * ((tail + GQAC_KV_BLOCK - 1) / GQAC_KV_BLOCK) + (tail > 0);
+    return most < all ? most : all;
+}
+
 static void drop(kv_pool *pool, kv_states *s, kv_block *state) {
     if (!s->spare && atomic_load(&state->references) == 1)
         s->spare = state;

@@ -142,10 +142,14 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
                           .kv_state = (int64_t)kv_pool_state_bytes(p->pool)};
     if (memory.kv_state) /* and the state that the next step writes */
         memory.kv_states = kv_states_most(tokens) + 1;
-    int64_t kv, states;
+    memory.kv_tail = (int64_t)kv_pool_tail_bytes(p->pool);
+    if (memory.kv_tail)
+        memory.kv_tails = kv_tails_most(p->pool, tokens);
+    int64_t kv, states, tails;
     bool ok = gqac_mul_i64(memory.kv_blocks, memory.kv_block, &kv) &&
               gqac_mul_i64(memory.kv_states, memory.kv_state, &states) &&
-              gqac_add_i64(kv, states, &kv);
+              gqac_mul_i64(memory.kv_tails, memory.kv_tail, &tails) &&
+              gqac_add_i64(kv, states, &kv) && gqac_add_i64(kv, tails, &kv);
     GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, diag));
     if (!ok)

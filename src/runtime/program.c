@@ -245,6 +245,24 @@ static bool names_slot(const ir_node *node) {
     return op_is(node, "gqac", "kv_state");
 }
 
+/* The rows of a slot that are read before the length, if kv_tail alone reads them; 0: all may be
+ * read. */
+static int64_t tail_of(const ir_node *kv_state) {
+    const ir_value *state = ir_node_output(kv_state, 0);
+    int64_t tail = 0;
+    for (const ir_use *token = state ? state->uses : NULL; token; token = token->next) {
+        const ir_value *rows =
+            op_is(token->node, "gqac", "kv_append") ? ir_node_output(token->node, 1) : NULL;
+        for (const ir_use *use = rows ? rows->uses : NULL; use; use = use->next) {
+            if (!op_is(use->node, "gqac", "kv_tail") || use != &use->node->inputs[0])
+                return 0;
+            const int64_t length = ir_attr_int(use->node, "length");
+            tail = length > tail ? length : tail;
+        }
+    }
+    return tail;
+}
+
 static gqac_status refuse_effect(const ir_node *n, const char *what, gqac_diag *diag) {
     const char *name = n->name ? n->name : n->n_outputs && n->outputs[0] ? n->outputs[0]->name : "";
     gqac_diag_set(diag, GQAC_INVALID_MODEL, "%s", what);
@@ -300,7 +318,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
                              .head_size = ir_attr_int(n, "head_size"),
                              .dtype = ir_attr_get(n, "dtype")->dtype,
                              .rows = ir_attr_int(n, "rows"),
-                             .columns = p->target->columns && p->target->columns(n)};
+                             .columns = p->target->columns && p->target->columns(n),
+                             .tail = tail_of(n)};
         if (p->kv[i].rows && p->roles.embedding)
             GQAC_FAIL(diag, GQAC_UNSUPPORTED,
                       "recurrent states ('%s') beside inputs_embeds: a rewind needs the embeddings "
@@ -324,6 +343,8 @@ static gqac_status find_kv(gqac_program *p, gqac_diag *diag) {
         return GQAC_USAGE;
     }
     GQAC_TRY(kv_pool_create(p->n_kv, p->kv, &p->pool, diag));
+    for (int i = 0; i < p->n_kv; i++)
+        p->kv_pairs[i].tail = p->kv[i].tail = kv_pool_slot(p->pool, i)->tail;
     kv_pool_set_budget(p->pool, p->budget);
     return GQAC_OK;
 }

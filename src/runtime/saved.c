@@ -3,8 +3,10 @@
  *   header      192 bytes  model, lengths, digest of header and all that follows
  *   positions   i64        how many tokens each of its states has seen
  *   ids         i64        of its tokens, but for those that were imported
- *   rows        each slot that is no state, canonical: [heads][tokens][head_size]
- *   states      each state, each slot that is one: [heads][rows][head_size]
+ *   rows        each slot of which all rows are kept, canonical: [heads][tokens][head_size]
+ *   states      each state: each slot that is one, [heads][rows][head_size], and the rows before
+ *               the state of each slot with a tail, [heads][tail][head_size], zeros after them when
+ *               there are fewer
  *
  * Every part begins at a multiple of 64 bytes. All of it is checked before a sequence is made.
  * Anyone can compute a digest, so lengths, positions and ids are checked as well. */
@@ -18,7 +20,7 @@
 #include "base/str.h"
 #include "runtime/sequence.h"
 
-enum { VERSION = 1, BYTE_ORDER_MARK = 0x01020304, LINE = 64 };
+enum { VERSION = 2, BYTE_ORDER_MARK = 0x01020304, LINE = 64 };
 static const char magic[8] = "GQACSEQ";
 
 typedef struct header {
@@ -37,7 +39,7 @@ typedef struct header {
 
 _Static_assert(sizeof(header) == 3 * LINE, "layout");
 
-/* Offsets of the first three parts, and of the end. */
+/* Offsets of the first three parts, and of the end; positions follow the header. */
 typedef struct layout {
     size_t positions, ids, rows, end;
 } layout;
@@ -45,7 +47,8 @@ typedef struct layout {
 /* A part: one slot of rows (state is -1), or one slot of a state. */
 typedef struct part {
     int slot, state;
-    int64_t tokens;
+    int64_t first, tokens; /* its rows in the sequence; not for slots that are states */
+    int64_t stride;        /* rows of a head in the part */
     size_t at, bytes;
 } part;
 /* Copies a part from the sequence to data (read_part) or from data to the sequence (write_part). */
@@ -66,10 +69,17 @@ static bool visit_slots(const gqac_program *p, const header *h, int state, size_
                         part_visitor *f, gqac_sequence *s, unsigned char *data) {
     bool fits = true;
     for (int i = 0; i < p->n_kv && fits; i++) {
-        part one = {.slot = i, .state = state, .tokens = h->tokens};
-        if ((p->kv[i].rows > 0) != (state >= 0))
+        const int64_t tail = p->kv[i].tail;
+        part one = {.slot = i, .state = state, .tokens = h->tokens, .stride = h->tokens};
+        if ((p->kv[i].rows || tail) != (state >= 0))
             continue;
-        fits = sequence_slot_bytes(&p->kv[i], h->tokens, &one.bytes);
+        if (tail) {
+            const int64_t end = data ? ((const int64_t *)(data + sizeof *h))[state] : 0;
+            one.tokens = end < tail ? end : tail;
+            one.first = end - one.tokens;
+            one.stride = tail;
+        }
+        fits = sequence_slot_bytes(&p->kv[i], one.stride, &one.bytes);
         one.at = place(end, 1, one.bytes, &fits);
         if (f && fits)
             f(s, data, &one);
@@ -155,8 +165,8 @@ size_t gqac_sequence_save_bytes(const gqac_sequence *sequence) {
 }
 
 static void read_part(gqac_sequence *s, unsigned char *data, const part *part) {
-    if (part->state < 0)
-        kv_read_rows(s->kv, part->slot, 0, part->tokens, data + part->at, part->tokens);
+    if (!s->program->kv[part->slot].rows)
+        kv_read_rows(s->kv, part->slot, part->first, part->tokens, data + part->at, part->stride);
     else
         memcpy(data + part->at, kv_state_kept(s->kv, part->slot, part->state), part->bytes);
 }
@@ -282,8 +292,8 @@ static gqac_status check(const gqac_program *p, const unsigned char *data, size_
 
 static void write_part(gqac_sequence *s, unsigned char *data, const part *part) {
     int64_t position = 0;
-    if (part->state < 0)
-        kv_write_rows(s->kv, part->slot, 0, part->tokens, data + part->at, part->tokens);
+    if (!s->program->kv[part->slot].rows)
+        kv_write_rows(s->kv, part->slot, part->first, part->tokens, data + part->at, part->stride);
     else
         memcpy(kv_state_due(s->kv, part->slot, part->state, &position), data + part->at,
                part->bytes);

@@ -186,6 +186,15 @@ static size_t past_bytes(const gqac_program *p, int slot, int64_t length) {
     return bytes;
 }
 
+/* Zeros the rows [heads, length, head_size] that no step after `length` tokens reads: some are not
+ * kept, and which of them depends on steps before. */
+static void clear_unread(const gqac_program *p, int slot, int64_t length, unsigned char *rows) {
+    const int64_t tail = p->kv[slot].tail;
+    const size_t head = past_bytes(p, slot, length) / (size_t)p->kv[slot].heads;
+    for (int64_t h = 0; tail && tail < length && h < p->kv[slot].heads; h++)
+        memset(rows + (size_t)h * head, 0, head / (size_t)length * (size_t)(length - tail));
+}
+
 gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name, void *data,
                                  size_t bytes, gqac_diag *diag) {
     const gqac_program *p = sequence->program;
@@ -212,6 +221,7 @@ gqac_status gqac_sequence_export(const gqac_sequence *sequence, const char *name
             memset(data, 0, need);
     } else if (length) {
         kv_read_rows(sequence->kv, slot, 0, length, data, length);
+        clear_unread(p, slot, length, data);
     }
     return GQAC_OK;
 }
@@ -285,8 +295,8 @@ gqac_status sequence_import(gqac_sequence *sequence, int64_t length, int n,
                   "no past tensor has a row for each token, so the number of tokens is unknown");
     for (int i = 0; i < n && !length; i++)
         GQAC_TRY(check_start(&p->kv_pairs[find_slot(p, names[i])], &tensors[i], diag));
-    GQAC_TRY(kv_sequence_reserve(sequence->kv, length, diag));
-    kv_states_forgo(sequence->kv);
+    GQAC_TRY(kv_sequence_restore(sequence->kv, length, length && kv_pool_state_bytes(p->pool),
+                                 &length, length, diag));
     for (int i = 0; i < n && length; i++)
         take_past(sequence, find_slot(p, names[i]), length, &tensors[i]);
     kv_sequence_publish(sequence->kv, length);

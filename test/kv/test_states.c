@@ -125,15 +125,14 @@ static void states_are_counted(void) {
 }
 
 /* An import has the last state only. */
-static void states_may_be_forgone(void) {
+static void imports_have_one_state(void) {
     kv_pool *pool = NULL;
-    int64_t position = 0;
+    int64_t position = 200;
     CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, mixed, &pool, NULL), GQAC_OK);
     kv_sequence *s = new_sequence(pool);
-    CU_ASSERT_EQUAL(kv_sequence_reserve(s, 200, NULL), GQAC_OK);
-    CU_ASSERT(kv_states_due(s) > 1);
-    kv_states_forgo(s);
+    CU_ASSERT_EQUAL(kv_sequence_restore(s, 200, 1, &position, 200, NULL), GQAC_OK);
     CU_ASSERT_EQUAL_FATAL(kv_states_due(s), 1);
+    position = 0;
     memset(kv_state_due(s, STATE, 0, &position), (200 * 7 + STATE) & 0xFF, state_bytes[STATE]);
     memset(kv_state_due(s, OTHER, 0, &position), (200 * 7 + OTHER) & 0xFF, state_bytes[OTHER]);
     CU_ASSERT_EQUAL(position, 200);
@@ -158,10 +157,122 @@ static void states_may_be_forgone(void) {
     kv_pool_free(pool);
 }
 
+/* Slots with a tail: one of 3 rows, one of 70, which begins in the block before. */
+static const kv_slot convolved[] = {
+    {"past.0.state", "present.0.state", 1, 2, GQAC_F32, .rows = 2},
+    {"past.0.conv", "present.0.conv", 1, 5, GQAC_F32, .tail = 3},
+    {"past.1.conv", "present.1.conv", 2, 3, GQAC_F16, .columns = true, .tail = 70},
+    {"past.1.key", "present.1.key", 1, 4, GQAC_F32, .columns = false},
+};
+enum { CONV = 1, WIDE = 2, KEY = 3, MOST_ROWS = 4000 };
+
+static void make_row(int slot, int64_t position, unsigned char *row) {
+    for (int i = 0; i < 24; i++)
+        row[i] = (unsigned char)(position * 5 + position / 64 * 3 + slot * 41 + i);
+}
+
+/* Appends rows that depend on their position. */
+static void append_rows(kv_sequence *s, int64_t count) {
+    const int64_t begin = kv_sequence_length(s), end = begin + count;
+    unsigned char row[24];
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_reserve(s, end, NULL), GQAC_OK);
+    for (int64_t i = begin; i < end; i++)
+        for (int slot = CONV; slot <= KEY; slot++) {
+            make_row(slot, i, row);
+            kv_write_rows(s, slot, i, 1, row, 1);
+        }
+    kv_sequence_publish(s, end);
+}
+
+static bool has_row(const kv_sequence *s, int slot, int64_t position) {
+    static const size_t bytes[] = {0, 20, 12, 16};
+    unsigned char row[24], want[24];
+    make_row(slot, position, want);
+    kv_read_rows(s, slot, position, 1, row, 1);
+    return !memcmp(row, want, bytes[slot]);
+}
+
+/* Are all rows there that steps after `length` tokens read? */
+static bool has_tails(const kv_sequence *s, int64_t length) {
+    bool good = true;
+    for (int64_t i = 0; i < length; i++)
+        good = good && has_row(s, KEY, i) && (i < length - 3 || has_row(s, CONV, i)) &&
+               (i < length - 70 || has_row(s, WIDE, i));
+    return good;
+}
+
+/* After random appends, forks and rewinds the tails before all lengths in reach are kept, and few
+ * others. */
+static void run_tails(unsigned start) {
+    kv_pool *pool = NULL;
+    kv_sequence *all[3] = {NULL};
+    seed = start;
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(4, convolved, &pool, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_pool_tail_bytes(pool), 64 * 20 + 64 * 12);
+    all[0] = new_sequence(pool);
+    for (int i = 0; i < 60; i++) {
+        kv_sequence *s = all[any(3)];
+        if (!s)
+            continue;
+        const int64_t length = kv_sequence_length(s);
+        const int to = (int)any(3);
+        if (any(5) == 0) {
+            const int64_t reach = kv_sequence_reach(s, any((unsigned)length + 1));
+            CU_ASSERT_EQUAL(kv_sequence_rewind(s, reach, NULL), GQAC_OK);
+        } else if (any(5) == 0 && all[to] != s) {
+            kv_sequence_free(all[to]);
+            CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &all[to], NULL), GQAC_OK);
+        } else if (length < MOST_ROWS - 500) {
+            append_rows(s, any(2) ? 1 + any(5) : 1 + any(500));
+        }
+        for (int64_t at = kv_sequence_length(s); at > 0; at = kv_sequence_reach(s, at - 1))
+            CU_ASSERT_TRUE(has_tails(s, at));
+    }
+    for (int i = 0; i < 3; i++)
+        kv_sequence_free(all[i]);
+    CU_ASSERT_EQUAL(kv_pool_tails_in_use(pool), 0);
+    kv_pool_free(pool);
+}
+
+static void tails_before_states(void) {
+    kv_pool *pool = NULL;
+    for (unsigned run = 0; run < (unit_full() ? 200u : 6u); run++)
+        run_tails(run * 17u + 3u);
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(4, convolved, &pool, NULL), GQAC_OK);
+    kv_sequence *s = new_sequence(pool), *fork = NULL;
+    for (int64_t n = 1; n < MOST_ROWS; n += 37) {
+        append_rows(s, 37);
+        CU_ASSERT((int64_t)kv_pool_tails_in_use(pool) <=
+                  kv_tails_most(pool, kv_sequence_length(s)));
+    }
+    CU_ASSERT(kv_tails_most(pool, MOST_ROWS) <= 16);
+    /* what two sequences share is kept as long as both need it */
+    CU_ASSERT_EQUAL_FATAL(kv_sequence_fork(s, &fork, NULL), GQAC_OK);
+    const int64_t length = kv_sequence_length(s);
+    append_rows(s, 900);
+    CU_ASSERT_TRUE(has_tails(fork, length));
+    kv_sequence_free(fork);
+    append_rows(s, 64);
+    CU_ASSERT((int64_t)kv_pool_tails_in_use(pool) <= kv_tails_most(pool, kv_sequence_length(s)));
+    /* rows that are not kept are NaN */
+    unsigned char row[24], none[24];
+    memset(none, 0xFF, sizeof none);
+    kv_read_rows(s, CONV, 70, 1, row, 1);
+    CU_ASSERT(!memcmp(row, none, 20));
+    kv_sequence_free(s);
+    kv_pool_free(pool);
+    /* without states every length is in reach */
+    CU_ASSERT_EQUAL_FATAL(kv_pool_create(3, convolved + 1, &pool, NULL), GQAC_OK);
+    CU_ASSERT_EQUAL(kv_pool_tail_bytes(pool), 0);
+    CU_ASSERT_EQUAL(kv_pool_slot(pool, 0)->tail, 0);
+    kv_pool_free(pool);
+}
+
 static const unit_case cases[] = {
     {"states follow the length", states_follow_the_length},
     {"states are counted", states_are_counted},
-    {"states may be forgone", states_may_be_forgone},
+    {"imports have one state", imports_have_one_state},
+    {"tails before states", tails_before_states},
 };
 
 int main(int argc, char **argv) {

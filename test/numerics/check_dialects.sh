@@ -67,7 +67,8 @@ done
 if command -v clang >/dev/null 2>&1; then
     echo '#define PRODUCT_ROWS 4
 #define ATTEND_ITEMS 64
-#define ATTEND_SIZE 256' >kernels.cl
+#define ATTEND_SIZE 256
+#define KV_BLOCK 64' >kernels.cl
     for h in contract dialect math convert; do cat "$root/src/numerics/$h.h"; done >>kernels.cl
     for k in products attention; do cat "$root/src/targets/gpu/kernels/$k.cl"; done >>kernels.cl
     clang -x cl -cl-std=CL1.2 -Xclang -finclude-default-header -fsyntax-only -Wall -Wextra \

@@ -13,6 +13,8 @@ from decoders import WIDTH, Decoder
 from harness import Case, MODELS, gqac, model
 
 LLAMA = MODELS / "llama"
+QWEN35 = MODELS / "qwen3.5"
+LFM2 = MODELS / "lfm2"
 ROW = 2 * 2 * 2 * 32 * 4  # keys and values of a token: layers, 2, heads, D, f32
 SUMS = ("weight_bytes", "cache_bytes", "input_bytes", "output_bytes", "barriers")
 
@@ -152,6 +154,17 @@ class Memory(Case):
         table = self.good("inspect", LLAMA, "--memory", 640).out
         self.assertIn("memory for 640 tokens", table)
         self.assertIn(f"{found[640]['weights'] / 2**20:.2f} MiB", table)
+
+    def test_convolutions(self):
+        """Their inputs are kept before the few lengths that have a recurrent state."""
+        found = {n: self.good("inspect", QWEN35, "--memory", n, "--format", "json").json()["memory"]
+                 for n in (64, 320)}
+        row = 3 * 224 * 4  # layers, channels, bytes
+        self.assertEqual(found[64]["convolutions"], 64 * row)
+        self.assertLessEqual(found[320]["convolutions"], 320 * row)
+        self.assertLess(found[320]["kv"], 320 * row)
+        lfm2 = self.good("inspect", LFM2, "--memory", 320, "--format", "json").json()["memory"]
+        self.assertEqual(lfm2["convolutions"], 0)
 
 
 if __name__ == "__main__":

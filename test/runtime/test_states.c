@@ -210,6 +210,33 @@ static void free_past(past_tensors *past) {
         free(past->tensors[i].data);
 }
 
+/* The inputs of convolutions: only the rows that the next step reads are exported. */
+static void exports_end_in_a_tail(void) {
+    open_all();
+    const gqac_kv_pair *pairs = NULL;
+    past_tensors past;
+    int n = 0;
+    export_past(100, &past);
+    (void)gqac_program_kv_pairs(program, &pairs);
+    for (int i = 0; i < past.n; i++) {
+        const float *rows = past.tensors[i].data;
+        const int64_t size = pairs[i].head_size;
+        bool zero = true, some[3] = {false};
+        if (!pairs[i].tail)
+            continue;
+        n++;
+        CU_ASSERT_EQUAL_FATAL(pairs[i].tail, 3);
+        for (int64_t k = 0; k < 97 * size; k++)
+            zero = zero && rows[k] == 0;
+        for (int64_t k = 97 * size; k < 100 * size; k++)
+            some[k / size - 97] = some[k / size - 97] || rows[k] != 0;
+        CU_ASSERT(zero && some[0] && some[1] && some[2]);
+    }
+    CU_ASSERT_EQUAL(n, 3);
+    free_past(&past);
+    close_all();
+}
+
 static void imports_go_on(void) {
     open_all();
     gqac_sequence *target = new_sequence(0);
@@ -387,6 +414,7 @@ static const unit_case cases[] = {
     {"forks go their ways", forks_go_their_ways},
     {"failed steps change nothing", failed_steps_change_nothing},
     {"tables of positions end", tables_end},
+    {"exports end in a tail", exports_end_in_a_tail},
     {"imports go on", imports_go_on},
     {"imports can be returned to", imports_can_be_returned_to},
     {"imports are checked", imports_are_checked},

@@ -114,21 +114,21 @@ static gqac_status list_rows(const target_call *call, attending *t) {
 
 /* An absent operand becomes one byte that is not read. */
 static gqac_status put_optional(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return tensor ? gpu_put_f32(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+    return tensor ? gpu_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
 static gqac_status attend(gpu_work *w, attending *t) {
     enum { LO, HI, SEQUENCE, LISTS };
     const size_t bytes = (size_t)t->n * sizeof *t->list;
     gpu_buffer q, k, v, bias, sink, y, lists[LISTS];
-    GQAC_TRY(gpu_put_f32(w, t->q, &q));
-    GQAC_TRY(gpu_put_f32(w, t->k, &k));
-    GQAC_TRY(gpu_put_f32(w, t->v, &v));
+    GQAC_TRY(gpu_in(w, t->q, &q));
+    GQAC_TRY(gpu_in(w, t->k, &k));
+    GQAC_TRY(gpu_in(w, t->v, &v));
     for (int i = 0; i < LISTS; i++)
         GQAC_TRY(gpu_put(w, t->list + i * t->n, bytes, &lists[i]));
     GQAC_TRY(put_optional(w, t->bias, &bias));
     GQAC_TRY(put_optional(w, t->sink, &sink));
-    GQAC_TRY(gpu_scratch(w, (size_t)gqac_tensor_count(&t->y) * sizeof(float), &y));
+    GQAC_TRY(gpu_out(w, &t->y, &y));
     const gpu_grid grid = {.groups = {(size_t)t->shape.heads, (size_t)t->n},
                            .items = {GPU_ATTEND_ITEMS, 1}};
     const gpu_arg args[] = {GPU_ARG(q.handle),         GPU_ARG(k.handle),
@@ -137,7 +137,7 @@ static gqac_status attend(gpu_work *w, attending *t) {
                             GPU_ARG(bias.handle),      GPU_ARG(sink.handle),
                             GPU_ARG(y.handle),         GPU_ARG(t->shape)};
     GQAC_TRY(gpu_launch(w, GPU_ATTEND, &grid, GPU_COUNT(args), args));
-    return gpu_get_f32(w, &y, &t->y);
+    return gpu_done(w, &y, &t->y);
 }
 
 gqac_status gpu_attention_run(target_call *call, const void *record) {
@@ -150,7 +150,7 @@ gqac_status gpu_attention_run(target_call *call, const void *record) {
     t.list = (int32_t *)(void *)scratch.base;
     gqac_status status = list_rows(call, &t);
     if (status == GQAC_OK) {
-        gpu_work w = gpu_take(call->state, &call->work);
+        gpu_work w = gpu_take(call);
         status = attend(&w, &t);
         gpu_give_back(&w);
     }

@@ -2,6 +2,7 @@
  * as on ref, and so is the KV state, whose blocks lie in the memory of the host. */
 #include "targets/gpu/attention.h"
 #include "targets/gpu/graph.h"
+#include "targets/gpu/mirror.h"
 #include "targets/gpu/products.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"
@@ -27,22 +28,25 @@ static const target_kernel kernels[] = {
      .op = "MatMul",
      .match = gpu_match_product,
      .bind = gpu_bind_product,
-     .run = gpu_product_run},
+     .run = gpu_product_run,
+     .on_device = true},
     {.name = "product_nbits",
      .domain = "com.microsoft",
      .op = "MatMulNBits",
      .match = gpu_match_nbits,
      .bind = gpu_bind_nbits,
-     .run = gpu_nbits_run},
+     .run = gpu_nbits_run,
+     .on_device = true},
     {.name = "attention",
      .domain = "gqac",
      .op = "attention",
      .match = gpu_match_attention,
      .bind = gpu_bind_attention,
-     .run = gpu_attention_run},
+     .run = gpu_attention_run,
+     .on_device = true},
     {.name = NULL},
 };
 
 extern const gqac_target target_gpu;
 const gqac_target target_gpu = {
-    .name = "gpu", .kernels = kernels, .open_device = gpu_open, .close_device = gpu_close};
+    .name = "gpu", .kernels = kernels, .open_device = gpu_open, .close_device = gpu_close, .mirror = &gpu_mirror_functions};

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "numerics/contract.h"
-#include "targets/gpu/gpu.h"
+#include "targets/gpu/mirror.h"
 
 static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
                                                       [GPU_PRODUCT_F16] = "product_f16",
@@ -79,13 +79,13 @@ gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A state is constant for those who run; this file alone changes it. */
-static gpu_state *state_of(const void *state) {
+/* A state is constant for kernels; only the functions of this file change it. */
+gpu_state *gpu_state_of(const void *state) {
     return (gpu_state *)(uintptr_t)state;
 }
 
 void gpu_close(const void *state) {
-    gpu_state *s = state_of(state);
+    gpu_state *s = gpu_state_of(state);
     if (!s)
         return;
     while (s->constants) {
@@ -106,7 +106,7 @@ void gpu_close(const void *state) {
 
 gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
                      gqac_diag *diag) {
-    gpu_state *s = state_of(state);
+    gpu_state *s = gpu_state_of(state);
     kept *k = calloc(1, sizeof *k);
     if (!k)
         return gqac_diag_oom(diag, "a constant of the device");
@@ -119,14 +119,40 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
 
 /* ---- the work of a kernel ----------------------------------------------------- */
 
-gpu_work gpu_take(const void *state, const op_work *work) {
-    gpu_state *s = state_of(state);
+void gpu_lock(gpu_state *s) {
     pthread_mutex_lock(&s->lock);
-    return (gpu_work){.state = s, .work = work};
+}
+
+void gpu_unlock(gpu_state *s) {
+    pthread_mutex_unlock(&s->lock);
+}
+
+gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag) {
+    return s->driver->allocate(s->queue, bytes, buffer, diag);
+}
+
+void gpu_release(gpu_state *s, gpu_buffer *buffer) {
+    s->driver->release(buffer);
+}
+
+gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, size_t bytes,
+                       gqac_diag *diag) {
+    return s->driver->write(s->queue, to, from, bytes, diag);
+}
+
+gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,
+                         gqac_diag *diag) {
+    return s->driver->read(s->queue, from, to, bytes, diag);
+}
+
+gpu_work gpu_take(const target_call *call) {
+    gpu_state *s = gpu_state_of(call->state);
+    gpu_lock(s);
+    return (gpu_work){.state = s, .mirror = call->mirror, .work = &call->work};
 }
 
 void gpu_give_back(gpu_work *w) {
-    pthread_mutex_unlock(&w->state->lock);
+    gpu_unlock(w->state);
 }
 
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
@@ -162,9 +188,16 @@ static gqac_status stage(gpu_work *w, size_t count) {
     return GQAC_OK;
 }
 
-gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+/* Is it kept on the device? An empty one has no address of its own. */
+static bool is_mirrored(const gpu_work *w, const gqac_tensor *tensor) {
+    return w->mirror && tensor->dtype == GQAC_F32 && gqac_tensor_count(tensor) > 0;
+}
+
+gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
     const int64_t count = gqac_tensor_count(tensor);
     const size_t bytes = (size_t)count * sizeof(float);
+    if (is_mirrored(w, tensor))
+        return gpu_mirror_in(w, tensor, buffer);
     if (tensor->dtype == GQAC_F32)
         return gpu_put(w, tensor->data, bytes, buffer);
     GQAC_TRY(stage(w, (size_t)count));
@@ -172,10 +205,18 @@ gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buff
     return gpu_put(w, w->state->staging, bytes, buffer);
 }
 
-gqac_status gpu_get_f32(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
+gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    return is_mirrored(w, tensor)
+               ? gpu_mirror_out(w, tensor, buffer)
+               : gpu_scratch(w, (size_t)gqac_tensor_count(tensor) * sizeof(float), buffer);
+}
+
+gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
     const gpu_state *s = w->state;
     const int64_t count = gqac_tensor_count(tensor);
     const size_t bytes = (size_t)count * sizeof(float);
+    if (is_mirrored(w, tensor))
+        return GQAC_OK;
     if (tensor->dtype == GQAC_F32)
         return s->driver->read(s->queue, buffer, tensor->data, bytes, w->work->diag);
     GQAC_TRY(stage(w, (size_t)count));

@@ -19,6 +19,23 @@ typedef enum gpu_kernel_id {
     GPU_NBITS_INT8,
     GPU_ADD_BIAS,
     GPU_ATTEND,
+    GPU_NORM,
+    GPU_ROTATE,
+    GPU_COPY_HEADS,
+    GPU_COPY_ROWS,
+    GPU_NEG,
+    GPU_SQRT,
+    GPU_SIGMOID,
+    GPU_TANH,
+    GPU_ERF,
+    GPU_SWISH,
+    GPU_GELU,
+    GPU_GELU_TANH,
+    GPU_FAST_GELU,
+    GPU_ADD,
+    GPU_SUB,
+    GPU_MUL,
+    GPU_DIV,
     GPU_KERNELS
 } gpu_kernel_id;
 

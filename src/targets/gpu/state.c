@@ -15,7 +15,24 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_NBITS_QUANTISE] = "nbits_quantise",
                                                       [GPU_NBITS_INT8] = "nbits_int8",
                                                       [GPU_ADD_BIAS] = "add_bias",
-                                                      [GPU_ATTEND] = "attend"};
+                                                      [GPU_ATTEND] = "attend",
+                                                      [GPU_NORM] = "norm_rows",
+                                                      [GPU_ROTATE] = "rotate_rows",
+                                                      [GPU_COPY_HEADS] = "copy_heads",
+                                                      [GPU_COPY_ROWS] = "copy_rows",
+                                                      [GPU_NEG] = "unary_neg",
+                                                      [GPU_SQRT] = "unary_sqrt",
+                                                      [GPU_SIGMOID] = "unary_sigmoid",
+                                                      [GPU_TANH] = "unary_tanh",
+                                                      [GPU_ERF] = "unary_erf",
+                                                      [GPU_SWISH] = "unary_swish",
+                                                      [GPU_GELU] = "unary_gelu",
+                                                      [GPU_GELU_TANH] = "unary_gelu_tanh",
+                                                      [GPU_FAST_GELU] = "unary_fast_gelu",
+                                                      [GPU_ADD] = "binary_add",
+                                                      [GPU_SUB] = "binary_sub",
+                                                      [GPU_MUL] = "binary_mul",
+                                                      [GPU_DIV] = "binary_div"};
 
 /* Negative controls are in kernels/. */
 #if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
@@ -51,8 +68,9 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char constants[256];
     snprintf(constants, sizeof constants,
              "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
-             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n" CONTROL,
-             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE);
+             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define BROADCAST_RANK %d\n" CONTROL,
+             GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE,
+             GQAC_MAX_RANK);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     return s->driver->build(s->queue, (const char *const[]){constants, gpu_source}, GPU_KERNELS,
                             kernel_names, s->kernels, diag);

@@ -4,7 +4,7 @@ set(GQAC_GPU_SOURCES)
 foreach(header contract dialect math convert)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/numerics/${header}.h)
 endforeach()
-foreach(kernels products attention)
+foreach(kernels products attention rows elementwise)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${kernels}.cl)
 endforeach()
 add_custom_command(

@@ -49,7 +49,11 @@ gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *
         return status;
     }
     gqac_pool_watch(e->pool, &e->poll);
-    return GQAC_OK;
+    const target_mirror *mirror = program->target->mirror;
+    status = mirror ? mirror->open(program->target_state, &e->mirror, diag) : GQAC_OK;
+    if (status != GQAC_OK)
+        exec_destroy(e);
+    return status;
 }
 
 static void free_apart(const exec *e, const layout_piece *piece) {
@@ -67,6 +71,8 @@ static void drop_pieces(exec *e) {
 
 void exec_destroy(exec *e) {
     gqac_pool_free(e->pool);
+    if (e->mirror)
+        e->program->target->mirror->close(e->mirror);
     for (int i = 0; e->owned && i < e->program->n_values; i++)
         exec_drop(&e->owned[i]);
     for (int i = 0; e->unwanted && i < e->program->most_outputs; i++)
@@ -269,6 +275,28 @@ static void release_scratch(exec_scratch *s, size_t used, const struct exec_extr
     }
 }
 
+/* ---- values on a device -------------------------------------------------- */
+
+/* Before the host reads a value. */
+static gqac_status fetch(const exec *e, const ir_value *value, gqac_diag *diag) {
+    if (!e->mirror || !value)
+        return GQAC_OK;
+    return e->program->target->mirror->fetch(e->mirror, &e->values[value->id], diag);
+}
+
+static gqac_status fetch_inputs(const exec *e, const ir_node *node, gqac_diag *diag) {
+    for (int i = 0; e->mirror && i < node->n_inputs; i++)
+        GQAC_TRY(fetch(e, node->inputs[i].value, diag));
+    return GQAC_OK;
+}
+
+/* After the host has run a node. */
+static void outputs_changed(const exec *e, const ir_node *node) {
+    for (int i = 0; e->mirror && i < node->n_outputs; i++)
+        if (node->outputs[i])
+            e->program->target->mirror->changed(e->mirror, &e->values[node->outputs[i]->id]);
+}
+
 /* ---- nodes --------------------------------------------------------------- */
 
 /* True if the value shares memory with later values. */
@@ -363,6 +391,7 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
     for (int i = 0; i < n_args; i++)
         e->values[graph->inputs[i]->id] = *args[i];
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
+    GQAC_TRY(fetch_inputs(e, graph->ret, call->diag));
     for (int i = 0; i < graph->ret->n_inputs; i++) {
         const ir_value *value = graph->ret->inputs[i].value;
         if (results == call->out)
@@ -461,6 +490,7 @@ static gqac_status run_bound(exec *e, const ir_node *node, const target_kernel *
                                  .origin = &origin},
                         .values = e->values,
                         .state = e->program->target_state,
+                        .mirror = e->mirror,
                         .kv = e->kv,
                         .give = give_value};
     return kernel->run(&call, node->bound);
@@ -470,9 +500,14 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
     const size_t used = e->scratch.used;
     const struct exec_extra *extra = e->scratch.extra;
-    const gqac_status status =
-        kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, diag);
+    gqac_status status = kernel->on_device ? GQAC_OK : fetch_inputs(e, node, diag);
+    if (status == GQAC_OK)
+        status = kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, diag);
     release_scratch(&e->scratch, used, extra);
+    if (status == GQAC_OK && !kernel->on_device)
+        outputs_changed(e, node);
+    for (int i = 0; status == GQAC_OK && e->observe && i < node->n_outputs; i++)
+        status = fetch(e, node->outputs[i], diag);
     if (status == GQAC_OK && e->observe)
         e->observe(e->observe_arg, e, node);
     end_pieces(e, node);
@@ -512,8 +547,12 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     gqac_status status = gqac_poll_barrier(&e->poll, 0, diag);
     if (status == GQAC_OK)
         status = begin_run(e, diag);
+    if (e->mirror)
+        e->program->target->mirror->begin(e->mirror);
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
+    if (status == GQAC_OK)
+        status = fetch_inputs(e, e->program->module->graph->ret, diag);
     gqac_float_mode_give_back(&callers);
     return status;
 }

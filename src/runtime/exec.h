@@ -52,6 +52,7 @@ typedef struct exec {
     size_t refused;    /* bytes that the budget refused in this run; 0: none */
     int nested;        /* runs of nested graphs in this run of the whole graph */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
+    void *mirror;      /* of target_mirror; NULL: the target has none */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */
     void *observe_arg;
 } exec;

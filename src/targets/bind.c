@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ops/linear_attention.h"
+#include "ops/norm.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"
 
@@ -65,4 +66,46 @@ gqac_status bind_recurrent_attention(const target_binding *b, const ir_node *roo
                        .key = bind_input(root, "key"), .value = bind_input(root, "value"),
                        .decay = bind_input(root, "decay"), .beta = bind_input(root, "beta"),
                        .output = bind_output(root, "output"), .token = bind_output(root, "token"));
+}
+
+/* ---- norms ------------------------------------------------------------------ */
+
+/* The ops, and the names of their operands. */
+static const struct {
+    const char *domain, *op;
+    const norm *kind;
+    const char *x, *skip, *weight, *beta, *bias;
+} norms[] = {
+    {"", "RMSNormalization", &norm_rms_onnx, "X", NULL, "scale", NULL, NULL},
+    {"", "SimplifiedLayerNormalization", &norm_rms, "X", NULL, "scale", NULL, NULL},
+    {"", "LayerNormalization", &norm_layer, "X", NULL, "Scale", "B", NULL},
+    {"com.microsoft", "SkipSimplifiedLayerNormalization", &norm_skip_rms, "input", "skip", "gamma",
+     NULL, "bias"},
+    {"com.microsoft", "SkipLayerNormalization", &norm_skip_layer, "input", "skip", "gamma", "beta",
+     "bias"},
+};
+
+static int named(const ir_node *node, const char *name) {
+    return name ? bind_input(node, name) : -1;
+}
+
+static int result(const ir_node *node, int output) {
+    return output < 0 ? -1 : bind_value(ir_node_output(node, output));
+}
+
+void bind_norm(const ir_node *node, target_norm *record) {
+    size_t at = 0;
+    while (!op_is(node, norms[at].domain, norms[at].op))
+        at++;
+    const norm *kind = norms[at].kind;
+    *record = (target_norm){.form = norm_form_of(node, kind),
+                            .x = bind_input(node, norms[at].x),
+                            .skip = named(node, norms[at].skip),
+                            .weight = bind_input(node, norms[at].weight),
+                            .beta = named(node, norms[at].beta),
+                            .bias = named(node, norms[at].bias),
+                            .y = result(node, 0),
+                            .sum = result(node, kind->sum_output),
+                            .mean = result(node, kind->mean_output),
+                            .inv = result(node, kind->inv_output)};
 }

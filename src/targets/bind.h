@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "ops/shared.h"
+#include "targets/norm.h"
 #include "targets/target.h"
 
 /* The number of a value, as target_call.values has it; -1 for NULL. */
@@ -25,6 +26,9 @@ void *bind_new(const target_binding *b, size_t size);
     bind_record((b), &(const type){__VA_ARGS__}, sizeof(type), (record))
 gqac_status bind_record(const target_binding *b, const void *from, size_t size,
                         const void **record);
+
+/* Fills the record of a norm: RMSNormalization and LayerNormalization, with a skip or without. */
+void bind_norm(const ir_node *node, target_norm *record);
 
 /* The slot of the states that a recurrent_attention reads and writes; -1: it has none, or the node
  * is another op. */

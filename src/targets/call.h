@@ -31,6 +31,7 @@ typedef struct target_call {
     op_work work;        /* work.origin is the root of the group */
     gqac_tensor *values; /* by number: constants, inputs, and results computed before */
     const void *state;   /* from the target's `open` */
+    void *mirror;        /* from target_mirror.open; NULL: the target has none */
     const kv_batch *kv;  /* NULL outside of a step */
     /* See target_give. */
     gqac_status (*give)(struct target_call *call, int value, gqac_tensor *tensor);

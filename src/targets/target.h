@@ -41,7 +41,29 @@ typedef struct target_kernel {
      * first byte on, that nobody reads later. NULL: never. Like IR_OP_IN_PLACE, for kernels that
      * are not the op's eval. */
     bool (*over)(const ir_node *root, const ir_value *result, const ir_value *operand);
+    /* `run` reads operands and leaves results where the mirror has them. The operands of other
+     * kernels are copied to the host before they run. */
+    bool on_device;
 } target_kernel;
+
+/* Copies of values between the host and a device, in one run. */
+typedef struct target_copies {
+    int64_t up, up_bytes;     /* to the device */
+    int64_t down, down_bytes; /* back */
+} target_copies;
+
+/* For targets whose kernels leave values in the memory of a device. A mirror belongs to a context
+ * and has, for each value, the side where its newest bytes are. A value is known by the address of
+ * its data in the memory of the host. */
+typedef struct target_mirror {
+    gqac_status (*open)(const void *state, void **mirror, gqac_diag *diag);
+    void (*close)(void *mirror);
+    void (*begin)(void *mirror); /* before a run: the newest bytes of all values are on the host */
+    /* Before the host reads a value: copies it, if its newest bytes are on the device alone. */
+    gqac_status (*fetch)(void *mirror, const gqac_tensor *value, gqac_diag *diag);
+    void (*changed)(void *mirror, const gqac_tensor *value); /* after the host has written it */
+    target_copies (*copies)(const void *mirror);             /* since `begin` */
+} target_mirror;
 
 typedef struct gqac_target {
     const char *name;
@@ -53,6 +75,7 @@ typedef struct gqac_target {
      * device gqac_options.device, and what frees it after the last run. */
     gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
     void (*close_device)(const void *state);
+    const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);
     /* Puts constant weights into the form that the target's kernels read, as nodes of the graph (op

@@ -46,56 +46,19 @@ bool cpu_norm_over(const ir_node *root, const ir_value *result, const ir_value *
            at == (sum && result != sum ? 1 : 0) && (result == sum || result == root->outputs[0]);
 }
 
-/* The ops, and the names of their operands. */
-static const struct {
-    const char *domain, *op;
-    const norm *kind;
-    const char *x, *skip, *weight, *beta, *bias;
-} norms[] = {
-    {"", "RMSNormalization", &norm_rms_onnx, "X", NULL, "scale", NULL, NULL},
-    {"", "SimplifiedLayerNormalization", &norm_rms, "X", NULL, "scale", NULL, NULL},
-    {"", "LayerNormalization", &norm_layer, "X", NULL, "Scale", "B", NULL},
-    {"com.microsoft", "SkipSimplifiedLayerNormalization", &norm_skip_rms, "input", "skip", "gamma",
-     NULL, "bias"},
-    {"com.microsoft", "SkipLayerNormalization", &norm_skip_layer, "input", "skip", "gamma", "beta",
-     "bias"},
-};
-
-static int named(const ir_node *node, const char *name) {
-    return name ? bind_input(node, name) : -1;
-}
-
-static int result(const ir_node *node, int output) {
-    return output < 0 ? -1 : bind_value(ir_node_output(node, output));
-}
-
 gqac_status cpu_bind_norm(const target_binding *b, const ir_node *root, const void **record) {
-    cpu_norm_record *r;
-    size_t at = 0;
-    while (!op_is(root, norms[at].domain, norms[at].op))
-        at++;
-    const norm *kind = norms[at].kind;
-    r = bind_new(b, sizeof *r);
+    cpu_norm_record *r = bind_new(b, sizeof *r);
     if (!r)
         return GQAC_NO_MEMORY;
-    *r = (cpu_norm_record){.form = norm_form_of(root, kind),
-                           .x = bind_input(root, norms[at].x),
-                           .skip = named(root, norms[at].skip),
-                           .weight = bind_input(root, norms[at].weight),
-                           .beta = named(root, norms[at].beta),
-                           .bias = named(root, norms[at].bias),
-                           .y = result(root, 0),
-                           .sum = result(root, kind->sum_output),
-                           .mean = result(root, kind->mean_output),
-                           .inv = result(root, kind->inv_output)};
+    bind_norm(root, &r->of);
     const ir_value *x = ir_node_input(root, 0);
     const ir_node *add = x->def && x->def->fused_into == root ? x->def : NULL;
     if (add) {
         r->adds = true;
         r->add = op_origin_of(add);
-        r->x = bind_input(add, "a");
-        r->skip = bind_input(add, "b");
-        r->sum = bind_leaving(x);
+        r->of.x = bind_input(add, "a");
+        r->of.skip = bind_input(add, "b");
+        r->of.sum = bind_leaving(x);
     }
     *record = r;
     return GQAC_OK;

@@ -25,7 +25,7 @@ static void *data_of(const gqac_tensor *t) {
 
 /* Opens a fused Add: its operands, of equal shapes, are x and the skip. */
 static gqac_status open_sum(const target_call *call, const cpu_norm_record *record, norm_run *r) {
-    const gqac_tensor *x = r->x, *skip = target_value(call, record->skip);
+    const gqac_tensor *x = r->x, *skip = target_value(call, record->of.skip);
     const op_work work = target_work(call, &record->add);
     if (skip->dtype != x->dtype || skip->rank != x->rank ||
         memcmp(skip->dims, x->dims, (size_t)x->rank * sizeof *x->dims) != 0)
@@ -45,8 +45,9 @@ static gqac_status make(target_call *call, int value, gqac_tensor shape, gqac_te
     return target_give(call, value, t);
 }
 
-gqac_status cpu_norm_run(target_call *call, const void *record) {
-    const cpu_norm_record *f = record;
+gqac_status cpu_norm_run(target_call *call, const void *arg) {
+    const cpu_norm_record *record = arg;
+    const target_norm *f = &record->of;
     const norm *kind = f->form.kind;
     gqac_tensor y, sum, mean, inv;
     norm_run r = {.x = target_value(call, f->x),
@@ -57,8 +58,8 @@ gqac_status cpu_norm_run(target_call *call, const void *record) {
     if (kind->skip)
         r.skip = target_value(call, f->skip);
     GQAC_TRY(norm_fit(&call->work, &f->form, &r));
-    if (f->adds)
-        GQAC_TRY(open_sum(call, f, &r));
+    if (record->adds)
+        GQAC_TRY(open_sum(call, record, &r));
     y = norm_y(&r);
     GQAC_TRY(target_give(call, f->y, &y));
     GQAC_TRY(make(call, f->sum, norm_sum(&r), &sum, &r.sum));
@@ -75,7 +76,7 @@ gqac_status cpu_norm_run(target_call *call, const void *record) {
               .epsilon = r.epsilon,
               .centred = kind->centred,
               .round_before = kind->round_before && r.x->dtype != GQAC_F32,
-              .round_sum = f->adds,
+              .round_sum = record->adds,
               .type = r.x->dtype,
               .weight_type = r.weight->dtype,
               .bias_type = type_of(r.bias),

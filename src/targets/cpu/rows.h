@@ -8,8 +8,8 @@
 #ifndef GQAC_TARGETS_CPU_ROWS_H
 #define GQAC_TARGETS_CPU_ROWS_H
 
-#include "ops/norm_rows.h"
 #include "targets/cpu/products.h"
+#include "targets/norm.h"
 
 enum {
     CPU_HEAD_SIZE = 1024,  /* maximum channels of a head in cpu_head */
@@ -102,9 +102,7 @@ struct cpu_row_kernels {
 
 /* A norm, alone or with the Add that makes x (norm.c). */
 typedef struct cpu_norm_record {
-    norm_form form;
-    int x, skip, weight, beta, bias; /* values; -1: absent */
-    int y, sum, mean, inv;
+    target_norm of;
     bool adds; /* x + skip is a fused Add; `add` is its origin */
     op_origin add;
 } cpu_norm_record;

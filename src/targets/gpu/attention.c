@@ -139,7 +139,7 @@ static gqac_status list_rows(const target_call *call, attending *t) {
 
 /* An absent operand becomes one byte that is not read. */
 static gqac_status put_optional(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return tensor ? gpu_put_f32(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+    return tensor ? gpu_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
 /* What both kernels read and write besides keys and values. The lists are not yet written. */
@@ -148,11 +148,11 @@ typedef struct operands {
 } operands;
 
 static gqac_status take_operands(gpu_work *w, const attending *t, operands *o) {
-    GQAC_TRY(gpu_put_f32(w, t->q, &o->q));
+    GQAC_TRY(gpu_in(w, t->q, &o->q));
     GQAC_TRY(gpu_scratch(w, t->bytes, &o->lists));
     GQAC_TRY(put_optional(w, t->bias, &o->bias));
     GQAC_TRY(put_optional(w, t->sink, &o->sink));
-    return gpu_scratch(w, (size_t)gqac_tensor_count(&t->y) * sizeof(float), &o->y);
+    return gpu_out(w, &t->y, &o->y);
 }
 
 static gpu_grid grid_of(const attending *t) {
@@ -166,13 +166,13 @@ static gqac_status attend_rows(gpu_work *w, attending *t) {
     gpu_buffer k, v;
     GQAC_TRY(take_operands(w, t, &o));
     GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
-    GQAC_TRY(gpu_put_f32(w, t->k, &k));
-    GQAC_TRY(gpu_put_f32(w, t->v, &v));
+    GQAC_TRY(gpu_in(w, t->k, &k));
+    GQAC_TRY(gpu_in(w, t->v, &v));
     const gpu_arg args[] = {GPU_ARG(o.q.handle),     GPU_ARG(k.handle),      GPU_ARG(v.handle),
                             GPU_ARG(o.lists.handle), GPU_ARG(o.bias.handle), GPU_ARG(o.sink.handle),
                             GPU_ARG(o.y.handle),     GPU_ARG(t->shape)};
     GQAC_TRY(gpu_launch(w, GPU_ATTEND, &grid, GPU_COUNT(args), args));
-    return gpu_get_f32(w, &o.y, &t->y);
+    return gpu_done(w, &o.y, &t->y);
 }
 
 /* Places the blocks of the step, and uploads the rows that the device lacks. */
@@ -211,7 +211,7 @@ static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *
     for (int i = 0; i < GPU_SLABS; i++)
         args[SLABS + i] = GPU_ARG(slabs.handles[i]);
     GQAC_TRY(gpu_launch(w, t->record->kernel, &grid, GPU_COUNT(args), args));
-    return gpu_get_f32(w, &o.y, &t->y);
+    return gpu_done(w, &o.y, &t->y);
 }
 
 /* Takes memory for the lists. */
@@ -235,7 +235,7 @@ gqac_status gpu_attention_run(target_call *call, const void *record) {
     GQAC_TRY(open_lists(call, &t, &scratch));
     gqac_status status = list_rows(call, &t);
     if (status == GQAC_OK) {
-        gpu_work w = gpu_take(call->state, &call->work);
+        gpu_work w = gpu_take(call);
         status = t.record->in_blocks ? attend_in_blocks(&w, call->kv, &t) : attend_rows(&w, &t);
         gpu_give_back(&w);
     }

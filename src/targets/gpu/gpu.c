@@ -3,9 +3,20 @@
  * rows; attention copies to the device what it lacks (blocks.h). */
 #include "targets/gpu/attention.h"
 #include "targets/gpu/graph.h"
+#include "targets/gpu/mirror.h"
 #include "targets/gpu/products.h"
+#include "targets/gpu/rows.h"
 #include "targets/kv_rows.h"
 #include "targets/recurrent.h"
+
+#define ROW(of, what, title, kernel)                                                               \
+    {                                                                                              \
+        .name = title, .domain = of, .op = what, .match = gpu_match_##kernel,                      \
+        .bind = gpu_bind_##kernel, .run = gpu_##kernel##_run, .on_device = true                    \
+    }
+#define NORM(of, what)   ROW(of, what, "norm", norm)
+#define UNARY(of, what)  ROW(of, what, "unary", unary)
+#define BINARY(of, what) ROW(of, what, "binary", binary)
 
 static const target_kernel kernels[] = {
     {.name = "kv_state",
@@ -28,19 +39,43 @@ static const target_kernel kernels[] = {
      .op = "MatMul",
      .match = gpu_match_product,
      .bind = gpu_bind_product,
-     .run = gpu_product_run},
+     .run = gpu_product_run,
+     .on_device = true},
     {.name = "product_nbits",
      .domain = "com.microsoft",
      .op = "MatMulNBits",
      .match = gpu_match_nbits,
      .bind = gpu_bind_nbits,
-     .run = gpu_nbits_run},
+     .run = gpu_nbits_run,
+     .on_device = true},
     {.name = "attention",
      .domain = "gqac",
      .op = "attention",
      .match = gpu_match_attention,
      .bind = gpu_bind_attention,
-     .run = gpu_attention_run},
+     .run = gpu_attention_run,
+     .on_device = true},
+    ROW("gqac", "rotary", "rotary", rotary),
+    ROW("gqac", "split_heads", "split_heads", heads),
+    ROW("gqac", "take_rows", "take_rows", take_rows),
+    NORM("", "RMSNormalization"),
+    NORM("", "SimplifiedLayerNormalization"),
+    NORM("", "LayerNormalization"),
+    NORM("com.microsoft", "SkipSimplifiedLayerNormalization"),
+    NORM("com.microsoft", "SkipLayerNormalization"),
+    UNARY("", "Neg"),
+    UNARY("", "Sqrt"),
+    UNARY("", "Sigmoid"),
+    UNARY("", "Tanh"),
+    UNARY("", "Erf"),
+    UNARY("", "Swish"),
+    UNARY("", "Gelu"),
+    UNARY("com.microsoft", "QuickGelu"),
+    UNARY("com.microsoft", "FastGelu"),
+    BINARY("", "Add"),
+    BINARY("", "Sub"),
+    BINARY("", "Mul"),
+    BINARY("", "Div"),
     {.name = NULL},
 };
 
@@ -49,4 +84,5 @@ const gqac_target target_gpu = {.name = "gpu",
                                 .kernels = kernels,
                                 .open_device = gpu_open,
                                 .close_device = gpu_close,
-                                .in_blocks = gpu_kv_only_blocks};
+                                .in_blocks = gpu_kv_only_blocks,
+                                .mirror = &gpu_mirror_functions};

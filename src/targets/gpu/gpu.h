@@ -1,13 +1,12 @@
 /* The gpu target: kernels of a device, and the memory that they use.
  *
- * Constant weights are copied to the device when a program is made, and stay there; so do copies of
- * cached rows (blocks.h). Everything else lies in the memory of the host: a kernel copies its
- * operands to the device, and its result back. The kernels compute in fp32; 16-bit operands are
- * widened on the host, and results rounded there, except weights, which keep their type. */
+ * Constant weights are copied to the device when a program is made, and stay there. Values in fp32 and
+ * cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). The kernels compute in fp32; 16-bit operands
+ * are widened on the host, and results rounded there, except weights, which keep their type. */
 #ifndef GQAC_TARGETS_GPU_GPU_H
 #define GQAC_TARGETS_GPU_GPU_H
 
-#include "ops/work.h"
+#include "targets/call.h"
 #include "targets/gpu/driver.h"
 
 /* The kernels of kernels/, in the order of gpu_kernel_names (state.c). */
@@ -23,6 +22,23 @@ typedef enum gpu_kernel_id {
     GPU_ATTEND_BLOCKS_F32,
     GPU_ATTEND_BLOCKS_F16,
     GPU_ATTEND_BLOCKS_BF16,
+    GPU_NORM,
+    GPU_ROTATE,
+    GPU_COPY_HEADS,
+    GPU_COPY_ROWS,
+    GPU_NEG,
+    GPU_SQRT,
+    GPU_SIGMOID,
+    GPU_TANH,
+    GPU_ERF,
+    GPU_SWISH,
+    GPU_GELU,
+    GPU_GELU_TANH,
+    GPU_FAST_GELU,
+    GPU_ADD,
+    GPU_SUB,
+    GPU_MUL,
+    GPU_DIV,
     GPU_KERNELS
 } gpu_kernel_id;
 
@@ -48,10 +64,11 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
 /* The device, for the work of one kernel: other threads wait until gpu_give_back. */
 typedef struct gpu_work {
     gpu_state *state;
+    void *mirror; /* target_call.mirror; NULL: operands and results are copied */
     const op_work *work;
     int n; /* scratch buffers that have been taken */
 } gpu_work;
-gpu_work gpu_take(const void *state, const op_work *work);
+gpu_work gpu_take(const target_call *call);
 void gpu_give_back(gpu_work *w);
 
 /* The KV blocks on the device, for bind and between gpu_take and gpu_give_back. Scratch is taken
@@ -61,12 +78,26 @@ struct gpu_blocks *gpu_state_blocks(const void *state);
 /* Takes scratch of the device, and sets *buffer; its content is undefined. */
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);
-/* Both at once; or a copy of all elements of a float tensor, as fp32. */
+/* Both at once. */
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);
-gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
-/* Copies fp32 results to all elements of a float tensor, rounded once. */
-gqac_status gpu_get_f32(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor);
+/* Sets *buffer to all elements of a float tensor, as fp32. */
+gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
+/* Takes memory for all elements of a float tensor, as fp32; after the kernel that writes them,
+ * gpu_done rounds them once to the type of the tensor. */
+gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
+gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor);
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args);
+
+/* For mirror.c: the device's memory, and its lock, which a gpu_work holds. */
+gpu_state *gpu_state_of(const void *state);
+void gpu_lock(gpu_state *s);
+void gpu_unlock(gpu_state *s);
+gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag);
+void gpu_release(gpu_state *s, gpu_buffer *buffer);
+gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, size_t bytes,
+                       gqac_diag *diag);
+gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,
+                         gqac_diag *diag);
 
 #endif

@@ -18,4 +18,22 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
 bool gpu_kv_only_blocks(const ir_node *kv_append);
 gqac_status gpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 
+bool gpu_match_norm(const ir_node *node);
+gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_rotary(const ir_node *node);
+gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_heads(const ir_node *node);
+gqac_status gpu_bind_heads(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_take_rows(const ir_node *node);
+gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_unary(const ir_node *node);
+gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record);
+
+bool gpu_match_binary(const ir_node *node);
+gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const void **record);
+
 #endif

@@ -27,8 +27,8 @@ static gqac_status open_rows(target_call *call, int x, int y, int32_t k, int32_t
 }
 
 static gqac_status move_in(gpu_work *w, rows *r) {
-    GQAC_TRY(gpu_put_f32(w, r->x, &r->in));
-    return gpu_scratch(w, (size_t)gqac_tensor_count(&r->y) * sizeof(float), &r->out);
+    GQAC_TRY(gpu_in(w, r->x, &r->in));
+    return gpu_out(w, &r->y, &r->out);
 }
 
 /* Items for `columns` columns and `m` rows, `height` rows an item. */
@@ -48,7 +48,7 @@ static gqac_status product(gpu_work *w, const gpu_product *p, rows *r) {
                             GPU_ARG(r->out.handle), GPU_ARG(r->m),
                             GPU_ARG(p->k),          GPU_ARG(p->n)};
     GQAC_TRY(gpu_launch(w, p->kernel, &grid, GPU_COUNT(args), args));
-    return gpu_get_f32(w, &r->out, &r->y);
+    return gpu_done(w, &r->out, &r->y);
 }
 
 gqac_status gpu_product_run(target_call *call, const void *record) {
@@ -57,7 +57,7 @@ gqac_status gpu_product_run(target_call *call, const void *record) {
     GQAC_TRY(open_rows(call, p->x, p->y, p->k, p->n, &r));
     if (r.m == 0)
         return GQAC_OK;
-    gpu_work w = gpu_take(call->state, &call->work);
+    gpu_work w = gpu_take(call);
     const gqac_status status = product(&w, p, &r);
     gpu_give_back(&w);
     return status;
@@ -114,12 +114,12 @@ static gqac_status product_nbits(gpu_work *w, const gpu_nbits *p, const gqac_ten
     GQAC_TRY(p->int8 ? product_int8(w, p, r) : product_fp32(w, p, r));
     if (bias) {
         const gpu_grid grid = grid_of(p->n, r->m, 1);
-        GQAC_TRY(gpu_put_f32(w, bias, &to_add));
+        GQAC_TRY(gpu_in(w, bias, &to_add));
         const gpu_arg args[] = {GPU_ARG(r->out.handle), GPU_ARG(to_add.handle), GPU_ARG(r->m),
                                 GPU_ARG(p->n)};
         GQAC_TRY(gpu_launch(w, GPU_ADD_BIAS, &grid, GPU_COUNT(args), args));
     }
-    return gpu_get_f32(w, &r->out, &r->y);
+    return gpu_done(w, &r->out, &r->y);
 }
 
 gqac_status gpu_nbits_run(target_call *call, const void *record) {
@@ -132,7 +132,7 @@ gqac_status gpu_nbits_run(target_call *call, const void *record) {
                 (long long)gqac_tensor_count(bias), p->n);
     if (r.m == 0)
         return GQAC_OK;
-    gpu_work w = gpu_take(call->state, &call->work);
+    gpu_work w = gpu_take(call);
     const gqac_status status = product_nbits(&w, p, bias, &r);
     gpu_give_back(&w);
     return status;

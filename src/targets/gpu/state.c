@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "targets/gpu/blocks.h"
-#include "targets/gpu/gpu.h"
+#include "targets/gpu/mirror.h"
 
 static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "product_f32",
                                                       [GPU_PRODUCT_F16] = "product_f16",
@@ -20,7 +20,24 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_ATTEND_BLOCKS_F32] = "attend_blocks_f32",
                                                       [GPU_ATTEND_BLOCKS_F16] = "attend_blocks_f16",
                                                       [GPU_ATTEND_BLOCKS_BF16] =
-                                                          "attend_blocks_bf16"};
+                                                          "attend_blocks_bf16",
+                                                      [GPU_NORM] = "norm_rows",
+                                                      [GPU_ROTATE] = "rotate_rows",
+                                                      [GPU_COPY_HEADS] = "copy_heads",
+                                                      [GPU_COPY_ROWS] = "copy_rows",
+                                                      [GPU_NEG] = "unary_neg",
+                                                      [GPU_SQRT] = "unary_sqrt",
+                                                      [GPU_SIGMOID] = "unary_sigmoid",
+                                                      [GPU_TANH] = "unary_tanh",
+                                                      [GPU_ERF] = "unary_erf",
+                                                      [GPU_SWISH] = "unary_swish",
+                                                      [GPU_GELU] = "unary_gelu",
+                                                      [GPU_GELU_TANH] = "unary_gelu_tanh",
+                                                      [GPU_FAST_GELU] = "unary_fast_gelu",
+                                                      [GPU_ADD] = "binary_add",
+                                                      [GPU_SUB] = "binary_sub",
+                                                      [GPU_MUL] = "binary_mul",
+                                                      [GPU_DIV] = "binary_div"};
 
 /* Negative controls are in kernels/. */
 #if defined(GQAC_CONTROL_KERNEL_BY_ROWS)
@@ -57,9 +74,10 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
     char constants[256];
     snprintf(constants, sizeof constants,
              "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
-             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define KV_BLOCK %d\n" CONTROL,
+             "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define BROADCAST_RANK %d\n"
+             "#define KV_BLOCK %d\n" CONTROL,
              GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE,
-             GQAC_KV_BLOCK);
+             GQAC_MAX_RANK, GQAC_KV_BLOCK);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     s->blocks = gpu_blocks_open(s->driver, s->queue);
     if (!s->blocks)
@@ -89,17 +107,17 @@ gqac_status gpu_open(int device, const void **state, gqac_diag *diag) {
     return GQAC_OK;
 }
 
-/* A state is constant for those who run; this file alone changes it. */
-static gpu_state *state_of(const void *state) {
+/* A state is constant for kernels; only the functions of this file change it. */
+gpu_state *gpu_state_of(const void *state) {
     return (gpu_state *)(uintptr_t)state;
 }
 
 gpu_blocks *gpu_state_blocks(const void *state) {
-    return state_of(state)->blocks;
+    return gpu_state_of(state)->blocks;
 }
 
 void gpu_close(const void *state) {
-    gpu_state *s = state_of(state);
+    gpu_state *s = gpu_state_of(state);
     if (!s)
         return;
     while (s->constants) {
@@ -121,7 +139,7 @@ void gpu_close(const void *state) {
 
 gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
                      gqac_diag *diag) {
-    gpu_state *s = state_of(state);
+    gpu_state *s = gpu_state_of(state);
     kept *k = calloc(1, sizeof *k);
     if (!k)
         return gqac_diag_oom(diag, "a constant of the device");
@@ -134,14 +152,43 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
 
 /* ---- the work of a kernel ----------------------------------------------------- */
 
-gpu_work gpu_take(const void *state, const op_work *work) {
-    gpu_state *s = state_of(state);
+void gpu_lock(gpu_state *s) {
     pthread_mutex_lock(&s->lock);
-    return (gpu_work){.state = s, .work = work};
+}
+
+void gpu_unlock(gpu_state *s) {
+    pthread_mutex_unlock(&s->lock);
+}
+
+gqac_status gpu_allocate(gpu_state *s, size_t bytes, gpu_buffer *buffer, gqac_diag *diag) {
+    const gqac_status status = s->driver->allocate(s->queue, bytes, buffer, diag);
+    return status == GQAC_NO_MEMORY && gpu_blocks_drop(s->blocks)
+               ? s->driver->allocate(s->queue, bytes, buffer, diag)
+               : status;
+}
+
+void gpu_release(gpu_state *s, gpu_buffer *buffer) {
+    s->driver->release(buffer);
+}
+
+gqac_status gpu_upload(gpu_state *s, const gpu_buffer *to, const void *from, size_t bytes,
+                       gqac_diag *diag) {
+    return s->driver->write(s->queue, to, 0, from, bytes, diag);
+}
+
+gqac_status gpu_download(gpu_state *s, const gpu_buffer *from, void *to, size_t bytes,
+                         gqac_diag *diag) {
+    return s->driver->read(s->queue, from, to, bytes, diag);
+}
+
+gpu_work gpu_take(const target_call *call) {
+    gpu_state *s = gpu_state_of(call->state);
+    gpu_lock(s);
+    return (gpu_work){.state = s, .mirror = call->mirror, .work = &call->work};
 }
 
 void gpu_give_back(gpu_work *w) {
-    pthread_mutex_unlock(&w->state->lock);
+    gpu_unlock(w->state);
 }
 
 gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
@@ -184,9 +231,16 @@ static gqac_status stage(gpu_work *w, size_t count) {
     return GQAC_OK;
 }
 
-gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+/* Is it kept on the device? An empty one has no address of its own. */
+static bool is_mirrored(const gpu_work *w, const gqac_tensor *tensor) {
+    return w->mirror && tensor->dtype == GQAC_F32 && gqac_tensor_count(tensor) > 0;
+}
+
+gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
     const int64_t count = gqac_tensor_count(tensor);
     const size_t bytes = (size_t)count * sizeof(float);
+    if (is_mirrored(w, tensor))
+        return gpu_mirror_in(w, tensor, buffer);
     if (tensor->dtype == GQAC_F32)
         return gpu_put(w, tensor->data, bytes, buffer);
     GQAC_TRY(stage(w, (size_t)count));
@@ -194,10 +248,18 @@ gqac_status gpu_put_f32(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buff
     return gpu_put(w, w->state->staging, bytes, buffer);
 }
 
-gqac_status gpu_get_f32(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
+gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    return is_mirrored(w, tensor)
+               ? gpu_mirror_out(w, tensor, buffer)
+               : gpu_scratch(w, (size_t)gqac_tensor_count(tensor) * sizeof(float), buffer);
+}
+
+gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
     const gpu_state *s = w->state;
     const int64_t count = gqac_tensor_count(tensor);
     const size_t bytes = (size_t)count * sizeof(float);
+    if (is_mirrored(w, tensor))
+        return GQAC_OK;
     if (tensor->dtype == GQAC_F32)
         return s->driver->read(s->queue, buffer, tensor->data, bytes, w->work->diag);
     GQAC_TRY(stage(w, (size_t)count));

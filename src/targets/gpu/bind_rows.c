@@ -1,0 +1,168 @@
+/* Norms, rotary embeddings, heads, selected rows and elementwise ops, in fp32. */
+#include <string.h>
+
+#include "targets/gpu/graph.h"
+#include "targets/gpu/rows.h"
+
+static bool is_f32(const ir_node *node, int input) {
+    return !ir_node_input(node, input) || op_in_type(node, input).dtype == GQAC_F32;
+}
+
+static bool all_f32(const ir_node *node) {
+    for (int i = 0; i < node->n_inputs; i++)
+        if (!is_f32(node, i))
+            return false;
+    return true;
+}
+
+/* The operand `input`; a constant is copied to the device. */
+static gqac_status bind_operand(const target_binding *b, const ir_node *node, int input,
+                                gpu_operand *of) {
+    const ir_value *value = ir_node_input(node, input);
+    *of = (gpu_operand){.value = bind_value(value)};
+    if (!value || !value->constant)
+        return GQAC_OK;
+    return gpu_keep(b->state, value->constant->data, gqac_tensor_bytes(value->constant), &of->kept,
+                    b->diag);
+}
+
+/* The operand that has a value number. */
+static gqac_status bind_numbered(const target_binding *b, const ir_node *node, int number,
+                                 gpu_operand *of) {
+    for (int i = 0; i < node->n_inputs; i++)
+        if (number >= 0 && bind_value(ir_node_input(node, i)) == number)
+            return bind_operand(b, node, i, of);
+    *of = (gpu_operand){.value = -1};
+    return GQAC_OK;
+}
+
+/* ---- norms ------------------------------------------------------------------- */
+
+bool gpu_match_norm(const ir_node *node) {
+    return all_f32(node) && op_in_type(node, 0).rank >= 1;
+}
+
+gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const void **record) {
+    gpu_norm *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    bind_norm(root, &r->of);
+    *record = r;
+    GQAC_TRY(bind_numbered(b, root, r->of.weight, &r->weight));
+    GQAC_TRY(bind_numbered(b, root, r->of.beta, &r->beta));
+    return bind_numbered(b, root, r->of.bias, &r->bias);
+}
+
+/* ---- rotary embeddings --------------------------------------------------------- */
+
+enum { X, COS, SIN }; /* inputs of rotary */
+
+bool gpu_match_rotary(const ir_node *node) {
+    for (int i = X; i <= SIN; i++)
+        if (!is_f32(node, i) || (i > X && !ir_node_input(node, i)->constant))
+            return false;
+    return op_in_type(node, X).rank == 4;
+}
+
+gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record) {
+    gpu_rotary *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    *r = (gpu_rotary){.x = bind_input(root, "x"),
+                      .past_len = bind_input(root, "past_len"),
+                      .new_len = bind_input(root, "new_len"),
+                      .position_ids = bind_input(root, "position_ids"),
+                      .y = bind_output(root, "y"),
+                      .interleaved = ir_attr_int(root, "interleaved") == 1};
+    *record = r;
+    GQAC_TRY(bind_operand(b, root, COS, &r->cos));
+    return bind_operand(b, root, SIN, &r->sin);
+}
+
+/* ---- copies -------------------------------------------------------------------- */
+
+bool gpu_match_heads(const ir_node *node) {
+    return is_f32(node, 0) && op_in_type(node, 0).rank == 3;
+}
+
+gqac_status gpu_bind_heads(const target_binding *b, const ir_node *root, const void **record) {
+    const int64_t q = ir_attr_int(root, "q"), kv = ir_attr_int(root, "kv");
+    return BIND_RECORD(
+        b, record, gpu_heads, .x = bind_input(root, "x"),
+        .y = {bind_output(root, "q"), bind_output(root, "k"), bind_output(root, "v")},
+        .heads = {q, kv, kv});
+}
+
+bool gpu_match_take_rows(const ir_node *node) {
+    return is_f32(node, 0);
+}
+
+gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record) {
+    return BIND_RECORD(b, record, gpu_take_rows, .x = bind_input(root, "x"),
+                       .rows = bind_input(root, "rows"), .y = bind_output(root, "y"));
+}
+
+/* ---- elementwise --------------------------------------------------------------- */
+
+static const struct {
+    const char *domain, *op;
+    const char *approximate; /* the attribute of Gelu; NULL: the op has none */
+    bool has_alpha;
+    gpu_kernel_id kernel;
+} unary[] = {
+    {"", "Neg", NULL, false, GPU_NEG},
+    {"", "Sqrt", NULL, false, GPU_SQRT},
+    {"", "Sigmoid", NULL, false, GPU_SIGMOID},
+    {"", "Tanh", NULL, false, GPU_TANH},
+    {"", "Erf", NULL, false, GPU_ERF},
+    {"", "Swish", NULL, true, GPU_SWISH},
+    {"", "Gelu", "none", false, GPU_GELU},
+    {"", "Gelu", "tanh", false, GPU_GELU_TANH},
+    {"com.microsoft", "QuickGelu", NULL, true, GPU_SWISH},
+    {"com.microsoft", "FastGelu", NULL, false, GPU_FAST_GELU},
+};
+
+/* The row of a node; -1: none. */
+static int unary_of(const ir_node *node) {
+    for (int i = 0; i < GPU_COUNT(unary); i++)
+        if (op_is(node, unary[i].domain, unary[i].op) &&
+            (!unary[i].approximate ||
+             !strcmp(unary[i].approximate, ir_attr_get(node, "approximate")->s)))
+            return i;
+    return -1;
+}
+
+bool gpu_match_unary(const ir_node *node) {
+    return is_f32(node, 0) && !ir_node_input(node, 1) && unary_of(node) >= 0;
+}
+
+gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record) {
+    const int i = unary_of(root);
+    return BIND_RECORD(b, record, gpu_unary, .kernel = unary[i].kernel,
+                       .x = bind_value(ir_node_input(root, 0)),
+                       .y = bind_value(ir_node_output(root, 0)),
+                       .alpha = unary[i].has_alpha ? ir_attr_float(root, "alpha") : 0);
+}
+
+static const struct {
+    const char *op;
+    gpu_kernel_id kernel;
+} binary[] = {{"Add", GPU_ADD}, {"Sub", GPU_SUB}, {"Mul", GPU_MUL}, {"Div", GPU_DIV}};
+
+bool gpu_match_binary(const ir_node *node) {
+    return all_f32(node);
+}
+
+gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const void **record) {
+    gpu_binary *r = bind_new(b, sizeof *r);
+    int i = 0;
+    if (!r)
+        return GQAC_NO_MEMORY;
+    while (!op_is(root, "", binary[i].op))
+        i++;
+    r->kernel = binary[i].kernel;
+    r->y = bind_value(ir_node_output(root, 0));
+    *record = r;
+    GQAC_TRY(bind_operand(b, root, 0, &r->a));
+    return bind_operand(b, root, 1, &r->b);
+}

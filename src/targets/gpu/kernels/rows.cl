@@ -1,0 +1,137 @@
+/* Norms, rotary embeddings, heads and selected rows, in fp32. Definitions: ops/norm.h, ops/rotary.c,
+ * ops/split_heads.c, ops/take_rows.c. */
+
+/* ---- norms ------------------------------------------------------------------- */
+
+/* Absent operands and results have the flag 0, and are not read or written. Row r of the weights is
+ * (r / repeat) % count. */
+typedef struct norm_shape {
+    int n, skip_rows, centred;
+    int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
+    int weight_repeat, weight_count, beta_repeat, beta_count;
+    float epsilon;
+} norm_shape;
+
+/* Element i of a row before it is normalised. */
+static inline float norm_term(__global const float *x, __global const float *skip,
+                              __global const float *bias, const norm_shape *s, int i) {
+    float sum = x[i];
+    if (s->has_skip)
+        sum += skip[i];
+    if (s->has_bias)
+        sum += bias[i];
+    return sum;
+}
+
+/* lane[0..7] += lane[8..15], then 4, 2, 1: gqn_lane_fold. */
+static inline float fold_lanes(__local const float *lane) {
+    float sum[GQAC_LANES];
+    for (int j = 0; j < GQAC_LANES; j++)
+        sum[j] = lane[j];
+    for (int half_n = GQAC_LANES / 2; half_n > 0; half_n /= 2)
+        for (int j = 0; j < half_n; j++)
+            sum[j] += sum[j + half_n];
+    return sum[0];
+}
+
+/* A group of GQAC_LANES items has one row; each item has one lane of the sums. */
+__kernel void norm_rows(__global const float *x, __global const float *skip,
+                        __global const float *bias, __global const float *weight,
+                        __global const float *beta, __global float *y, __global float *sum,
+                        __global float *mean, __global float *inv, norm_shape s) {
+    __local float lanes[GQAC_LANES];
+    const int lane = (int)get_local_id(0);
+    const size_t row = get_group_id(0), n = (size_t)s.n, begin = row * n;
+    x += begin;
+    skip += s.has_skip ? row % (size_t)s.skip_rows * n : 0;
+    weight += row / (size_t)s.weight_repeat % (size_t)s.weight_count * n;
+    beta += s.has_beta ? row / (size_t)s.beta_repeat % (size_t)s.beta_count * n : 0;
+    float centre = 0.0f, total = 0.0f;
+    if (s.centred) {
+        for (int i = lane; i < s.n; i += GQAC_LANES)
+            total += norm_term(x, skip, bias, &s, i);
+        lanes[lane] = total;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        centre = gqn_div(fold_lanes(lanes), (float)s.n);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        total = 0.0f;
+    }
+    for (int i = lane; i < s.n; i += GQAC_LANES) {
+        float d = norm_term(x, skip, bias, &s, i);
+        if (s.centred)
+            d -= centre;
+        total = gqn_fma(d, d, total);
+    }
+    lanes[lane] = total;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const float scale = gqn_rsqrt(gqn_div(fold_lanes(lanes), (float)s.n) + s.epsilon);
+    for (int i = lane; i < s.n; i += GQAC_LANES) {
+        const float before = norm_term(x, skip, bias, &s, i);
+        float d = before;
+        if (s.centred)
+            d -= centre;
+        d *= scale;
+        d *= weight[i];
+        if (s.has_beta)
+            d += beta[i];
+        y[begin + (size_t)i] = one_nan(d);
+        if (s.has_sum)
+            sum[begin + (size_t)i] = before;
+    }
+    if (lane == 0 && s.has_mean)
+        mean[row] = one_nan(centre);
+    if (lane == 0 && s.has_inv)
+        inv[row] = scale;
+}
+
+/* ---- rotary embeddings --------------------------------------------------------- */
+
+typedef struct rotary_shape {
+    int heads, rows, size, half_size, interleaved, padding;
+} rotary_shape;
+
+/* x, y [B,H,S,D]; cos, sin [M,half]; positions [B,S], -1 for padding. The grid is [D, B*H*S]. */
+__kernel void rotate_rows(__global const float *x, __global const float *cosines,
+                          __global const float *sines, __global const int *positions,
+                          __global float *y, rotary_shape s, int count) {
+    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
+    if (d >= s.size || item >= count)
+        return;
+    const int row = item % s.rows, b = item / s.rows / s.heads;
+    const int position = positions[b * s.rows + row];
+    const size_t begin = (size_t)item * (size_t)s.size;
+    float result = position < 0 ? 0.0f : x[begin + (size_t)d];
+    if (position >= 0 && d < 2 * s.half_size) {
+        const int pair = s.interleaved ? d / 2 : d % s.half_size;
+        const bool second = s.interleaved ? d % 2 != 0 : d >= s.half_size;
+        const size_t first = begin + (size_t)(s.interleaved ? 2 * pair : pair);
+        const float u = x[first], w = x[first + (size_t)(s.interleaved ? 1 : s.half_size)];
+        const size_t at = (size_t)position * (size_t)s.half_size + (size_t)pair;
+        const float c = cosines[at], t = sines[at];
+        result = one_nan(second ? gqn_fma(w, c, u * t) : gqn_fma(u, c, -(w * t)));
+    }
+    y[begin + (size_t)d] = result;
+}
+
+/* ---- copies -------------------------------------------------------------------- */
+
+/* y [B,heads,S,size] = columns of x [B,S,width] from `first` on. The grid is [size, B*heads*S]. */
+__kernel void copy_heads(__global const float *x, __global float *y, int heads, int rows, int size,
+                         int width, int first, int count) {
+    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
+    if (d >= size || item >= count)
+        return;
+    const int row = item % rows, head = item / rows % heads, b = item / rows / heads;
+    const size_t from = ((size_t)b * (size_t)rows + (size_t)row) * (size_t)width;
+    y[(size_t)item * (size_t)size + (size_t)d] =
+        x[from + (size_t)first + (size_t)head * (size_t)size + (size_t)d];
+}
+
+/* y [n,width] = the rows of x that `list` [n] names. The grid is [width, n]. */
+__kernel void copy_rows(__global const float *x, __global const int *list, __global float *y,
+                        int width, int n) {
+    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
+    if (d < width && item < n)
+        y[(size_t)item * (size_t)width + (size_t)d] =
+            x[(size_t)list[item] * (size_t)width + (size_t)d];
+}

@@ -1,0 +1,192 @@
+#include "targets/gpu/mirror.h"
+
+#include <stdint.h>
+
+#include "base/alloc.h"
+#include "base/table.h"
+
+enum { MOST_COPIES = 1 << 14 }; /* with more of them all are forgotten: memory has moved */
+
+typedef struct copy {
+    struct copy *next;
+    const void *host;
+    gpu_buffer buffer;
+    size_t bytes; /* of the value */
+    bool on_device, on_host;
+    uint64_t run; /* the last one that used it */
+} copy;
+
+typedef struct mirror {
+    gpu_state *state;
+    gqac_table table; /* of copies, by address */
+    copy *first;
+    uint64_t run;
+    size_t count;
+    target_copies copies;
+} mirror;
+
+/* ---- copies ------------------------------------------------------------------- */
+
+static bool is_of(const void *item, const void *host) {
+    return ((const copy *)item)->host == host;
+}
+
+static uint64_t hash_of(const void *host) {
+    return gqac_hash_u64(0, (uint64_t)(uintptr_t)host);
+}
+
+static copy *find(const mirror *m, const gqac_tensor *value) {
+    if (value->dtype != GQAC_F32 || !value->data)
+        return NULL;
+    return gqac_table_find(&m->table, hash_of(value->data), is_of, value->data);
+}
+
+/* The copy of a value; a new one has its bytes on the host only. NULL: memory is short. */
+static copy *obtain(const gpu_work *w, const gqac_tensor *value) {
+    mirror *m = w->mirror;
+    copy *c = find(m, value);
+    if (!c) {
+        c = gqac_calloc(1, sizeof *c);
+        if (!c || !gqac_table_add(&m->table, hash_of(value->data), c)) {
+            gqac_free(c);
+            (void)gqac_diag_oom(w->work->diag, "values on a device");
+            return NULL;
+        }
+        *c = (copy){.next = m->first, .host = value->data, .on_host = true};
+        m->first = c;
+        m->count++;
+    }
+    c->run = m->run;
+    return c;
+}
+
+static void forget_all(mirror *m) {
+    while (m->first) {
+        copy *next = m->first->next;
+        gpu_release(m->state, &m->first->buffer);
+        gqac_free(m->first);
+        m->first = next;
+    }
+    gqac_table_free(&m->table);
+    m->count = 0;
+}
+
+/* ---- for kernels -------------------------------------------------------------- */
+
+static gqac_status resize(gpu_work *w, copy *c, size_t bytes) {
+    if (c->buffer.handle && c->buffer.bytes >= bytes)
+        return GQAC_OK;
+    c->on_device = false;
+    gpu_release(w->state, &c->buffer);
+    return gpu_allocate(w->state, bytes, &c->buffer, w->work->diag);
+}
+
+static gqac_status download(mirror *m, copy *c, gqac_diag *diag) {
+    GQAC_TRY(gpu_download(m->state, &c->buffer, (void *)(uintptr_t)c->host, c->bytes, diag));
+    m->copies.down++;
+    m->copies.down_bytes += (int64_t)c->bytes;
+    c->on_host = true;
+    return GQAC_OK;
+}
+
+gqac_status gpu_mirror_in(gpu_work *w, const gqac_tensor *value, gpu_buffer *buffer) {
+    mirror *m = w->mirror;
+    const size_t bytes = gqac_tensor_bytes(value);
+    copy *c = obtain(w, value);
+    if (!c)
+        return GQAC_NO_MEMORY;
+    if (!c->on_device || c->bytes != bytes) {
+        if (!c->on_host) /* another value, of which this one is a part */
+            GQAC_TRY(download(m, c, w->work->diag));
+        GQAC_TRY(resize(w, c, bytes));
+        GQAC_TRY(gpu_upload(w->state, &c->buffer, value->data, bytes, w->work->diag));
+        m->copies.up++;
+        m->copies.up_bytes += (int64_t)bytes;
+        c->bytes = bytes;
+        c->on_device = true;
+    }
+    *buffer = c->buffer;
+    return GQAC_OK;
+}
+
+gqac_status gpu_mirror_out(gpu_work *w, const gqac_tensor *value, gpu_buffer *buffer) {
+    copy *c = obtain(w, value);
+    if (!c)
+        return GQAC_NO_MEMORY;
+    GQAC_TRY(resize(w, c, gqac_tensor_bytes(value)));
+    c->bytes = gqac_tensor_bytes(value);
+    c->on_device = true;
+    c->on_host = false;
+    *buffer = c->buffer;
+    return GQAC_OK;
+}
+
+/* ---- for the executor --------------------------------------------------------- */
+
+static gqac_status open_mirror(const void *state, void **result, gqac_diag *diag) {
+    mirror *m = gqac_calloc(1, sizeof *m);
+    if (!m)
+        return gqac_diag_oom(diag, "values on a device");
+    m->state = gpu_state_of(state);
+    *result = m;
+    return GQAC_OK;
+}
+
+static void close_mirror(void *arg) {
+    mirror *m = arg;
+    gpu_lock(m->state);
+    forget_all(m);
+    gpu_unlock(m->state);
+    gqac_free(m);
+}
+
+/* Memory that the last run did not use is released: it belonged to other sizes. */
+static void begin(void *arg) {
+    mirror *m = arg;
+    gpu_lock(m->state);
+    m->run++;
+    if (m->count > MOST_COPIES)
+        forget_all(m);
+    for (copy *c = m->first; c; c = c->next) {
+        c->on_device = false;
+        c->on_host = true;
+        if (c->run + 1 < m->run)
+            gpu_release(m->state, &c->buffer);
+    }
+    gpu_unlock(m->state);
+    m->copies = (target_copies){0};
+}
+
+static gqac_status fetch(void *arg, const gqac_tensor *value, gqac_diag *diag) {
+    mirror *m = arg;
+    copy *c = find(m, value);
+    if (!c || c->on_host)
+        return GQAC_OK;
+    gpu_lock(m->state);
+    const gqac_status status = download(m, c, diag);
+    gpu_unlock(m->state);
+    return status;
+}
+
+static void changed(void *arg, const gqac_tensor *value) {
+    const mirror *m = arg;
+    copy *c = find(m, value);
+    if (!c)
+        return;
+    c->on_host = true;
+#ifndef GQAC_CONTROL_GPU_STALE_COPY /* negative control: the device keeps what it had */
+    c->on_device = false;
+#endif
+}
+
+static target_copies copies(const void *arg) {
+    const mirror *m = arg;
+    return m->copies;
+}
+
+const target_mirror gpu_mirror_functions = {.open = open_mirror,
+                                            .close = close_mirror,
+                                            .begin = begin,
+                                            .fetch = fetch,
+                                            .changed = changed,
+                                            .copies = copies};

@@ -1,0 +1,351 @@
+/* Norms, rotary embeddings, heads and selected rows: kernels/rows.cl has the arithmetic. */
+#include "targets/gpu/rows.h"
+
+#include "numerics/contract.h"
+#include "ops/rotation.h"
+
+enum { ITEMS = 64 };
+
+gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
+                           gpu_buffer *buffer) {
+    *buffer = of->kept;
+    if (of->kept.handle)
+        return GQAC_OK;
+    return of->value < 0 ? gpu_scratch(w, 1, buffer)
+                         : gpu_in(w, target_value(call, of->value), buffer);
+}
+
+/* A result; one that is not used becomes a byte that is not written. */
+static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    return tensor ? gpu_out(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+}
+
+static gqac_status fits_int(const op_work *work, const gqac_tensor *tensor) {
+    const int64_t count = gqac_tensor_count(tensor);
+    if (count > INT32_MAX)
+        OP_STOP(work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
+                (long long)count, INT32_MAX);
+    return GQAC_OK;
+}
+
+/* Items for `width` elements of each of n rows. */
+static gpu_grid grid_of(int64_t width, int64_t n) {
+    return (gpu_grid){.groups = {(size_t)(width + ITEMS - 1) / ITEMS, (size_t)n},
+                      .items = {ITEMS, 1}};
+}
+
+/* ---- norms ------------------------------------------------------------------- */
+
+/* norm_shape of kernels/rows.cl. */
+typedef struct norm_shape {
+    int32_t n, skip_rows, centred;
+    int32_t has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
+    int32_t weight_repeat, weight_count, beta_repeat, beta_count;
+    float epsilon;
+} norm_shape;
+
+typedef struct norm_results {
+    gqac_tensor y, sum, mean, inv;
+} norm_results;
+
+static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_norm *f, norm_run *r) {
+    gpu_buffer x, skip, bias, weight, beta, y, sum, mean, inv;
+    const gpu_operand skipped = {.value = r->skip ? f->of.skip : -1};
+    GQAC_TRY(gpu_in(w, r->x, &x));
+    GQAC_TRY(gpu_operand_in(w, call, &skipped, &skip));
+    GQAC_TRY(gpu_operand_in(w, call, &f->bias, &bias));
+    GQAC_TRY(gpu_operand_in(w, call, &f->weight, &weight));
+    GQAC_TRY(gpu_operand_in(w, call, &f->beta, &beta));
+    GQAC_TRY(gpu_out(w, r->y, &y));
+    GQAC_TRY(result_out(w, r->sum, &sum));
+    GQAC_TRY(result_out(w, r->mean, &mean));
+    GQAC_TRY(result_out(w, r->inv, &inv));
+    const norm_shape shape = {.n = (int32_t)r->n,
+                              .skip_rows = r->skip ? (int32_t)r->skip_rows : 1,
+                              .centred = r->kind->centred,
+                              .has_skip = r->skip != NULL,
+                              .has_bias = r->bias != NULL,
+                              .has_beta = r->beta != NULL,
+                              .has_sum = r->sum != NULL,
+                              .has_mean = r->mean != NULL,
+                              .has_inv = r->inv != NULL,
+                              .weight_repeat = (int32_t)r->weight_period.repeat,
+                              .weight_count = (int32_t)r->weight_period.count,
+                              .beta_repeat = (int32_t)r->beta_period.repeat,
+                              .beta_count = (int32_t)r->beta_period.count,
+                              .epsilon = r->epsilon};
+    const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {GQAC_LANES, 1}};
+    const gpu_arg args[] = {GPU_ARG(x.handle),      GPU_ARG(skip.handle), GPU_ARG(bias.handle),
+                            GPU_ARG(weight.handle), GPU_ARG(beta.handle), GPU_ARG(y.handle),
+                            GPU_ARG(sum.handle),    GPU_ARG(mean.handle), GPU_ARG(inv.handle),
+                            GPU_ARG(shape)};
+    GQAC_TRY(gpu_launch(w, GPU_NORM, &grid, GPU_COUNT(args), args));
+    gqac_tensor *const results[] = {r->y, r->sum, r->mean, r->inv};
+    const gpu_buffer *const made[] = {&y, &sum, &mean, &inv};
+    for (int i = 0; i < GPU_COUNT(results); i++)
+        if (results[i])
+            GQAC_TRY(gpu_done(w, made[i], results[i]));
+    return GQAC_OK;
+}
+
+/* Makes a result, if it is used. */
+static gqac_status make(target_call *call, int value, gqac_tensor shape, gqac_tensor *t,
+                        gqac_tensor **result) {
+    if (value < 0)
+        return GQAC_OK;
+    *t = shape;
+    *result = t;
+    return target_give(call, value, t);
+}
+
+gqac_status gpu_norm_run(target_call *call, const void *record) {
+    const gpu_norm *f = record;
+    norm_results results;
+    norm_run r = {.x = target_value(call, f->of.x),
+                  .weight = target_value(call, f->of.weight),
+                  .beta = target_value(call, f->of.beta),
+                  .bias = target_value(call, f->of.bias),
+                  .skip = f->of.form.kind->skip ? target_value(call, f->of.skip) : NULL,
+                  .y = &results.y};
+    GQAC_TRY(norm_fit(&call->work, &f->of.form, &r));
+    results.y = norm_y(&r);
+    GQAC_TRY(target_give(call, f->of.y, &results.y));
+    GQAC_TRY(make(call, f->of.sum, norm_sum(&r), &results.sum, &r.sum));
+    GQAC_TRY(make(call, f->of.mean, norm_moment(&r), &results.mean, &r.mean));
+    GQAC_TRY(make(call, f->of.inv, norm_moment(&r), &results.inv, &r.inv));
+    GQAC_TRY(fits_int(&call->work, r.x));
+    if (r.n <= 0 || r.rows <= 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    const gqac_status status = normalise(&w, call, f, &r);
+    gpu_give_back(&w);
+    return status;
+}
+
+/* ---- rotary embeddings --------------------------------------------------------- */
+
+/* rotary_shape of kernels/rows.cl. */
+typedef struct rotary_shape {
+    int32_t heads, rows, size, half_size, interleaved, padding;
+} rotary_shape;
+
+static gqac_status rotate(gpu_work *w, const target_call *call, const gpu_rotary *f,
+                          const rotation *r, const int32_t *positions, gqac_tensor *y) {
+    const rotary_shape shape = {.heads = (int32_t)r->heads,
+                                .rows = (int32_t)r->rows,
+                                .size = (int32_t)r->size,
+                                .half_size = (int32_t)r->half,
+                                .interleaved = r->interleaved};
+    const int32_t count = (int32_t)(r->batch * r->heads * r->rows);
+    const gpu_grid grid = grid_of(r->size, count);
+    gpu_buffer x, cos, sin, at, out;
+    GQAC_TRY(gpu_in(w, target_value(call, f->x), &x));
+    GQAC_TRY(gpu_operand_in(w, call, &f->cos, &cos));
+    GQAC_TRY(gpu_operand_in(w, call, &f->sin, &sin));
+    GQAC_TRY(gpu_put(w, positions, (size_t)(r->batch * r->rows) * sizeof *positions, &at));
+    GQAC_TRY(gpu_out(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(x.handle),  GPU_ARG(cos.handle), GPU_ARG(sin.handle),
+                            GPU_ARG(at.handle), GPU_ARG(out.handle), GPU_ARG(shape),
+                            GPU_ARG(count)};
+    GQAC_TRY(gpu_launch(w, GPU_ROTATE, &grid, GPU_COUNT(args), args));
+    return gpu_done(w, &out, y);
+}
+
+gqac_status gpu_rotary_run(target_call *call, const void *record) {
+    const gpu_rotary *f = record;
+    const gqac_tensor *x = target_value(call, f->x);
+    gqac_tensor y = *x;
+    rotation r;
+    op_scratch scratch;
+    const rotary_operands operands = {.cos = target_value(call, f->cos.value),
+                                      .sin = target_value(call, f->sin.value),
+                                      .past_len = target_value(call, f->past_len),
+                                      .new_len = target_value(call, f->new_len),
+                                      .position_ids = target_value(call, f->position_ids),
+                                      .interleaved = f->interleaved};
+    GQAC_TRY(op_floats(&call->work, x, "x", 4));
+    GQAC_TRY(rotary_fit(&call->work, &operands, x->dims, &r));
+    GQAC_TRY(target_give(call, f->y, &y));
+    GQAC_TRY(fits_int(&call->work, x));
+    if (gqac_tensor_count(x) == 0)
+        return GQAC_OK;
+    GQAC_TRY(
+        op_work_scratch_one(&call->work, (size_t)(r.batch * r.rows), sizeof(int32_t), &scratch));
+    int32_t *positions = (int32_t *)(void *)scratch.base;
+    for (int64_t b = 0; b < r.batch; b++)
+        for (int64_t s = 0; s < r.rows; s++)
+            positions[b * r.rows + s] =
+                rotary_is_pad(&r, b, s) ? -1 : (int32_t)rotary_position(&r, b, s);
+    gpu_work w = gpu_take(call);
+    const gqac_status status = rotate(&w, call, f, &r, positions, &y);
+    gpu_give_back(&w);
+    op_scratch_close(&scratch);
+    return status;
+}
+
+/* ---- copies -------------------------------------------------------------------- */
+
+/* The heads from column `first` on. */
+static gqac_status copy_heads(gpu_work *w, const gpu_buffer *x, int32_t width, int32_t first,
+                              gqac_tensor *y) {
+    const int32_t heads = (int32_t)y->dims[1], rows = (int32_t)y->dims[2],
+                  size = (int32_t)y->dims[3], count = (int32_t)(y->dims[0] * y->dims[1]) * rows;
+    const gpu_grid grid = grid_of(size, count);
+    gpu_buffer out;
+    GQAC_TRY(gpu_out(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(out.handle), GPU_ARG(heads),
+                            GPU_ARG(rows),      GPU_ARG(size),       GPU_ARG(width),
+                            GPU_ARG(first),     GPU_ARG(count)};
+    GQAC_TRY(gpu_launch(w, GPU_COPY_HEADS, &grid, GPU_COUNT(args), args));
+    return gpu_done(w, &out, y);
+}
+
+gqac_status gpu_heads_run(target_call *call, const void *record) {
+    const gpu_heads *f = record;
+    const gqac_tensor *x = target_value(call, f->x);
+    const int64_t all = f->heads[0] + f->heads[1] + f->heads[2];
+    gqac_tensor y[3];
+    gpu_buffer in;
+    if (x->rank != 3 || x->dims[2] % all != 0)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT,
+                "the input must be [B,S,hidden] with hidden a multiple of %lld heads",
+                (long long)all);
+    const int64_t size = x->dims[2] / all;
+    GQAC_TRY(fits_int(&call->work, x));
+    for (int i = 0; i < 3; i++) {
+        y[i] = (gqac_tensor){
+            .dtype = GQAC_F32, .rank = 4, .dims = {x->dims[0], f->heads[i], x->dims[1], size}};
+        if (f->y[i] >= 0)
+            GQAC_TRY(target_give(call, f->y[i], &y[i]));
+    }
+    if (gqac_tensor_count(x) == 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    gqac_status status = gpu_in(&w, x, &in);
+    int64_t first = 0;
+    for (int i = 0; i < 3 && status == GQAC_OK; first += f->heads[i++] * size)
+        if (f->y[i] >= 0)
+            status = copy_heads(&w, &in, (int32_t)x->dims[2], (int32_t)first, &y[i]);
+    gpu_give_back(&w);
+    return status;
+}
+
+static gqac_status copy_rows(gpu_work *w, const gqac_tensor *x, const int32_t *list,
+                             gqac_tensor *y) {
+    const int32_t n = (int32_t)y->dims[1], width = (int32_t)y->dims[2];
+    const gpu_grid grid = grid_of(width, n);
+    gpu_buffer in, rows, out;
+    GQAC_TRY(gpu_in(w, x, &in));
+    GQAC_TRY(gpu_put(w, list, (size_t)n * sizeof *list, &rows));
+    GQAC_TRY(gpu_out(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(rows.handle), GPU_ARG(out.handle),
+                            GPU_ARG(width), GPU_ARG(n)};
+    GQAC_TRY(gpu_launch(w, GPU_COPY_ROWS, &grid, GPU_COUNT(args), args));
+    return gpu_done(w, &out, y);
+}
+
+gqac_status gpu_take_rows_run(target_call *call, const void *record) {
+    const gpu_take_rows *f = record;
+    const gqac_tensor *x = target_value(call, f->x), *rows = target_value(call, f->rows);
+    op_scratch scratch;
+    if (x->rank != 3 || rows->rank != 1 || rows->dtype != GQAC_I64)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "x must have rank 3 and rows i64 [K]");
+    const int64_t most = x->dims[0] * x->dims[1], n = rows->dims[0];
+    const int64_t *from = rows->data;
+    gqac_tensor y = {.dtype = GQAC_F32, .rank = 3, .dims = {1, n, x->dims[2]}};
+    for (int64_t i = 0; i < n; i++)
+        if (from[i] < 0 || from[i] >= most)
+            OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "row %lld of %lld", (long long)from[i],
+                    (long long)most);
+    GQAC_TRY(target_give(call, f->y, &y));
+    GQAC_TRY(fits_int(&call->work, x));
+    GQAC_TRY(fits_int(&call->work, &y));
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), &scratch));
+    int32_t *list = (int32_t *)(void *)scratch.base;
+    for (int64_t i = 0; i < n; i++)
+        list[i] = (int32_t)from[i];
+    gpu_work w = gpu_take(call);
+    const gqac_status status = copy_rows(&w, x, list, &y);
+    gpu_give_back(&w);
+    op_scratch_close(&scratch);
+    return status;
+}
+
+/* ---- elementwise --------------------------------------------------------------- */
+
+static gqac_status apply(gpu_work *w, const gpu_unary *f, const gqac_tensor *x, gqac_tensor *y) {
+    const int32_t n = (int32_t)gqac_tensor_count(y);
+    const gpu_grid grid = grid_of(n, 1);
+    gpu_buffer in, out;
+    GQAC_TRY(gpu_in(w, x, &in));
+    GQAC_TRY(gpu_out(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(n), GPU_ARG(f->alpha)};
+    GQAC_TRY(gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args));
+    return gpu_done(w, &out, y);
+}
+
+gqac_status gpu_unary_run(target_call *call, const void *record) {
+    const gpu_unary *f = record;
+    const gqac_tensor *x = target_value(call, f->x);
+    gqac_tensor y = *x;
+    GQAC_TRY(target_give(call, f->y, &y));
+    GQAC_TRY(fits_int(&call->work, &y));
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    const gqac_status status = apply(&w, f, x, &y);
+    gpu_give_back(&w);
+    return status;
+}
+
+/* binary_shape of kernels/elementwise.cl. */
+typedef struct binary_shape {
+    int32_t rank, n;
+    int32_t dims[GQAC_MAX_RANK], a_step[GQAC_MAX_RANK], b_step[GQAC_MAX_RANK];
+} binary_shape;
+
+/* Elements from one index of each axis of y to the next. */
+static void set_steps(const gqac_tensor *x, const gqac_tensor *y, int32_t *steps) {
+    int64_t step = 1;
+    for (int axis = y->rank - 1; axis >= 0; axis--) {
+        const int own = axis - (y->rank - x->rank);
+        const int64_t dim = own >= 0 ? x->dims[own] : 1;
+        steps[axis] = dim == 1 ? 0 : (int32_t)step;
+        step *= dim;
+    }
+}
+
+static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binary *f,
+                           gqac_tensor *y) {
+    binary_shape shape = {.rank = y->rank, .n = (int32_t)gqac_tensor_count(y)};
+    const gpu_grid grid = grid_of(shape.n, 1);
+    gpu_buffer a, b, out;
+    for (int i = 0; i < y->rank; i++)
+        shape.dims[i] = (int32_t)y->dims[i];
+    set_steps(target_value(call, f->a.value), y, shape.a_step);
+    set_steps(target_value(call, f->b.value), y, shape.b_step);
+    GQAC_TRY(gpu_operand_in(w, call, &f->a, &a));
+    GQAC_TRY(gpu_operand_in(w, call, &f->b, &b));
+    GQAC_TRY(gpu_out(w, y, &out));
+    const gpu_arg args[] = {GPU_ARG(a.handle), GPU_ARG(b.handle), GPU_ARG(out.handle),
+                            GPU_ARG(shape)};
+    GQAC_TRY(gpu_launch(w, f->kernel, &grid, GPU_COUNT(args), args));
+    return gpu_done(w, &out, y);
+}
+
+gqac_status gpu_binary_run(target_call *call, const void *record) {
+    const gpu_binary *f = record;
+    gqac_tensor y = {.dtype = GQAC_F32};
+    GQAC_TRY(op_work_broadcast(&call->work, target_value(call, f->a.value),
+                               target_value(call, f->b.value), &y.rank, y.dims));
+    GQAC_TRY(target_give(call, f->y, &y));
+    GQAC_TRY(fits_int(&call->work, &y));
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    gpu_work w = gpu_take(call);
+    const gqac_status status = combine(&w, call, f, &y);
+    gpu_give_back(&w);
+    return status;
+}

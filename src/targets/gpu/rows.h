@@ -1,0 +1,59 @@
+/* Norms, rotary embeddings, heads, selected rows and elementwise ops: the records of their
+ * kernels. */
+#ifndef GQAC_TARGETS_GPU_ROWS_H
+#define GQAC_TARGETS_GPU_ROWS_H
+
+#include "targets/gpu/gpu.h"
+#include "targets/norm.h"
+
+/* An operand: a value, and its memory on the device if it is a constant. */
+typedef struct gpu_operand {
+    int value; /* -1: absent */
+    gpu_buffer kept;
+} gpu_operand;
+
+/* All values are fp32. */
+typedef struct gpu_norm {
+    target_norm of;
+    gpu_operand weight, beta, bias;
+} gpu_norm;
+gqac_status gpu_norm_run(target_call *call, const void *record);
+
+typedef struct gpu_rotary {
+    int x, past_len, new_len, position_ids, y; /* values; -1: absent */
+    gpu_operand cos, sin;
+    bool interleaved;
+} gpu_rotary;
+gqac_status gpu_rotary_run(target_call *call, const void *record);
+
+/* split_heads; q, k and v are its results. */
+typedef struct gpu_heads {
+    int x, y[3]; /* values; -1: not used */
+    int64_t heads[3];
+} gpu_heads;
+gqac_status gpu_heads_run(target_call *call, const void *record);
+
+typedef struct gpu_take_rows {
+    int x, rows, y;
+} gpu_take_rows;
+gqac_status gpu_take_rows_run(target_call *call, const void *record);
+
+typedef struct gpu_unary {
+    gpu_kernel_id kernel;
+    int x, y;
+    float alpha;
+} gpu_unary;
+gqac_status gpu_unary_run(target_call *call, const void *record);
+
+typedef struct gpu_binary {
+    gpu_kernel_id kernel;
+    gpu_operand a, b;
+    int y;
+} gpu_binary;
+gqac_status gpu_binary_run(target_call *call, const void *record);
+
+/* Sets *buffer to an operand of fp32; one that is absent becomes a byte that is not read. */
+gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
+                           gpu_buffer *buffer);
+
+#endif

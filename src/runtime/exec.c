@@ -297,6 +297,10 @@ static void outputs_changed(const exec *e, const ir_node *node) {
             e->program->target->mirror->changed(e->mirror, &e->values[node->outputs[i]->id]);
 }
 
+target_copies exec_copies(const exec *e) {
+    return e->mirror ? e->program->target->mirror->copies(e->mirror) : (target_copies){0};
+}
+
 /* ---- nodes --------------------------------------------------------------- */
 
 /* True if the value shares memory with later values. */

@@ -494,6 +494,18 @@ static gqac_status catch_up_and_run(gqac_context *context, int n, const gqac_ste
     return run_step(context, n, items, false, diag);
 }
 
+static void log_step(const gqac_context *context, int n, gqac_status status, double seconds) {
+    const gqac_log *log = &context->program->log;
+    const target_copies copies = exec_copies(&context->exec);
+    gqac_log_line(log, GQAC_LOG_DEBUG, "step of %d sequences, %lld tokens: %s, %.3f ms", n,
+                  (long long)context->exec.poll.total, gqac_status_name(status), seconds * 1e3);
+    if (context->exec.mirror)
+        gqac_log_line(log, GQAC_LOG_DEBUG,
+                      "copies of values: %lld to the device, %lld bytes; %lld back, %lld bytes",
+                      (long long)copies.up, (long long)copies.up_bytes, (long long)copies.down,
+                      (long long)copies.down_bytes);
+}
+
 gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {
     const gqac_log *log = &context->program->log;
     const double began = gqac_log_wants(log, GQAC_LOG_DEBUG) ? gqac_clock_seconds() : 0;
@@ -505,9 +517,7 @@ gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items,
     GQAC_TRY(begin_poll(context, n, items, diag));
     const gqac_status status = catch_up_and_run(context, n, items, diag);
     if (began > 0)
-        gqac_log_line(log, GQAC_LOG_DEBUG, "step of %d sequences, %lld tokens: %s, %.3f ms", n,
-                      (long long)context->exec.poll.total, gqac_status_name(status),
-                      (gqac_clock_seconds() - began) * 1e3);
+        log_step(context, n, status, gqac_clock_seconds() - began);
     return status;
 }
 

@@ -11,6 +11,24 @@ static const gqac_tensor *constant_of(const ir_node *node, int input) {
     return value ? value->constant : NULL;
 }
 
+gqac_status gpu_bind_operand(const target_binding *b, const ir_node *node, int input,
+                             gpu_operand *of) {
+    const ir_value *value = ir_node_input(node, input);
+    const gqac_tensor *constant = value ? value->constant : NULL;
+    *of = (gpu_operand){.value = bind_value(value)};
+    const int64_t count = constant ? gqac_tensor_count(constant) : 0;
+    if (count == 0 || !OP_IN(OP_FLOATS, constant->dtype))
+        return GQAC_OK;
+    float *wide = malloc((size_t)count * sizeof *wide + 1);
+    if (!wide)
+        return gqac_diag_oom(b->diag, "a constant of the device");
+    op_get_f32s(constant, 0, count, wide);
+    const gqac_status status =
+        gpu_keep(b->state, wide, (size_t)count * sizeof *wide, &of->kept, b->diag);
+    free(wide);
+    return status;
+}
+
 /* ---- MatMul ------------------------------------------------------------------ */
 
 bool gpu_match_product(const ir_node *node) {
@@ -39,7 +57,7 @@ gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const
 
 /* ---- MatMulNBits -------------------------------------------------------------- */
 
-enum { A, B, SCALES, ZERO_POINTS };
+enum { A, B, SCALES, ZERO_POINTS, G_IDX, BIAS };
 
 bool gpu_match_nbits(const ir_node *node) {
     const bool zeros = ir_node_input(node, ZERO_POINTS) != NULL;
@@ -88,13 +106,13 @@ gqac_status gpu_bind_nbits(const target_binding *b, const ir_node *root, const v
         return GQAC_NO_MEMORY;
     const int64_t k = ir_attr_int(root, "K"), block = ir_attr_int(root, "block_size");
     *p = (gpu_nbits){.x = bind_input(root, "A"),
-                     .bias = bind_input(root, "bias"),
                      .y = bind_output(root, "Y"),
                      .k = (int32_t)k,
                      .n = (int32_t)ir_attr_int(root, "N"),
                      .bits = (int32_t)ir_attr_int(root, "bits"),
                      .block = (int32_t)block,
                      .blocks = (int32_t)((k + block - 1) / block)};
+    GQAC_TRY(gpu_bind_operand(b, root, BIAS, &p->bias));
     p->int8 = ir_attr_int(root, "accuracy_level") == 4 && (!zeros || zeros->dtype == GQAC_U8) &&
               (p->bits != 2 || p->block > 16);
     /* a block has 16 codes of 2 bits at least, and so a word or more, and at most one scale */

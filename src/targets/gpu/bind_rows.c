@@ -15,23 +15,12 @@ static bool all_f32(const ir_node *node) {
     return true;
 }
 
-/* The operand `input`; a constant is copied to the device. */
-static gqac_status bind_operand(const target_binding *b, const ir_node *node, int input,
-                                gpu_operand *of) {
-    const ir_value *value = ir_node_input(node, input);
-    *of = (gpu_operand){.value = bind_value(value)};
-    if (!value || !value->constant)
-        return GQAC_OK;
-    return gpu_keep(b->state, value->constant->data, gqac_tensor_bytes(value->constant), &of->kept,
-                    b->diag);
-}
-
 /* The operand that has a value number. */
 static gqac_status bind_numbered(const target_binding *b, const ir_node *node, int number,
                                  gpu_operand *of) {
     for (int i = 0; i < node->n_inputs; i++)
         if (number >= 0 && bind_value(ir_node_input(node, i)) == number)
-            return bind_operand(b, node, i, of);
+            return gpu_bind_operand(b, node, i, of);
     *of = (gpu_operand){.value = -1};
     return GQAC_OK;
 }
@@ -75,8 +64,8 @@ gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const 
                       .y = bind_output(root, "y"),
                       .interleaved = ir_attr_int(root, "interleaved") == 1};
     *record = r;
-    GQAC_TRY(bind_operand(b, root, COS, &r->cos));
-    return bind_operand(b, root, SIN, &r->sin);
+    GQAC_TRY(gpu_bind_operand(b, root, COS, &r->cos));
+    return gpu_bind_operand(b, root, SIN, &r->sin);
 }
 
 /* ---- copies -------------------------------------------------------------------- */
@@ -163,6 +152,6 @@ gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const 
     r->kernel = binary[i].kernel;
     r->y = bind_value(ir_node_output(root, 0));
     *record = r;
-    GQAC_TRY(bind_operand(b, root, 0, &r->a));
-    return bind_operand(b, root, 1, &r->b);
+    GQAC_TRY(gpu_bind_operand(b, root, 0, &r->a));
+    return gpu_bind_operand(b, root, 1, &r->b);
 }

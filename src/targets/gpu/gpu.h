@@ -86,6 +86,16 @@ gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
  * gpu_done rounds them once to the type of the tensor. */
 gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor);
+/* An operand of a kernel: a value, and its memory on the device if it is a constant. */
+typedef struct gpu_operand {
+    int value; /* -1: absent */
+    gpu_buffer kept;
+} gpu_operand;
+
+/* Sets *buffer to an operand; one that is absent becomes a byte that is not read. */
+gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
+                           gpu_buffer *buffer);
+
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args);
 

@@ -3,7 +3,13 @@
 #define GQAC_TARGETS_GPU_GRAPH_H
 
 #include "targets/bind.h"
+#include "targets/gpu/gpu.h"
 #include "targets/target.h"
+
+/* Fills an operand by the index of its input; a constant of floats is copied to the device, as
+ * fp32. */
+gqac_status gpu_bind_operand(const target_binding *b, const ir_node *node, int input,
+                             gpu_operand *of);
 
 bool gpu_match_product(const ir_node *node);
 gqac_status gpu_bind_product(const target_binding *b, const ir_node *root, const void **record);

@@ -107,14 +107,14 @@ static gqac_status product_int8(gpu_work *w, const gpu_nbits *p, const rows *r) 
     return gpu_launch(w, GPU_NBITS_INT8, &grid, GPU_COUNT(args), args);
 }
 
-static gqac_status product_nbits(gpu_work *w, const gpu_nbits *p, const gqac_tensor *bias,
+static gqac_status product_nbits(gpu_work *w, const target_call *call, const gpu_nbits *p,
                                  rows *r) {
     gpu_buffer to_add = {0};
     GQAC_TRY(move_in(w, r));
     GQAC_TRY(p->int8 ? product_int8(w, p, r) : product_fp32(w, p, r));
-    if (bias) {
+    if (p->bias.value >= 0) {
         const gpu_grid grid = grid_of(p->n, r->m, 1);
-        GQAC_TRY(gpu_in(w, bias, &to_add));
+        GQAC_TRY(gpu_operand_in(w, call, &p->bias, &to_add));
         const gpu_arg args[] = {GPU_ARG(r->out.handle), GPU_ARG(to_add.handle), GPU_ARG(r->m),
                                 GPU_ARG(p->n)};
         GQAC_TRY(gpu_launch(w, GPU_ADD_BIAS, &grid, GPU_COUNT(args), args));
@@ -124,7 +124,7 @@ static gqac_status product_nbits(gpu_work *w, const gpu_nbits *p, const gqac_ten
 
 gqac_status gpu_nbits_run(target_call *call, const void *record) {
     const gpu_nbits *p = record;
-    const gqac_tensor *bias = target_value(call, p->bias);
+    const gqac_tensor *bias = target_value(call, p->bias.value);
     rows r = {0};
     GQAC_TRY(open_rows(call, p->x, p->y, p->k, p->n, &r));
     if (bias && (!OP_IN(OP_FLOATS, bias->dtype) || gqac_tensor_count(bias) != p->n))
@@ -133,7 +133,7 @@ gqac_status gpu_nbits_run(target_call *call, const void *record) {
     if (r.m == 0)
         return GQAC_OK;
     gpu_work w = gpu_take(call);
-    const gqac_status status = product_nbits(&w, p, bias, &r);
+    const gqac_status status = product_nbits(&w, call, p, &r);
     gpu_give_back(&w);
     return status;
 }

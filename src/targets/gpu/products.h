@@ -17,7 +17,8 @@ gqac_status gpu_product_run(target_call *call, const void *record);
 /* MatMulNBits: codes as words [blocks * block * bits / 32][N], lowest bits first; scales and zero
  * points as fp32, [blocks][N]. */
 typedef struct gpu_nbits {
-    int x, bias, y; /* values; bias -1: none */
+    int x, y; /* values */
+    gpu_operand bias;
     gpu_buffer words, scales, zeros;
     int32_t k, n, bits, block, blocks;
     bool int8; /* activations are rounded to int8 */

@@ -6,15 +6,6 @@
 
 enum { ITEMS = 64 };
 
-gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                           gpu_buffer *buffer) {
-    *buffer = of->kept;
-    if (of->kept.handle)
-        return GQAC_OK;
-    return of->value < 0 ? gpu_scratch(w, 1, buffer)
-                         : gpu_in(w, target_value(call, of->value), buffer);
-}
-
 /* A result; one that is not used becomes a byte that is not written. */
 static gqac_status result_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
     return tensor ? gpu_out(w, tensor, buffer) : gpu_scratch(w, 1, buffer);

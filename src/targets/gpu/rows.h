@@ -6,12 +6,6 @@
 #include "targets/gpu/gpu.h"
 #include "targets/norm.h"
 
-/* An operand: a value, and its memory on the device if it is a constant. */
-typedef struct gpu_operand {
-    int value; /* -1: absent */
-    gpu_buffer kept;
-} gpu_operand;
-
 /* All values are fp32. */
 typedef struct gpu_norm {
     target_norm of;
@@ -51,9 +45,5 @@ typedef struct gpu_binary {
     int y;
 } gpu_binary;
 gqac_status gpu_binary_run(target_call *call, const void *record);
-
-/* Sets *buffer to an operand of fp32; one that is absent becomes a byte that is not read. */
-gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
-                           gpu_buffer *buffer);
 
 #endif

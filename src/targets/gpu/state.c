@@ -268,6 +268,15 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor)
     return GQAC_OK;
 }
 
+gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
+                           gpu_buffer *buffer) {
+    *buffer = of->kept;
+    if (of->kept.handle)
+        return GQAC_OK;
+    return of->value < 0 ? gpu_scratch(w, 1, buffer)
+                         : gpu_in(w, target_value(call, of->value), buffer);
+}
+
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,
                        const gpu_arg *args) {
     gpu_state *s = w->state;

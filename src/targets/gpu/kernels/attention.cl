@@ -49,8 +49,8 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
                      __global const int *lo, __global const int *hi, __global const int *sequence,
                      __global const float *bias, __global const float *sink, __global float *y,
                      attend_shape shape) {
-    __local float p[GQAC_KEY_TILE];
-    __local float now_m, now_l, alpha; /* of the split: maximum, sum, factor of earlier sums */
+    SHARED float p[GQAC_KEY_TILE];
+    SHARED float now_m, now_l, alpha; /* of the split: maximum, sum, factor of earlier sums */
     const int item = (int)get_local_id(0);
     const int head = (int)get_group_id(0), row = (int)get_group_id(1);
     const int heads = shape.heads, size = shape.size, value_size = shape.value_size;

@@ -99,7 +99,8 @@ API int cuDeviceGet(int *device, int index) {
 API int cuDeviceGetName(char *name, int size, int device);
 API int cuDeviceGetName(char *name, int size, int device) {
     CALL();
-    snprintf(name, (size_t)size, "Fake %d", device);
+    const char *own = getenv("FAKE_CUDA_NAME");
+    snprintf(name, (size_t)size, "%s %d", own ? own : "Fake", device);
     return 0;
 }
 API int cuDeviceTotalMem_v2(size_t *bytes, int device);

@@ -21,6 +21,12 @@ static FILE *open_file(const char *name, const char *mode) {
     return fopen(path, mode);
 }
 
+API int nvrtcVersion(int *major, int *minor);
+API int nvrtcVersion(int *major, int *minor) {
+    *major = 13;
+    *minor = 0;
+    return 0;
+}
 API int nvrtcCreateProgram(char **program, const char *text, const char *name, int n,
                            const char *const *headers, const char *const *names);
 API int nvrtcCreateProgram(char **program, const char *text, const char *name, int n,

@@ -10,8 +10,10 @@ gives; registers, spills and shared memory of each kernel are checked in the com
 """
 
 import ctypes
+import hashlib
 import os
 import re
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -129,6 +131,142 @@ class Driver(Cuda):
         """The driver has no device, or lost it: absent."""
         done, _ = self.score(FAKE_CUDA_FAIL="1", FAKE_CUDA_ERROR="100")
         self.check(done, 77, "CUDA_ERROR_NO_DEVICE")
+
+
+class Kept(Cuda):
+    """Compiled kernels on disk, with either driver."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.dir / "deep" / "cache"
+
+    def kept(self, expected, **env):
+        """A run that compiles, or does not."""
+        before = self.builds()
+        done, _ = self.score(**{"GQAC_CACHE": str(self.folder), **env})
+        self.check(done, 0)
+        self.assertEqual(self.builds() - before, expected)
+
+    def entry(self):
+        """The only file of the folder."""
+        file, = self.folder.iterdir()
+        return file
+
+    def test_second_start(self):
+        """The entry is used, and is found below the usual folders too; "off" makes none."""
+        self.kept(1)
+        self.kept(0)
+        self.kept(1, GQAC_CACHE="off", HOME=str(self.dir))
+        self.assertFalse((self.dir / ".cache").exists())
+        home = {"HOME": str(self.dir), "XDG_CACHE_HOME": ""}
+        for count in (1, 0):
+            done, _ = self.usual(home)
+            self.check(done, 0)
+            self.assertEqual(self.builds(), 3)
+        self.assertEqual(len(list((self.dir / ".cache" / "gqac").iterdir())), 1)
+        self.check(self.usual({"XDG_CACHE_HOME": str(self.dir / "xdg")})[0], 0)
+        self.assertEqual(len(list((self.dir / "xdg" / "gqac").iterdir())), 1)
+
+    def usual(self, env):
+        """A run without GQAC_CACHE."""
+        own = harness.environment
+        try:
+            harness.environment = lambda extra: {
+                k: v for k, v in own(extra).items() if k != "GQAC_CACHE"}
+            return self.score(**env)
+        finally:
+            harness.environment = own
+
+    def test_damaged(self):
+        """Each field, the code and the length: rebuilt, and used again."""
+        self.kept(1)
+        whole = self.entry().read_bytes()
+        changed = [whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1:]
+                   for at in (0, 15, 16, 47, 48, 52, 55, 56, 87, 88, len(whole) - 1)]
+        cut = [whole[:n] for n in (0, 1, 40, 87, 88, len(whole) - 1)]
+        sized = [whole[:48] + n.to_bytes(8, "little") + whole[56:]
+                 for n in (0, 1, 1 << 20, 1 << 40, (1 << 64) - 1, (1 << 64) - 88)]
+        for data in (*changed, *cut, *sized, whole + b"x", b"\0" * 4096):
+            self.entry().write_bytes(data)
+            self.kept(1)
+            self.assertEqual(self.entry().read_bytes(), whole)
+        self.kept(0)
+
+    def test_not_a_file(self):
+        """A folder, a link or a pipe of the entry's name: no harm."""
+        self.kept(1)
+        file = self.entry()
+        whole = file.read_bytes()
+        (self.dir / "target").write_bytes(whole)
+        for make in (file.mkdir, lambda: file.symlink_to(self.dir / "target"),
+                     lambda: os.mkfifo(file)):
+            file.unlink()
+            make()
+            self.kept(1)
+            if file.is_dir():
+                file.rmdir()
+                file.write_bytes(b"")
+        self.assertEqual((self.dir / "target").read_bytes(), whole)
+
+    def test_code_that_the_driver_refuses(self):
+        """A whole entry whose code does not load is compiled again."""
+        self.kept(1)
+        whole = self.entry().read_bytes()
+        code = b"X" + whole[89:]
+        self.entry().write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        self.kept(1)
+        self.assertEqual(self.entry().read_bytes(), whole)
+
+    def test_key(self):
+        """A second device or text has an entry of its own."""
+        self.kept(1)
+        self.kept(1, FAKE_CUDA_NAME="Other")
+        self.assertEqual(len(list(self.folder.iterdir())), 2)
+        self.kept(0)
+
+    def test_not_writable(self):
+        """A folder that cannot be made or written is not an error."""
+        (self.dir / "file").write_text("")
+        self.kept(1, GQAC_CACHE=str(self.dir / "file"))
+        self.kept(1, GQAC_CACHE=str(self.dir / "file" / "below"))
+        self.kept(1, GQAC_CACHE="/proc/gqac")
+        self.kept(1, GQAC_CACHE="/" + "x" * 5000)
+        self.folder.mkdir(parents=True)
+        self.folder.chmod(0o500)
+        self.kept(1)
+        self.folder.chmod(0o700)
+
+    def test_processes(self):
+        """Eight processes at once: each runs, and one whole entry is left."""
+        words = [str(harness.GQAC), "score", str(MODELS / "llama"), "--target", "gpu", "--ids",
+                 str(self.dir / "ids.txt")]
+        env = harness.environment({"LD_LIBRARY_PATH": FAKE, "GQAC_CACHE": str(self.folder)})
+        children = [subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL) for _ in range(8)]
+        self.assertEqual([child.wait(60) for child in children], [0] * 8)
+        self.entry()
+        # the key does not depend on what the tests set
+        self.kept(0)
+
+    @unittest.skipUnless(harness.has_device(), "there is no OpenCL device")
+    def test_opencl(self):
+        """The same bits from a kept program; a damaged entry is rebuilt."""
+        def run():
+            out = self.dir / "y.npy"
+            self.good("score", MODELS / "llama", "--target", "gpu", "--ids", self.dir / "ids.txt",
+                      "--logits", out, env={"GQAC_CACHE": str(self.folder)})
+            return out.read_bytes()
+        first, file = run(), self.entry()
+        whole, number = file.read_bytes(), file.stat().st_ino
+        self.assertEqual(run(), first)
+        self.assertEqual(file.stat().st_ino, number)
+        for at in (3, 20, 50, 60, 88, len(whole) // 2, len(whole) - 1):
+            file.write_bytes(whole[:at])
+            self.assertEqual(run(), first)
+            self.assertGreaterEqual(self.entry().stat().st_size, len(whole) // 2)
+        code = bytes(len(whole) - 88)
+        file.write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        self.assertEqual(run(), first)
+        self.assertNotEqual(file.read_bytes()[88:], code)
 
 
 @unittest.skipUnless(real_nvrtc(), "there is no libnvrtc; the wheel nvidia-cuda-nvrtc has one")

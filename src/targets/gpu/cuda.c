@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "targets/gpu/cache.h"
 #include "targets/gpu/driver.h"
 
 enum { MOST_PARTS = 65535 /* groups of a launch along axis 1 */ };
@@ -66,6 +67,7 @@ enum { CU_STREAM_NON_BLOCKING = 1 };
       unsigned, unsigned, CUstream, void **, void **)
 
 #define COMPILER(F)                                                                                \
+    F(Version, nvrtcVersion, int *, int *)                                                         \
     F(CreateProgram, nvrtcCreateProgram, nvrtcProgram *, const char *, const char *, int,          \
       const char *const *, const char *const *)                                                    \
     F(CompileProgram, nvrtcCompileProgram, nvrtcProgram, int, const char *const *)                 \
@@ -314,17 +316,23 @@ static gqac_status get_cubin(nvrtcProgram program, char **cubin, size_t *bytes, 
     return GQAC_OK;
 }
 
+/* The options of the compiler after the first, which is the architecture. */
+static const char *const options[] = {
+    NULL,          "--fmad=false",    "--ftz=false",        "--prec-div=true", "--prec-sqrt=true",
+    "--std=c++17", "-default-device", "--diag-suppress=177"};
+enum { OPTIONS = sizeof options / sizeof *options };
+
 /* Compiles to the device's own code, so that the driver compiles nothing. */
 static gqac_status compile(const gpu_queue *q, const char *text, char **cubin, size_t *bytes,
                            gqac_diag *diag) {
-    const char *const options[] = {q->arch,           "--fmad=false",       "--ftz=false",
-                                   "--prec-div=true", "--prec-sqrt=true",   "--std=c++17",
-                                   "-default-device", "--diag-suppress=177"};
+    const char *own[OPTIONS];
+    memcpy(own, options, sizeof own);
+    own[0] = q->arch;
     nvrtcProgram program = NULL;
     int code = rtc.CreateProgram(&program, text, "gqac.cu", 0, NULL, NULL);
     if (code != 0)
         GQAC_FAIL(diag, GQAC_INTERNAL, "CUDA: nvrtcCreateProgram failed with the code %d", code);
-    code = rtc.CompileProgram(program, GPU_COUNT(options), options);
+    code = rtc.CompileProgram(program, OPTIONS, own);
     const gqac_status status =
         code == 0 ? get_cubin(program, cubin, bytes, diag) : log_failure(program, code, diag);
     rtc.DestroyProgram(&program);
@@ -378,8 +386,9 @@ static gqac_status load_kernels(gpu_queue *q, const char *cubin, int n, const ch
     return status;
 }
 
-static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
-                         gpu_kernel **kernels, gqac_diag *diag) {
+static gqac_status compile_kernels(gpu_queue *q, const char *const texts[2], const gpu_key *key,
+                                   int n, const char *const *names, gpu_kernel **kernels,
+                                   gqac_diag *diag) {
     const size_t first = strlen(texts[0]), second = strlen(texts[1]);
     char *cubin = NULL, *text = malloc(first + second + 1);
     size_t bytes = 0;
@@ -390,9 +399,39 @@ static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const 
     gqac_status status = compile(q, text, &cubin, &bytes, diag);
     if (status == GQAC_OK)
         status = load_kernels(q, cubin, n, names, kernels, diag);
+    if (status == GQAC_OK)
+        gpu_cache_write(key, cubin, bytes);
     free(cubin);
     free(text);
     return status;
+}
+
+static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_key *key,
+                          gqac_diag *diag) {
+    char versions[64], name[128] = "";
+    int major = 0, minor = 0;
+    rtc.Version(&major, &minor);
+    snprintf(versions, sizeof versions, "cuda %d nvrtc %d.%d", cu.version, major, minor);
+    CU_TRY(cu.DeviceGetName(name, (int)sizeof name - 1, q->device), diag);
+    const char *all[OPTIONS + 4] = {q->arch};
+    memcpy(all + 1, options + 1, sizeof options - sizeof *options);
+    all[OPTIONS] = versions;
+    all[OPTIONS + 1] = name;
+    all[OPTIONS + 2] = texts[0];
+    all[OPTIONS + 3] = texts[1];
+    *key = gpu_cache_key(OPTIONS + 4, all);
+    return GQAC_OK;
+}
+
+static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
+                         gpu_kernel **kernels, gqac_diag *diag) {
+    size_t bytes;
+    gpu_key key;
+    GQAC_TRY(key_of(q, texts, &key, diag));
+    char *cubin = gpu_cache_read(&key, &bytes);
+    const bool found = cubin && load_kernels(q, cubin, n, names, kernels, NULL) == GQAC_OK;
+    free(cubin);
+    return found ? GQAC_OK : compile_kernels(q, texts, &key, n, names, kernels, diag);
 }
 
 static gqac_status launch_parts(const gpu_queue *q, const gpu_kernel *kernel, const gpu_grid *grid,

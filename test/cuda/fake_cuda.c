@@ -62,6 +62,11 @@ static int call(const char *name) {
 #define API __attribute__((visibility("default")))
 typedef unsigned long long address;
 
+/* For C tests: the calls so far that may fail. */
+API long fake_cuda_calls(void);
+API long fake_cuda_calls(void) {
+    return fake.calls;
+}
 API int cuInit(unsigned flags);
 API int cuInit(unsigned flags) {
     const char *path = getenv("FAKE_CUDA_LOG");

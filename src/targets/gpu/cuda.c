@@ -30,6 +30,7 @@ enum {
     CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_SYSTEM_NOT_READY = 802,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803
 };
@@ -359,8 +360,11 @@ static gqac_status load(loaded *l, const char *cubin, int n, const char *const *
                         gpu_kernel **kernels, gqac_diag *diag) {
     size_t bytes = 0;
     CU_TRY(cu.ModuleLoadData(&l->module, cubin), diag);
-    CU_TRY(cu.ModuleGetGlobal(&l->first_group, &bytes, l->module, "first_group"), diag);
-    CU_TRY(cu.MemsetD32Async(l->first_group, 0, 1, l->queue->stream), diag);
+    const int code = cu.ModuleGetGlobal(&l->first_group, &bytes, l->module, "first_group");
+    if (code != CUDA_SUCCESS && code != CUDA_ERROR_NOT_FOUND)
+        return failed("cuModuleGetGlobal", code, diag);
+    if (l->first_group)
+        CU_TRY(cu.MemsetD32Async(l->first_group, 0, 1, l->queue->stream), diag);
     for (int i = 0; i < n; i++)
         GQAC_TRY(make_kernel(l, names[i], &kernels[i], diag));
     return GQAC_OK;
@@ -437,6 +441,11 @@ static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const 
 static gqac_status launch_parts(const gpu_queue *q, const gpu_kernel *kernel, const gpu_grid *grid,
                                 void **values, gqac_diag *diag) {
     const loaded *l = kernel->of;
+    if (grid->groups[1] > MOST_PARTS && !l->first_group)
+        GQAC_FAIL(diag, GQAC_INTERNAL,
+                  "CUDA: the kernels have no first_group, so a launch has at "
+                  "most %d groups",
+                  MOST_PARTS);
     for (size_t first = 0; first < grid->groups[1]; first += MOST_PARTS) {
         const size_t left = grid->groups[1] - first;
         if (grid->groups[1] > MOST_PARTS)

@@ -41,7 +41,7 @@ endfunction()
 # GQAC_CONTROL_<NAME> in the sources of each target that has the rule.
 foreach(control MASK_OFF_BY_ONE UNROUNDED_CHUNK KERNEL_BY_ROWS THREAD_SPLIT CPU_SPLIT_BY_THREADS
     BF16_BY_ROWS PACKED_BEGIN ROTARY_BATCH GPU_SPLIT_BY_GROUPS
-    GPU_ROWS_AFTER_END GPU_STALE_BLOCKS)
+    GPU_ROWS_AFTER_END GPU_STALE_BLOCKS GPU_STALE_COPY)
   gqac_variant(${control} "GQAC_CONTROL_${control}" GQAC_CONTROL_${control})
 endforeach()
 

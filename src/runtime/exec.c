@@ -392,8 +392,11 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
         return status;
     }
     e->nested++;
-    for (int i = 0; i < n_args; i++)
+    for (int i = 0; i < n_args; i++) { /* the host wrote them, often where the last ones were */
         e->values[graph->inputs[i]->id] = *args[i];
+        if (e->mirror)
+            e->program->target->mirror->changed(e->mirror, args[i]);
+    }
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
     GQAC_TRY(fetch_inputs(e, graph->ret, call->diag));
     for (int i = 0; i < graph->ret->n_inputs; i++) {

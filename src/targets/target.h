@@ -5,6 +5,7 @@
 
 #include "ops/op.h"
 #include "targets/call.h"
+#include "targets/mirror.h"
 
 enum {
     TARGET_MAX_FUSED = 16, /* nodes besides the root that one kernel computes */
@@ -45,25 +46,6 @@ typedef struct target_kernel {
      * kernels are copied to the host before they run. */
     bool on_device;
 } target_kernel;
-
-/* Copies of values between the host and a device, in one run. */
-typedef struct target_copies {
-    int64_t up, up_bytes;     /* to the device */
-    int64_t down, down_bytes; /* back */
-} target_copies;
-
-/* For targets whose kernels leave values in the memory of a device. A mirror belongs to a context
- * and has, for each value, the side where its newest bytes are. A value is known by the address of
- * its data in the memory of the host. */
-typedef struct target_mirror {
-    gqac_status (*open)(const void *state, void **mirror, gqac_diag *diag);
-    void (*close)(void *mirror);
-    void (*begin)(void *mirror); /* before a run: the newest bytes of all values are on the host */
-    /* Before the host reads a value: copies it, if its newest bytes are on the device alone. */
-    gqac_status (*fetch)(void *mirror, const gqac_tensor *value, gqac_diag *diag);
-    void (*changed)(void *mirror, const gqac_tensor *value); /* after the host has written it */
-    target_copies (*copies)(const void *mirror);             /* since `begin` */
-} target_mirror;
 
 typedef struct gqac_target {
     const char *name;

@@ -55,9 +55,10 @@ class Result:
 
 
 def environment(extra=None):
-    """The tests' own environment without GQAC_ settings of the user; one thread, where a test does not say."""
+    """The tests' own environment without GQAC_ settings of the user; one thread and no cache of kernels, where a test does not say."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GQAC")}
     env["GQAC_THREADS"] = "1"
+    env["GQAC_CACHE"] = "off"
     env.update(extra or {})
     return env
 

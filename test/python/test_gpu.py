@@ -10,12 +10,15 @@ with exit 77. Without an OpenCL device only that last part runs.
 
 import os
 import random
+import re
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 from onnx import TensorProto, helper, numpy_helper
 
 import harness
@@ -242,6 +245,116 @@ class Products(Case):
                     self.same(path, values, (dtype, k, n, shape, "NaN"))
 
 
+X = (3, 5, 37)  # of the graphs below: rows that are no multiple of the 16 lanes
+SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "one": ()}
+GRAPHS = {  # text of nodes that make y of x and others
+    "RMSNormalization": "y = RMSNormalization(x, w)",
+    "RMSNormalization of heads": "y = RMSNormalization <axis = -1, epsilon = 0.25> (x, h)",
+    "RMSNormalization of two axes": "y = RMSNormalization <axis = 1> (x, h)",
+    "LayerNormalization": "y, m, i = LayerNormalization(x, w, w)",
+    "SimplifiedLayerNormalization": "y = SimplifiedLayerNormalization(x, w)",
+    "SkipSimplifiedLayerNormalization":
+        "y, m, i, t = com.microsoft.SkipSimplifiedLayerNormalization(x, s, w, w)",
+    "SkipLayerNormalization": "y, m, i, t = com.microsoft.SkipLayerNormalization(x, s, w, w, w)",
+    "broadcast": "a = Add(x, w)\n b = Sub(h, a)\n c = Mul(b, one)\n y = Div(c, s)",
+    "unary": "a = Neg(x)\n b = Sigmoid(a)\n c = Sqrt(b)\n d = Tanh(c)\n y = Erf(d)",
+    "gates": "a = Swish <alpha = 0.5> (x)\n b = Gelu(a)\n c = Gelu <approximate = \"tanh\"> (b)\n"
+             "d = com.microsoft.QuickGelu(c)\n y = com.microsoft.FastGelu(d)",
+    "between host and device": "a = Add(x, s)\n b = Round(a)\n c = Mul(b, x)\n d = Floor(c)\n"
+                               "y = Add(d, a)",
+}
+# Bodies of Loop and Scan, whose arguments the host writes anew in each iteration.
+LOOP = """
+    trips = Constant <value = int64 {6}> ()
+    go = Constant <value = bool {1}> ()
+    last, all = Loop (trips, go, x) <body = step (int64 i, bool c, float[3,5,37] v)
+            => (bool c2, float[3,5,37] t, float[3,5,37] u) {
+        c2 = Identity(c)
+        w2 = Tanh(v)
+        t = Add(w2, v)
+        u = Identity(t)
+    }>
+    y = Add(all, last)
+"""
+SCAN = """
+    last, all = Scan <num_scan_inputs = 1, body = step (float[5,37] v, float[5,37] row)
+            => (float[5,37] t, float[5,37] u) {
+        t = Add(v, row)
+        u = Mul(t, row)
+    }> (h, x)
+    y = Add(all, last)
+"""
+
+
+@needs_device
+class Values(Case):
+    """Kernels of rows and elements, whose values stay on the device."""
+
+    def write(self, name, text, types=()):
+        """The model of a text of nodes; its inputs are those that the text names."""
+        used = [n for n in SHAPES if any(f"{n}{end}" in text for end in (",", ")"))
+                and any(f"{begin}{n}" in text for begin in ("(", " "))]
+        shape = {n: ",".join(map(str, SHAPES[n])) for n in used}
+        inputs = ", ".join(f"float[{shape[n]}] {n}" if shape[n] else f"float {n}" for n in used)
+        path = self.dir / f"{name.replace(' ', '_')}.onnx"
+        onnx.save(onnx.parser.parse_model(
+            f"<ir_version: 10, opset_import: ['' : 24, 'com.microsoft' : 1]>\n"
+            f"g ({inputs}) => (float y) {{\n {text} \n}}".replace("'", '"')), path)
+        model = onnx.load(path)
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+        onnx.save(model, path)
+        return path, used
+
+    def outputs(self, path, used, target, values, **env):
+        """The bytes of y, and stderr."""
+        words = []
+        for name in used:
+            np.save(self.dir / f"{name}.npy", values[name])
+            words += ["--input", f"{name}={self.dir / name}.npy"]
+        done = self.good("run", path, "--target", target, "-q", "--output", self.dir / target,
+                         *words, env=env)
+        return np.load(self.dir / target / "y.npy").tobytes(), done.err
+
+    def each(self):
+        """(name, path, inputs, their values) of all graphs; then NaN and infinities in x."""
+        rng = np.random.default_rng(12)
+        for name, text in (*GRAPHS.items(), ("Loop", LOOP), ("Scan", SCAN)):
+            path, used = self.write(name, text)
+            values = {n: rng.standard_normal(SHAPES[n]).astype(np.float32) for n in used}
+            yield name, path, used, values
+            values["x"][0, 0, 1], values["x"][2, 1, 36], values["x"][1, 4, 0] = np.nan, np.inf, -0.0
+            yield f"{name}, NaN", path, used, values
+
+    def test_bits_of_cpu(self):
+        """Norms, broadcasting, activations, loops."""
+        for name, path, used, values in self.each():
+            with self.subTest(name):
+                self.assertEqual(self.outputs(path, used, "gpu", values)[0],
+                                 self.outputs(path, used, "cpu", values)[0])
+
+    def test_claimed(self):
+        """The nodes of these graphs are those of the device."""
+        for name, text in GRAPHS.items():
+            path, _ = self.write(name, text)
+            dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump", "claim",
+                             "--stop-after", "claim").out
+            self.assertIn('via "gpu.', dump)
+            for line in dump.splitlines():
+                if " via " in line and not any(f"= {op} " in line for op in ("Round", "Floor")):
+                    self.assertNotIn("gpu.generic", line)
+
+    def test_copies(self):
+        """A decode step copies the embedding of its token, its new rows and its logits."""
+        for name in ("llama", "llama-int4-acc4", "gemma2", "qwen2"):
+            with self.subTest(name):
+                said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
+                                 "-n", "3", "-v").err
+                last = [line for line in said.splitlines() if "copies of values" in line][-1]
+                found = re.search(r"values: (\d+) to the device, (\d+) bytes; (\d+) back", last)
+                self.assertEqual(found[1], "1", last)
+                self.assertEqual(found[3], "5", last)  # keys and values of two layers, logits
+
+
 ICD = Path("/usr/lib/oclgrind/liboclgrind-rt-icd.so")
 
 
@@ -305,6 +418,17 @@ class Simulated(Case):
                     self.assertEqual(done.err, "")
                     got.append(np.load(out).tobytes())
                 self.assertEqual(got[0], got[1])
+
+    def test_values(self):
+        """Norms and elementwise ops."""
+        (self.dir / "oclgrind.icd").write_text(f"{ICD}\n")
+        env = {"OCL_ICD_VENDORS": str(self.dir), "GQAC_GPU_ANY_DEVICE": "1",
+               "OCLGRIND_DATA_RACES": "1", "OCLGRIND_CHECK_API": "1"}
+        values = Values()
+        values.dir = self.dir
+        for name, path, used, given in values.each():
+            with self.subTest(name):
+                self.assertEqual(values.outputs(path, used, "gpu", given, **env)[1], "")
 
     def test_control(self):
         """A kernel that reads after the end is reported."""

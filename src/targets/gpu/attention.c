@@ -11,6 +11,7 @@
 /* attend_shape of kernels/attention.cl. */
 typedef struct attend_shape {
     int32_t heads, kv_heads, queries, keys, size, value_size, bias_columns, has_sink;
+    int32_t rows, padding;
     float scale, softcap;
     int64_t bias_step[3];
 } attend_shape;
@@ -19,7 +20,7 @@ typedef struct attend_blocks {
     int64_t per, entry_bytes, k_at, v_at;
     int32_t entries[GPU_SLABS];
 } attend_blocks;
-_Static_assert(sizeof(attend_shape) == 64 && sizeof(attend_blocks) == 96,
+_Static_assert(sizeof(attend_shape) == 72 && sizeof(attend_blocks) == 96,
                "the kernel has no padding either");
 _Static_assert(GQAC_KV_BLOCK % GQAC_KEY_TILE == 0, "a tile lies in one block");
 
@@ -89,6 +90,7 @@ static gqac_status open_operands(target_call *call, attending *t) {
                               .keys = (int32_t)t->k->dims[2],
                               .size = (int32_t)t->q->dims[3],
                               .value_size = (int32_t)t->v->dims[3],
+                              .rows = (int32_t)t->n,
                               .scale = r->scale,
                               .softcap = r->softcap};
     GQAC_TRY(set_bias(call, t));

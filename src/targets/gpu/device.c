@@ -4,9 +4,10 @@
 
 #include "targets/gpu/driver.h"
 
-extern const gpu_driver gpu_driver_opencl;
+extern const gpu_driver gpu_driver_cuda, gpu_driver_opencl;
 
-static const gpu_driver *const drivers[] = {&gpu_driver_opencl};
+/* The vendor's own driver comes first: a device that two drivers have is in the list twice. */
+static const gpu_driver *const drivers[] = {&gpu_driver_cuda, &gpu_driver_opencl};
 enum { N_DRIVERS = sizeof drivers / sizeof *drivers };
 
 /* The number of devices of a driver; 0, with the reason added to `reasons`, when it has none. */
@@ -28,8 +29,9 @@ gqac_status gpu_device_count(int *n, gqac_diag *diag) {
     if (*n > 0)
         return GQAC_OK;
     gqac_diag_set(diag, GQAC_ABSENT, "there is no device for target 'gpu' (%s)", reasons);
-    gqac_diag_hint(diag, "install the OpenCL driver of the device; on Debian, pocl-opencl-icd runs "
-                         "OpenCL on the processor");
+    gqac_diag_hint(diag,
+                   "install the driver of the device (NVIDIA's, or one for OpenCL); on Debian, "
+                   "pocl-opencl-icd runs OpenCL on the processor");
     return GQAC_ABSENT;
 }
 

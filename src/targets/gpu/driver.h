@@ -15,13 +15,15 @@ typedef struct gpu_info {
     char lacks[128];   /* what kernels need and the device lacks; "": it can be used */
 } gpu_info;
 
+typedef struct gpu_queue gpu_queue; /* of one device, which runs work in order */
+
 /* Memory of a device. */
 typedef struct gpu_buffer {
     void *handle; /* the driver's; NULL: none */
     size_t bytes;
+    const gpu_queue *queue; /* that it was allocated for, where the driver needs it to release it */
 } gpu_buffer;
 
-typedef struct gpu_queue gpu_queue;   /* of one device, which runs work in order */
 typedef struct gpu_kernel gpu_kernel; /* built for a queue */
 
 /* An argument of a kernel: a number, or the handle of a buffer. */

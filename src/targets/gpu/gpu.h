@@ -1,8 +1,9 @@
 /* The gpu target: kernels of a device, and the memory that they use.
  *
- * Constant weights are copied to the device when a program is made, and stay there. Values in fp32 and
- * cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). The kernels compute in fp32; 16-bit operands
- * are widened on the host, and results rounded there, except weights, which keep their type. */
+ * Constant weights are copied to the device when a program is made, and stay there. Values in fp32
+ * and cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). The kernels
+ * compute in fp32; 16-bit operands are widened on the host, and results rounded there, except
+ * weights, which keep their type. */
 #ifndef GQAC_TARGETS_GPU_GPU_H
 #define GQAC_TARGETS_GPU_GPU_H
 

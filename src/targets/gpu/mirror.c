@@ -1,3 +1,6 @@
+/* The mirror: a table of copies by the address of the value on the host. Every run begins without
+ * copies, because inputs and the memory of values change between runs; the memory of the device
+ * stays. The state's lock is held while the device is used. */
 #include "targets/gpu/mirror.h"
 
 #include <stdint.h>

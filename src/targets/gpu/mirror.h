@@ -5,7 +5,7 @@
 #define GQAC_TARGETS_GPU_MIRROR_H
 
 #include "targets/gpu/gpu.h"
-#include "targets/target.h"
+#include "targets/mirror.h"
 
 extern const target_mirror gpu_mirror_functions; /* of gqac_target.mirror */
 

@@ -1,5 +1,6 @@
 /* The driver row of OpenCL 1.2. The ICD loader is opened at run time; its headers alone are needed
  * to build. Source of the interface: the OpenCL 1.2 specification of the Khronos Group. */
+#include "targets/gpu/cache.h"
 #include "targets/gpu/driver.h"
 
 #ifdef GQAC_OPENCL
@@ -28,7 +29,9 @@ enum { MOST_DEVICES = 64, MOST_PLATFORMS = 16 };
     F(clCreateCommandQueue)                                                                        \
     F(clReleaseCommandQueue)                                                                       \
     F(clCreateProgramWithSource)                                                                   \
+    F(clCreateProgramWithBinary)                                                                   \
     F(clBuildProgram)                                                                              \
+    F(clGetProgramInfo)                                                                            \
     F(clGetProgramBuildInfo)                                                                       \
     F(clReleaseProgram)                                                                            \
     F(clCreateKernel)                                                                              \
@@ -233,15 +236,9 @@ static gqac_status make_kernel(cl_program program, const char *name, gpu_kernel 
     return failed(name, code, diag);
 }
 
-static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
-                         gpu_kernel **kernels, gqac_diag *diag) {
-    cl_int code;
-    const char *both[2] = {texts[0], texts[1]};
-    cl_program program = cl.clCreateProgramWithSource(q->context, 2, both, NULL, &code);
-    if (!program)
-        return failed("clCreateProgramWithSource", code, diag);
-    code = cl.clBuildProgram(program, 1, &q->device, FLAGS, NULL, NULL);
-    gqac_status status = code == CL_SUCCESS ? GQAC_OK : log_failure(q, program, code, diag);
+static gqac_status make_kernels(cl_program program, int n, const char *const *names,
+                                gpu_kernel **kernels, gqac_diag *diag) {
+    gqac_status status = GQAC_OK;
     int made = 0;
     while (made < n && status == GQAC_OK) {
         status = make_kernel(program, names[made], &kernels[made], diag);
@@ -251,7 +248,84 @@ static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const 
         drop(kernels[--made]);
         kernels[made] = NULL;
     }
-    cl.clReleaseProgram(program); /* its kernels keep it */
+    return status;
+}
+
+/* Programs on their way to and from the cache; NULL: there is none. */
+static cl_program from_cache(const gpu_queue *q, const gpu_key *key) {
+    size_t bytes;
+    cl_int code = CL_SUCCESS, fit = CL_SUCCESS;
+    unsigned char *binary = gpu_cache_read(key, &bytes);
+    if (!binary)
+        return NULL;
+    cl_program program = cl.clCreateProgramWithBinary(q->context, 1, &q->device, &bytes,
+                                                      (const unsigned char **)&binary, &fit, &code);
+    free(binary);
+    if (program && (fit != CL_SUCCESS ||
+                    cl.clBuildProgram(program, 1, &q->device, FLAGS, NULL, NULL) != CL_SUCCESS)) {
+        cl.clReleaseProgram(program);
+        return NULL;
+    }
+    return program;
+}
+
+static void to_cache(cl_program program, const gpu_key *key) {
+    size_t bytes = 0;
+    if (cl.clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) !=
+            CL_SUCCESS ||
+        bytes == 0)
+        return;
+    unsigned char *binary = malloc(bytes);
+    if (binary && cl.clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL) ==
+                      CL_SUCCESS)
+        gpu_cache_write(key, binary, bytes);
+    free(binary);
+}
+
+static gqac_status compile(const gpu_queue *q, const char *const texts[2], cl_program *program,
+                           gqac_diag *diag) {
+    cl_int code;
+    const char *both[2] = {texts[0], texts[1]};
+    *program = cl.clCreateProgramWithSource(q->context, 2, both, NULL, &code);
+    if (!*program)
+        return failed("clCreateProgramWithSource", code, diag);
+    code = cl.clBuildProgram(*program, 1, &q->device, FLAGS, NULL, NULL);
+    return code == CL_SUCCESS ? GQAC_OK : log_failure(q, *program, code, diag);
+}
+
+static gqac_status key_of(const gpu_queue *q, const char *const texts[2], gpu_key *key,
+                          gqac_diag *diag) {
+    enum { FACTS = 4, SIZE = 256 };
+    static const cl_device_info facts[FACTS] = {CL_DEVICE_NAME, CL_DEVICE_VENDOR, CL_DEVICE_VERSION,
+                                                CL_DRIVER_VERSION};
+    char found[FACTS][SIZE];
+    const char *all[FACTS + 4] = {"opencl", FLAGS, texts[0], texts[1]};
+    for (int i = 0; i < FACTS; i++) {
+        GQAC_TRY(ask_text(q->device, facts[i], found[i], SIZE, diag));
+        all[4 + i] = found[i];
+    }
+    *key = gpu_cache_key(FACTS + 4, all);
+    return GQAC_OK;
+}
+
+static gqac_status build(gpu_queue *q, const char *const texts[2], int n, const char *const *names,
+                         gpu_kernel **kernels, gqac_diag *diag) {
+    gpu_key key;
+    GQAC_TRY(key_of(q, texts, &key, diag));
+    cl_program program = from_cache(q, &key);
+    if (program) {
+        const bool found = make_kernels(program, n, names, kernels, NULL) == GQAC_OK;
+        cl.clReleaseProgram(program); /* its kernels keep it, here and below */
+        if (found)
+            return GQAC_OK;
+    }
+    gqac_status status = compile(q, texts, &program, diag);
+    if (status == GQAC_OK)
+        status = make_kernels(program, n, names, kernels, diag);
+    if (status == GQAC_OK)
+        to_cache(program, &key);
+    if (program)
+        cl.clReleaseProgram(program);
     return status;
 }
 

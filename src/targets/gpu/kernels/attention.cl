@@ -42,6 +42,7 @@ typedef struct attend_shape {
     int keys, size, value_size;   /* T, D, Dv */
     int bias_columns;             /* 0: no bias */
     int has_sink;
+    int rows, padding; /* queries of all sequences */
     float scale, softcap;
     long bias_step[3]; /* elements from one batch row, head and query of the bias to the next */
 } attend_shape;
@@ -118,7 +119,7 @@ static inline void attend_row(__global const float *q, __global const float *k,
                               __global float *y, const attend_shape *shape,
                               __local attend_shared *shared) {
     __local float *p = shared->p;
-    const size_t n = get_num_groups(1);
+    const size_t n = (size_t)shape->rows;
     __global const int *lo = lists, *hi = lo + n, *sequence = hi + n;
     __global const uint *table = (__global const uint *)(sequence + n);
     const int item = (int)get_local_id(0);
@@ -222,7 +223,7 @@ static inline void attend_row(__global const float *q, __global const float *k,
 __kernel void attend(__global const float *q, __global const float *k, __global const float *v,
                      __global const int *lists, __global const float *bias,
                      __global const float *sink, __global float *y, attend_shape shape) {
-    __local attend_shared shared;
+    SHARED attend_shared shared;
     attend_row(q, k, v, 0, 0, F32, lists, bias, sink, y, &shape, &shared);
 }
 
@@ -233,7 +234,7 @@ __kernel void attend(__global const float *q, __global const float *k, __global 
         SLAB(7), SLAB(8), SLAB(9), SLAB(10), SLAB(11), SLAB(12), SLAB(13), SLAB(14), SLAB(15),     \
         __global const int *lists, __global const float *bias, __global const float *sink,         \
         __global float *y, attend_shape shape, attend_blocks blocks) {                             \
-        __local attend_shared shared;                                                              \
+        SHARED attend_shared shared;                                                               \
         __global const uchar *slabs[SLABS] = {s0, s1, s2,  s3,  s4,  s5,  s6,  s7,                 \
                                               s8, s9, s10, s11, s12, s13, s14, s15};               \
         attend_row(q, 0, 0, slabs, &blocks, TYPE, lists, bias, sink, y, &shape, &shared);          \

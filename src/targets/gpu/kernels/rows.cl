@@ -39,7 +39,7 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
                         __global const float *bias, __global const float *weight,
                         __global const float *beta, __global float *y, __global float *sum,
                         __global float *mean, __global float *inv, norm_shape s) {
-    __local float lanes[GQAC_LANES];
+    SHARED float lanes[GQAC_LANES];
     const int lane = (int)get_local_id(0);
     const size_t row = get_group_id(0), n = (size_t)s.n, begin = row * n;
     x += begin;

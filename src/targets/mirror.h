@@ -1,0 +1,28 @@
+/* Values in the memory of a device. */
+#ifndef GQAC_TARGETS_MIRROR_H
+#define GQAC_TARGETS_MIRROR_H
+
+#include <gqac/tensor.h>
+
+#include "base/diag.h"
+
+/* Copies of values between the host and a device, in one run. */
+typedef struct target_copies {
+    int64_t up, up_bytes;     /* to the device */
+    int64_t down, down_bytes; /* back */
+} target_copies;
+
+/* For targets whose kernels leave values in the memory of a device. A mirror belongs to a context
+ * and has, for each value, the side where its newest bytes are. A value is known by the address of
+ * its data in the memory of the host. */
+typedef struct target_mirror {
+    gqac_status (*open)(const void *state, void **mirror, gqac_diag *diag);
+    void (*close)(void *mirror);
+    void (*begin)(void *mirror); /* before a run: the newest bytes of all values are on the host */
+    /* Before the host reads a value: copies it, if its newest bytes are on the device alone. */
+    gqac_status (*fetch)(void *mirror, const gqac_tensor *value, gqac_diag *diag);
+    void (*changed)(void *mirror, const gqac_tensor *value); /* after the host has written it */
+    target_copies (*copies)(const void *mirror);             /* since `begin` */
+} target_mirror;
+
+#endif

@@ -1,0 +1,242 @@
+/* A driver of CUDA without a device, for tests: libcuda.so.1. Memory of the "device" is memory of
+ * the host, and launches compute nothing, so results are what was in the memory: zeros. It counts
+ * what is allocated and freed, and reports it when the process ends.
+ *
+ *   FAKE_CUDA_LOG=FILE      lines that are appended at the end: the number of calls, what has not
+ * been given back, and the kernels that were asked for FAKE_CUDA_FAIL=N        the N-th call that
+ * may fail fails (from 1; 0: none) FAKE_CUDA_ERROR=CODE    with this CUresult; after 700 (an
+ * illegal address) all calls fail */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
+static struct {
+    long calls, memory, streams, contexts, modules, current, launches, bad;
+    int lost;
+    char failed[64];
+    FILE *log;
+} fake;
+
+static long number(const char *name) {
+    const char *text = getenv(name);
+    return text ? strtol(text, NULL, 10) : 0;
+}
+
+static void finish(void) {
+    if (!fake.log)
+        return;
+    fprintf(fake.log, "calls %ld\nleft %ld\ncurrent %ld\nlaunches %ld\nbad %ld\nfailed %s\n",
+            fake.calls, fake.memory + fake.streams + fake.contexts + fake.modules, fake.current,
+            fake.launches, fake.bad, fake.failed);
+    fclose(fake.log);
+}
+
+/* The result of a call that may fail. */
+static int call(const char *name) {
+    if (fake.lost)
+        return ILLEGAL_ADDRESS;
+    if (++fake.calls != number("FAKE_CUDA_FAIL"))
+        return 0;
+    snprintf(fake.failed, sizeof fake.failed, "%s", name);
+    const int error = (int)number("FAKE_CUDA_ERROR");
+    fake.lost = error == ILLEGAL_ADDRESS;
+    return error ? error : OUT_OF_MEMORY;
+}
+#define CALL()                                                                                     \
+    do {                                                                                           \
+        const int code_ = call(__func__);                                                          \
+        if (code_)                                                                                 \
+            return code_;                                                                          \
+    } while (0)
+/* The same, where a context must be current. */
+#define CALL_IN_CONTEXT()                                                                          \
+    do {                                                                                           \
+        if (fake.current != 1) {                                                                   \
+            fake.bad++;                                                                            \
+            return INVALID_CONTEXT;                                                                \
+        }                                                                                          \
+        CALL();                                                                                    \
+    } while (0)
+
+#define API __attribute__((visibility("default")))
+typedef unsigned long long address;
+
+/* For C tests: the calls so far that may fail. */
+API long fake_cuda_calls(void);
+API long fake_cuda_calls(void) {
+    return fake.calls;
+}
+API int cuInit(unsigned flags);
+API int cuInit(unsigned flags) {
+    const char *path = getenv("FAKE_CUDA_LOG");
+    fake.log = path ? fopen(path, "a") : NULL;
+    atexit(finish);
+    CALL();
+    return flags ? 1 : 0;
+}
+API int cuDriverGetVersion(int *version);
+API int cuDriverGetVersion(int *version) {
+    CALL();
+    *version = 13000;
+    return 0;
+}
+API int cuGetErrorName(int code, const char **name);
+API int cuGetErrorName(int code, const char **name) {
+    *name = code == OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : code == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : code == 100             ? "CUDA_ERROR_NO_DEVICE"
+                                      : "CUDA_ERROR_UNKNOWN";
+    return 0;
+}
+API int cuDeviceGetCount(int *n);
+API int cuDeviceGetCount(int *n) {
+    CALL();
+    *n = 1;
+    return 0;
+}
+API int cuDeviceGet(int *device, int index);
+API int cuDeviceGet(int *device, int index) {
+    CALL();
+    *device = index;
+    return index == 0 ? 0 : 101;
+}
+API int cuDeviceGetName(char *name, int size, int device);
+API int cuDeviceGetName(char *name, int size, int device) {
+    CALL();
+    const char *own = getenv("FAKE_CUDA_NAME");
+    snprintf(name, (size_t)size, "%s %d", own ? own : "Fake", device);
+    return 0;
+}
+API int cuDeviceTotalMem_v2(size_t *bytes, int device);
+API int cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    CALL();
+    *bytes = (size_t)(device + 1) << 30;
+    return 0;
+}
+API int cuDeviceGetAttribute(int *value, int attribute, int device);
+API int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    CALL();
+    *value = attribute == 75 ? 9 : device;
+    return 0;
+}
+API int cuDevicePrimaryCtxRetain(void **context, int device);
+API int cuDevicePrimaryCtxRetain(void **context, int device) {
+    CALL();
+    fake.contexts++;
+    *context = &fake;
+    return device;
+}
+API int cuDevicePrimaryCtxRelease_v2(int device);
+API int cuDevicePrimaryCtxRelease_v2(int device) {
+    fake.contexts--;
+    return device;
+}
+API int cuCtxPushCurrent_v2(void *context);
+API int cuCtxPushCurrent_v2(void *context) {
+    fake.bad += context != &fake;
+    fake.current++; /* never fails, as in a driver that works */
+    return 0;
+}
+API int cuCtxPopCurrent_v2(void **context);
+API int cuCtxPopCurrent_v2(void **context) {
+    fake.current--;
+    *context = &fake;
+    return 0;
+}
+API int cuStreamCreate(void **stream, unsigned flags);
+API int cuStreamCreate(void **stream, unsigned flags) {
+    CALL_IN_CONTEXT();
+    *stream = malloc(1);
+    fake.streams++;
+    return flags == 1 ? 0 : 1;
+}
+API int cuStreamDestroy_v2(void *stream);
+API int cuStreamDestroy_v2(void *stream) {
+    free(stream);
+    fake.streams--;
+    return 0;
+}
+API int cuStreamSynchronize(void *stream);
+API int cuStreamSynchronize(void *stream) {
+    CALL_IN_CONTEXT();
+    return stream ? 0 : 1;
+}
+API int cuModuleLoadData(void **module, const void *image);
+API int cuModuleLoadData(void **module, const void *image) {
+    CALL_IN_CONTEXT();
+    if (memcmp(image, "FAKE", 4) != 0)
+        return 200; /* CUDA_ERROR_INVALID_IMAGE */
+    *module = calloc(1, 64);
+    fake.modules++;
+    return 0;
+}
+API int cuModuleUnload(void *module);
+API int cuModuleUnload(void *module) {
+    free(module);
+    fake.modules--;
+    return 0;
+}
+API int cuModuleGetFunction(void **function, void *module, const char *name);
+API int cuModuleGetFunction(void **function, void *module, const char *name) {
+    CALL_IN_CONTEXT();
+    if (fake.log)
+        fprintf(fake.log, "kernel %s\n", name);
+    *function = module;
+    return 0;
+}
+API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name);
+API int cuModuleGetGlobal_v2(address *at, size_t *bytes, void *module, const char *name) {
+    CALL_IN_CONTEXT();
+    *at = (address)(size_t)module;
+    *bytes = 4;
+    return name[0] ? 0 : 1;
+}
+API int cuMemAlloc_v2(address *at, size_t bytes);
+API int cuMemAlloc_v2(address *at, size_t bytes) {
+    CALL_IN_CONTEXT();
+    void *memory = calloc(1, bytes);
+    if (!memory || bytes == 0)
+        return OUT_OF_MEMORY;
+    fake.memory++;
+    *at = (address)(size_t)memory;
+    return 0;
+}
+API int cuMemFree_v2(address at);
+API int cuMemFree_v2(address at) {
+    fake.bad += fake.current != 1;
+    free((void *)(size_t)at);
+    fake.memory--;
+    return 0;
+}
+API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream);
+API int cuMemsetD32Async(address to, unsigned value, size_t n, void *stream) {
+    CALL_IN_CONTEXT();
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)(size_t)to + 4 * i, &value, 4);
+    return stream ? 0 : 1;
+}
+API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream);
+API int cuMemcpyHtoDAsync_v2(address to, const void *from, size_t bytes, void *stream) {
+    CALL_IN_CONTEXT();
+    memcpy((void *)(size_t)to, from, bytes);
+    return stream ? 0 : 1;
+}
+API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream);
+API int cuMemcpyDtoHAsync_v2(void *to, address from, size_t bytes, void *stream) {
+    CALL_IN_CONTEXT();
+    memcpy(to, (const void *)(size_t)from, bytes);
+    return stream ? 0 : 1;
+}
+API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared, void *stream, void **values,
+                       void **extra);
+API int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                       unsigned by, unsigned bz, unsigned shared, void *stream, void **values,
+                       void **extra) {
+    CALL_IN_CONTEXT();
+    fake.launches++;
+    fake.bad += !function || !gx || !gy || gy > 65535 || gz != 1 || bx * by * bz == 0 ||
+                bx * by * bz > 1024 || bz != 1 || shared || !stream || !values || extra;
+    return 0;
+}

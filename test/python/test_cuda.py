@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""The CUDA driver of target gpu, without a device.
+
+    python test/python/test_cuda.py
+
+The libraries of test/cuda stand in for NVIDIA's: a driver whose launches compute nothing, and a
+compiler that keeps the text it is given. Each call of the driver fails in turn. The kept text is
+compiled by the real NVRTC, where there is one, for three architectures, with the options that gqac
+gives; registers, spills and shared memory of each kernel are checked in the compiler's report.
+"""
+
+import ctypes
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import harness
+from harness import FULL, MODELS, Case
+
+FAKE = os.environ.get("GQAC_FAKE_CUDA", str(harness.GQAC.parent / "test" / "fake_cuda"))
+NVRTC = ["libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so",
+         *map(str, Path("/usr/local").glob("cuda-*/lib64/libnvrtc.so.1[23]")),
+         *(str(p) for folder in sys.path if folder
+           for p in Path(folder).glob("nvidia/*/lib/libnvrtc.so.1[23]"))]
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+HOT = re.compile("attend|product|nbits")  # these must not spill
+
+
+def real_nvrtc():
+    """The library, or None."""
+    for name in NVRTC:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            pass
+    return None
+
+
+class Cuda(Case):
+    """Runs gqac on the libraries of test/cuda alone."""
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "fake").mkdir()
+        (self.dir / "ids.txt").write_text("1 2 3 4 5")
+
+    def cuda(self, *words, **env):
+        """A finished run, and what the driver counted in it."""
+        log = self.dir / "log"
+        log.unlink(missing_ok=True)
+        done = harness.gqac(*words, env={
+            "LD_LIBRARY_PATH": FAKE, "OCL_ICD_VENDORS": str(self.dir), "OCL_ICD_FILENAMES": "",
+            "FAKE_NVRTC": str(self.dir / "fake"), "FAKE_CUDA_LOG": str(log), **env})
+        self.assertGreaterEqual(done.code, 0, done)
+        pairs = [line.partition(" ") for line in log.read_text().splitlines()]
+        counted = {key: value for key, _, value in pairs}
+        counted["kernels"] = [value for key, _, value in pairs if key == "kernel"]
+        self.assertEqual([counted[k] for k in ("left", "current", "bad")], ["0"] * 3,
+                         f"{done}\n{counted}")
+        return done, counted
+
+    def score(self, **env):
+        """Steps of two and three tokens."""
+        return self.cuda("score", MODELS / "llama", "--target", "gpu", "--ids",
+                         self.dir / "ids.txt", "--splits", "2", **env)
+
+    def builds(self):
+        """The number of compilations so far."""
+        file = self.dir / "fake" / "compiled"
+        return len(file.read_text().split()) if file.exists() else 0
+
+
+class Driver(Cuda):
+    """Calls that succeed, and calls that fail."""
+
+    def test_devices(self):
+        """The list has the device; without a compiler it says which package is missing."""
+        row, = self.cuda("devices", "--format", "json")[0].json()
+        self.assertEqual((row["driver"], row["name"], row["version"], row["usable"]),
+                         ("cuda", "Fake 0", "CUDA 13.0", True))
+        self.assertEqual(row["memory"], 1 << 30)
+
+    @unittest.skipIf(real_nvrtc(), "a real libnvrtc takes the place of the missing one")
+    def test_no_compiler(self):
+        """A device that cannot be used, and what to install."""
+        (self.dir / "libcuda.so.1").symlink_to(Path(FAKE) / "libcuda.so.1")
+        row, = self.cuda("devices", "--format", "json", LD_LIBRARY_PATH=str(self.dir))[0].json()
+        self.assertFalse(row["usable"])
+        self.assertIn("cuda-nvrtc", row["lacks"])
+
+    def test_run(self):
+        """Launches in every step, and one compilation."""
+        done, counted = self.score()
+        self.check(done, 0)
+        self.assertGreater(int(counted["launches"]), 10)
+        self.assertEqual(self.builds(), 1)
+
+    def test_compile_failure(self):
+        """The log of the compiler is in the message."""
+        done, _ = self.score(FAKE_NVRTC_FAIL="1")
+        self.check(done, 4, "nvrtc", "gqac.cu(1): error: fake")
+
+    def each_failure(self, error, step):
+        """Runs in which one call fails with the error: (call, code, message)."""
+        plain, counted = self.score()
+        calls, failures = int(counted["calls"]), 0
+        self.assertGreater(calls, 50)
+        for n in range(1, calls + 1, step):
+            done, counted = self.score(FAKE_CUDA_FAIL=str(n), FAKE_CUDA_ERROR=str(error))
+            self.assertTrue(counted["failed"], n)
+            with self.subTest(n=n, call=counted["failed"]):
+                if done.code == 0 and error == 2:  # memory was found elsewhere
+                    self.assertEqual(done.out, plain.out)
+                    continue
+                failures += 1
+                self.assertEqual(done.out, "")
+                yield counted["failed"], done
+        self.assertGreater(failures, 50 // step)
+
+    def test_no_memory(self):
+        """Every call fails in turn: the device is absent, or exit 4 with the driver's name."""
+        for call, done in self.each_failure(2, 1):
+            absent = call in ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
+            self.check(done, 77 if absent else 4, "CUDA_ERROR_OUT_OF_MEMORY")
+
+    def test_lost_device(self):
+        """After an illegal address all calls fail; the message has the first."""
+        for call, done in self.each_failure(700, 1 if FULL else 3):
+            absent = call in ("cuInit", "cuDriverGetVersion", "cuDeviceGetCount")
+            self.check(done, 77 if absent else 4, "CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    def test_no_device(self):
+        """The driver has no device, or lost it: absent."""
+        done, _ = self.score(FAKE_CUDA_FAIL="1", FAKE_CUDA_ERROR="100")
+        self.check(done, 77, "CUDA_ERROR_NO_DEVICE")
+
+
+class Kept(Cuda):
+    """Compiled kernels on disk, with either driver."""
+
+    def setUp(self):
+        super().setUp()
+        self.folder = self.dir / "deep" / "cache"
+
+    def kept(self, expected, **env):
+        """A run that compiles, or does not."""
+        before = self.builds()
+        done, _ = self.score(**{"GQAC_CACHE": str(self.folder), **env})
+        self.check(done, 0)
+        self.assertEqual(self.builds() - before, expected)
+
+    def entry(self):
+        """The only file of the folder."""
+        file, = self.folder.iterdir()
+        return file
+
+    def test_second_start(self):
+        """The entry is used, and is found below the usual folders too; "off" makes none."""
+        self.kept(1)
+        self.kept(0)
+        self.kept(1, GQAC_CACHE="off", HOME=str(self.dir))
+        self.assertFalse((self.dir / ".cache").exists())
+        home = {"HOME": str(self.dir), "XDG_CACHE_HOME": ""}
+        for count in (1, 0):
+            done, _ = self.usual(home)
+            self.check(done, 0)
+            self.assertEqual(self.builds(), 3)
+        self.assertEqual(len(list((self.dir / ".cache" / "gqac").iterdir())), 1)
+        self.check(self.usual({"XDG_CACHE_HOME": str(self.dir / "xdg")})[0], 0)
+        self.assertEqual(len(list((self.dir / "xdg" / "gqac").iterdir())), 1)
+
+    def usual(self, env):
+        """A run without GQAC_CACHE."""
+        own = harness.environment
+        try:
+            harness.environment = lambda extra: {
+                k: v for k, v in own(extra).items() if k != "GQAC_CACHE"}
+            return self.score(**env)
+        finally:
+            harness.environment = own
+
+    def test_damaged(self):
+        """Each field, the code and the length: rebuilt, and used again."""
+        self.kept(1)
+        whole = self.entry().read_bytes()
+        changed = [whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1:]
+                   for at in (0, 15, 16, 47, 48, 52, 55, 56, 87, 88, len(whole) - 1)]
+        cut = [whole[:n] for n in (0, 1, 40, 87, 88, len(whole) - 1)]
+        sized = [whole[:48] + n.to_bytes(8, "little") + whole[56:]
+                 for n in (0, 1, 1 << 20, 1 << 40, (1 << 64) - 1, (1 << 64) - 88)]
+        for data in (*changed, *cut, *sized, whole + b"x", b"\0" * 4096):
+            self.entry().write_bytes(data)
+            self.kept(1)
+            self.assertEqual(self.entry().read_bytes(), whole)
+        self.kept(0)
+
+    def test_not_a_file(self):
+        """A folder, a link or a pipe of the entry's name: no harm."""
+        self.kept(1)
+        file = self.entry()
+        whole = file.read_bytes()
+        (self.dir / "target").write_bytes(whole)
+        for make in (file.mkdir, lambda: file.symlink_to(self.dir / "target"),
+                     lambda: os.mkfifo(file)):
+            file.unlink()
+            make()
+            self.kept(1)
+            if file.is_dir():
+                file.rmdir()
+                file.write_bytes(b"")
+        self.assertEqual((self.dir / "target").read_bytes(), whole)
+
+    def test_code_that_the_driver_refuses(self):
+        """A whole entry whose code does not load is compiled again."""
+        self.kept(1)
+        whole = self.entry().read_bytes()
+        code = b"X" + whole[89:]
+        self.entry().write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        self.kept(1)
+        self.assertEqual(self.entry().read_bytes(), whole)
+
+    def test_key(self):
+        """A second device or text has an entry of its own."""
+        self.kept(1)
+        self.kept(1, FAKE_CUDA_NAME="Other")
+        self.assertEqual(len(list(self.folder.iterdir())), 2)
+        self.kept(0)
+
+    def test_not_writable(self):
+        """A folder that cannot be made or written is not an error."""
+        (self.dir / "file").write_text("")
+        self.kept(1, GQAC_CACHE=str(self.dir / "file"))
+        self.kept(1, GQAC_CACHE=str(self.dir / "file" / "below"))
+        self.kept(1, GQAC_CACHE="/proc/gqac")
+        self.kept(1, GQAC_CACHE="/" + "x" * 5000)
+        self.folder.mkdir(parents=True)
+        self.folder.chmod(0o500)
+        self.kept(1)
+        self.folder.chmod(0o700)
+
+    def test_processes(self):
+        """Eight processes at once: each runs, and one whole entry is left."""
+        words = [str(harness.GQAC), "score", str(MODELS / "llama"), "--target", "gpu", "--ids",
+                 str(self.dir / "ids.txt")]
+        env = harness.environment({"LD_LIBRARY_PATH": FAKE, "GQAC_CACHE": str(self.folder)})
+        children = [subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL) for _ in range(8)]
+        self.assertEqual([child.wait(60) for child in children], [0] * 8)
+        self.entry()
+        # the key does not depend on what the tests set
+        self.kept(0)
+
+    @unittest.skipUnless(harness.has_device(), "there is no OpenCL device")
+    def test_opencl(self):
+        """The same bits from a kept program; a damaged entry is rebuilt."""
+        def run():
+            out = self.dir / "y.npy"
+            self.good("score", MODELS / "llama", "--target", "gpu", "--ids", self.dir / "ids.txt",
+                      "--logits", out, env={"GQAC_CACHE": str(self.folder)})
+            return out.read_bytes()
+        first, file = run(), self.entry()
+        whole, number = file.read_bytes(), file.stat().st_ino
+        self.assertEqual(run(), first)
+        self.assertEqual(file.stat().st_ino, number)
+        for at in (3, 20, 50, 60, 88, len(whole) // 2, len(whole) - 1):
+            file.write_bytes(whole[:at])
+            self.assertEqual(run(), first)
+            self.assertGreaterEqual(self.entry().stat().st_size, len(whole) // 2)
+        code = bytes(len(whole) - 88)
+        file.write_bytes(whole[:56] + hashlib.sha256(code).digest() + code)
+        self.assertEqual(run(), first)
+        self.assertNotEqual(file.read_bytes()[88:], code)
+
+
+@unittest.skipUnless(real_nvrtc(), "there is no libnvrtc; the wheel nvidia-cuda-nvrtc has one")
+class Compiled(Cuda):
+    """The text of the kernels in NVIDIA's compiler."""
+
+    def report(self, text, options):
+        """The compiler's report; fails if it makes no code."""
+        rtc, program, size = real_nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+        self.assertEqual(rtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"gqac.cu", 0,
+                                                None, None), 0)
+        words = [o.encode() for o in options]
+        code = rtc.nvrtcCompileProgram(program, len(words),
+                                       (ctypes.c_char_p * len(words))(*words))
+        rtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value + 1)
+        rtc.nvrtcGetProgramLog(program, log)
+        found = log.value.decode()
+        self.assertEqual(code, 0, found)
+        rtc.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        self.assertGreater(size.value, 1000)
+        rtc.nvrtcDestroyProgram(ctypes.byref(program))
+        return found
+
+    def test_resources(self):
+        """Each kernel that gqac asks for is there, fits, and does not spill where it matters."""
+        names = self.score()[1]["kernels"]
+        text = (self.dir / "fake" / "gqac.cu").read_text()
+        given = (self.dir / "fake" / "options").read_text().split()
+        self.assertEqual(given[0], "-arch=sm_90")
+        self.assertIn("--fmad=false", given)
+        self.assertNotIn("fast", " ".join(given))
+        self.assertIn("attend", names)
+        for arch in ARCHITECTURES:
+            log = self.report(text, [f"-arch={arch}", *given[1:], "--ptxas-options=-v"])
+            self.assertNotIn("warning", log)
+            entries = dict(re.findall(r"entry function '(\w+)' for '\w+'(.*?)(?=entry function|\Z)",
+                                      log, re.S))
+            for name in names:
+                with self.subTest(arch=arch, kernel=name):
+                    self.assertIn(name, entries)
+                    spills = [int(n) for n in re.findall(r"(\d+) bytes spill", entries[name])]
+                    registers = int(re.search(r"Used (\d+) registers", entries[name])[1])
+                    shared = re.search(r"(\d+) bytes smem", entries[name])
+                    self.assertEqual(len(spills), 2)
+                    if HOT.search(name):
+                        self.assertEqual(spills, [0, 0])
+                    self.assertLessEqual(registers, 128)  # so that 512 items fit
+                    self.assertLessEqual(int(shared[1]) if shared else 0, 48 << 10)
+
+    def test_contract(self):
+        """Nothing that could be fused, flushed or approximated is in the code."""
+        self.score()
+        text = (self.dir / "fake" / "gqac.cu").read_text()
+        given = (self.dir / "fake" / "options").read_text().split()
+        rtc, program, size = real_nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
+        words = [b"-arch=compute_90", *(o.encode() for o in given[1:])]
+        rtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"gqac.cu", 0, None, None)
+        self.assertEqual(rtc.nvrtcCompileProgram(
+            program, len(words), (ctypes.c_char_p * len(words))(*words)), 0)
+        rtc.nvrtcGetPTXSize(program, ctypes.byref(size))
+        ptx = ctypes.create_string_buffer(size.value + 1)
+        rtc.nvrtcGetPTX(program, ptx)
+        rtc.nvrtcDestroyProgram(ctypes.byref(program))
+        found = re.findall(r"\b(?:(?:add|sub|mul|mad)\.f32|\w+\.ftz|\S*\.approx|div\.full)\S*",
+                           ptx.value.decode())
+        self.assertEqual(found, [])
+        self.assertIn("fma.rn.f32", ptx.value.decode())
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

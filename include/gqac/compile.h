@@ -30,7 +30,7 @@ typedef struct gqac_rewritten {
 } gqac_rewritten;
 /* Rewrites an ONNX model (or .gq text) and writes ONNX: applies rewrite `name` to the file `model`
  * and writes `path`, or, for a rewrite with several results, "<path without .onnx>.<part>.onnx".
- * `path` may be the model itself if the model holds its own weights; a rewrite that changes nothing
+ * `path` may be the model itself if the model has no external data; a rewrite that changes nothing
  * then leaves it untouched. The caller frees *done with gqac_release. USAGE: no such rewrite, an
  * artefact, or a path that would destroy weights of the model; UNSUPPORTED: there is nothing to
  * rewrite, or a part that cannot be rewritten; else as gqac_compile. */

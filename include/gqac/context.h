@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* A context with threads of its own, of which there are `threads` as in gqac_threads_create. The
+/* Creates a context with `threads` threads of its own, counted as in gqac_threads_create. The
  * program must outlive the context, which the caller frees. USAGE, NO_MEMORY as
  * gqac_threads_create. */
 typedef struct gqac_context gqac_context;
@@ -23,8 +23,8 @@ GQAC_API gqac_status gqac_context_create_on(const gqac_program *program, gqac_th
 GQAC_API void gqac_context_free(gqac_context *context);
 /* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied; its
  * `arg` must stay valid until it is replaced. The previous monitor is stored in *before, whose
- * `size` the caller has set, without functions if there was none; `before` may be NULL, or equal to
- * `monitor`. USAGE: an impossible size. */
+ * `size` the caller sets; its functions are NULL if there was none. `before` may be NULL, or equal
+ * to `monitor`. USAGE: an impossible size. */
 GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
                                               gqac_monitor *before, gqac_diag *diag);
 

@@ -22,10 +22,11 @@ GQAC_API gqac_status gqac_model_digest(const char *model, const gqac_options *op
 GQAC_API gqac_status gqac_artefact_attachments(const char *path, gqac_attachment **files, int *n,
                                                gqac_diag *diag);
 
-/* USAGE when writing to `path` would destroy a model that is read: its file, its external data
- * (when `program`, which may be NULL, was opened from it), or a config, tokenizer, template or
- * other graph in its folder; links and other spellings of a path count as what they lead to.
- * `model` is a file or a folder. gqac_compile and gqac_rewrite check their paths themselves. */
+/* Checks that writing to `path` destroys nothing that is read. USAGE: it would destroy a part of
+ * the model: its file, its external data (when `program`, which may be NULL, was opened from it),
+ * or a config, tokenizer, template or other graph in its folder; links and other spellings of a
+ * path count as what they lead to. `model` is a file or a folder. gqac_compile and gqac_rewrite
+ * check their paths themselves. */
 GQAC_API gqac_status gqac_check_output(const char *model, const gqac_program *program,
                                        const char *path, gqac_diag *diag);
 

@@ -72,7 +72,8 @@ typedef struct gqac_sampling {
     int n_bias;
     const gqac_logit_bias *bias; /* OUT_OF_RANGE for an id that the model does not have */
 } gqac_sampling;
-/* Defaults: the likeliest id, or, if `sample` is set then, an id by the model's probabilities. */
+/* Sets the defaults: the likeliest id; when the caller then sets `sample`, an id drawn by the
+ * model's probabilities. */
 static inline void gqac_sampling_init(gqac_sampling *sampling) {
     memset(sampling, 0, sizeof *sampling);
     sampling->size = sizeof *sampling;
@@ -223,17 +224,18 @@ typedef struct gqac_generation {
     gqac_generate_metrics metrics;
 } gqac_generation;
 
-/* Generates answers to n requests, whose `size` is the same, together. The answer to a request is
- * the same as it would be alone. The caller frees each results[i] with gqac_generation_free. text
- * NULL: answers have ids but no text. An id that the tokenizer does not have has no text. Where the
- * LongRoPE threshold is crossed, all rows are computed again. With max_new 0 the model is not run.
- * The context keeps the logits of the last step; its monitor reports the tokens of all prompts that
- * are not cached as one total. On failure all results are NULL, and sessions keep what was cached;
- * the diag names the request. USAGE: a session that is NULL, of another program or given twice, an
- * option out of range, stop texts without a tokenizer, an impossible size; OUT_OF_RANGE: an empty
- * prompt, ids, negative numbers; CAPACITY: the prompt does not fit, or the memory budget is used
- * up; INVALID_INPUT: no logit is a number, or a stop text is not UTF-8; UNSUPPORTED: a search
- * setting of the config, or a tokenizer that was refused; NO_MEMORY; ABORTED. */
+/* Generates answers to n requests together; all requests have the same `size`. The answer to a
+ * request is the same as it would be alone. The caller frees each results[i] with
+ * gqac_generation_free. text NULL: answers have ids but no text. An id that the tokenizer does not
+ * have has no text. Where the LongRoPE threshold is crossed, all rows are computed again. With
+ * max_new 0 the model is not run. The context keeps the logits of the last step; its monitor
+ * reports the tokens of all prompts that are not cached as one total. On failure all results are
+ * NULL, and sessions keep what was cached; the diag names the request. USAGE: a session that is
+ * NULL, of another program or given twice, an option out of range, stop texts without a tokenizer,
+ * an impossible size; OUT_OF_RANGE: an empty prompt, ids, negative numbers; CAPACITY: the prompt
+ * does not fit, or the memory budget is used up; INVALID_INPUT: no logit is a number, or a stop
+ * text is not UTF-8; UNSUPPORTED: a search setting of the config, or a tokenizer that was refused;
+ * NO_MEMORY; ABORTED. */
 GQAC_API gqac_status gqac_generate(gqac_context *context, const gqac_text *text, int n,
                                    const gqac_generate_request *requests, gqac_generation **results,
                                    gqac_diag *diag);

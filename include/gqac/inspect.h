@@ -24,8 +24,8 @@ typedef struct gqac_raised { /* a pattern of simple ops that means, or nearly me
     size_t size;
     const char *what;      /* that op: "Attention" */
     const char *node;      /* the last node of the pattern */
-    const char *stop, *op; /* the node that prevents raising, its op, */
-    const char *why;       /* and the reason; NULL: it was raised */
+    const char *stop, *op; /* the node that prevents raising, and its op; NULL: it was raised */
+    const char *why;       /* the reason; NULL: it was raised */
 } gqac_raised;
 
 /* What a model contains. Lists and texts belong to the info. Unsupported parts of a model do not
@@ -52,6 +52,8 @@ typedef struct gqac_info {
                            model that it was made from; -1: not known */
     const char *target, *math, *profile, *source_digest; /* of an artefact; NULL for other files */
 } gqac_info;
+/* Reads a model, a folder or an artefact; the caller frees *info with gqac_info_free. Errors as
+ * gqac_program_open, except for unsupported parts, which *info lists. */
 GQAC_API gqac_status gqac_info_open(const char *model, const gqac_options *options,
                                     gqac_info **info, gqac_diag *diag);
 GQAC_API void gqac_info_free(gqac_info *info);

@@ -21,8 +21,8 @@ typedef enum gqac_log_level {
 typedef struct gqac_log {
     size_t size;
     /* Receives one line without a line end, valid during the call; control characters in names are
-     * replaced by '?'. The thread that called the library calls it, so several threads may call it
-     * at the same time. It must not call the library. */
+     * replaced by '?'. It runs on the thread that called the library, so several threads may be in
+     * it at the same time. It must not call the library. */
     void (*line)(void *arg, gqac_log_level level, const char *text);
     void *arg;
     gqac_log_level level; /* lines up to this level; GQAC_LOG_NONE: none */

@@ -21,7 +21,7 @@ typedef struct gqac_monitor {
     /* Returns true to end the call with ABORTED. A step, a run or a compilation then leaves
      * everything as it was: no sequence has new tokens, no file is written, and the context can be
      * used again. gqac_generate keeps the steps that were complete; gqac_prefill leaves the
-     * sequence empty. It is asked after each node of a graph and about every millisecond inside
+     * sequence empty. It is called after each node of a graph and about every millisecond inside
      * long nodes; between the passes of a compilation; and every few MiB of weights (but not while
      * text is written, nor while waiting for a disk). NULL: the call runs to its end. */
     bool (*abort)(void *arg);

@@ -82,7 +82,8 @@ typedef struct gqac_options {
     const char *math;   /* "model" (default), "exact" or "bf16" */
     /* "total-1" (default; ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     const char *seqlens_k;
-    /* local_window_size W: W+1 keys are visible (ONNX Runtime before 2025-09). */
+    /* local_window_size W. true: W+1 keys are visible, as in ONNX Runtime before 2025-09; false: W
+     * keys. */
     bool legacy_window;
     bool per_row_quant; /* DynamicQuantizeLinear by row: approximate, but split-safe */
     bool stateless;     /* true: past and present stay explicit, for gqac_run; false: sequences */

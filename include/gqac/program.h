@@ -63,8 +63,8 @@ GQAC_API int64_t gqac_program_vocabulary(const gqac_program *program);
 GQAC_API int64_t gqac_program_embedding(const gqac_program *program);
 /* Maximum of tokens of a sequence, by the rows of position tables; INT64_MAX: none. */
 GQAC_API int64_t gqac_program_most_tokens(const gqac_program *program);
-/* Sets *length to the length of the longest sequence that a model with LongRoPE tables rotates with
- * the first of them; 0: it has no such threshold. A sequence does not cross it with cached rows:
+/* Sets *length to the maximum length for which a model with LongRoPE tables uses the table of short
+ * contexts; 0: it has no such threshold. A sequence does not cross it with cached rows:
  * see RECOMPUTE in sequence.h. */
 GQAC_API gqac_status gqac_program_rope_threshold(const gqac_program *program, int64_t *length,
                                                  gqac_diag *diag);
@@ -87,12 +87,13 @@ typedef struct gqac_memory {
     int64_t kv_blocks;       /* blocks that the tokens need */
     int64_t prefill, decode; /* activations of the largest chunk, and of the last token alone */
     int64_t kv_state;        /* bytes of one state, all recurrent layers; 0: the model has none */
-    /* States that are kept: at the length, at some earlier lengths, and the next one; besides those
-     * that a chunk writes, and the state of imported tokens. */
+    /* Maximum number of states that are kept: that of the length, some of earlier lengths, and the
+     * one that is written next. States that a chunk writes on its way, and that of imported tokens,
+     * are not counted. */
     int64_t kv_states;
     int64_t kv_tail;  /* bytes of the inputs of causal convolutions in one block, if they are kept
                          for some lengths only; else 0, and they are in kv_block */
-    int64_t kv_tails; /* the most blocks that keep them, besides those of the last chunk */
+    int64_t kv_tails; /* maximum number of blocks that keep them, without those of the last chunk */
 } gqac_memory;
 /* Fills *memory but for its size, which the caller sets: gqac_memory memory = {.size = sizeof
  * memory}. OUT_OF_RANGE: not 1 <= chunk <= tokens, the model has fewer positions, or a size

@@ -60,8 +60,8 @@ GQAC_API gqac_status gqac_context_read_output(const gqac_context *context, int i
  * the context again), and gqac_context_read_output fails until the next run. An uploaded tensor may
  * be a view of the parameter itself only if it has the same shape.
  *
- * USAGE: an unknown name, or nothing was uploaded; INVALID_INPUT: type or shape; CAPACITY,
- * NO_MEMORY. */
+ * USAGE: an unknown name, or, for `parameter`, one that was neither reserved nor uploaded;
+ * INVALID_INPUT: type or shape; CAPACITY, NO_MEMORY. */
 GQAC_API gqac_status gqac_context_reserve(gqac_context *context, const char *name, int rank,
                                           const int64_t *dims, gqac_diag *diag);
 GQAC_API gqac_status gqac_context_upload(gqac_context *context, const char *name,

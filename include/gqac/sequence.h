@@ -40,8 +40,8 @@ GQAC_API const char *gqac_sequence_text(const gqac_sequence *sequence, char *tex
  * sequences hold as well, after a fork; `shared` may be NULL. */
 GQAC_API size_t gqac_sequence_bytes(const gqac_sequence *sequence, size_t *shared);
 /* The ids of the tokens from position *first on, *count ids; NULL if there are none. Tokens before
- * *first were imported, and their ids are unknown. Valid until the next call with the sequence;
- * that call may be a step that takes these ids as its tokens. */
+ * *first were imported, and their ids are unknown. Valid until the next call with the sequence,
+ * to which they may be passed as tokens. */
 GQAC_API const int64_t *gqac_sequence_ids(const gqac_sequence *sequence, int64_t *first,
                                           int64_t *count);
 /* Keeps the first `length` tokens. OUT_OF_RANGE: the sequence has fewer. In a program with states
@@ -77,7 +77,7 @@ GQAC_API gqac_status gqac_sequence_import(gqac_sequence *sequence, int n, const 
  * that differ in other weights only count as the same. The layout may change with the version of
  * gqac; what another version saved is refused.
  *
- * The bytes that gqac_sequence_save writes: */
+ * This returns the number of bytes that gqac_sequence_save writes. */
 GQAC_API size_t gqac_sequence_save_bytes(const gqac_sequence *sequence);
 /* Writes gqac_sequence_save_bytes bytes to `data`, which has `bytes`. USAGE: `data` is not aligned
  * to 8 bytes; INVALID_INPUT: `bytes` is too small. */

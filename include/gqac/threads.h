@@ -12,7 +12,8 @@ extern "C" {
  * run at the same time on different threads of the caller. The work of a step is a list of regions,
  * each split over all workers. A region belongs to one context; other contexts wait for its end, in
  * the order in which they asked. Work between regions needs no workers and does not wait. So
- * contexts that share a gqac_threads never use more threads than it has, besides the callers' own.
+ * contexts that share a gqac_threads never compute on more of its threads than it has, besides the
+ * threads of the callers.
  * Contexts that should compute side by side without waiting need one gqac_threads each. */
 typedef struct gqac_threads gqac_threads;
 

@@ -129,8 +129,8 @@ GQAC_API gqac_status gqac_text_stream_push(gqac_text_stream *stream, int64_t id,
 GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece,
                                              size_t *length, gqac_diag *diag);
 
-/* The text of an answer while its ids come, cut before a stop text: the one that is complete first,
- * and of those that end together the longest. `text` and the stop texts must outlive the reply,
+/* Builds the text of an answer id by id, and ends it before the first stop text that is complete;
+ * of those that end together the longest counts. `text` and the stop texts must outlive the reply,
  * which the caller frees. Without a tokenizer the text is empty, and stop texts are USAGE.
  * INVALID_INPUT: a stop text is not UTF-8. */
 typedef struct gqac_reply gqac_reply;

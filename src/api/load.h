@@ -64,10 +64,11 @@ gqac_status guard_onnx(const char *model, const onnx_files *files, bool in_place
  * name. */
 gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *diag);
 
-/* The pass after which a model is looked at: its own ops, raised where they can be. */
+/* The name of the pass after which `inspect` reads the graph: its own ops, raised where they can
+ * be. */
 const char *load_last_look(const gqac_options *o, bool sequences);
-/* Nodes of a tidied graph that mix rows, in the model's arena; of sequences after what only they
- * do to a graph. */
+/* Nodes of a tidied graph that mix rows, in the model's arena; for sequences, after the passes
+ * that only sequences run. */
 gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context *context,
                         bool sequences, const gqac_mixing **mixing, int *n, gqac_diag *diag);
 

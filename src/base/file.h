@@ -40,7 +40,7 @@ bool gqac_path_is_dir(const char *path);
 bool gqac_path_exists(const char *path);
 
 /* Opens `path` for reading beneath an open folder, whatever its kind. Links are followed as long as
- * they stay beneath the folder: the kernel sees to it (openat2), so no rename can lead out. Returns
+ * they stay beneath the folder: Linux enforces this (openat2), so no rename can lead out. Returns
  * the descriptor, or -1 with errno: EXDEV leads out, ELOOP a loop of links or a link of /proc,
  * ENOSYS or EPERM no openat2. */
 int gqac_open_beneath(int folder, const char *path);

@@ -1,6 +1,6 @@
 /* The floating-point mode that results are computed in: to nearest, nothing flushed to zero,
- * whatever the host process has set for its own sake. Calls that compute take it when they begin
- * and give the caller's mode back at their end. */
+ * whatever mode the caller has. Calls that compute set it when they begin and restore the caller's
+ * at their end. */
 #ifndef GQAC_BASE_FLOAT_MODE_H
 #define GQAC_BASE_FLOAT_MODE_H
 

@@ -1,6 +1,6 @@
 /* Typed arrays in one piece of memory.
  *
- * One function takes every array from a gqac_parts, so that each size stands in one place. It runs
+ * One function takes every array from a gqac_parts, so that each size is written once. It runs
  * twice: without a base it measures, and with memory of as many bytes it sets the pointers. */
 #ifndef GQAC_BASE_PARTS_H
 #define GQAC_BASE_PARTS_H

@@ -12,7 +12,7 @@
 
 #include "base/diag.h"
 
-/* Bytes that are hashed or written between two questions to the monitor. */
+/* Bytes that are hashed or written between two calls of the monitor. */
 enum { GQAC_POLL_BYTES = 4 << 20 };
 
 typedef struct gqac_poll {

@@ -2,8 +2,8 @@
  *
  * It holds pointers or numbers by hash: dimensions, names, equal nodes, weights; tokens and merges.
  * Nothing iterates over a table, so its seed (an address) never shows in any output; the seed keeps
- * hostile models from choosing names that collide. Tables of files that choose their keys without a
- * seed look at `reach` instead. Items are never removed. */
+ * hostile models from choosing names that collide. Tables without a seed whose keys come from files
+ * limit `reach` instead. Items are never removed. */
 #ifndef GQAC_BASE_TABLE_H
 #define GQAC_BASE_TABLE_H
 

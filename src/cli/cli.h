@@ -101,8 +101,8 @@ gqac_status cli_threads(cli *c, int *threads);
 gqac_status cli_open(cli *c, bool cacheless, gqac_program **program);
 /* Opens the model of operand 0 for stateless runs, with the names of its file, and a context. */
 gqac_status cli_open_stateless(cli *c, gqac_program **program, gqac_context **context);
-/* gqac_program_most_tokens of the model of operand 0, found without its weights being packed:
- * before it is loaded. INT64_MAX too when it cannot be opened; loading it says why. */
+/* gqac_program_most_tokens of the model of operand 0, found before its weights are packed.
+ * INT64_MAX too when it cannot be opened; loading it says why. */
 int64_t cli_most_tokens(cli *c);
 bool cli_kv_off(const cli *c);
 /* A monitor for gqac_options: Ctrl-C ends the opening or compiling of a model, and stderr shows its

@@ -5,7 +5,8 @@
 
 static const cli_flag flags[] = {
     {"ops", NULL,
-     "counts of ops; patterns of ops that a stateless run raises to one op, and why not others"},
+     "counts of ops; patterns of ops that a stateless run raises to one op, and the reason where "
+     "one is not raised"},
     {"io", NULL, "inputs and outputs of the graph"},
     {"kv", NULL, "past/present pairs"},
     {"invariance", NULL, "nodes that mix rows; without any, the model is split-safe"},

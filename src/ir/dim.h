@@ -31,8 +31,8 @@ const ir_dim *ir_dim_div_exact(ir_dims *dims, const ir_dim *a, const ir_dim *b);
 /* max(a, b): a or b when a - b has only non-negative (or non-positive) coefficients, else the
  * opaque symbol `max(a,b)`. ir_dim_eval computes such symbols from their parts. */
 const ir_dim *ir_dim_max(ir_dims *dims, const ir_dim *a, const ir_dim *b);
-/* floor(a / n), n > 0: exact quotient when it is one; else whole parts leave the division, and the
- * rest is the opaque symbol `a/n` that ir_dim_eval computes. */
+/* floor(a / n), n > 0: the exact quotient when there is one; else terms that n divides are divided,
+ * and the rest is the opaque symbol `a/n` that ir_dim_eval computes. */
 const ir_dim *ir_dim_floordiv(ir_dims *dims, const ir_dim *a, int64_t n);
 
 bool ir_dim_is_const(const ir_dim *dim, int64_t *value); /* false for NULL */

@@ -80,7 +80,7 @@ enum {
 typedef struct ir_schema {
     const char *name;   /* "MatMul", "attention" */
     const char *domain; /* "" ONNX, "com.microsoft", or "gqac" for our own (printed without it) */
-    int since, until;   /* opset versions of the domain this row speaks for, after upgrades;
+    int since, until;   /* opset versions of the domain that this row covers, after upgrades;
                            until 0: no end */
     int introduced;     /* opset in which the domain got the op; 0: before all that are read */
     const char *inputs; /* names in order: "query key? value? rest*"; ? optional, * any number >= 0,
@@ -182,9 +182,10 @@ ir_value *ir_graph_add_input(ir_graph *graph, const char *name, ir_type type);
 void ir_graph_remove_input(ir_graph *graph, int index); /* it must have no uses */
 /* The tensor's header is copied, its data is not. */
 ir_value *ir_graph_add_constant(ir_graph *graph, const char *name, const gqac_tensor *tensor);
-/* Moves all constants of a graph to another one of the module, which encloses it or takes it in;
- * and removes constants that are not used, and returns their number. */
+/* Moves all constants of a graph to another graph of the module, which encloses it or takes its
+ * nodes. False: out of memory. */
 bool ir_graph_move_constants(ir_graph *from, ir_graph *to);
+/* Removes unused constants; returns their number. */
 int ir_graph_sweep_constants(ir_graph *graph);
 /* Constants made from numbers, copied to the arena. */
 ir_value *ir_const_i64(ir_graph *graph, const char *name, int64_t value); /* rank 0 */
@@ -271,8 +272,8 @@ int ir_schema_index(const char *list, const char *name); /* -1: there is no such
 typedef enum ir_arity { IR_NONE, IR_REQUIRED, IR_OPTIONAL, IR_VARIADIC } ir_arity;
 ir_arity ir_schema_kind(const char *list, int index); /* IR_NONE: out of range */
 
-/* Integer elements of a constant i32/i64 tensor as int64; false when it is none or n is too small.
- * Returns the count. */
+/* Stores the elements of a constant i32 or i64 tensor, and their number in *count. False: it is no
+ * such constant, or has more than `max` elements. */
 bool ir_const_ints(const ir_value *value, int64_t max, int64_t *out, int64_t *count);
 
 /* ---- builder ------------------------------------------------------------- */

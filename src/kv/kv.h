@@ -79,8 +79,8 @@ gqac_status kv_sequence_fork(const kv_sequence *sequence, kv_sequence **fork, gq
 
 /* Rows of one slot between canonical memory and blocks: `rows` is [heads, stride, head_size] in
  * the slot's dtype; row (h, i) is at element (h * stride + i) * head_size. Positions
- * [position, position + count) must be reserved (write) or published-or-just-written (read). Rows
- * that are not kept (kv_slot.tail) are read as NaN bytes, and are not written. */
+ * [position, position + count) must be reserved (write), or published or written in this step
+ * (read). Rows that are not kept (kv_slot.tail) are read as NaN bytes, and are not written. */
 void kv_write_rows(kv_sequence *sequence, int slot, int64_t position, int64_t count,
                    const void *rows, int64_t stride);
 void kv_read_rows(const kv_sequence *sequence, int slot, int64_t position, int64_t count,

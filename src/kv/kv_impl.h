@@ -33,7 +33,7 @@ kv_block *kv_block_share(kv_block *block);
 /* Frees the slots with a tail, unless the block is shared: the others may need them. */
 void kv_block_drop_tails(kv_pool *pool, kv_block *block);
 void kv_block_release(kv_pool *pool, kv_block *block);
-/* The same for a state, with one reference and filled with NaN bytes. */
+/* A new state with one reference, filled with NaN bytes; NULL: out of memory. */
 kv_block *kv_state_create(kv_pool *pool);
 void kv_state_release(kv_pool *pool, kv_block *state);
 /* The failure to create a block, or a state: CAPACITY or NO_MEMORY. */

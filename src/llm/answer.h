@@ -25,7 +25,7 @@ typedef struct answer {
     double *forward;     /* seconds of each forward */
     size_t n_forward, forward_capacity;
     int64_t reused, computed;
-    int64_t again; /* tokens before the prompt's rest that its first step computes again */
+    int64_t again; /* cached tokens that the first step computes again, after a rewind */
 } answer;
 
 /* Checks the request and copies the prompt; the session stays unchanged. `decoder` is the program

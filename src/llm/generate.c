@@ -1,7 +1,7 @@
 /* The generation loop: first the prompts in chunks, then one id a step, all requests together.
  *
- * A step that a sequence refuses is repeated with one sequence at a time, so that each fails or
- * succeeds by itself: where the positions of the model end, its request ends; at a LongRoPE
+ * A step that fails for some sequences is repeated with one sequence at a time, so that each fails
+ * or succeeds by itself: where the positions of the model end, its request ends; at a LongRoPE
  * threshold its rows are computed again. Bits do not depend on this, as gqac_step promises. */
 #include <string.h>
 

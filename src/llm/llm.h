@@ -30,7 +30,7 @@ gqac_status sampler_pick(sampler *s, const gqac_sampling *options, const float *
                          const int64_t *history, size_t n_history, const int64_t *banned,
                          int n_banned, uint64_t position, int64_t *id, double *probability,
                          gqac_diag *diag);
-/* What the softmax of a row of logits needs of the whole row; NaN has no share. */
+/* What the softmax of a row of logits needs of the whole row; NaN is left out. */
 typedef struct softmax {
     double largest; /* of the logits */
     double sum;     /* of exp(logit - largest) */

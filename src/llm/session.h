@@ -12,7 +12,7 @@ struct gqac_session {
     gqac_sequence *sequence; /* NULL between forwards of kind "off" */
     bool off;
     float *logits;   /* of the last id, where the program is stateless; NULL: it has sequences */
-    bool tables;     /* the model may choose its rope tables by the length */
+    bool tables;     /* the model has a LongRoPE threshold */
     int64_t context; /* maximum of tokens; 0: none */
     int64_t *ids;
     size_t n, capacity;

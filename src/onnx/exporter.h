@@ -21,7 +21,7 @@ typedef struct exporter {
     const ir_module *module;
     gqac_poll *poll; /* may be NULL */
     gqac_diag *diag;
-    gqac_table labels; /* names of values that differ from their own, by value */
+    gqac_table labels; /* names in the file that are not ir_value.name, by value */
     gqac_table taken;  /* names of values in use, by text */
     gqac_table nodes;  /* names of nodes in use, by text */
     int64_t opset;     /* of the default domain */

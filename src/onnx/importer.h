@@ -37,7 +37,7 @@ gqac_status onnx_files_side(onnx_files *files, const char *location, const gqac_
 
 /* ---- tensors ------------------------------------------------------------- */
 
-/* Type and shape. UNSUPPORTED for element types gqac has not; INVALID_MODEL, LIMIT. */
+/* Type and shape. UNSUPPORTED for element types that gqac does not have; INVALID_MODEL, LIMIT. */
 gqac_status onnx_tensor_header(const Onnx__TensorProto *proto, gqac_tensor *tensor, size_t *bytes,
                                gqac_diag *diag);
 /* The whole tensor, its data in `arena` or a view of a map; aligned to the element size.
@@ -123,7 +123,7 @@ gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value
 /* Stands for a value that cannot be made, in an import that will fail. It is an input of the main
  * graph, which no op looks at. NULL: no memory. */
 ir_value *onnx_placeholder(importer *im, const char *text);
-/* Tallies what im->diag says of a constant, and puts a placeholder in its stead. */
+/* Tallies what im->diag says of a constant, and replaces it by a placeholder. */
 gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name);
 /* The name a value or node gets in the module: with the prefix of the call. NULL: no memory. */
 const char *onnx_scope_label(const onnx_scope *scope, const char *text);

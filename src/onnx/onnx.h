@@ -52,8 +52,9 @@ typedef struct onnx_report {
 /* The mapped files in which the module's constants lie. */
 typedef struct onnx_files onnx_files;
 void onnx_files_close(onnx_files *files);
-/* Does the model keep data in other files? Is `path` one of those? */
+/* True if the model has external data. */
 bool onnx_files_external(const onnx_files *files);
+/* True if `path` is one of the files of its external data. */
 bool onnx_files_hold(const onnx_files *files, const char *path);
 
 /* Imports a model: one ONNX node becomes one IR node in its newest form; functions are inlined

@@ -48,7 +48,7 @@ gqac_status onnx_unpack(const gqac_str *thin, const ProtobufCMessageDescriptor *
  * field is small and hence in the message itself, or absent. */
 bool onnx_view(const Onnx__TensorProto *tensor, unsigned field, size_t *offset, size_t *length);
 
-/* Reads a varint at *at < end; NULL when it is right, else what is wrong. *at moves after it. */
+/* Reads a varint at *at < end and sets *at to its end. Returns NULL, or what is wrong with it. */
 const char *onnx_varint(const unsigned char *data, size_t end, size_t *at, uint64_t *value);
 
 #endif

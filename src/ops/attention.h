@@ -12,8 +12,8 @@ gqac_status attention_lengths(op_call *call, int input, int64_t batch, const int
 /* op_rows_fit with past_len (input past_input) and new_len (the next input). */
 gqac_status attention_rows_open(op_call *call, int past_input, int64_t batch, int64_t width,
                                 attention_rows *rows);
-/* Are the rows packed of which this operand, the new_len of a node, holds the lengths? The graph
- * says so: the length of new_len is the symbol ATTENTION_SEQUENCES. */
+/* True if the rows whose lengths this operand, the new_len of a node, holds are packed: the length
+ * of new_len is the symbol ATTENTION_SEQUENCES. */
 #define ATTENTION_SEQUENCES "gqac.sequences"
 bool attention_is_packed(const ir_value *new_len);
 /* For expansions, where rows are packed: unpack returns x, whose rows lie on `axis`, padded to a

@@ -61,8 +61,8 @@ typedef struct op_line {
 
 /* A node for an op by its name in dumps ("Add", "rotary", "com.microsoft.MoE"). Returns its first
  * result. C does not say in which order initialisers are evaluated; gcc and clang take them from
- * the left. Arguments of functions have no such order: with two builds among the arguments of one
- * call, names in a dump would depend on the compiler. */
+ * the left. Arguments of functions have no such order: do not build two nodes in the arguments of
+ * one call, or names in a dump depend on the compiler. */
 #define OP_BUILD(b, op, ...) op_build_line((b), (op), &(op_line){__VA_ARGS__})
 ir_value *op_build_line(ir_builder *b, const char *op, const op_line *line);
 

@@ -54,15 +54,6 @@ typedef struct op_call {
     /* Of `host`: see op_work.scratch. */
     void *(*scratch)(void *host, size_t bytes);
     int64_t *left; /* see op_work.left */
-    /* Rows of KV state, for effectful kernels of the target; NULL elsewhere. */
-    struct kv_batch *kv;
-    /* For kernels of a target: the result of its `open`, and the tensor of any value that a fused
-     * node reads (see op_value). */
-    const void *state;
-    const gqac_tensor *(*value)(const struct op_call *call, const ir_value *value);
-    /* As alloc, for a value of any node of the group that the kernel computes: see op_give. */
-    gqac_status (*give)(struct op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
-                        const int64_t *dims, gqac_tensor **tensor);
 } op_call;
 
 struct op_raw_attrs;
@@ -115,8 +106,8 @@ typedef struct gqac_op {
     bool (*mixes)(const ir_node *node);
 } gqac_op;
 
-/* Attributes of the file that are not in the schema of the row, for `upgrade`, which takes those of
- * older opsets; the others are unsupported. */
+/* Attributes of the file that are not in the schema of the row, for `upgrade`, which marks as
+ * taken those that it handles; the others are unsupported. */
 typedef struct op_raw_attrs {
     int count;
     const char *const *names;
@@ -161,18 +152,6 @@ gqac_status op_eval(const ir_node *node, const gqac_tensor *const *in, gqac_tens
 /* The same for at most *left ns of work (op_work.left); LIMIT when it would take more. */
 gqac_status op_eval_within(const ir_node *node, const gqac_tensor *const *in, gqac_tensor *out,
                            gqac_arena *arena, int64_t *left, gqac_diag *diag);
-
-/* The tensor of a value that was made before this node, or of a constant; NULL for NULL. */
-static inline const gqac_tensor *op_value(const op_call *call, const ir_value *value) {
-    return value ? call->value(call, value) : NULL;
-}
-
-/* Allocates a value of a node of the group; a kernel does so for every value that others read
- * (ir_value_leaves). *tensor points to its header. */
-static inline gqac_status op_give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
-                                  const int64_t *dims, gqac_tensor **tensor) {
-    return call->give(call, value, dtype, rank, dims, tensor);
-}
 
 /* Allocates an output: wraps call->alloc. */
 static inline gqac_status op_output(op_call *call, int index, gqac_dtype dtype, int rank,

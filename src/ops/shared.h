@@ -30,7 +30,7 @@ gqac_status op_set_elements(ir_node *node, int index, int64_t n, const ir_dim *c
 /* Symbolic integer elements of a value: its `elements`, or those of a small constant. Returns the
  * count, -1 when not known; entries may be NULL. At most max. Bools are 0 and 1. */
 int64_t op_elements(const ir_node *node, int input, int64_t max, const ir_dim **out);
-/* Those of input `input` become those of output `output`, when the output has rank 0 or 1. */
+/* Copies the symbolic elements of an input to an output of rank 0 or 1. */
 gqac_status op_pass_elements(ir_node *node, int input, int output, gqac_diag *diag);
 /* NumPy broadcasting of the shapes of two types, symbolic (an unknown dim with a known one > 1
  * becomes the known one). Both ranks must be known. */
@@ -61,8 +61,8 @@ gqac_status op_check_same(const ir_node *node, int a, int b, gqac_diag *diag);
 /* INVALID_MODEL when an attribute that is set is not an integer in [least, most]. */
 gqac_status op_check_int(const ir_node *node, const char *attr, int64_t least, int64_t most,
                          gqac_diag *diag);
-/* INVALID_MODEL when an attribute that is set is no finite float, or is negative and must not be.
- */
+/* INVALID_MODEL when an attribute that is set is no finite float, or is negative and `negative`
+ * does not allow that. */
 gqac_status op_check_float(const ir_node *node, const char *attr, bool negative, gqac_diag *diag);
 /* The index of a string attribute in a list of n names; n when it is none of these. */
 int op_choice(const ir_node *node, const char *attr, int n, const char *const *names);

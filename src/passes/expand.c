@@ -11,7 +11,7 @@ gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag) {
     for (ir_node *n = prev ? prev->next : node->graph->first; n != node; n = n->next) {
         if (!n->name)
             n->name = node->name;
-        if (op_of(n)->verify) /* attributes that came of the types of a hostile graph */
+        if (op_of(n)->verify) /* attributes that come from types of a hostile graph */
             GQAC_TRY(op_of(n)->verify(n, diag));
         GQAC_TRY(pass_infer_node(n, diag));
     }

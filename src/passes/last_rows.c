@@ -46,7 +46,7 @@ static bool is_rows(const ir_value *value, const ir_type *logits) {
     return t->rank == 3 && t->dims[0] == logits->dims[0] && t->dims[1] == logits->dims[1];
 }
 
-/* The one operand of a node that makes rows of `value` from rows; -1 when it is none such. */
+/* The one operand of a node that makes rows of `value` from rows; -1: it has no such operand. */
 static int operand_of(const ir_value *value, const ir_type *logits) {
     const ir_node *node = value->def;
     int at = -1;

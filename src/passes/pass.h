@@ -41,8 +41,8 @@ typedef struct pass_context {
 typedef struct pass_note {
     const char *what;      /* "Attention": what it was raised to, or would have been */
     const char *node;      /* the last node of it */
-    const char *stop, *op; /* the node that stopped it, its op, */
-    const char *why;       /* and why it did; NULL: it was raised */
+    const char *stop, *op; /* the node that prevented it, and its op; NULL: it was raised */
+    const char *why;       /* the reason; NULL: it was raised */
     struct pass_note *next;
 } pass_note;
 
@@ -86,7 +86,7 @@ bool pass_mixes_rows(const ir_node *node);
  * it mixes no rows of a sequence; NULL: there is none. */
 const ir_node *pass_last_row(const ir_graph *graph);
 /* The nodes that make rows of one call depend on each other, in order: empty proves that results do
- * not depend on how tokens are split into calls. Asks of the tidied graph, before `lower`: there,
+ * not depend on how tokens are split into calls. Takes the tidied graph, before `lower`: there,
  * an attention op stands for all that reaches other rows through KV state. */
 gqac_status pass_check_invariance(const ir_module *module, gqac_arena *arena,
                                   const ir_node ***mixing, int *n);
@@ -108,7 +108,7 @@ gqac_status gqac_pipeline_run(pass_context *context, const pass_request *request
 extern const gqac_pass *const gqac_pipeline[];
 /* One pass, with its scratch and without checks. */
 gqac_status pass_run(pass_context *context, const gqac_pass *pass);
-/* The same with another list of passes, which ends with NULL: rewrites, tests. */
+/* Like gqac_pipeline_run, with another list of passes, which ends with NULL: rewrites, tests. */
 gqac_status pass_run_list(pass_context *context, const pass_request *request,
                           const gqac_pass *const *passes);
 

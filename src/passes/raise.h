@@ -108,7 +108,7 @@ static inline const ir_dim *raise_first_position(const raise *r) {
     return r->writes ? r->writes->first : NULL;
 }
 /* Is it the graph input with the position of the first new row, or of each (cache_position)? The
- * first input of integers that is asked about is taken for it. */
+ * first input of integers that is tested is recorded as that input. */
 bool raise_is_first_input(raise *r, const ir_value *value);
 
 /* ---- masks --------------------------------------------------------------- */
@@ -134,10 +134,10 @@ bool raise_read_own(raise *r, ir_node *attention, raise_mask *seen, int64_t *hea
 ir_value *raise_slopes(raise *r, const raise_mask *seen, int64_t heads);
 /* The attention mask [B,T] as bool [B,1,S,T]: ONNX Runtime needs a row for each query. */
 ir_value *raise_padding(raise *r, ir_value *padding, ir_value *rows);
-/* Has it, in every call, one row or one for each query? A mask that is added could broadcast one
- * query to many rows; that of Attention cannot. *narrow: it may have one column, which applies to
- * all keys when it is added, but only to the first key in Attention. A constant number of columns
- * above 1 is the number of keys, or the file's own addition would fail. */
+/* True if a mask has in every call one row, or one row for each query. A mask that is added could
+ * broadcast one query to many rows; that of Attention cannot. *narrow: it may have one column,
+ * which applies to all keys when it is added, but only to the first key in Attention. A constant
+ * number of columns above 1 is the number of keys, or the file's own addition would fail. */
 bool raise_mask_fits(raise *r, const ir_type *mask, const ir_type *q, const ir_value *past,
                      const ir_dim *keys, bool *narrow);
 

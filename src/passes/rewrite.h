@@ -7,8 +7,8 @@
 /* The graphs a node holds: for (int at = 0; (graph = pass_next_graph(node, &at));) */
 ir_graph *pass_next_graph(const ir_node *node, int *at);
 bool pass_holds_graphs(const ir_node *node);
-/* The operand with that name in the schema; NULL when absent. Places are those of the schema, so a
- * variadic operand has none. */
+/* The operand with that name in the schema; NULL when absent. Positions are those of the schema,
+ * so a variadic operand has none. */
 ir_value *pass_operand(const ir_node *node, const char *name);
 /* The graph input with that name; NULL: there is none. */
 ir_value *pass_input(const ir_graph *graph, const char *name);
@@ -27,13 +27,13 @@ void pass_clear_marks(ir_graph *graph);
 const gqac_tensor *pass_constant(const ir_value *value);
 /* What `claim` writes where a kernel's name would be, on composites that no kernel takes. */
 extern const char pass_to_expand[];
-/* op_infer for a node, its nested graphs first and last. */
+/* Infers the nested graphs of a node, the node, and its nested graphs again. */
 gqac_status pass_infer_node(ir_node *node, gqac_diag *diag);
 /* Where the computation of `rows` [B,S,..], each by itself, begins: the first operand [B,S,..] of
  * nodes that lead to it and mix no rows; NULL when there is no such node (last_rows.c). */
 ir_use *pass_first_local(const ir_value *rows);
-/* Gives types, and the name of `node`, to the nodes between `prev` (NULL: the start of the graph)
- * and `node`. */
+/* Types the nodes between `prev` (NULL: the start of the graph) and `node`, and names them after
+ * `node`. */
 gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag);
 /* Types of a whole graph anew, after those of its inputs changed (infer.c). */
 gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag);

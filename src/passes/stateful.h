@@ -43,24 +43,25 @@ gqac_status stateful_conv_rows(ir_builder *b, const ir_node *conv, ir_value **ro
 gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_value *past_len);
 /* Is `past` the state of that recurrence, which returns it as a result? */
 bool stateful_is_recurrent(const ir_node *node, const ir_value *past);
-/* The same recurrence on the state that `token` stands for, which it takes the place of. */
+/* Replaces the node by the same recurrence on the state that `token` stands for. */
 gqac_status stateful_recurrent_join(ir_builder *b, ir_node *node, ir_value *token, ir_value **last);
 /* Graph inputs past_len and new_len take the place of every seqlens_to_past. UNSUPPORTED when what
  * that reads, or the lengths of the family, depend on more than length inputs (the attention mask).
  * Marks the nodes of pairs. */
 gqac_status stateful_lengths(stateful *s);
-/* Then: key_range counts from past_len and new_len; UNSUPPORTED names one that is not over a pair.
+/* Call after stateful_lengths: key_range counts from past_len and new_len; UNSUPPORTED names one
+ * that is not over a pair.
  */
 gqac_status stateful_ranges(stateful *s);
 /* Does a mask of attention only say where the attention mask is zero? */
 gqac_status stateful_mask_pads(const stateful *s, ir_value *mask, bool *pads);
 /* Masks that only repeat the attention mask go; UNSUPPORTED names attention with another one. */
 gqac_status stateful_masks(stateful *s);
-/* Then: the batch is asked of the token ids, places counted from the past are position_ids. */
+/* Call after stateful_masks: the batch is read from the token ids, and positions counted from the
+ * past are position_ids. */
 gqac_status stateful_shapes(stateful *s);
-/* Afterwards: what still asks for the length of the mask asks for total_len, and inputs that have
- * no uses any more go. UNSUPPORTED names a node that reads the mask otherwise, or inputs that a
- * sequence cannot feed. */
+/* Call last: readers of the length of the mask read total_len, and inputs without uses are removed.
+ * UNSUPPORTED names another reader of the mask, or inputs that a sequence cannot feed. */
 gqac_status stateful_inputs(stateful *s);
 
 #endif

@@ -344,14 +344,6 @@ static gqac_status alloc_output(op_call *call, int index, gqac_dtype dtype, int 
     return place(call->host, call->node->outputs[index], index, &call->out[index], call->diag);
 }
 
-static gqac_status give(op_call *call, const ir_value *value, gqac_dtype dtype, int rank,
-                        const int64_t *dims, gqac_tensor **tensor) {
-    exec *e = call->host;
-    *tensor = value->def == call->node ? &call->out[value->result] : &e->values[value->id];
-    **tensor = shaped(dtype, rank, dims);
-    return place(e, value, value->result, *tensor, call->diag);
-}
-
 static gqac_status run_nodes(exec *e, const ir_graph *graph, unsigned mark, gqac_diag *diag);
 
 /* A result of a nested graph is a view. Memory that later values share does not live as long as the
@@ -411,11 +403,6 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
 
 enum { FEW = 32 }; /* nodes with so few operands need no allocation */
 
-static const gqac_tensor *value_of(const op_call *call, const ir_value *value) {
-    const exec *e = call->host;
-    return &e->values[value->id];
-}
-
 /* Adds the node to the diag, unless the op has already done so. */
 static void name_node(const ir_node *node, gqac_diag *diag) {
     char place[sizeof diag->where];
@@ -450,11 +437,7 @@ static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
                         .host = e,
                         .alloc = alloc_output,
                         .run_graph = run_nested,
-                        .scratch = take_scratch,
-                        .kv = e->kv,
-                        .state = e->program->target_state,
-                        .value = value_of,
-                        .give = give};
+                        .scratch = take_scratch};
         status = op_of(node)->eval(&call);
         if (status == GQAC_INVALID_MODEL) { /* axes and the like that came as data of this run */
             status = GQAC_INVALID_INPUT;

@@ -50,7 +50,7 @@ typedef struct exec {
     int64_t n_nodes;   /* nodes in a run of the main graph */
     int64_t share;     /* part of poll.total that the next run has; see exec_share */
     size_t refused;    /* bytes that the budget refused in this run; 0: none */
-    int nested;        /* runs of nested graphs in this run of the whole graph */
+    int nested;        /* nested graphs that this run has run so far */
     kv_batch *kv;      /* of the running step; NULL in a stateless run */
     void *mirror;      /* of target_mirror; NULL: the target has none */
     void (*observe)(void *arg, const struct exec *e, const ir_node *node); /* after each; or NULL */

@@ -6,8 +6,7 @@
 #include "runtime/program.h"
 
 typedef struct memory_lengths {
-    int64_t sequences, batch, chunk; /* batch: rows of the ids, chunk: their length; packed: 1
-                                        and N */
+    int64_t sequences, batch, chunk; /* shape of the ids: [batch,chunk]; packed: [1,N] */
     int64_t tokens;                  /* every other length: that of the keys */
     int64_t logit_rows;              /* logits of all sequences */
 } memory_lengths;

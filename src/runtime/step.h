@@ -35,7 +35,7 @@ typedef struct step {
     int *members; /* indices of the items in the group that runs */
     int n_members;
     step_group group;
-    int64_t width; /* rows of token ids of a batch row: N, or S */
+    int64_t width; /* columns of the token ids: N if packed, else S */
     gqac_diag *diag;
 } step;
 

@@ -76,7 +76,7 @@ typedef struct gqac_target {
     bool (*in_scratch)(const ir_node *node);
     /* The value in whose memory this one is read, so that it has no data of its own; NULL (also for
      * the function): it has its own. This depends on the claimed graph only; at most one value lies
-     * in another. */
+     * in the memory of a given value. */
     const ir_value *(*lies_in)(const ir_value *value);
 } gqac_target;
 

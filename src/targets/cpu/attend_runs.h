@@ -15,8 +15,8 @@ typedef struct attend_run {
     int64_t begin, keys;   /* keys [begin, keys) are visible */
     int64_t pieces, piece; /* number of units of the run, keys of one */
     int64_t first_unit;
-    int64_t own, members; /* first and number of the runs that wait for this one: itself, or
-                             those of the members */
+    int64_t own, members; /* first and number of the runs that wait for this one: itself, or,
+                             for a joint run, those of its sequences */
     int64_t waits;        /* number of units that must end before its rows can be merged; 0: a
                              joint run */
     int64_t part;         /* index of its first row among the rows of cut runs */

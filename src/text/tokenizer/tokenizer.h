@@ -8,7 +8,7 @@
 
 #include "base/diag.h"
 
-/* A tokenizer.json: byte-level BPE and byte-fallback BPE. Immutable. */
+/* A tokenizer.json: byte-level BPE, byte-fallback BPE or Unigram. Immutable. */
 typedef struct tokenizer tokenizer;
 gqac_status tokenizer_create(const char *json, size_t bytes, tokenizer **out, gqac_diag *diag);
 void tokenizer_free(tokenizer *t);

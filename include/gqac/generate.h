@@ -44,19 +44,25 @@ typedef struct gqac_logit_bias {
 } gqac_logit_bias;
 
 /* How the next id is chosen from a row of logits. These are applied in this order:
- *   logit bias: added to the logit of its id;
- *   repetition penalty p, once for each id of prompt and answer: a positive logit becomes logit /
- * p, any other logit * p (Keskar et al. 2019); frequency and presence penalty, for each id that is
- * `count` > 0 times in the answer: logit - (count * frequency penalty + presence penalty), as in
- * OpenAI's API; temperature: the probabilities are softmax(logits / temperature); top-k: the k
- * likeliest ids remain; top-p: of these the smallest set of likeliest ids whose share of their
- * probabilities is >= p; min-p: of these the ids that are at least min_p times as likely as the
- * likeliest. Ties go to the lowest id, and at least one id remains. The remaining ids, in ascending
- * order, divide [0, 1) by their probabilities; the draw is a point in it, a function of seed,
+ *
+ *   logit bias          is added to the logit of its id
+ *   repetition penalty  p, once for each id of prompt and answer: a positive logit becomes
+ *                       logit / p, any other logit * p (Keskar et al. 2019)
+ *   frequency, presence penalty  for each id that is `count` > 0 times in the answer:
+ *                       logit - (count * frequency penalty + presence penalty), as in OpenAI's API
+ *   temperature         the probabilities are softmax(logits / temperature)
+ *   top-k               keeps the k likeliest ids
+ *   top-p               of these keeps the fewest likeliest ids whose probabilities add up to
+ *                       >= top_p of the sum of all that are left
+ *   min-p               of these keeps the ids that are at least min_p times as likely as the
+ *                       likeliest
+ *
+ * Ties go to the lowest id, and at least one id remains. The remaining ids, in ascending order,
+ * divide [0, 1) by their probabilities; the draw is a point in it. The draw depends on seed,
  * request and the position of the new id only (Philox4x32-10 of Salmon et al. 2011: the seed is the
- * key, position and request are the counter), so it does not depend on other requests, splits or
- * threads. Without `sample` the likeliest id is chosen, after bias and penalties. An id whose logit
- * is NaN is never chosen; INVALID_INPUT when all are. */
+ * key, position and request are the counter), not on other requests, splits or threads. Without
+ * `sample` the likeliest id is chosen, after bias and penalties. An id whose logit is NaN is never
+ * chosen; INVALID_INPUT when all are. */
 typedef struct gqac_sampling {
     size_t size;
     bool sample;                                /* false: the likeliest id */

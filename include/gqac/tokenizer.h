@@ -145,7 +145,7 @@ GQAC_API bool gqac_reply_stopped(const gqac_reply *reply);
 /* Returns what the text has gained since the last call and sets *length to its bytes, without what
  * may be the beginning of a stop text. Valid until the next call that changes the reply; no NUL
  * follows. */
-GQAC_API const char *gqac_reply_tell(gqac_reply *reply, size_t *length);
+GQAC_API const char *gqac_reply_take(gqac_reply *reply, size_t *length);
 /* The whole text so far, *length bytes and a NUL; valid until the next call that changes the
  * reply. */
 GQAC_API const char *gqac_reply_text(const gqac_reply *reply, size_t *length);

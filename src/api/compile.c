@@ -117,7 +117,7 @@ static gqac_status make_program(loaded *m, const gqac_options *options, gqac_pro
     GQAC_TRY(load_rename(m, o, diag));
     /* rows are mixed by the model's own ops, as it will be fed and before they are lowered */
     const pass_request look = {.stateful = !o->stateless,
-                               .stop_after = load_last_look(o, !o->stateless),
+                               .stop_after = load_last_inspect_pass(o, !o->stateless),
                                .disable = o->disable};
     GQAC_TRY(gqac_pipeline_run(&context, &look));
     bool rounds = false;

@@ -169,7 +169,8 @@ static gqac_status fill_graph(info *x, const gqac_options *options, gqac_diag *d
     GQAC_TRY(gqac_pipeline_run(&context, &tidy));
     GQAC_TRY(fill_io(x, diag));
     context.wants_notes = true;
-    const pass_request look = {.stop_after = load_last_look(&o, false), .disable = o.disable};
+    const pass_request look = {.stop_after = load_last_inspect_pass(&o, false),
+                               .disable = o.disable};
     GQAC_TRY(gqac_pipeline_run(&context, &look));
     GQAC_TRY(fill_raised(x, context.notes, diag));
     kv_slot *slots = NULL;

@@ -215,7 +215,7 @@ static bool is_left_out(const gqac_options *o, const gqac_pass *pass) {
     return false;
 }
 
-const char *load_last_look(const gqac_options *o, bool sequences) {
+const char *load_last_inspect_pass(const gqac_options *o, bool sequences) {
     if (!is_left_out(o, &pass_raise))
         return pass_raise.name;
     return sequences && !is_left_out(o, &pass_defaults) ? pass_defaults.name : pass_tidy.name;

@@ -66,7 +66,7 @@ gqac_status load_rename(loaded *model, const gqac_options *options, gqac_diag *d
 
 /* The name of the pass after which `inspect` reads the graph: its own ops, raised where they can
  * be. */
-const char *load_last_look(const gqac_options *o, bool sequences);
+const char *load_last_inspect_pass(const gqac_options *o, bool sequences);
 /* Nodes of a tidied graph that mix rows, in the model's arena; for sequences, after the passes
  * that only sequences run. */
 gqac_status load_mixing(const loaded *model, const gqac_options *o, pass_context *context,

@@ -220,7 +220,7 @@ static void print_step(generating *g, const gqac_generate_event *e) {
     g->failed |= cli_print_json_line(g->c, line) != GQAC_OK;
 }
 
-bool generating_hear(void *arg, const gqac_generate_event *e) {
+bool generating_on_token(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
     g->c->steps.finishing = true; /* the answer ends after a token */
@@ -251,7 +251,7 @@ gqac_status generating_answer(generating *g, const int64_t *ids, size_t n, gqac_
     gqac_generate_request request = g->request;
     request.prompt = ids;
     request.n_prompt = n;
-    request.on_token = generating_hear;
+    request.on_token = generating_on_token;
     request.arg = g;
     if (g->max_length) {
         const int64_t left = g->max_length > (int64_t)n ? g->max_length - (int64_t)n : 0;

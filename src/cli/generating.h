@@ -61,7 +61,7 @@ gqac_status generating_tokenize(generating *g, const char *prompt, int64_t **ids
 /* Sets the stop texts of the request from --stop. */
 gqac_status generating_stops(generating *g);
 /* Prints and logs a new token: on_token of the request. false: stop generating. */
-bool generating_hear(void *arg, const gqac_generate_event *event);
+bool generating_on_token(void *arg, const gqac_generate_event *event);
 /* Prints the text that was held back, and the newline; said NULL: the answer failed. */
 void generating_end_line(generating *g, const gqac_generation *said);
 /* {"ids", "text", "finish_reason", "metrics"} and, with --top-logprobs, "logprobs"; NULL: out of

@@ -99,7 +99,7 @@ static gqac_status open_model(translation *t) {
 
 static gqac_status answer(translation *t, gqac_generation **said) {
     generating *g = t->g;
-    g->request.on_token = generating_hear;
+    g->request.on_token = generating_on_token;
     g->request.arg = g;
     const gqac_status status =
         gqac_seq2seq_generate(t->context, g->text, &t->source, &g->request, said, &t->c->diag);

@@ -119,10 +119,10 @@ struct ir_value {
      * not known. Entries may be NULL. Filled by infer. */
     const ir_dim *const *elements;
     int64_t n_elements;
-    ir_use *uses; /* head of the list */
-    int slot;     /* number of its memory, by `plan`; -1: none */
-    int id;       /* dense number of the value within its module, by the run time */
-    const struct ir_value *seen_as; /* by `plan`: a value that is read in the memory of this one */
+    ir_use *uses;                 /* head of the list */
+    int slot;                     /* number of its memory, by `plan`; -1: none */
+    int id;                       /* dense number of the value within its module, by the run time */
+    const struct ir_value *alias; /* by `plan`: a value that is read in the memory of this one */
 };
 
 struct ir_node {
@@ -227,6 +227,10 @@ bool ir_value_unused(const ir_value *value);
 bool ir_value_rename(ir_value *value, const char *name);
 /* Gives a value exactly this name; a value that has it gets another one. */
 bool ir_value_take_name(ir_value *value, const char *name);
+/* "com.microsoft.MatMulNBits"; ops of ONNX and of gqac without a domain. Returns `buffer`. */
+const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size);
+/* Adds "node 'name' (op)" to the place of the diag. */
+void ir_node_place(const ir_node *node, gqac_diag *diag);
 /* The node whose kernel computes this one: itself, or what it is fused into. */
 ir_node *ir_node_root(const ir_node *node);
 /* The node of `graph` that is this one or holds it in a nested graph. */

@@ -10,7 +10,7 @@ int ir_life_number(ir_graph *graph) {
 
 ir_node *ir_life_end(const ir_value *value) {
     ir_node *last = ir_node_root(value->def);
-    for (const ir_value *v = value; v; v = v->seen_as)
+    for (const ir_value *v = value; v; v = v->alias)
         for (const ir_use *use = v->uses; use; use = use->next) {
             if (use->node == value->graph->ret)
                 continue;

@@ -5,6 +5,7 @@
 #include "ir/impl.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 static int n_attrs(const ir_schema *op) {
@@ -185,6 +186,20 @@ gqac_status ir_graph_walk(ir_graph *graph, ir_node_visitor *f, void *arg) {
 
 gqac_status ir_graph_walk_all(ir_graph *graph, ir_node_visitor *f, void *arg) {
     return walk(graph, f, arg, true);
+}
+
+/* ---- messages ------------------------------------------------------------ */
+
+const char *ir_node_op_name(const ir_node *node, char *buffer, size_t size) {
+    const char *domain = strcmp(node->op->domain, "gqac") ? node->op->domain : "";
+    snprintf(buffer, size, "%s%s%s", domain, *domain ? "." : "", node->op->name);
+    return buffer;
+}
+
+void ir_node_place(const ir_node *node, gqac_diag *diag) {
+    char op[128];
+    gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "",
+                    ir_node_op_name(node, op, sizeof op));
 }
 
 /* ---- groups -------------------------------------------------------------- */

@@ -216,8 +216,7 @@ static gqac_status verify_body(verifier *v, const ir_graph *graph, int depth) {
         if (status == GQAC_OK)
             status = verify_node(v, node, graph, depth);
         if (status != GQAC_OK) {
-            gqac_diag_where(v->diag, "node '%s' (%s)", node->name ? node->name : "",
-                            node->op->name);
+            ir_node_place(node, v->diag);
             return status;
         }
         last = node;

@@ -188,7 +188,7 @@ static void report(answer *a, sampler *s, const float *logits, bool eos, int ind
     softmax_measure(&of, logits[event.id], &event.probability, &event.log_probability);
     if (a->top)
         event.n_top = sampler_top(s, &of, logits, q->n_top, a->top);
-    event.text = reply_tell(&a->reply, a->done, &event.length);
+    event.text = reply_take(&a->reply, a->done, &event.length);
     if (!q->on_token(q->arg, &event) && !a->done)
         answer_finish(a, GQAC_FINISH_STOP);
 }

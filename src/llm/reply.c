@@ -123,7 +123,7 @@ gqac_status reply_finish(reply *r, gqac_diag *diag) {
     return add(r, piece, length, diag);
 }
 
-const char *reply_tell(reply *r, bool all, size_t *length) {
+const char *reply_take(reply *r, bool all, size_t *length) {
     size_t held = 0;
     for (int i = 0; i < r->n_stop && !all && !r->stopped; i++)
         held = r->stops[i].matched > held ? r->stops[i].matched : held;
@@ -168,8 +168,8 @@ bool gqac_reply_stopped(const gqac_reply *r) {
     return r->inner.stopped;
 }
 
-const char *gqac_reply_tell(gqac_reply *r, size_t *length) {
-    return reply_tell(&r->inner, r->finished, length);
+const char *gqac_reply_take(gqac_reply *r, size_t *length) {
+    return reply_take(&r->inner, r->finished, length);
 }
 
 const char *gqac_reply_text(const gqac_reply *r, size_t *length) {

@@ -21,7 +21,7 @@ typedef struct reply_stop {
 typedef struct reply {
     gqac_text_stream *stream; /* NULL: there is no text */
     gqac_str text;
-    size_t returned; /* bytes, by reply_tell */
+    size_t returned; /* bytes, by reply_take */
     int n_stop;
     reply_stop *stops;
     bool stopped; /* the text was cut before a stop text and is complete */
@@ -37,6 +37,6 @@ gqac_status reply_push(reply *r, int64_t id, gqac_diag *diag);
 /* Adds what the detokenizer held back. */
 gqac_status reply_finish(reply *r, gqac_diag *diag);
 /* The text since the last call, without what is held back; with `all` everything. */
-const char *reply_tell(reply *r, bool all, size_t *length);
+const char *reply_take(reply *r, bool all, size_t *length);
 
 #endif

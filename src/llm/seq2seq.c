@@ -15,9 +15,9 @@ enum { MOST_ENCODER_INPUTS = 8 };
 
 struct gqac_seq2seq_context {
     const gqac_seq2seq *model;
-    gqac_context *encoder, *decoder, *later;
+    gqac_context *encoder, *decoder, *with_past;
     gqac_tensor states;  /* [1,L,M], a view of the encoder's context */
-    gqac_tensor *caches; /* by input of model->with; data is ours */
+    gqac_tensor *caches; /* by input of model->step_decoder; data is ours */
     int64_t *ones, *places;
     size_t n_counts; /* elements of each */
 };
@@ -29,15 +29,16 @@ static gqac_status create_contexts(gqac_seq2seq_context *c, gqac_threads *thread
     const gqac_seq2seq *m = c->model;
     GQAC_TRY(gqac_context_create_on(m->encoder.program, threads, &c->encoder, diag));
     GQAC_TRY(gqac_context_create_on(m->decoder.program, threads, &c->decoder, diag));
-    return m->later.program ? gqac_context_create_on(m->later.program, threads, &c->later, diag)
-                            : GQAC_OK;
+    return m->with_past.program
+               ? gqac_context_create_on(m->with_past.program, threads, &c->with_past, diag)
+               : GQAC_OK;
 }
 
 gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads *threads,
                                         gqac_seq2seq_context **context, gqac_diag *diag) {
     gqac_seq2seq_context *c = gqac_calloc(1, sizeof *c);
     if (c)
-        c->caches = gqac_calloc((size_t)model->with->n_inputs + 1, sizeof *c->caches);
+        c->caches = gqac_calloc((size_t)model->step_decoder->n_inputs + 1, sizeof *c->caches);
     if (!c || !c->caches) {
         gqac_free(c);
         return gqac_diag_oom(diag, "a context");
@@ -51,8 +52,8 @@ void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
         return;
     gqac_context_free(c->encoder);
     gqac_context_free(c->decoder);
-    gqac_context_free(c->later);
-    for (int i = 0; i < c->model->with->n_inputs; i++)
+    gqac_context_free(c->with_past);
+    for (int i = 0; i < c->model->step_decoder->n_inputs; i++)
         gqac_free(c->caches[i].data);
     gqac_free(c->caches);
     gqac_free(c->ones);
@@ -62,7 +63,7 @@ void gqac_seq2seq_context_free(gqac_seq2seq_context *c) {
 
 gqac_status gqac_seq2seq_context_set_monitor(gqac_seq2seq_context *c, const gqac_monitor *monitor,
                                              gqac_diag *diag) {
-    gqac_context *const contexts[] = {c->encoder, c->decoder, c->later};
+    gqac_context *const contexts[] = {c->encoder, c->decoder, c->with_past};
     gqac_monitor own = {.size = sizeof own};
     GQAC_TRY(gqac_sized_take(&own, sizeof own, monitor, "gqac_monitor", diag));
     own.progress = NULL;
@@ -101,9 +102,9 @@ static gqac_status count_to(gqac_seq2seq_context *c, size_t n, gqac_diag *diag) 
 }
 
 /* gqac_run; an error names the file. */
-static gqac_status run(gqac_context *context, const side *s, int n_in, const char *const *names,
-                       const gqac_tensor *in, int n_out, const char *const *out_names,
-                       gqac_tensor *out, gqac_diag *diag) {
+static gqac_status run(gqac_context *context, const seq2seq_file *s, int n_in,
+                       const char *const *names, const gqac_tensor *in, int n_out,
+                       const char *const *out_names, gqac_tensor *out, gqac_diag *diag) {
     const gqac_status status = gqac_run(context, n_in, names, in, n_out, out_names, out, diag);
     if (status != GQAC_OK)
         gqac_diag_where(diag, "%.256s", s->path);
@@ -133,18 +134,19 @@ static bool is_mask(const gqac_io *io) {
 
 static bool same_dimension(const gqac_io *a, int axis, const gqac_io *b, int other) {
     size_t n, m;
-    const char *x = side_dimension(a, axis, &n), *y = side_dimension(b, other, &m);
+    const char *x = seq2seq_dimension(a, axis, &n), *y = seq2seq_dimension(b, other, &m);
     return n == m && !memcmp(x, y, n);
 }
 
 static bool is_constant(const gqac_io *io, int axis) {
     size_t n;
-    return strspn(side_dimension(io, axis, &n), "0123456789") >= n;
+    return strspn(seq2seq_dimension(io, axis, &n), "0123456789") >= n;
 }
 
 /* The length L of a mask [B,L] of features: that of their dimension with the same name or number,
  * else of the only one after the batch that is not constant; 0: there is no such dimension. */
-static int64_t count_frames(const side *s, const gqac_io *mask, const gqac_tensor *features) {
+static int64_t count_frames(const seq2seq_file *s, const gqac_io *mask,
+                            const gqac_tensor *features) {
     const gqac_io *in = s->inputs;
     int64_t named = 0, open = 0;
     int n_open = 0;
@@ -188,7 +190,7 @@ static gqac_status feed_encoder(gqac_seq2seq_context *c, const gqac_seq2seq_sour
 /* The encoder's first output is its states, [1,L,M]. */
 static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *source,
                           gqac_diag *diag) {
-    const side *s = &c->model->encoder;
+    const seq2seq_file *s = &c->model->encoder;
     const char *names[MOST_ENCODER_INPUTS];
     gqac_tensor in[MOST_ENCODER_INPUTS];
     if (s->n_inputs > MOST_ENCODER_INPUTS)
@@ -213,18 +215,19 @@ static gqac_status encode(gqac_seq2seq_context *c, const gqac_seq2seq_source *so
  * declare the two dimensions equal; in the first call it does not read the caches, as
  * use_cache_branch is false. Any other decoder would read them. */
 static bool has_source_rows(const gqac_seq2seq *m, int i) {
-    const side *s = &m->decoder;
-    const int states = side_find(s->inputs, s->n_inputs, "encoder_hidden_states");
-    if (m->with != s || states < 0 || side_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
+    const seq2seq_file *s = &m->decoder;
+    const int states = seq2seq_find(s->inputs, s->n_inputs, "encoder_hidden_states");
+    if (m->step_decoder != s || states < 0 ||
+        seq2seq_find(s->inputs, s->n_inputs, "use_cache_branch") < 0)
         return false;
     return same_dimension(&s->inputs[states], 1, &s->inputs[i], 2);
 }
 
 static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
     const gqac_seq2seq *m = c->model;
-    for (int i = 0; i < m->with->n_inputs; i++) {
+    for (int i = 0; i < m->step_decoder->n_inputs; i++) {
         size_t bytes = 0;
-        if (m->first[i] < 0)
+        if (m->prompt_output[i] < 0)
             continue;
         gqac_tensor empty = m->caches[i];
         if (has_source_rows(m, i))
@@ -243,8 +246,8 @@ static gqac_status clear_caches(gqac_seq2seq_context *c, gqac_diag *diag) {
 static gqac_status keep_caches(gqac_seq2seq_context *c, const int *results, const gqac_tensor *out,
                                gqac_diag *diag) {
     const gqac_seq2seq *m = c->model;
-    for (int i = 0; i < m->with->n_inputs; i++) {
-        if (m->first[i] < 0 || results[i] < 0 || !gqac_tensor_count(&out[results[i]]))
+    for (int i = 0; i < m->step_decoder->n_inputs; i++) {
+        if (m->prompt_output[i] < 0 || results[i] < 0 || !gqac_tensor_count(&out[results[i]]))
             continue;
         gqac_tensor next = out[results[i]];
         const size_t bytes = gqac_tensor_bytes(&next);
@@ -272,13 +275,14 @@ typedef struct decoding {
 } decoding;
 
 /* The tensor for input i of a decoder that is fed ids [first, n). */
-static gqac_status feed(const decoding *d, const side *s, int i, size_t first, gqac_tensor *in) {
+static gqac_status feed(const decoding *d, const seq2seq_file *s, int i, size_t first,
+                        gqac_tensor *in) {
     static bool yes = true, no = false;
     const gqac_seq2seq_context *c = d->c;
     const size_t n = d->answer.n;
     const char *name = s->inputs[i].name;
     const char *bare = !strncmp(name, "decoder_", 8) ? name + 8 : name;
-    if (s == c->model->with && c->model->first[i] >= 0)
+    if (s == c->model->step_decoder && c->model->prompt_output[i] >= 0)
         *in = c->caches[i];
     else if (!strcmp(name, "encoder_hidden_states"))
         *in = c->states;
@@ -320,9 +324,9 @@ static gqac_status take_logits(decoding *d, const gqac_tensor *logits) {
 }
 
 /* Feeds ids [first, n) to a decoder and keeps its logits and caches. */
-static gqac_status decode(decoding *d, const side *s, gqac_context *context, size_t first,
+static gqac_status decode(decoding *d, const seq2seq_file *s, gqac_context *context, size_t first,
                           const char **names, gqac_tensor *in, gqac_tensor *out) {
-    const int logits = side_find(s->outputs, s->n_outputs, "logits");
+    const int logits = seq2seq_find(s->outputs, s->n_outputs, "logits");
     if (logits < 0)
         GQAC_FAIL(d->diag, GQAC_UNSUPPORTED, "'%s' has no output logits", s->path);
     for (int i = 0; i < s->n_inputs; i++) {
@@ -332,15 +336,15 @@ static gqac_status decode(decoding *d, const side *s, gqac_context *context, siz
     GQAC_TRY(run(context, s, s->n_inputs, names, in, s->n_outputs, NULL, out, d->diag));
     GQAC_TRY(take_logits(d, &out[logits]));
     const gqac_seq2seq *m = d->c->model;
-    return keep_caches(d->c, s == &m->decoder ? m->first : m->next, out, d->diag);
+    return keep_caches(d->c, s == &m->decoder ? m->prompt_output : m->step_output, out, d->diag);
 }
 
 /* One step: the prompt in the first, then the newest id. */
 static gqac_status step(decoding *d) {
     gqac_seq2seq_context *c = d->c;
     const gqac_seq2seq *m = c->model;
-    const bool later = d->fed && m->with == &m->later;
-    const side *s = later ? &m->later : &m->decoder;
+    const bool with_past = d->fed && m->step_decoder == &m->with_past;
+    const seq2seq_file *s = with_past ? &m->with_past : &m->decoder;
     const size_t first = m->settings.cached ? d->fed : 0;
     GQAC_TRY(answer_step(&d->answer, d->diag));
     GQAC_TRY(count_to(c, d->answer.n, d->diag));
@@ -348,8 +352,9 @@ static gqac_status step(decoding *d) {
     gqac_tensor *in = gqac_calloc((size_t)s->n_inputs + 1, sizeof *in);
     gqac_tensor *out = gqac_calloc((size_t)s->n_outputs + 1, sizeof *out);
     const gqac_status status =
-        names && in && out ? decode(d, s, later ? c->later : c->decoder, first, names, in, out)
-                           : gqac_diag_oom(d->diag, "a step");
+        names && in && out
+            ? decode(d, s, with_past ? c->with_past : c->decoder, first, names, in, out)
+            : gqac_diag_oom(d->diag, "a step");
     gqac_free(names);
     gqac_free(in);
     gqac_free(out);

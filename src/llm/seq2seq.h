@@ -10,28 +10,29 @@
 enum { SEQ2SEQ_MOST_EOS = 16 };
 
 /* One of the files. */
-typedef struct side {
+typedef struct seq2seq_file {
     const char *path;
     gqac_program *program; /* NULL: there is no such file */
     const gqac_io *inputs, *outputs;
     int n_inputs, n_outputs;
-} side;
+} seq2seq_file;
 
 struct gqac_seq2seq {
     gqac_seq2seq_settings settings;
     int64_t eos[SEQ2SEQ_MOST_EOS];
-    side encoder, decoder;
-    side later;          /* the decoder with a past, if `decoder` has none */
-    const side *with;    /* the decoder whose inputs the caches are: later, or decoder */
-    gqac_tensor *caches; /* by input of `with`: type and shape without rows */
-    int *first, *next;   /* by input of `with`: the output of `decoder` and of `with` that continues
-                            the cache; -1: none, in `first`: the input is no cache */
+    seq2seq_file encoder, decoder;
+    seq2seq_file with_past;           /* a decoder of single tokens, where `decoder` has no past */
+    const seq2seq_file *step_decoder; /* that of single tokens: with_past if there is one */
+    gqac_tensor *caches;              /* by input of step_decoder: type, and shape without rows */
+    /* By input of step_decoder: the output of `decoder` (of the prompt) and of step_decoder that
+     * is its next content; -1: none. prompt_output -1: the input is not a cache. */
+    int *prompt_output, *step_output;
     gqac_arena *memory;
 };
 
-int side_find(const gqac_io *list, int n, const char *name); /* -1: none */
+int seq2seq_find(const gqac_io *list, int n, const char *name); /* -1: none */
 /* Dimension `axis` of a shape in its text form, a number or a name; not NUL-terminated. */
-const char *side_dimension(const gqac_io *io, int axis, size_t *length);
+const char *seq2seq_dimension(const gqac_io *io, int axis, size_t *length);
 
 /* seq2seq_config.c: the ids that a text begins and ends with. */
 gqac_status seq2seq_read_config(const char *folder, gqac_seq2seq *model, gqac_diag *diag);

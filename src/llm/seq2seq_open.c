@@ -14,7 +14,7 @@ enum { MOST_NAMES = 4, MOST_PATH = 4096 };
 static const char *const encoders[MOST_NAMES] = {"encoder.onnx", "encoder_model.onnx"};
 static const char *const decoders[MOST_NAMES] = {"decoder.onnx", "decoder_model_merged.onnx",
                                                  "decoder_model.onnx"};
-static const char *const laters[MOST_NAMES] = {"decoder_with_past_model.onnx"};
+static const char *const decoders_with_past[MOST_NAMES] = {"decoder_with_past_model.onnx"};
 
 static bool has_file(const char *folder, const char *name, char path[MOST_PATH]) {
     const int n = snprintf(path, MOST_PATH, "%s/%s", folder, name);
@@ -29,7 +29,7 @@ static const char *find_file(const char *folder, const char *const *names, char 
     return NULL;
 }
 
-bool gqac_seq2seq_is(const char *folder) {
+bool gqac_is_seq2seq_folder(const char *folder) {
     char path[MOST_PATH];
     return !has_file(folder, "genai_config.json", path) &&
            (find_file(folder, encoders, path) || find_file(folder, decoders, path));
@@ -45,10 +45,10 @@ static void list_names(const char *const *names, char *text, size_t size) {
                               names[i]);
 }
 
-/* `later` may be NULL. */
+/* `with_past` may be NULL. */
 static gqac_status check_links(const char *path, const char *encoder, const char *decoder,
-                               const char *later, gqac_diag *diag) {
-    const char *const names[] = {encoder, decoder, later};
+                               const char *with_past, gqac_diag *diag) {
+    const char *const names[] = {encoder, decoder, with_past};
     gqac_status status = GQAC_OK;
     folder f;
     GQAC_TRY(folder_open(path, &f, diag));
@@ -63,7 +63,8 @@ static gqac_status check_files(const char *folder, gqac_diag *diag) {
     const char *encoder = find_file(folder, encoders, path);
     const char *decoder = find_file(folder, decoders, path);
     if (encoder && decoder)
-        return check_links(folder, encoder, decoder, find_file(folder, laters, path), diag);
+        return check_links(folder, encoder, decoder, find_file(folder, decoders_with_past, path),
+                           diag);
     list_names(encoder ? decoders : encoders, list, sizeof list);
     if (!encoder && !decoder)
         gqac_diag_set(diag, GQAC_IO, "there is no folder with an encoder and a decoder");
@@ -79,8 +80,8 @@ static gqac_status check_files(const char *folder, gqac_diag *diag) {
 
 /* ---- one file ------------------------------------------------------------ */
 
-static gqac_status open_side(gqac_seq2seq *m, const char *folder, const char *const *names,
-                             const gqac_options *options, side *s, gqac_diag *diag) {
+static gqac_status open_file(gqac_seq2seq *m, const char *folder, const char *const *names,
+                             const gqac_options *options, seq2seq_file *s, gqac_diag *diag) {
     char path[MOST_PATH];
     if (!find_file(folder, names, path))
         return GQAC_OK;
@@ -93,14 +94,14 @@ static gqac_status open_side(gqac_seq2seq *m, const char *folder, const char *co
     return GQAC_OK;
 }
 
-int side_find(const gqac_io *list, int n, const char *name) {
+int seq2seq_find(const gqac_io *list, int n, const char *name) {
     for (int i = 0; i < n; i++)
         if (!strcmp(list[i].name, name))
             return i;
     return -1;
 }
 
-const char *side_dimension(const gqac_io *io, int axis, size_t *length) {
+const char *seq2seq_dimension(const gqac_io *io, int axis, size_t *length) {
     const char *at = io->shape + 1;
     for (; axis && strchr(at, ','); axis--)
         at = strchr(at, ',') + 1;
@@ -109,15 +110,16 @@ const char *side_dimension(const gqac_io *io, int axis, size_t *length) {
 }
 
 /* "the file is no encoder: it takes 'x'" */
-static gqac_status refuse(const side *s, const char *why, const char *name, const char *rule,
-                          gqac_diag *diag) {
+static gqac_status refuse(const seq2seq_file *s, const char *why, const char *name,
+                          const char *rule, gqac_diag *diag) {
     gqac_diag_set(diag, GQAC_UNSUPPORTED, "the file is no %s '%s'", why, name);
     gqac_diag_where(diag, "%s", s->path);
     gqac_diag_rule(diag, "%s", rule);
     return GQAC_UNSUPPORTED;
 }
 
-static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_diag *diag) {
+static gqac_status check_kinds(const seq2seq_file *encoder, const seq2seq_file *decoder,
+                               gqac_diag *diag) {
     static const char states[] = "encoder_hidden_states", logits[] = "logits";
     static const char encodes[] = "an encoder takes ids or features and returns their states";
     static const char decodes[] =
@@ -127,11 +129,11 @@ static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_di
         if (!strcmp(name, states) || !strncmp(name, "past_", 5) || !strncmp(name, "cache_", 6))
             return refuse(encoder, "encoder: it takes", name, encodes, diag);
     }
-    if (side_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
+    if (seq2seq_find(encoder->outputs, encoder->n_outputs, logits) >= 0)
         return refuse(encoder, "encoder: it returns", logits, encodes, diag);
-    if (side_find(decoder->outputs, decoder->n_outputs, logits) < 0)
+    if (seq2seq_find(decoder->outputs, decoder->n_outputs, logits) < 0)
         return refuse(decoder, "decoder: it does not return", logits, decodes, diag);
-    if (side_find(decoder->inputs, decoder->n_inputs, states) < 0)
+    if (seq2seq_find(decoder->inputs, decoder->n_inputs, states) < 0)
         return refuse(decoder, "decoder of an encoder: it does not take", states, decodes, diag);
     return GQAC_OK;
 }
@@ -140,7 +142,7 @@ static gqac_status check_kinds(const side *encoder, const side *decoder, gqac_di
 
 /* The output that continues a cache: present.X for past_key_values.X, cache_X_out_i for
  * cache_X_in_i; -1 when the input is no cache or has no such output. */
-static int result_of(const side *s, const char *name) {
+static int result_of(const seq2seq_file *s, const char *name) {
     static const char past[] = "past_key_values.";
     char result[512];
     const char *in = !strncmp(name, "cache_", 6) ? strstr(name, "in_") : NULL;
@@ -150,7 +152,7 @@ static int result_of(const side *s, const char *name) {
         snprintf(result, sizeof result, "%.*sout_%s", (int)(in - name), name, in + 3);
     else
         return -1;
-    return side_find(s->outputs, s->n_outputs, result);
+    return seq2seq_find(s->outputs, s->n_outputs, result);
 }
 
 /* "[B,4,P,8]" as 1, 4, 0, 8: one sequence, no rows. */
@@ -161,7 +163,7 @@ static bool read_shape(const gqac_io *io, gqac_tensor *t) {
     for (int i = 0; i < 4; i++) {
         size_t length;
         char *end = NULL;
-        const char *at = side_dimension(io, i, &length);
+        const char *at = seq2seq_dimension(io, i, &length);
         const long long n = strtoll(at, &end, 10);
         t->dims[i] = i == 0 ? 1 : i == 2 ? 0 : n;
         if (i != 0 && i != 2 && (end != at + length || n < 0))
@@ -171,19 +173,19 @@ static bool read_shape(const gqac_io *io, gqac_tensor *t) {
 }
 
 static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
-    const gqac_io *input = &m->with->inputs[i];
-    m->first[i] = result_of(&m->decoder, input->name);
-    m->next[i] = result_of(m->with, input->name);
-    if (m->first[i] < 0 && m->next[i] >= 0) {
+    const gqac_io *input = &m->step_decoder->inputs[i];
+    m->prompt_output[i] = result_of(&m->decoder, input->name);
+    m->step_output[i] = result_of(m->step_decoder, input->name);
+    if (m->prompt_output[i] < 0 && m->step_output[i] >= 0) {
         gqac_diag_set(diag, GQAC_UNSUPPORTED,
                       "the file takes the cache '%s', which '%s' does not return", input->name,
                       m->decoder.path);
-        gqac_diag_where(diag, "%s", m->with->path);
+        gqac_diag_where(diag, "%s", m->step_decoder->path);
         gqac_diag_rule(diag,
                        "the two decoders of a folder are one model, without a past and with it");
         return GQAC_UNSUPPORTED;
     }
-    if (m->first[i] < 0)
+    if (m->prompt_output[i] < 0)
         return GQAC_OK;
     m->settings.cached = true;
     if (!read_shape(input, &m->caches[i]))
@@ -193,27 +195,27 @@ static gqac_status open_cache(gqac_seq2seq *m, int i, gqac_diag *diag) {
 }
 
 static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
-    const size_t n = (size_t)m->with->n_inputs + 1;
+    const size_t n = (size_t)m->step_decoder->n_inputs + 1;
     m->caches = GQAC_ARENA_ARRAY(m->memory, gqac_tensor, n);
-    m->first = GQAC_ARENA_ARRAY(m->memory, int, n);
-    m->next = GQAC_ARENA_ARRAY(m->memory, int, n);
-    if (!m->caches || !m->first || !m->next)
+    m->prompt_output = GQAC_ARENA_ARRAY(m->memory, int, n);
+    m->step_output = GQAC_ARENA_ARRAY(m->memory, int, n);
+    if (!m->caches || !m->prompt_output || !m->step_output)
         return gqac_diag_oom(diag, "a model folder");
-    for (int i = 0; i < m->with->n_inputs; i++)
+    for (int i = 0; i < m->step_decoder->n_inputs; i++)
         GQAC_TRY(open_cache(m, i, diag));
     return GQAC_OK;
 }
 
 /* A decoder without a past may belong to one that has it. */
-static gqac_status open_later(gqac_seq2seq *m, const char *folder, const gqac_options *options,
-                              gqac_diag *diag) {
-    m->with = &m->decoder;
+static gqac_status open_with_past(gqac_seq2seq *m, const char *folder, const gqac_options *options,
+                                 gqac_diag *diag) {
+    m->step_decoder = &m->decoder;
     for (int i = 0; i < m->decoder.n_inputs; i++)
         if (result_of(&m->decoder, m->decoder.inputs[i].name) >= 0)
             return GQAC_OK;
-    GQAC_TRY(open_side(m, folder, laters, options, &m->later, diag));
-    if (m->later.program)
-        m->with = &m->later;
+    GQAC_TRY(open_file(m, folder, decoders_with_past, options, &m->with_past, diag));
+    if (m->with_past.program)
+        m->step_decoder = &m->with_past;
     return GQAC_OK;
 }
 
@@ -236,11 +238,11 @@ static gqac_status open_all(gqac_seq2seq *m, const char *folder, const gqac_opti
     s->size = sizeof *s;
     s->eos = m->eos;
     GQAC_TRY(seq2seq_read_config(folder, m, diag));
-    GQAC_TRY(open_side(m, folder, encoders, options, &m->encoder, diag));
-    GQAC_TRY(open_side(m, folder, decoders, options, &m->decoder, diag));
+    GQAC_TRY(open_file(m, folder, encoders, options, &m->encoder, diag));
+    GQAC_TRY(open_file(m, folder, decoders, options, &m->decoder, diag));
     if (!m->encoder.program || !m->decoder.program)
         GQAC_FAIL(diag, GQAC_IO, "a file of the folder '%s' is gone", folder);
-    GQAC_TRY(open_later(m, folder, options, diag));
+    GQAC_TRY(open_with_past(m, folder, options, diag));
     GQAC_TRY(check_kinds(&m->encoder, &m->decoder, diag));
     for (int i = 0; i < m->encoder.n_inputs; i++)
         s->features |= m->encoder.inputs[i].dtype != GQAC_I64;
@@ -273,7 +275,7 @@ void gqac_seq2seq_free(gqac_seq2seq *m) {
         return;
     gqac_program_free(m->encoder.program);
     gqac_program_free(m->decoder.program);
-    gqac_program_free(m->later.program);
+    gqac_program_free(m->with_past.program);
     gqac_arena_free(m->memory);
     gqac_free(m);
 }

@@ -9,12 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void op_place(const ir_node *node, gqac_diag *diag) {
-    const char *dot = *node->op->domain ? "." : "";
-    gqac_diag_where(diag, "node '%s' (%s%s%s)", node->name ? node->name : "", node->op->domain, dot,
-                    node->op->name);
-}
-
 gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
                     ...) {
     char text[sizeof diag->what];
@@ -23,7 +17,7 @@ gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, co
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     gqac_diag_set(diag, status, "%s", text);
-    op_place(node, diag);
+    ir_node_place(node, diag);
     return status;
 }
 

@@ -72,7 +72,7 @@ ir_node *op_build(ir_builder *b, const char *domain, const char *name, int n_inp
 /* Sets the place of failures that op_fail did not report (such as no memory). */
 static gqac_status placed(const ir_node *node, gqac_diag *diag, gqac_status status) {
     if (status != GQAC_OK && diag && !diag->where[0])
-        op_place(node, diag);
+        ir_node_place(node, diag);
     return status;
 }
 

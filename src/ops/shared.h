@@ -73,7 +73,6 @@ gqac_status op_check_block(const ir_node *node, const char *attr, int64_t most, 
     return op_fail((node), (diag), (status), __VA_ARGS__), (status)
 gqac_status op_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt, ...)
     GQAC_PRINTF(4, 5);
-void op_place(const ir_node *node, gqac_diag *diag); /* sets that place */
 
 /* ---- upgrade ------------------------------------------------------------- */
 

@@ -170,7 +170,7 @@ static gqac_status visit(claimer *c, ir_node *node, ir_node **done) {
     if (!kernel && !op_of(node)->expand)
         return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
                          "target %s has no kernel for %s, and it cannot be expanded",
-                         c->context->target->name, pass_op_name(node, op, sizeof op));
+                         c->context->target->name, ir_node_op_name(node, op, sizeof op));
     take(c, node, kernel, name);
     for (int i = 0; i < g.n; i++) {
         take(c, fused[i], kernel, name);

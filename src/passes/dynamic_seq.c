@@ -157,7 +157,7 @@ static bool is_one(const ir_dim *dim) {
 /* Axes of the result before which there are as many elements as before the axis of the operand:
  * those of 1 stand for tokens or batch, in that order from the back; else the tokens join the first
  * that is more. */
-static int find_place(ir_dims *dims, const reshape *r) {
+static int find_axis(ir_dims *dims, const reshape *r) {
     const ir_dim *before = product(dims, &r->old_in, r->from);
     int ones[GQAC_MAX_RANK], n = 0, other = -1, leading = 0;
     for (int i = 0; i < r->old_out.rank && before; i++) {
@@ -211,7 +211,7 @@ static gqac_status loosen_reshape(const loosener *s, ir_node *node) {
     r.from = changed_axis(&r);
     if (r.from == -1)
         return GQAC_OK;
-    r.to = r.from >= 0 ? find_place(s->context->module->dims, &r) : -1;
+    r.to = r.from >= 0 ? find_axis(s->context->module->dims, &r) : -1;
     if (r.to < 0)
         return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
                          "where the tokens are in the result of this Reshape is not clear");

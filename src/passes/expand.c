@@ -64,7 +64,6 @@ static bool quantise_by_row(ir_builder *b, ir_node *node, const pass_context *co
 static gqac_status replace_node(pass_context *context, ir_node *node,
                                 bool (*build)(ir_builder *, ir_node *, const pass_context *,
                                               ir_value **)) {
-    char name[128];
     ir_value **results =
         GQAC_ARENA_ARRAY(context->module->arena, ir_value *, (size_t)node->n_outputs);
     if (!results)
@@ -75,8 +74,7 @@ static gqac_status replace_node(pass_context *context, ir_node *node,
         return GQAC_OK;
     if (b.status != GQAC_OK) {
         if (context->diag && !context->diag->where[0])
-            gqac_diag_where(context->diag, "node '%s' (%s)", node->name ? node->name : "",
-                            pass_op_name(node, name, sizeof name));
+            ir_node_place(node, context->diag);
         return b.status;
     }
     GQAC_TRY(pass_settle(node, prev, context->diag));
@@ -96,7 +94,7 @@ gqac_status pass_expand_node(pass_context *context, ir_node *node) {
         return pass_fail(node, context->diag, GQAC_UNSUPPORTED,
                          "target %s has no kernel for %s, and it cannot be expanded",
                          context->target ? context->target->name : "?",
-                         pass_op_name(node, name, sizeof name));
+                         ir_node_op_name(node, name, sizeof name));
     return replace_node(context, node, expand_by_row);
 }
 

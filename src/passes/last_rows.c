@@ -113,7 +113,7 @@ static bool is_int(const ir_value *value, int rank, int64_t wanted) {
 }
 
 /* x where `node` is x[:, -1:, :], by Slice or by Gather of one index. */
-static ir_value *sliced(const ir_node *node) {
+static ir_value *sliced_operand(const ir_node *node) {
     enum { DATA, STARTS, ENDS, AXES, STEPS };
     if (op_is(node, "", "Gather"))
         return ir_attr_int(node, "axis") == 1 && is_int(ir_node_input(node, 1), 1, -1)
@@ -130,11 +130,11 @@ static ir_value *sliced(const ir_node *node) {
 }
 
 /* The same, or Unsqueeze(Gather(x, -1)): the rows [B,S,H] whose last one is `value` [B,1,H]. */
-static ir_value *last_of(const ir_graph *graph, const ir_value *value) {
+static ir_value *rows_of_last(const ir_graph *graph, const ir_value *value) {
     const ir_node *node = value->def;
     if (!node)
         return NULL;
-    ir_value *x = sliced(node);
+    ir_value *x = sliced_operand(node);
     const ir_value *row = ir_node_input(node, 0);
     if (op_is(node, "", "Unsqueeze") && is_int(ir_node_input(node, 1), 1, 1) && row->def &&
         op_is(row->def, "", "Gather") && ir_attr_int(row->def, "axis") == 1 &&
@@ -146,7 +146,7 @@ static ir_value *last_of(const ir_graph *graph, const ir_value *value) {
 /* ---- take_rows ----------------------------------------------------------- */
 
 /* The operand that take_rows goes before, and what it takes rows of; NULL: nowhere. */
-static ir_use *find_place(const ir_graph *graph, ir_value **x) {
+static ir_use *find_operand(const ir_graph *graph, ir_value **x) {
     ir_value *logits = find_logits(graph);
     ir_use *first = logits ? pass_first_local(logits) : NULL;
     if (!first)
@@ -154,13 +154,13 @@ static ir_use *find_place(const ir_graph *graph, ir_value **x) {
     *x = first->value;
     if (is_tokens(graph, logits->type.dims[0], logits->type.dims[1]))
         return first;
-    *x = used_once(first->value) ? last_of(graph, first->value) : NULL;
+    *x = used_once(first->value) ? rows_of_last(graph, first->value) : NULL;
     return *x ? first : NULL;
 }
 
 const ir_node *pass_last_row(const ir_graph *graph) {
     ir_value *x = NULL;
-    const ir_use *first = find_place(graph, &x);
+    const ir_use *first = find_operand(graph, &x);
     if (!first || x == first->value)
         return NULL;
     const ir_node *node = first->value->def;
@@ -174,7 +174,7 @@ static gqac_status run(pass_context *context) {
         return GQAC_OK;
     if (!pass_input(graph, "gqac.new_len") || pass_input(graph, "gqac.logit_rows"))
         return GQAC_OK; /* not such a model, or it ran before */
-    ir_use *first = find_place(graph, &x);
+    ir_use *first = find_operand(graph, &x);
     if (!first)
         return GQAC_OK;
     const ir_dim *count = ir_dim_symbol(context->module->dims, "gqac.logit_rows");

@@ -24,7 +24,7 @@ typedef struct planner {
 
 static void clear_value(ir_value *value) {
     value->slot = -1;
-    value->seen_as = NULL;
+    value->alias = NULL;
 }
 
 static void clear_graph(ir_graph *graph) {
@@ -58,8 +58,8 @@ static void see_in_place(const planner *p, ir_value *value) {
     ir_value *at = (ir_value *)lies_in(p, value);
     if (!at)
         return;
-    value->seen_as = at->seen_as;
-    at->seen_as = value;
+    value->alias = at->alias;
+    at->alias = value;
 }
 
 static bool wants_slot(const planner *p, const ir_value *value) {

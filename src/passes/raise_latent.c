@@ -379,7 +379,7 @@ static ir_value *rows_of(latent *l, grown *x) {
     for (int i = 0; i < node->n_outputs; i++)
         out[i] = node->outputs[i] ? &made[i] : NULL;
     const bool as_is = op_is(node, "", "Reshape"); /* no length is copied by 0 */
-    op_build_line(&l->b, pass_op_name(node, name, sizeof name),
+    op_build_line(&l->b, ir_node_op_name(node, name, sizeof name),
                   &(op_line){.list = {node->n_inputs, in},
                              .out = {out[0], out[1], out[2], out[3]},
                              .of = node,

@@ -80,22 +80,15 @@ bool pass_listed(const char *const *list, const char *name) {
     return false;
 }
 
-const char *pass_op_name(const ir_node *node, char *buffer, size_t size) {
-    const bool bare = !*node->op->domain || strcmp(node->op->domain, "gqac") == 0;
-    snprintf(buffer, size, "%s%s%s", bare ? "" : node->op->domain, bare ? "" : ".", node->op->name);
-    return buffer;
-}
-
 gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
                       ...) {
-    char text[sizeof diag->what], name[128];
+    char text[sizeof diag->what];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     gqac_diag_set(diag, status, "%s", text);
-    gqac_diag_where(diag, "node '%s' (%s)", node->name ? node->name : "",
-                    pass_op_name(node, name, sizeof name));
+    ir_node_place(node, diag);
     return status;
 }
 

@@ -410,7 +410,7 @@ static void name_node(const ir_node *node, gqac_diag *diag) {
     const int n = snprintf(place, sizeof place, "node '%s' (", name);
     if (!diag || n < 0 || !strncmp(diag->where, place, strlen(place)))
         return;
-    gqac_diag_where(diag, "node '%s' (%s)", name, node->op->name);
+    ir_node_place(node, diag);
 }
 
 /* Runs a node by the eval of its op. */

@@ -411,7 +411,7 @@ static gqac_status bind_node(void *arg, ir_node *n) {
         return GQAC_OK;
     const gqac_status status = target_bind(b, n);
     if (status != GQAC_OK && b->diag && !b->diag->where[0])
-        gqac_diag_where(b->diag, "node '%s' (%s)", n->name ? n->name : "", n->op->name);
+        ir_node_place(n, b->diag);
     return status;
 }
 

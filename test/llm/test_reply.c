@@ -83,14 +83,14 @@ static void expect_reply(const char *text, size_t length, const char *const *sto
         seen += strlen(table[i]);
         const size_t whole = seen - (seen < length && ((unsigned char)text[seen] & 0xc0) == 0x80);
         const size_t cut = plain_cut(text, whole, stop, n, &stopped);
-        const char *piece = reply_tell(&r, false, &more);
+        const char *piece = reply_take(&r, false, &more);
         memcpy(given + told, piece, more);
         told += more;
         CU_ASSERT_EQUAL(r.stopped, stopped);
         CU_ASSERT_EQUAL(told, stopped ? cut : cut - plain_held(text, cut, stop, n));
     }
     CU_ASSERT_EQUAL(reply_finish(&r, &diag), GQAC_OK);
-    const char *piece = reply_tell(&r, true, &more);
+    const char *piece = reply_take(&r, true, &more);
     memcpy(given + told, piece, more);
     told += more;
     CU_ASSERT_EQUAL(told, plain_cut(text, length, stop, n, &stopped));

@@ -7,6 +7,7 @@ Artefacts have test_artefact.py, text IR has test_text.py, bad models have test_
 """
 
 import os
+import re
 import shutil
 import struct
 import sys
@@ -42,6 +43,13 @@ class Usage(Case):
         for verb in (*NOT_BUILT, "frobnicate", "", "-x", "--frobnicate", "INSPECT", "run "):
             self.usage(verb, LLAMA, words=("verb",))
         self.assertEqual(gqac().code, 2)
+
+    def test_exit_codes(self):
+        """Every exit code of status.def has its line in --help, and no other."""
+        listed = (harness.ROOT / "include/gqac/status.def").read_text()
+        codes = {int(code) for code in re.findall(r"^GQAC_STATUS\(\w+, (\d+)", listed, re.M)}
+        shown = self.good("inspect", "--help").out.split("exit codes:")[1]
+        self.assertEqual({int(code) for code in re.findall(r"\d+", shown)}, codes)
 
     def test_help(self):
         """--help, -h and help print what there is, on stdout, exit 0."""

@@ -72,7 +72,7 @@ static gqac_status open_stream(target_call *call, job *j, stream *s) {
         .dtype = h->p.type, .rank = 4, .dims = {h->batch, h->heads, h->rows, h->p.size}};
     j->batch = h->batch;
     j->rows = h->rows > j->rows ? h->rows : j->rows;
-    j->heads += of->end == CPU_STAYS ? 0 : h->heads;
+    j->heads += of->end == CPU_IN_PLACE ? 0 : h->heads;
     j->most = h->p.size > j->most ? h->p.size : j->most;
     switch (of->end) {
     case CPU_TO_PRESENT:
@@ -83,7 +83,7 @@ static gqac_status open_stream(target_call *call, job *j, stream *s) {
         GQAC_TRY(target_give(call, of->y, &y));
         s->y = y.data;
         return GQAC_OK;
-    case CPU_STAYS:
+    case CPU_IN_PLACE:
         target_set(call, of->y, &y);
         return GQAC_OK;
     }
@@ -166,8 +166,8 @@ static void run_items(void *arg, size_t begin, size_t end, int worker) {
         const run *r = &j->runs[(int64_t)item / j->heads];
         int64_t head = (int64_t)item % j->heads;
         const stream *s = j->streams;
-        for (; s->of->end == CPU_STAYS || head >= s->heads.heads; s++)
-            head -= s->of->end == CPU_STAYS ? 0 : s->heads.heads;
+        for (; s->of->end == CPU_IN_PLACE || head >= s->heads.heads; s++)
+            head -= s->of->end == CPU_IN_PLACE ? 0 : s->heads.heads;
         const int64_t to = r->to < s->heads.rows ? r->to : s->heads.rows;
         if (r->from < to || r->from == 0)
             put_rows(j, s, r->b, head, r->from, to, scratch);

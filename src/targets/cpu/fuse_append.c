@@ -270,7 +270,7 @@ static cpu_stream bind_stream(const stream *s) {
     b.heads.column = s->column;
     if (!s->append) {
         b.y = bind_value(s->result);
-        b.end = stay_packed(s) ? CPU_STAYS : CPU_TO_QUERIES;
+        b.end = stay_packed(s) ? CPU_IN_PLACE : CPU_TO_QUERIES;
         b.heads.origin = op_origin_of(s->result->def);
         return b;
     }

@@ -49,7 +49,7 @@ gqac_status cpu_heads_kernel(target_call *call, const void *record);
 enum { CPU_STREAMS = 3 }; /* queries, keys, values */
 typedef enum cpu_stream_end {
     CPU_TO_QUERIES, /* written to a value of their own */
-    CPU_STAYS,      /* queries that are read in place: their value has a shape, but no data */
+    CPU_IN_PLACE,   /* queries that are read in place: their value has a shape, but no data */
     CPU_TO_BLOCKS,  /* written by a kv_append */
     CPU_TO_PRESENT, /* written by a concat_past_present */
 } cpu_stream_end;

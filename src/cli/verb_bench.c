@@ -36,8 +36,8 @@ static const cli_flag flags[] = {
     {"batch", "N,...", "numbers of sequences that decode together (1)"},
     {"prefix", "P:S,...", "prompts of S tokens after P cached ones"},
     {"mix", "S+NxM@P,...",
-     "S tokens of one sequence and M of each of N others in one call, P cached of each; then both "
-     "separately"},
+     "one call with S tokens of one sequence and M tokens of each of N others, each after P cached "
+     "tokens; then the two parts in calls of their own"},
     {"repeat", "R", "number of measured runs of each row; the median is printed (5)"},
     {NULL, NULL, NULL},
 };

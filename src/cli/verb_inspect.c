@@ -13,7 +13,7 @@ static const cli_flag flags[] = {
     {"verify", NULL, "checks every byte of an artefact, weights included"},
     {"memory", "N", "memory that a sequence of N tokens needs: weights, cache, activations"},
     {"plan", NULL,
-     "kernels, bytes and barriers of one new token after N cached ones, N of --memory (0)"},
+     "kernels, bytes and barriers of one new token after the N cached ones of --memory N (0)"},
     {NULL, NULL, NULL},
 };
 

@@ -20,8 +20,8 @@
 
 static const cli_flag flags[] = {
     {"against", "ref|DIR",
-     "what to compare with: a target, or a folder of .npy files, in inputs/ and expect/ or all "
-     "together (ref)"},
+     "what to compare with: a target, or a folder of .npy files (inputs in its inputs/ and results "
+     "in its expect/, or both in the folder itself) (ref)"},
     {"ids", "FILE", "token ids from a file instead of generated ones"},
     {NULL, NULL, NULL},
 };

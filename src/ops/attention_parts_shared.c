@@ -46,14 +46,15 @@ static ir_value *rotate(ir_builder *b, const ir_node *node, ir_value *x, int64_t
     int64_t half = 0, size = 0;
     if (ir_attr_int(node, "do_rotary") != 1)
         return x;
-    if (!ir_dim_is_const(op_in_dim(node, COS, 1), &half) ||
+    if (!ir_dim_is_const(op_in_dim(node, GQA_COS, 1), &half) ||
         !ir_dim_is_const(gqa_head_size(node), &size))
         op_refuse(b, node, "the width of cos_cache is not constant");
-    return OP_BUILD(b, "RotaryEmbedding",
-                    .in = {x, ir_node_input(node, COS), ir_node_input(node, SIN), positions},
-                    .ints = {{"interleaved", ir_attr_int(node, "rotary_interleaved")},
-                             {"num_heads", heads},
-                             {2 * half < size ? "rotary_embedding_dim" : NULL, 2 * half}});
+    return OP_BUILD(
+        b, "RotaryEmbedding",
+        .in = {x, ir_node_input(node, GQA_COS), ir_node_input(node, GQA_SIN), positions},
+        .ints = {{"interleaved", ir_attr_int(node, "rotary_interleaved")},
+                 {"num_heads", heads},
+                 {2 * half < size ? "rotary_embedding_dim" : NULL, 2 * half}});
 }
 
 /* Splits query [B,S,(Hq+2Hkv)*D] into queries, keys and values. */
@@ -63,14 +64,14 @@ static void split_packed(ir_builder *b, const ir_node *node, int64_t q, int64_t 
     if (!ir_dim_is_const(gqa_head_size(node), &size))
         op_refuse(b, node, "the head size is not constant");
     OP_BUILD(b, "Split",
-             .in = {ir_node_input(node, QUERY), OP_I64S(b, q * size, kv * size, kv * size)},
+             .in = {ir_node_input(node, GQA_QUERY), OP_I64S(b, q * size, kv * size, kv * size)},
              .ints = {{"axis", 2}}, .out = {&parts[0], &parts[1], &parts[2]});
 }
 
 /* The caller replaces the input position_ids by its own positions; what the graph computes from
  * that input would be lost. */
 static bool counts_itself(const ir_node *node) {
-    const ir_value *ids = ir_node_input(node, POSITION_IDS);
+    const ir_value *ids = ir_node_input(node, GQA_POSITION_IDS);
     return ids && ir_attr_int(node, "do_rotary") == 1 &&
            (ids->def || ids->constant || !ids->name || strcmp(ids->name, "position_ids") != 0);
 }
@@ -78,7 +79,7 @@ static bool counts_itself(const ir_node *node) {
 static void refuse_rest(ir_builder *b, const ir_node *node) {
     if (counts_itself(node))
         op_refuse(b, node, "operand position_ids is not the input position_ids itself");
-    if (ir_node_input(node, BIAS))
+    if (ir_node_input(node, GQA_BIAS))
         op_refuse(b, node, "attention_bias has a column for each key of one call");
     if (gqa_code_bits(node))
         op_refuse(b, node, "the cache is quantised");
@@ -90,20 +91,20 @@ void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
                     const op_options *options, op_parts *parts) {
     const int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
     const ir_dim *size = gqa_head_size(node);
-    ir_value *in[3] = {ir_node_input(node, QUERY), ir_node_input(node, KEY),
-                       ir_node_input(node, VALUE)};
+    ir_value *in[3] = {ir_node_input(node, GQA_QUERY), ir_node_input(node, GQA_KEY),
+                       ir_node_input(node, GQA_VALUE)};
     refuse_rest(b, node);
     if (!in[1])
         split_packed(b, node, q, kv, in);
-    parts->q = gqa_norm(b, node, attention_heads(b, node, in[0], q, size), Q_NORM);
-    parts->k = gqa_norm(b, node, attention_heads(b, node, in[1], kv, size), K_NORM);
+    parts->q = gqa_norm(b, node, attention_heads(b, node, in[0], q, size), GQA_Q_NORM);
+    parts->k = gqa_norm(b, node, attention_heads(b, node, in[1], kv, size), GQA_K_NORM);
     parts->q = rotate(b, node, parts->q, q, positions);
     parts->k = rotate(b, node, parts->k, kv, positions);
     parts->v = attention_heads(b, node, in[2], kv, size);
     parts->scale = attention_scale(b, node, size);
     parts->softcap = ir_attr_float(node, "softcap");
     parts->causal = ir_attr_int(node, "causal") == 1;
-    parts->sink = ir_node_input(node, SINK);
+    parts->sink = ir_node_input(node, GQA_SINK);
     if (!parts->sink && ir_attr_int(node, "smooth_softmax") == 1)
         parts->sink = ir_build_f32(b, 0);
     parts->window = ir_attr_int(node, "local_window_size");

@@ -5,23 +5,23 @@
 #include "ops/attention.h"
 
 enum {
-    QUERY,
-    KEY,
-    VALUE,
-    PAST_KEY,
-    PAST_VALUE,
-    SEQLENS_K,
-    TOTAL,
-    COS,
-    SIN,
-    POSITION_IDS,
-    BIAS,
-    SINK,
-    K_SCALE,
-    V_SCALE,
-    Q_NORM,
-    K_NORM,
-    N_INPUTS
+    GQA_QUERY,
+    GQA_KEY,
+    GQA_VALUE,
+    GQA_PAST_KEY,
+    GQA_PAST_VALUE,
+    GQA_SEQLENS_K,
+    GQA_TOTAL,
+    GQA_COS,
+    GQA_SIN,
+    GQA_POSITION_IDS,
+    GQA_BIAS,
+    GQA_SINK,
+    GQA_K_SCALE,
+    GQA_V_SCALE,
+    GQA_Q_NORM,
+    GQA_K_NORM,
+    GQA_N_INPUTS
 };
 
 /* Verify and infer of the row. */
@@ -36,7 +36,8 @@ int gqa_code_bits(const ir_node *node);
 /* take_apart of the row. */
 void gqa_take_apart(ir_builder *b, const ir_node *node, ir_value *positions,
                     const op_options *options, op_parts *parts);
-/* Keys (PAST_KEY) or values (PAST_VALUE): one scale for each channel of each head, or one alone. */
+/* Keys (GQA_PAST_KEY) or values (GQA_PAST_VALUE): one scale for each channel of each head, or one
+ * alone. */
 bool gqa_per_channel(const ir_node *node, int past);
 
 #endif

@@ -47,14 +47,14 @@ static gqac_status check_pair(const ir_node *node, int a, int b, gqac_diag *diag
 }
 
 static gqac_status check_wiring(const ir_node *node, gqac_diag *diag) {
-    GQAC_TRY(check_pair(node, KEY, VALUE, diag));
-    GQAC_TRY(check_pair(node, PAST_KEY, PAST_VALUE, diag));
-    GQAC_TRY(check_pair(node, COS, SIN, diag));
-    GQAC_TRY(check_pair(node, Q_NORM, K_NORM, diag));
+    GQAC_TRY(check_pair(node, GQA_KEY, GQA_VALUE, diag));
+    GQAC_TRY(check_pair(node, GQA_PAST_KEY, GQA_PAST_VALUE, diag));
+    GQAC_TRY(check_pair(node, GQA_COS, GQA_SIN, diag));
+    GQAC_TRY(check_pair(node, GQA_Q_NORM, GQA_K_NORM, diag));
     if ((ir_node_output(node, 1) != NULL) != (ir_node_output(node, 2) != NULL))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "present_key and present_value must be both wanted or both omitted");
-    if (ir_attr_int(node, "do_rotary") == 1 && !has(node, COS))
+    if (ir_attr_int(node, "do_rotary") == 1 && !has(node, GQA_COS))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "do_rotary = 1 needs cos_cache and sin_cache");
     int64_t qk = ir_attr_int(node, "qk_output");
     GQAC_TRY(op_check_int(node, "qk_output", 0, 2, diag));
@@ -75,7 +75,7 @@ int gqa_code_bits(const ir_node *node) {
 }
 
 bool gqa_per_channel(const ir_node *node, int past) {
-    return !strcmp(ir_attr_get(node, quant_types[past - PAST_KEY])->s, "PER_CHANNEL");
+    return !strcmp(ir_attr_get(node, quant_types[past - GQA_PAST_KEY])->s, "PER_CHANNEL");
 }
 
 static gqac_status check_quant_types(const ir_node *node, gqac_diag *diag) {
@@ -103,13 +103,13 @@ static gqac_status check_quantised(const ir_node *node, gqac_diag *diag) {
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "attribute kv_cache_bit_width = %lld: %s",
                 (long long)bits,
                 quantised ? "4 or 8 for a quantised cache" : "0 unless k_quant_type is given");
-    for (int i = K_SCALE; i <= V_SCALE; i++)
+    for (int i = GQA_K_SCALE; i <= GQA_V_SCALE; i++)
         if (has(node, i) != quantised)
             OP_FAIL(
                 node, diag, GQAC_INVALID_MODEL,
                 "input %s must be present if and only if k_quant_type and v_quant_type quantise",
-                i == K_SCALE ? "k_scale" : "v_scale");
-    if (quantised && !has(node, PAST_KEY))
+                i == GQA_K_SCALE ? "k_scale" : "v_scale");
+    if (quantised && !has(node, GQA_PAST_KEY))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "a quantised cache (k_quant_type = '%s') needs past_key and past_value, without "
                 "rows for a first prompt",
@@ -123,7 +123,7 @@ static gqac_status check_window_cache(const ir_node *node, gqac_diag *diag) {
     if (ir_attr_int(node, "local_window_size") < 1)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute sliding_window_cache = 1 needs local_window_size > 0");
-    if (!has(node, PAST_KEY))
+    if (!has(node, GQA_PAST_KEY))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "attribute sliding_window_cache = 1 needs past_key and past_value");
     if (ir_attr_int(node, "qk_output") != 0)
@@ -145,14 +145,14 @@ gqac_status gqa_verify(const ir_node *node, gqac_diag *diag) {
 /* D from the query, else from the past; NULL when neither is known. */
 const ir_dim *gqa_head_size(const ir_node *node) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    const ir_dim *heads = ir_dim_const(op_dims(node), has(node, KEY) ? q : q + 2 * kv);
-    const ir_dim *size = ir_dim_div_exact(op_dims(node), op_in_dim(node, QUERY, 2), heads);
-    return size || gqa_code_bits(node) == 4 ? size : op_in_dim(node, PAST_KEY, 3);
+    const ir_dim *heads = ir_dim_const(op_dims(node), has(node, GQA_KEY) ? q : q + 2 * kv);
+    const ir_dim *size = ir_dim_div_exact(op_dims(node), op_in_dim(node, GQA_QUERY, 2), heads);
+    return size || gqa_code_bits(node) == 4 ? size : op_in_dim(node, GQA_PAST_KEY, 3);
 }
 
 static gqac_dtype cache_type(const ir_node *node) {
     const int bits = gqa_code_bits(node);
-    return bits == 8 ? GQAC_I8 : bits == 4 ? GQAC_U8 : op_in_type(node, QUERY).dtype;
+    return bits == 8 ? GQAC_I8 : bits == 4 ? GQAC_U8 : op_in_type(node, GQA_QUERY).dtype;
 }
 
 static gqac_status check_cache_type(const ir_node *node, int input, gqac_diag *diag) {
@@ -161,30 +161,31 @@ static gqac_status check_cache_type(const ir_node *node, int input, gqac_diag *d
         return GQAC_OK;
     OP_FAIL(node, diag, GQAC_INVALID_MODEL,
             "input %s has the type %s, expected %s (k_quant_type = '%s', kv_cache_bit_width = %d)",
-            input == PAST_KEY ? "past_key" : "past_value", gqac_dtype_name(have),
+            input == GQA_PAST_KEY ? "past_key" : "past_value", gqac_dtype_name(have),
             gqac_dtype_name(wanted), ir_attr_get(node, quant_types[0])->s, gqa_code_bits(node));
 }
 
 static gqac_status check_types(const ir_node *node, gqac_diag *diag) {
-    static const int like_query[] = {KEY, VALUE, COS, SIN, BIAS, SINK, Q_NORM, K_NORM};
-    static const int ranks[N_INPUTS] = {
-        [QUERY] = 3,      [KEY] = 3,  [VALUE] = 3,  [PAST_KEY] = 4,
-        [PAST_VALUE] = 4, [COS] = 2,  [SIN] = 2,    [POSITION_IDS] = 2,
-        [BIAS] = 4,       [SINK] = 1, [Q_NORM] = 1, [K_NORM] = 1};
-    GQAC_TRY(op_check_dtype(node, QUERY, OP_FLOATS, diag));
+    static const int like_query[] = {GQA_KEY,  GQA_VALUE, GQA_COS,    GQA_SIN,
+                                     GQA_BIAS, GQA_SINK,  GQA_Q_NORM, GQA_K_NORM};
+    static const int ranks[GQA_N_INPUTS] = {
+        [GQA_QUERY] = 3,      [GQA_KEY] = 3,  [GQA_VALUE] = 3,  [GQA_PAST_KEY] = 4,
+        [GQA_PAST_VALUE] = 4, [GQA_COS] = 2,  [GQA_SIN] = 2,    [GQA_POSITION_IDS] = 2,
+        [GQA_BIAS] = 4,       [GQA_SINK] = 1, [GQA_Q_NORM] = 1, [GQA_K_NORM] = 1};
+    GQAC_TRY(op_check_dtype(node, GQA_QUERY, OP_FLOATS, diag));
     for (size_t i = 0; i < sizeof like_query / sizeof *like_query; i++)
-        GQAC_TRY(op_check_same(node, like_query[i], QUERY, diag));
-    for (int i = PAST_KEY; i <= PAST_VALUE; i++)
+        GQAC_TRY(op_check_same(node, like_query[i], GQA_QUERY, diag));
+    for (int i = GQA_PAST_KEY; i <= GQA_PAST_VALUE; i++)
         GQAC_TRY(check_cache_type(node, i, diag));
-    for (int i = K_SCALE; i <= V_SCALE; i++)
+    for (int i = GQA_K_SCALE; i <= GQA_V_SCALE; i++)
         GQAC_TRY(attention_want_dtype(node, i, GQAC_F32, diag));
-    for (int i = 0; i < N_INPUTS; i++)
+    for (int i = 0; i < GQA_N_INPUTS; i++)
         if (ranks[i] > 0)
             GQAC_TRY(attention_want_rank(node, i, ranks[i], diag));
-    GQAC_TRY(attention_want_dtype(node, SEQLENS_K, GQAC_I32, diag));
-    GQAC_TRY(attention_want_dtype(node, TOTAL, GQAC_I32, diag));
-    GQAC_TRY(attention_want_dtype(node, POSITION_IDS, GQAC_I64, diag));
-    if (op_in_type(node, SEQLENS_K).rank == 0)
+    GQAC_TRY(attention_want_dtype(node, GQA_SEQLENS_K, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, GQA_TOTAL, GQAC_I32, diag));
+    GQAC_TRY(attention_want_dtype(node, GQA_POSITION_IDS, GQAC_I64, diag));
+    if (op_in_type(node, GQA_SEQLENS_K).rank == 0)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "seqlens_k must have at least one axis");
     return GQAC_OK;
 }
@@ -200,20 +201,20 @@ static gqac_status want_dim(const ir_node *node, int input, int axis, const ir_d
 
 static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads"), hidden;
-    int64_t heads = has(node, KEY) ? q : q + 2 * kv;
-    if (ir_dim_is_const(op_in_dim(node, QUERY, 2), &hidden) &&
+    int64_t heads = has(node, GQA_KEY) ? q : q + 2 * kv;
+    if (ir_dim_is_const(op_in_dim(node, GQA_QUERY, 2), &hidden) &&
         (hidden < heads || hidden % heads != 0))
         OP_FAIL(node, diag, GQAC_INVALID_MODEL, "query of width %lld over %lld heads",
                 (long long)hidden, (long long)heads);
-    for (int i = KEY; i <= VALUE; i++) {
+    for (int i = GQA_KEY; i <= GQA_VALUE; i++) {
         const ir_dim *wanted =
             ir_dim_mul(op_dims(node), gqa_head_size(node), ir_dim_const(op_dims(node), kv));
-        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, QUERY, 0), diag));
+        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, GQA_QUERY, 0), diag));
         GQAC_TRY(want_dim(node, i, 2, wanted, diag));
         int64_t rows, chunk;
         if (ir_dim_is_const(op_in_dim(node, i, 1), &rows) &&
-            ir_dim_is_const(op_in_dim(node, QUERY, 1), &chunk) && rows != chunk &&
-            (rows != 0 || !has(node, PAST_KEY)))
+            ir_dim_is_const(op_in_dim(node, GQA_QUERY, 1), &chunk) && rows != chunk &&
+            (rows != 0 || !has(node, GQA_PAST_KEY)))
             OP_FAIL(node, diag, GQAC_INVALID_MODEL, "key and value have %lld rows for %lld queries",
                     (long long)rows, (long long)chunk);
     }
@@ -224,22 +225,22 @@ static gqac_status check_hidden(const ir_node *node, gqac_diag *diag) {
 static gqac_status check_bias_dim(const ir_node *node, int axis, const ir_dim *full,
                                   gqac_diag *diag) {
     int64_t dim;
-    const ir_dim *have = op_in_dim(node, BIAS, axis);
+    const ir_dim *have = op_in_dim(node, GQA_BIAS, axis);
     if (axis < 2 && ir_dim_is_const(have, &dim) && dim == 1)
         return GQAC_OK;
-    return want_dim(node, BIAS, axis, full, diag);
+    return want_dim(node, GQA_BIAS, axis, full, diag);
 }
 
 static gqac_status check_extras(const ir_node *node, gqac_diag *diag) {
     const ir_dim *heads = ir_dim_const(op_dims(node), ir_attr_int(node, "num_heads"));
     const ir_dim *total = NULL;
-    if (op_elements(node, TOTAL, 1, &total) != 1)
+    if (op_elements(node, GQA_TOTAL, 1, &total) != 1)
         total = NULL;
-    GQAC_TRY(check_bias_dim(node, 0, op_in_dim(node, QUERY, 0), diag));
+    GQAC_TRY(check_bias_dim(node, 0, op_in_dim(node, GQA_QUERY, 0), diag));
     GQAC_TRY(check_bias_dim(node, 1, heads, diag));
-    GQAC_TRY(check_bias_dim(node, 2, op_in_dim(node, QUERY, 1), diag));
+    GQAC_TRY(check_bias_dim(node, 2, op_in_dim(node, GQA_QUERY, 1), diag));
     GQAC_TRY(check_bias_dim(node, 3, total, diag));
-    return want_dim(node, SINK, 0, heads, diag);
+    return want_dim(node, GQA_SINK, 0, heads, diag);
 }
 
 /* Elements of a row of past and present: channels, or bytes of codes. */
@@ -249,7 +250,7 @@ static const ir_dim *cache_width(const ir_node *node) {
 
 /* Checks the number of scales, in any shape, against the type of quantisation. */
 static gqac_status check_scales(const ir_node *node, int past, gqac_diag *diag) {
-    const int input = past - PAST_KEY + K_SCALE;
+    const int input = past - GQA_PAST_KEY + GQA_K_SCALE;
     ir_dims *dims = op_dims(node);
     ir_type type = op_in_type(node, input);
     const ir_dim *count = ir_dim_const(dims, 1), *wanted = count;
@@ -261,7 +262,7 @@ static gqac_status check_scales(const ir_node *node, int past, gqac_diag *diag) 
         wanted = ir_dim_mul(dims, gqa_head_size(node),
                             ir_dim_const(dims, ir_attr_int(node, "kv_num_heads")));
     return attention_same_dim(node, count, wanted,
-                              past == PAST_KEY ? "elements of k_scale" : "elements of v_scale",
+                              past == GQA_PAST_KEY ? "elements of k_scale" : "elements of v_scale",
                               diag);
 }
 
@@ -269,22 +270,23 @@ static gqac_status check_dims(const ir_node *node, gqac_diag *diag) {
     const ir_dim *size = gqa_head_size(node);
     const ir_dim *kv = ir_dim_const(op_dims(node), ir_attr_int(node, "kv_num_heads"));
     GQAC_TRY(check_hidden(node, diag));
-    for (int i = PAST_KEY; i <= PAST_VALUE; i++) {
-        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, QUERY, 0), diag));
+    for (int i = GQA_PAST_KEY; i <= GQA_PAST_VALUE; i++) {
+        GQAC_TRY(want_dim(node, i, 0, op_in_dim(node, GQA_QUERY, 0), diag));
         GQAC_TRY(want_dim(node, i, 1, kv, diag));
-        GQAC_TRY(want_dim(node, i, 2, op_in_dim(node, PAST_KEY, 2), diag));
+        GQAC_TRY(want_dim(node, i, 2, op_in_dim(node, GQA_PAST_KEY, 2), diag));
         GQAC_TRY(want_dim(node, i, 3, cache_width(node), diag));
         GQAC_TRY(check_scales(node, i, diag));
     }
     int64_t half, d;
-    if (ir_attr_int(node, "do_rotary") == 1 && ir_dim_is_const(op_in_dim(node, COS, 1), &half) &&
-        ir_dim_is_const(size, &d) && half > d / 2)
+    if (ir_attr_int(node, "do_rotary") == 1 &&
+        ir_dim_is_const(op_in_dim(node, GQA_COS, 1), &half) && ir_dim_is_const(size, &d) &&
+        half > d / 2)
         OP_FAIL(node, diag, GQAC_INVALID_MODEL,
                 "cos_cache of width %lld for a head of %lld channels", (long long)half,
                 (long long)d);
     for (int i = 0; i < 2; i++)
-        GQAC_TRY(want_dim(node, SIN, i, op_in_dim(node, COS, i), diag));
-    for (int i = Q_NORM; i <= K_NORM; i++)
+        GQAC_TRY(want_dim(node, GQA_SIN, i, op_in_dim(node, GQA_COS, i), diag));
+    for (int i = GQA_Q_NORM; i <= GQA_K_NORM; i++)
         GQAC_TRY(want_dim(node, i, 0, size, diag));
     return GQAC_OK;
 }
@@ -295,20 +297,20 @@ gqac_status gqa_infer(ir_node *node, gqac_diag *diag) {
     GQAC_TRY(check_dims(node, diag));
     GQAC_TRY(check_extras(node, diag));
     int64_t q = ir_attr_int(node, "num_heads"), kv = ir_attr_int(node, "kv_num_heads");
-    const ir_dim *batch = op_in_dim(node, QUERY, 0), *size = gqa_head_size(node);
-    gqac_dtype dtype = op_in_type(node, QUERY).dtype;
-    const ir_dim *out[3] = {batch, op_in_dim(node, QUERY, 1),
+    const ir_dim *batch = op_in_dim(node, GQA_QUERY, 0), *size = gqa_head_size(node);
+    gqac_dtype dtype = op_in_type(node, GQA_QUERY).dtype;
+    const ir_dim *out[3] = {batch, op_in_dim(node, GQA_QUERY, 1),
                             ir_dim_mul(dims, size, ir_dim_const(dims, q))};
     const ir_dim *present[4] = {batch, ir_dim_const(dims, kv),
                                 ir_attr_int(node, "sliding_window_cache") == 1
-                                    ? op_in_dim(node, PAST_KEY, 2)
-                                    : attention_capacity(node, TOTAL, PAST_KEY),
+                                    ? op_in_dim(node, GQA_PAST_KEY, 2)
+                                    : attention_capacity(node, GQA_TOTAL, GQA_PAST_KEY),
                                 cache_width(node)};
     GQAC_TRY(op_set_type(node, 0, dtype, 3, out, diag));
     GQAC_TRY(op_set_type(node, 1, cache_type(node), 4, present, diag));
     GQAC_TRY(op_set_type(node, 2, cache_type(node), 4, present, diag));
     const ir_dim *qk[4] = {batch, ir_dim_const(dims, q), out[1], NULL};
-    if (op_elements(node, TOTAL, 1, &qk[3]) != 1)
+    if (op_elements(node, GQA_TOTAL, 1, &qk[3]) != 1)
         qk[3] = NULL;
     return op_set_type(node, 3, dtype, 4, qk, diag);
 }

@@ -32,7 +32,7 @@ static const ir_attr_spec attrs[] = {
 typedef struct gqa {
     ir_builder *b;
     ir_node *node;
-    ir_value *in[N_INPUTS];
+    ir_value *in[GQA_N_INPUTS];
     int bits;                                 /* of a code of the cache; 0: it holds values */
     bool windowed;                            /* the cache holds the last keys only */
     ir_value *past_len, *new_len, *positions; /* positions: NULL when they follow from past_len */
@@ -42,9 +42,10 @@ typedef struct gqa {
 static ir_value *rotate(gqa *g, ir_value *x) {
     if (ir_attr_int(g->node, "do_rotary") != 1)
         return x;
-    return OP_BUILD(g->b, "rotary",
-                    .in = {x, g->in[COS], g->in[SIN], g->past_len, g->new_len, g->positions},
-                    .ints = {{"interleaved", ir_attr_int(g->node, "rotary_interleaved")}});
+    return OP_BUILD(
+        g->b, "rotary",
+        .in = {x, g->in[GQA_COS], g->in[GQA_SIN], g->past_len, g->new_len, g->positions},
+        .ints = {{"interleaved", ir_attr_int(g->node, "rotary_interleaved")}});
 }
 
 /* ---- lengths and cache --------------------------------------------------- */
@@ -52,15 +53,15 @@ static ir_value *rotate(gqa *g, ir_value *x) {
 /* An operand whose number of rows may differ from that of the query is compared with it at run
  * time. */
 static ir_value *other_length(const gqa *g, int operand) {
-    const ir_dim *rows = op_in_dim(g->node, QUERY, 1);
+    const ir_dim *rows = op_in_dim(g->node, GQA_QUERY, 1);
     return rows && op_in_dim(g->node, operand, 1) == rows ? NULL : g->in[operand];
 }
 
 static void read_lengths(gqa *g, const op_options *options) {
-    ir_value *ids = ir_attr_int(g->node, "do_rotary") == 1 ? g->in[POSITION_IDS] : NULL;
+    ir_value *ids = ir_attr_int(g->node, "do_rotary") == 1 ? g->in[GQA_POSITION_IDS] : NULL;
     OP_BUILD(g->b, "seqlens_to_past",
-             .in = {g->in[SEQLENS_K], g->in[TOTAL], g->in[QUERY], g->in[PAST_KEY], ids,
-                    other_length(g, KEY), other_length(g, VALUE)},
+             .in = {g->in[GQA_SEQLENS_K], g->in[GQA_TOTAL], g->in[GQA_QUERY], g->in[GQA_PAST_KEY],
+                    ids, other_length(g, GQA_KEY), other_length(g, GQA_VALUE)},
              .text = {{"convention", options->cached_lengths ? "cached" : "total-1"}},
              .ints = {{"windowed", g->windowed}},
              .out = {&g->past_len, &g->new_len, ids ? &g->positions : NULL});
@@ -69,18 +70,18 @@ static void read_lengths(gqa *g, const op_options *options) {
 
 static void start_window(gqa *g) {
     const int64_t window = ir_attr_int(g->node, "local_window_size");
-    ir_value *past = g->in[PAST_KEY];
+    ir_value *past = g->in[GQA_PAST_KEY];
     OP_BUILD(g->b, "window_start", .in = {past, g->past_len}, .ints = {{"window", window}},
              .out = {NULL, &g->key_past});
-    if (g->in[BIAS])
-        g->in[BIAS] =
-            OP_BUILD(g->b, "window_bias", .in = {g->in[BIAS], past, g->past_len, g->new_len},
+    if (g->in[GQA_BIAS])
+        g->in[GQA_BIAS] =
+            OP_BUILD(g->b, "window_bias", .in = {g->in[GQA_BIAS], past, g->past_len, g->new_len},
                      .ints = {{"window", window}});
 }
 
-/* kv_quantise or kv_dequantise of the keys (PAST_KEY) or values (PAST_VALUE). */
+/* kv_quantise or kv_dequantise of the keys (GQA_PAST_KEY) or values (GQA_PAST_VALUE). */
 static ir_value *code(gqa *g, const char *op, ir_value *x, int past, int64_t size) {
-    return OP_BUILD(g->b, op, .in = {x, g->in[past - PAST_KEY + K_SCALE]},
+    return OP_BUILD(g->b, op, .in = {x, g->in[past - GQA_PAST_KEY + GQA_K_SCALE]},
                     .ints = {{"bits", g->bits},
                              {"per_channel", gqa_per_channel(g->node, past)},
                              {size ? "size" : NULL, size}});
@@ -106,7 +107,7 @@ static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
                             .ints = {{"window", window}});
     } else {
         rows = *present = OP_BUILD(g->b, "concat_past_present",
-                                   .in = {old, fresh, g->past_len, g->new_len, g->in[TOTAL]});
+                                   .in = {old, fresh, g->past_len, g->new_len, g->in[GQA_TOTAL]});
     }
     return g->bits ? decode(g, rows, past) : rows;
 }
@@ -115,17 +116,17 @@ static ir_value *store(gqa *g, int past, ir_value *fresh, ir_value **present) {
 
 /* The sink: head_sink, else a zero for each head with smooth_softmax. */
 static ir_value *sink_of(gqa *g) {
-    if (g->in[SINK] || ir_attr_int(g->node, "smooth_softmax") != 1)
-        return g->in[SINK];
+    if (g->in[GQA_SINK] || ir_attr_int(g->node, "smooth_softmax") != 1)
+        return g->in[GQA_SINK];
     ir_value *zero = ir_build_f32(g->b, 0);
     return OP_BUILD(g->b, "Expand", .in = {zero, OP_I64S(g->b, ir_attr_int(g->node, "num_heads"))});
 }
 
 /* The first total_sequence_length columns. */
 static ir_value *shown(gqa *g, ir_value *qk) {
-    ir_value *total = op_build_cast(g->b, OP_RESHAPE(g->b, g->in[TOTAL], 1), GQAC_I64);
+    ir_value *total = op_build_cast(g->b, OP_RESHAPE(g->b, g->in[GQA_TOTAL], 1), GQAC_I64);
     qk = OP_BUILD(g->b, "Slice", .in = {qk, OP_I64S(g->b, 0), total, OP_I64S(g->b, 3)});
-    return op_build_cast(g->b, qk, op_in_type(g->node, QUERY).dtype);
+    return op_build_cast(g->b, qk, op_in_type(g->node, GQA_QUERY).dtype);
 }
 
 static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_options *options,
@@ -134,7 +135,7 @@ static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_
     const int64_t stage = ir_attr_int(g->node, "qk_output");
     const float scale = attention_scale(g->b, g->node, gqa_head_size(g->node));
     ir_value *sink = sink_of(g), *y;
-    OP_BUILD(g->b, "attention", .in = {q, k, v, g->key_past, g->new_len, g->in[BIAS], sink},
+    OP_BUILD(g->b, "attention", .in = {q, k, v, g->key_past, g->new_len, g->in[GQA_BIAS], sink},
              .floats = {{"scale", scale}},
              .ints = {{"window", window > 0 && options->legacy_window ? window + 1 : window},
                       {stage ? "qk_stage" : NULL, stage}},
@@ -144,12 +145,12 @@ static ir_value *attend(gqa *g, ir_value *q, ir_value *k, ir_value *v, const op_
 
 static void split_all(gqa *g, ir_value **q, ir_value **k, ir_value **v) {
     int64_t heads = ir_attr_int(g->node, "num_heads"), kv = ir_attr_int(g->node, "kv_num_heads");
-    if (g->in[KEY]) {
-        *q = OP_BUILD(g->b, "split_heads", .in = {g->in[QUERY]}, .ints = {{"q", heads}});
-        *k = OP_BUILD(g->b, "split_heads", .in = {g->in[KEY]}, .ints = {{"q", kv}});
-        *v = OP_BUILD(g->b, "split_heads", .in = {g->in[VALUE]}, .ints = {{"q", kv}});
+    if (g->in[GQA_KEY]) {
+        *q = OP_BUILD(g->b, "split_heads", .in = {g->in[GQA_QUERY]}, .ints = {{"q", heads}});
+        *k = OP_BUILD(g->b, "split_heads", .in = {g->in[GQA_KEY]}, .ints = {{"q", kv}});
+        *v = OP_BUILD(g->b, "split_heads", .in = {g->in[GQA_VALUE]}, .ints = {{"q", kv}});
     } else {
-        OP_BUILD(g->b, "split_heads", .in = {g->in[QUERY]}, .ints = {{"q", heads}, {"kv", kv}},
+        OP_BUILD(g->b, "split_heads", .in = {g->in[GQA_QUERY]}, .ints = {{"q", heads}, {"kv", kv}},
                  .out = {q, k, v});
     }
 }
@@ -161,21 +162,21 @@ static void expand(ir_builder *b, ir_node *node, const op_options *options, ir_v
              .bits = gqa_code_bits(node),
              .windowed = ir_attr_int(node, "sliding_window_cache") == 1 && !options->for_sequences};
     ir_value *q, *k, *v, *present[2], *qk = NULL;
-    for (int i = 0; i < N_INPUTS; i++)
+    for (int i = 0; i < GQA_N_INPUTS; i++)
         g.in[i] = ir_node_input(node, i);
     read_lengths(&g, options);
     if (g.windowed)
         start_window(&g);
     split_all(&g, &q, &k, &v);
-    q = rotate(&g, gqa_norm(b, node, q, Q_NORM));
-    k = rotate(&g, gqa_norm(b, node, k, K_NORM));
-    k = store(&g, PAST_KEY, k, &present[0]);
-    v = store(&g, PAST_VALUE, v, &present[1]);
+    q = rotate(&g, gqa_norm(b, node, q, GQA_Q_NORM));
+    k = rotate(&g, gqa_norm(b, node, k, GQA_K_NORM));
+    k = store(&g, GQA_PAST_KEY, k, &present[0]);
+    v = store(&g, GQA_PAST_VALUE, v, &present[1]);
     if (g.bits)
         q = op_build_cast(b, q, GQAC_F32);
     results[0] = attend(&g, q, k, v, options, &qk);
     if (g.bits)
-        results[0] = op_build_cast(b, results[0], op_in_type(node, QUERY).dtype);
+        results[0] = op_build_cast(b, results[0], op_in_type(node, GQA_QUERY).dtype);
     if (qk)
         results[3] = shown(&g, qk);
     for (int i = 1; i <= 2 && i < node->n_outputs; i++)

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "ops/shared.h"
+
 enum {
     MAX_NAMES = 256, /* kernels of a target; beyond, names are made again */
     WINDOW = 4096,   /* most nodes between those of a group */
@@ -168,9 +170,9 @@ static gqac_status visit(claimer *c, ir_node *node, ir_node **done) {
     if (!name)
         return gqac_diag_oom(c->context->diag, "a kernel's name");
     if (!kernel && !op_of(node)->expand)
-        return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                         "target %s has no kernel for %s, and it cannot be expanded",
-                         c->context->target->name, ir_node_op_name(node, op, sizeof op));
+        return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                       "target %s has no kernel for %s, and it cannot be expanded",
+                       c->context->target->name, ir_node_op_name(node, op, sizeof op));
     take(c, node, kernel, name);
     for (int i = 0; i < g.n; i++) {
         take(c, fused[i], kernel, name);

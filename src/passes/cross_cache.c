@@ -48,8 +48,8 @@ static gqac_status read_mask(const cross_caches *c, ir_builder *b, const ir_node
         const bool known = padding ? value->type.rank == 2
                                    : !strcmp(name, "attn_mask") || !strcmp(name, "attention_bias");
         if (!known || *mask)
-            return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                             "operand %s of cross attention", name);
+            return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                           "operand %s of cross attention", name);
         *mask = padding ? for_each_query(b, as_bool(b, value), q) : value;
     }
     return b->status;
@@ -60,14 +60,14 @@ static gqac_status take_apart(const cross_caches *c, cross_layer *l) {
     ir_builder b = {.graph = node->graph, .before = node, .diag = c->context->diag};
     op_parts p = {.causal = false};
     if (!op_of(node)->take_apart)
-        return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                         "this attention has no form with its cache apart");
+        return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                       "this attention has no form with its cache apart");
     op_of(node)->take_apart(&b, node, NULL, &c->context->options, &p);
     if (b.status != GQAC_OK)
         return b.status;
     if (p.causal || p.window > 0 || p.sink)
-        return pass_fail(node, c->context->diag, GQAC_UNSUPPORTED,
-                         "cross attention that is causal, or has a window or a sink");
+        return op_fail(node, c->context->diag, GQAC_UNSUPPORTED,
+                       "cross attention that is causal, or has a window or a sink");
     GQAC_TRY(pass_settle(node, prev, c->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, c->context->diag));
     ir_node *last = node->prev;

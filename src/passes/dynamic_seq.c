@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "ops/shared.h"
+
 typedef struct loosener {
     pass_context *context;
     ir_graph *graph;
@@ -188,8 +190,8 @@ static gqac_status rewrite_shape(const loosener *s, reshape *r) {
         if (i == r->to || r->shape[i] != -1)
             continue;
         if (!ir_dim_is_const(r->old_out.dims[i], &fixed))
-            return pass_fail(r->node, s->context->diag, GQAC_UNSUPPORTED,
-                             "axis %d of its result is of unknown length", i);
+            return op_fail(r->node, s->context->diag, GQAC_UNSUPPORTED,
+                           "axis %d of its result is of unknown length", i);
         r->shape[i] = fixed;
     }
     r->shape[r->to] = -1;
@@ -213,8 +215,8 @@ static gqac_status loosen_reshape(const loosener *s, ir_node *node) {
         return GQAC_OK;
     r.to = r.from >= 0 ? find_axis(s->context->module->dims, &r) : -1;
     if (r.to < 0)
-        return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                         "where the tokens are in the result of this Reshape is not clear");
+        return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                       "where the tokens are in the result of this Reshape is not clear");
     return is_told(&r) ? GQAC_OK : rewrite_shape(s, &r);
 }
 

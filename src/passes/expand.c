@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "ops/shared.h"
+
 const char pass_to_expand[] = "expand";
 
 gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag) {
@@ -24,18 +26,18 @@ static gqac_status take_over(pass_context *context, const ir_node *node, ir_valu
         if (!old || ir_value_unused(old))
             continue;
         if (!by)
-            return pass_fail(node, context->diag, GQAC_INTERNAL,
-                             "expanding gave nothing for output %d", i);
+            return op_fail(node, context->diag, GQAC_INTERNAL,
+                           "expanding gave nothing for output %d", i);
         const bool dtype = old->type.dtype == GQAC_NONE || by->type.dtype == GQAC_NONE ||
                            old->type.dtype == by->type.dtype;
         const bool rank =
             old->type.rank < 0 || by->type.rank < 0 || old->type.rank == by->type.rank;
         if (!dtype || !rank)
-            return pass_fail(node, context->diag, GQAC_INTERNAL,
-                             "expanding gave another type for output %d: %s of rank %d, not %s of "
-                             "rank %d",
-                             i, gqac_dtype_name(by->type.dtype), by->type.rank,
-                             gqac_dtype_name(old->type.dtype), old->type.rank);
+            return op_fail(node, context->diag, GQAC_INTERNAL,
+                           "expanding gave another type for output %d: %s of rank %d, not %s of "
+                           "rank %d",
+                           i, gqac_dtype_name(by->type.dtype), by->type.rank,
+                           gqac_dtype_name(old->type.dtype), old->type.rank);
         ir_value_replace(old, by);
     }
     return GQAC_OK;
@@ -91,10 +93,10 @@ gqac_status pass_by_row_node(pass_context *context, ir_node *node) {
 gqac_status pass_expand_node(pass_context *context, ir_node *node) {
     char name[128];
     if (!op_of(node)->expand)
-        return pass_fail(node, context->diag, GQAC_UNSUPPORTED,
-                         "target %s has no kernel for %s, and it cannot be expanded",
-                         context->target ? context->target->name : "?",
-                         ir_node_op_name(node, name, sizeof name));
+        return op_fail(node, context->diag, GQAC_UNSUPPORTED,
+                       "target %s has no kernel for %s, and it cannot be expanded",
+                       context->target ? context->target->name : "?",
+                       ir_node_op_name(node, name, sizeof name));
     return replace_node(context, node, expand_by_row);
 }
 

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+#include "ops/shared.h"
+
 /* ---- what an op can take ------------------------------------------------- */
 
 static int find_operand(const char *list, const char *name) {
@@ -347,8 +349,8 @@ static gqac_status add_pasts(inserter *s, layer *l, int index) {
         const char *name = name_of(s, l, index, i, false);
         const int at = l->places.past[i], rows = t->rank - 2;
         if (t->rank < 4)
-            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                             "the shape of its keys and values is not known");
+            return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                           "the shape of its keys and values is not known");
         memcpy(dims, t->dims, (size_t)t->rank * sizeof *dims);
         dims[rows] = s->past;
         ir_type type = ir_type_make(s->context->module, t->dtype, t->rank, dims);
@@ -415,10 +417,10 @@ static gqac_status check_rows(inserter *s) {
         if (mixing[i]->op->rows == IR_ROWS_MIXES || is_across(s, mixing[i], inputs))
             continue;
         const bool attention = mixing[i]->op->rows == IR_ROWS_STATE;
-        pass_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
-                  attention ? "a query of this attention sees keys after its own position, or the "
-                              "mask alone hides them"
-                            : "this depends on the number or the place of the tokens in a call");
+        op_fail(mixing[i], s->context->diag, GQAC_UNSUPPORTED, "%s",
+                attention ? "a query of this attention sees keys after its own position, or the "
+                            "mask alone hides them"
+                          : "this depends on the number or the place of the tokens in a call");
         gqac_diag_rule(s->context->diag,
                        "with a cache, causality is an attribute (is_causal, unidirectional) and "
                        "positions are an input");
@@ -434,8 +436,8 @@ static gqac_status add_self(inserter *s, layer *l, int index) {
     const ir_type *t = &l->node->outputs[l->places.present[0]]->type;
     if (t->rank < 4 || !ir_dim_is_const(t->dims[t->rank - 2], &fixed))
         return add_pasts(s, l, index);
-    pass_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
-              "the model is exported for calls of %lld tokens", (long long)fixed);
+    op_fail(l->node, s->context->diag, GQAC_UNSUPPORTED,
+            "the model is exported for calls of %lld tokens", (long long)fixed);
     gqac_diag_hint(s->context->diag, "rewrite --pass dynamic-seq, then this");
     return GQAC_UNSUPPORTED;
 }

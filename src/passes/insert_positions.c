@@ -146,8 +146,8 @@ static gqac_status visit(counter *c, ir_node *node) {
     if (data && (is_count(c, node) || is_less_one(c->graph, node)) && want_input(c))
         return replace(c, node);
     if (is_beginning(node, c->rows))
-        return pass_fail(node, c->diag, GQAC_UNSUPPORTED,
-                         "this depends on the number or the place of the tokens in a call");
+        return op_fail(node, c->diag, GQAC_UNSUPPORTED,
+                       "this depends on the number or the place of the tokens in a call");
     return GQAC_OK;
 }
 

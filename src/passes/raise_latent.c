@@ -370,8 +370,8 @@ static ir_value *rows_of(latent *l, grown *x) {
     if (x->rows || l->b.status != GQAC_OK)
         return x->rows;
     if (node->n_inputs > OP_LINE_INPUTS || node->n_outputs > OP_LINE_OUTPUTS) {
-        l->b.status = pass_fail(node, l->b.diag, GQAC_UNSUPPORTED,
-                                "a latent cache that is expanded by a node of so many operands");
+        l->b.status = op_fail(node, l->b.diag, GQAC_UNSUPPORTED,
+                              "a latent cache that is expanded by a node of so many operands");
         return NULL;
     }
     for (int i = 0; i < node->n_inputs; i++)

@@ -1,8 +1,9 @@
 /* What the passes share (see rewrite.h). */
 #include "passes/rewrite.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "ops/shared.h"
 
 ir_graph *pass_next_graph(const ir_node *node, int *at) {
     const ir_attr_spec *specs = node->op->attrs;
@@ -80,21 +81,9 @@ bool pass_listed(const char *const *list, const char *name) {
     return false;
 }
 
-gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
-                      ...) {
-    char text[sizeof diag->what];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    gqac_diag_set(diag, status, "%s", text);
-    ir_node_place(node, diag);
-    return status;
-}
-
 gqac_status pass_refuse(const ir_node *node, gqac_diag *diag, const char *what, const char *rule,
                         const char *hint) {
-    pass_fail(node, diag, GQAC_UNSUPPORTED, "%s", what);
+    op_fail(node, diag, GQAC_UNSUPPORTED, "%s", what);
     gqac_diag_rule(diag, "%s", rule);
     gqac_diag_hint(diag, "%s", hint);
     return GQAC_UNSUPPORTED;

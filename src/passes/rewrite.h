@@ -39,9 +39,6 @@ gqac_status pass_settle(const ir_node *node, ir_node *prev, gqac_diag *diag);
 gqac_status pass_infer_again(ir_graph *graph, gqac_diag *diag);
 /* Is `name` in a list that ends with NULL (or is NULL)? */
 bool pass_listed(const char *const *list, const char *name);
-/* Fails with "node 'x' (Op)" as the place. */
-gqac_status pass_fail(const ir_node *node, gqac_diag *diag, gqac_status status, const char *fmt,
-                      ...) GQAC_PRINTF(4, 5);
 /* UNSUPPORTED by a node: what is wrong, the rule, and what to try. */
 gqac_status pass_refuse(const ir_node *node, gqac_diag *diag, const char *what, const char *rule,
                         const char *hint);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "ops/shared.h"
+
 static bool decided(const ir_node *node, bool *taken) {
     if (!op_is(node, "", "If") || node->n_inputs < 1)
         return false;
@@ -20,8 +22,8 @@ gqac_status simplify_if(pass_context *context, ir_node *node) {
         return GQAC_OK;
     ir_graph *branch = ir_attr_get(node, taken ? "then_branch" : "else_branch")->graph;
     if (!branch || branch->n_inputs || branch->ret->n_inputs < node->n_outputs)
-        return pass_fail(node, context->diag, GQAC_INVALID_MODEL,
-                         "the branch does not give the results of the If");
+        return op_fail(node, context->diag, GQAC_INVALID_MODEL,
+                       "the branch does not give the results of the If");
     if (!ir_graph_move_constants(branch, node->graph))
         return gqac_diag_oom(context->diag, "a branch");
     while (branch->first)

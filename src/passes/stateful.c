@@ -7,9 +7,11 @@
  * rows); input and result go, and the last token becomes the result "state.i", so that appends are
  * never dead. Lengths are the run time's own: see stateful_lengths.c. */
 #include "passes/stateful.h"
-#include "ops/build.h"
 
 #include <string.h>
+
+#include "ops/build.h"
+#include "ops/shared.h"
 
 static bool is_concat(const ir_node *node) {
     return op_is(node, "gqac", "concat_past_present");
@@ -99,9 +101,9 @@ static gqac_status check_written(const stateful *s, const ir_value *past) {
     const ir_node *writer = writer_of(past);
     if (!writer)
         return GQAC_OK;
-    pass_fail(writer, diag, GQAC_UNSUPPORTED,
-              "the KV cache '%s' is written or read in a way that sequences do not support",
-              past->name);
+    op_fail(writer, diag, GQAC_UNSUPPORTED,
+            "the KV cache '%s' is written or read in a way that sequences do not support",
+            past->name);
     gqac_diag_rule(diag, "new rows are written one after another, from the place that one graph "
                          "input has (cache_position), and causal attention reads the buffer");
     gqac_diag_hint(diag, "export the model with a cache that grows (DynamicCache); `gqac run` runs "
@@ -150,8 +152,8 @@ static gqac_status check_complete(const stateful *s) {
 static gqac_status check_none_left(void *arg, ir_node *node) {
     if (!is_concat(node))
         return GQAC_OK;
-    return pass_fail(node, arg, GQAC_UNSUPPORTED,
-                     "attention whose keys and values are not a past/present pair of the graph");
+    return op_fail(node, arg, GQAC_UNSUPPORTED,
+                   "attention whose keys and values are not a past/present pair of the graph");
 }
 
 /* ---- pairs to state ------------------------------------------------------ */
@@ -162,12 +164,12 @@ static gqac_status read_shape(const stateful *s, const struct stateful_pair *pai
         return GQAC_OK;
     if (fresh && fresh->type.rank == 4 && ir_dim_is_const(fresh->type.dims[axis], dim))
         return GQAC_OK;
-    return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
-                     "the %s of input '%s' is not constant",
-                     axis == 1   ? "heads"
-                     : axis == 2 ? "rows"
-                                 : "head size",
-                     pair->past->name);
+    return op_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
+                   "the %s of input '%s' is not constant",
+                   axis == 1   ? "heads"
+                   : axis == 2 ? "rows"
+                               : "head size",
+                   pair->past->name);
 }
 
 /* A state of a slot, whose rows are like `fresh`. */
@@ -178,9 +180,9 @@ static gqac_status build_state(const stateful *s, int slot, const ir_value *fres
     int64_t heads, size, rows = 0;
     if (!recurrent && fresh && fresh->type.rank == 4 &&
         ir_dim_is_const(fresh->type.dims[2], &rows) && rows == 0)
-        return pass_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
-                         "keys and values of zero length (a layer that shares the cache of "
-                         "another one)");
+        return op_fail(pair->concat, s->context->diag, GQAC_UNSUPPORTED,
+                       "keys and values of zero length (a layer that shares the cache of "
+                       "another one)");
     GQAC_TRY(read_shape(s, pair, fresh, 1, &heads));
     GQAC_TRY(read_shape(s, pair, fresh, 3, &size));
     if (recurrent)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/build.h"
+#include "ops/shared.h"
 #include "passes/stateful.h"
 
 enum { X, WEIGHT, BIAS, PAST };
@@ -34,8 +35,8 @@ gqac_status stateful_conv_join(ir_builder *b, ir_node *conv, ir_value *rows, ir_
     const ir_type *present = &conv->outputs[PRESENT]->type;
     int64_t length;
     if (present->rank != 3 || !ir_dim_is_const(present->dims[2], &length) || length < 1)
-        return pass_fail(conv, b->diag, GQAC_UNSUPPORTED,
-                         "a convolution whose taps are not constant, or one only");
+        return op_fail(conv, b->diag, GQAC_UNSUPPORTED,
+                       "a convolution whose taps are not constant, or one only");
     ir_value *state = OP_BUILD(b, "kv_tail", .in = {rows, past_len}, .ints = {{"length", length}});
     GQAC_TRY(b->status);
     state->def->name = conv->name;

@@ -44,8 +44,8 @@ static gqac_status follow(const stateful *s, const ir_node *node, const ir_value
     }
     if (is_length_input(s, value))
         return GQAC_OK;
-    pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-              "the lengths of the KV cache are computed from '%s'", value->name);
+    op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+            "the lengths of the KV cache are computed from '%s'", value->name);
     gqac_diag_rule(s->context->diag, "they may depend on the attention mask only");
     return GQAC_UNSUPPORTED;
 }
@@ -74,8 +74,8 @@ static gqac_status check_slice(const stateful *s) {
         if (!(node->mark & SEEN) || op_is(node, "", "Shape")) /* the shape of a call is a length */
             continue;
         if (node->op->flags & IR_OP_EFFECT || pass_holds_graphs(node) || is_length_op(node))
-            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                             "the lengths of the KV cache depend on this node");
+            return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                           "the lengths of the KV cache depend on this node");
         for (int i = 0; i < node->n_inputs; i++)
             GQAC_TRY(follow(s, node, node->inputs[i].value));
     }
@@ -251,7 +251,7 @@ static gqac_status fail_at_user(const stateful *s, const ir_value *value, const 
     (void)ir_graph_walk_all(s->graph, find_user, &f);
     gqac_diag *diag = s->context->diag;
     if (f.user && !(f.user->op->flags & IR_OP_RETURN))
-        pass_fail(f.user, diag, GQAC_UNSUPPORTED, "%s", what);
+        op_fail(f.user, diag, GQAC_UNSUPPORTED, "%s", what);
     else
         gqac_diag_set(diag, GQAC_UNSUPPORTED, "%s", what);
     gqac_diag_rule(diag, "a sequence feeds token ids, position_ids and lengths");

@@ -256,8 +256,8 @@ static gqac_status check_masks(const splitter *s, const ir_node *node) {
         if (!pads)
             GQAC_TRY(stateful_mask_pads(&asker, value, &pads));
         if (!pads)
-            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                             "its operand %s says more than where attention_mask is zero", name);
+            return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                           "its operand %s says more than where attention_mask is zero", name);
     }
     return GQAC_OK;
 }
@@ -271,8 +271,8 @@ static gqac_status split_node(splitter *s, ir_node *node) {
     if (s->b.status != GQAC_OK)
         return s->b.status;
     if (!p.causal)
-        return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                         "a query of this attention sees keys after its own position");
+        return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                       "a query of this attention sees keys after its own position");
     GQAC_TRY(pass_settle(node, prev, s->context->diag));
     GQAC_TRY(insert_kv_want_rows(node, &p, s->context->diag));
     ir_value *rows[2] = {p.k, p.v};
@@ -309,8 +309,8 @@ static gqac_status split_all(splitter *s) {
         if (!insert_kv_takes_past(node, &unused) && !op_of(node)->take_apart)
             continue;
         if (!op_of(node)->take_apart)
-            return pass_fail(node, s->context->diag, GQAC_UNSUPPORTED,
-                             "this attention has no form with its cache apart");
+            return op_fail(node, s->context->diag, GQAC_UNSUPPORTED,
+                           "this attention has no form with its cache apart");
         GQAC_TRY(split_node(s, node));
     }
     return s->n_layers ? GQAC_OK : nothing_found(s);

@@ -48,6 +48,17 @@ static inline gqac_status target_give(target_call *call, int value, gqac_tensor 
     return call->give(call, value, tensor);
 }
 
+/* The same for a result that may be unused: `tensor` becomes `shape` with data, and *result points
+ * to it. For -1 both stay as they are. */
+static inline gqac_status target_give_used(target_call *call, int value, gqac_tensor shape,
+                                           gqac_tensor *tensor, gqac_tensor **result) {
+    if (value < 0)
+        return GQAC_OK;
+    *tensor = shape;
+    *result = tensor;
+    return target_give(call, value, tensor);
+}
+
 /* Sets a result that has no memory of its own; nothing for -1. */
 static inline void target_set(target_call *call, int value, const gqac_tensor *tensor) {
     if (value >= 0)

@@ -35,16 +35,6 @@ static gqac_status open_sum(const target_call *call, const cpu_norm_record *reco
     return GQAC_OK;
 }
 
-/* Makes a result, if it is used. */
-static gqac_status make(target_call *call, int value, gqac_tensor shape, gqac_tensor *t,
-                        gqac_tensor **result) {
-    if (value < 0)
-        return GQAC_OK;
-    *t = shape;
-    *result = t;
-    return target_give(call, value, t);
-}
-
 gqac_status cpu_norm_run(target_call *call, const void *arg) {
     const cpu_norm_record *record = arg;
     const target_norm *f = &record->of;
@@ -62,9 +52,9 @@ gqac_status cpu_norm_run(target_call *call, const void *arg) {
         GQAC_TRY(open_sum(call, record, &r));
     y = norm_y(&r);
     GQAC_TRY(target_give(call, f->y, &y));
-    GQAC_TRY(make(call, f->sum, norm_sum(&r), &sum, &r.sum));
-    GQAC_TRY(make(call, f->mean, norm_moment(&r), &mean, &r.mean));
-    GQAC_TRY(make(call, f->inv, norm_moment(&r), &inv, &r.inv));
+    GQAC_TRY(target_give_used(call, f->sum, norm_sum(&r), &sum, &r.sum));
+    GQAC_TRY(target_give_used(call, f->mean, norm_moment(&r), &mean, &r.mean));
+    GQAC_TRY(target_give_used(call, f->inv, norm_moment(&r), &inv, &r.inv));
     if (r.n <= 0 || r.rows <= 0)
         return GQAC_OK;
     norm_job job = {

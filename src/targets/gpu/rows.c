@@ -79,16 +79,6 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
     return GQAC_OK;
 }
 
-/* Makes a result, if it is used. */
-static gqac_status make(target_call *call, int value, gqac_tensor shape, gqac_tensor *t,
-                        gqac_tensor **result) {
-    if (value < 0)
-        return GQAC_OK;
-    *t = shape;
-    *result = t;
-    return target_give(call, value, t);
-}
-
 gqac_status gpu_norm_run(target_call *call, const void *record) {
     const gpu_norm *f = record;
     norm_results results;
@@ -101,9 +91,9 @@ gqac_status gpu_norm_run(target_call *call, const void *record) {
     GQAC_TRY(norm_fit(&call->work, &f->of.form, &r));
     results.y = norm_y(&r);
     GQAC_TRY(target_give(call, f->of.y, &results.y));
-    GQAC_TRY(make(call, f->of.sum, norm_sum(&r), &results.sum, &r.sum));
-    GQAC_TRY(make(call, f->of.mean, norm_moment(&r), &results.mean, &r.mean));
-    GQAC_TRY(make(call, f->of.inv, norm_moment(&r), &results.inv, &r.inv));
+    GQAC_TRY(target_give_used(call, f->of.sum, norm_sum(&r), &results.sum, &r.sum));
+    GQAC_TRY(target_give_used(call, f->of.mean, norm_moment(&r), &results.mean, &r.mean));
+    GQAC_TRY(target_give_used(call, f->of.inv, norm_moment(&r), &results.inv, &r.inv));
     GQAC_TRY(fits_int(&call->work, r.x));
     if (r.n <= 0 || r.rows <= 0)
         return GQAC_OK;

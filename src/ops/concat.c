@@ -95,7 +95,7 @@ static gqac_status eval(op_call *call) {
         op_strides(in->rank, dims, box.stride_out);
         box.first_out = at * box.stride_out[axis];
         at += in->dims[axis];
-        op_box_copy(call, &box);
+        GQAC_TRY(op_move(call, &box));
     }
     return GQAC_OK;
 }
@@ -112,6 +112,7 @@ const gqac_op gqac_op_concat = {
                .inputs = "inputs+",
                .outputs = "concat_result",
                .attrs = attrs,
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "inputs joined along an axis"},
     .infer = infer,

@@ -22,8 +22,18 @@ gqac_status op_copy_as(op_call *call, int rank, const int64_t *dims) {
     const gqac_tensor *in = call->in[0];
     GQAC_TRY(op_output(call, 0, in->dtype, rank, dims));
     size_t bytes = gqac_tensor_bytes(in);
-    if (bytes > 0 && call->out[0].data != in->data)
-        memcpy(call->out[0].data, in->data, bytes);
+    if (bytes == 0 || call->out[0].data == in->data)
+        return GQAC_OK;
+    if (call->move) {
+        const op_box all = {.rank = 1,
+                            .dims = {gqac_tensor_count(in)},
+                            .in = in,
+                            .out = &call->out[0],
+                            .stride_in = {1},
+                            .stride_out = {1}};
+        return call->move(call, &all);
+    }
+    memcpy(call->out[0].data, in->data, bytes);
     return GQAC_OK;
 }
 
@@ -124,4 +134,12 @@ void op_box_copy(op_call *call, const op_box *original) {
         copy_rows(&box, 0, (size_t)rows, 0);
     else
         op_parallel(call, rows, 10 + box.dims[box.rank - 1] / 4, copy_rows, &box);
+}
+
+gqac_status op_move(op_call *call, const op_box *original) {
+    op_box box = *original;
+    if (call->move)
+        return simplify(&box) ? call->move(call, &box) : GQAC_OK;
+    op_box_copy(call, original);
+    return GQAC_OK;
 }

@@ -44,8 +44,7 @@ static gqac_status eval(op_call *call) {
         box.dims[i] = shape.dims[i];
         box.stride_in[i] = k >= 0 && in->dims[k] != 1 ? strides[k] : 0;
     }
-    op_box_copy(call, &box);
-    return GQAC_OK;
+    return op_move(call, &box);
 }
 
 const gqac_op gqac_op_expand = {
@@ -55,6 +54,7 @@ const gqac_op gqac_op_expand = {
                .introduced = 8,
                .inputs = "input shape",
                .outputs = "output",
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "the input broadcast with a shape"},
     .infer = infer,

@@ -17,7 +17,7 @@ const gqac_op gqac_op_identity = {
                .since = 13,
                .inputs = "input",
                .outputs = "output",
-               .flags = IR_OP_IN_PLACE,
+               .flags = IR_OP_IN_PLACE | IR_OP_MOVES,
                .rows = IR_ROWS_LOCAL,
                .doc = "output = input"},
     .infer = infer,

@@ -25,8 +25,7 @@ static gqac_status eval(op_call *call) {
                   .out = &call->out[0],
                   .stride_in = {heads * rows * size, size, rows * size, 1},
                   .stride_out = {rows * heads * size, heads * size, size, 1}};
-    op_box_copy(call, &box);
-    return GQAC_OK;
+    return op_move(call, &box);
 }
 
 const gqac_op gqac_op_merge_heads = {
@@ -35,6 +34,7 @@ const gqac_op gqac_op_merge_heads = {
                .since = 1,
                .inputs = "x",
                .outputs = "y",
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_LOCAL,
                .doc = "x [B,H,S,D] to y [B,S,H*D]"},
     .infer = infer,

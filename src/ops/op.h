@@ -7,12 +7,13 @@
 #ifndef GQAC_OPS_OP_H
 #define GQAC_OPS_OP_H
 
-#include "base/pool.h"
 #include "ir/ir.h"
+#include "ops/work.h"
 
 enum {
     IR_OP_LOWER = 16,    /* expanded by `lower`, before the target is asked */
     IR_OP_IN_PLACE = 32, /* eval works when output 0 overwrites input 0 */
+    IR_OP_MOVES = 64,    /* eval moves its fp32 elements by op_move alone, and reads none of them */
 };
 
 /* Entries of an attribute table that have a default. */
@@ -54,6 +55,9 @@ typedef struct op_call {
     /* Of `host`: see op_work.scratch. */
     void *(*scratch)(void *host, size_t bytes);
     int64_t *left; /* see op_work.left */
+    /* Copies a box (ops/copy.h) whose elements are in the memory of a device, for op_move; NULL:
+     * all elements are in the memory of the host. */
+    gqac_status (*move)(struct op_call *call, const struct op_box *box);
 } op_call;
 
 struct op_raw_attrs;

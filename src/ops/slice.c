@@ -189,7 +189,7 @@ static gqac_status eval(op_call *call) {
     GQAC_TRY(op_copy_output(call, 0, in->dtype, in->rank, box.dims));
     op_strides(in->rank, box.dims, box.stride_out);
     if (gqac_tensor_count(box.out) > 0)
-        op_box_copy(call, &box);
+        GQAC_TRY(op_move(call, &box));
     return GQAC_OK;
 }
 
@@ -220,6 +220,7 @@ const gqac_op gqac_op_slice = {
                .since = 13,
                .inputs = "data starts ends axes? steps?",
                .outputs = "output",
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "start, start + step, ... below end along some axes"},
     .infer = infer,

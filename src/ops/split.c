@@ -109,7 +109,7 @@ static gqac_status cut(op_call *call, int axis, const int64_t *pieces) {
             continue;
         GQAC_TRY(op_copy_output(call, i, in->dtype, in->rank, box.dims));
         op_strides(in->rank, box.dims, box.stride_out);
-        op_box_copy(call, &box);
+        GQAC_TRY(op_move(call, &box));
     }
     return GQAC_OK;
 }
@@ -152,6 +152,7 @@ const gqac_op gqac_op_split = {
                .inputs = "input split?",
                .outputs = "outputs+",
                .attrs = attrs,
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "the input cut along an axis"},
     .verify = verify,

@@ -57,7 +57,7 @@ static gqac_status eval(op_call *call) {
         for (int axis = 0; axis < 4; axis++)
             box.dims[axis] = dims[axis];
         op_strides(4, dims, box.stride_out);
-        op_box_copy(call, &box);
+        GQAC_TRY(op_move(call, &box));
     }
     return GQAC_OK;
 }
@@ -69,6 +69,7 @@ const gqac_op gqac_op_split_heads = {
                .inputs = "x",
                .outputs = "q k? v?",
                .attrs = attrs,
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_LOCAL,
                .doc = "x [B,S,(q+2kv)D] to q [B,q,S,D] and k, v [B,kv,S,D]"},
     .infer = infer,

@@ -37,8 +37,7 @@ static gqac_status eval(op_call *call) {
         box.stride_in[2 * i + 1] = in_strides[i];
         box.stride_out[2 * i + 1] = out_strides[i];
     }
-    op_box_copy(call, &box);
-    return GQAC_OK;
+    return op_move(call, &box);
 }
 
 const gqac_op gqac_op_tile = {
@@ -47,6 +46,7 @@ const gqac_op gqac_op_tile = {
                .since = 13,
                .inputs = "input repeats",
                .outputs = "output",
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "the input repeated along its axes"},
     .infer = infer,

@@ -43,8 +43,7 @@ static gqac_status eval(op_call *call) {
     }
     op_strides(x->rank, box.dims, box.stride_out);
     GQAC_TRY(op_copy_output(call, 0, x->dtype, x->rank, box.dims));
-    op_box_copy(call, &box);
-    return GQAC_OK;
+    return op_move(call, &box);
 }
 
 static const ir_attr_spec attrs[] = {
@@ -59,6 +58,7 @@ const gqac_op gqac_op_transpose = {
                .inputs = "data",
                .outputs = "transposed",
                .attrs = attrs,
+               .flags = IR_OP_MOVES,
                .rows = IR_ROWS_SHAPE,
                .doc = "permutes the axes"},
     .infer = infer,

@@ -45,6 +45,18 @@ int64_t op_strides(int rank, const int64_t *dims, int64_t *strides);
 /* Product of dims[from..to). */
 int64_t op_product(const int64_t *dims, int from, int to);
 
+/* A box of elements to copy: out[first_out + sum i_k*stride_out[k]] = in[first_in + ...] for all
+ * i_k < dims[k]. Strides count elements and may be 0 (in) or negative. The box must lie inside. */
+enum { OP_BOX_RANK = 2 * GQAC_MAX_RANK };
+typedef struct op_box {
+    int rank;
+    int64_t dims[OP_BOX_RANK];
+    const gqac_tensor *in;
+    gqac_tensor *out;
+    int64_t first_in, first_out;
+    int64_t stride_in[OP_BOX_RANK], stride_out[OP_BOX_RANK];
+} op_box;
+
 /* ---- work ---------------------------------------------------------------- */
 
 /* The node that work is done for, for messages. */

@@ -14,7 +14,9 @@
 
 #include "base/alloc.h"
 #include "base/float_mode.h"
+#include "base/log.h"
 #include "base/threads.h"
+#include "ops/shared.h"
 
 gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
                         gqac_diag *diag) {
@@ -297,8 +299,32 @@ static void outputs_changed(const exec *e, const ir_node *node) {
             e->program->target->mirror->changed(e->mirror, &e->values[node->outputs[i]->id]);
 }
 
-target_copies exec_copies(const exec *e) {
-    return e->mirror ? e->program->target->mirror->copies(e->mirror) : (target_copies){0};
+/* Does the op only move elements, and are they on the device? */
+static bool is_moved(const exec *e, const ir_node *node) {
+    if (!e->mirror || !(node->op->flags & IR_OP_MOVES))
+        return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *value = node->inputs[i].value;
+        if (value && e->program->target->mirror->holds(e->mirror, &e->values[value->id]))
+            return true;
+    }
+    return false;
+}
+
+static gqac_status move_box(op_call *call, const op_box *box) {
+    const exec *e = call->host;
+    const op_work work = op_work_of(call);
+    return e->program->target->mirror->move(e->mirror, box, &work);
+}
+
+static void log_copies(const exec *e) {
+    if (!e->mirror)
+        return;
+    const target_copies copies = e->program->target->mirror->copies(e->mirror);
+    gqac_log_line(&e->program->log, GQAC_LOG_DEBUG,
+                  "copies of values: %lld to the device, %lld bytes; %lld back, %lld bytes",
+                  (long long)copies.up, (long long)copies.up_bytes, (long long)copies.down,
+                  (long long)copies.down_bytes);
 }
 
 /* ---- nodes --------------------------------------------------------------- */
@@ -413,8 +439,8 @@ static void name_node(const ir_node *node, gqac_diag *diag) {
     ir_node_place(node, diag);
 }
 
-/* Runs a node by the eval of its op. */
-static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
+/* Runs a node by the eval of its op; `moved`: with elements on the device. */
+static gqac_status run_eval(exec *e, const ir_node *node, bool moved, gqac_diag *diag) {
     const gqac_tensor *few_in[FEW];
     gqac_tensor few_out[FEW];
     const bool many = node->n_inputs > FEW || node->n_outputs > FEW;
@@ -437,7 +463,8 @@ static gqac_status run_eval(exec *e, const ir_node *node, gqac_diag *diag) {
                         .host = e,
                         .alloc = alloc_output,
                         .run_graph = run_nested,
-                        .scratch = take_scratch};
+                        .scratch = take_scratch,
+                        .move = moved ? move_box : NULL};
         status = op_of(node)->eval(&call);
         if (status == GQAC_INVALID_MODEL) { /* axes and the like that came as data of this run */
             status = GQAC_INVALID_INPUT;
@@ -490,11 +517,12 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
     const size_t used = e->scratch.used;
     const struct exec_extra *extra = e->scratch.extra;
-    gqac_status status = kernel->on_device ? GQAC_OK : fetch_inputs(e, node, diag);
+    const bool moved = !kernel->run && is_moved(e, node), on_device = moved || kernel->on_device;
+    gqac_status status = on_device ? GQAC_OK : fetch_inputs(e, node, diag);
     if (status == GQAC_OK)
-        status = kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, diag);
+        status = kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, moved, diag);
     release_scratch(&e->scratch, used, extra);
-    if (status == GQAC_OK && !kernel->on_device)
+    if (status == GQAC_OK && !on_device)
         outputs_changed(e, node);
     for (int i = 0; status == GQAC_OK && e->observe && i < node->n_outputs; i++)
         status = fetch(e, node->outputs[i], diag);
@@ -543,6 +571,7 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
         status = run_nodes(e, e->program->module->graph, mark, diag);
     if (status == GQAC_OK)
         status = fetch_inputs(e, e->program->module->graph->ret, diag);
+    log_copies(e);
     gqac_float_mode_give_back(&callers);
     return status;
 }

@@ -77,9 +77,6 @@ gqac_status exec_guard(exec *e, int guard, bool *taken, gqac_diag *diag);
 void exec_set_input(exec *e, int index, const gqac_tensor *tensor);
 const gqac_tensor *exec_result(const exec *e, int index);
 
-/* The copies between host and device in the last run; zeros without a mirror. */
-target_copies exec_copies(const exec *e);
-
 /* Binds a result to memory of the caller; data NULL: removes the binding. */
 gqac_status exec_bind(exec *e, int result, void *data, size_t bytes, gqac_diag *diag);
 /* Removes every binding in memory that is about to be freed. */

@@ -496,14 +496,8 @@ static gqac_status catch_up_and_run(gqac_context *context, int n, const gqac_ste
 
 static void log_step(const gqac_context *context, int n, gqac_status status, double seconds) {
     const gqac_log *log = &context->program->log;
-    const target_copies copies = exec_copies(&context->exec);
     gqac_log_line(log, GQAC_LOG_DEBUG, "step of %d sequences, %lld tokens: %s, %.3f ms", n,
                   (long long)context->exec.poll.total, gqac_status_name(status), seconds * 1e3);
-    if (context->exec.mirror)
-        gqac_log_line(log, GQAC_LOG_DEBUG,
-                      "copies of values: %lld to the device, %lld bytes; %lld back, %lld bytes",
-                      (long long)copies.up, (long long)copies.up_bytes, (long long)copies.down,
-                      (long long)copies.down_bytes);
 }
 
 gqac_status gqac_step(gqac_context *context, int n, const gqac_step_item *items, gqac_diag *diag) {

@@ -4,7 +4,7 @@
 
 #include <gqac/tensor.h>
 
-#include "base/diag.h"
+#include "ops/work.h"
 
 /* Copies of values between the host and a device, in one run. */
 typedef struct target_copies {
@@ -22,7 +22,11 @@ typedef struct target_mirror {
     /* Before the host reads a value: copies it, if its newest bytes are on the device alone. */
     gqac_status (*fetch)(void *mirror, const gqac_tensor *value, gqac_diag *diag);
     void (*changed)(void *mirror, const gqac_tensor *value); /* after the host has written it */
-    target_copies (*copies)(const void *mirror);             /* since `begin` */
+    /* True if the newest bytes of a value are on the device. */
+    bool (*holds)(const void *mirror, const gqac_tensor *value);
+    /* Copies a box on the device; what the host has of its tensors is copied there first. */
+    gqac_status (*move)(void *mirror, const op_box *box, const op_work *work);
+    target_copies (*copies)(const void *mirror); /* since `begin` */
 } target_mirror;
 
 #endif

@@ -263,6 +263,27 @@ GRAPHS = {  # text of nodes that make y of x and others
     "between host and device": "a = Add(x, s)\n b = Round(a)\n c = Mul(b, x)\n d = Floor(c)\n"
                                "y = Add(d, a)",
 }
+def ints(*values):
+    return f"Constant <value = int64[{len(values)}] {{{', '.join(map(str, values))}}}> ()"
+
+
+# Ops that only move elements, between kernels of the device: what the host copies is `x`, the
+# inputs that a row names, and the result.
+MOVES = {
+    "Reshape": f"n = {ints(5, -1)}\n b = Reshape(a, n)\n c = Transpose(b)",
+    "Transpose": "b = Transpose <perm = [2, 0, 1]> (a)\n c = Transpose <perm = [1, 0, 2]> (b)",
+    "Slice": f"f = {ints(-1, 30)}\n t = {ints(-9, 2)}\n k = {ints(1, 2)}\n d = {ints(-2, -3)}\n"
+             "b = Slice(a, f, t, k, d)\n c = Neg(b)",
+    "Split": f"n = {ints(20, 3, 14)}\n b, u, c = Split <axis = -1> (a, n)\n"
+             "d, c2 = Split <axis = 1, num_outputs = 2> (b)\n e = Neg(c)",
+    "Concat": "b = Concat <axis = 1> (a, s, a)\n c = Neg(b)",
+    "Expand and Tile": f"m = {ints(2, 3, 5, 37)}\n b = Expand(a, m)\n r = {ints(1, 2, 1, 3)}\n"
+                       "c = Tile(b, r)",
+    "axes": f"m = {ints(0, 2)}\n b = Unsqueeze(a, m)\n d = Squeeze(b, m)\n e = Identity(d)\n"
+            "c = Flatten(e)",
+}
+
+
 # Bodies of Loop and Scan, whose arguments the host writes anew in each iteration.
 LOOP = """
     trips = Constant <value = int64 {6}> ()
@@ -305,6 +326,12 @@ class Values(Case):
         onnx.save(model, path)
         return path, used
 
+    @staticmethod
+    def moves(name):
+        """The nodes of a row of MOVES, of which the last is y."""
+        last = MOVES[name].split("\n")[-1].split("=")[0].split(",")[-1].strip()
+        return f"a = Neg(x)\n {MOVES[name]}\n y = Neg({last})"
+
     def outputs(self, path, used, target, values, **env):
         """The bytes of y, and stderr."""
         words = []
@@ -318,7 +345,8 @@ class Values(Case):
     def each(self):
         """(name, path, inputs, their values) of all graphs; then NaN and infinities in x."""
         rng = np.random.default_rng(12)
-        for name, text in (*GRAPHS.items(), ("Loop", LOOP), ("Scan", SCAN)):
+        moves = ((name, self.moves(name)) for name in MOVES)
+        for name, text in (*GRAPHS.items(), ("Loop", LOOP), ("Scan", SCAN), *moves):
             path, used = self.write(name, text)
             values = {n: rng.standard_normal(SHAPES[n]).astype(np.float32) for n in used}
             yield name, path, used, values
@@ -343,9 +371,20 @@ class Values(Case):
                 if " via " in line and not any(f"= {op} " in line for op in ("Round", "Floor")):
                     self.assertNotIn("gpu.generic", line)
 
+    def test_moves(self):
+        """What only moves elements moves them on the device."""
+        rng = np.random.default_rng(13)
+        for name in MOVES:
+            with self.subTest(name):
+                path, used = self.write(name, self.moves(name))
+                values = {n: rng.standard_normal(SHAPES[n]).astype(np.float32) for n in used}
+                said = self.outputs(path, used, "gpu", values, GQAC_VERBOSE="1")[1]
+                self.assertIn(f"values: {len(used)} to the device", said)
+                self.assertRegex(said, r"; 1 back")
+
     def test_copies(self):
         """A decode step copies the embedding of its token, its new rows and its logits."""
-        for name in ("llama", "llama-int4-acc4", "gemma2", "qwen2"):
+        for name in ("llama", "llama-int4-acc4", "gemma2", "qwen2", "qwen3"):
             with self.subTest(name):
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
                                  "-n", "3", "-v").err

@@ -1,4 +1,4 @@
-/* Norms, rotary embeddings, heads, selected rows and elementwise ops, in fp32. */
+/* Norms, rotary embeddings, selected rows and elementwise ops, in fp32. */
 #include <string.h>
 
 #include "targets/gpu/graph.h"
@@ -69,18 +69,6 @@ gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const 
 }
 
 /* ---- copies -------------------------------------------------------------------- */
-
-bool gpu_match_heads(const ir_node *node) {
-    return is_f32(node, 0) && op_in_type(node, 0).rank == 3;
-}
-
-gqac_status gpu_bind_heads(const target_binding *b, const ir_node *root, const void **record) {
-    const int64_t q = ir_attr_int(root, "q"), kv = ir_attr_int(root, "kv");
-    return BIND_RECORD(
-        b, record, gpu_heads, .x = bind_input(root, "x"),
-        .y = {bind_output(root, "q"), bind_output(root, "k"), bind_output(root, "v")},
-        .heads = {q, kv, kv});
-}
 
 bool gpu_match_take_rows(const ir_node *node) {
     return is_f32(node, 0);

@@ -56,7 +56,6 @@ static const target_kernel kernels[] = {
      .run = gpu_attention_run,
      .on_device = true},
     ROW("gqac", "rotary", "rotary", rotary),
-    ROW("gqac", "split_heads", "split_heads", heads),
     ROW("gqac", "take_rows", "take_rows", take_rows),
     NORM("", "RMSNormalization"),
     NORM("", "SimplifiedLayerNormalization"),

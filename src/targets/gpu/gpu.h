@@ -25,7 +25,7 @@ typedef enum gpu_kernel_id {
     GPU_ATTEND_BLOCKS_BF16,
     GPU_NORM,
     GPU_ROTATE,
-    GPU_COPY_HEADS,
+    GPU_COPY_BOX,
     GPU_COPY_ROWS,
     GPU_NEG,
     GPU_SQRT,

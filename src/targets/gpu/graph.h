@@ -30,9 +30,6 @@ gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const vo
 bool gpu_match_rotary(const ir_node *node);
 gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const void **record);
 
-bool gpu_match_heads(const ir_node *node);
-gqac_status gpu_bind_heads(const target_binding *b, const ir_node *root, const void **record);
-
 bool gpu_match_take_rows(const ir_node *node);
 gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record);
 

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/table.h"
+#include "targets/gpu/rows.h"
 
 enum { MOST_COPIES = 1 << 14 }; /* with more of them all are forgotten: memory has moved */
 
@@ -182,6 +183,21 @@ static void changed(void *arg, const gqac_tensor *value) {
 #endif
 }
 
+static bool holds(const void *arg, const gqac_tensor *value) {
+    const mirror *m = arg;
+    const copy *c = find(m, value);
+    return c && c->on_device;
+}
+
+static gqac_status move(void *arg, const op_box *box, const op_work *work) {
+    mirror *m = arg;
+    gpu_work w = {.state = m->state, .mirror = m, .work = work};
+    gpu_lock(m->state);
+    const gqac_status status = gpu_copy_box(&w, box);
+    gpu_unlock(m->state);
+    return status;
+}
+
 static target_copies copies(const void *arg) {
     const mirror *m = arg;
     return m->copies;
@@ -192,4 +208,6 @@ const target_mirror gpu_mirror_functions = {.open = open_mirror,
                                             .begin = begin,
                                             .fetch = fetch,
                                             .changed = changed,
+                                            .holds = holds,
+                                            .move = move,
                                             .copies = copies};

@@ -1,4 +1,4 @@
-/* Norms, rotary embeddings, heads and selected rows: kernels/rows.cl has the arithmetic. */
+/* Norms, rotary embeddings and copies: kernels/rows.cl has the arithmetic. */
 #include "targets/gpu/rows.h"
 
 #include "numerics/contract.h"
@@ -166,49 +166,30 @@ gqac_status gpu_rotary_run(target_call *call, const void *record) {
 
 /* ---- copies -------------------------------------------------------------------- */
 
-/* The heads from column `first` on. */
-static gqac_status copy_heads(gpu_work *w, const gpu_buffer *x, int32_t width, int32_t first,
-                              gqac_tensor *y) {
-    const int32_t heads = (int32_t)y->dims[1], rows = (int32_t)y->dims[2],
-                  size = (int32_t)y->dims[3], count = (int32_t)(y->dims[0] * y->dims[1]) * rows;
-    const gpu_grid grid = grid_of(size, count);
-    gpu_buffer out;
-    GQAC_TRY(gpu_out(w, y, &out));
-    const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(out.handle), GPU_ARG(heads),
-                            GPU_ARG(rows),      GPU_ARG(size),       GPU_ARG(width),
-                            GPU_ARG(first),     GPU_ARG(count)};
-    GQAC_TRY(gpu_launch(w, GPU_COPY_HEADS, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &out, y);
-}
+/* box_shape of kernels/rows.cl. */
+typedef struct box_shape {
+    int32_t rank, n, first_in, first_out;
+    int32_t dims[OP_BOX_RANK], in_step[OP_BOX_RANK], out_step[OP_BOX_RANK];
+} box_shape;
 
-gqac_status gpu_heads_run(target_call *call, const void *record) {
-    const gpu_heads *f = record;
-    const gqac_tensor *x = target_value(call, f->x);
-    const int64_t all = f->heads[0] + f->heads[1] + f->heads[2];
-    gqac_tensor y[3];
-    gpu_buffer in;
-    if (x->rank != 3 || x->dims[2] % all != 0)
-        OP_STOP(&call->work, GQAC_INVALID_INPUT,
-                "the input must be [B,S,hidden] with hidden a multiple of %lld heads",
-                (long long)all);
-    const int64_t size = x->dims[2] / all;
-    GQAC_TRY(fits_int(&call->work, x));
-    for (int i = 0; i < 3; i++) {
-        y[i] = (gqac_tensor){
-            .dtype = GQAC_F32, .rank = 4, .dims = {x->dims[0], f->heads[i], x->dims[1], size}};
-        if (f->y[i] >= 0)
-            GQAC_TRY(target_give(call, f->y[i], &y[i]));
+gqac_status gpu_copy_box(gpu_work *w, const op_box *box) {
+    box_shape shape = {.rank = box->rank,
+                       .n = (int32_t)op_product(box->dims, 0, box->rank),
+                       .first_in = (int32_t)box->first_in,
+                       .first_out = (int32_t)box->first_out};
+    gpu_buffer in, out;
+    GQAC_TRY(fits_int(w->work, box->in));
+    GQAC_TRY(fits_int(w->work, box->out));
+    for (int i = 0; i < box->rank; i++) {
+        shape.dims[i] = (int32_t)box->dims[i];
+        shape.in_step[i] = (int32_t)box->stride_in[i];
+        shape.out_step[i] = (int32_t)box->stride_out[i];
     }
-    if (gqac_tensor_count(x) == 0)
-        return GQAC_OK;
-    gpu_work w = gpu_take(call);
-    gqac_status status = gpu_in(&w, x, &in);
-    int64_t first = 0;
-    for (int i = 0; i < 3 && status == GQAC_OK; first += f->heads[i++] * size)
-        if (f->y[i] >= 0)
-            status = copy_heads(&w, &in, (int32_t)x->dims[2], (int32_t)first, &y[i]);
-    gpu_give_back(&w);
-    return status;
+    const gpu_grid grid = grid_of(shape.n, 1);
+    GQAC_TRY(gpu_in(w, box->in, &in));
+    GQAC_TRY(gpu_out(w, box->out, &out));
+    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(shape)};
+    return gpu_launch(w, GPU_COPY_BOX, &grid, GPU_COUNT(args), args);
 }
 
 static gqac_status copy_rows(gpu_work *w, const gqac_tensor *x, const int32_t *list,

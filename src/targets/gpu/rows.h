@@ -1,4 +1,4 @@
-/* Norms, rotary embeddings, heads, selected rows and elementwise ops: the records of their
+/* Norms, rotary embeddings, copies and elementwise ops: the records of their
  * kernels. */
 #ifndef GQAC_TARGETS_GPU_ROWS_H
 #define GQAC_TARGETS_GPU_ROWS_H
@@ -20,17 +20,13 @@ typedef struct gpu_rotary {
 } gpu_rotary;
 gqac_status gpu_rotary_run(target_call *call, const void *record);
 
-/* split_heads; q, k and v are its results. */
-typedef struct gpu_heads {
-    int x, y[3]; /* values; -1: not used */
-    int64_t heads[3];
-} gpu_heads;
-gqac_status gpu_heads_run(target_call *call, const void *record);
-
 typedef struct gpu_take_rows {
     int x, rows, y;
 } gpu_take_rows;
 gqac_status gpu_take_rows_run(target_call *call, const void *record);
+
+/* Copies a box between fp32 values on the device. */
+gqac_status gpu_copy_box(gpu_work *w, const op_box *box);
 
 typedef struct gpu_unary {
     gpu_kernel_id kernel;

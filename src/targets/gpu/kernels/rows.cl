@@ -1,5 +1,5 @@
-/* Norms, rotary embeddings, heads and selected rows, in fp32. Definitions: ops/norm.h, ops/rotary.c,
- * ops/split_heads.c, ops/take_rows.c. */
+/* Norms, rotary embeddings, copies, in fp32. Definitions: ops/norm.h, ops/rotary.c,
+ * ops/work.h (op_box), ops/take_rows.c. */
 
 /* ---- norms ------------------------------------------------------------------- */
 
@@ -115,16 +115,25 @@ __kernel void rotate_rows(__global const float *x, __global const float *cosines
 
 /* ---- copies -------------------------------------------------------------------- */
 
-/* y [B,heads,S,size] = columns of x [B,S,width] from `first` on. The grid is [size, B*heads*S]. */
-__kernel void copy_heads(__global const float *x, __global float *y, int heads, int rows, int size,
-                         int width, int first, int count) {
-    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
-    if (d >= size || item >= count)
+/* op_box of ops/work.h: axes, and elements from one index of an axis to the next. */
+typedef struct box_shape {
+    int rank, n, first_in, first_out;
+    int dims[BOX_RANK], in_step[BOX_RANK], out_step[BOX_RANK];
+} box_shape;
+
+/* Elements are moved as they are, NaN included. The grid is the n elements of the box. */
+__kernel void copy_box(__global const int *x, __global int *y, box_shape s) {
+    const int i = (int)get_global_id(0);
+    int rest = i, from = s.first_in, to = s.first_out;
+    if (i >= s.n)
         return;
-    const int row = item % rows, head = item / rows % heads, b = item / rows / heads;
-    const size_t from = ((size_t)b * (size_t)rows + (size_t)row) * (size_t)width;
-    y[(size_t)item * (size_t)size + (size_t)d] =
-        x[from + (size_t)first + (size_t)head * (size_t)size + (size_t)d];
+    for (int axis = s.rank - 1; axis >= 0; axis--) {
+        const int index = rest % s.dims[axis];
+        rest /= s.dims[axis];
+        from += index * s.in_step[axis];
+        to += index * s.out_step[axis];
+    }
+    y[to] = x[from];
 }
 
 /* y [n,width] = the rows of x that `list` [n] names. The grid is [width, n]. */

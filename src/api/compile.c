@@ -166,13 +166,15 @@ static void log_program(const char *model, const gqac_program *p, double began) 
                   p->n_values, p->target->name, *level ? " " : "", level, p->profile,
                   gqac_clock_seconds() - began);
     if (p->padded_by.op)
-        gqac_log_line(log, GQAC_LOG_WARNING,
+        gqac_log_line(log, GQAC_LOG_INFO,
                       "%s: steps pad the rows of all sequences to the longest, because of %s '%s'",
                       model, p->padded_by.op, p->padded_by.node);
-    if (gqac_program_mixing(p, &mixing))
+    const int n_mixing = p->stateless ? 0 : gqac_program_mixing(p, &mixing);
+    if (n_mixing)
         gqac_log_line(log, GQAC_LOG_WARNING,
-                      "%s: results may depend on how tokens are split: %s '%s'", model, mixing->op,
-                      mixing->node);
+                      "node '%s' (%s) mixes rows: the model is not split-safe, and answers may "
+                      "depend on caching (gqac inspect --invariance)",
+                      mixing->node, mixing->op);
 }
 
 /* `more`: bytes that the call goes through after the program is there. */

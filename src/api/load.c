@@ -123,6 +123,8 @@ gqac_status load_model(const char *path, const gqac_options *options, bool keep_
     if (!model->arena)
         return gqac_diag_oom(diag, "a model");
     gqac_status status = load_any(path, options, model, diag);
+    if (status == GQAC_IO && !options->bytes && gqac_path_is_dir(path))
+        gqac_diag_hint(diag, "gqac_model_open opens a model folder; this takes a file in it");
     if (status == GQAC_OK) {
         model->module->source = gqac_arena_strdup(model->arena, path);
         return GQAC_OK;
@@ -281,13 +283,28 @@ static gqac_status choose(const char *flag, const char *value, const char *first
     return GQAC_USAGE;
 }
 
-static gqac_status same(const char *what, const char *made_for, const char *wanted,
+static gqac_status same(const char *flag, const char *made_for, const char *wanted,
                         gqac_diag *diag) {
     if (!strcmp(made_for, wanted))
         return GQAC_OK;
-    gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled for %s %s, not %s", what, made_for,
+    gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled for %s %s, not %s", flag, made_for,
                   wanted);
-    gqac_diag_hint(diag, "compile the model again with %s %s", what, wanted);
+    gqac_diag_hint(diag, "give %s %s, or compile the model again with %s %s", flag, made_for, flag,
+                   wanted);
+    return GQAC_USAGE;
+}
+
+static gqac_status same_switch(const char *flag, const char *made_for, bool wanted,
+                               gqac_diag *diag) {
+    const bool made = !strcmp(made_for, "1");
+    if (made == wanted)
+        return GQAC_OK;
+    gqac_diag_set(diag, GQAC_USAGE, "the artefact was compiled %s %s", made ? "for" : "without",
+                  flag);
+    gqac_diag_hint(diag,
+                   made ? "give %s, or compile the model again without it"
+                        : "leave out %s, or compile the model again with it",
+                   flag);
     return GQAC_USAGE;
 }
 
@@ -314,10 +331,10 @@ gqac_status load_context(loaded *model, const gqac_options *options, pass_contex
         GQAC_TRY(same("--target", model->meta.target, options->target, diag));
         GQAC_TRY(same("--math", model->meta.math, options->math, diag));
         GQAC_TRY(same("--seqlens-k", model->meta.seqlens_k, options->seqlens_k, diag));
-        GQAC_TRY(same("--legacy-window", model->meta.legacy_window,
-                      options->legacy_window ? "1" : "0", diag));
-        GQAC_TRY(same("--per-row-quant", model->meta.per_row_quant,
-                      options->per_row_quant ? "1" : "0", diag));
+        GQAC_TRY(same_switch("--legacy-window", model->meta.legacy_window, options->legacy_window,
+                             diag));
+        GQAC_TRY(same_switch("--per-row-quant", model->meta.per_row_quant, options->per_row_quant,
+                             diag));
         gqac_numerics_profile(profile, options->target, options->math);
         if (strcmp(profile, model->meta.profile) != 0) {
             gqac_diag_set(diag, GQAC_INVALID_MODEL,

@@ -89,6 +89,9 @@ int cli_finish(cli *c, gqac_status status);
 /* A line on stderr for a refusal and what was done instead, unless it is NULL or -q is given. */
 void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusal);
 
+/* A line on stderr for each id of eos_token_id that the model does not have. */
+void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text);
+
 /* Options from the common flags. USAGE for values that are unknown or not built yet. */
 gqac_status cli_options(cli *c, gqac_options *options);
 /* Path of the model file that operand 0 means: of a folder, its decoder. The options get the names

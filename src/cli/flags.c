@@ -12,8 +12,8 @@
 
 const cli_flag cli_common_flags[] = {
     {"target", "cpu|ref|gpu",
-     "kernels: cpu is fast, ref defines the results and is slow, gpu runs on an OpenCL device "
-     "(cpu)"},
+     "kernels: cpu is fast, ref defines the results and is slow, gpu runs on a device of CUDA or "
+     "OpenCL (cpu)"},
     {"device", "N", "device of target gpu, as gqac devices numbers them (0)"},
     {"threads", "N", "number of threads (the cores that may be used)"},
     {"math", "model|exact|bf16",
@@ -97,6 +97,15 @@ void cli_warn_refusal(const cli *c, const char *instead, const gqac_diag *refusa
     if (refusal && !cli_quiet(c))
         fprintf(stderr, "gqac: %s: %s (%s)\n", instead, cli_shown(refusal->what).s,
                 cli_shown(refusal->where).s);
+}
+
+void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *text) {
+    const gqac_text_settings *s = gqac_text_get_settings(text);
+    const int64_t vocabulary = gqac_program_vocabulary(program);
+    for (int i = 0; i < s->n_eos && vocabulary && !cli_quiet(c); i++)
+        if (s->eos[i] >= vocabulary)
+            fprintf(stderr, "gqac: eos_token_id %lld: the model has %lld ids, no text ends by it\n",
+                    (long long)s->eos[i], (long long)vocabulary);
 }
 
 /* ---- parsing ------------------------------------------------------------- */
@@ -332,8 +341,9 @@ gqac_status cli_options(cli *c, gqac_options *options) {
     options->device = (int)device;
     options->legacy_window = cli_switch(c, "legacy-window");
     options->per_row_quant = cli_switch(c, "per-row-quant");
-    static const gqac_log log = {.size = sizeof log, .line = write_line, .level = GQAC_LOG_DEBUG};
-    if (cli_switch(c, "verbose"))
+    static gqac_log log = {.size = sizeof log, .line = write_line};
+    log.level = cli_switch(c, "verbose") ? GQAC_LOG_DEBUG : GQAC_LOG_WARNING;
+    if (cli_switch(c, "verbose") || !cli_quiet(c))
         options->log = &log;
     return GQAC_OK;
 }

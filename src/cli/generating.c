@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/interrupt.h"
 
@@ -104,6 +105,7 @@ static gqac_status open_program(generating *g, const gqac_session_options *sessi
     int threads = 1;
     GQAC_TRY(cli_threads(g->c, &threads));
     GQAC_TRY(cli_open(g->c, cli_kv_off(g->c), &g->program));
+    cli_warn_ends(g->c, g->program, g->text);
     interrupt_hold(true);
     const gqac_status status = cli_context(g->c, g->program, threads, "prompt", &g->context);
     interrupt_hold(false);
@@ -224,8 +226,11 @@ bool generating_on_token(void *arg, const gqac_generate_event *e) {
     generating *g = arg;
     g->steps = e->step;
     g->c->steps.finishing = true; /* the answer ends after a token */
-    if (g->log)
+    if (g->log) {
+        if (e->step > 1 && !g->json && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO))
+            fputc('\n', stderr); /* the answer is on the same line */
         log_step(e);
+    }
     if (cli_json_lines(g->c))
         print_step(g, e);
     else if (g->json && e->n_top)

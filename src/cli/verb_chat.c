@@ -153,7 +153,8 @@ static bool is_word(const char *line, size_t length, const char *word) {
 /* Returns true when the line was a command, which is then done; every other line is a message. */
 static bool obey(const conversation *t, const char *line, size_t length) {
     if (is_word(line, length, "/help")) {
-        fprintf(stderr, "  /reset  begins a new conversation\n"
+        fprintf(stderr, "  /help   lists commands\n"
+                        "  /reset  begins a new conversation\n"
                         "  /exit   ends the program, as the end of the input does\n"
                         "  Ctrl-C  ends an answer; at the prompt, the program\n"
                         "Every other line is a message.\n");

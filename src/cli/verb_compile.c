@@ -119,34 +119,45 @@ static cli_text size_text(double bytes) {
 }
 
 /* How long the artefact takes to open, and how much memory it needs. */
-static gqac_status report_opened(cli *c, const char *path, const gqac_options *made) {
+static gqac_status report_opened(cli *c, const char *path, const gqac_options *made,
+                                 gqac_program **program) {
     gqac_options options = *made;
-    gqac_program *program = NULL;
     gqac_memory memory = {.size = sizeof memory};
     gqac_diag unused;
     options.after = NULL;
     options.log = NULL;
     options.n_attachments = 0;
     const double began = cli_seconds();
-    GQAC_TRY(gqac_program_open(path, &options, &program, &c->diag));
+    GQAC_TRY(gqac_program_open(path, &options, program, &c->diag));
     fprintf(stderr, ", opens in %.2f s; weights %s, mapped", cli_seconds() - began,
-            size_text((double)gqac_program_weight_bytes(program)).s);
-    if (gqac_program_memory(program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
+            size_text((double)gqac_program_weight_bytes(*program)).s);
+    if (gqac_program_memory(*program, 1, 1, &memory, &unused) == GQAC_OK && memory.kv_block)
         fprintf(stderr, "; cache %s a token",
                 size_text((double)memory.kv_block / (double)memory.kv_block_tokens).s);
-    gqac_program_free(program);
     return GQAC_OK;
 }
 
-static gqac_status report_saved(cli *c, gqac_emit emit, const gqac_options *options) {
+static gqac_status report_saved(cli *c, gqac_emit emit, const gqac_options *options,
+                                const gqac_text *text) {
     const char *path = cli_value(c, "output");
     struct stat info;
     if (emit == GQAC_EMIT_NONE || cli_quiet(c) || stat(path, &info) != 0)
         return GQAC_OK;
     cli_clear_progress(c);
     fprintf(stderr, "gqac: saved %s: %s", cli_shown(path).s, size_text((double)info.st_size).s);
-    const gqac_status status = emit == GQAC_EMIT_GQAC ? report_opened(c, path, options) : GQAC_OK;
+    gqac_program *program = NULL;
+    gqac_status status = GQAC_OK;
+    if (emit == GQAC_EMIT_GQAC)
+        status = report_opened(c, path, options, &program);
     fprintf(stderr, "\n");
+    if (program && text) {
+        const gqac_text_settings *s = gqac_text_get_settings(text);
+        if (s->has_config && !s->has_tokenizer && !s->tokenizer_refusal)
+            fprintf(stderr,
+                    "gqac: there is no tokenizer: generate takes --ids, and not --prompt\n");
+        cli_warn_ends(c, program, text);
+    }
+    gqac_program_free(program);
     return status;
 }
 
@@ -206,7 +217,7 @@ static gqac_status compile_with(cli *c, owned *own) {
     GQAC_TRY(gqac_compile(path, &options, emit, cli_value(c, "output"), &c->diag));
     if (l.failed)
         return cli_fail(c, GQAC_NO_MEMORY, "out of memory while printing a graph");
-    return report_saved(c, emit, &options);
+    return report_saved(c, emit, &options, own->text);
 }
 
 static gqac_status compile(cli *c) {

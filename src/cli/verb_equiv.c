@@ -276,9 +276,10 @@ static void print_table(const equiv *e, const settings *s) {
             printf("%s%lld", i ? "," : "", (long long)plan->chunks[i]);
         printf("%s\n", plan->n > 16 ? ",..." : "");
     }
-    printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld tokens\n",
+    printf("%s: %lld differing values of %lld, %d of %d plans (%.0f%%), %lld token%s\n",
            e->differing ? "different" : "equal", e->differing, e->compared, e->ran, s->planned,
-           s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n);
+           s->planned ? 100.0 * e->ran / s->planned : 0, (long long)e->rows[0].n,
+           e->rows[0].n == 1 ? "" : "s");
     if (e->reference != e->program && e->differing)
         printf("%s and %s are profiles of their own: equal bits are promised within each, not "
                "between them; relative differences up to %.3g\n",
@@ -306,9 +307,9 @@ static gqac_status prove(equiv *e, settings *s, tokens *x) {
     const char *kv = cli_value(e->c, "kv");
     GQAC_TRY(prepare(e, s, x));
     const int n_mixing = gqac_program_mixing(e->program, &mixing);
-    for (int i = 0; i < n_mixing && !cli_quiet(e->c); i++)
-        fprintf(stderr, "node '%s' (%s) mixes rows: the model is not split-safe\n",
-                cli_shown(mixing[i].node).s, cli_shown(mixing[i].op).s);
+    for (int i = 1; i < n_mixing && !cli_quiet(e->c); i++) /* the log has named the first one */
+        fprintf(stderr, "node '%s' (%s) mixes rows too\n", cli_shown(mixing[i].node).s,
+                cli_shown(mixing[i].op).s);
     s->start = s->reported = cli_seconds();
     s->json = cli_json(e->c);
     GQAC_TRY(equiv_reference(e));

@@ -221,8 +221,11 @@ static gqac_status inspect(cli *c, bool *supported) {
     *supported = true;
     GQAC_TRY(cli_options(c, &options));
     GQAC_TRY(cli_model(c, NULL, path, sizeof path));
-    if (cli_switch(c, "verify"))
+    if (cli_switch(c, "verify")) {
         GQAC_TRY(gqac_artefact_verify(path, &c->diag));
+        if (!cli_quiet(c))
+            fprintf(stderr, "gqac: every checksum of %s is right\n", cli_shown(path).s);
+    }
     GQAC_TRY(gqac_info_open(path, &options, &info, &c->diag));
     *supported = !info->n_unsupported;
     const gqac_status status = print_info(c, info, &costs);

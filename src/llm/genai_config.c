@@ -106,8 +106,8 @@ static gqac_status check_id(const reader *r, const place *p, const char *key, co
     char rule[128];
     if (json_is_integer(value) && id >= 0 && id < size)
         return GQAC_OK;
-    snprintf(rule, sizeof rule, "token ids are integers from 0 to vocab_size - 1 = %lld",
-             (long long)size - 1);
+    snprintf(rule, sizeof rule, "token ids are integers from 0 to %s%lld",
+             r->settings->vocab_size ? "vocab_size - 1 = " : "", (long long)size - 1);
     return wrong(r, p, key, value, rule);
 }
 

@@ -27,10 +27,16 @@ static gqac_status check_model(importer *im) {
     return onnx_functions_index(im);
 }
 
-/* A ModelProto begins with one of its first fields, or with a list of opsets. */
+/* A ModelProto begins with one of its first fields, or with a list of opsets; and a file of
+ * printable text is none, whatever letter it begins with. */
 static bool begins_as_model(const gqac_map *map) {
     static const unsigned char tags[] = {0x08, 0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42, 0x72};
-    return map->size && memchr(tags, map->data[0], sizeof tags);
+    enum { LOOKED_AT = 64 };
+    const size_t n = map->size < LOOKED_AT ? map->size : LOOKED_AT;
+    size_t printable = 0;
+    while (printable < n && (map->data[printable] >= ' ' || map->data[printable] == '\n'))
+        printable++;
+    return n && printable < n && memchr(tags, map->data[0], sizeof tags);
 }
 
 /* After the scan failed: was it a model at all? */

@@ -83,6 +83,14 @@ def missing(shown, printed):
     return None
 
 
+def tracked():
+    """What lies in the root, without what a user's own commands have left there."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True,
+                            check=False).stdout
+    names = {line.split("/")[0] for line in listed.splitlines()} | {"build"}
+    return [entry for entry in ROOT.iterdir() if not listed or entry.name in names]
+
+
 class Shell:
     """A shell that takes commands one by one, with the tools of the documentation on its PATH."""
 
@@ -94,7 +102,7 @@ class Shell:
         python.chmod(0o755)
         work = folder / "work"
         work.mkdir()
-        for entry in ROOT.iterdir():
+        for entry in tracked():
             (work / entry.name).symlink_to(entry)
         env = harness.environment()
         path = (tools, harness.GQAC.parent, CONTROLS, env.get("PATH", ""))

@@ -125,7 +125,7 @@ class Same(Case):
         self.check(gqac("compile", bad, "-o", path), 3)
         self.assertEqual(path.read_text(), "old")
         self.good("compile", model("llama"), "-o", path)
-        self.good("inspect", path, "--verify")
+        self.assertIn("every checksum", self.good("inspect", path, "--verify").err)
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["bad.onnx", "o.gqac"])
 
 

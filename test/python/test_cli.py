@@ -222,7 +222,8 @@ class Usage(Case):
 
     def test_no_model(self):
         """A file that is no ONNX file is called that, and what it is where its first bytes say so."""
-        for begin, words in ((b"hello", ()), (b"GGUF\3\0\0\0", ("GGUF",)), (b"PK\3\4", ("zip",)), (b"{}", ("JSON",)),
+        for begin, words in ((b"hello", ()), (b"root:x:0:0:root:/root:/bin/bash\n", ()), (b"{}", ("JSON",)),
+                             (b"GGUF\3\0\0\0", ("GGUF",)), (b"PK\3\4", ("zip",)),
                              (b"version https://git-lfs.github.com/spec/v1\n", ("git lfs pull",))):
             path = self.dir / "model.onnx"
             path.write_bytes(begin)

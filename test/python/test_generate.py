@@ -284,6 +284,17 @@ class Greedy(Generating):
             self.assertEqual(result.out, text + "\n")
             self.assertEqual("".join(s[4] for s in steps(result.err)), text)
 
+    def test_doubtful_folders(self):
+        """compile says that there is no tokenizer, and which ids of eos_token_id the model lacks."""
+        model = {"vocab_size": 0, "eos_token_id": [2, 9999]}
+        folder = copy_model(self.dir / "ends", model=model)
+        words = "eos_token_id 9999: the model has 258 ids"
+        self.assertIn(words, self.good("compile", folder, "-o", self.dir / "a.gqac").err)
+        self.assertIn(words, self.good("generate", folder, "--prompt", "a", "-n", "1").err)
+        self.assertNotIn("eos_token_id 2:", self.good("generate", folder, "--prompt", "a", "-n", "1").err)
+        bare = copy_model(self.dir / "no-tokenizer", drop=("tokenizer.json",), template=None)
+        self.assertIn("there is no tokenizer", self.good("compile", bare, "-o", self.dir / "b.gqac").err)
+
     def test_ids_as_given(self):
         """--ids gives what the same ids of --prompt give; without a tokenizer ids are printed."""
         path = write_ids(self.dir / "ids.txt", tokenizer().encode(PROMPT).ids)

@@ -49,6 +49,9 @@ gqac_status stateful_recurrent_join(ir_builder *b, ir_node *node, ir_value *toke
  * that reads, or the lengths of the family, depend on more than length inputs (the attention mask).
  * Marks the nodes of pairs. */
 gqac_status stateful_lengths(stateful *s);
+/* Within stateful_lengths, which has marked (1) what lengths are computed from: UNSUPPORTED when
+ * they are not those of a sequence. */
+gqac_status stateful_seqlens(const stateful *s);
 /* Call after stateful_lengths: key_range counts from past_len and new_len; UNSUPPORTED names one
  * that is not over a pair.
  */

@@ -85,6 +85,7 @@ static gqac_status check_slice(const stateful *s) {
 gqac_status stateful_lengths(stateful *s) {
     ir_node *next, *node = s->graph->first;
     GQAC_TRY(check_slice(s));
+    GQAC_TRY(stateful_seqlens(s));
     const ir_dim *batch = NULL;
     const ir_value *fresh = stateful_fresh(s->pairs[0].concat);
     if (fresh && fresh->type.rank == 4)

@@ -79,6 +79,24 @@ gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, con
                        .rows = bind_input(root, "rows"), .y = bind_output(root, "y"));
 }
 
+/* Rows of an embedding. */
+bool gpu_match_gather(const ir_node *node) {
+    const ir_value *data = ir_node_input(node, 0);
+    const gqac_tensor *t = data ? data->constant : NULL;
+    return t && t->dtype == GQAC_F32 && t->rank >= 1 && ir_attr_int(node, "axis") == 0 &&
+           gqac_tensor_count(t) > 0 && t->dims[0] <= INT32_MAX;
+}
+
+gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const void **record) {
+    gpu_gather *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    r->indices = bind_input(root, "indices");
+    r->y = bind_output(root, "output");
+    *record = r;
+    return gpu_bind_operand(b, root, 0, &r->data);
+}
+
 /* ---- elementwise --------------------------------------------------------------- */
 
 static const struct {

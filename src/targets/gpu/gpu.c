@@ -57,6 +57,7 @@ static const target_kernel kernels[] = {
      .on_device = true},
     ROW("gqac", "rotary", "rotary", rotary),
     ROW("gqac", "take_rows", "take_rows", take_rows),
+    ROW("", "Gather", "gather", gather),
     NORM("", "RMSNormalization"),
     NORM("", "SimplifiedLayerNormalization"),
     NORM("", "LayerNormalization"),

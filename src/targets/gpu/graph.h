@@ -33,6 +33,9 @@ gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const 
 bool gpu_match_take_rows(const ir_node *node);
 gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record);
 
+bool gpu_match_gather(const ir_node *node);
+gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const void **record);
+
 bool gpu_match_unary(const ir_node *node);
 gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record);
 

@@ -192,15 +192,14 @@ gqac_status gpu_copy_box(gpu_work *w, const op_box *box) {
     return gpu_launch(w, GPU_COPY_BOX, &grid, GPU_COUNT(args), args);
 }
 
-static gqac_status copy_rows(gpu_work *w, const gqac_tensor *x, const int32_t *list,
-                             gqac_tensor *y) {
-    const int32_t n = (int32_t)y->dims[1], width = (int32_t)y->dims[2];
+/* y [n,width] = the rows of x that are listed. */
+static gqac_status copy_rows(gpu_work *w, const gpu_buffer *x, const int32_t *list, int32_t n,
+                             int32_t width, gqac_tensor *y) {
     const gpu_grid grid = grid_of(width, n);
-    gpu_buffer in, rows, out;
-    GQAC_TRY(gpu_in(w, x, &in));
+    gpu_buffer rows, out;
     GQAC_TRY(gpu_put(w, list, (size_t)n * sizeof *list, &rows));
     GQAC_TRY(gpu_out(w, y, &out));
-    const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(rows.handle), GPU_ARG(out.handle),
+    const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(rows.handle), GPU_ARG(out.handle),
                             GPU_ARG(width), GPU_ARG(n)};
     GQAC_TRY(gpu_launch(w, GPU_COPY_ROWS, &grid, GPU_COUNT(args), args));
     return gpu_done(w, &out, y);
@@ -228,8 +227,49 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
     int32_t *list = (int32_t *)(void *)scratch.base;
     for (int64_t i = 0; i < n; i++)
         list[i] = (int32_t)from[i];
+    gpu_buffer in;
     gpu_work w = gpu_take(call);
-    const gqac_status status = copy_rows(&w, x, list, &y);
+    gqac_status status = gpu_in(&w, x, &in);
+    if (status == GQAC_OK)
+        status = copy_rows(&w, &in, list, (int32_t)n, (int32_t)x->dims[2], &y);
+    gpu_give_back(&w);
+    op_scratch_close(&scratch);
+    return status;
+}
+
+gqac_status gpu_gather_run(target_call *call, const void *record) {
+    const gpu_gather *f = record;
+    const gqac_tensor *data = target_value(call, f->data.value),
+                      *indices = target_value(call, f->indices);
+    gqac_tensor y = *indices;
+    op_scratch scratch;
+    if (!OP_IN(OP_INDICES, indices->dtype))
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "indices must be i32 or i64");
+    if (indices->rank + data->rank - 1 > GQAC_MAX_RANK)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "a result of rank %d",
+                indices->rank + data->rank - 1);
+    y.dtype = GQAC_F32;
+    for (int i = 1; i < data->rank; i++)
+        y.dims[y.rank++] = data->dims[i];
+    GQAC_TRY(target_give(call, f->y, &y));
+    GQAC_TRY(fits_int(&call->work, &y));
+    const int64_t n = gqac_tensor_count(indices), rows = data->dims[0];
+    for (int64_t i = 0; i < n; i++)
+        if (op_get_i64(indices, i) < -rows || op_get_i64(indices, i) >= rows)
+            OP_STOP(&call->work, GQAC_OUT_OF_RANGE,
+                    "index %lld is out of range for axis 0 of length %lld",
+                    (long long)op_get_i64(indices, i), (long long)rows);
+    if (gqac_tensor_count(&y) == 0)
+        return GQAC_OK;
+    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)n, sizeof(int32_t), &scratch));
+    int32_t *list = (int32_t *)(void *)scratch.base;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t index = op_get_i64(indices, i);
+        list[i] = (int32_t)(index < 0 ? index + rows : index);
+    }
+    gpu_work w = gpu_take(call);
+    const gqac_status status = copy_rows(&w, &f->data.kept, list, (int32_t)n,
+                                         (int32_t)op_product(data->dims, 1, data->rank), &y);
     gpu_give_back(&w);
     op_scratch_close(&scratch);
     return status;

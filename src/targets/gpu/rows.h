@@ -25,6 +25,13 @@ typedef struct gpu_take_rows {
 } gpu_take_rows;
 gqac_status gpu_take_rows_run(target_call *call, const void *record);
 
+/* Rows of a constant, which is on the device. */
+typedef struct gpu_gather {
+    gpu_operand data;
+    int indices, y;
+} gpu_gather;
+gqac_status gpu_gather_run(target_call *call, const void *record);
+
 /* Copies a box between fp32 values on the device. */
 gqac_status gpu_copy_box(gpu_work *w, const op_box *box);
 

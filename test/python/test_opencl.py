@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The OpenCL driver of target gpu under watch.
+
+    python test/python/test_opencl.py
+
+The library of test/opencl lies between gqac and the real loader. It puts bands around the memory of
+the device, fills new memory with NaN, counts what is not released, and lets one call fail.
+"""
+
+import ctypes
+import os
+import sys
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import harness
+from harness import FULL, MODELS, Case
+
+WATCHED = os.environ.get("GQAC_WATCHED_OPENCL", str(harness.GQAC.parent / "test" / "watched_opencl"))
+IDS = " ".join(str(7 * i % 31) for i in range(70))
+CALLS = ("clGetPlatformIDs", "clGetDeviceIDs", "clGetDeviceInfo", "clCreateContext",
+         "clCreateCommandQueue", "clCreateProgramWithBinary", "clBuildProgram", "clCreateKernel",
+         "clSetKernelArg", "clCreateBuffer", "clEnqueueWriteBuffer", "clEnqueueReadBuffer",
+         "clEnqueueNDRangeKernel", "clFinish")
+MUST_FAIL = ("clEnqueueNDRangeKernel", "clEnqueueReadBuffer", "clEnqueueWriteBuffer",
+             "clSetKernelArg", "clFinish")
+
+
+def real_library():
+    """The path of the loader of OpenCL; None without one, or without devices."""
+    if harness.gqac("devices").code or not Path(WATCHED, "libOpenCL.so.1").exists():
+        return None
+    try:
+        ctypes.CDLL("libOpenCL.so.1")
+    except OSError:
+        return None
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if "libOpenCL.so" in line:
+            return line.split()[-1]
+    return None
+
+
+REAL = real_library()
+
+
+@unittest.skipUnless(REAL, "no device of OpenCL")
+class Watched(Case):
+    """Runs of gqac with the watching library."""
+
+    def setUp(self):
+        super().setUp()
+        (self.dir / "ids.txt").write_text(IDS)
+
+    def score(self, model, target="gpu", **env):
+        """A finished run over a prompt of a block and six tokens, and decode; and what was seen."""
+        log, out = self.dir / "log", self.dir / "out.npy"
+        log.unlink(missing_ok=True)
+        out.unlink(missing_ok=True)
+        done = harness.gqac("score", model, "--target", target, "--ids", self.dir / "ids.txt",
+                            "--splits", "3,63,1,1", "--logits", out, env={
+                                "LD_LIBRARY_PATH": WATCHED, "WATCH_OPENCL": REAL,
+                                "WATCH_LOG": str(log), "GQAC_CACHE": str(self.dir / "cache"), **env})
+        self.assertGreaterEqual(done.code, 0, done)
+        seen = dict(line.partition(" ")[::2] for line in log.read_text().splitlines()) \
+            if target == "gpu" else {}
+        return done, seen, np.load(out).tobytes() if done.code == 0 else b""
+
+    def test_bands(self):
+        """No kernel writes outside of its memory or reads what was never written."""
+        for name in sorted(p.name for p in MODELS.iterdir() if (p / "model.onnx").exists()):
+            with self.subTest(name):
+                done, seen, got = self.score(MODELS / name)
+                self.assertEqual(done.code, 0, done)
+                self.assertEqual((seen["left"], seen["broken"]), ("0", "0"), seen)
+                self.assertGreater(int(seen["calls"]), 100)
+                self.assertEqual(got, self.score(MODELS / name, "cpu")[2])
+
+    def test_bands_break(self):
+        """A control: bands that begin within the memory are found broken."""
+        self.assertGreater(int(self.score(MODELS / "llama", WATCH_SHORT="4")[1]["broken"]), 10)
+
+    def test_failures(self):
+        """One call fails: a message and its exit code, or the right result all the same; nothing is
+        left behind."""
+        _, seen, right = self.score(MODELS / "llama")
+        calls = int(seen["calls"])
+        for n in range(1, calls + 1 if FULL else 60):
+            self.one_failure(right, WATCH_FAIL=str(n))
+        for name in CALLS:
+            for n in (1, 2, 7, 40):
+                self.one_failure(right, WATCH_FAIL=str(n), WATCH_CALL=name)
+
+    def one_failure(self, right, **env):
+        """A run in which one call fails, where there are as many."""
+        done, seen, got = self.score(MODELS / "llama", **env)
+        with self.subTest(env, failed=seen["failed"]):
+            self.assertIn(done.code, (0, 4, 77), done)
+            self.assertEqual((seen["left"], seen["broken"]), ("0", "0"), seen)
+            if done.code == 0:
+                self.assertEqual(got, right)
+            else:
+                self.assertIn("gqac: ", done.err)
+            if seen["failed"] in MUST_FAIL:
+                self.assertNotEqual(done.code, 0, "a call that failed is not noticed")
+            if env["WATCH_FAIL"] == "1" and "WATCH_CALL" in env:
+                self.assertEqual(seen["failed"], env["WATCH_CALL"])
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

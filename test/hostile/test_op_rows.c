@@ -19,6 +19,7 @@
 #include "../unit.h"
 #include "ops/work.h"
 #include "support_rows.h"
+#include "targets/target.h"
 
 enum { SECONDS = 5 }; /* of processor time for one graph */
 static const int64_t huge = (int64_t)1 << 34;
@@ -36,6 +37,7 @@ typedef struct trial {
     report *shared;
     int at, first; /* graphs before `first` were tried by an earlier process */
     bool is_seed;
+    bool on_device; /* instead of ref and cpu */
 } trial;
 
 /* ---- one graph ----------------------------------------------------------- */
@@ -167,8 +169,64 @@ static void try_way(trial *t, const row_graph *g, row_mode mode, const char *tar
     close_results(&r);
 }
 
+static bool same_outputs(const results *a, const results *b) {
+    bool same = a->status == GQAC_OK && b->status == GQAC_OK && a->n == b->n;
+    for (int i = 0; same && i < a->n; i++)
+        same = same_tensor(&a->out[i], &b->out[i]);
+    return same;
+}
+
+/* Where scores are an output, attention has the values of ref (docs/gpu.md); factors of bf16 are
+ * for cpu alone. */
+static bool is_as_ref(const row_graph *g, const results *there, const char *text) {
+    if (strcmp(g->op->name, "attention") != 0)
+        return false;
+    if (strstr(g->attrs, "bf16=1"))
+        return true;
+    results ref = run_graph(g, ROW_INPUTS_KNOWN, "ref", true, text);
+    const bool same = same_outputs(&ref, there);
+    close_results(&ref);
+    return same;
+}
+
+static bool has_empty(const row_graph *g) {
+    for (int i = 0; i < g->n_in; i++)
+        if (!g->in[i].absent && row_count(&g->in[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Target gpu refuses what cpu refuses, and computes the same values. What has no elements may pass
+ * the checks of one of them alone. */
+static void try_device(trial *t, const row_graph *g) {
+    report *shared = t->shared;
+    if (t->at++ < t->first || !row_text(g, ROW_INPUTS_KNOWN, shared->text))
+        return;
+    shared->next = t->at;
+    snprintf(shared->what, sizeof shared->what, "gpu, stateless");
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {.tv_sec = 2 * SECONDS}}, NULL);
+    results here = run_graph(g, ROW_INPUTS_KNOWN, "cpu", true, shared->text);
+    results there = run_graph(g, ROW_INPUTS_KNOWN, "gpu", true, shared->text);
+    setitimer(ITIMER_PROF, &(struct itimerval){.it_value = {0}}, NULL);
+    const bool good = here.status == GQAC_OK;
+    if (there.status == GQAC_INTERNAL || (there.status != GQAC_OK && !there.diag.what[0]))
+        fail(t, there.diag.what[0] ? there.diag.what : "a refusal without a word");
+    else if (good != (there.status == GQAC_OK) && !has_empty(g))
+        fail(t, good ? there.diag.what : "cpu refuses it, gpu does not");
+    else if (good && there.status == GQAC_OK && !same_outputs(&here, &there) &&
+             !is_as_ref(g, &there, shared->text))
+        fail(t, "other values than on cpu");
+    shared->good += good;
+    close_results(&here);
+    close_results(&there);
+}
+
 static void try_graph(trial *t, const row_graph *g, const results *all) {
     static const char *const targets[] = {"ref", "cpu"};
+    if (t->on_device) {
+        try_device(t, g);
+        return;
+    }
     for (int k = 0; k < 2; k++)
         for (row_mode mode = 0; mode < ROW_MODES; mode++)
             try_way(t, g, mode, targets[k], true, all);
@@ -181,7 +239,12 @@ static void try_graph(trial *t, const row_graph *g, const results *all) {
 static void spoil_outputs(trial *t, const row_graph *seed) {
     static const char *const targets[] = {"ref", "cpu"};
     char text[ROW_TEXT];
-    for (int k = 0; k < 2; k++) {
+    for (unsigned set = 1; t->on_device && set < 1u << seed->n_out; set++) {
+        row_graph g = *seed;
+        g.named = set;
+        try_graph(t, &g, NULL);
+    }
+    for (int k = 0; k < 2 && !t->on_device; k++) {
         if (!row_text(seed, ROW_INPUTS_KNOWN, text))
             return;
         results all = run_graph(seed, ROW_INPUTS_KNOWN, targets[k], true, text);
@@ -426,8 +489,8 @@ static void try_simple(trial *t, const ir_schema *op) {
     }
 }
 
-static void try_op(report *shared, int first, const ir_schema *op) {
-    trial t = {.shared = shared, .first = first};
+static void try_op(report *shared, int first, const ir_schema *op, bool on_device) {
+    trial t = {.shared = shared, .first = first, .on_device = on_device};
     const row_seed *seed = row_seed_of(op, 0);
     if (!seed)
         try_simple(&t, op);
@@ -435,21 +498,21 @@ static void try_op(report *shared, int first, const ir_schema *op) {
         const row_graph g = row_open(op, seed);
         shared->seed_taken = false;
         try_seed(&t, &g);
-        if (!shared->seed_taken && first == 0 && !(op->flags & IR_OP_EFFECT))
+        if (!shared->seed_taken && first == 0 && !on_device && !(op->flags & IR_OP_EFFECT))
             printf("  %s.%s: seed %d is refused\n", op->domain, op->name, n);
     }
     shared->next = -1;
 }
 
 /* Runs an op in processes until one comes to its end. */
-static void run_op(report *shared, const ir_schema *op) {
+static void run_op(report *shared, const ir_schema *op, bool on_device) {
     shared->good = shared->failures = 0;
     for (int first = 0, crashes = 0; first >= 0 && crashes < 40; crashes++) {
         int status = 0;
         fflush(stdout);
         const pid_t child = fork();
         if (child == 0) {
-            try_op(shared, first, op);
+            try_op(shared, first, op, on_device);
             fflush(stdout);
             _exit(0);
         }
@@ -465,17 +528,22 @@ static void run_op(report *shared, const ir_schema *op) {
     CU_ASSERT_EQUAL(shared->failures, 0);
 }
 
-static void all_rows(void) {
+static report *open_report(void) {
     report *shared =
         mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_FATAL(shared != MAP_FAILED);
+    return shared;
+}
+
+static void all_rows(void) {
+    report *shared = open_report();
     const char *only = getenv("ROWS_ONLY");
     int computed = 0;
     for (int i = 0; i < gqac_op_count; i++) {
         const ir_schema *op = &gqac_op_table[i]->schema;
         if (only && strcmp(only, op->name))
             continue;
-        run_op(shared, op);
+        run_op(shared, op, false);
         computed += shared->good > 0;
         if (!shared->good)
             printf("  %s.%s is never computed\n", op->domain, op->name);
@@ -484,7 +552,45 @@ static void all_rows(void) {
     munmap(shared, sizeof *shared);
 }
 
+/* In a process of its own: a driver's threads do not survive a fork. */
+static bool has_device(void) {
+    int status = 1;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        gqac_diag diag;
+        gqac_device device = {.size = sizeof device};
+        _exit(gqac_device_at(0, &device, &diag) == GQAC_OK && !*device.lacks ? 0 : 1);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+           WEXITSTATUS(status) == 0;
+}
+
+/* Ops that have a kernel of target gpu. */
+static void device_rows(void) {
+    const gqac_target *gpu = NULL;
+    gqac_diag diag;
+    const char *only = getenv("ROWS_ONLY");
+    CU_ASSERT_EQUAL_FATAL(gqac_target_find("gpu", &gpu, &diag), GQAC_OK);
+    if (!has_device()) {
+        printf("  there is no device\n");
+        return;
+    }
+    report *shared = open_report();
+    int computed = 0;
+    for (const target_kernel *k = gpu->kernels; k->name; k++) {
+        const ir_schema *op = op_schema(k->domain, k->op);
+        if (!op || (only && strcmp(only, k->op)))
+            continue;
+        run_op(shared, op, true);
+        computed += shared->good;
+    }
+    printf("  %d graphs computed\n", computed);
+    CU_ASSERT(only || computed > 100);
+    munmap(shared, sizeof *shared);
+}
+
 int main(int argc, char **argv) {
-    static const unit_case cases[] = {{"all rows", all_rows}};
+    static const unit_case cases[] = {{"all rows", all_rows}, {"rows of gpu", device_rows}};
     return unit_run("hostile: op rows", cases, sizeof cases / sizeof *cases, argc, argv);
 }

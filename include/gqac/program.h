@@ -76,9 +76,8 @@ GQAC_API int64_t gqac_program_memory_used(const gqac_program *program);
 GQAC_API int64_t gqac_program_weight_bytes(const gqac_program *program);
 
 /* Memory of one sequence of `tokens` tokens, whose prompt is fed in chunks of at most `chunk`
- * tokens and whose last tokens are decoded one by one. Activations are the buffers of the plan,
- * without the scratch of kernels. Lengths that only a run knows are assumed to be `tokens`. Sizes
- * are in bytes. */
+ * tokens and whose last tokens are decoded one by one. Activations are the buffers of the plan.
+ * Lengths that only a run knows are assumed to be `tokens`. Sizes are in bytes. */
 typedef struct gqac_memory {
     size_t size;             /* sizeof(gqac_memory), set by the caller */
     int64_t weights;         /* all constants */
@@ -94,6 +93,12 @@ typedef struct gqac_memory {
     int64_t kv_tail;  /* bytes of the inputs of causal convolutions in one block, if they are kept
                          for some lengths only; else 0, and they are in kv_block */
     int64_t kv_tails; /* maximum number of blocks that keep them, without those of the last chunk */
+    /* Scratch of the kernel that takes the most, for the largest chunk and for the last token, with
+     * gqac_threads_default threads. It is added to `prefill` and `decode`. Not counted are the
+     * targets ref and gpu (0 here), ops of cpu that run by their own eval (convolutions, TopK,
+     * Scan, ...), and branches of If. A context may keep up to half more, because its buffers grow
+     * by half at least. */
+    int64_t prefill_scratch, decode_scratch;
 } gqac_memory;
 /* Fills *memory but for its size, which the caller sets: gqac_memory memory = {.size = sizeof
  * memory}. OUT_OF_RANGE: not 1 <= chunk <= tokens, the model has fewer positions, or a size

@@ -121,7 +121,9 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
                    {"kv_blocks", m->kv_blocks},
                    {"kv_block_tokens", m->kv_block_tokens},
                    {"prefill", m->prefill},
-                   {"decode", m->decode}};
+                   {"decode", m->decode},
+                   {"prefill_scratch", m->prefill_scratch},
+                   {"decode_scratch", m->decode_scratch}};
     json_t *memory = json_object();
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(memory, numbers[i].name, json_integer(numbers[i].value));
@@ -158,11 +160,23 @@ static double mib(int64_t bytes) {
     return (double)bytes / 1048576;
 }
 
+/* Targets that do not count it report 0. */
+static bool counts_scratch(const gqac_memory *m) {
+    return m->prefill_scratch || m->decode_scratch;
+}
+
+static void print_scratch(const gqac_memory *m) {
+    const int threads = gqac_threads_default();
+    printf("  scratch, prompt       %12.2f MiB  with %d thread%s\n", mib(m->prefill_scratch),
+           threads, threads > 1 ? "s" : "");
+    printf("  scratch, decode       %12.2f MiB\n", mib(m->decode_scratch));
+}
+
 static void print_memory(const inspect_costs *x) {
     const gqac_memory *m = &x->memory;
     const int64_t kv = m->kv_blocks * m->kv_block, states = m->kv_states * m->kv_state;
     const int64_t tails = m->kv_tails * m->kv_tail;
-    const int64_t most = m->prefill > m->decode ? m->prefill : m->decode;
+    const int64_t prompt = m->prefill + m->prefill_scratch, one = m->decode + m->decode_scratch;
     printf("memory for %lld tokens\n", (long long)x->tokens);
     printf("  weights               %12.2f MiB\n", mib(m->weights));
     printf("  keys and values       %12.2f MiB  %lld blocks of %lld tokens\n", mib(kv),
@@ -176,8 +190,11 @@ static void print_memory(const inspect_costs *x) {
     printf("  activations, prompt   %12.2f MiB  in chunks of at most %d tokens\n", mib(m->prefill),
            PROMPT_CHUNK);
     printf("  activations, decode   %12.2f MiB\n", mib(m->decode));
-    printf("  together              %12.2f MiB  without the scratch of kernels\n",
-           mib(m->weights + kv + states + tails + most));
+    if (counts_scratch(m))
+        print_scratch(m);
+    printf("  together              %12.2f MiB%s\n",
+           mib(m->weights + kv + states + tails + (prompt > one ? prompt : one)),
+           counts_scratch(m) ? "" : "  without the scratch of kernels");
 }
 
 void inspect_costs_print(const inspect_costs *x) {

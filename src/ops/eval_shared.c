@@ -358,21 +358,30 @@ void op_parallel(op_call *call, int64_t items, int64_t cost,
         op_work_parallel(&work, items, cost, run, arg);
 }
 
+enum { SCRATCH_LEAST = 64 };
+
 static gqac_status open_scratch(const op_work *work, size_t bytes, op_scratch *scratch) {
     scratch->owned = NULL;
+    bytes = bytes ? bytes : SCRATCH_LEAST;
     if (work->scratch)
-        scratch->base = work->scratch(work->host, bytes ? bytes : 64);
+        scratch->base = work->scratch(work->host, bytes);
     else
-        scratch->base = scratch->owned = gqac_aligned_alloc(64, bytes ? bytes : 64);
+        scratch->base = scratch->owned = gqac_aligned_alloc(64, bytes);
     return scratch->base ? GQAC_OK : gqac_diag_oom(work->diag, "scratch");
+}
+
+/* Bytes of one worker, and of all. */
+static bool scratch_bytes(size_t workers, size_t count, size_t size, size_t *each, size_t *all) {
+    size_t bytes;
+    if (!gqac_mul_size(count, size, &bytes) || !gqac_add_size(bytes, 63, &bytes))
+        return false;
+    *each = bytes & ~(size_t)63;
+    return gqac_mul_size(*each, workers, all);
 }
 
 gqac_status op_work_scratch(const op_work *work, size_t count, size_t size, op_scratch *scratch) {
     size_t workers = work->pool ? (size_t)gqac_pool_threads(work->pool) : 1, bytes;
-    if (!gqac_mul_size(count, size, &bytes) || !gqac_add_size(bytes, 63, &bytes))
-        return gqac_diag_oom(work->diag, "scratch");
-    scratch->stride = bytes & ~(size_t)63;
-    if (!gqac_mul_size(scratch->stride, workers, &bytes))
+    if (!scratch_bytes(workers, count, size, &scratch->stride, &bytes))
         return gqac_diag_oom(work->diag, "scratch");
     return open_scratch(work, bytes, scratch);
 }
@@ -384,6 +393,21 @@ gqac_status op_work_scratch_one(const op_work *work, size_t count, size_t size,
         return gqac_diag_oom(work->diag, "scratch");
     scratch->stride = 0;
     return open_scratch(work, bytes, scratch);
+}
+
+void op_scratch_measure(gqac_parts *parts, int threads, size_t count, size_t size) {
+    size_t each, all;
+    if (scratch_bytes((size_t)threads, count, size, &each, &all))
+        op_scratch_measure_one(parts, all, 1);
+    else
+        parts->overflow = true;
+}
+
+void op_scratch_measure_one(gqac_parts *parts, size_t count, size_t size) {
+    if (count && size)
+        (void)gqac_parts_take(parts, count <= INT64_MAX ? (int64_t)count : -1, size);
+    else
+        (void)gqac_parts_take(parts, SCRATCH_LEAST, 1);
 }
 
 gqac_status op_scratch_open(op_call *call, size_t count, size_t size, op_scratch *scratch) {

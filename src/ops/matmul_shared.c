@@ -97,6 +97,10 @@ static void run_units(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
+void matmul_measure(int threads, gqac_parts *parts) {
+    op_scratch_measure(parts, threads, 1, sizeof(unit_scratch));
+}
+
 gqac_status matmul_do(const op_work *work, const matmul_job *job) {
     plan p = {.job = job,
               .row_blocks = (job->rows + MATMUL_ROWS - 1) / MATMUL_ROWS,

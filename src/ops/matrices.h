@@ -27,6 +27,8 @@ struct matmul_job {
 };
 /* Splits the job over the pool. NO_MEMORY when scratch is short. */
 gqac_status matmul_do(const op_work *work, const matmul_job *job);
+/* Adds the scratch of matmul_do to `parts`. */
+void matmul_measure(int threads, gqac_parts *parts);
 
 /* Inputs 0 and 1 as matrices: [batches..., M, K] x [batches..., K, N]. */
 typedef struct matmul_shape {

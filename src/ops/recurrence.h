@@ -58,5 +58,7 @@ gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
                            const recurrence_operands *in, recurrence *r);
 /* NO_MEMORY when scratch is short. */
 gqac_status recurrence_run(const op_work *work, recurrence *r);
+/* Adds the scratch of recurrence_run to `parts`. */
+void recurrence_measure(const recurrence *r, int threads, gqac_parts *parts);
 
 #endif

@@ -238,9 +238,18 @@ gqac_status recurrence_fit(const op_work *work, const recurrence_form *form,
     return GQAC_OK;
 }
 
+/* Floats of a `part`. */
+static size_t part_floats(const recurrence *r) {
+    return (size_t)(r->dk * (TILE + 3));
+}
+
+void recurrence_measure(const recurrence *r, int threads, gqac_parts *parts) {
+    op_scratch_measure(parts, threads, part_floats(r), sizeof(float));
+}
+
 gqac_status recurrence_run(const op_work *work, recurrence *r) {
     const int64_t tiles = (r->dv + TILE - 1) / TILE;
-    GQAC_TRY(op_work_scratch(work, (size_t)(r->dk * (TILE + 3)), sizeof(float), &r->scratch));
+    GQAC_TRY(op_work_scratch(work, part_floats(r), sizeof(float), &r->scratch));
     op_work_parallel(work, r->states->n * r->kv_heads * tiles, 10 + r->tokens * r->dk * TILE / 8,
                      run, r);
     op_scratch_close(&r->scratch);

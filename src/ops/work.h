@@ -6,6 +6,7 @@
 
 #include <gqac/tensor.h>
 
+#include "base/parts.h"
 #include "base/pool.h"
 
 /* ---- sets of element types ----------------------------------------------- */
@@ -92,6 +93,10 @@ gqac_status op_work_scratch(const op_work *work, size_t count, size_t size, op_s
 gqac_status op_work_scratch_one(const op_work *work, size_t count, size_t size,
                                 op_scratch *scratch);
 void op_scratch_close(op_scratch *scratch);
+/* Adds to `parts`, which measures, what op_work_scratch takes with that many threads, and what
+ * op_work_scratch_one takes. */
+void op_scratch_measure(gqac_parts *parts, int threads, size_t count, size_t size);
+void op_scratch_measure_one(gqac_parts *parts, size_t count, size_t size);
 
 /* NumPy broadcasting of concrete shapes. */
 gqac_status op_work_broadcast(const op_work *work, const gqac_tensor *a, const gqac_tensor *b,

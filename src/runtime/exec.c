@@ -260,6 +260,8 @@ static void *take_scratch(void *host, size_t bytes) {
         s->wanted = all > s->wanted ? all : s->wanted;
         memory = s->extra + 1;
     }
+    s->taken += bytes;
+    s->most = s->taken > s->most ? s->taken : s->most;
 #ifndef NDEBUG
     memset(memory, 0xFF, bytes);
 #endif
@@ -268,9 +270,11 @@ static void *take_scratch(void *host, size_t bytes) {
 
 /* Releases the scratch that was taken since a node began. */
 static void release_scratch(exec_scratch *s, size_t used, const struct exec_extra *extra) {
+    s->taken -= s->used - used;
     s->used = used;
     while (s->extra != extra) {
         struct exec_extra *next = s->extra->next;
+        s->taken -= s->extra->bytes;
         gqac_budget_give(s->buffer.budget, s->extra->bytes);
         gqac_free(s->extra);
         s->extra = next;

@@ -25,6 +25,7 @@ void exec_drop(exec_buffer *buffer);
 typedef struct exec_scratch {
     exec_buffer buffer;
     size_t used, wanted;
+    size_t taken, most; /* bytes in use, pieces of the system included; and their maximum so far */
     struct exec_extra *extra;
 } exec_scratch;
 

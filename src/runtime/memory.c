@@ -1,6 +1,7 @@
 /* The memory of a sequence of N tokens: weights, KV blocks, and the values of the plan, with their
  * symbols replaced: one sequence (B = 1), S new tokens, and N for every other length, which is that
- * of the keys wherever the compiler made the graph. */
+ * of the keys wherever the compiler made the graph. Kernels say from such shapes how much scratch
+ * they take. */
 #include "runtime/memory.h"
 
 #include <string.h>
@@ -30,24 +31,41 @@ static bool look_up(void *arg, const char *symbol, int64_t *value) {
     return true;
 }
 
+/* Type and shape of a value; all zeros for effect tokens and unknown types. False: overflow. */
+static bool shape_of(const ir_value *value, lengths *l, gqac_tensor *t) {
+    const ir_type *type = &value->type;
+    *t = (gqac_tensor){.dtype = GQAC_NONE};
+    if (type->dtype == GQAC_NONE || type->dtype == GQAC_TOKEN || type->rank < 0)
+        return true;
+    t->dtype = type->dtype;
+    t->rank = type->rank;
+    for (int i = 0; i < type->rank; i++) {
+        int64_t dim = l->are.tokens;
+        if (type->dims[i] && !ir_dim_eval(type->dims[i], look_up, l, &dim))
+            return false;
+        t->dims[i] = dim > 0 ? dim : 0;
+    }
+    return true;
+}
+
 /* Bytes of a value; 0 for effect tokens and unknown types. False: overflow. */
 static bool bytes_of(const ir_value *value, lengths *l, int64_t *bytes) {
-    int64_t count = 1, dim;
+    gqac_tensor t;
+    int64_t count = 1;
     *bytes = 0;
-    if (value->type.dtype == GQAC_NONE || value->type.dtype == GQAC_TOKEN || value->type.rank < 0)
-        return true;
-    for (int i = 0; i < value->type.rank; i++) {
-        dim = l->are.tokens;
-        if (value->type.dims[i] && !ir_dim_eval(value->type.dims[i], look_up, l, &dim))
-            return false;
-        if (!gqac_mul_i64(count, dim > 0 ? dim : 0, &count))
-            return false;
-    }
-    const int64_t bits = gqac_dtype_bits(value->type.dtype);
-    if (!gqac_mul_i64(count, bits, &count))
+    if (!shape_of(value, l, &t))
         return false;
-    *bytes = (count + 7) / 8;
+    for (int i = 0; i < t.rank; i++)
+        if (!gqac_mul_i64(count, t.dims[i], &count))
+            return false;
+    if (!gqac_mul_i64(count, gqac_dtype_bits(t.dtype), &count))
+        return false;
+    *bytes = t.dtype == GQAC_NONE ? 0 : (count + 7) / 8;
     return true;
+}
+
+static lengths lengths_of(const gqac_program *p, const memory_lengths *are) {
+    return (lengths){.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *are};
 }
 
 /* Places one value, unless its kernel makes no tensor of it. */
@@ -68,31 +86,12 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
            layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over) != NULL;
 }
 
-enum { GROUP_WINDOW = 4 * TARGET_MAX_FUSED }; /* nodes before a root that are searched */
-
-/* Bytes of results that stay inside a group and lie in scratch of its kernel, as the products that
- * a chain of elementwise ops reads. False: overflow. */
-static bool kept_inside(const gqac_program *p, const ir_node *root, lengths *l, int64_t *bytes) {
-    const ir_node *n = p->target->in_scratch ? root->prev : NULL;
-    *bytes = 0;
-    for (int i = 0; n && i < GROUP_WINDOW; i++, n = n->prev) {
-        int64_t more;
-        if (n->fused_into != root || n->n_outputs != 1 || ir_value_leaves(n->outputs[0]) ||
-            !p->target->in_scratch(n))
-            continue;
-        if (!bytes_of(n->outputs[0], l, &more) || !gqac_add_i64(*bytes, more, bytes))
-            return false;
-    }
-    return true;
-}
-
 /* Nodes of a group follow each other where others read their results; the root is the last, and all
  * run with it. */
 bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
                     int64_t *apart) {
-    lengths l = {.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *lengths_};
+    lengths l = lengths_of(p, lengths_);
     layout_piece ended;
-    int64_t inside, most = 0;
     if (apart)
         *apart = 0;
     for (const ir_node *n = p->module->graph->first; n; n = n->next) {
@@ -101,18 +100,69 @@ bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layou
                 return false;
         while (!n->fused_into && layout_end(all, n, &ended))
             ;
-        if (apart && !n->fused_into && !kept_inside(p, n, &l, &inside))
-            return false;
-        most = apart && !n->fused_into && inside > most ? inside : most;
     }
-    return !apart || gqac_add_i64(*apart, most, apart);
+    return true;
 }
 
-/* Bytes of the arena and results of a call; *ok becomes false if they overflow. */
+/* ---- scratch --------------------------------------------------------------- */
+
+/* The scratch of the kernel that takes the most, by the shapes in the call; false: overflow. */
+static bool largest_scratch(const gqac_program *p, const target_call *call, int threads,
+                            int64_t *bytes) {
+    size_t most = 0;
+    for (const ir_node *n = p->module->graph->first; n; n = n->next) {
+        const target_kernel *kernel = n->claim;
+        gqac_parts parts = {.base = NULL};
+        if (n->fused_into || !kernel || !kernel->scratch ||
+            kernel->scratch(call, threads, n->bound, &parts) != GQAC_OK)
+            continue;
+        if (parts.overflow)
+            return false;
+        most = parts.bytes > most ? parts.bytes : most;
+    }
+    *bytes = (int64_t)most;
+    return most <= INT64_MAX;
+}
+
+gqac_status memory_scratch(const gqac_program *p, const memory_lengths *are, int threads, bool *ok,
+                           int64_t *bytes, gqac_diag *diag) {
+    lengths l = lengths_of(p, are);
+    const int64_t past = are->tokens - are->chunk, zero = 0;
+    const kv_batch kv = {.n = 1,
+                         .packed = p->roles.packed,
+                         .past = &past,
+                         .count = &are->chunk,
+                         .begin = &zero,
+                         .common = &zero};
+    gqac_diag misfit;
+    *bytes = 0;
+    gqac_tensor *values = gqac_calloc((size_t)p->n_values + 1, sizeof *values);
+    if (!values)
+        return gqac_diag_oom(diag, "shapes");
+    for (int i = 0; i < p->n_values; i++) {
+        const ir_value *value = p->values[i];
+        int64_t unused;
+        if (value && value->constant)
+            values[i] = *value->constant;
+        else if (value)
+            *ok = *ok && shape_of(value, &l, &values[i]) && bytes_of(value, &l, &unused);
+    }
+    const target_call call = {
+        .work = {.diag = &misfit}, .values = values, .state = p->target_state, .kv = &kv};
+    *ok = *ok && largest_scratch(p, &call, threads, bytes);
+    gqac_free(values);
+    return GQAC_OK;
+}
+
+/* ---- a sequence ------------------------------------------------------------ */
+
+/* Bytes of the arena and results of a call, and of its scratch; *ok becomes false if they
+ * overflow. */
 static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
-                               int64_t *bytes, gqac_diag *diag) {
+                               int64_t *bytes, int64_t *scratch, gqac_diag *diag) {
     const memory_lengths are = {
         .sequences = 1, .batch = 1, .chunk = chunk, .tokens = tokens, .logit_rows = 1};
+    GQAC_TRY(memory_scratch(p, &are, gqac_threads_default(), ok, scratch, diag));
     layout l = {.capacity = p->n_slots};
     l.live = gqac_calloc((size_t)p->n_slots + 1, sizeof *l.live);
     if (!l.live)
@@ -150,8 +200,8 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
               gqac_mul_i64(memory.kv_states, memory.kv_state, &states) &&
               gqac_mul_i64(memory.kv_tails, memory.kv_tail, &tails) &&
               gqac_add_i64(kv, states, &kv) && gqac_add_i64(kv, tails, &kv);
-    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, diag));
-    GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, diag));
+    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, &memory.prefill_scratch, diag));
+    GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch, diag));
     if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);

@@ -12,10 +12,17 @@ typedef struct memory_lengths {
 } memory_lengths;
 
 /* Places the values of a run in `l`, which must be empty; l->most is then the size of the arena.
- * Sets *apart, unless NULL, to the bytes of values outside the arena: results of the graph, and the
- * largest products that a kernel keeps in its scratch. Values of nested graphs, and values of
- * unknown type, are not counted. False: a size overflows. */
+ * Sets *apart, unless NULL, to the bytes of the results of the graph, which lie outside the
+ * arena. Values of nested graphs, and values of unknown type, are not counted. False: a size
+ * overflows. */
 bool memory_lay_out(const gqac_program *program, const memory_lengths *lengths, layout *l,
                     int64_t *apart);
+
+/* Sets *bytes to the scratch of the kernel that takes the most in a call of one sequence with that
+ * many threads, of the kernels that have target_kernel.scratch. Kernels of nested graphs, and those
+ * whose operands have unknown types or do not fit, are not counted. *ok becomes false if a size
+ * overflows. NO_MEMORY. */
+gqac_status memory_scratch(const gqac_program *program, const memory_lengths *lengths, int threads,
+                           bool *ok, int64_t *bytes, gqac_diag *diag);
 
 #endif

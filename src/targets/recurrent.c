@@ -45,19 +45,32 @@ static gqac_status fit(const target_call *call, const recurrence *r, int slot) {
     return GQAC_OK;
 }
 
-gqac_status target_recurrent_run(target_call *call, const void *record) {
-    const target_recurrent_record *o = record;
+static gqac_status open_operands(const target_call *call, const target_recurrent_record *o,
+                                 recurrence *r) {
     const recurrence_operands in = {.q = target_value(call, o->query),
                                     .k = target_value(call, o->key),
                                     .v = target_value(call, o->value),
                                     .decay = target_value(call, o->decay),
                                     .beta = target_value(call, o->beta)};
+    return recurrence_fit(&call->work, &o->form, &in, r);
+}
+
+gqac_status target_recurrent_scratch(const target_call *call, int threads, const void *record,
+                                     gqac_parts *parts) {
+    recurrence r;
+    GQAC_TRY(open_operands(call, record, &r));
+    recurrence_measure(&r, threads, parts);
+    return GQAC_OK;
+}
+
+gqac_status target_recurrent_run(target_call *call, const void *record) {
+    const target_recurrent_record *o = record;
     recurrence r;
     if (!call->kv)
         OP_STOP(&call->work, GQAC_INTERNAL, "recurrent_attention outside a step");
-    GQAC_TRY(recurrence_fit(&call->work, &o->form, &in, &r));
+    GQAC_TRY(open_operands(call, o, &r));
     GQAC_TRY(fit(call, &r, o->slot));
-    gqac_tensor y = {.dtype = in.q->dtype, .rank = 3, .dims = {r.out[0], r.out[1], r.out[2]}};
+    gqac_tensor y = {.dtype = r.q->dtype, .rank = 3, .dims = {r.out[0], r.out[1], r.out[2]}};
     target_give_token(call, o->token);
     GQAC_TRY(target_give(call, o->output, &y));
     const states s = {.kv = call->kv, .rows = r.tokens, .slot = o->slot};

@@ -14,5 +14,7 @@ typedef struct target_recurrent_record {
 } target_recurrent_record;
 /* INTERNAL: outside a step. */
 gqac_status target_recurrent_run(target_call *call, const void *record);
+gqac_status target_recurrent_scratch(const target_call *call, int threads, const void *record,
+                                     gqac_parts *parts);
 
 #endif

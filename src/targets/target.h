@@ -32,6 +32,12 @@ typedef struct target_kernel {
      * it. */
     gqac_status (*bind)(const target_binding *b, const ir_node *root, const void **record);
     gqac_status (*run)(target_call *call, const void *record);
+    /* Adds to `parts`, which measures, the scratch that `run` takes with that many threads at most.
+     * `call` has types, shapes and lengths: only constants have data, there are no sequences in
+     * call->kv, no pool and no `give`. A failure means that the shapes do not fit, as shapes that
+     * only a run knows are assumed. NULL: not counted. */
+    gqac_status (*scratch)(const target_call *call, int threads, const void *record,
+                           gqac_parts *parts);
     /* For kernels that compute more nodes than the root: stores these nodes (at most
      * TARGET_MAX_FUSED) and returns their number; 0: the pattern is not there. Each node must be in
      * the root's graph and not be TARGET_TAKEN. The kernel makes, with target_give, every result of
@@ -71,9 +77,6 @@ typedef struct gqac_target {
     /* True if all readers of the rows of this kv_append read them from blocks, so that its output
      * has no data. NULL: never. */
     bool (*in_blocks)(const ir_node *kv_append);
-    /* True if the kernel of this node's group keeps the node's whole result in scratch. NULL or
-     * false: results inside a group stay in registers. */
-    bool (*in_scratch)(const ir_node *node);
     /* The value in whose memory this one is read, so that it has no data of its own; NULL (also for
      * the function): it has its own. This depends on the claimed graph only; at most one value lies
      * in the memory of a given value. */

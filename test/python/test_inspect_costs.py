@@ -155,6 +155,23 @@ class Memory(Case):
         self.assertIn("memory for 640 tokens", table)
         self.assertIn(f"{found[640]['weights'] / 2**20:.2f} MiB", table)
 
+    def test_scratch(self):
+        """It is counted on cpu; on ref the table says that it is not."""
+        for target in ("cpu", "ref"):
+            flags = ("inspect", LLAMA, "--memory", 600, "--target", target)
+            memory = self.good(*flags, "--format", "json").json()["memory"]
+            table = self.good(*flags).out
+            if target == "cpu":
+                self.assertGreater(memory["prefill_scratch"], memory["decode_scratch"])
+                self.assertGreater(memory["decode_scratch"], 0)
+            else:
+                self.assertEqual((memory["prefill_scratch"], memory["decode_scratch"]), (0, 0))
+            self.assertEqual("scratch, prompt" in table, target == "cpu")
+            self.assertEqual("without the scratch" in table, target == "ref")
+            total = sum(memory[k] for k in ("weights", "kv", "states", "convolutions"))
+            total += max(memory[k] + memory[f"{k}_scratch"] for k in ("prefill", "decode"))
+            self.assertRegex(table, f"together +{total / 2**20:.2f} MiB")
+
     def test_convolutions(self):
         """Their inputs are kept before the few lengths that have a recurrent state."""
         found = {n: self.good("inspect", QWEN35, "--memory", n, "--format", "json").json()["memory"]

@@ -177,15 +177,15 @@ static void close_run(run *r) {
     free(r->watch);
 }
 
-static void step(run *r, int64_t count) {
+static void step(run *r, int64_t count, int64_t logits) {
     int64_t ids[PROMPT];
     gqac_diag diag;
     for (int i = 0; i < PROMPT; i++)
         ids[i] = (i * 37 + 11) % 250;
     r->watch->at = -1;
     r->watch->n_kept = 0;
-    CU_ASSERT_EQUAL_FATAL(
-        gqac_sequence_append(r->context, r->sequence, ids, count, GQAC_LOGITS_ALL, &diag), GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r->context, r->sequence, ids, count, logits, &diag),
+                          GQAC_OK);
 }
 
 /* Values that lie in the memory of another. */
@@ -200,11 +200,11 @@ static int written_over(const gqac_program *program) {
 static void check(const char *model, const char *target, int threads, int least_over) {
     run r = open_run(model, target, threads);
     const exec *e = &r.context->exec;
-    step(&r, PROMPT);
+    step(&r, PROMPT, GQAC_LOGITS_ALL);
     const size_t expected = e->arena.capacity;
     CU_ASSERT(expected >= e->layout.most && expected > 0); /* the size was right before the run */
-    step(&r, 1);
-    step(&r, 3);
+    step(&r, 1, GQAC_LOGITS_ALL);
+    step(&r, 3, GQAC_LOGITS_ALL);
     CU_ASSERT_EQUAL(e->arena.capacity, expected);
     printf("  %s %s: %d written over, %d compared, %d changed, %zu bytes of arena\n", target, model,
            written_over(r.program), r.watch->compared, r.watch->changed, expected);
@@ -222,11 +222,7 @@ static void test_models(void) {
     check("test/models/llama/model.onnx", "ref", 1, 0);
 }
 
-/* Of one thread, whatever the model: the largest tiles are those of AVX-512. */
-enum { SCRATCH = 600 << 10 };
-
-/* Compares the activations that `inspect --memory` reports with what the context allocated. Scratch
- * of kernels, which is not predicted except for products, may be added. */
+/* Compares the activations that `inspect --memory` reports with what the context allocated. */
 static void check_figure(const char *model) {
     run r = open_run(model, "cpu", 1);
     const exec *e = &r.context->exec;
@@ -234,14 +230,12 @@ static void check_figure(const char *model) {
     gqac_diag diag;
     size_t results = 0;
     CU_ASSERT_EQUAL_FATAL(gqac_program_memory(r.program, PROMPT, PROMPT, &m, &diag), GQAC_OK);
-    step(&r, PROMPT);
+    step(&r, PROMPT, 1);
     for (int i = 0; i < r.program->n_values; i++)
         results += e->owned[i].capacity;
-    printf("  %s: %lld foretold; arena %zu, results %zu, scratch %zu\n", model,
-           (long long)m.prefill, e->arena.capacity, results, e->scratch.wanted);
-    CU_ASSERT((size_t)m.prefill >= e->arena.capacity + results);
-    CU_ASSERT((size_t)m.prefill <= e->arena.capacity + results + e->scratch.wanted);
-    CU_ASSERT(e->scratch.wanted < SCRATCH);
+    printf("  %s: %lld foretold; arena %zu, results %zu\n", model, (long long)m.prefill,
+           e->arena.capacity, results);
+    CU_ASSERT_EQUAL((size_t)m.prefill, e->arena.capacity + results);
     close_run(&r);
 }
 
@@ -341,7 +335,7 @@ static void test_controls(void) {
                      r.program->last[x->id] != ir_node_root(n))
                 y->slot = x->slot;
         }
-        step(&r, PROMPT);
+        step(&r, PROMPT, GQAC_LOGITS_ALL);
         printf("  control %d: %d of %d changed\n", kind, r.watch->changed, r.watch->compared);
         CU_ASSERT(r.watch->changed > 0);
         close_run(&r);

@@ -59,21 +59,29 @@ static gqac_status open_present(target_call *call, stream *s, gqac_tensor *fresh
     return present_put(&work, &s->present, fresh->data);
 }
 
-static gqac_status open_stream(target_call *call, job *j, stream *s) {
+/* Adds the sizes of a stream to those of the job. */
+static gqac_status add_sizes(const target_call *call, job *j, const stream *s) {
     const cpu_stream *of = s->of;
-    GQAC_TRY(cpu_heads_open(call, &of->heads, &s->heads));
     const cpu_heads_run *h = &s->heads;
     if (j->batch >= 0 && h->batch != j->batch) {
         const op_work work = target_work(call, &of->heads.origin);
         OP_STOP(&work, GQAC_INVALID_INPUT, "heads of %lld and %lld batch rows", (long long)j->batch,
                 (long long)h->batch);
     }
-    gqac_tensor y = {
-        .dtype = h->p.type, .rank = 4, .dims = {h->batch, h->heads, h->rows, h->p.size}};
     j->batch = h->batch;
     j->rows = h->rows > j->rows ? h->rows : j->rows;
     j->heads += of->end == CPU_IN_PLACE ? 0 : h->heads;
     j->most = h->p.size > j->most ? h->p.size : j->most;
+    return GQAC_OK;
+}
+
+static gqac_status open_stream(target_call *call, job *j, stream *s) {
+    const cpu_stream *of = s->of;
+    GQAC_TRY(cpu_heads_open(call, &of->heads, &s->heads));
+    GQAC_TRY(add_sizes(call, j, s));
+    const cpu_heads_run *h = &s->heads;
+    gqac_tensor y = {
+        .dtype = h->p.type, .rank = 4, .dims = {h->batch, h->heads, h->rows, h->p.size}};
     switch (of->end) {
     case CPU_TO_PRESENT:
         return open_present(call, s, &y);
@@ -95,15 +103,30 @@ static const kv_batch *packed_of(const job *j) {
     return j->kv && j->kv->packed ? j->kv : NULL;
 }
 
+static int64_t batch_of(const job *j) {
+    return packed_of(j) ? packed_of(j)->n : j->batch;
+}
+
+/* Maximum number of runs. */
+static size_t most_runs(const job *j) {
+    const kv_batch *kv = packed_of(j);
+    int64_t most = 0;
+    for (int64_t b = 0; b < batch_of(j); b++)
+        most += ((kv ? kv->count[b] : j->rows) + ROWS - 1) / ROWS + 1;
+    return (size_t)most;
+}
+
+/* Floats of a worker. */
+static size_t worker_floats(const job *j) {
+    return (size_t)(ROWS * j->most);
+}
+
 /* Cuts rows into runs, none of which has rows of two sequences. Each batch row has at least one
  * run, because its past may have to be copied. */
 static gqac_status cut_rows(const target_call *call, job *j, op_scratch *scratch) {
     const kv_batch *kv = packed_of(j);
-    const int64_t n = kv ? kv->n : j->batch;
-    int64_t most = 0;
-    for (int64_t b = 0; b < n; b++)
-        most += ((kv ? kv->count[b] : j->rows) + ROWS - 1) / ROWS + 1;
-    GQAC_TRY(op_work_scratch_one(&call->work, (size_t)most, sizeof *j->runs, scratch));
+    const int64_t n = batch_of(j);
+    GQAC_TRY(op_work_scratch_one(&call->work, most_runs(j), sizeof *j->runs, scratch));
     j->runs = (run *)(void *)scratch->base;
     for (int64_t b = 0; b < n; b++) {
         const int64_t begin = kv ? kv->begin[b] : 0, end = begin + (kv ? kv->count[b] : j->rows);
@@ -183,8 +206,7 @@ gqac_status cpu_append_run(target_call *call, const void *record) {
         GQAC_TRY(open_stream(call, &j, &j.streams[i]));
     }
     GQAC_TRY(cut_rows(call, &j, &runs));
-    gqac_status status =
-        op_work_scratch(&call->work, (size_t)(ROWS * j.most), sizeof(float), &j.scratch);
+    gqac_status status = op_work_scratch(&call->work, worker_floats(&j), sizeof(float), &j.scratch);
     if (status == GQAC_OK) {
         const int64_t rows = j.rows < ROWS ? j.rows : ROWS;
         op_work_parallel(&call->work, j.n_runs * j.heads, 20 + rows * (10 + j.most / 4), run_items,
@@ -193,4 +215,18 @@ gqac_status cpu_append_run(target_call *call, const void *record) {
     }
     op_scratch_close(&runs);
     return status;
+}
+
+gqac_status cpu_append_scratch(const target_call *call, int threads, const void *record,
+                               gqac_parts *parts) {
+    const cpu_append_record *of = record;
+    job j = {.n = of->n, .batch = -1, .kv = call->kv};
+    for (int i = 0; i < of->n; i++) {
+        stream s = {.of = &of->streams[i]};
+        GQAC_TRY(cpu_heads_count(call, &s.of->heads, &s.heads));
+        GQAC_TRY(add_sizes(call, &j, &s));
+    }
+    op_scratch_measure_one(parts, most_runs(&j), sizeof *j.runs);
+    op_scratch_measure(parts, threads, worker_floats(&j), sizeof(float));
+    return GQAC_OK;
 }

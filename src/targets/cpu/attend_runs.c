@@ -96,23 +96,39 @@ static double work_of(const attend_run *run) {
     return (double)(run->rows * (run->keys - run->begin));
 }
 
-/* Cuts the keys of runs if there are too few runs for the threads. */
-static void cut_keys(attend_runs *r, int threads) {
-    const int64_t step = key_step(r->a);
+/* Cuts the keys of a run if there are too few runs for the threads; work: of all runs and heads. */
+static void cut_run(const attend_runs *r, attend_run *run, int threads, double work) {
+    const int64_t step = key_step(r->a), steps = (run->keys - run->begin + step - 1) / step;
     const double wanted = threads > 1 ? UNITS_A_THREAD * (double)threads : 1;
+    run->pieces = work > 0 ? (int64_t)ceil(work_of(run) * wanted / work) : 1;
+    run->pieces = run->pieces > steps ? steps : run->pieces;
+    run->pieces = run->pieces < 1 ? 1 : run->pieces;
+    run->piece = steps > 0 ? (steps + run->pieces - 1) / run->pieces * step : step;
+    run->pieces = steps > 0 ? (steps * step + run->piece - 1) / run->piece : 1;
+}
+
+static void cut_keys(attend_runs *r, int threads) {
     double work = 0;
     for (int64_t i = 0; i < r->n; i++)
         work += work_of(&r->list[i]) * (double)r->a->kv_heads;
     for (int64_t i = 0; i < r->n; i++) {
         attend_run *run = &r->list[i];
-        const int64_t steps = (run->keys - run->begin + step - 1) / step;
-        run->pieces = work > 0 ? (int64_t)ceil(work_of(run) * wanted / work) : 1;
-        run->pieces = run->pieces > steps ? steps : run->pieces;
-        run->pieces = run->pieces < 1 ? 1 : run->pieces;
-        run->piece = steps > 0 ? (steps + run->pieces - 1) / run->pieces * step : step;
-        run->pieces = steps > 0 ? (steps * step + run->piece - 1) / run->piece : 1;
+        cut_run(r, run, threads, work);
         run->first_unit = r->n_units;
         r->n_units += run->pieces;
+    }
+}
+
+void attend_runs_measure(attend_runs *r, int threads) {
+    const int64_t rows = r->a->group * attend_queries(r, 0), last = rows % r->unit_rows;
+    const attend_run all = {.rows = rows, .keys = attend_keys(r, 0)};
+    const double work = work_of(&all) * (double)(r->a->batch * r->a->kv_heads);
+    for (int i = 0; i < 2; i++) {
+        attend_run run = {.rows = i ? last : r->unit_rows, .keys = all.keys};
+        const int64_t n = r->a->batch * (i ? last > 0 : rows / r->unit_rows);
+        cut_run(r, &run, threads, work);
+        r->n_units += n * run.pieces;
+        r->cut_rows += run.pieces > 1 ? n * run.rows : 0;
     }
 }
 

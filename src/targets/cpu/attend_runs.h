@@ -50,6 +50,9 @@ void attend_runs_count(attend_runs *r, const cpu_attend *a, const kv_batch *pack
 int64_t attend_runs_of(const attend_runs *r, int64_t b);
 /* Fills `list` with runs for that number of threads. */
 void attend_runs_make(attend_runs *r, int threads);
+/* The same without the list, for sequences that have equal rows and share no keys: sets only
+ * n_units and cut_rows. */
+void attend_runs_measure(attend_runs *r, int threads);
 /* The unit of one piece of a run, for one head. */
 cpu_attend_unit attend_runs_unit(const attend_runs *r, const attend_run *run, int64_t head,
                                  int64_t piece);

@@ -63,28 +63,34 @@ static gqac_status open_codes(const target_call *call, const cpu_attend_stored *
         OP_STOP(&call->work, GQAC_INVALID_INPUT,
                 "codes of %lld channels must have the shape [B,H,T,%lld]", (long long)of->size,
                 (long long)cpu_attend_row_bytes(rows));
-    GQAC_TRY(op_code_scales(&call->work, target_value(call, of->scale), of->per_channel,
-                            codes->dims[1], of->size, &rows->scale));
     s->rows = *codes;
     s->rows.dtype = GQAC_F32;
     s->rows.dims[3] = of->size;
     s->data = codes->data;
-    s->in_blocks = cpu_kv_in_blocks(call, of->slot, codes);
     return GQAC_OK;
 }
 
 static gqac_status open_stored(const target_call *call, const cpu_attend_stored *of,
                                cpu_attend_rows *rows, stored *s) {
     const gqac_tensor *x = target_value(call, of->value);
+    s->in_blocks = call->kv && of->slot >= 0;
     if (of->bits)
         return open_codes(call, of, rows, s);
     GQAC_TRY(op_floats(&call->work, x, "keys or values", 4));
     s->rows = *x;
     s->data = x->data;
-    s->in_blocks = cpu_kv_in_blocks(call, of->slot, x);
     rows->dtype = x->dtype;
     rows->size = (int)x->dims[3];
     return GQAC_OK;
+}
+
+/* Sets where the scales of codes are. */
+static gqac_status set_scales(const target_call *call, const cpu_attend_stored *of, int64_t heads,
+                              cpu_attend_rows *rows) {
+    if (!of->bits)
+        return GQAC_OK;
+    return op_code_scales(&call->work, target_value(call, of->scale), of->per_channel, heads,
+                          of->size, &rows->scale);
 }
 
 /* A mask that broadcasts to [B,Hq,S,columns]. */
@@ -194,10 +200,10 @@ static void pack_blocks(void *arg, size_t begin, size_t end, int worker) {
 }
 
 /* Bytes of all keys as columns; 0: each unit transposes its own. */
-static size_t packed_bytes(const attending *t, bool in_blocks) {
+static size_t packed_bytes(const attending *t) {
     const size_t block = (size_t)t->a.size * CPU_ATTEND_KEYS * sizeof(float);
     size_t bytes;
-    if (in_blocks || attend_runs_of(&t->runs, 0) < 2 ||
+    if (t->stored[0].in_blocks || attend_runs_of(&t->runs, 0) < 2 ||
         !gqac_mul_size((size_t)(t->a.batch * t->a.kv_heads), (size_t)t->key_blocks, &bytes) ||
         !gqac_mul_size(bytes, block, &bytes) || bytes > PACK_MOST)
         return 0;
@@ -266,10 +272,15 @@ static void run_units(const target_call *call, attending *t) {
 
 /* ---- scratch ------------------------------------------------------------- */
 
+static bool has_tables(const attending *t) {
+    return t->stored[0].in_blocks || t->stored[1].in_blocks;
+}
+
 /* Takes the arrays of a call's scratch. */
-static void take_scratch(attending *t, size_t packed, bool tables, gqac_parts *p) {
+static void take_scratch(attending *t, gqac_parts *p) {
     cpu_attend *a = &t->a;
-    const int64_t entries = tables ? a->batch * t->key_blocks : 0;
+    const size_t packed = packed_bytes(t);
+    const int64_t entries = has_tables(t) ? a->batch * t->key_blocks : 0;
     const int64_t parts = a->kv_heads * a->cut_rows * a->splits * cpu_attend_part(a);
     t->units = gqac_parts_take(p, t->threads, t->unit_bytes);
     t->lo = gqac_parts_take(p, a->rows, sizeof *t->lo);
@@ -282,19 +293,24 @@ static void take_scratch(attending *t, size_t packed, bool tables, gqac_parts *p
     t->of = gqac_parts_take(p, t->runs.n_units, sizeof *t->of);
 }
 
-/* Allocates the scratch of a call in one piece; op_scratch_close frees it. */
-static gqac_status open_scratch(const target_call *call, attending *t, size_t packed, bool tables,
-                                op_scratch *scratch) {
-    const size_t threads = (size_t)t->threads;
+/* Bytes of these arrays; false: overflow. */
+static bool scratch_bytes(attending *t, size_t *bytes) {
     gqac_parts p = {.base = NULL};
     t->unit_bytes = (t->kernels->scratch(&t->a) * sizeof(float) + 63) & ~(size_t)63;
-    take_scratch(t, packed, tables, &p);
-    if (p.overflow)
+    take_scratch(t, &p);
+    *bytes = p.bytes;
+    return !p.overflow;
+}
+
+/* Allocates the scratch of a call in one piece; op_scratch_close frees it. */
+static gqac_status open_scratch(const target_call *call, attending *t, op_scratch *scratch) {
+    size_t bytes;
+    if (!scratch_bytes(t, &bytes))
         return gqac_diag_oom(call->work.diag, "attention");
-    GQAC_TRY(op_work_scratch(&call->work, (p.bytes + threads - 1) / threads, 1, scratch));
-    p = (gqac_parts){.base = scratch->base};
-    take_scratch(t, packed, tables, &p);
-    for (int i = 0; i < 2 && tables; i++)
+    GQAC_TRY(op_work_scratch_one(&call->work, bytes, 1, scratch));
+    gqac_parts p = {.base = scratch->base};
+    take_scratch(t, &p);
+    for (int i = 0; i < 2 && has_tables(t); i++)
         memset(t->tables[i], 0, (size_t)(t->a.batch * t->key_blocks) * sizeof *t->tables[i]);
     return GQAC_OK;
 }
@@ -340,7 +356,6 @@ static gqac_status open_shown(target_call *call, const attending *t, cpu_attend 
     const cpu_attend_record *of = t->record;
     gqac_tensor shown = {
         .dtype = GQAC_F32, .rank = 4, .dims = {t->q->dims[0], a->q_heads, a->queries, a->keys}};
-    a->show = of->show;
     if (a->show == CPU_SHOW_NONE)
         return GQAC_OK;
     if (a->show == CPU_SHOW_MASKED && of->attends)
@@ -350,7 +365,8 @@ static gqac_status open_shown(target_call *call, const attending *t, cpu_attend 
     return GQAC_OK;
 }
 
-static gqac_status prepare(target_call *call, attending *t) {
+/* Checks types and shapes of queries, keys and values, and sets all sizes. */
+static gqac_status open_operands(const target_call *call, int threads, attending *t) {
     const cpu_attend_record *of = t->record;
     cpu_attend_rows rows[2] = {{0}};
     const gqac_tensor *q = t->q = target_value(call, of->q);
@@ -362,7 +378,7 @@ static gqac_status prepare(target_call *call, attending *t) {
     const int64_t batch = kv ? kv->n : q->dims[0];
     GQAC_TRY(op_heads_fit(&call->work, batch, q, k, v, CPU_ATTEND_SIZE));
     t->kernels = cpu_level_of(call)->attend;
-    t->threads = call->work.pool ? gqac_pool_threads(call->work.pool) : 1;
+    t->threads = threads;
     t->packed_kv = kv;
     t->a = (cpu_attend){.batch = batch,
                         .q_heads = q->dims[1],
@@ -378,14 +394,23 @@ static gqac_status prepare(target_call *call, attending *t) {
                         .softcap = of->softcap,
                         .k = rows[0],
                         .v = rows[1],
-                        .y_dtype = v->dtype};
-    GQAC_TRY(set_queries(call, of, q, &t->a));
+                        .y_dtype = v->dtype,
+                        .show = of->show};
     if (t->a.keys > INT32_MAX)
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "%lld keys", (long long)t->a.keys);
     plan(t);
-    gqac_tensor y = {.dtype = v->dtype,
+    return GQAC_OK;
+}
+
+/* Sets where queries, scales and results are. */
+static gqac_status open_memory(target_call *call, attending *t) {
+    const cpu_attend_record *of = t->record;
+    gqac_tensor y = {.dtype = t->a.y_dtype,
                      .rank = 3,
-                     .dims = {q->dims[0], t->a.queries, t->a.q_heads * t->a.value_size}};
+                     .dims = {t->q->dims[0], t->a.queries, t->a.q_heads * t->a.value_size}};
+    GQAC_TRY(set_scales(call, &of->stored[0], t->a.kv_heads, &t->a.k));
+    GQAC_TRY(set_scales(call, &of->stored[1], t->a.kv_heads, &t->a.v));
+    GQAC_TRY(set_queries(call, of, t->q, &t->a));
     GQAC_TRY(target_give(call, of->y, &y));
     t->a.y = y.data;
     if (t->packed_kv)
@@ -412,17 +437,33 @@ static gqac_status set_ranges(const target_call *call, attending *t) {
     return GQAC_OK;
 }
 
+gqac_status cpu_attention_scratch(const target_call *call, int threads, const void *record,
+                                  gqac_parts *parts) {
+    attending t = {.record = record};
+    size_t bytes;
+    GQAC_TRY(open_operands(call, threads, &t));
+    if (t.a.rows == 0)
+        return GQAC_OK;
+    attend_runs_count(&t.runs, &t.a, t.packed_kv);
+    attend_runs_measure(&t.runs, threads);
+    t.a.cut_rows = t.runs.cut_rows;
+    op_scratch_measure_one(parts, (size_t)t.runs.n, sizeof *t.runs.list);
+    if (scratch_bytes(&t, &bytes))
+        op_scratch_measure_one(parts, bytes, 1);
+    else
+        parts->overflow = true;
+    return GQAC_OK;
+}
+
 /* Runs attention, when the operands are checked. */
 static gqac_status attend_all(const target_call *call, attending *t) {
-    const bool k_blocks = t->stored[0].in_blocks, v_blocks = t->stored[1].in_blocks;
     op_scratch runs, scratch;
     attend_runs_count(&t->runs, &t->a, t->packed_kv);
     GQAC_TRY(op_work_scratch_one(&call->work, (size_t)t->runs.n, sizeof *t->runs.list, &runs));
     t->runs.list = (attend_run *)(void *)runs.base;
     attend_runs_make(&t->runs, t->threads);
     t->a.cut_rows = t->runs.cut_rows;
-    gqac_status status =
-        open_scratch(call, t, packed_bytes(t, k_blocks), k_blocks || v_blocks, &scratch);
+    gqac_status status = open_scratch(call, t, &scratch);
     if (status == GQAC_OK) {
         status = set_ranges(call, t);
         if (status == GQAC_OK)
@@ -450,7 +491,8 @@ gqac_status cpu_attention_run(target_call *call, const void *record) {
     attending t = {.record = record};
     cpu_attend *a = &t.a;
     const gqac_tensor *mask = target_value(call, t.record->mask);
-    GQAC_TRY(prepare(call, &t));
+    GQAC_TRY(open_operands(call, call->work.pool ? gqac_pool_threads(call->work.pool) : 1, &t));
+    GQAC_TRY(open_memory(call, &t));
     GQAC_TRY(check_mask(call, &t, mask));
     GQAC_TRY(set_mask(call, t.q, a, mask));
     if (t.record->attends && a->mask &&

@@ -119,7 +119,7 @@ struct cpu_attend_kernels {
 /* Keys or values as an operand: rows, or the codes that a fused kv_dequantise would turn into
  * rows. */
 typedef struct cpu_attend_stored {
-    int value, slot; /* slot: of the kv_append that makes the value; -1: another node makes it */
+    int value, slot; /* slot: as cpu_bind_slot */
     int bits, scale; /* of codes; bits 0: not codes */
     int64_t size;
     bool per_channel;
@@ -141,5 +141,7 @@ typedef struct cpu_attend_record {
     cpu_attend_show show;
 } cpu_attend_record;
 gqac_status cpu_attention_run(target_call *call, const void *record);
+gqac_status cpu_attention_scratch(const target_call *call, int threads, const void *record,
+                                  gqac_parts *parts);
 
 #endif

@@ -29,12 +29,18 @@ typedef struct made {
     op_scratch memory[CPU_PRODUCTS];
 } made;
 
+/* Sets type and shape of product i, and its bytes. */
+static gqac_status shape_product(const target_call *call, const cpu_products *p, int i,
+                                 gqac_tensor *y, size_t *bytes) {
+    GQAC_TRY(cpu_product_shape(call, p, i, y));
+    return gqac_shape_bytes(y->dtype, y->rank, y->dims, bytes, call->work.diag);
+}
+
 static gqac_status make_products(const target_call *call, const cpu_products *p, made *m) {
     for (; m->n < p->n; m->n++) {
         gqac_tensor *y = &m->y[m->n];
         size_t bytes;
-        GQAC_TRY(cpu_product_shape(call, p, m->n, y));
-        GQAC_TRY(gqac_shape_bytes(y->dtype, y->rank, y->dims, &bytes, call->work.diag));
+        GQAC_TRY(shape_product(call, p, m->n, y, &bytes));
         GQAC_TRY(op_work_scratch_one(&call->work, bytes, 1, &m->memory[m->n]));
         y->data = m->memory[m->n].base;
     }
@@ -93,4 +99,16 @@ gqac_status cpu_chain_run(target_call *call, const void *record) {
     for (int i = m.n - 1; i >= 0; i--)
         op_scratch_close(&m.memory[i]);
     return status;
+}
+
+gqac_status cpu_chain_scratch(const target_call *call, int threads, const void *record,
+                              gqac_parts *parts) {
+    const cpu_products *p = &((const cpu_chain_record *)record)->products;
+    for (int i = 0; i < p->n; i++) {
+        gqac_tensor y;
+        size_t bytes;
+        GQAC_TRY(shape_product(call, p, i, &y, &bytes));
+        op_scratch_measure_one(parts, bytes, 1);
+    }
+    return p->n ? cpu_products_measure(call, threads, p, parts) : GQAC_OK;
 }

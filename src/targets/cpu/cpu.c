@@ -20,10 +20,11 @@
      .op = what,                                                                                   \
      .fuse = cpu_fuse_products,                                                                    \
      .bind = cpu_bind_products,                                                                    \
-     .run = cpu_products_run},                                                                     \
+     .run = cpu_products_run,                                                                      \
+     .scratch = cpu_products_scratch},                                                             \
     {                                                                                              \
         .name = what, .domain = "gqac", .op = what, .match = cpu_is_product,                       \
-        .bind = cpu_bind_products, .run = cpu_products_run                                         \
+        .bind = cpu_bind_products, .run = cpu_products_run, .scratch = cpu_products_scratch        \
     }
 
 #define CHAIN(of, what)                                                                            \
@@ -33,7 +34,8 @@
      .fuse = cpu_fuse_product_chain,                                                               \
      .over = cpu_chain_over,                                                                       \
      .bind = cpu_bind_chain,                                                                       \
-     .run = cpu_chain_run},                                                                        \
+     .run = cpu_chain_run,                                                                         \
+     .scratch = cpu_chain_scratch},                                                                \
         {.name = "chain",                                                                          \
          .domain = of,                                                                             \
          .op = what,                                                                               \
@@ -75,26 +77,35 @@ static const target_kernel kernels[] = {
      .domain = "gqac",
      .op = "linear_integer",
      .bind = cpu_bind_integer,
-     .run = cpu_integer_run},
+     .run = cpu_integer_run,
+     .scratch = cpu_integer_scratch},
     {.name = "matmul",
      .domain = "",
      .op = "MatMul",
      .match = cpu_match_matmul,
      .bind = cpu_bind_matmul,
-     .run = cpu_matmul_run},
-    {.name = "moe", .domain = "gqac", .op = "moe", .bind = cpu_bind_moe, .run = cpu_moe_run},
+     .run = cpu_matmul_run,
+     .scratch = cpu_matmul_scratch},
+    {.name = "moe",
+     .domain = "gqac",
+     .op = "moe",
+     .bind = cpu_bind_moe,
+     .run = cpu_moe_run,
+     .scratch = cpu_moe_scratch},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "kv_append",
      .fuse = cpu_fuse_append,
      .bind = cpu_bind_append,
-     .run = cpu_append_run},
+     .run = cpu_append_run,
+     .scratch = cpu_append_scratch},
     {.name = "heads_append",
      .domain = "gqac",
      .op = "concat_past_present",
      .fuse = cpu_fuse_append,
      .bind = cpu_bind_append,
      .run = cpu_append_run,
+     .scratch = cpu_append_scratch,
      .over = cpu_append_over},
     {.name = "kv_append",
      .domain = "gqac",
@@ -105,31 +116,36 @@ static const target_kernel kernels[] = {
      .domain = "gqac",
      .op = "kv_tail",
      .bind = cpu_bind_kv_tail,
-     .run = cpu_kv_tail_run},
+     .run = cpu_kv_tail_run,
+     .scratch = cpu_kv_tail_scratch},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
      .bind = bind_recurrent_attention,
-     .run = target_recurrent_run},
+     .run = target_recurrent_run,
+     .scratch = target_recurrent_scratch},
     {.name = "attention_codes",
      .domain = "gqac",
      .op = "attention",
      .match = cpu_attention_match,
      .bind = cpu_bind_attention,
      .run = cpu_attention_run,
+     .scratch = cpu_attention_scratch,
      .fuse = cpu_attention_fuse},
     {.name = "attention",
      .domain = "gqac",
      .op = "attention",
      .match = cpu_attention_match,
      .bind = cpu_bind_attention,
-     .run = cpu_attention_run},
+     .run = cpu_attention_run,
+     .scratch = cpu_attention_scratch},
     {.name = "attend",
      .domain = "gqac",
      .op = "attend",
      .match = cpu_attention_match,
      .bind = cpu_bind_attention,
-     .run = cpu_attention_run},
+     .run = cpu_attention_run,
+     .scratch = cpu_attention_scratch},
     ADD_NORM("RMSNormalization"),
     ADD_NORM("SimplifiedLayerNormalization"),
     ADD_NORM("LayerNormalization"),
@@ -172,5 +188,4 @@ const gqac_target target_cpu = {.name = "cpu",
                                 .pack = cpu_pack,
                                 .columns = cpu_kv_columns,
                                 .in_blocks = cpu_kv_only_blocks,
-                                .in_scratch = cpu_is_product,
                                 .lies_in = cpu_lies_in};

@@ -48,7 +48,8 @@ bool cpu_kv_only_blocks(const ir_node *kv_append) {
 /* ---- records ------------------------------------------------------------- */
 
 int cpu_bind_slot(const ir_value *rows) {
-    return rows && rows->def && op_is(rows->def, "gqac", "kv_append")
+    return rows && rows->def && op_is(rows->def, "gqac", "kv_append") &&
+                   cpu_kv_only_blocks(rows->def)
                ? (int)ir_attr_int(rows->def, "slot")
                : -1;
 }

@@ -61,7 +61,7 @@ const ir_value *cpu_lies_in(const ir_value *value);
 bool cpu_kv_only_blocks(const ir_node *kv_append);
 /* gqac_target.columns: true if all readers of the appended rows are attention kernels, as keys. */
 bool cpu_kv_columns(const ir_node *kv_state);
-/* The slot of rows that a kv_append makes; -1: another node makes them. */
+/* The slot of rows that are read in blocks; -1: they are read in a tensor. */
 int cpu_bind_slot(const ir_value *rows);
 gqac_status cpu_bind_kv_append(const target_binding *b, const ir_node *root, const void **record);
 gqac_status cpu_bind_kv_tail(const target_binding *b, const ir_node *root, const void **record);

@@ -6,8 +6,7 @@
 
 /* ---- operands ------------------------------------------------------------ */
 
-static gqac_status open_x(const target_call *call, cpu_heads_run *r) {
-    const cpu_heads *of = r->of;
+gqac_status cpu_heads_count(const target_call *call, const cpu_heads *of, cpu_heads_run *r) {
     const gqac_tensor *x = target_value(call, of->x);
     const op_work work = target_work(call, &of->origin);
     const bool packed = of->width > 0;
@@ -17,7 +16,7 @@ static gqac_status open_x(const target_call *call, cpu_heads_run *r) {
         OP_STOP(&work, GQAC_INVALID_INPUT,
                 "%lld heads of %lld channels must come as [B,S,%lld] or [B,H,S,D]",
                 (long long)of->heads, (long long)of->size, (long long)of->width);
-    r->batch = x->dims[0];
+    *r = (cpu_heads_run){.of = of, .kernels = cpu_level_of(call)->row, .batch = x->dims[0]};
     r->rows = x->dims[packed ? 1 : 2];
     r->heads = packed ? of->heads : x->dims[1];
     r->step_h = packed ? of->size : r->rows * of->size;
@@ -64,8 +63,7 @@ static gqac_status open_rotary(const target_call *call, cpu_heads_run *r) {
 }
 
 gqac_status cpu_heads_open(const target_call *call, const cpu_heads *of, cpu_heads_run *r) {
-    *r = (cpu_heads_run){.of = of, .kernels = cpu_level_of(call)->row};
-    GQAC_TRY(open_x(call, r));
+    GQAC_TRY(cpu_heads_count(call, of, r));
     if (of->norms)
         GQAC_TRY(open_norm(call, r));
     return of->rotates ? open_rotary(call, r) : GQAC_OK;

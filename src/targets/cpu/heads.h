@@ -34,6 +34,8 @@ typedef struct cpu_heads_run {
 } cpu_heads_run;
 
 gqac_status cpu_heads_open(const target_call *call, const cpu_heads *of, cpu_heads_run *r);
+/* Checks x alone, and sets the numbers of batch rows, heads and rows. */
+gqac_status cpu_heads_count(const target_call *call, const cpu_heads *of, cpu_heads_run *r);
 /* Computes rows [from, to) of a head of batch row b; y: the first of these rows. */
 void cpu_heads_make(const cpu_heads_run *r, int64_t b, int64_t head, int64_t from, int64_t to,
                     unsigned char *y);
@@ -69,5 +71,7 @@ typedef struct cpu_append_record {
     cpu_stream streams[CPU_STREAMS];
 } cpu_append_record;
 gqac_status cpu_append_run(target_call *call, const void *record);
+gqac_status cpu_append_scratch(const target_call *call, int threads, const void *record,
+                               gqac_parts *parts);
 
 #endif

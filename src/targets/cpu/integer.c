@@ -30,15 +30,35 @@ static void units(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
+static gqac_status open_batch(const target_call *call, const cpu_integer_record *r, batch *b) {
+    *b = (batch){.kernels = cpu_level_of(call)->integer};
+    return integer_fit(&call->work, r->k, r->n, target_value(call, r->a),
+                       target_value(call, r->weight), target_value(call, r->terms),
+                       target_value(call, r->a_zero), &b->job.p);
+}
+
+/* Bytes of a row in the level's form, and of its sum. */
+static size_t row_bytes(const batch *b) {
+    return b->kernels->row_bytes(b->job.p.words) + sizeof(int32_t);
+}
+
+gqac_status cpu_integer_scratch(const target_call *call, int threads, const void *record,
+                                gqac_parts *parts) {
+    batch b;
+    (void)threads; /* which share the rows */
+    GQAC_TRY(open_batch(call, record, &b));
+    op_scratch_measure_one(parts, (size_t)b.job.p.rows, row_bytes(&b));
+    return GQAC_OK;
+}
+
 gqac_status cpu_integer_run(target_call *call, const void *record) {
     const cpu_integer_record *r = record;
     const gqac_tensor *a = target_value(call, r->a);
-    batch b = {.kernels = cpu_level_of(call)->integer};
+    batch b;
     const integer_product *p = &b.job.p;
     op_scratch memory;
     size_t bytes;
-    GQAC_TRY(integer_fit(&call->work, r->k, r->n, a, target_value(call, r->weight),
-                         target_value(call, r->terms), target_value(call, r->a_zero), &b.job.p));
+    GQAC_TRY(open_batch(call, r, &b));
     gqac_tensor y = *a;
     y.dtype = GQAC_I32;
     y.dims[y.rank - 1] = r->n;
@@ -46,12 +66,12 @@ gqac_status cpu_integer_run(target_call *call, const void *record) {
     b.job.p.y = y.data;
     if (p->rows == 0)
         return GQAC_OK;
-    const size_t each = b.kernels->row_bytes(p->words);
-    if (!gqac_mul_size((size_t)p->rows, each + sizeof(int32_t), &bytes))
+    if (!gqac_mul_size((size_t)p->rows, row_bytes(&b), &bytes))
         return gqac_diag_oom(call->work.diag, "activations");
     GQAC_TRY(op_work_scratch_one(&call->work, bytes, 1, &memory));
     b.job.form = memory.base;
-    b.job.sums = (int32_t *)(void *)(memory.base + (size_t)p->rows * each);
+    b.job.sums =
+        (int32_t *)(void *)(memory.base + (size_t)p->rows * b.kernels->row_bytes(p->words));
     b.row_blocks = (p->rows + ROWS - 1) / ROWS;
     op_work_parallel(&call->work, p->rows, 1 + p->k / 2, prepare, &b);
     const int64_t rows = p->rows < ROWS ? p->rows : ROWS;

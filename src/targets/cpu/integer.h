@@ -25,5 +25,7 @@ typedef struct cpu_integer_record {
     int a, weight, terms, a_zero, y; /* values; a_zero -1: none */
 } cpu_integer_record;
 gqac_status cpu_integer_run(target_call *call, const void *record);
+gqac_status cpu_integer_scratch(const target_call *call, int threads, const void *record,
+                                gqac_parts *parts);
 
 #endif

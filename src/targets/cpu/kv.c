@@ -6,10 +6,6 @@
 #include "ops/kv_tail.h"
 #include "targets/kv_rows.h"
 
-bool cpu_kv_in_blocks(const target_call *call, int slot, const gqac_tensor *rows) {
-    return call->kv && slot >= 0 && !rows->data;
-}
-
 typedef struct appending {
     const kv_batch *kv;
     const gqac_tensor *rows;
@@ -88,8 +84,17 @@ gqac_status cpu_kv_tail_run(target_call *call, const void *record) {
     gqac_tensor y = kv_tail_shape(rows, r->length);
     GQAC_TRY(target_give(call, r->state, &y));
     kv_tail_clear(&y);
-    if (cpu_kv_in_blocks(call, r->slot, rows))
+    if (call->kv && r->slot >= 0)
         return tail_of_blocks(call, r, rows, past, &y);
     kv_tail_copy(&y, rows, past);
+    return GQAC_OK;
+}
+
+gqac_status cpu_kv_tail_scratch(const target_call *call, int threads, const void *record,
+                                gqac_parts *parts) {
+    const cpu_kv_tail_record *r = record;
+    const gqac_tensor *rows = target_value(call, r->rows);
+    if (call->kv && r->slot >= 0)
+        op_scratch_measure(parts, threads, (size_t)rows->dims[3], op_width(rows->dtype));
     return GQAC_OK;
 }

@@ -15,14 +15,11 @@ gqac_status cpu_kv_append_run(target_call *call, const void *record);
 /* kv_tail; it reads the blocks of the sequences if the rows lie only there. */
 typedef struct cpu_kv_tail_record {
     int rows, past_len, state; /* values */
-    int slot;                  /* slot of the kv_append that makes the rows; -1: another node
-                                  makes them */
+    int slot;                  /* as cpu_bind_slot */
     int64_t length;
 } cpu_kv_tail_record;
 gqac_status cpu_kv_tail_run(target_call *call, const void *record);
-
-/* True if rows of a slot (-1: none), whose tensor is `rows`, must be read from the blocks of
- * call->kv. */
-bool cpu_kv_in_blocks(const target_call *call, int slot, const gqac_tensor *rows);
+gqac_status cpu_kv_tail_scratch(const target_call *call, int threads, const void *record,
+                                gqac_parts *parts);
 
 #endif

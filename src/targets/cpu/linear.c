@@ -72,25 +72,38 @@ static void run_unit(void *arg, size_t item, int worker) {
     after->done(after->arg, unit.row, unit.rows, column, columns < left ? columns : left);
 }
 
+/* Bytes of scratch of a worker. */
+static size_t worker_bytes(const struct cpu_linear_kernels *kernels, const cpu_linear_job *jobs,
+                           int n) {
+    size_t most = 0;
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = kernels->scratch(&jobs[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+void cpu_linear_measure(const struct cpu_linear_kernels *kernels, const cpu_linear_job *jobs, int n,
+                        int threads, gqac_parts *parts) {
+    if (jobs->rows > 0)
+        op_scratch_measure(parts, threads, 1, worker_bytes(kernels, jobs, n));
+}
+
 gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *kernels,
                           const cpu_linear_job *jobs, int n, const cpu_products_after *after) {
     const int64_t row_block = kernels->row_block;
     plan p = {.kernels = kernels, .jobs = jobs, .n = n, .after = after};
     int64_t units = 0;
-    size_t scratch = 0;
     double products = 0;
     if (jobs->rows == 0)
         return GQAC_OK;
-    for (int i = 0; i < n; i++) {
-        const size_t bytes = kernels->scratch(&jobs[i]);
-        scratch = bytes > scratch ? bytes : scratch;
+    for (int i = 0; i < n; i++)
         products += (double)jobs[i].rows * (double)jobs[i].k * (double)jobs[i].n;
-    }
     p.row_blocks = (jobs->rows + row_block - 1) / row_block;
     p.threads = gqac_pool_threads(work->pool);
     for (int i = 0; i < (after ? 1 : n); i++)
         units += units_of(&p, &jobs[i]);
-    GQAC_TRY(op_work_scratch(work, 1, scratch, &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, worker_bytes(kernels, jobs, n), &p.scratch));
     gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)units, run_unit, &p);
     op_scratch_close(&p.scratch);
     return GQAC_OK;
@@ -128,13 +141,29 @@ static gqac_status read_job(const target_call *call, const cpu_products *p, int 
     return GQAC_OK;
 }
 
-gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
-                                const gqac_tensor *y, const cpu_products_after *after) {
-    const cpu_level *level = cpu_level_of(call);
-    cpu_linear_job jobs[CPU_PRODUCTS];
+static gqac_status read_jobs(const target_call *call, const cpu_products *p, const gqac_tensor *y,
+                             cpu_linear_job *jobs) {
     for (int i = 0; i < p->n; i++)
         GQAC_TRY(read_job(call, p, i, &y[i], &jobs[i]));
-    return cpu_linear_do(&call->work,
-                         p->form == CPU_PRODUCT_PAIRS ? level->linear_bf16 : level->linear, jobs,
-                         p->n, after);
+    return GQAC_OK;
+}
+
+static const struct cpu_linear_kernels *kernels_of(const target_call *call, const cpu_products *p) {
+    const cpu_level *level = cpu_level_of(call);
+    return p->form == CPU_PRODUCT_PAIRS ? level->linear_bf16 : level->linear;
+}
+
+gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
+                                const gqac_tensor *y, const cpu_products_after *after) {
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    GQAC_TRY(read_jobs(call, p, y, jobs));
+    return cpu_linear_do(&call->work, kernels_of(call, p), jobs, p->n, after);
+}
+
+gqac_status cpu_linear_products_measure(const target_call *call, int threads, const cpu_products *p,
+                                        const gqac_tensor *y, gqac_parts *parts) {
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    GQAC_TRY(read_jobs(call, p, y, jobs));
+    cpu_linear_measure(kernels_of(call, p), jobs, p->n, threads, parts);
+    return GQAC_OK;
 }

@@ -36,5 +36,8 @@ struct cpu_linear_kernels {
  * nothing is called. */
 gqac_status cpu_linear_do(const op_work *work, const struct cpu_linear_kernels *kernels,
                           const cpu_linear_job *jobs, int n, const cpu_products_after *after);
+/* Adds the scratch of such a call to `parts`. */
+void cpu_linear_measure(const struct cpu_linear_kernels *kernels, const cpu_linear_job *jobs, int n,
+                        int threads, gqac_parts *parts);
 
 #endif

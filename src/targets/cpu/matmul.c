@@ -114,30 +114,63 @@ static bool cut(plan *p, int64_t threads) {
     return gqac_mul_size((size_t)p->group, panel, &p->copy);
 }
 
+/* Checks the operands and sets the shapes: *each of the product as it is, p->s with batches
+ * joined. */
+static gqac_status open_plan(const target_call *call, const cpu_matmul_record *r, plan *p,
+                             matmul_shape *each) {
+    int rank;
+    int64_t dims[GQAC_MAX_RANK + 2];
+    *p = (plan){.kernels = cpu_level_of(call)->linear,
+                .a = target_value(call, r->a),
+                .b = target_value(call, r->b)};
+    if (!OP_IN(OP_FLOATS, p->a->dtype) || p->b->dtype != p->a->dtype)
+        OP_STOP(&call->work, GQAC_INVALID_INPUT, "operands of the types %s and %s",
+                gqac_dtype_name(p->a->dtype), gqac_dtype_name(p->b->dtype));
+    GQAC_TRY(matmul_fit(&call->work, p->a, p->b, &p->s, &rank, dims));
+    p->y = (gqac_tensor){.dtype = p->a->dtype, .rank = rank};
+    memcpy(p->y.dims, dims, (size_t)rank * sizeof *dims);
+    p->width = op_width(p->a->dtype);
+    *each = p->s;
+    join_batches(&p->s);
+    return GQAC_OK;
+}
+
+static bool copies(const plan *p) {
+    return p->s.m >= LEAST_ROWS && p->s.k != 0 && p->s.n != 0 && p->s.batches != 0;
+}
+
+/* Bytes of scratch of a worker. */
+static size_t worker_bytes(const plan *p) {
+    const cpu_linear_job most = {.dtype = p->a->dtype, .w_dtype = p->b->dtype, .rows = p->s.m};
+    return p->copy + p->kernels->scratch(&most);
+}
+
+gqac_status cpu_matmul_scratch(const target_call *call, int threads, const void *record,
+                               gqac_parts *parts) {
+    plan p;
+    matmul_shape each;
+    GQAC_TRY(open_plan(call, record, &p, &each));
+    if (!copies(&p))
+        matmul_measure(threads, parts);
+    else if (cut(&p, threads))
+        op_scratch_measure(parts, threads, 1, worker_bytes(&p));
+    else
+        parts->overflow = true;
+    return GQAC_OK;
+}
+
 gqac_status cpu_matmul_run(target_call *call, const void *record) {
     const cpu_matmul_record *r = record;
     const op_work *work = &call->work;
-    plan p = {.kernels = cpu_level_of(call)->linear,
-              .a = target_value(call, r->a),
-              .b = target_value(call, r->b)};
-    int rank;
-    int64_t dims[GQAC_MAX_RANK + 2];
-    if (!OP_IN(OP_FLOATS, p.a->dtype) || p.b->dtype != p.a->dtype)
-        OP_STOP(work, GQAC_INVALID_INPUT, "operands of the types %s and %s",
-                gqac_dtype_name(p.a->dtype), gqac_dtype_name(p.b->dtype));
-    GQAC_TRY(matmul_fit(work, p.a, p.b, &p.s, &rank, dims));
-    p.y = (gqac_tensor){.dtype = p.a->dtype, .rank = rank};
-    memcpy(p.y.dims, dims, (size_t)rank * sizeof *dims);
+    plan p;
+    matmul_shape each;
+    GQAC_TRY(open_plan(call, r, &p, &each));
     GQAC_TRY(target_give(call, r->y, &p.y));
-    matmul_shape each = p.s;
-    join_batches(&p.s);
-    if (p.s.m < LEAST_ROWS || p.s.k == 0 || p.s.n == 0 || p.s.batches == 0)
+    if (!copies(&p))
         return matmul_floats(work, &each, p.a, p.b, &p.y);
-    p.width = op_width(p.a->dtype);
     if (!cut(&p, work->pool ? gqac_pool_threads(work->pool) : 1))
         return gqac_diag_oom(work->diag, "panels of B");
-    const cpu_linear_job most = {.dtype = p.a->dtype, .w_dtype = p.b->dtype, .rows = p.s.m};
-    GQAC_TRY(op_work_scratch(work, 1, p.copy + p.kernels->scratch(&most), &p.scratch));
+    GQAC_TRY(op_work_scratch(work, 1, worker_bytes(&p), &p.scratch));
     const double products = (double)p.s.batches * (double)p.s.m * (double)p.s.k * (double)p.s.n;
     gqac_pool_queue(products < SMALL ? NULL : work->pool, (size_t)(p.s.batches * p.groups * p.runs),
                     run_unit, &p);

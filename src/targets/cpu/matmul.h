@@ -8,5 +8,7 @@ typedef struct cpu_matmul_record {
     int a, b, y; /* values */
 } cpu_matmul_record;
 gqac_status cpu_matmul_run(target_call *call, const void *record);
+gqac_status cpu_matmul_scratch(const target_call *call, int threads, const void *record,
+                               gqac_parts *parts);
 
 #endif

@@ -13,7 +13,7 @@
 
 /* Scratch that one expert after another uses again: requests come in the same order, and those of
  * the first expert are the largest. */
-enum { REUSED = 8 };
+enum { REUSED = 9 }; /* three for each projection */
 typedef struct reused_scratch {
     const op_work *work; /* of the call */
     void *memory[REUSED];
@@ -177,6 +177,12 @@ static gqac_status project(const mixture *t, int n, const moe_matrix *const *m, 
     return cpu_linear_do(&t->products, t->level->linear, jobs, n, NULL);
 }
 
+/* True if one call computes fc1 and fc3. */
+static bool has_joint(const mixture *t) {
+    const moe_matrix *fc = t->m.fc;
+    return fc[2].weight && go_together(&fc[0], &fc[2]);
+}
+
 static gqac_status run_expert(mixture *t) {
     const moe_matrix *fc = t->m.fc;
     const int64_t rows = t->first[t->expert + 1] - t->first[t->expert];
@@ -187,7 +193,7 @@ static gqac_status run_expert(mixture *t) {
         return GQAC_OK;
     t->reused.used = 0;
     op_work_parallel(t->work, rows, 1 + t->s.hidden / 16, gather, t);
-    if (fc[2].weight && go_together(in[0], in[1])) {
+    if (has_joint(t)) {
         GQAC_TRY(project(t, 2, in, t->x, rows, inner));
     } else {
         GQAC_TRY(project(t, 1, in, t->x, rows, inner));
@@ -200,17 +206,25 @@ static gqac_status run_expert(mixture *t) {
 
 /* ---- the kernel -------------------------------------------------------------- */
 
-/* Takes one block of scratch for the arrays of rows and pairs. */
-static gqac_status take_memory(mixture *t, op_scratch *memory) {
+/* Bytes of the arrays of rows and pairs; false: overflow. */
+static bool array_bytes(const mixture *t, size_t *bytes) {
     const moe_mixture *s = &t->s;
-    size_t pairs, bytes, each, row = 0;
+    size_t pairs, each, row = 0;
     for (int64_t i = 0; i < 2; i++) /* a row chooses an expert at most once */
         row += (size_t)(i ? t->m.fc[0].n + s->inner : s->hidden) * sizeof(float);
     each = 3 * sizeof(int64_t) + (1 + (size_t)s->hidden) * sizeof(float);
-    if (!gqac_mul_size((size_t)s->rows, (size_t)s->chosen, &pairs) ||
-        !gqac_mul_size(pairs, each, &each) || !gqac_mul_size((size_t)s->rows, row, &row) ||
-        !gqac_add_size(each, row, &bytes) ||
-        !gqac_add_size(bytes, (size_t)(s->experts + 1) * sizeof(int64_t), &bytes))
+    return gqac_mul_size((size_t)s->rows, (size_t)s->chosen, &pairs) &&
+           gqac_mul_size(pairs, each, &each) && gqac_mul_size((size_t)s->rows, row, &row) &&
+           gqac_add_size(each, row, bytes) &&
+           gqac_add_size(*bytes, (size_t)(s->experts + 1) * sizeof(int64_t), bytes);
+}
+
+/* Takes one block of scratch for these arrays. */
+static gqac_status take_memory(mixture *t, op_scratch *memory) {
+    const moe_mixture *s = &t->s;
+    const size_t pairs = (size_t)s->rows * (size_t)s->chosen;
+    size_t bytes;
+    if (!array_bytes(t, &bytes))
         return gqac_diag_oom(t->work->diag, "activations");
     GQAC_TRY(op_work_scratch_one(t->work, bytes, 1, memory));
     t->order = (int64_t *)(void *)memory->base;
@@ -260,16 +274,54 @@ static gqac_status run_rows(mixture *t) {
     return GQAC_OK;
 }
 
-gqac_status cpu_moe_run(target_call *call, const void *record) {
-    const cpu_moe_record *r = record;
-    mixture t = {.level = cpu_level_of(call), .work = &call->work};
+/* Reads the operands; *y gets type and shape. */
+static gqac_status open_mixture(const target_call *call, const cpu_moe_record *r, mixture *t,
+                                gqac_tensor *y) {
     moe_operands o = {.work = &call->work};
-    op_scratch memory;
+    *t = (mixture){.level = cpu_level_of(call), .work = &call->work};
     for (int i = 0; i < MOE_INPUTS; i++)
         o.in[i] = target_value(call, r->in[i]);
-    GQAC_TRY(moe_read_ours(&o, &r->form, &t.m));
-    gqac_tensor y = *t.m.x;
-    GQAC_TRY(moe_fit(&call->work, &r->form, &t.m, &y, &t.s));
+    GQAC_TRY(moe_read_ours(&o, &r->form, &t->m));
+    *y = *t->m.x;
+    return moe_fit(&call->work, &r->form, &t->m, y, &t->s);
+}
+
+/* Adds the scratch of `project` if all rows choose the expert. */
+static void measure_projection(const mixture *t, const moe_matrix *m, int threads,
+                               gqac_parts *parts) {
+    if (m->bits) {
+        const cpu_nbits_weights w = codes_of(m, 0);
+        cpu_nbits_measure(&w, t->s.rows, threads, parts);
+    } else {
+        const cpu_linear_job job = floats_of(m, 0, NULL, NULL, t->s.rows, NULL);
+        cpu_linear_measure(t->level->linear, &job, 1, threads, parts);
+    }
+}
+
+gqac_status cpu_moe_scratch(const target_call *call, int threads, const void *record,
+                            gqac_parts *parts) {
+    mixture t;
+    gqac_tensor y;
+    size_t bytes;
+    GQAC_TRY(open_mixture(call, record, &t, &y));
+    if (array_bytes(&t, &bytes))
+        op_scratch_measure_one(parts, bytes, 1);
+    else
+        parts->overflow = true;
+    for (int i = 0; i < 2; i++) /* to choose experts, and to add their results */
+        op_scratch_measure(parts, threads, scratch_bytes(&t), 1);
+    for (int i = 0; i < 3; i++)
+        if (i < 2 || (t.m.fc[i].weight && !has_joint(&t)))
+            measure_projection(&t, &t.m.fc[i], threads, parts);
+    return GQAC_OK;
+}
+
+gqac_status cpu_moe_run(target_call *call, const void *record) {
+    const cpu_moe_record *r = record;
+    mixture t;
+    gqac_tensor y;
+    op_scratch memory;
+    GQAC_TRY(open_mixture(call, r, &t, &y));
     GQAC_TRY(target_give(call, r->y, &y));
     if (t.s.rows == 0)
         return GQAC_OK;

@@ -10,5 +10,7 @@ typedef struct cpu_moe_record {
     int in[MOE_INPUTS], y; /* values; -1: absent */
 } cpu_moe_record;
 gqac_status cpu_moe_run(target_call *call, const void *record);
+gqac_status cpu_moe_scratch(const target_call *call, int threads, const void *record,
+                            gqac_parts *parts);
 
 #endif

@@ -93,15 +93,34 @@ static void run_panels(void *arg, size_t begin, size_t end, int worker) {
     }
 }
 
+/* ---- scratch ----------------------------------------------------------------- */
+
+/* Bytes of a converted row. */
+static size_t row_bytes(const batch *b) {
+    const nbits_shape *s = b->s;
+    const size_t steps = (size_t)((s->k + CPU_NBITS_STEP - 1) / CPU_NBITS_STEP);
+    if (b->int8)
+        return (size_t)s->blocks * (sizeof(float) + sizeof(int32_t) + (size_t)s->block);
+    return steps * CPU_NBITS_STEP * sizeof(float);
+}
+
+/* Floats of a row that a worker converts. */
+static size_t row_floats(const batch *b) {
+    return (size_t)(b->s->blocks * b->s->block);
+}
+
+/* Adds the three requests of `multiply`. */
+static void measure(const batch *b, int threads, gqac_parts *parts) {
+    op_scratch_measure_one(parts, (size_t)b->rows, row_bytes(b));
+    op_scratch_measure(parts, threads, row_floats(b), sizeof(float));
+    op_scratch_measure(parts, threads, 1, sizeof(cpu_nbits_scratch));
+}
+
 /* Takes one block of scratch for the converted rows. */
 static gqac_status take_memory(const op_work *work, batch *b) {
-    const nbits_shape *s = b->s;
-    const size_t rows = (size_t)b->rows, blocks = (size_t)s->blocks;
-    const size_t steps = (size_t)((s->k + CPU_NBITS_STEP - 1) / CPU_NBITS_STEP);
-    size_t each = steps * CPU_NBITS_STEP * sizeof(float), bytes;
-    if (b->int8)
-        each = blocks * (sizeof(float) + sizeof(int32_t) + (size_t)s->block);
-    if (!gqac_mul_size(rows, each, &bytes))
+    const size_t rows = (size_t)b->rows, blocks = (size_t)b->s->blocks;
+    size_t bytes;
+    if (!gqac_mul_size(rows, row_bytes(b), &bytes))
         return gqac_diag_oom(work->diag, "activations");
     GQAC_TRY(op_work_scratch_one(work, bytes, 1, &b->memory));
     b->steps = (float *)(void *)b->memory.base;
@@ -116,10 +135,7 @@ static gqac_status compute(const op_work *work, batch *b) {
     const nbits_shape *s = b->s;
     const bool together = b->after != NULL;
     int64_t panels = 0;
-    gqac_status status =
-        op_work_scratch(work, (size_t)(s->blocks * s->block), sizeof(float), &b->scratch);
-    if (status != GQAC_OK)
-        return status;
+    GQAC_TRY(op_work_scratch(work, row_floats(b), sizeof(float), &b->scratch));
     op_work_parallel(work, b->rows, 1 + s->k / 2, prepare_rows, b);
     op_scratch_close(&b->scratch);
     GQAC_TRY(op_work_scratch(work, 1, sizeof(cpu_nbits_scratch), &b->scratch));
@@ -186,9 +202,12 @@ static gqac_status read_job(const target_call *call, const cpu_product *p, gqac_
     return GQAC_OK;
 }
 
-/* Runs the products with bf16 factors: codes are converted where they are multiplied. */
-static gqac_status run_bf16(const target_call *call, const batch *b) {
-    cpu_linear_job jobs[CPU_PRODUCTS];
+/* Products with bf16 factors: codes are converted where they are multiplied. */
+static bool has_bf16_factors(const cpu_products *p, const batch *b) {
+    return !b->int8 && p->bf16;
+}
+
+static void set_bf16_jobs(const batch *b, cpu_linear_job *jobs) {
     for (int i = 0; i < b->n; i++) {
         const gqac_tensor *bias = b->jobs[i].bias;
         jobs[i] = (cpu_linear_job){.dtype = b->x->dtype,
@@ -201,26 +220,53 @@ static gqac_status run_bf16(const target_call *call, const batch *b) {
                                    .n = b->jobs[i].w.shape.n,
                                    .codes = &b->jobs[i].w};
     }
-    return cpu_linear_do(&call->work, cpu_level_of(call)->linear_bf16, jobs, b->n, b->after);
+}
+
+static gqac_status open_batch(const target_call *call, const cpu_products *p, gqac_tensor *y,
+                              const cpu_products_after *after, batch *b) {
+    *b = (batch){.kernels = cpu_level_of(call)->nbits, .n = p->n, .after = after};
+    for (int i = 0; i < p->n; i++)
+        GQAC_TRY(read_job(call, &p->of[i], &y[i], &b->jobs[i]));
+    const cpu_nbits_weights *w = &b->jobs[0].w;
+    b->s = &w->shape;
+    b->int8 =
+        nbits_int8(p->accuracy_level, b->s->bits, b->s->block, w->zeros && w->zero_type != GQAC_U8);
+    b->x = target_value(call, p->x);
+    b->rows = op_product(b->x->dims, 0, b->x->rank - 1);
+    b->row_blocks = (b->rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
+    return GQAC_OK;
 }
 
 gqac_status cpu_nbits_products(const target_call *call, const cpu_products *p, gqac_tensor *y,
                                const cpu_products_after *after) {
-    batch b = {.kernels = cpu_level_of(call)->nbits, .n = p->n, .after = after};
-    for (int i = 0; i < p->n; i++)
-        GQAC_TRY(read_job(call, &p->of[i], &y[i], &b.jobs[i]));
-    const cpu_nbits_weights *w = &b.jobs[0].w;
-    b.s = &w->shape;
-    b.int8 =
-        nbits_int8(p->accuracy_level, b.s->bits, b.s->block, w->zeros && w->zero_type != GQAC_U8);
-    b.x = target_value(call, p->x);
-    b.rows = op_product(b.x->dims, 0, b.x->rank - 1);
-    b.row_blocks = (b.rows + CPU_NBITS_ROWS - 1) / CPU_NBITS_ROWS;
+    batch b;
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    GQAC_TRY(open_batch(call, p, y, after, &b));
     if (b.rows == 0)
         return GQAC_OK;
-    if (!b.int8 && p->bf16)
-        return run_bf16(call, &b);
-    return multiply(&call->work, &b);
+    if (!has_bf16_factors(p, &b))
+        return multiply(&call->work, &b);
+    set_bf16_jobs(&b, jobs);
+    return cpu_linear_do(&call->work, cpu_level_of(call)->linear_bf16, jobs, b.n, after);
+}
+
+gqac_status cpu_nbits_products_measure(const target_call *call, int threads, const cpu_products *p,
+                                       gqac_tensor *y, gqac_parts *parts) {
+    batch b;
+    cpu_linear_job jobs[CPU_PRODUCTS];
+    GQAC_TRY(open_batch(call, p, y, NULL, &b));
+    if (!has_bf16_factors(p, &b)) {
+        measure(&b, threads, parts);
+        return GQAC_OK;
+    }
+    set_bf16_jobs(&b, jobs);
+    cpu_linear_measure(cpu_level_of(call)->linear_bf16, jobs, b.n, threads, parts);
+    return GQAC_OK;
+}
+
+void cpu_nbits_measure(const cpu_nbits_weights *w, int64_t rows, int threads, gqac_parts *parts) {
+    const batch b = {.s = &w->shape, .rows = rows};
+    measure(&b, threads, parts);
 }
 
 gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,

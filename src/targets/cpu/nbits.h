@@ -49,6 +49,8 @@ typedef struct cpu_nbits_scratch {
 gqac_status cpu_nbits_multiply(const op_work *work, const cpu_level *level, int n,
                                const cpu_nbits_weights *w, const gqac_tensor *const *bias,
                                const float *x, int64_t rows, float *const *y);
+/* Adds the scratch of such a call to `parts`. */
+void cpu_nbits_measure(const cpu_nbits_weights *w, int64_t rows, int threads, gqac_parts *parts);
 
 typedef struct cpu_nbits_kernels {
     /* Quantises x [blocks * block] of row `row`, with zeros after k. */

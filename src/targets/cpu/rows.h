@@ -124,5 +124,7 @@ typedef struct cpu_chain_record {
     cpu_products products;
 } cpu_chain_record;
 gqac_status cpu_chain_run(target_call *call, const void *record);
+gqac_status cpu_chain_scratch(const target_call *call, int threads, const void *record,
+                              gqac_parts *parts);
 
 #endif

@@ -14,9 +14,8 @@
 
 #include "base/alloc.h"
 #include "base/float_mode.h"
-#include "base/log.h"
 #include "base/threads.h"
-#include "ops/shared.h"
+#include "runtime/exec_device.h"
 
 gqac_status exec_create(const gqac_program *program, int threads, gqac_threads *shared, exec *e,
                         gqac_diag *diag) {
@@ -281,56 +280,6 @@ static void release_scratch(exec_scratch *s, size_t used, const struct exec_extr
     }
 }
 
-/* ---- values on a device -------------------------------------------------- */
-
-/* Before the host reads a value. */
-static gqac_status fetch(const exec *e, const ir_value *value, gqac_diag *diag) {
-    if (!e->mirror || !value)
-        return GQAC_OK;
-    return e->program->target->mirror->fetch(e->mirror, &e->values[value->id], diag);
-}
-
-static gqac_status fetch_inputs(const exec *e, const ir_node *node, gqac_diag *diag) {
-    for (int i = 0; e->mirror && i < node->n_inputs; i++)
-        GQAC_TRY(fetch(e, node->inputs[i].value, diag));
-    return GQAC_OK;
-}
-
-/* After the host has run a node. */
-static void outputs_changed(const exec *e, const ir_node *node) {
-    for (int i = 0; e->mirror && i < node->n_outputs; i++)
-        if (node->outputs[i])
-            e->program->target->mirror->changed(e->mirror, &e->values[node->outputs[i]->id]);
-}
-
-/* Does the op only move elements, and are they on the device? */
-static bool is_moved(const exec *e, const ir_node *node) {
-    if (!e->mirror || !(node->op->flags & IR_OP_MOVES))
-        return false;
-    for (int i = 0; i < node->n_inputs; i++) {
-        const ir_value *value = node->inputs[i].value;
-        if (value && e->program->target->mirror->holds(e->mirror, &e->values[value->id]))
-            return true;
-    }
-    return false;
-}
-
-static gqac_status move_box(op_call *call, const op_box *box) {
-    const exec *e = call->host;
-    const op_work work = op_work_of(call);
-    return e->program->target->mirror->move(e->mirror, box, &work);
-}
-
-static void log_copies(const exec *e) {
-    if (!e->mirror)
-        return;
-    const target_copies copies = e->program->target->mirror->copies(e->mirror);
-    gqac_log_line(&e->program->log, GQAC_LOG_DEBUG,
-                  "copies of values: %lld to the device, %lld bytes; %lld back, %lld bytes",
-                  (long long)copies.up, (long long)copies.up_bytes, (long long)copies.down,
-                  (long long)copies.down_bytes);
-}
-
 /* ---- nodes --------------------------------------------------------------- */
 
 /* True if the value shares memory with later values. */
@@ -420,7 +369,7 @@ static gqac_status run_nested(op_call *call, const ir_graph *graph, int n_args,
             e->program->target->mirror->changed(e->mirror, args[i]);
     }
     GQAC_TRY(run_nodes(e, graph, 0, call->diag));
-    GQAC_TRY(fetch_inputs(e, graph->ret, call->diag));
+    GQAC_TRY(exec_fetch_inputs(e, graph->ret, call->diag));
     for (int i = 0; i < graph->ret->n_inputs; i++) {
         const ir_value *value = graph->ret->inputs[i].value;
         if (results == call->out)
@@ -468,7 +417,7 @@ static gqac_status run_eval(exec *e, const ir_node *node, bool moved, gqac_diag 
                         .alloc = alloc_output,
                         .run_graph = run_nested,
                         .scratch = take_scratch,
-                        .move = moved ? move_box : NULL};
+                        .move = moved ? exec_move : NULL};
         status = op_of(node)->eval(&call);
         if (status == GQAC_INVALID_MODEL) { /* axes and the like that came as data of this run */
             status = GQAC_INVALID_INPUT;
@@ -521,15 +470,16 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
     const size_t used = e->scratch.used;
     const struct exec_extra *extra = e->scratch.extra;
-    const bool moved = !kernel->run && is_moved(e, node), on_device = moved || kernel->on_device;
-    gqac_status status = on_device ? GQAC_OK : fetch_inputs(e, node, diag);
+    const bool moved = !kernel->run && exec_is_moved(e, node),
+               on_device = moved || kernel->on_device;
+    gqac_status status = on_device ? GQAC_OK : exec_fetch_inputs(e, node, diag);
     if (status == GQAC_OK)
         status = kernel->run ? run_bound(e, node, kernel, diag) : run_eval(e, node, moved, diag);
     release_scratch(&e->scratch, used, extra);
     if (status == GQAC_OK && !on_device)
-        outputs_changed(e, node);
+        exec_outputs_changed(e, node);
     for (int i = 0; status == GQAC_OK && e->observe && i < node->n_outputs; i++)
-        status = fetch(e, node->outputs[i], diag);
+        status = exec_fetch(e, node->outputs[i], diag);
     if (status == GQAC_OK && e->observe)
         e->observe(e->observe_arg, e, node);
     end_pieces(e, node);
@@ -574,8 +524,8 @@ static gqac_status run_marked(exec *e, unsigned mark, gqac_diag *diag) {
     if (status == GQAC_OK)
         status = run_nodes(e, e->program->module->graph, mark, diag);
     if (status == GQAC_OK)
-        status = fetch_inputs(e, e->program->module->graph->ret, diag);
-    log_copies(e);
+        status = exec_fetch_inputs(e, e->program->module->graph->ret, diag);
+    exec_log_copies(e);
     gqac_float_mode_give_back(&callers);
     return status;
 }

@@ -1,0 +1,52 @@
+/* Values on a device: calls of the target's mirror (targets/mirror.h). */
+#include "runtime/exec_device.h"
+
+#include "base/log.h"
+#include "ops/shared.h"
+
+static const target_mirror *mirror_of(const exec *e) {
+    return e->program->target->mirror;
+}
+
+gqac_status exec_fetch_value(const exec *e, const ir_value *value, gqac_diag *diag) {
+    return mirror_of(e)->fetch(e->mirror, &e->values[value->id], diag);
+}
+
+gqac_status exec_fetch_values(const exec *e, const ir_node *node, gqac_diag *diag) {
+    for (int i = 0; i < node->n_inputs; i++)
+        GQAC_TRY(exec_fetch(e, node->inputs[i].value, diag));
+    return GQAC_OK;
+}
+
+void exec_values_changed(const exec *e, const ir_node *node) {
+    for (int i = 0; i < node->n_outputs; i++)
+        if (node->outputs[i])
+            mirror_of(e)->changed(e->mirror, &e->values[node->outputs[i]->id]);
+}
+
+bool exec_is_moved(const exec *e, const ir_node *node) {
+    if (!e->mirror || !(node->op->flags & IR_OP_MOVES))
+        return false;
+    for (int i = 0; i < node->n_inputs; i++) {
+        const ir_value *value = node->inputs[i].value;
+        if (value && mirror_of(e)->holds(e->mirror, &e->values[value->id]))
+            return true;
+    }
+    return false;
+}
+
+gqac_status exec_move(op_call *call, const op_box *box) {
+    const exec *e = call->host;
+    const op_work work = op_work_of(call);
+    return mirror_of(e)->move(e->mirror, box, &work);
+}
+
+void exec_log_copies(const exec *e) {
+    if (!e->mirror)
+        return;
+    const target_copies copies = mirror_of(e)->copies(e->mirror);
+    gqac_log_line(&e->program->log, GQAC_LOG_DEBUG,
+                  "copies of values: %lld to the device, %lld bytes; %lld back, %lld bytes",
+                  (long long)copies.up, (long long)copies.up_bytes, (long long)copies.down,
+                  (long long)copies.down_bytes);
+}

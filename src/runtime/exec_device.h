@@ -1,0 +1,36 @@
+/* The executor and a target whose kernels leave values in the memory of a device: what is copied
+ * before the host reads it, and what the device learns of what the host has written. Nothing
+ * happens for other targets. */
+#ifndef GQAC_RUNTIME_EXEC_DEVICE_H
+#define GQAC_RUNTIME_EXEC_DEVICE_H
+
+#include "runtime/exec.h"
+
+gqac_status exec_fetch_values(const exec *e, const ir_node *node, gqac_diag *diag);
+void exec_values_changed(const exec *e, const ir_node *node);
+gqac_status exec_fetch_value(const exec *e, const ir_value *value, gqac_diag *diag);
+
+/* Before the host reads a value (NULL: none). */
+static inline gqac_status exec_fetch(const exec *e, const ir_value *value, gqac_diag *diag) {
+    return e->mirror && value ? exec_fetch_value(e, value, diag) : GQAC_OK;
+}
+
+/* Before the host runs a node. */
+static inline gqac_status exec_fetch_inputs(const exec *e, const ir_node *node, gqac_diag *diag) {
+    return e->mirror ? exec_fetch_values(e, node, diag) : GQAC_OK;
+}
+
+/* After the host has run a node. */
+static inline void exec_outputs_changed(const exec *e, const ir_node *node) {
+    if (e->mirror)
+        exec_values_changed(e, node);
+}
+
+/* True if the op only moves elements (IR_OP_MOVES) that are on the device. */
+bool exec_is_moved(const exec *e, const ir_node *node);
+/* op_call.move for such a node. */
+gqac_status exec_move(op_call *call, const op_box *box);
+/* A line about the copies of the run. */
+void exec_log_copies(const exec *e);
+
+#endif

@@ -208,7 +208,7 @@ static gqac_status open_caches(gqac_seq2seq *m, gqac_diag *diag) {
 
 /* A decoder without a past may belong to one that has it. */
 static gqac_status open_with_past(gqac_seq2seq *m, const char *folder, const gqac_options *options,
-                                 gqac_diag *diag) {
+                                  gqac_diag *diag) {
     m->step_decoder = &m->decoder;
     for (int i = 0; i < m->decoder.n_inputs; i++)
         if (result_of(&m->decoder, m->decoder.inputs[i].name) >= 0)

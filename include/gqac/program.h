@@ -99,6 +99,11 @@ typedef struct gqac_memory {
      * Scan, ...), and branches of If. A context may keep up to half more, because its buffers grow
      * by half at least. */
     int64_t prefill_scratch, decode_scratch;
+    /* What target gpu has in the memory of its device besides; 0 for others. Activations are all
+     * fp32 values of a run, whether or not the device reads them; scratch of its kernels is not
+     * counted. */
+    int64_t device_weights, device_kv;
+    int64_t device_prefill, device_decode;
 } gqac_memory;
 /* Fills *memory but for its size, which the caller sets: gqac_memory memory = {.size = sizeof
  * memory}. OUT_OF_RANGE: not 1 <= chunk <= tokens, the model has fewer positions, or a size

@@ -123,7 +123,11 @@ void inspect_costs_json(const inspect_costs *x, json_t *root) {
                    {"prefill", m->prefill},
                    {"decode", m->decode},
                    {"prefill_scratch", m->prefill_scratch},
-                   {"decode_scratch", m->decode_scratch}};
+                   {"decode_scratch", m->decode_scratch},
+                   {"device_weights", m->device_weights},
+                   {"device_kv", m->device_kv},
+                   {"device_prefill", m->device_prefill},
+                   {"device_decode", m->device_decode}};
     json_t *memory = json_object();
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         json_object_set_new(memory, numbers[i].name, json_integer(numbers[i].value));
@@ -197,6 +201,17 @@ static void print_memory(const inspect_costs *x) {
            counts_scratch(m) ? "" : "  without the scratch of kernels");
 }
 
+static void print_device(const gqac_memory *m) {
+    printf("on the device\n");
+    printf("  weights               %12.2f MiB\n", mib(m->device_weights));
+    printf("  keys and values       %12.2f MiB\n", mib(m->device_kv));
+    printf("  activations, prompt   %12.2f MiB\n", mib(m->device_prefill));
+    printf("  activations, decode   %12.2f MiB\n", mib(m->device_decode));
+    printf("  together              %12.2f MiB\n",
+           mib(m->device_weights + m->device_kv +
+               (m->device_prefill > m->device_decode ? m->device_prefill : m->device_decode)));
+}
+
 void inspect_costs_print(const inspect_costs *x) {
     gqac_mixing why;
     if (x->has_padding && gqac_program_padding(x->program, &why))
@@ -211,6 +226,8 @@ void inspect_costs_print(const inspect_costs *x) {
             (long long)x->threshold);
     if (x->has_memory)
         print_memory(x);
+    if (x->has_memory && x->memory.device_weights)
+        print_device(&x->memory);
     if (x->plan)
         print_plan(x->plan);
 }

@@ -68,9 +68,33 @@ static lengths lengths_of(const gqac_program *p, const memory_lengths *are) {
     return (lengths){.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *are};
 }
 
+/* The memory of a device that has a copy for each address of an fp32 value: as large as the largest
+ * that lies there. */
+typedef struct copies {
+    struct {
+        size_t at;
+        int64_t bytes;
+    } * list; /* as many as values */
+    int n;
+    int64_t bytes;
+} copies;
+
+static bool add_copy(copies *c, bool shared, size_t at, int64_t bytes) {
+    int i = 0;
+    while (i < c->n && !(shared && c->list[i].at == at))
+        i++;
+    if (i == c->n) {
+        c->list[c->n].at = shared ? at : SIZE_MAX;
+        c->list[c->n++].bytes = 0;
+    }
+    const int64_t more = bytes > c->list[i].bytes ? bytes - c->list[i].bytes : 0;
+    c->list[i].bytes += more;
+    return gqac_add_i64(c->bytes, more, &c->bytes);
+}
+
 /* Places one value, unless its kernel makes no tensor of it. */
 static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout *all,
-                int64_t *apart) {
+                int64_t *apart, copies *on_device) {
     const ir_node *n = value->def;
     int64_t bytes;
     bool over;
@@ -80,28 +104,37 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
         return true;
     if (!bytes_of(value, l, &bytes))
         return false;
+    const bool copied = on_device && bytes > 0 && value->type.dtype == GQAC_F32;
     if (value->slot < 0)
-        return !apart || gqac_add_i64(*apart, bytes, apart);
-    return bytes == 0 ||
-           layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over) != NULL;
+        return (!copied || add_copy(on_device, false, 0, bytes)) &&
+               (!apart || gqac_add_i64(*apart, bytes, apart));
+    if (bytes == 0)
+        return true;
+    const layout_piece *piece =
+        layout_put(all, value->slot, p->last[value->id], (size_t)bytes, &over);
+    return piece && (!copied || add_copy(on_device, true, piece->at, bytes));
 }
 
 /* Nodes of a group follow each other where others read their results; the root is the last, and all
  * run with it. */
-bool memory_lay_out(const gqac_program *p, const memory_lengths *lengths_, layout *all,
-                    int64_t *apart) {
-    lengths l = lengths_of(p, lengths_);
+static bool lay_out(const gqac_program *p, const memory_lengths *are, layout *all, int64_t *apart,
+                    copies *on_device) {
+    lengths l = lengths_of(p, are);
     layout_piece ended;
     if (apart)
         *apart = 0;
     for (const ir_node *n = p->module->graph->first; n; n = n->next) {
         for (int i = 0; i < n->n_outputs; i++)
-            if (n->outputs[i] && !put(p, n->outputs[i], &l, all, apart))
+            if (n->outputs[i] && !put(p, n->outputs[i], &l, all, apart, on_device))
                 return false;
         while (!n->fused_into && layout_end(all, n, &ended))
             ;
     }
     return true;
+}
+
+bool memory_lay_out(const gqac_program *p, const memory_lengths *are, layout *all, int64_t *apart) {
+    return lay_out(p, are, all, apart, NULL);
 }
 
 /* ---- scratch --------------------------------------------------------------- */
@@ -156,21 +189,25 @@ gqac_status memory_scratch(const gqac_program *p, const memory_lengths *are, int
 
 /* ---- a sequence ------------------------------------------------------------ */
 
-/* Bytes of the arena and results of a call, and of its scratch; *ok becomes false if they
- * overflow. */
+/* Bytes of the arena and results of a call, of its scratch, and of its values on a device; *ok
+ * becomes false if they overflow. */
 static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tokens, bool *ok,
-                               int64_t *bytes, int64_t *scratch, gqac_diag *diag) {
+                               int64_t *bytes, int64_t *scratch, int64_t *device, gqac_diag *diag) {
     const memory_lengths are = {
         .sequences = 1, .batch = 1, .chunk = chunk, .tokens = tokens, .logit_rows = 1};
     GQAC_TRY(memory_scratch(p, &are, gqac_threads_default(), ok, scratch, diag));
     layout l = {.capacity = p->n_slots};
+    copies on_device = {0};
     l.live = gqac_calloc((size_t)p->n_slots + 1, sizeof *l.live);
-    if (!l.live)
-        return gqac_diag_oom(diag, "the plan");
-    *ok = *ok && memory_lay_out(p, &are, &l, bytes) && l.most <= INT64_MAX &&
-          gqac_add_i64(*bytes, (int64_t)l.most, bytes);
+    if (p->target->mirror)
+        on_device.list = gqac_calloc((size_t)p->n_values + 1, sizeof *on_device.list);
+    const bool made = l.live && (on_device.list || !p->target->mirror);
+    *ok = *ok && made && lay_out(p, &are, &l, bytes, on_device.list ? &on_device : NULL) &&
+          l.most <= INT64_MAX && gqac_add_i64(*bytes, (int64_t)l.most, bytes);
+    *device = on_device.bytes;
     gqac_free(l.live);
-    return GQAC_OK;
+    gqac_free(on_device.list);
+    return made ? GQAC_OK : gqac_diag_oom(diag, "the plan");
 }
 
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
@@ -200,8 +237,17 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
               gqac_mul_i64(memory.kv_states, memory.kv_state, &states) &&
               gqac_mul_i64(memory.kv_tails, memory.kv_tail, &tails) &&
               gqac_add_i64(kv, states, &kv) && gqac_add_i64(kv, tails, &kv);
-    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, &memory.prefill_scratch, diag));
-    GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch, diag));
+    GQAC_TRY(activations(p, chunk, tokens, &ok, &memory.prefill, &memory.prefill_scratch,
+                         &memory.device_prefill, diag));
+    GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch,
+                         &memory.device_decode, diag));
+    if (p->target->on_device) {
+        const target_memory device =
+            p->target->on_device(p->target_state, (size_t)memory.kv_blocks);
+        ok = ok && device.constants <= INT64_MAX && device.kv <= INT64_MAX;
+        memory.device_weights = (int64_t)device.constants;
+        memory.device_kv = (int64_t)device.kv;
+    }
     if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);

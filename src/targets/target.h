@@ -19,6 +19,12 @@ typedef struct target_binding {
     gqac_diag *diag;
 } target_binding;
 
+/* Bytes in the memory of a device. */
+typedef struct target_memory {
+    size_t constants;
+    size_t kv; /* the cache of KV blocks */
+} target_memory;
+
 /* A kernel has three phases: `match` and `fuse` when the graph is claimed, `bind` once when the
  * program is made, `run` in every run. What `run` needs of the graph is in the record; `run` sees
  * no graph. */
@@ -63,6 +69,9 @@ typedef struct gqac_target {
      * device gqac_options.device, and what frees it after the last run. */
     gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
     void (*close_device)(const void *state);
+    /* What a program needs on its device besides values, with so many KV blocks in use. NULL: there
+     * is no device. */
+    target_memory (*on_device)(const void *state, size_t kv_blocks);
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);

@@ -4,8 +4,8 @@
  *
  *   WATCH_OPENCL=PATH   the real library
  *   WATCH_LOG=FILE      lines that are written at the end: the calls that may fail, the objects
- *                       that have not been released, the buffers with a broken band, and the call
- *                       that failed
+ *                       that have not been released, the buffers with a broken band, the largest
+ *                       sum of bytes of all buffers at one time, and the call that failed
  *   WATCH_FAIL=N        the N-th call that may fail fails (from 1; 0: none)
  *   WATCH_CALL=NAME     of the calls of this function only
  *   WATCH_SHORT=N       bands begin N bytes early, so that correct writes break them: a control */
@@ -30,7 +30,7 @@ static struct {
     void *library;
     cl_command_queue queue; /* the last one */
     buffer buffers[MOST_BUFFERS];
-    long calls, left, broken;
+    long calls, left, broken, bytes, most; /* bytes: of all buffers; most: at one time */
     const char *failed;
     pthread_mutex_t lock;
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -45,8 +45,8 @@ static void finish(void) {
     FILE *log = path ? fopen(path, "w") : NULL;
     if (!log)
         return;
-    fprintf(log, "calls %ld\nleft %ld\nbroken %ld\nfailed %s\n", watch.calls, watch.left,
-            watch.broken, watch.failed ? watch.failed : "");
+    fprintf(log, "calls %ld\nleft %ld\nbroken %ld\nmost %ld\nfailed %s\n", watch.calls, watch.left,
+            watch.broken, watch.most, watch.failed ? watch.failed : "");
     fclose(log);
 }
 
@@ -212,6 +212,8 @@ cl_mem clCreateBuffer(cl_context context, cl_mem_flags flags, size_t bytes, void
     pthread_mutex_lock(&watch.lock);
     *find(NULL) = (buffer){part, whole, bytes > early ? bytes - early : 0};
     watch.left++;
+    watch.bytes += (long)bytes;
+    watch.most = watch.bytes > watch.most ? watch.bytes : watch.most;
     pthread_mutex_unlock(&watch.lock);
     return part;
 }
@@ -240,6 +242,7 @@ cl_int clReleaseMemObject(cl_mem memory) {
     buffer *b = find(memory);
     const buffer released = *b;
     watch.broken += !is_whole(b);
+    watch.bytes -= (long)b->bytes;
     *b = (buffer){0};
     watch.left--;
     pthread_mutex_unlock(&watch.lock);

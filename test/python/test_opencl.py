@@ -77,6 +77,18 @@ class Watched(Case):
                 self.assertGreater(int(seen["calls"]), 100)
                 self.assertEqual(got, self.score(MODELS / name, "cpu")[2])
 
+    def test_memory(self):
+        """What `inspect --memory` says of the device is what a run takes there, but for scratch."""
+        for name in ("llama", "llama-int4-acc4", "gpt-oss", "qwen3", "qwen3.5", "lfm2"):
+            with self.subTest(name):
+                said = self.good("inspect", MODELS / name, "--target", "gpu", "--memory", 68,
+                                 "--format", "json").json()["memory"]
+                took = int(self.score(MODELS / name)[1]["most"])
+                self.assertLess(said["device_decode"], said["device_prefill"])
+                together = sum(said[f"device_{k}"] for k in ("weights", "kv", "prefill"))
+                self.assertGreater(together, 0.9 * took)
+                self.assertLess(together, 1.2 * took)
+
     def test_bands_break(self):
         """A control: bands that begin within the memory are found broken."""
         self.assertGreater(int(self.score(MODELS / "llama", WATCH_SHORT="4")[1]["broken"]), 10)

@@ -294,6 +294,13 @@ size_t gpu_blocks_entry_bytes(const gpu_blocks *b) {
     return b->entry_bytes;
 }
 
+size_t gpu_blocks_bytes(const gpu_blocks *b, size_t n) {
+    size_t capacity = b->entry_bytes ? LEAST : 0, bytes;
+    while (capacity && capacity < n && capacity < MOST)
+        capacity *= 2;
+    return gqac_mul_size(capacity, b->entry_bytes, &bytes) ? bytes : SIZE_MAX;
+}
+
 size_t gpu_blocks_offset(const gpu_blocks *b, int slot) {
     return b->slots[slot].offset;
 }

@@ -48,6 +48,8 @@ typedef struct gpu_slabs {
 } gpu_slabs;
 gpu_slabs gpu_blocks_slabs(const gpu_blocks *blocks);
 size_t gpu_blocks_entry_bytes(const gpu_blocks *blocks);
+/* Bytes of the slabs when the cache has grown block by block until it holds n. */
+size_t gpu_blocks_bytes(const gpu_blocks *blocks, size_t n);
 size_t gpu_blocks_offset(const gpu_blocks *blocks, int slot); /* bytes, within an entry */
 
 /* Releases all memory of the device; false: there was none. */

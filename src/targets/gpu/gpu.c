@@ -2,6 +2,7 @@
  * as on ref. New rows of keys and values are written to the blocks of the host, which have all
  * rows; attention copies to the device what it lacks (blocks.h). */
 #include "targets/gpu/attention.h"
+#include "targets/gpu/blocks.h"
 #include "targets/gpu/graph.h"
 #include "targets/gpu/mirror.h"
 #include "targets/gpu/products.h"
@@ -79,10 +80,16 @@ static const target_kernel kernels[] = {
     {.name = NULL},
 };
 
+static target_memory gpu_on_device(const void *state, size_t kv_blocks) {
+    return (target_memory){.constants = gpu_kept_bytes(state),
+                           .kv = gpu_blocks_bytes(gpu_state_blocks(state), kv_blocks)};
+}
+
 extern const gqac_target target_gpu;
 const gqac_target target_gpu = {.name = "gpu",
                                 .kernels = kernels,
                                 .open_device = gpu_open,
                                 .close_device = gpu_close,
                                 .in_blocks = gpu_kv_only_blocks,
+                                .on_device = gpu_on_device,
                                 .mirror = &gpu_mirror_functions};

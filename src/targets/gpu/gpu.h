@@ -62,6 +62,9 @@ void gpu_close(const void *state);
 gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
                      gqac_diag *diag);
 
+/* The bytes of all of them. */
+size_t gpu_kept_bytes(const void *state);
+
 /* The device, for the work of one kernel: other threads wait until gpu_give_back. */
 typedef struct gpu_work {
     gpu_state *state;

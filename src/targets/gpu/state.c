@@ -151,6 +151,13 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     return s->driver->write(s->queue, buffer, 0, data, bytes, diag);
 }
 
+size_t gpu_kept_bytes(const void *state) {
+    size_t bytes = 0;
+    for (const kept *k = gpu_state_of(state)->constants; k; k = k->next)
+        bytes += k->buffer.bytes;
+    return bytes;
+}
+
 /* ---- the work of a kernel ----------------------------------------------------- */
 
 void gpu_lock(gpu_state *s) {

@@ -202,7 +202,8 @@ static void print_text(const tokenizer *t, char kind, const char *text, size_t l
     free(ids);
     if (status == GQAC_OK) {
         printf("%zu\n", out.length);
-        fwrite(out.text, out.length ? 1 : 0, out.length, stdout);
+        if (out.length)
+            fwrite(out.text, 1, out.length, stdout);
         putchar('\n');
     } else {
         refused(status, &diag);

@@ -104,7 +104,8 @@ void cli_warn_ends(const cli *c, const gqac_program *program, const gqac_text *t
     const int64_t vocabulary = gqac_program_vocabulary(program);
     for (int i = 0; i < s->n_eos && vocabulary && !cli_quiet(c); i++)
         if (s->eos[i] >= vocabulary)
-            fprintf(stderr, "gqac: eos_token_id %lld: the model has %lld ids, no text ends by it\n",
+            fprintf(stderr,
+                    "gqac: eos_token_id %lld: the model has %lld ids, so no answer ends with it\n",
                     (long long)s->eos[i], (long long)vocabulary);
 }
 

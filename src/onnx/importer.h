@@ -123,7 +123,8 @@ gqac_status onnx_scope_value(const onnx_scope *scope, const char *text, ir_value
 /* Stands for a value that cannot be made, in an import that will fail. It is an input of the main
  * graph, which no op looks at. NULL: no memory. */
 ir_value *onnx_placeholder(importer *im, const char *text);
-/* Tallies what im->diag says of a constant, and replaces it by a placeholder. */
+/* Adds the failure in im->diag, which is that of a constant, to the report of what is unsupported,
+ * and lets onnx_placeholder stand for the constant, so that the import goes on to name all. */
 gqac_status onnx_tally_name(importer *im, const char *what, onnx_name *name);
 /* The name a value or node gets in the module: with the prefix of the call. NULL: no memory. */
 const char *onnx_scope_label(const onnx_scope *scope, const char *text);

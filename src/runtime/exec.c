@@ -470,7 +470,7 @@ static gqac_status run_node(exec *e, const ir_node *node, gqac_diag *diag) {
     const target_kernel *kernel = node->claim ? node->claim : &target_generic_kernel;
     const size_t used = e->scratch.used;
     const struct exec_extra *extra = e->scratch.extra;
-    const bool moved = !kernel->run && exec_is_moved(e, node),
+    const bool moved = e->mirror && !kernel->run && exec_is_moved(e, node),
                on_device = moved || kernel->on_device;
     gqac_status status = on_device ? GQAC_OK : exec_fetch_inputs(e, node, diag);
     if (status == GQAC_OK)

@@ -25,7 +25,7 @@ void exec_values_changed(const exec *e, const ir_node *node) {
 }
 
 bool exec_is_moved(const exec *e, const ir_node *node) {
-    if (!e->mirror || !(node->op->flags & IR_OP_MOVES))
+    if (!(node->op->flags & IR_OP_MOVES))
         return false;
     for (int i = 0; i < node->n_inputs; i++) {
         const ir_value *value = node->inputs[i].value;

@@ -26,7 +26,7 @@ static inline void exec_outputs_changed(const exec *e, const ir_node *node) {
         exec_values_changed(e, node);
 }
 
-/* True if the op only moves elements (IR_OP_MOVES) that are on the device. */
+/* True if the op only moves elements (IR_OP_MOVES) that are on the device; with a mirror. */
 bool exec_is_moved(const exec *e, const ir_node *node);
 /* op_call.move for such a node. */
 gqac_status exec_move(op_call *call, const op_box *box);

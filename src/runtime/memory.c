@@ -241,9 +241,9 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
                          &memory.device_prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch,
                          &memory.device_decode, diag));
-    if (p->target->on_device) {
+    if (p->target->device_memory) {
         const target_memory device =
-            p->target->on_device(p->target_state, (size_t)memory.kv_blocks);
+            p->target->device_memory(p->target_state, (size_t)memory.kv_blocks);
         ok = ok && device.constants <= INT64_MAX && device.kv <= INT64_MAX;
         memory.device_weights = (int64_t)device.constants;
         memory.device_kv = (int64_t)device.kv;

@@ -71,7 +71,7 @@ typedef struct gqac_target {
     void (*close_device)(const void *state);
     /* What a program needs on its device besides values, with so many KV blocks in use. NULL: there
      * is no device. */
-    target_memory (*on_device)(const void *state, size_t kv_blocks);
+    target_memory (*device_memory)(const void *state, size_t kv_blocks);
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);

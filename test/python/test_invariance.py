@@ -162,9 +162,9 @@ class Invariance(Case):
         self.assertEqual(proof.json()["differing"], 0)
         self.assertIn("rows of all sequences to the longest, because of Range", proof.err)
         self.assertIn("(Range) mixes rows", proof.err)
-        quiet = self.dir / "ids.txt"
-        quiet.write_text("1 2 3")
-        for verb in (("score", path, "--ids", quiet), ("compile", path, "-o", self.dir / "m.gqac")):
+        ids = self.dir / "ids.txt"
+        ids.write_text("1 2 3")
+        for verb in (("score", path, "--ids", ids), ("compile", path, "-o", self.dir / "m.gqac")):
             self.assertIn("(Range) mixes rows", self.good(*verb).err)
             self.assertNotIn("mixes rows", self.good(*verb, "-q").err)
         self.assertNotIn("padded", gqac("equiv", model("llama"), "--tokens", "4", "-v").err)

@@ -110,5 +110,5 @@ gqac_status cpu_chain_scratch(const target_call *call, int threads, const void *
         GQAC_TRY(shape_product(call, p, i, &y, &bytes));
         op_scratch_measure_one(parts, bytes, 1);
     }
-    return p->n ? cpu_products_measure(call, threads, p, parts) : GQAC_OK;
+    return p->n ? cpu_products_scratch(call, threads, p, parts) : GQAC_OK;
 }

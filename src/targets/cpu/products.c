@@ -23,8 +23,9 @@ gqac_status cpu_products_do(const target_call *call, const cpu_products *p, gqac
                                         : cpu_linear_products(call, p, y, after);
 }
 
-gqac_status cpu_products_measure(const target_call *call, int threads, const cpu_products *p,
+gqac_status cpu_products_scratch(const target_call *call, int threads, const void *record,
                                  gqac_parts *parts) {
+    const cpu_products *p = record;
     gqac_tensor y[CPU_PRODUCTS];
     for (int i = 0; i < p->n; i++)
         GQAC_TRY(cpu_product_shape(call, p, i, &y[i]));
@@ -40,9 +41,4 @@ gqac_status cpu_products_run(target_call *call, const void *record) {
         GQAC_TRY(target_give(call, p->of[i].y, &y[i]));
     }
     return cpu_products_do(call, p, y, NULL);
-}
-
-gqac_status cpu_products_scratch(const target_call *call, int threads, const void *record,
-                                 gqac_parts *parts) {
-    return cpu_products_measure(call, threads, record, parts);
 }

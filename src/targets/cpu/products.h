@@ -48,9 +48,6 @@ gqac_status cpu_product_shape(const target_call *call, const cpu_products *p, in
  * which then have equal n; NULL: nothing is called. */
 gqac_status cpu_products_do(const target_call *call, const cpu_products *p, gqac_tensor *y,
                             const cpu_products_after *after);
-/* Adds the scratch of cpu_products_do to `parts`; see target_kernel.scratch. */
-gqac_status cpu_products_measure(const target_call *call, int threads, const cpu_products *p,
-                                 gqac_parts *parts);
 /* The same for products of one form: of floats or pairs, and of codes. y[i] has shape; it has
  * memory unless the call only measures. */
 gqac_status cpu_linear_products(const target_call *call, const cpu_products *p,
@@ -63,7 +60,8 @@ gqac_status cpu_linear_products_measure(const target_call *call, int threads, co
 gqac_status cpu_nbits_products_measure(const target_call *call, int threads, const cpu_products *p,
                                        gqac_tensor *y, gqac_parts *parts);
 
-/* The kernels: a product alone, or several that read one x; record: cpu_products. */
+/* The kernels: a product alone, or several that read one x; record: cpu_products. The scratch is
+ * that of cpu_products_do as well. */
 gqac_status cpu_products_run(target_call *call, const void *record);
 gqac_status cpu_products_scratch(const target_call *call, int threads, const void *record,
                                  gqac_parts *parts);

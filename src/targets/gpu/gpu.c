@@ -80,7 +80,7 @@ static const target_kernel kernels[] = {
     {.name = NULL},
 };
 
-static target_memory gpu_on_device(const void *state, size_t kv_blocks) {
+static target_memory gpu_device_memory(const void *state, size_t kv_blocks) {
     return (target_memory){.constants = gpu_kept_bytes(state),
                            .kv = gpu_blocks_bytes(gpu_state_blocks(state), kv_blocks)};
 }
@@ -91,5 +91,5 @@ const gqac_target target_gpu = {.name = "gpu",
                                 .open_device = gpu_open,
                                 .close_device = gpu_close,
                                 .in_blocks = gpu_kv_only_blocks,
-                                .on_device = gpu_on_device,
+                                .device_memory = gpu_device_memory,
                                 .mirror = &gpu_mirror_functions};

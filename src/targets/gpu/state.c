@@ -206,10 +206,7 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer) {
     gpu_buffer *own = &s->scratch[w->n];
     if (own->bytes < bytes || !own->handle) {
         s->driver->release(own);
-        gqac_status status = s->driver->allocate(s->queue, bytes, own, w->work->diag);
-        if (status == GQAC_NO_MEMORY && gpu_blocks_drop(s->blocks))
-            status = s->driver->allocate(s->queue, bytes, own, w->work->diag);
-        GQAC_TRY(status);
+        GQAC_TRY(gpu_allocate(s, bytes, own, w->work->diag));
     }
     w->n++;
     *buffer = *own;

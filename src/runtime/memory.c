@@ -210,6 +210,19 @@ static gqac_status activations(const gqac_program *p, int64_t chunk, int64_t tok
     return made ? GQAC_OK : gqac_diag_oom(diag, "the plan");
 }
 
+/* Adds to *values, those of a call on a device, its new rows, and sets what the device needs
+ * besides; false: a number overflows. */
+static bool add_device(const gqac_program *p, int64_t chunk, int64_t *values, gqac_memory *memory) {
+    if (!p->target->device_memory)
+        return true;
+    const target_memory device =
+        p->target->device_memory(p->target_state, (size_t)memory->kv_blocks, (size_t)chunk);
+    memory->device_weights = (int64_t)device.constants;
+    memory->device_kv = (int64_t)device.kv;
+    return device.constants <= INT64_MAX && device.kv <= INT64_MAX &&
+           gqac_add_i64(*values, (int64_t)device.new_rows, values);
+}
+
 gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int64_t chunk,
                                 gqac_memory *result, gqac_diag *diag) {
     const gqac_program *p = program;
@@ -241,13 +254,8 @@ gqac_status gqac_program_memory(const gqac_program *program, int64_t tokens, int
                          &memory.device_prefill, diag));
     GQAC_TRY(activations(p, 1, tokens, &ok, &memory.decode, &memory.decode_scratch,
                          &memory.device_decode, diag));
-    if (p->target->device_memory) {
-        const target_memory device =
-            p->target->device_memory(p->target_state, (size_t)memory.kv_blocks);
-        ok = ok && device.constants <= INT64_MAX && device.kv <= INT64_MAX;
-        memory.device_weights = (int64_t)device.constants;
-        memory.device_kv = (int64_t)device.kv;
-    }
+    ok = ok && add_device(p, chunk, &memory.device_prefill, &memory) &&
+         add_device(p, 1, &memory.device_decode, &memory);
     if (!ok)
         GQAC_FAIL(diag, GQAC_OUT_OF_RANGE, "%lld tokens need more memory than can be counted",
                   (long long)tokens);

@@ -39,6 +39,25 @@ gqac_status target_kv_fit(const target_call *call, const op_work *work, const gq
     return GQAC_OK;
 }
 
+int64_t target_kv_begin(const kv_batch *kv, int64_t b) {
+#ifdef GQAC_CONTROL_PACKED_BEGIN /* negative control: rows of a neighbour are cached */
+    return kv->begin[b] - (b > 0);
+#else
+    return kv->begin[b];
+#endif
+}
+
+void target_kv_write(const kv_batch *kv, const gqac_tensor *rows, int slot) {
+    const size_t row_bytes = (size_t)rows->dims[3] * op_width(rows->dtype);
+    const size_t batch_bytes = (size_t)(rows->dims[1] * rows->dims[2]) * row_bytes;
+    for (int b = 0; b < kv->n; b++) {
+        const size_t begin = (size_t)target_kv_begin(kv, b);
+        const char *from = (const char *)rows->data + (size_t)kv_batch_row(kv, b) * batch_bytes +
+                           begin * row_bytes;
+        kv_write_rows(kv->sequences[b], slot, kv->past[b], kv->count[b], from, rows->dims[2]);
+    }
+}
+
 /* token, new [B,H,S,D], past_len [n], new_len [n] -> token, rows [n,H,T,D], T = max(past + new).
  * Sequence b gets its new rows (kv_batch) at past_len[b]; then its past and new rows are gathered.
  * Rows of the result at or after past + new keep what the output memory holds: nobody reads
@@ -48,29 +67,18 @@ gqac_status target_kv_append_run(target_call *call, const void *record) {
     const gqac_tensor *rows = target_value(call, r->fresh);
     const kv_batch *kv = call->kv;
     GQAC_TRY(target_kv_fit(call, &call->work, rows, r->slot));
-    const int64_t heads = rows->dims[1], new_rows = rows->dims[2], width = rows->dims[3];
+    const int64_t heads = rows->dims[1], width = rows->dims[3];
     const int64_t total = target_kv_total_rows(kv);
-    const size_t row_bytes = (size_t)width * op_width(rows->dtype);
     gqac_tensor y = {.dtype = rows->dtype, .rank = 4, .dims = {kv->n, heads, total, width}};
     target_give_token(call, r->token);
     if (r->only_blocks)
         target_set(call, r->rows, &y);
     else
         GQAC_TRY(target_give(call, r->rows, &y));
-    const size_t in_bytes = (size_t)(heads * new_rows) * row_bytes;
-    const size_t out_bytes = (size_t)(heads * total) * row_bytes;
-    for (int b = 0; b < kv->n; b++) {
-        kv_sequence *sequence = kv->sequences[b];
-        size_t begin = (size_t)kv->begin[b];
-#ifdef GQAC_CONTROL_PACKED_BEGIN /* negative control: rows of a neighbour are cached */
-        begin -= b > 0;
-#endif
-        const char *from =
-            (const char *)rows->data + (size_t)kv_batch_row(kv, b) * in_bytes + begin * row_bytes;
-        kv_write_rows(sequence, r->slot, kv->past[b], kv->count[b], from, new_rows);
-        if (y.data)
-            kv_read_rows(sequence, r->slot, 0, kv->past[b] + kv->count[b],
-                         (char *)y.data + (size_t)b * out_bytes, total);
-    }
+    target_kv_write(kv, rows, r->slot);
+    const size_t out_bytes = (size_t)(heads * total * width) * op_width(rows->dtype);
+    for (int b = 0; y.data && b < kv->n; b++)
+        kv_read_rows(kv->sequences[b], r->slot, 0, kv->past[b] + kv->count[b],
+                     (char *)y.data + (size_t)b * out_bytes, total);
     return GQAC_OK;
 }

@@ -20,6 +20,10 @@ gqac_status target_kv_append_run(target_call *call, const void *record);
  * step. */
 gqac_status target_kv_fit(const target_call *call, const op_work *work, const gqac_tensor *rows,
                           int slot);
+/* The row of [B,H,S,D] with which the new rows of sequence b begin. */
+int64_t target_kv_begin(const kv_batch *kv, int64_t b);
+/* Writes the new rows of a step [B,H,S,D] to the blocks of a slot. */
+void target_kv_write(const kv_batch *kv, const gqac_tensor *rows, int slot);
 /* The largest past + new of the batch: the number of rows of a gathered tensor. */
 int64_t target_kv_total_rows(const kv_batch *kv);
 /* Sets an effect token, if it is used. */

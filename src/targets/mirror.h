@@ -26,6 +26,9 @@ typedef struct target_mirror {
     bool (*holds)(const void *mirror, const gqac_tensor *value);
     /* Copies a box on the device; what the host has of its tensors is copied there first. */
     gqac_status (*move)(void *mirror, const op_box *box, const op_work *work);
+    /* At the end of a run that succeeded: the host gets the rows of sequences that kernels have
+     * written. */
+    gqac_status (*finish)(void *mirror, gqac_diag *diag);
     target_copies (*copies)(const void *mirror); /* since `begin` */
 } target_mirror;
 

@@ -22,7 +22,8 @@ typedef struct target_binding {
 /* Bytes in the memory of a device. */
 typedef struct target_memory {
     size_t constants;
-    size_t kv; /* the cache of KV blocks */
+    size_t kv;       /* the cache of KV blocks */
+    size_t new_rows; /* rows of keys and values that a run makes, on their way to the host */
 } target_memory;
 
 /* A kernel has three phases: `match` and `fuse` when the graph is claimed, `bind` once when the
@@ -69,9 +70,9 @@ typedef struct gqac_target {
      * device gqac_options.device, and what frees it after the last run. */
     gqac_status (*open_device)(int device, const void **state, gqac_diag *diag);
     void (*close_device)(const void *state);
-    /* What a program needs on its device besides values, with so many KV blocks in use. NULL: there
-     * is no device. */
-    target_memory (*device_memory)(const void *state, size_t kv_blocks);
+    /* What a program needs on its device besides values, with so many KV blocks in use and so many
+     * new tokens in a run. NULL: there is no device. */
+    target_memory (*device_memory)(const void *state, size_t kv_blocks, size_t tokens);
     const target_mirror *mirror; /* NULL: all values are in the memory of the host */
     /* Name of the instruction set of a state; NULL: the target has only one. */
     const char *(*level)(const void *state);

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "runtime/program.h"
+#include "runtime/sequence.h"
 #include "targets/gpu/blocks.h"
 #include "targets/gpu/gpu.h"
 
@@ -140,13 +141,37 @@ static void write_rows(const members *m) {
     }
 }
 
+/* Where the table says that a row of the i-th sequence of the step is. */
+static unsigned char *row_on_device(const fixture *f, int i, int64_t at, int slot) {
+    const gpu_slabs slabs = gpu_blocks_slabs(f->blocks);
+    const uint32_t entry = f->table[i * PER + at / GQAC_KV_BLOCK];
+    const uint32_t slab = entry % GPU_SLABS, index = entry / GPU_SLABS;
+    CU_ASSERT_FATAL(slabs.handles[slab] && (int64_t)index < slabs.entries[slab]);
+    return (unsigned char *)slabs.handles[slab] + index * gpu_blocks_entry_bytes(f->blocks) +
+           gpu_blocks_offset(f->blocks, slot) + (size_t)(at % GQAC_KV_BLOCK) * row_bytes(slot);
+}
+
+/* What a kernel does that writes the new rows of a slot, which are those of the host. */
+static gqac_status append(fixture *f, const members *m, int slot) {
+    const kv_batch kv = batch_of(m);
+    const gpu_table table = {.at = f->table, .per = PER};
+    GQAC_TRY(gpu_blocks_place(f->blocks, &kv, &table, NULL));
+    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, slot, &table, false, NULL));
+    for (int i = 0; i < m->n; i++)
+        for (int64_t at = m->past[i]; at < m->past[i] + m->count[i]; at++)
+            kv_read_rows(m->sequences[i], slot, at, 1, row_on_device(f, i, at, slot), 1);
+    gpu_blocks_written(f->blocks, &kv, slot, &table);
+    CU_ASSERT_TRUE(gpu_blocks_has_new(f->blocks, &kv, slot, &table));
+    return GQAC_OK;
+}
+
 /* What a layer does before its kernel reads. */
 static gqac_status bring(fixture *f, const members *m) {
     const kv_batch kv = batch_of(m);
     const gpu_table table = {.at = f->table, .per = PER};
     GQAC_TRY(gpu_blocks_place(f->blocks, &kv, &table, NULL));
-    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, 0, &table, NULL));
-    return gpu_blocks_fill(f->blocks, &kv, 2, &table, NULL);
+    GQAC_TRY(gpu_blocks_fill(f->blocks, &kv, 0, &table, true, NULL));
+    return gpu_blocks_fill(f->blocks, &kv, 2, &table, true, NULL);
 }
 
 static void publish(const members *m) {
@@ -156,25 +181,15 @@ static void publish(const members *m) {
 
 /* True if the device has the rows of the host, all of the step, where the table says. */
 static bool holds(const fixture *f, const members *m) {
-    const gpu_slabs slabs = gpu_blocks_slabs(f->blocks);
     unsigned char row[MOST_ROW];
     bool same = true;
     for (int i = 0; i < m->n; i++)
-        for (int64_t at = 0; at < m->past[i] + m->count[i]; at++) {
-            const uint32_t entry = f->table[i * PER + at / GQAC_KV_BLOCK];
-            const uint32_t slab = entry % GPU_SLABS, index = entry / GPU_SLABS;
-            CU_ASSERT_FATAL(slabs.handles[slab] && (int64_t)index < slabs.entries[slab]);
-            const unsigned char *base = (const unsigned char *)slabs.handles[slab] +
-                                        index * gpu_blocks_entry_bytes(f->blocks);
+        for (int64_t at = 0; at < m->past[i] + m->count[i]; at++)
             for (int k = 0; k < 2; k++) {
                 const int slot = read_slots[k];
                 kv_read_rows(m->sequences[i], slot, at, 1, row, 1);
-                same = same && !memcmp(row,
-                                       base + gpu_blocks_offset(f->blocks, slot) +
-                                           (size_t)(at % GQAC_KV_BLOCK) * row_bytes(slot),
-                                       row_bytes(slot));
+                same = same && !memcmp(row, row_on_device(f, i, at, slot), row_bytes(slot));
             }
-        }
     return same;
 }
 
@@ -212,7 +227,13 @@ static void step(fixture *f, size_t device_blocks) {
     const unsigned fate = any(8);
     write_rows(&m);
     write_fails = fate == 0;
-    const gqac_status status = bring(f, &m);
+    gqac_status status = GQAC_OK;
+    for (int k = 0; status == GQAC_OK && k < 2; k++)
+        status = any(2) ? append(f, &m, read_slots[k]) : GQAC_OK;
+    if (any(20) == 0) /* memory that others need, between two kernels */
+        gpu_blocks_drop(f->blocks);
+    if (status == GQAC_OK)
+        status = bring(f, &m);
     write_fails = false;
     if (status == GQAC_NO_MEMORY)
         CU_ASSERT(blocks_of(&m) > device_blocks);
@@ -336,40 +357,120 @@ static void short_memory_of_the_host(void) {
 
 /* ---- a model on a device ------------------------------------------------------------ */
 
-static void decode_uploads_one_row(void) {
-    gqac_options options;
-    gqac_program *program = NULL;
-    gqac_context *context = NULL;
-    gqac_sequence *s = NULL;
-    gqac_diag diag;
-    const gqac_kv_pair *pairs = NULL;
+typedef struct rig {
+    gqac_program *program;
+    gqac_context *context;
+    gpu_blocks *blocks;
     int64_t ids[300];
-    uint64_t row = 0;
+} rig;
+
+/* False: there is no device. */
+static bool open_rig(rig *r) {
+    gqac_options options;
+    gqac_diag diag;
     gqac_options_init(&options);
     options.target = "gpu";
     const gqac_status status =
-        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &program, &diag);
+        gqac_program_open(unit_path("test/models/llama/model.onnx"), &options, &r->program, &diag);
     if (status == GQAC_ABSENT) {
         printf("  there is no device for target gpu\n");
-        return;
+        return false;
     }
     CU_ASSERT_EQUAL_FATAL(status, GQAC_OK);
+    CU_ASSERT_EQUAL_FATAL(gqac_context_create(r->program, 1, &r->context, &diag), GQAC_OK);
+    r->blocks = gpu_state_blocks(r->program->target_state);
     for (int i = 0; i < 300; i++)
-        ids[i] = (i * 37 + 11) % 250;
-    for (int i = gqac_program_kv_pairs(program, &pairs) - 1; i >= 0; i--)
+        r->ids[i] = (i * 37 + 11) % 250;
+    return true;
+}
+
+static void close_rig(rig *r) {
+    gqac_context_free(r->context);
+    gqac_program_free(r->program);
+}
+
+static gqac_sequence *new_sequence(const rig *r) {
+    gqac_sequence *s = NULL;
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(r->program, NULL, &s, NULL), GQAC_OK);
+    return s;
+}
+
+static void append_ids(const rig *r, gqac_sequence *s, int64_t count) {
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_append(r->context, s, r->ids, count, 1, NULL), GQAC_OK);
+}
+
+/* Kernels write new rows: none is uploaded but those of a block that a fork has copied. */
+static void decode_uploads_no_row(void) {
+    rig r;
+    const gqac_kv_pair *pairs = NULL;
+    gqac_sequence *fork = NULL;
+    uint64_t row = 0;
+    if (!open_rig(&r))
+        return;
+    for (int i = gqac_program_kv_pairs(r.program, &pairs) - 1; i >= 0; i--)
         row += (uint64_t)(pairs[i].heads * pairs[i].head_size) * sizeof(float);
-    CU_ASSERT_EQUAL_FATAL(gqac_context_create(program, 1, &context, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL_FATAL(gqac_sequence_create(program, NULL, &s, &diag), GQAC_OK);
-    const gpu_blocks *blocks = gpu_state_blocks(program->target_state);
-    CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 300, 1, &diag), GQAC_OK);
-    CU_ASSERT_EQUAL(gpu_blocks_uploaded(blocks), 300 * row);
-    for (uint64_t n = 301; n < 325; n++) {
-        CU_ASSERT_EQUAL(gqac_sequence_append(context, s, ids, 1, 1, &diag), GQAC_OK);
-        CU_ASSERT_EQUAL(gpu_blocks_uploaded(blocks), n * row);
-    }
+    gqac_sequence *s = new_sequence(&r);
+    append_ids(&r, s, 300);
+    for (int i = 0; i < 25; i++)
+        append_ids(&r, s, 1);
+    CU_ASSERT_EQUAL(gpu_blocks_uploaded(r.blocks), 0);
+    CU_ASSERT_EQUAL_FATAL(gqac_sequence_fork(s, &fork, NULL), GQAC_OK);
+    append_ids(&r, fork, 1);
+    CU_ASSERT_EQUAL(gpu_blocks_uploaded(r.blocks), 325 % 64 * row);
+    gqac_sequence_free(fork);
     gqac_sequence_free(s);
-    gqac_context_free(context);
-    gqac_program_free(program);
+    close_rig(&r);
+}
+
+static bool drop_blocks(void *arg) {
+    gpu_blocks_drop(arg);
+    return false;
+}
+
+/* The device has all rows of the steps so far, or, `less`, loses its blocks after each kernel.
+ * *logits: those of the last step. */
+static gqac_sequence *any_steps(const rig *r, bool less, float *logits, int64_t vocabulary) {
+    const gqac_monitor monitor = {
+        .size = sizeof monitor, .abort = less ? drop_blocks : NULL, .arg = r->blocks};
+    int64_t rows, n;
+    CU_ASSERT_EQUAL(gqac_context_set_monitor(r->context, &monitor, NULL, NULL), GQAC_OK);
+    gqac_sequence *s = new_sequence(r);
+    append_ids(r, s, 100);
+    append_ids(r, s, 1);
+    append_ids(r, s, 70);
+    const float *last = gqac_context_logits(r->context, 0, &rows, &n);
+    CU_ASSERT_FATAL(last && rows == 1 && n == vocabulary);
+    memcpy(logits, last, (size_t)n * sizeof *logits);
+    return s;
+}
+
+/* Rows that the device lost before the host had them are found. */
+static void blocks_are_lost_in_a_step(void) {
+    rig r;
+    if (!open_rig(&r))
+        return;
+    const int64_t n = gqac_program_vocabulary(r.program);
+    float *wanted = malloc((size_t)n * sizeof *wanted), *got = malloc((size_t)n * sizeof *got);
+    CU_ASSERT_FATAL(wanted && got);
+    gqac_sequence *a = any_steps(&r, false, wanted, n), *b = any_steps(&r, true, got, n);
+    CU_ASSERT_EQUAL(memcmp(got, wanted, (size_t)n * sizeof *got), 0);
+    CU_ASSERT(gpu_blocks_uploaded(r.blocks) > 0);
+    for (int slot = 0; kv_sequence_slot(a->kv, slot); slot++) {
+        const kv_slot *of = kv_sequence_slot(a->kv, slot);
+        float one[MOST], other[MOST];
+        CU_ASSERT_FATAL(of->head_size <= MOST);
+        for (int64_t i = 0; i < 171; i++) {
+            kv_read_head(a->kv, slot, of->heads - 1, i, 1, one);
+            kv_read_head(b->kv, slot, of->heads - 1, i, 1, other);
+            CU_ASSERT_EQUAL(memcmp(one, other, (size_t)of->head_size * sizeof *one), 0);
+            CU_ASSERT(one[0] == one[0]); /* written */
+        }
+    }
+    gqac_sequence_free(a);
+    gqac_sequence_free(b);
+    free(wanted);
+    free(got);
+    close_rig(&r);
 }
 
 static const unit_case cases[] = {
@@ -380,7 +481,8 @@ static const unit_case cases[] = {
 #ifdef GQAC_TEST_ALLOC
     {"short memory of the host", short_memory_of_the_host},
 #endif
-    {"a decode step uploads one row of each slot", decode_uploads_one_row},
+    {"a decode step uploads no row", decode_uploads_no_row},
+    {"blocks are lost in a step", blocks_are_lost_in_a_step},
 };
 
 int main(int argc, char **argv) {

@@ -6,7 +6,7 @@
 
 #include "numerics/contract.h"
 #include "ops/visible.h"
-#include "targets/gpu/blocks.h"
+#include "targets/gpu/append.h"
 
 /* attend_shape of kernels/attention.cl. */
 typedef struct attend_shape {
@@ -183,8 +183,8 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending
     gpu_blocks *blocks = gpu_state_blocks(w->state);
     const gpu_attention *r = t->record;
     GQAC_TRY(gpu_blocks_place(blocks, kv, &t->table, w->work->diag));
-    GQAC_TRY(gpu_blocks_fill(blocks, kv, r->k_slot, &t->table, w->work->diag));
-    GQAC_TRY(gpu_blocks_fill(blocks, kv, r->v_slot, &t->table, w->work->diag));
+    GQAC_TRY(gpu_bring_rows(w, kv, r->k_slot, &t->table));
+    GQAC_TRY(gpu_bring_rows(w, kv, r->v_slot, &t->table));
     *slabs = gpu_blocks_slabs(blocks);
     *shape = (attend_blocks){.per = t->table.per,
                              .entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),

@@ -143,8 +143,8 @@ static gqac_status grow(gpu_blocks *b, size_t n, gqac_diag *diag) {
 typedef struct walk {
     const kv_batch *kv;
     const gpu_table *table;
-    int s; /* sequence */
-    int64_t position, rows;
+    int s;                        /* sequence */
+    int64_t position, rows, past; /* of the block: rows, those before the step */
     kv_block_id id;
     uint32_t *at; /* in the table */
 } walk;
@@ -165,6 +165,8 @@ static bool next(walk *w) {
         return false;
     const int64_t left = kv->past[w->s] + kv->count[w->s] - w->position;
     w->rows = left < GQAC_KV_BLOCK ? left : GQAC_KV_BLOCK;
+    w->past = kv->past[w->s] - w->position;
+    w->past = w->past < 0 ? 0 : w->past < w->rows ? w->past : w->rows;
     w->id = kv_block_identity(kv->sequences[w->s], w->position);
     w->at = w->table->at + w->s * w->table->per + w->position / GQAC_KV_BLOCK;
     return true;
@@ -249,17 +251,23 @@ gqac_status gpu_blocks_place(gpu_blocks *b, const kv_batch *kv, const gpu_table 
 
 /* ---- rows ---------------------------------------------------------------------- */
 
-/* Uploads the rows [first, w->rows) of a slot. */
-static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first, gqac_diag *diag) {
+/* The number of rows of a slot that the device has, of the block where `w` is. */
+static uint8_t *rows_of(const gpu_blocks *b, const walk *w, int slot) {
+    return &b->rows[b->where[w->id.number] * b->n_slots + (size_t)slot];
+}
+
+/* Uploads the rows [first, end) of a slot. */
+static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first, int64_t end,
+                          gqac_diag *diag) {
     const kv_slot *kind = kv_sequence_slot(w->kv->sequences[w->s], slot);
     const size_t row = b->slots[slot].row_bytes, head = row / (size_t)kind->heads;
     const unsigned char *block = kv_block_memory(w->kv->sequences[w->s], slot, w->position);
     const uint32_t slab = *w->at % GPU_SLABS, index = *w->at / GPU_SLABS;
     const size_t at = index * b->entry_bytes + b->slots[slot].offset + (size_t)first * row;
-    const size_t bytes = (size_t)(w->rows - first) * row;
+    const size_t bytes = (size_t)(end - first) * row;
     unsigned char *to = b->staging;
     assert(!kind->columns);
-    for (int64_t i = first; i < w->rows; i++)
+    for (int64_t i = first; i < end; i++)
         for (int64_t h = 0; h < kind->heads; h++, to += head)
             memcpy(to, block + (size_t)(h * GQAC_KV_BLOCK + i) * head, head);
     b->uploaded += bytes;
@@ -267,15 +275,29 @@ static gqac_status upload(gpu_blocks *b, const walk *w, int slot, int64_t first,
 }
 
 gqac_status gpu_blocks_fill(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table,
-                            gqac_diag *diag) {
+                            bool with_new, gqac_diag *diag) {
     for (walk w = begin(kv, table); next(&w);) {
-        uint8_t *rows = &b->rows[b->where[w.id.number] * b->n_slots + (size_t)slot];
-        if (*rows >= w.rows)
+        const int64_t end = with_new ? w.rows : w.past;
+        uint8_t *rows = rows_of(b, &w, slot);
+        if (*rows >= end)
             continue;
-        GQAC_TRY(upload(b, &w, slot, *rows, diag));
-        *rows = (uint8_t)w.rows;
+        GQAC_TRY(upload(b, &w, slot, *rows, end, diag));
+        *rows = (uint8_t)end;
     }
     return GQAC_OK;
+}
+
+bool gpu_blocks_has_new(const gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table) {
+    for (walk w = begin(kv, table); next(&w);)
+        if (w.rows > w.past && *rows_of(b, &w, slot) < w.rows)
+            return false;
+    return true;
+}
+
+void gpu_blocks_written(gpu_blocks *b, const kv_batch *kv, int slot, const gpu_table *table) {
+    for (walk w = begin(kv, table); next(&w);)
+        if (w.rows > w.past)
+            *rows_of(b, &w, slot) = (uint8_t)w.rows;
 }
 
 /* ---- what kernels read ----------------------------------------------------------- */

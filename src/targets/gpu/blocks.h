@@ -1,9 +1,10 @@
 /* KV blocks in the memory of a device: a cache of rows whose originals are the blocks of the host.
  *
  * An entry holds rows of one block of the host, for the slots that kernels read: of each slot the
- * first rows, up to a number that grows. Before kernels read, the rows that are missing are
- * uploaded: in decode the new ones, and all rows of a block that has another version
- * (kv_block_identity). Sequences may fork, rewind, fail and load without any call to this file.
+ * first rows, up to a number that grows. New rows are written by a kernel (append.h) or uploaded;
+ * before kernels read, the rows that are missing are uploaded, as all rows of a block that has
+ * another version (kv_block_identity). Sequences may fork, rewind, fail and load without any call
+ * to this file.
  *
  * Entries lie in slabs, [entries][slots][GQAC_KV_BLOCK][heads][size]; all heads of a row lie
  * together, so that new rows are one upload. Slabs are added as long as the device has memory;
@@ -37,9 +38,15 @@ typedef struct gpu_table {
  * the device cannot hold the blocks of this step. */
 gqac_status gpu_blocks_place(gpu_blocks *blocks, const kv_batch *kv, const gpu_table *table,
                              gqac_diag *diag);
-/* After place: uploads the rows of a slot that are missing. All rows have been written. */
+/* After place: uploads the rows of a slot that are missing, those that the step adds included or
+ * not; the host has them. */
 gqac_status gpu_blocks_fill(gpu_blocks *blocks, const kv_batch *kv, int slot,
-                            const gpu_table *table, gqac_diag *diag);
+                            const gpu_table *table, bool with_new, gqac_diag *diag);
+/* After place: false if the device lacks rows of a slot that the step adds. */
+bool gpu_blocks_has_new(const gpu_blocks *blocks, const kv_batch *kv, int slot,
+                        const gpu_table *table);
+/* After a fill without the new rows of the slot: a kernel has written them. */
+void gpu_blocks_written(gpu_blocks *blocks, const kv_batch *kv, int slot, const gpu_table *table);
 
 /* What a kernel reads, until the next place or drop. */
 typedef struct gpu_slabs {

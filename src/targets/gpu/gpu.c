@@ -1,6 +1,7 @@
 /* The kernels of the gpu target. Nodes that no row claims are run on the host by the op's own eval,
- * as on ref. New rows of keys and values are written to the blocks of the host, which have all
- * rows; attention copies to the device what it lacks (blocks.h). */
+ * as on ref. The blocks of the host have the rows of all keys and values, those of the device
+ * copies (blocks.h). */
+#include "targets/gpu/append.h"
 #include "targets/gpu/attention.h"
 #include "targets/gpu/blocks.h"
 #include "targets/gpu/graph.h"
@@ -29,7 +30,8 @@ static const target_kernel kernels[] = {
      .domain = "gqac",
      .op = "kv_append",
      .bind = gpu_bind_kv_append,
-     .run = target_kv_append_run},
+     .run = gpu_append_run,
+     .on_device = true},
     {.name = "recurrent_attention",
      .domain = "gqac",
      .op = "recurrent_attention",
@@ -80,9 +82,11 @@ static const target_kernel kernels[] = {
     {.name = NULL},
 };
 
-static target_memory gpu_device_memory(const void *state, size_t kv_blocks) {
+static target_memory gpu_device_memory(const void *state, size_t kv_blocks, size_t tokens) {
+    const gpu_blocks *blocks = gpu_state_blocks(state);
     return (target_memory){.constants = gpu_kept_bytes(state),
-                           .kv = gpu_blocks_bytes(gpu_state_blocks(state), kv_blocks)};
+                           .kv = gpu_blocks_bytes(blocks, kv_blocks),
+                           .new_rows = gpu_new_rows_bytes(blocks, tokens)};
 }
 
 extern const gqac_target target_gpu;

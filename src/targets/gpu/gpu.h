@@ -27,6 +27,7 @@ typedef enum gpu_kernel_id {
     GPU_ROTATE,
     GPU_COPY_BOX,
     GPU_COPY_ROWS,
+    GPU_APPEND,
     GPU_NEG,
     GPU_SQRT,
     GPU_SIGMOID,

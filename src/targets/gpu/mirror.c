@@ -27,6 +27,7 @@ typedef struct mirror {
     uint64_t run;
     size_t count;
     target_copies copies;
+    gpu_new_rows *new_rows;
 } mirror;
 
 /* ---- copies ------------------------------------------------------------------- */
@@ -125,6 +126,11 @@ gqac_status gpu_mirror_out(gpu_work *w, const gqac_tensor *value, gpu_buffer *bu
     return GQAC_OK;
 }
 
+gpu_new_rows *gpu_mirror_new_rows(const gpu_work *w) {
+    const mirror *m = w->mirror;
+    return m->new_rows;
+}
+
 /* ---- for the executor --------------------------------------------------------- */
 
 static gqac_status open_mirror(const void *state, void **result, gqac_diag *diag) {
@@ -132,6 +138,11 @@ static gqac_status open_mirror(const void *state, void **result, gqac_diag *diag
     if (!m)
         return gqac_diag_oom(diag, "values on a device");
     m->state = gpu_state_of(state);
+    m->new_rows = gpu_new_rows_open(m->state, &m->copies);
+    if (!m->new_rows) {
+        gqac_free(m);
+        return gqac_diag_oom(diag, "values on a device");
+    }
     *result = m;
     return GQAC_OK;
 }
@@ -140,6 +151,7 @@ static void close_mirror(void *arg) {
     mirror *m = arg;
     gpu_lock(m->state);
     forget_all(m);
+    gpu_new_rows_close(m->new_rows);
     gpu_unlock(m->state);
     gqac_free(m);
 }
@@ -158,6 +170,7 @@ static void begin(void *arg) {
             gpu_release(m->state, &c->buffer);
     }
     gpu_unlock(m->state);
+    gpu_new_rows_forget(m->new_rows);
     m->copies = (target_copies){0};
 }
 
@@ -198,6 +211,14 @@ static gqac_status move(void *arg, const op_box *box, const op_work *work) {
     return status;
 }
 
+static gqac_status finish(void *arg, gqac_diag *diag) {
+    mirror *m = arg;
+    gpu_lock(m->state);
+    const gqac_status status = gpu_new_rows_flush(m->new_rows, diag);
+    gpu_unlock(m->state);
+    return status;
+}
+
 static target_copies copies(const void *arg) {
     const mirror *m = arg;
     return m->copies;
@@ -210,4 +231,5 @@ const target_mirror gpu_mirror_functions = {.open = open_mirror,
                                             .changed = changed,
                                             .holds = holds,
                                             .move = move,
+                                            .finish = finish,
                                             .copies = copies};

@@ -4,6 +4,7 @@
 #ifndef GQAC_TARGETS_GPU_MIRROR_H
 #define GQAC_TARGETS_GPU_MIRROR_H
 
+#include "targets/gpu/append.h"
 #include "targets/gpu/gpu.h"
 #include "targets/mirror.h"
 
@@ -14,5 +15,8 @@ gqac_status gpu_mirror_in(gpu_work *w, const gqac_tensor *value, gpu_buffer *buf
 /* Sets *buffer to memory for an fp32 value that a kernel writes next: afterwards its newest bytes
  * are on the device. */
 gqac_status gpu_mirror_out(gpu_work *w, const gqac_tensor *value, gpu_buffer *buffer);
+
+/* The rows that kernels have made since the run began and that the host lacks. */
+gpu_new_rows *gpu_mirror_new_rows(const gpu_work *w);
 
 #endif

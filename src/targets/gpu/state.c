@@ -25,6 +25,7 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_ROTATE] = "rotate_rows",
                                                       [GPU_COPY_BOX] = "copy_box",
                                                       [GPU_COPY_ROWS] = "copy_rows",
+                                                      [GPU_APPEND] = "append_rows",
                                                       [GPU_NEG] = "unary_neg",
                                                       [GPU_SQRT] = "unary_sqrt",
                                                       [GPU_SIGMOID] = "unary_sigmoid",
@@ -76,9 +77,9 @@ static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
              "#define GQAC_KEY_TILE %d\n#define GQAC_KEY_SPLIT %d\n#define PRODUCT_ROWS %d\n"
              "#define ATTEND_ITEMS %d\n#define ATTEND_SIZE %d\n#define BROADCAST_RANK %d\n#define "
              "BOX_RANK %d\n"
-             "#define KV_BLOCK %d\n" CONTROL,
+             "#define KV_BLOCK %d\n#define KV_SLABS %d\n" CONTROL,
              GQAC_KEY_TILE, GQAC_KEY_SPLIT, GPU_PRODUCT_ROWS, GPU_ATTEND_ITEMS, GPU_ATTEND_SIZE,
-             GQAC_MAX_RANK, OP_BOX_RANK, GQAC_KV_BLOCK);
+             GQAC_MAX_RANK, OP_BOX_RANK, GQAC_KV_BLOCK, GPU_SLABS);
     GQAC_TRY(s->driver->open(own, &s->queue, diag));
     s->blocks = gpu_blocks_open(s->driver, s->queue);
     if (!s->blocks)

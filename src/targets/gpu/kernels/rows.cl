@@ -144,3 +144,32 @@ __kernel void copy_rows(__global const float *x, __global const int *list, __glo
         y[(size_t)item * (size_t)width + (size_t)d] =
             x[(size_t)list[item] * (size_t)width + (size_t)d];
 }
+
+/* ---- new rows of a cache --------------------------------------------------------- */
+
+typedef struct append_shape {
+    long entry_bytes, at, copy_at; /* bytes: of an entry, to its slot, to the rows in `copies` */
+    int heads, rows, size, n;      /* x [B,heads,rows,size]; new rows */
+    int slab, entries;             /* this slab, and its entries */
+} append_shape;
+
+/* Writes the new rows that lie in one slab to their blocks, and to `copies`, which is laid out as x.
+ * lists [3][n]: of each row that of x, counted over [B,heads,rows] from its first head, its entry
+ * (a table of blocks, kernels/attention.cl) and its row in the block. The grid is [heads * size, n]. */
+__kernel void append_rows(__global const int *x, __global uchar *slab, __global uchar *copies,
+                          __global const int *lists, append_shape s) {
+    const int d = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;
+    if (d >= width || r >= s.n)
+        return;
+    const uint entry = (uint)lists[s.n + r];
+    const uint index = entry / KV_SLABS;
+    if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)
+        return;
+    const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);
+    const size_t from = ((size_t)lists[r] + (size_t)(d / s.size) * (size_t)s.rows) *
+                            (size_t)s.size +
+                        (size_t)(d % s.size);
+    __global int *to = (__global int *)(slab + (size_t)index * (size_t)s.entry_bytes + s.at);
+    to[row * (size_t)width + (size_t)d] = x[from];
+    ((__global int *)(copies + s.copy_at))[from] = x[from];
+}

@@ -53,13 +53,13 @@ class Watched(Case):
         super().setUp()
         (self.dir / "ids.txt").write_text(IDS)
 
-    def score(self, model, target="gpu", **env):
+    def score(self, model, target="gpu", splits="3,63,1,1", **env):
         """A finished run over a prompt of a block and six tokens, and decode; and what was seen."""
         log, out = self.dir / "log", self.dir / "out.npy"
         log.unlink(missing_ok=True)
         out.unlink(missing_ok=True)
         done = harness.gqac("score", model, "--target", target, "--ids", self.dir / "ids.txt",
-                            "--splits", "3,63,1,1", "--logits", out, env={
+                            "--splits", splits, "--logits", out, env={
                                 "LD_LIBRARY_PATH": WATCHED, "WATCH_OPENCL": REAL,
                                 "WATCH_LOG": str(log), "GQAC_CACHE": str(self.dir / "cache"), **env})
         self.assertGreaterEqual(done.code, 0, done)
@@ -88,6 +88,16 @@ class Watched(Case):
                 together = sum(said[f"device_{k}"] for k in ("weights", "kv", "prefill"))
                 self.assertGreater(together, 0.9 * took)
                 self.assertLess(together, 1.2 * took)
+
+    def test_copies(self):
+        """A step reads twice, logits and new rows, and writes lists that all layers share."""
+        lists = {"llama": 5, "qwen3": 5, "gemma2": 6}  # ids, positions, new rows, keys, last row
+        for name, writes in lists.items():
+            for call, wanted in ("clEnqueueReadBuffer", 2), ("clEnqueueWriteBuffer", writes):
+                calls = [int(self.score(MODELS / name, splits=s, WATCH_CALL=call)[1]["calls"])
+                         for s in ("3,63,2", "3,63,1,1")]
+                with self.subTest(name, call=call):
+                    self.assertEqual(calls[1] - calls[0], wanted)
 
     def test_bands_break(self):
         """A control: bands that begin within the memory are found broken."""

@@ -164,14 +164,15 @@ static gqac_status write_rows(gpu_work *w, appending *a) {
     const gpu_grid grid = {.groups = {(width + ITEMS - 1) / ITEMS, (size_t)a->n},
                            .items = {ITEMS, 1}};
     gpu_buffer x, lists, copy;
+    const size_t bytes = 3 * (size_t)a->n * sizeof *a->lists;
     size_t copy_at = 0;
     GQAC_TRY(gpu_in(w, rows, &x));
     GQAC_TRY(take(w, a->kv, rows, a->slot, &copy, &copy_at));
-    GQAC_TRY(gpu_scratch(w, 3 * (size_t)a->n * sizeof *a->lists, &lists));
+    GQAC_TRY(gpu_list_take(w, GPU_LIST_APPEND, bytes, &lists));
     GQAC_TRY(gpu_blocks_place(blocks, a->kv, &a->table, w->work->diag));
     GQAC_TRY(gpu_blocks_fill(blocks, a->kv, a->slot, &a->table, false, w->work->diag));
     list_rows(a);
-    GQAC_TRY(gpu_write(w, &lists, a->lists, 3 * (size_t)a->n * sizeof *a->lists));
+    GQAC_TRY(gpu_list_write(w, GPU_LIST_APPEND, a->lists, bytes));
     const gpu_slabs slabs = gpu_blocks_slabs(blocks);
     append_shape shape = {.entry_bytes = (int64_t)gpu_blocks_entry_bytes(blocks),
                           .at = (int64_t)gpu_blocks_offset(blocks, a->slot),

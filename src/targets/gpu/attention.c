@@ -149,9 +149,13 @@ typedef struct operands {
     gpu_buffer q, lists, bias, sink, y;
 } operands;
 
+static gpu_list lists_of(const attending *t) {
+    return t->record->window > 0 ? GPU_LIST_WINDOW : GPU_LIST_ATTEND;
+}
+
 static gqac_status take_operands(gpu_work *w, const attending *t, operands *o) {
     GQAC_TRY(gpu_in(w, t->q, &o->q));
-    GQAC_TRY(gpu_scratch(w, t->bytes, &o->lists));
+    GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
     GQAC_TRY(put_optional(w, t->bias, &o->bias));
     GQAC_TRY(put_optional(w, t->sink, &o->sink));
     return gpu_out(w, &t->y, &o->y);
@@ -167,7 +171,7 @@ static gqac_status attend_rows(gpu_work *w, attending *t) {
     operands o;
     gpu_buffer k, v;
     GQAC_TRY(take_operands(w, t, &o));
-    GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
+    GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
     GQAC_TRY(gpu_in(w, t->k, &k));
     GQAC_TRY(gpu_in(w, t->v, &v));
     const gpu_arg args[] = {GPU_ARG(o.q.handle),     GPU_ARG(k.handle),      GPU_ARG(v.handle),
@@ -202,7 +206,7 @@ static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *
     operands o;
     GQAC_TRY(take_operands(w, t, &o));
     GQAC_TRY(bring_blocks(w, kv, t, &shape, &slabs));
-    GQAC_TRY(gpu_write(w, &o.lists, t->lists, t->bytes));
+    GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
     gpu_arg args[AFTER + 6] = {[0] = GPU_ARG(o.q.handle),
                                [AFTER] = GPU_ARG(o.lists.handle),
                                GPU_ARG(o.bias.handle),

@@ -85,6 +85,17 @@ gqac_status gpu_scratch(gpu_work *w, size_t bytes, gpu_buffer *buffer);
 gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, size_t bytes);
 /* Both at once. */
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer);
+/* Lists that kernels of one kind share in a step: first memory for one, then its content, which is
+ * copied only if it is not what the last kernel had. */
+typedef enum gpu_list {
+    GPU_LIST_APPEND,
+    GPU_LIST_ATTEND,
+    GPU_LIST_WINDOW, /* attention with a window */
+    GPU_LIST_POSITIONS,
+    GPU_LISTS
+} gpu_list;
+gqac_status gpu_list_take(gpu_work *w, gpu_list which, size_t bytes, gpu_buffer *buffer);
+gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t bytes);
 /* Sets *buffer to all elements of a float tensor, as fp32. */
 gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 /* Takes memory for all elements of a float tensor, as fp32; after the kernel that writes them,

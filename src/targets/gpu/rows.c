@@ -118,12 +118,14 @@ static gqac_status rotate(gpu_work *w, const target_call *call, const gpu_rotary
                                 .half_size = (int32_t)r->half,
                                 .interleaved = r->interleaved};
     const int32_t count = (int32_t)(r->batch * r->heads * r->rows);
+    const size_t bytes = (size_t)(r->batch * r->rows) * sizeof *positions;
     const gpu_grid grid = grid_of(r->size, count);
     gpu_buffer x, cos, sin, at, out;
     GQAC_TRY(gpu_in(w, target_value(call, f->x), &x));
     GQAC_TRY(gpu_operand_in(w, call, &f->cos, &cos));
     GQAC_TRY(gpu_operand_in(w, call, &f->sin, &sin));
-    GQAC_TRY(gpu_put(w, positions, (size_t)(r->batch * r->rows) * sizeof *positions, &at));
+    GQAC_TRY(gpu_list_take(w, GPU_LIST_POSITIONS, bytes, &at));
+    GQAC_TRY(gpu_list_write(w, GPU_LIST_POSITIONS, positions, bytes));
     GQAC_TRY(gpu_out(w, y, &out));
     const gpu_arg args[] = {GPU_ARG(x.handle),  GPU_ARG(cos.handle), GPU_ARG(sin.handle),
                             GPU_ARG(at.handle), GPU_ARG(out.handle), GPU_ARG(shape),

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/check.h"
 #include "numerics/contract.h"
 #include "targets/gpu/blocks.h"
@@ -59,6 +60,12 @@ typedef struct kept {
     gpu_buffer buffer;
 } kept;
 
+typedef struct list {
+    gpu_buffer buffer;
+    unsigned char *data; /* what the buffer has: so many bytes */
+    size_t bytes, capacity;
+} list;
+
 struct gpu_state {
     const gpu_driver *driver;
     gpu_queue *queue;
@@ -67,6 +74,7 @@ struct gpu_state {
     pthread_mutex_t lock; /* of what follows */
     gpu_blocks *blocks;
     gpu_buffer scratch[GPU_SCRATCH];
+    list lists[GPU_LISTS];
     float *staging; /* elements on their way to and from the device */
     size_t staged;  /* its capacity */
 };
@@ -131,6 +139,10 @@ void gpu_close(const void *state) {
     gpu_blocks_close(s->blocks);
     for (int i = 0; i < GPU_SCRATCH; i++)
         s->driver->release(&s->scratch[i]);
+    for (int i = 0; i < GPU_LISTS; i++) {
+        s->driver->release(&s->lists[i].buffer);
+        gqac_free(s->lists[i].data);
+    }
     for (int i = 0; i < GPU_KERNELS; i++)
         s->driver->drop(s->kernels[i]);
     s->driver->close(s->queue);
@@ -221,6 +233,30 @@ gqac_status gpu_write(gpu_work *w, const gpu_buffer *buffer, const void *data, s
 gqac_status gpu_put(gpu_work *w, const void *data, size_t bytes, gpu_buffer *buffer) {
     GQAC_TRY(gpu_scratch(w, bytes, buffer));
     return gpu_write(w, buffer, data, bytes);
+}
+
+gqac_status gpu_list_take(gpu_work *w, gpu_list which, size_t bytes, gpu_buffer *buffer) {
+    list *l = &w->state->lists[which];
+    if (l->buffer.bytes < bytes || !l->buffer.handle) {
+        l->bytes = 0;
+        w->state->driver->release(&l->buffer);
+        GQAC_TRY(gpu_allocate(w->state, bytes, &l->buffer, w->work->diag));
+    }
+    *buffer = l->buffer;
+    return GQAC_OK;
+}
+
+gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t bytes) {
+    list *l = &w->state->lists[which];
+    if (l->bytes == bytes && memcmp(l->data, data, bytes) == 0)
+        return GQAC_OK;
+    l->bytes = 0;
+    if (!gqac_reserve(&l->data, bytes, &l->capacity, 1))
+        return gqac_diag_oom(w->work->diag, "lists of a device");
+    GQAC_TRY(gpu_write(w, &l->buffer, data, bytes));
+    memcpy(l->data, data, bytes);
+    l->bytes = bytes;
+    return GQAC_OK;
 }
 
 /* Memory for `count` elements on their way. */

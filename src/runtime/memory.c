@@ -68,7 +68,7 @@ static lengths lengths_of(const gqac_program *p, const memory_lengths *are) {
     return (lengths){.ids = &p->module->graph->inputs[p->roles.input_ids]->type, .are = *are};
 }
 
-/* The memory of a device that has a copy for each address of an fp32 value: as large as the largest
+/* The memory of a device that has a copy for each address of a float value: as large as the largest
  * that lies there. */
 typedef struct copies {
     struct {
@@ -104,7 +104,7 @@ static bool put(const gqac_program *p, const ir_value *value, lengths *l, layout
         return true;
     if (!bytes_of(value, l, &bytes))
         return false;
-    const bool copied = on_device && bytes > 0 && value->type.dtype == GQAC_F32;
+    const bool copied = on_device && bytes > 0 && OP_IN(OP_FLOATS, value->type.dtype);
     if (value->slot < 0)
         return (!copied || add_copy(on_device, false, 0, bytes)) &&
                (!apart || gqac_add_i64(*apart, bytes, apart));

@@ -284,6 +284,8 @@ MOVES = {
 }
 
 
+HOST = ("Round", "Floor", "Cast")  # ops without a kernel
+
 # Rows of a constant, by indices on the host: -3 to 3, and 0 for NaN.
 GATHER = f"""
     lowest = Constant <value = float {{-3}}> ()
@@ -342,6 +344,14 @@ class Values(Case):
         last = MOVES[name].split("\n")[-1].split("=")[0].split(",")[-1].strip()
         return f"a = Neg(x)\n {MOVES[name]}\n y = Neg({last})"
 
+    @staticmethod
+    def narrow(text, kind):
+        """The same nodes on values of 16 bits: inputs are cast to them, and y is cast back."""
+        inner = re.sub(r"\b(x|s|w|h|one|y)\b(?! ?<)", r"\1_", text)
+        used = sorted({n for n in SHAPES if re.search(rf"\b{n}_\b", inner)})
+        casts = "\n".join(f"{n}_ = Cast <to = {kind}> ({n})" for n in used)
+        return f"{casts}\n {inner}\n y = Cast <to = 1> (y_)"
+
     def outputs(self, path, used, target, values, **env):
         """The bytes of y, and stderr."""
         words = []
@@ -356,8 +366,10 @@ class Values(Case):
         """(name, path, inputs, their values) of all graphs; then NaN and infinities in the first."""
         rng = np.random.default_rng(12)
         moves = ((name, self.moves(name)) for name in MOVES)
-        for name, text in (*GRAPHS.items(), ("Loop", LOOP), ("Scan", SCAN), ("Gather", GATHER),
-                           *moves):
+        wide = (*GRAPHS.items(), *moves)
+        narrow = ((f"{name} {kind}", self.narrow(text, kind)) for name, text in wide
+                  for kind in (TensorProto.FLOAT16, TensorProto.BFLOAT16))
+        for name, text in (*wide, ("Loop", LOOP), ("Scan", SCAN), ("Gather", GATHER), *narrow):
             path, used = self.write(name, text)
             values = {n: rng.standard_normal(SHAPES[n]).astype(np.float32) for n in used}
             yield name, path, used, values
@@ -373,14 +385,16 @@ class Values(Case):
                                  self.outputs(path, used, "cpu", values)[0])
 
     def test_claimed(self):
-        """The nodes of these graphs are those of the device."""
-        for name, text in GRAPHS.items():
+        """The nodes of these graphs are those of the device, in fp32 and fp16."""
+        narrow = [(f"{name} 16", self.narrow(text, TensorProto.FLOAT16))
+                  for name, text in GRAPHS.items()]
+        for name, text in (*GRAPHS.items(), *narrow):
             path, _ = self.write(name, text)
             dump = self.good("compile", path, "--stateless", "--target", "gpu", "--dump", "claim",
                              "--stop-after", "claim").out
             self.assertIn('via "gpu.', dump)
             for line in dump.splitlines():
-                if " via " in line and not any(f"= {op} " in line for op in ("Round", "Floor")):
+                if " via " in line and not any(f"= {op} " in line for op in HOST):
                     self.assertNotIn("gpu.generic", line)
 
     def test_moves(self):
@@ -396,7 +410,7 @@ class Values(Case):
 
     def test_copies(self):
         """A decode step copies its logits and its new rows, and no value to the device."""
-        for name in ("llama", "llama-int4-acc4", "gemma2", "qwen2", "qwen3"):
+        for name in ("llama", "llama-fp16", "llama-int4-acc4", "gemma2", "qwen2", "qwen3"):
             with self.subTest(name):
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
                                  "-n", "3", "-v").err

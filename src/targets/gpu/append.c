@@ -165,8 +165,9 @@ static gqac_status write_rows(gpu_work *w, appending *a) {
                            .items = {ITEMS, 1}};
     gpu_buffer x, lists, copy;
     const size_t bytes = 3 * (size_t)a->n * sizeof *a->lists;
+    const gpu_kernel_id kernel = gpu_move_kernel(rows->dtype, GPU_APPEND, GPU_APPEND_16);
     size_t copy_at = 0;
-    GQAC_TRY(gpu_in(w, rows, &x));
+    GQAC_TRY(gpu_in_as_is(w, rows, &x));
     GQAC_TRY(take(w, a->kv, rows, a->slot, &copy, &copy_at));
     GQAC_TRY(gpu_list_take(w, GPU_LIST_APPEND, bytes, &lists));
     GQAC_TRY(gpu_blocks_place(blocks, a->kv, &a->table, w->work->diag));
@@ -188,7 +189,7 @@ static gqac_status write_rows(gpu_work *w, appending *a) {
         shape.entries = slabs.entries[i];
         const gpu_arg args[] = {GPU_ARG(x.handle), GPU_ARG(slabs.handles[i]), GPU_ARG(copy.handle),
                                 GPU_ARG(lists.handle), GPU_ARG(shape)};
-        GQAC_TRY(gpu_launch(w, GPU_APPEND, &grid, GPU_COUNT(args), args));
+        GQAC_TRY(gpu_launch(w, kernel, &grid, GPU_COUNT(args), args));
     }
     gpu_blocks_written(blocks, a->kv, a->slot, &a->table);
     return GQAC_OK;
@@ -215,7 +216,7 @@ gqac_status gpu_append_run(target_call *call, const void *record) {
     const int64_t total = target_kv_total_rows(kv);
     for (int b = 0; b < kv->n; b++)
         a.n += kv->count[b];
-    if (!r->only_blocks || rows->dtype != GQAC_F32 || gqac_tensor_count(rows) > INT32_MAX)
+    if (!r->only_blocks || !OP_IN(OP_FLOATS, rows->dtype) || gqac_tensor_count(rows) > INT32_MAX)
         return write_on_host(call, r);
     target_give_token(call, r->token);
     target_set(call, r->rows,

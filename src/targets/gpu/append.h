@@ -1,4 +1,4 @@
-/* kv_append of the gpu target: a kernel writes new rows of fp32 to the blocks of the device, and
+/* kv_append of the gpu target: a kernel writes new rows of floats to the blocks of the device, and
  * into one buffer with those of all slots of the run. At the end of the run that buffer is read,
  * and its rows are written to the blocks of the host, which so have every row of every sequence. */
 #ifndef GQAC_TARGETS_GPU_APPEND_H

@@ -1,16 +1,18 @@
-/* Norms, rotary embeddings, selected rows and elementwise ops, in fp32. */
+/* Norms, rotary embeddings, selected rows and elementwise ops on floats. */
 #include <string.h>
 
 #include "targets/gpu/graph.h"
 #include "targets/gpu/rows.h"
 
-static bool is_f32(const ir_node *node, int input) {
-    return !ir_node_input(node, input) || op_in_type(node, input).dtype == GQAC_F32;
+static bool is_float(const ir_node *node, int input) {
+    return !ir_node_input(node, input) || OP_IN(OP_FLOATS, op_in_type(node, input).dtype);
 }
 
-static bool all_f32(const ir_node *node) {
+/* True if all operands are floats of one type. */
+static bool all_floats(const ir_node *node) {
     for (int i = 0; i < node->n_inputs; i++)
-        if (!is_f32(node, i))
+        if (!is_float(node, i) ||
+            (ir_node_input(node, i) && op_in_type(node, i).dtype != op_in_type(node, 0).dtype))
             return false;
     return true;
 }
@@ -28,7 +30,7 @@ static gqac_status bind_numbered(const target_binding *b, const ir_node *node, i
 /* ---- norms ------------------------------------------------------------------- */
 
 bool gpu_match_norm(const ir_node *node) {
-    return all_f32(node) && op_in_type(node, 0).rank >= 1;
+    return all_floats(node) && op_in_type(node, 0).rank >= 1;
 }
 
 gqac_status gpu_bind_norm(const target_binding *b, const ir_node *root, const void **record) {
@@ -48,7 +50,7 @@ enum { X, COS, SIN }; /* inputs of rotary */
 
 bool gpu_match_rotary(const ir_node *node) {
     for (int i = X; i <= SIN; i++)
-        if (!is_f32(node, i) || (i > X && !ir_node_input(node, i)->constant))
+        if (!is_float(node, i) || (i > X && !ir_node_input(node, i)->constant))
             return false;
     return op_in_type(node, X).rank == 4;
 }
@@ -71,7 +73,7 @@ gqac_status gpu_bind_rotary(const target_binding *b, const ir_node *root, const 
 /* ---- copies -------------------------------------------------------------------- */
 
 bool gpu_match_take_rows(const ir_node *node) {
-    return is_f32(node, 0);
+    return is_float(node, 0);
 }
 
 gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, const void **record) {
@@ -83,7 +85,7 @@ gqac_status gpu_bind_take_rows(const target_binding *b, const ir_node *root, con
 bool gpu_match_gather(const ir_node *node) {
     const ir_value *data = ir_node_input(node, 0);
     const gqac_tensor *t = data ? data->constant : NULL;
-    return t && t->dtype == GQAC_F32 && t->rank >= 1 && ir_attr_int(node, "axis") == 0 &&
+    return t && OP_IN(OP_FLOATS, t->dtype) && t->rank >= 1 && ir_attr_int(node, "axis") == 0 &&
            gqac_tensor_count(t) > 0 && t->dims[0] <= INT32_MAX;
 }
 
@@ -94,7 +96,9 @@ gqac_status gpu_bind_gather(const target_binding *b, const ir_node *root, const 
     r->indices = bind_input(root, "indices");
     r->y = bind_output(root, "output");
     *record = r;
-    return gpu_bind_operand(b, root, 0, &r->data);
+    const gqac_tensor *data = ir_node_input(root, 0)->constant; /* keeps its type */
+    r->data.value = bind_input(root, "data");
+    return gpu_keep(b->state, data->data, gqac_tensor_bytes(data), &r->data.kept, b->diag);
 }
 
 /* ---- elementwise --------------------------------------------------------------- */
@@ -128,7 +132,7 @@ static int unary_of(const ir_node *node) {
 }
 
 bool gpu_match_unary(const ir_node *node) {
-    return is_f32(node, 0) && !ir_node_input(node, 1) && unary_of(node) >= 0;
+    return is_float(node, 0) && !ir_node_input(node, 1) && unary_of(node) >= 0;
 }
 
 gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record) {
@@ -145,7 +149,7 @@ static const struct {
 } binary[] = {{"Add", GPU_ADD}, {"Sub", GPU_SUB}, {"Mul", GPU_MUL}, {"Div", GPU_DIV}};
 
 bool gpu_match_binary(const ir_node *node) {
-    return all_f32(node);
+    return all_floats(node);
 }
 
 gqac_status gpu_bind_binary(const target_binding *b, const ir_node *root, const void **record) {

@@ -1,9 +1,9 @@
 /* The gpu target: kernels of a device, and the memory that they use.
  *
- * Constant weights are copied to the device when a program is made, and stay there. Values in fp32
+ * Constant weights are copied to the device when a program is made, and stay there. Float values
  * and cached rows stay on the device from kernel to kernel (mirror.h, blocks.h). The kernels
- * compute in fp32; 16-bit operands are widened on the host, and results rounded there, except
- * weights, which keep their type. */
+ * compute in fp32: other kernels widen their operands of 16 bits before, and round their results
+ * after, except for weights and cached rows, which keep their type. */
 #ifndef GQAC_TARGETS_GPU_GPU_H
 #define GQAC_TARGETS_GPU_GPU_H
 
@@ -26,8 +26,15 @@ typedef enum gpu_kernel_id {
     GPU_NORM,
     GPU_ROTATE,
     GPU_COPY_BOX,
+    GPU_COPY_BOX_16,
     GPU_COPY_ROWS,
+    GPU_COPY_ROWS_16,
     GPU_APPEND,
+    GPU_APPEND_16,
+    GPU_WIDEN_F16,
+    GPU_WIDEN_BF16,
+    GPU_ROUND_F16,
+    GPU_ROUND_BF16,
     GPU_NEG,
     GPU_SQRT,
     GPU_SIGMOID,
@@ -69,7 +76,7 @@ size_t gpu_kept_bytes(const void *state);
 /* The device, for the work of one kernel: other threads wait until gpu_give_back. */
 typedef struct gpu_work {
     gpu_state *state;
-    void *mirror; /* target_call.mirror; NULL: operands and results are copied */
+    void *mirror; /* target_call.mirror */
     const op_work *work;
     int n; /* scratch buffers that have been taken */
 } gpu_work;
@@ -101,7 +108,12 @@ gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
 /* Takes memory for all elements of a float tensor, as fp32; after the kernel that writes them,
  * gpu_done rounds them once to the type of the tensor. */
 gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
-gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor);
+gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *tensor);
+/* The same for kernels that move elements as they are, of 16 or 32 bits: gpu_move_kernel chooses
+ * between two. */
+gqac_status gpu_in_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
+gqac_status gpu_out_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer);
+gpu_kernel_id gpu_move_kernel(gqac_dtype dtype, gpu_kernel_id of_32, gpu_kernel_id of_16);
 /* An operand of a kernel: a value, and its memory on the device if it is a constant. */
 typedef struct gpu_operand {
     int value; /* -1: absent */

@@ -41,7 +41,7 @@ static uint64_t hash_of(const void *host) {
 }
 
 static copy *find(const mirror *m, const gqac_tensor *value) {
-    if (value->dtype != GQAC_F32 || !value->data)
+    if (!OP_IN(OP_FLOATS, value->dtype) || !value->data)
         return NULL;
     return gqac_table_find(&m->table, hash_of(value->data), is_of, value->data);
 }

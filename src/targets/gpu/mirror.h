@@ -1,4 +1,4 @@
-/* The fp32 values of a context that are on the device. A value is known by the address of its data
+/* The float values of a context that are on the device. A value is known by the address of its data
  * in the memory of the host; its newest bytes are there, on the device, or in both. Kernels of the
  * device leave their results there; a value is copied when the other side reads it. */
 #ifndef GQAC_TARGETS_GPU_MIRROR_H
@@ -10,9 +10,9 @@
 
 extern const target_mirror gpu_mirror_functions; /* of gqac_target.mirror */
 
-/* Sets *buffer to the device's copy of an fp32 value, which is made if it is not the newest. */
+/* Sets *buffer to the device's copy of a float value, which is made if it is not the newest. */
 gqac_status gpu_mirror_in(gpu_work *w, const gqac_tensor *value, gpu_buffer *buffer);
-/* Sets *buffer to memory for an fp32 value that a kernel writes next: afterwards its newest bytes
+/* Sets *buffer to memory for a float value that a kernel writes next: afterwards its newest bytes
  * are on the device. */
 gqac_status gpu_mirror_out(gpu_work *w, const gqac_tensor *value, gpu_buffer *buffer);
 

@@ -32,6 +32,7 @@ typedef struct norm_shape {
     int32_t n, skip_rows, centred;
     int32_t has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int32_t weight_repeat, weight_count, beta_repeat, beta_count;
+    int32_t round_f16, round_bf16;
     float epsilon;
 } norm_shape;
 
@@ -64,6 +65,8 @@ static gqac_status normalise(gpu_work *w, const target_call *call, const gpu_nor
                               .weight_count = (int32_t)r->weight_period.count,
                               .beta_repeat = (int32_t)r->beta_period.repeat,
                               .beta_count = (int32_t)r->beta_period.count,
+                              .round_f16 = r->kind->round_before && r->x->dtype == GQAC_F16,
+                              .round_bf16 = r->kind->round_before && r->x->dtype == GQAC_BF16,
                               .epsilon = r->epsilon};
     const gpu_grid grid = {.groups = {(size_t)r->rows, 1}, .items = {GQAC_LANES, 1}};
     const gpu_arg args[] = {GPU_ARG(x.handle),      GPU_ARG(skip.handle), GPU_ARG(bias.handle),
@@ -188,23 +191,24 @@ gqac_status gpu_copy_box(gpu_work *w, const op_box *box) {
         shape.out_step[i] = (int32_t)box->stride_out[i];
     }
     const gpu_grid grid = grid_of(shape.n, 1);
-    GQAC_TRY(gpu_in(w, box->in, &in));
-    GQAC_TRY(gpu_out(w, box->out, &out));
+    GQAC_TRY(gpu_in_as_is(w, box->in, &in));
+    GQAC_TRY(gpu_out_as_is(w, box->out, &out));
     const gpu_arg args[] = {GPU_ARG(in.handle), GPU_ARG(out.handle), GPU_ARG(shape)};
-    return gpu_launch(w, GPU_COPY_BOX, &grid, GPU_COUNT(args), args);
+    return gpu_launch(w, gpu_move_kernel(box->in->dtype, GPU_COPY_BOX, GPU_COPY_BOX_16), &grid,
+                      GPU_COUNT(args), args);
 }
 
 /* y [n,width] = the rows of x that are listed. */
 static gqac_status copy_rows(gpu_work *w, const gpu_buffer *x, const int32_t *list, int32_t n,
-                             int32_t width, gqac_tensor *y) {
+                             int32_t width, const gqac_tensor *y) {
+    const gpu_kernel_id kernel = gpu_move_kernel(y->dtype, GPU_COPY_ROWS, GPU_COPY_ROWS_16);
     const gpu_grid grid = grid_of(width, n);
     gpu_buffer rows, out;
     GQAC_TRY(gpu_put(w, list, (size_t)n * sizeof *list, &rows));
-    GQAC_TRY(gpu_out(w, y, &out));
+    GQAC_TRY(gpu_out_as_is(w, y, &out));
     const gpu_arg args[] = {GPU_ARG(x->handle), GPU_ARG(rows.handle), GPU_ARG(out.handle),
                             GPU_ARG(width), GPU_ARG(n)};
-    GQAC_TRY(gpu_launch(w, GPU_COPY_ROWS, &grid, GPU_COUNT(args), args));
-    return gpu_done(w, &out, y);
+    return gpu_launch(w, kernel, &grid, GPU_COUNT(args), args);
 }
 
 gqac_status gpu_take_rows_run(target_call *call, const void *record) {
@@ -215,7 +219,7 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "x must have rank 3 and rows i64 [K]");
     const int64_t most = x->dims[0] * x->dims[1], n = rows->dims[0];
     const int64_t *from = rows->data;
-    gqac_tensor y = {.dtype = GQAC_F32, .rank = 3, .dims = {1, n, x->dims[2]}};
+    gqac_tensor y = {.dtype = x->dtype, .rank = 3, .dims = {1, n, x->dims[2]}};
     for (int64_t i = 0; i < n; i++)
         if (from[i] < 0 || from[i] >= most)
             OP_STOP(&call->work, GQAC_OUT_OF_RANGE, "row %lld of %lld", (long long)from[i],
@@ -231,7 +235,7 @@ gqac_status gpu_take_rows_run(target_call *call, const void *record) {
         list[i] = (int32_t)from[i];
     gpu_buffer in;
     gpu_work w = gpu_take(call);
-    gqac_status status = gpu_in(&w, x, &in);
+    gqac_status status = gpu_in_as_is(&w, x, &in);
     if (status == GQAC_OK)
         status = copy_rows(&w, &in, list, (int32_t)n, (int32_t)x->dims[2], &y);
     gpu_give_back(&w);
@@ -250,7 +254,7 @@ gqac_status gpu_gather_run(target_call *call, const void *record) {
     if (indices->rank + data->rank - 1 > GQAC_MAX_RANK)
         OP_STOP(&call->work, GQAC_INVALID_INPUT, "a result of rank %d",
                 indices->rank + data->rank - 1);
-    y.dtype = GQAC_F32;
+    y.dtype = data->dtype;
     for (int i = 1; i < data->rank; i++)
         y.dims[y.rank++] = data->dims[i];
     GQAC_TRY(target_give(call, f->y, &y));
@@ -341,7 +345,7 @@ static gqac_status combine(gpu_work *w, const target_call *call, const gpu_binar
 
 gqac_status gpu_binary_run(target_call *call, const void *record) {
     const gpu_binary *f = record;
-    gqac_tensor y = {.dtype = GQAC_F32};
+    gqac_tensor y = {.dtype = target_value(call, f->a.value)->dtype};
     GQAC_TRY(op_work_broadcast(&call->work, target_value(call, f->a.value),
                                target_value(call, f->b.value), &y.rank, y.dims));
     GQAC_TRY(target_give(call, f->y, &y));

@@ -6,7 +6,7 @@
 #include "targets/gpu/gpu.h"
 #include "targets/norm.h"
 
-/* All values are fp32. */
+/* All values are floats. */
 typedef struct gpu_norm {
     target_norm of;
     gpu_operand weight, beta, bias;
@@ -32,7 +32,7 @@ typedef struct gpu_gather {
 } gpu_gather;
 gqac_status gpu_gather_run(target_call *call, const void *record);
 
-/* Copies a box between fp32 values on the device. */
+/* Copies a box between float values of one type on the device. */
 gqac_status gpu_copy_box(gpu_work *w, const op_box *box);
 
 typedef struct gpu_unary {

@@ -25,8 +25,15 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_NORM] = "norm_rows",
                                                       [GPU_ROTATE] = "rotate_rows",
                                                       [GPU_COPY_BOX] = "copy_box",
+                                                      [GPU_COPY_BOX_16] = "copy_box_16",
                                                       [GPU_COPY_ROWS] = "copy_rows",
+                                                      [GPU_COPY_ROWS_16] = "copy_rows_16",
                                                       [GPU_APPEND] = "append_rows",
+                                                      [GPU_APPEND_16] = "append_rows_16",
+                                                      [GPU_WIDEN_F16] = "widen_f16",
+                                                      [GPU_WIDEN_BF16] = "widen_bf16",
+                                                      [GPU_ROUND_F16] = "round_f16",
+                                                      [GPU_ROUND_BF16] = "round_bf16",
                                                       [GPU_NEG] = "unary_neg",
                                                       [GPU_SQRT] = "unary_sqrt",
                                                       [GPU_SIGMOID] = "unary_sigmoid",
@@ -75,8 +82,6 @@ struct gpu_state {
     gpu_blocks *blocks;
     gpu_buffer scratch[GPU_SCRATCH];
     list lists[GPU_LISTS];
-    float *staging; /* elements on their way to and from the device */
-    size_t staged;  /* its capacity */
 };
 
 static gqac_status open_kernels(gpu_state *s, int own, gqac_diag *diag) {
@@ -147,7 +152,6 @@ void gpu_close(const void *state) {
         s->driver->drop(s->kernels[i]);
     s->driver->close(s->queue);
     pthread_mutex_destroy(&s->lock);
-    free(s->staging);
     free(s);
 }
 
@@ -259,55 +263,59 @@ gqac_status gpu_list_write(gpu_work *w, gpu_list which, const void *data, size_t
     return GQAC_OK;
 }
 
-/* Memory for `count` elements on their way. */
-static gqac_status stage(gpu_work *w, size_t count) {
-    gpu_state *s = w->state;
-    if (s->staged >= count)
-        return GQAC_OK;
-    size_t bytes;
-    float *more = gqac_mul_size(count, sizeof *more, &bytes) ? realloc(s->staging, bytes) : NULL;
-    if (!more)
-        return gqac_diag_oom(w->work->diag, "copies to a device");
-    s->staging = more;
-    s->staged = count;
-    return GQAC_OK;
+/* ---- operands and results ------------------------------------------------------- */
+
+enum { CONVERTED = 64 /* elements of a group */ };
+
+/* Converts the elements of a tensor of 16 bits, one way or the other. */
+static gqac_status convert(gpu_work *w, const gqac_tensor *tensor, gpu_kernel_id f16,
+                           gpu_kernel_id bf16, const gpu_buffer *from, const gpu_buffer *to) {
+    const int64_t count = gqac_tensor_count(tensor);
+    if (count > INT32_MAX)
+        OP_STOP(w->work, GQAC_LIMIT, "%lld elements: a kernel of target gpu has %d at most",
+                (long long)count, INT32_MAX);
+    const int32_t n = (int32_t)count;
+    const gpu_grid grid = {.groups = {((size_t)n + CONVERTED - 1) / CONVERTED, 1},
+                           .items = {CONVERTED, 1}};
+    const gpu_arg args[] = {GPU_ARG(from->handle), GPU_ARG(to->handle), GPU_ARG(n)};
+    return gpu_launch(w, tensor->dtype == GQAC_F16 ? f16 : bf16, &grid, GPU_COUNT(args), args);
 }
 
-/* Is it kept on the device? An empty one has no address of its own. */
-static bool is_mirrored(const gpu_work *w, const gqac_tensor *tensor) {
-    return w->mirror && tensor->dtype == GQAC_F32 && gqac_tensor_count(tensor) > 0;
+gqac_status gpu_in_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    return gqac_tensor_count(tensor) ? gpu_mirror_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
+}
+
+gqac_status gpu_out_as_is(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
+    return gqac_tensor_count(tensor) ? gpu_mirror_out(w, tensor, buffer)
+                                     : gpu_scratch(w, 1, buffer);
+}
+
+gpu_kernel_id gpu_move_kernel(gqac_dtype dtype, gpu_kernel_id of_32, gpu_kernel_id of_16) {
+    return dtype == GQAC_F32 ? of_32 : of_16;
 }
 
 gqac_status gpu_in(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    const int64_t count = gqac_tensor_count(tensor);
-    const size_t bytes = (size_t)count * sizeof(float);
-    if (is_mirrored(w, tensor))
-        return gpu_mirror_in(w, tensor, buffer);
-    if (tensor->dtype == GQAC_F32)
-        return gpu_put(w, tensor->data, bytes, buffer);
-    GQAC_TRY(stage(w, (size_t)count));
-    op_get_f32s(tensor, 0, count, w->state->staging);
-    return gpu_put(w, w->state->staging, bytes, buffer);
+    const size_t count = (size_t)gqac_tensor_count(tensor);
+    gpu_buffer own;
+    if (tensor->dtype == GQAC_F32 || count == 0)
+        return gpu_in_as_is(w, tensor, buffer);
+    GQAC_TRY(gpu_mirror_in(w, tensor, &own));
+    GQAC_TRY(gpu_scratch(w, count * sizeof(float), buffer));
+    return convert(w, tensor, GPU_WIDEN_F16, GPU_WIDEN_BF16, &own, buffer);
 }
 
 gqac_status gpu_out(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return is_mirrored(w, tensor)
-               ? gpu_mirror_out(w, tensor, buffer)
-               : gpu_scratch(w, (size_t)gqac_tensor_count(tensor) * sizeof(float), buffer);
+    const size_t count = (size_t)gqac_tensor_count(tensor);
+    return tensor->dtype == GQAC_F32 || count == 0 ? gpu_out_as_is(w, tensor, buffer)
+                                                   : gpu_scratch(w, count * sizeof(float), buffer);
 }
 
-gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, gqac_tensor *tensor) {
-    const gpu_state *s = w->state;
-    const int64_t count = gqac_tensor_count(tensor);
-    const size_t bytes = (size_t)count * sizeof(float);
-    if (is_mirrored(w, tensor))
+gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *tensor) {
+    gpu_buffer own;
+    if (tensor->dtype == GQAC_F32 || gqac_tensor_count(tensor) == 0)
         return GQAC_OK;
-    if (tensor->dtype == GQAC_F32)
-        return s->driver->read(s->queue, buffer, tensor->data, bytes, w->work->diag);
-    GQAC_TRY(stage(w, (size_t)count));
-    GQAC_TRY(s->driver->read(s->queue, buffer, s->staging, bytes, w->work->diag));
-    op_put_f32s(tensor, 0, count, s->staging);
-    return GQAC_OK;
+    GQAC_TRY(gpu_mirror_out(w, tensor, &own));
+    return convert(w, tensor, GPU_ROUND_F16, GPU_ROUND_BF16, buffer, &own);
 }
 
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,

@@ -1,4 +1,4 @@
-/* Norms, rotary embeddings, copies, in fp32. Definitions: ops/norm.h, ops/rotary.c,
+/* Norms and rotary embeddings in fp32, copies and conversions. Definitions: ops/norm.h, ops/rotary.c,
  * ops/work.h (op_box), ops/take_rows.c. */
 
 /* ---- norms ------------------------------------------------------------------- */
@@ -9,6 +9,7 @@ typedef struct norm_shape {
     int n, skip_rows, centred;
     int has_skip, has_bias, has_beta, has_sum, has_mean, has_inv;
     int weight_repeat, weight_count, beta_repeat, beta_count;
+    int round_f16, round_bf16; /* what is normalised is rounded before the weight */
     float epsilon;
 } norm_shape;
 
@@ -71,6 +72,10 @@ __kernel void norm_rows(__global const float *x, __global const float *skip,
         if (s.centred)
             d -= centre;
         d *= scale;
+        if (s.round_f16)
+            d = gqn_f16_to_f32(gqn_f32_to_f16(d));
+        if (s.round_bf16)
+            d = gqn_bf16_to_f32(gqn_f32_to_bf16(d));
         d *= weight[i];
         if (s.has_beta)
             d += beta[i];
@@ -121,29 +126,51 @@ typedef struct box_shape {
     int dims[BOX_RANK], in_step[BOX_RANK], out_step[BOX_RANK];
 } box_shape;
 
-/* Elements are moved as they are, NaN included. The grid is the n elements of the box. */
-__kernel void copy_box(__global const int *x, __global int *y, box_shape s) {
-    const int i = (int)get_global_id(0);
-    int rest = i, from = s.first_in, to = s.first_out;
-    if (i >= s.n)
-        return;
-    for (int axis = s.rank - 1; axis >= 0; axis--) {
-        const int index = rest % s.dims[axis];
-        rest /= s.dims[axis];
-        from += index * s.in_step[axis];
-        to += index * s.out_step[axis];
+/* Elements of 16 or 32 bits are moved as they are, NaN included. The grid is the n elements of the
+ * box. */
+#define COPY_BOX(NAME, ELEMENT)                                                                    \
+    __kernel void NAME(__global const ELEMENT *x, __global ELEMENT *y, box_shape s) {              \
+        const int i = (int)get_global_id(0);                                                       \
+        int rest = i, from = s.first_in, to = s.first_out;                                         \
+        if (i >= s.n)                                                                              \
+            return;                                                                                \
+        for (int axis = s.rank - 1; axis >= 0; axis--) {                                           \
+            const int index = rest % s.dims[axis];                                                 \
+            rest /= s.dims[axis];                                                                  \
+            from += index * s.in_step[axis];                                                       \
+            to += index * s.out_step[axis];                                                        \
+        }                                                                                          \
+        y[to] = x[from];                                                                           \
     }
-    y[to] = x[from];
-}
+COPY_BOX(copy_box, uint)
+COPY_BOX(copy_box_16, ushort)
 
 /* y [n,width] = the rows of x that `list` [n] names. The grid is [width, n]. */
-__kernel void copy_rows(__global const float *x, __global const int *list, __global float *y,
-                        int width, int n) {
-    const int d = (int)get_global_id(0), item = (int)get_global_id(1);
-    if (d < width && item < n)
-        y[(size_t)item * (size_t)width + (size_t)d] =
-            x[(size_t)list[item] * (size_t)width + (size_t)d];
-}
+#define COPY_ROWS(NAME, ELEMENT)                                                                   \
+    __kernel void NAME(__global const ELEMENT *x, __global const int *list, __global ELEMENT *y,   \
+                       int width, int n) {                                                         \
+        const int d = (int)get_global_id(0), item = (int)get_global_id(1);                         \
+        if (d < width && item < n)                                                                 \
+            y[(size_t)item * (size_t)width + (size_t)d] =                                          \
+                x[(size_t)list[item] * (size_t)width + (size_t)d];                                 \
+    }
+COPY_ROWS(copy_rows, uint)
+COPY_ROWS(copy_rows_16, ushort)
+
+/* Kernels compute in fp32: their operands of 16 bits are widened before, their results rounded
+ * once after. The grid is the n elements. */
+#define CONVERT(NAME, FROM, TO, VALUE)                                                             \
+    __kernel void NAME(__global const FROM *from, __global TO *to, int n) {                        \
+        const int i = (int)get_global_id(0);                                                       \
+        if (i >= n)                                                                                \
+            return;                                                                                \
+        const FROM x = from[i];                                                                    \
+        to[i] = VALUE;                                                                             \
+    }
+CONVERT(widen_f16, ushort, float, gqn_f16_to_f32(x))
+CONVERT(widen_bf16, ushort, float, gqn_bf16_to_f32(x))
+CONVERT(round_f16, float, ushort, gqn_f32_to_f16(x))
+CONVERT(round_bf16, float, ushort, gqn_f32_to_bf16(x))
 
 /* ---- new rows of a cache --------------------------------------------------------- */
 
@@ -156,20 +183,23 @@ typedef struct append_shape {
 /* Writes the new rows that lie in one slab to their blocks, and to `copies`, which is laid out as x.
  * lists [3][n]: of each row that of x, counted over [B,heads,rows] from its first head, its entry
  * (a table of blocks, kernels/attention.cl) and its row in the block. The grid is [heads * size, n]. */
-__kernel void append_rows(__global const int *x, __global uchar *slab, __global uchar *copies,
-                          __global const int *lists, append_shape s) {
-    const int d = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;
-    if (d >= width || r >= s.n)
-        return;
-    const uint entry = (uint)lists[s.n + r];
-    const uint index = entry / KV_SLABS;
-    if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)
-        return;
-    const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);
-    const size_t from = ((size_t)lists[r] + (size_t)(d / s.size) * (size_t)s.rows) *
-                            (size_t)s.size +
-                        (size_t)(d % s.size);
-    __global int *to = (__global int *)(slab + (size_t)index * (size_t)s.entry_bytes + s.at);
-    to[row * (size_t)width + (size_t)d] = x[from];
-    ((__global int *)(copies + s.copy_at))[from] = x[from];
-}
+#define APPEND_ROWS(NAME, ELEMENT)                                                                 \
+    __kernel void NAME(__global const ELEMENT *x, __global uchar *slab, __global uchar *copies,    \
+                       __global const int *lists, append_shape s) {                                \
+        const int d = (int)get_global_id(0), r = (int)get_global_id(1), width = s.heads * s.size;  \
+        if (d >= width || r >= s.n)                                                                \
+            return;                                                                                \
+        const uint entry = (uint)lists[s.n + r];                                                   \
+        const uint index = entry / KV_SLABS;                                                       \
+        if (entry % KV_SLABS != (uint)s.slab || index >= (uint)s.entries)                          \
+            return;                                                                                \
+        const size_t row = (size_t)(lists[2 * s.n + r] % KV_BLOCK);                                \
+        const size_t from = ((size_t)lists[r] + (size_t)(d / s.size) * (size_t)s.rows) *           \
+                                (size_t)s.size +                                                   \
+                            (size_t)(d % s.size);                                                  \
+        __global uchar *block = slab + (size_t)index * (size_t)s.entry_bytes + s.at;               \
+        ((__global ELEMENT *)block)[row * (size_t)width + (size_t)d] = x[from];                    \
+        ((__global ELEMENT *)(copies + s.copy_at))[from] = x[from];                                \
+    }
+APPEND_ROWS(append_rows, uint)
+APPEND_ROWS(append_rows_16, ushort)

@@ -5,7 +5,7 @@ foreach(header contract dialect math convert)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/numerics/${header}.h)
 endforeach()
 list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/language.h)
-foreach(kernels products attention rows elementwise)
+foreach(kernels products attention rows elementwise moe)
   list(APPEND GQAC_GPU_SOURCES ${PROJECT_SOURCE_DIR}/src/targets/gpu/kernels/${kernels}.cl)
 endforeach()
 add_custom_command(

@@ -5,10 +5,12 @@
 
 #include "ops/work.h"
 
+enum { MOE_RELU, MOE_GELU, MOE_SILU, MOE_SWIGLU, MOE_IDENTITY, MOE_ACTIVATIONS };
+
 /* The attributes of a node. */
 typedef struct moe_form {
     int64_t chosen; /* attribute k: experts for a row */
-    int activation;
+    int activation; /* MOE_RELU, ... */
     int64_t fusion; /* of swiglu: see swiglu_fusion; else 0 */
     bool normalize;
     float alpha, beta, limit;
@@ -44,6 +46,8 @@ typedef struct moe_operands {
  * weights are packed. */
 typedef gqac_status moe_read(const moe_operands *o, const moe_form *form, moe *m);
 moe_read moe_read_files, moe_read_ours;
+/* The zero point of a block of row n of an expert, of codes as in a file. */
+int moe_zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block);
 
 /* Operands that fit each other. */
 typedef struct moe_mixture {

@@ -37,6 +37,7 @@ int64_t moe_bits(const ir_node *node, int fc);
 int moe_code_at(const uint8_t *bytes, int64_t index, int bits);
 /* The attributes of MoE; QMoE and our moe add bits and blocks. */
 moe_form moe_form_of(const ir_node *node);
+moe_form moe_code_form(const ir_node *node);   /* of QMoE */
 moe_form moe_packed_form(const ir_node *node); /* of our moe (moe_packed.c) */
 /* Reads the operands, computes all rows. */
 gqac_status moe_eval(op_call *call, const moe_form *form, moe_read *read);

@@ -10,15 +10,14 @@
 #include "ops/nbits.h"
 
 enum { TILE = GQAC_LANES };
-enum { RELU, GELU, SILU, SWIGLU, IDENTITY, ACTIVATIONS };
 
 static int activation_of(const ir_node *node) {
     static const char *const names[] = {"relu", "gelu", "silu", "swiglu", "identity"};
-    return op_choice(node, "activation_type", ACTIVATIONS, names);
+    return op_choice(node, "activation_type", MOE_ACTIVATIONS, names);
 }
 
 gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
-    if (activation_of(node) == ACTIVATIONS)
+    if (activation_of(node) == MOE_ACTIVATIONS)
         OP_FAIL(node, diag, GQAC_UNSUPPORTED,
                 "attribute activation_type = '%s': relu, gelu, silu, swiglu or identity",
                 ir_attr_get(node, "activation_type")->s);
@@ -29,7 +28,7 @@ gqac_status moe_verify(const ir_node *node, gqac_diag *diag) {
 }
 
 bool moe_is_fused(const ir_node *node) {
-    return activation_of(node) == SWIGLU && ir_attr_int(node, "swiglu_fusion") != 0;
+    return activation_of(node) == MOE_SWIGLU && ir_attr_int(node, "swiglu_fusion") != 0;
 }
 
 gqac_status moe_infer(ir_node *node, gqac_diag *diag) {
@@ -50,7 +49,7 @@ moe_form moe_form_of(const ir_node *node) {
                   .limit = gqn_as_f32(GQN_INF_BITS)};
     if (ir_attr_is_set(node, "swiglu_limit"))
         f.limit = ir_attr_float(node, "swiglu_limit");
-    if (f.activation == SWIGLU)
+    if (f.activation == MOE_SWIGLU)
         f.fusion = ir_attr_int(node, "swiglu_fusion");
     return f;
 }
@@ -228,7 +227,7 @@ int moe_code_at(const uint8_t *bytes, int64_t index, int bits) {
     return bytes[bit >> 3] >> (bit & 7) & ((1 << bits) - 1);
 }
 
-static int zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block) {
+int moe_zero_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t block) {
     if (!m->zero)
         return 1 << (m->bits - 1);
     const uint8_t *bytes = m->zero->data;
@@ -280,7 +279,7 @@ static void weights_of(const moe_matrix *m, int64_t expert, int64_t n, int64_t k
     for (int64_t i = 0; i < count; i++) {
         if (i == 0 || (k + i) % block == 0) {
             scale = op_get_f32(m->scale, row * m->blocks + (k + i) / block);
-            zero = zero_of(m, expert, n, (k + i) / block);
+            zero = moe_zero_of(m, expert, n, (k + i) / block);
         }
         out[i * TILE] = (float)(moe_code_at(codes, k + i, m->bits) - zero) * scale;
     }
@@ -322,16 +321,16 @@ typedef struct mixture {
 } mixture;
 
 OP_BODY float activate(const moe_mixture *s, float g, float l) {
-    if (s->activation == SWIGLU) {
+    if (s->activation == MOE_SWIGLU) {
         g = g > s->limit ? s->limit : g;
         l = l > s->limit ? s->limit : l < -s->limit ? -s->limit : l;
         return g * gqn_sigmoidf(s->alpha * g) * (l + s->beta);
     }
-    if (s->activation == RELU)
+    if (s->activation == MOE_RELU)
         g = g > 0 || g != g ? g : 0.0f;
-    else if (s->activation == GELU)
+    else if (s->activation == MOE_GELU)
         g = 0.5f * g * (1.0f + gqn_tanhf(0x1.988454p-1f * (g + 0.044715f * (g * g * g))));
-    else if (s->activation == SILU)
+    else if (s->activation == MOE_SILU)
         g = g * gqn_sigmoidf(g);
     return s->m->fc[2].weight ? g * l : g;
 }
@@ -460,7 +459,7 @@ static gqac_status check_sizes(const op_work *work, const moe_mixture *s) {
         OP_STOP(work, GQAC_INVALID_INPUT,
                 "weights [%lld,%lld] and [%lld,%lld] do not fit rows of %lld", (long long)fc[0].n,
                 (long long)fc[0].k, (long long)fc[1].n, (long long)fc[1].k, (long long)s->hidden);
-    if (s->activation == SWIGLU && !s->fusion && !fc[2].weight)
+    if (s->activation == MOE_SWIGLU && !s->fusion && !fc[2].weight)
         OP_STOP(work, GQAC_INVALID_INPUT, "swiglu that is not fused needs fc3");
     if (s->fusion && fc[2].weight)
         OP_STOP(work, GQAC_INVALID_INPUT, "swiglu that is fused has no fc3");

@@ -49,13 +49,18 @@ static gqac_status verify(const ir_node *node, gqac_diag *diag) {
     return moe_verify(node, diag);
 }
 
+moe_form moe_code_form(const ir_node *node) {
+    moe_form form = moe_form_of(node);
+    for (int i = 0; i < 3; i++) {
+        form.bits[i] = (int)moe_bits(node, i);
+        form.block[i] = ir_attr_int(node, "block_size");
+    }
+    return form;
+}
+
 static gqac_status eval(op_call *call) {
     GQAC_TRY(verify(call->node, call->diag));
-    moe_form form = moe_form_of(call->node);
-    for (int i = 0; i < 3; i++) {
-        form.bits[i] = (int)moe_bits(call->node, i);
-        form.block[i] = ir_attr_int(call->node, "block_size");
-    }
+    const moe_form form = moe_code_form(call->node);
     return moe_eval(call, &form, moe_read_files);
 }
 

@@ -6,6 +6,7 @@
 #include "targets/gpu/blocks.h"
 #include "targets/gpu/graph.h"
 #include "targets/gpu/mirror.h"
+#include "targets/gpu/moe.h"
 #include "targets/gpu/products.h"
 #include "targets/gpu/rows.h"
 #include "targets/kv_rows.h"
@@ -61,6 +62,8 @@ static const target_kernel kernels[] = {
     ROW("gqac", "rotary", "rotary", rotary),
     ROW("gqac", "take_rows", "take_rows", take_rows),
     ROW("", "Gather", "gather", gather),
+    ROW("com.microsoft", "MoE", "moe", moe),
+    ROW("com.microsoft", "QMoE", "moe", moe),
     NORM("", "RMSNormalization"),
     NORM("", "SimplifiedLayerNormalization"),
     NORM("", "LayerNormalization"),

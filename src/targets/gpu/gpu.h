@@ -48,6 +48,13 @@ typedef enum gpu_kernel_id {
     GPU_SUB,
     GPU_MUL,
     GPU_DIV,
+    GPU_MOE_CHOOSE,
+    GPU_MOE_F32,
+    GPU_MOE_F16,
+    GPU_MOE_BF16,
+    GPU_MOE_CODES,
+    GPU_MOE_ACTIVATE,
+    GPU_MOE_ADD,
     GPU_KERNELS
 } gpu_kernel_id;
 

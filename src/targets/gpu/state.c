@@ -46,7 +46,14 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_ADD] = "binary_add",
                                                       [GPU_SUB] = "binary_sub",
                                                       [GPU_MUL] = "binary_mul",
-                                                      [GPU_DIV] = "binary_div"};
+                                                      [GPU_DIV] = "binary_div",
+                                                      [GPU_MOE_CHOOSE] = "moe_choose",
+                                                      [GPU_MOE_F32] = "moe_f32",
+                                                      [GPU_MOE_F16] = "moe_f16",
+                                                      [GPU_MOE_BF16] = "moe_bf16",
+                                                      [GPU_MOE_CODES] = "moe_codes",
+                                                      [GPU_MOE_ACTIVATE] = "moe_activate",
+                                                      [GPU_MOE_ADD] = "moe_add"};
 
 /* Negative controls are in kernels/. */
 #if defined(GQAC_CONTROL_KERNEL_BY_ROWS)

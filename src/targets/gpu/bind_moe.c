@@ -1,0 +1,137 @@
+/* Mixtures of experts with constant weights: MoE and QMoE. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "ops/moe.h"
+#include "targets/gpu/graph.h"
+#include "targets/gpu/moe.h"
+
+/* The weights of a node, for any rows. *x and *router get type and shape of one row. False: they
+ * are not constant, or do not fit each other. */
+static bool read_weights(const ir_node *node, moe_form *form, gqac_tensor *x, gqac_tensor *router,
+                         moe *m) {
+    const op_origin origin = {.name = "", .domain = node->op->domain, .op = node->op->name};
+    gqac_diag misfit;
+    const op_work work = {.diag = &misfit, .origin = &origin};
+    moe_operands o = {.work = &work, .in = {x, router}};
+    moe_mixture s;
+    gqac_tensor y;
+    *form = op_is(node, "com.microsoft", "QMoE") ? moe_code_form(node) : moe_form_of(node);
+    for (int i = 2; i < node->n_inputs && i < MOE_ROUTER_WEIGHTS; i++) {
+        const ir_value *value = ir_node_input(node, i);
+        o.in[i] = value ? value->constant : NULL;
+        if (value && !value->constant)
+            return false;
+    }
+    const int *first = (form->bits[0] ? moe_code_inputs : moe_float_inputs)[0];
+    const gqac_tensor *weight = o.in[first[0]];
+    if (!weight || weight->rank != 3)
+        return false;
+    const gqac_dtype dtype = op_in_type(node, 0).dtype;
+    const int64_t codes = form->bits[0] ? 8 / form->bits[0] : 1;
+    *x = (gqac_tensor){.dtype = dtype, .rank = 1, .dims = {weight->dims[2] * codes}};
+    *router = (gqac_tensor){.dtype = dtype, .rank = 1, .dims = {weight->dims[0]}};
+    return moe_read_files(&o, form, m) == GQAC_OK && moe_fit(&work, form, m, &y, &s) == GQAC_OK;
+}
+
+/* True if sizes are those of kernels, which count in 32 bits within an expert. */
+static bool fits(const moe_matrix *m) {
+    int64_t count;
+    return !m->weight || (m->k >= 1 && gqac_mul_i64(m->n, m->k, &count) && count <= INT32_MAX &&
+                          m->weight->dims[0] <= INT32_MAX);
+}
+
+bool gpu_match_moe(const ir_node *node) {
+    moe_form form;
+    gqac_tensor x, router;
+    moe m = {.x = NULL};
+    return read_weights(node, &form, &x, &router, &m) && fits(&m.fc[0]) && fits(&m.fc[1]) &&
+           fits(&m.fc[2]);
+}
+
+/* ---- constants ------------------------------------------------------------------- */
+
+static gqac_status keep_floats(const target_binding *b, const moe_matrix *m, int64_t experts,
+                               char *memory, gpu_buffer *to) {
+    const size_t width = op_width(m->weight->dtype);
+    const char *from = m->weight->data;
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t n = 0; n < m->n; n++)
+            for (int64_t k = 0; k < m->k; k++, from += width)
+                memcpy(memory + (size_t)((e * m->k + k) * m->n + n) * width, from, width);
+    return gpu_keep(b->state, memory, gqac_tensor_bytes(m->weight), to, b->diag);
+}
+
+static gqac_status keep_codes(const target_binding *b, const moe_matrix *m, int64_t experts,
+                              char *memory, gpu_projection *to) {
+    const int64_t words = gpu_moe_words(m), row = m->weight->dims[2];
+    const size_t bytes = (size_t)(experts * words * m->n) * sizeof(uint32_t);
+    const size_t scales = (size_t)(experts * m->blocks * m->n) * sizeof(float);
+    const char *from = m->weight->data;
+    float *number = (float *)(void *)memory;
+    memset(memory, 0, bytes);
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t n = 0; n < m->n; n++, from += row)
+            for (int64_t at = 0; at < row; at += 4)
+                memcpy(memory + (size_t)((e * words + at / 4) * m->n + n) * sizeof(uint32_t),
+                       from + at, (size_t)(row - at < 4 ? row - at : 4));
+    GQAC_TRY(gpu_keep(b->state, memory, bytes, &to->weights, b->diag));
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t n = 0; n < m->n; n++)
+            for (int64_t i = 0; i < m->blocks; i++)
+                number[(e * m->blocks + i) * m->n + n] =
+                    op_get_f32(m->scale, (e * m->n + n) * m->blocks + i);
+    GQAC_TRY(gpu_keep(b->state, memory, scales, &to->scales, b->diag));
+    for (int64_t e = 0; e < experts; e++)
+        for (int64_t n = 0; n < m->n; n++)
+            for (int64_t i = 0; i < m->blocks; i++)
+                number[(e * m->blocks + i) * m->n + n] = (float)moe_zero_of(m, e, n, i);
+    return gpu_keep(b->state, memory, scales, &to->zeros, b->diag);
+}
+
+/* Copies a projection to the device. */
+static gqac_status keep(const target_binding *b, const ir_node *node, const moe_matrix *m, int bias,
+                        gpu_projection *to) {
+    const gqac_dtype dtype = m->weight->dtype;
+    const int64_t experts = m->weight->dims[0];
+    const int64_t rows = m->bits ? gpu_moe_words(m) : m->k,
+                  most = rows > m->blocks ? rows : m->blocks;
+    gpu_operand own = {.value = -1};
+    size_t bytes;
+    to->kernel = m->bits             ? GPU_MOE_CODES
+                 : dtype == GQAC_F32 ? GPU_MOE_F32
+                 : dtype == GQAC_F16 ? GPU_MOE_F16
+                                     : GPU_MOE_BF16;
+    char *memory = gqac_mul_size((size_t)(experts * m->n), (size_t)most * sizeof(float), &bytes)
+                       ? malloc(bytes)
+                       : NULL;
+    if (!memory)
+        return gqac_diag_oom(b->diag, "weights on their way to a device");
+    gqac_status status = m->bits ? keep_codes(b, m, experts, memory, to)
+                                 : keep_floats(b, m, experts, memory, &to->weights);
+    free(memory);
+    if (status == GQAC_OK && m->bias)
+        status = gpu_bind_operand(b, node, bias, &own);
+    to->bias = own.kept;
+    return status;
+}
+
+gqac_status gpu_bind_moe(const target_binding *b, const ir_node *root, const void **record) {
+    gqac_tensor x, router;
+    moe m = {.x = NULL};
+    gpu_moe *r = bind_new(b, sizeof *r);
+    if (!r)
+        return GQAC_NO_MEMORY;
+    if (!read_weights(root, &r->form, &x, &router, &m))
+        GQAC_FAIL(b->diag, GQAC_INTERNAL, "a mixture of experts that does not match");
+    for (int i = 0; i < MOE_INPUTS; i++)
+        r->in[i] = i < root->n_inputs ? bind_value(ir_node_input(root, i)) : -1;
+    r->y = bind_output(root, "output");
+    *record = r;
+    for (int i = 0; i < 3; i++)
+        if (m.fc[i].weight)
+            GQAC_TRY(keep(b, root, &m.fc[i],
+                          (r->form.bits[i] ? moe_code_inputs : moe_float_inputs)[i][2], &r->fc[i]));
+    return GQAC_OK;
+}

@@ -1,0 +1,148 @@
+/* Mixtures of experts: kernels/moe.cl has the arithmetic. A pair is a row and one of the experts
+ * that it has chosen; each pair has rows of its own in fc1, fc3 and y. */
+#include "targets/gpu/moe.h"
+
+#include "base/check.h"
+
+enum { ITEMS = 64 };
+
+/* moe_route, moe_shape and moe_gate of kernels/moe.cl. */
+typedef struct moe_route {
+    int32_t rows, experts, chosen, normalize, has_mix;
+} moe_route;
+typedef struct moe_shape {
+    int32_t pairs, per_row, k, n, experts, bits, block, blocks, words, has_bias;
+} moe_shape;
+typedef struct moe_gate {
+    int32_t pairs, inner, wide, activation, fusion, has_fc3;
+    float alpha, beta, limit;
+} moe_gate;
+
+typedef struct mixture {
+    const gpu_moe *record;
+    moe m;
+    moe_mixture s;
+    gqac_tensor y;
+    int32_t pairs;
+    gpu_buffer x, router, mix, order, p, fc1, inner, sums, out;
+} mixture;
+
+static gpu_grid grid_of(int64_t width, int64_t n) {
+    return (gpu_grid){.groups = {(size_t)(width + ITEMS - 1) / ITEMS, (size_t)n},
+                      .items = {ITEMS, 1}};
+}
+
+static gqac_status take_floats(gpu_work *w, const mixture *t, int64_t width, gpu_buffer *buffer) {
+    size_t bytes;
+    return gqac_mul_size((size_t)t->pairs * sizeof(float), (size_t)width, &bytes)
+               ? gpu_scratch(w, bytes, buffer)
+               : gqac_diag_oom(w->work->diag, "activations");
+}
+
+static gqac_status choose(gpu_work *w, mixture *t) {
+    const moe_route route = {.rows = (int32_t)t->s.rows,
+                             .experts = (int32_t)t->s.experts,
+                             .chosen = (int32_t)t->s.chosen,
+                             .normalize = t->s.normalize,
+                             .has_mix = t->m.mix != NULL};
+    const gpu_grid grid = grid_of(t->s.rows, 1);
+    const gpu_arg args[] = {GPU_ARG(t->router.handle), GPU_ARG(t->mix.handle),
+                            GPU_ARG(t->order.handle), GPU_ARG(t->p.handle), GPU_ARG(route)};
+    return gpu_launch(w, GPU_MOE_CHOOSE, &grid, GPU_COUNT(args), args);
+}
+
+/* y [pairs,n] = x times the projection of the expert of each pair; `per_row`: pairs that share a
+ * row of x. */
+static gqac_status project(gpu_work *w, const mixture *t, int fc, const gpu_buffer *x,
+                           int64_t per_row, const gpu_buffer *y) {
+    const gpu_projection *p = &t->record->fc[fc];
+    const moe_matrix *m = &t->m.fc[fc];
+    const moe_shape shape = {.pairs = t->pairs,
+                             .per_row = (int32_t)per_row,
+                             .k = (int32_t)m->k,
+                             .n = (int32_t)m->n,
+                             .experts = (int32_t)t->s.experts,
+                             .bits = m->bits,
+                             .block = m->bits ? (int32_t)(m->k / m->blocks) : 0,
+                             .blocks = (int32_t)m->blocks,
+                             .words = m->bits ? (int32_t)gpu_moe_words(m) : 0,
+                             .has_bias = p->bias.handle != NULL};
+    const gpu_grid grid = grid_of(m->n, t->pairs);
+    const gpu_buffer *bias = p->bias.handle ? &p->bias : &t->p; /* absent ones are not read */
+    const gpu_buffer *scales = m->bits ? &p->scales : &t->p, *zeros = m->bits ? &p->zeros : &t->p;
+    const gpu_arg args[] = {GPU_ARG(x->handle),      GPU_ARG(p->weights.handle),
+                            GPU_ARG(scales->handle), GPU_ARG(zeros->handle),
+                            GPU_ARG(bias->handle),   GPU_ARG(t->order.handle),
+                            GPU_ARG(y->handle),      GPU_ARG(shape)};
+    return gpu_launch(w, p->kernel, &grid, GPU_COUNT(args), args);
+}
+
+static gqac_status activate(gpu_work *w, const mixture *t) {
+    const moe_gate gate = {.pairs = t->pairs,
+                           .inner = (int32_t)t->s.inner,
+                           .wide = (int32_t)t->m.fc[0].n,
+                           .activation = t->s.activation,
+                           .fusion = (int32_t)t->s.fusion,
+                           .has_fc3 = t->m.fc[2].weight != NULL,
+                           .alpha = t->s.alpha,
+                           .beta = t->s.beta,
+                           .limit = t->s.limit};
+    const gpu_grid grid = grid_of(t->s.inner, t->pairs);
+    const gpu_arg args[] = {GPU_ARG(t->fc1.handle), GPU_ARG(t->inner.handle), GPU_ARG(gate)};
+    return gpu_launch(w, GPU_MOE_ACTIVATE, &grid, GPU_COUNT(args), args);
+}
+
+static gqac_status add(gpu_work *w, const mixture *t) {
+    const int32_t rows = (int32_t)t->s.rows, chosen = (int32_t)t->s.chosen,
+                  hidden = (int32_t)t->s.hidden;
+    const gpu_grid grid = grid_of(hidden, rows);
+    const gpu_arg args[] = {GPU_ARG(t->sums.handle), GPU_ARG(t->p.handle), GPU_ARG(t->out.handle),
+                            GPU_ARG(rows),           GPU_ARG(chosen),      GPU_ARG(hidden)};
+    return gpu_launch(w, GPU_MOE_ADD, &grid, GPU_COUNT(args), args);
+}
+
+static gqac_status compute(gpu_work *w, mixture *t) {
+    GQAC_TRY(gpu_in(w, t->m.x, &t->x));
+    GQAC_TRY(gpu_in(w, t->m.router, &t->router));
+    t->mix = t->router;
+    if (t->m.mix)
+        GQAC_TRY(gpu_in(w, t->m.mix, &t->mix));
+    GQAC_TRY(take_floats(w, t, 1, &t->order));
+    GQAC_TRY(take_floats(w, t, 1, &t->p));
+    GQAC_TRY(take_floats(w, t, t->m.fc[0].n, &t->fc1));
+    GQAC_TRY(take_floats(w, t, t->s.inner, &t->inner));
+    GQAC_TRY(take_floats(w, t, t->s.hidden, &t->sums));
+    GQAC_TRY(gpu_out(w, &t->y, &t->out));
+    GQAC_TRY(choose(w, t));
+    GQAC_TRY(project(w, t, 0, &t->x, t->s.chosen, &t->fc1));
+    if (t->m.fc[2].weight)
+        GQAC_TRY(project(w, t, 2, &t->x, t->s.chosen, &t->inner));
+    GQAC_TRY(activate(w, t));
+    GQAC_TRY(project(w, t, 1, &t->inner, 1, &t->sums));
+    GQAC_TRY(add(w, t));
+    return gpu_done(w, &t->out, &t->y);
+}
+
+gqac_status gpu_moe_run(target_call *call, const void *record) {
+    mixture t = {.record = record};
+    moe_operands o = {.work = &call->work};
+    int64_t pairs;
+    for (int i = 0; i < MOE_INPUTS; i++)
+        o.in[i] = target_value(call, t.record->in[i]);
+    GQAC_TRY(moe_read_files(&o, &t.record->form, &t.m));
+    t.y = *t.m.x;
+    GQAC_TRY(moe_fit(&call->work, &t.record->form, &t.m, &t.y, &t.s));
+    GQAC_TRY(target_give(call, t.record->y, &t.y));
+    if (t.s.rows == 0)
+        return GQAC_OK;
+    if (!gqac_mul_i64(t.s.rows, t.s.chosen, &pairs) || pairs > INT32_MAX)
+        OP_STOP(&call->work, GQAC_LIMIT,
+                "%lld rows of %lld experts: a kernel of target gpu has %d "
+                "pairs at most",
+                (long long)t.s.rows, (long long)t.s.chosen, INT32_MAX);
+    t.pairs = (int32_t)pairs;
+    gpu_work w = gpu_take(call);
+    const gqac_status status = compute(&w, &t);
+    gpu_give_back(&w);
+    return status;
+}

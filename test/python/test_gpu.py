@@ -245,6 +245,102 @@ class Products(Case):
                     self.same(path, values, (dtype, k, n, shape, "NaN"))
 
 
+# Projections of a mixture of experts: bits and block of codes, or the type of floats; fc3; zero
+# points.
+EXPERTS = (dict(), dict(third=True), dict(half=True), dict(bits=4, block=16),
+           dict(bits=4, block=0, zero=True), dict(bits=8, block=32, zero=True, third=True),
+           dict(bits=2, block=64, zero=True), dict(bits=4, block=16, half=True, mix=True))
+# Attributes of the activation, rows, experts of a row, experts, and sizes of a row and within.
+ROUTES = ((dict(activation_type="silu"), 1, 1, 1, 16, 16),
+          (dict(activation_type="relu", normalize_routing_weights=1), 9, 3, 5, 64, 576),
+          (dict(activation_type="gelu"), 65, 2, 3, 576, 80),
+          (dict(activation_type="identity"), 3, 4, 4, 64, 64),
+          (dict(activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.702,
+                activation_beta=1.0, swiglu_limit=0.8, normalize_routing_weights=1), 5, 2, 7, 64, 96),
+          (dict(activation_type="swiglu", swiglu_fusion=2), 2, 3, 6, 80, 64))
+
+
+@needs_device
+class Experts(Case):
+    """Mixtures of experts with constant weights: MoE and QMoE."""
+
+    @staticmethod
+    def projection(rng, n, k, experts, form):
+        """Weights, scales or None, bias or None and zero points or None of one projection."""
+        kind = np.float16 if form.get("half") else np.float32
+        bits, block = form.get("bits", 0), form.get("block", 0)
+        bias = rng.standard_normal((experts, n)).astype(kind)
+        if not bits:
+            return (rng.standard_normal((experts, n, k)) * 0.2).astype(kind), None, bias, None
+        blocks = k // block if block else 1
+        zero = (experts, n, -(-blocks * bits // 8)) if block else (experts, -(-n * bits // 8))
+        return (rng.integers(0, 256, (experts, n, k * bits // 8)).astype(np.uint8),
+                (rng.random((experts, n, blocks) if block else (experts, n)) * 0.1).astype(kind),
+                None if form.get("third") else bias,
+                rng.integers(0, 256, zero).astype(np.uint8) if form.get("zero") else None)
+
+    def write(self, rng, form, route):
+        """A node, and rows for it."""
+        attributes, rows, k, experts, hidden, inner = route
+        codes, kind = form.get("bits", 0), np.float16 if form.get("half") else np.float32
+        fused = "swiglu_fusion" in attributes
+        sizes = [(inner * (2 if fused else 1), hidden), (hidden, inner)]
+        sizes += [(inner, hidden)] if form.get("third") and not fused else []
+        fc = [self.projection(rng, *size, experts, form) for size in sizes]
+        fc += [(None,) * 4] * (3 - len(fc))
+        parts = [part for w, s, b, _ in fc for part in ((w, s, b) if codes else (w, b))]
+        x = {"x": rng.standard_normal((rows, hidden)).astype(kind),
+             "r": rng.integers(-3, 4, (rows, experts)).astype(kind)}  # many are equal
+        if codes:
+            parts += [z for *_, z in fc]
+            attributes = attributes | {"expert_weight_bits": codes}
+            if form["block"]:
+                attributes["block_size"] = form["block"]
+            if form.get("mix"):
+                x["m"] = rng.random((rows, experts)).astype(kind)
+        names = [*"xr", *(f"c{i}" if part is not None else "" for i, part in enumerate(parts)),
+                 *(["m"] if "m" in x else [])]
+        graph = helper.make_graph(
+            [helper.make_node("QMoE" if codes else "MoE", names, ["y"], domain="com.microsoft",
+                              k=k, **attributes)], "g",
+            [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+             for n, v in x.items()],
+            [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)),
+                                           None)],
+            [numpy_helper.from_array(part, f"c{i}") for i, part in enumerate(parts)
+             if part is not None])
+        path = self.dir / "moe.onnx"
+        path.write_bytes(helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("com.microsoft", 1)],
+            ir_version=10).SerializeToString())
+        return path, x
+
+    def y(self, path, x, target):
+        """The bytes of the output, and stderr."""
+        words = []
+        for name, value in x.items():
+            np.save(self.dir / f"{name}.npy", value)
+            words += ["--input", f"{name}={self.dir / name}.npy"]
+        done = self.good("run", path, *words, "--target", target, "--output", self.dir / target,
+                         env={"GQAC_VERBOSE": "1"})
+        return np.load(self.dir / target / "y.npy").tobytes(), done.err
+
+    def test_bits_of_cpu(self):
+        """Every form with every route; equal router values; NaN."""
+        rng = np.random.default_rng(23)
+        for form in EXPERTS:
+            for route in ROUTES:
+                if any(size % (form.get("block", 0) or 16) for size in route[4:]):
+                    continue
+                with self.subTest(form=form, route=route):
+                    path, x = self.write(rng, form, route)
+                    got, said = self.y(path, x, "gpu")
+                    self.assertEqual(got, self.y(path, x, "cpu")[0])
+                    self.assertIn("; 1 back", said)
+                    x["x"][0, 3], x["r"][-1, 0] = np.nan, np.nan
+                    self.assertEqual(self.y(path, x, "gpu")[0], self.y(path, x, "cpu")[0])
+
+
 X = (3, 5, 37)  # of the graphs below: rows that are no multiple of the 16 lanes
 SHAPES = {"x": X, "s": X, "w": (37,), "h": (5, 37), "one": ()}
 GRAPHS = {  # text of nodes that make y of x and others

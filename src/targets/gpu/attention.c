@@ -72,8 +72,8 @@ static gqac_status open_operands(target_call *call, attending *t) {
     t->q = target_value(call, r->q);
     t->k = target_value(call, r->k);
     t->v = target_value(call, r->v);
-    t->bias = target_value(call, r->bias);
-    t->sink = target_value(call, r->sink);
+    t->bias = target_value(call, r->bias.value);
+    t->sink = target_value(call, r->sink.value);
     GQAC_TRY(op_floats(&call->work, t->q, "q", 4));
     GQAC_TRY(op_floats(&call->work, t->k, "k", 4));
     GQAC_TRY(op_floats(&call->work, t->v, "v", 4));
@@ -139,11 +139,6 @@ static gqac_status list_rows(const target_call *call, attending *t) {
 
 /* ---- the kernel ---------------------------------------------------------------- */
 
-/* An absent operand becomes one byte that is not read. */
-static gqac_status put_optional(gpu_work *w, const gqac_tensor *tensor, gpu_buffer *buffer) {
-    return tensor ? gpu_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
-}
-
 /* What both kernels read and write besides keys and values. The lists are not yet written. */
 typedef struct operands {
     gpu_buffer q, lists, bias, sink, y;
@@ -153,11 +148,12 @@ static gpu_list lists_of(const attending *t) {
     return t->record->window > 0 ? GPU_LIST_WINDOW : GPU_LIST_ATTEND;
 }
 
-static gqac_status take_operands(gpu_work *w, const attending *t, operands *o) {
+static gqac_status take_operands(gpu_work *w, const target_call *call, const attending *t,
+                                 operands *o) {
     GQAC_TRY(gpu_in(w, t->q, &o->q));
     GQAC_TRY(gpu_list_take(w, lists_of(t), t->bytes, &o->lists));
-    GQAC_TRY(put_optional(w, t->bias, &o->bias));
-    GQAC_TRY(put_optional(w, t->sink, &o->sink));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->bias, &o->bias));
+    GQAC_TRY(gpu_operand_in(w, call, &t->record->sink, &o->sink));
     return gpu_out(w, &t->y, &o->y);
 }
 
@@ -166,11 +162,11 @@ static gpu_grid grid_of(const attending *t) {
                       .items = {GPU_ATTEND_ITEMS, 1}};
 }
 
-static gqac_status attend_rows(gpu_work *w, attending *t) {
+static gqac_status attend_rows(gpu_work *w, const target_call *call, attending *t) {
     const gpu_grid grid = grid_of(t);
     operands o;
     gpu_buffer k, v;
-    GQAC_TRY(take_operands(w, t, &o));
+    GQAC_TRY(take_operands(w, call, t, &o));
     GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
     GQAC_TRY(gpu_in(w, t->k, &k));
     GQAC_TRY(gpu_in(w, t->v, &v));
@@ -198,14 +194,14 @@ static gqac_status bring_blocks(gpu_work *w, const kv_batch *kv, const attending
     return GQAC_OK;
 }
 
-static gqac_status attend_in_blocks(gpu_work *w, const kv_batch *kv, attending *t) {
+static gqac_status attend_in_blocks(gpu_work *w, const target_call *call, attending *t) {
     const gpu_grid grid = grid_of(t);
     enum { SLABS = 1, AFTER = SLABS + GPU_SLABS };
     attend_blocks shape;
     gpu_slabs slabs;
     operands o;
-    GQAC_TRY(take_operands(w, t, &o));
-    GQAC_TRY(bring_blocks(w, kv, t, &shape, &slabs));
+    GQAC_TRY(take_operands(w, call, t, &o));
+    GQAC_TRY(bring_blocks(w, call->kv, t, &shape, &slabs));
     GQAC_TRY(gpu_list_write(w, lists_of(t), t->lists, t->bytes));
     gpu_arg args[AFTER + 6] = {[0] = GPU_ARG(o.q.handle),
                                [AFTER] = GPU_ARG(o.lists.handle),
@@ -242,7 +238,7 @@ gqac_status gpu_attention_run(target_call *call, const void *record) {
     gqac_status status = list_rows(call, &t);
     if (status == GQAC_OK) {
         gpu_work w = gpu_take(call);
-        status = t.record->in_blocks ? attend_in_blocks(&w, call->kv, &t) : attend_rows(&w, &t);
+        status = (t.record->in_blocks ? attend_in_blocks : attend_rows)(&w, call, &t);
         gpu_give_back(&w);
     }
     op_scratch_close(&scratch);

@@ -6,7 +6,8 @@
 #include "targets/gpu/gpu.h"
 
 typedef struct gpu_attention {
-    int q, k, v, past_len, new_len, bias, sink, y; /* values; -1: absent */
+    int q, k, v, past_len, new_len, y; /* values; -1: absent */
+    gpu_operand bias, sink;
     bool in_blocks; /* keys and values are read in KV blocks: of these slots, by this kernel */
     int k_slot, v_slot;
     gpu_kernel_id kernel;

@@ -19,7 +19,7 @@ bool gpu_match_attention(const ir_node *node) {
 
 /* ---- cached rows ----------------------------------------------------------------- */
 
-enum { K = 1, V = 2 };
+enum { K = 1, V = 2, BIAS = 5, SINK = 6 }; /* inputs of attention */
 
 static const ir_node *append_of(const ir_node *attention, int input) {
     const ir_node *node = ir_node_input(attention, input)->def;
@@ -84,14 +84,14 @@ gqac_status gpu_bind_attention(const target_binding *b, const ir_node *root, con
                          .v = bind_input(root, "v"),
                          .past_len = bind_input(root, "past_len"),
                          .new_len = bind_input(root, "new_len"),
-                         .bias = bind_input(root, "bias"),
-                         .sink = bind_input(root, "sink"),
                          .y = bind_output(root, "y"),
                          .causal = ir_attr_int(root, "causal") != 0,
                          .window = ir_attr_int(root, "window"),
                          .scale = ir_attr_float(root, "scale"),
                          .softcap = ir_attr_float(root, "softcap")};
     *record = r;
+    GQAC_TRY(gpu_bind_operand(b, root, BIAS, &r->bias));
+    GQAC_TRY(gpu_bind_operand(b, root, SINK, &r->sink));
     if (!in_blocks(root))
         return GQAC_OK;
     const gqac_dtype dtype = op_in_type(root, K).dtype;

@@ -506,7 +506,8 @@ class Values(Case):
 
     def test_copies(self):
         """A decode step copies its logits and its new rows, and no value to the device."""
-        for name in ("llama", "llama-fp16", "llama-int4-acc4", "gemma2", "qwen2", "qwen3"):
+        for name in ("llama", "llama-fp16", "llama-int4-acc4", "gemma2", "qwen2", "qwen3", "gpt-oss",
+                     "phi3"):
             with self.subTest(name):
                 said = self.good("generate", MODELS / name, "--target", "gpu", "--prompt", "a b",
                                  "-n", "3", "-v").err

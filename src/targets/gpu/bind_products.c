@@ -19,17 +19,7 @@ gqac_status gpu_bind_operand(const target_binding *b, const ir_node *node, int i
     const int64_t count = constant ? gqac_tensor_count(constant) : 0;
     if (count == 0 || !OP_IN(OP_FLOATS, constant->dtype))
         return GQAC_OK;
-    if (constant->dtype == GQAC_F32)
-        return gpu_keep(b->state, constant->data, (size_t)count * sizeof(float), &of->kept,
-                        b->diag);
-    float *wide = malloc((size_t)count * sizeof *wide + 1);
-    if (!wide)
-        return gqac_diag_oom(b->diag, "a constant of the device");
-    op_get_f32s(constant, 0, count, wide);
-    const gqac_status status =
-        gpu_keep(b->state, wide, (size_t)count * sizeof *wide, &of->kept, b->diag);
-    free(wide);
-    return status;
+    return gpu_keep_floats(b->state, constant, &of->kept, b->diag);
 }
 
 /* ---- MatMul ------------------------------------------------------------------ */

@@ -77,6 +77,9 @@ void gpu_close(const void *state);
 gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buffer *buffer,
                      gqac_diag *diag);
 
+/* The same for a constant of floats, as fp32; constants that are the same tensor share a copy. */
+gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer,
+                            gqac_diag *diag);
 /* The bytes of all of them. */
 size_t gpu_kept_bytes(const void *state);
 
@@ -127,7 +130,8 @@ typedef struct gpu_operand {
     gpu_buffer kept;
 } gpu_operand;
 
-/* Sets *buffer to an operand; one that is absent becomes a byte that is not read. */
+/* Sets *buffer to an operand; one that is absent becomes a byte that is not read. A value that is a
+ * view of a constant of gpu_keep_floats is not copied. */
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
                            gpu_buffer *buffer);
 

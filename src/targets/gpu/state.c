@@ -72,6 +72,7 @@ extern const char gpu_source[];
 typedef struct kept {
     struct kept *next;
     gpu_buffer buffer;
+    const void *of; /* data of the constant that it is in fp32; NULL: of none */
 } kept;
 
 typedef struct list {
@@ -173,6 +174,35 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     GQAC_TRY(s->driver->allocate(s->queue, bytes, &k->buffer, diag));
     *buffer = k->buffer;
     return s->driver->write(s->queue, buffer, 0, data, bytes, diag);
+}
+
+static const kept *find_kept(const gpu_state *s, const void *of) {
+    const kept *k = s->constants;
+    while (k && (!k->of || k->of != of))
+        k = k->next;
+    return k;
+}
+
+gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer,
+                            gqac_diag *diag) {
+    gpu_state *s = gpu_state_of(state);
+    const kept *same = find_kept(s, constant->data);
+    const int64_t count = gqac_tensor_count(constant);
+    const size_t bytes = (size_t)count * sizeof(float);
+    if (same) {
+        *buffer = same->buffer;
+        return GQAC_OK;
+    }
+    float *wide = constant->dtype == GQAC_F32 ? NULL : malloc(bytes + 1);
+    if (constant->dtype != GQAC_F32 && !wide)
+        return gqac_diag_oom(diag, "a constant of the device");
+    if (wide)
+        op_get_f32s(constant, 0, count, wide);
+    const gqac_status status = gpu_keep(state, wide ? wide : constant->data, bytes, buffer, diag);
+    if (status == GQAC_OK)
+        s->constants->of = constant->data;
+    free(wide);
+    return status;
 }
 
 size_t gpu_kept_bytes(const void *state) {
@@ -327,11 +357,12 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *t
 
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
                            gpu_buffer *buffer) {
-    *buffer = of->kept;
-    if (of->kept.handle)
+    const gqac_tensor *tensor = target_value(call, of->value);
+    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor->data);
+    *buffer = same ? same->buffer : of->kept;
+    if (buffer->handle)
         return GQAC_OK;
-    return of->value < 0 ? gpu_scratch(w, 1, buffer)
-                         : gpu_in(w, target_value(call, of->value), buffer);
+    return tensor ? gpu_in(w, tensor, buffer) : gpu_scratch(w, 1, buffer);
 }
 
 gqac_status gpu_launch(gpu_work *w, gpu_kernel_id kernel, const gpu_grid *grid, int n_args,

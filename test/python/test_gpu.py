@@ -75,6 +75,24 @@ def layer(dtype, size, heads, kv):
 """
 
 
+UNREAD = f"""graph @main(%input_ids: i64[B,S], %attention_mask: i64[B,T],
+    %past_key_values.0.key: f32[B,2,P,8], %past_key_values.0.value: f32[B,2,P,8]) {{
+  const %axes: i64[2] = [1, 3]
+  const %axis: i64[1] = [2]
+  const %c: f32[2,1,8] = [{", ".join(map(str, range(1, 17)))}]
+  const %d: f32[80] = [{", ".join(map(str, range(80)))}]
+  %f = Cast %input_ids {{to=f32}} : f32[B,S]
+  %u = Unsqueeze %f, %axes : f32[B,1,S,1]
+  %m = Mul %u, %c : f32[B,2,S,8]
+  %k = Concat %past_key_values.0.key, %m {{axis=2}} : f32[B,2,T,8]
+  %v = Concat %past_key_values.0.value, %m {{axis=2}} : f32[B,2,T,8]
+  %w = Unsqueeze %f, %axis : f32[B,S,1]
+  %y = Mul %w, %d : f32[B,S,80]
+  return %y as "logits", %k as "present.0.key", %v as "present.0.value"
+}}
+"""
+
+
 @needs_device
 class Models(Case):
     """Exported models through sequences."""
@@ -129,6 +147,16 @@ class Models(Case):
                     got.append(np.load(out))
                 self.assertEqual(got[1].tobytes(), got[0].tobytes())
                 self.assertGreater(len(np.unique(got[0])), 1000)
+
+    def test_unread(self):
+        """Keys and values that no attention reads are kept all the same."""
+        path = self.dir / "unread.gq"
+        path.write_text(UNREAD)
+        found = self.good("equiv", path, "--target", "gpu", "--tokens", "70", "--splits", "60,5,5",
+                          "--batch", "3", "--via", "prefix", "--against", "cpu", "--format",
+                          "json").json()
+        self.assertEqual(found["differing"], 0, found)
+        self.assertGreater(found["compared"], 10000)
 
     def test_equiv(self):
         """Prompts in pieces, decode, ragged batches, forks and rewinds."""

@@ -10,7 +10,7 @@
 
 enum {
     ITEMS = 64,
-    ALIGNMENT = 64,
+    ALIGNMENT = 4,
     MOST = 64 << 20 /* bytes of the buffer, unless one slot needs more */
 };
 
@@ -216,7 +216,8 @@ gqac_status gpu_append_run(target_call *call, const void *record) {
     const int64_t total = target_kv_total_rows(kv);
     for (int b = 0; b < kv->n; b++)
         a.n += kv->count[b];
-    if (!r->only_blocks || !OP_IN(OP_FLOATS, rows->dtype) || gqac_tensor_count(rows) > INT32_MAX)
+    if (!r->only_blocks || !gpu_blocks_has_slot(gpu_state_blocks(call->state), r->slot) ||
+        !OP_IN(OP_FLOATS, rows->dtype) || gqac_tensor_count(rows) > INT32_MAX)
         return write_on_host(call, r);
     target_give_token(call, r->token);
     target_set(call, r->rows,

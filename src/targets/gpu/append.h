@@ -8,7 +8,7 @@
 #include "targets/gpu/gpu.h"
 #include "targets/mirror.h"
 
-/* Record: target_append_record. Rows of other types, and those that are read outside of blocks, are
+/* Record: target_append_record. Rows of other types, and those that no kernel reads in blocks, are
  * written by the host. */
 gqac_status gpu_append_run(target_call *call, const void *record);
 

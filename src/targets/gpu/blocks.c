@@ -93,6 +93,10 @@ gqac_status gpu_blocks_add(gpu_blocks *b, int slot, size_t row_bytes, gqac_diag 
     return GQAC_OK;
 }
 
+bool gpu_blocks_has_slot(const gpu_blocks *b, int slot) {
+    return (size_t)slot < b->n_slots && b->slots[slot].row_bytes > 0;
+}
+
 /* ---- slabs -------------------------------------------------------------------- */
 
 /* Adds a slab of n entries. */

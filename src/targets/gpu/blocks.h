@@ -27,6 +27,8 @@ void gpu_blocks_close(gpu_blocks *blocks);                               /* NULL
 /* For bind: kernels read this slot; `row_bytes` of a row, all heads together. */
 gqac_status gpu_blocks_add(gpu_blocks *blocks, int slot, size_t row_bytes, gqac_diag *diag);
 
+bool gpu_blocks_has_slot(const gpu_blocks *blocks, int slot); /* true if kernels read it */
+
 /* Where the blocks of a step are: those of sequence b from at[b * per] on, as index * GPU_SLABS +
  * slab. */
 typedef struct gpu_table {

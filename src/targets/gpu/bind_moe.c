@@ -11,10 +11,8 @@
  * are not constant, or do not fit each other. */
 static bool read_weights(const ir_node *node, moe_form *form, gqac_tensor *x, gqac_tensor *router,
                          moe *m) {
-    const op_origin origin = {
-        .name = node->op->name, .domain = node->op->domain, .op = node->op->name};
     gqac_diag misfit;
-    const op_work work = {.diag = &misfit, .origin = &origin};
+    const op_work work = {.diag = &misfit};
     moe_operands o = {.work = &work, .in = {x, router}};
     moe_mixture s;
     gqac_tensor y;

@@ -408,7 +408,7 @@ MOVES = {
 }
 
 
-HOST = ("Round", "Floor", "Cast")  # ops without a kernel
+HOST = ("Round", "Floor")  # ops without a kernel
 
 # Rows of a constant, by indices on the host: -3 to 3, and 0 for NaN.
 GATHER = f"""

@@ -138,6 +138,7 @@ static const struct {
     bool has_alpha;
     gpu_kernel_id kernel;
 } unary[] = {
+    {"", "Cast", NULL, false, GPU_SAME},
     {"", "Neg", NULL, false, GPU_NEG},
     {"", "Sqrt", NULL, false, GPU_SQRT},
     {"", "Sigmoid", NULL, false, GPU_SIGMOID},
@@ -161,15 +162,16 @@ static int unary_of(const ir_node *node) {
 }
 
 bool gpu_match_unary(const ir_node *node) {
-    return is_float(node, 0) && !ir_node_input(node, 1) && unary_of(node) >= 0;
+    return is_float(node, 0) && OP_IN(OP_FLOATS, ir_node_output(node, 0)->type.dtype) &&
+           !ir_node_input(node, 1) && unary_of(node) >= 0;
 }
 
 gqac_status gpu_bind_unary(const target_binding *b, const ir_node *root, const void **record) {
     const int i = unary_of(root);
-    return BIND_RECORD(b, record, gpu_unary, .kernel = unary[i].kernel,
-                       .x = bind_value(ir_node_input(root, 0)),
-                       .y = bind_value(ir_node_output(root, 0)),
-                       .alpha = unary[i].has_alpha ? ir_attr_float(root, "alpha") : 0);
+    return BIND_RECORD(
+        b, record, gpu_unary, .kernel = unary[i].kernel, .x = bind_value(ir_node_input(root, 0)),
+        .y = bind_value(ir_node_output(root, 0)), .dtype = ir_node_output(root, 0)->type.dtype,
+        .alpha = unary[i].has_alpha ? ir_attr_float(root, "alpha") : 0);
 }
 
 static const struct {

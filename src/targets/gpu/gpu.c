@@ -69,6 +69,7 @@ static const target_kernel kernels[] = {
     NORM("", "LayerNormalization"),
     NORM("com.microsoft", "SkipSimplifiedLayerNormalization"),
     NORM("com.microsoft", "SkipLayerNormalization"),
+    UNARY("", "Cast"),
     UNARY("", "Neg"),
     UNARY("", "Sqrt"),
     UNARY("", "Sigmoid"),

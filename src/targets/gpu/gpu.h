@@ -35,6 +35,7 @@ typedef enum gpu_kernel_id {
     GPU_WIDEN_BF16,
     GPU_ROUND_F16,
     GPU_ROUND_BF16,
+    GPU_SAME,
     GPU_NEG,
     GPU_SQRT,
     GPU_SIGMOID,

@@ -298,6 +298,7 @@ gqac_status gpu_unary_run(target_call *call, const void *record) {
     const gpu_unary *f = record;
     const gqac_tensor *x = target_value(call, f->x);
     gqac_tensor y = *x;
+    y.dtype = f->dtype;
     GQAC_TRY(target_give(call, f->y, &y));
     GQAC_TRY(fits_int(&call->work, &y));
     if (gqac_tensor_count(&y) == 0)

@@ -38,6 +38,7 @@ gqac_status gpu_copy_box(gpu_work *w, const op_box *box);
 typedef struct gpu_unary {
     gpu_kernel_id kernel;
     int x, y;
+    gqac_dtype dtype; /* of y */
     float alpha;
 } gpu_unary;
 gqac_status gpu_unary_run(target_call *call, const void *record);

@@ -34,6 +34,7 @@ static const char *const kernel_names[GPU_KERNELS] = {[GPU_PRODUCT_F32] = "produ
                                                       [GPU_WIDEN_BF16] = "widen_bf16",
                                                       [GPU_ROUND_F16] = "round_f16",
                                                       [GPU_ROUND_BF16] = "round_bf16",
+                                                      [GPU_SAME] = "unary_same",
                                                       [GPU_NEG] = "unary_neg",
                                                       [GPU_SQRT] = "unary_sqrt",
                                                       [GPU_SIGMOID] = "unary_sigmoid",

@@ -9,6 +9,7 @@
         const float x = from[i];                                                                   \
         y[i] = VALUE;                                                                              \
     }
+UNARY(same, x) /* of Cast: its operand is widened before, or its result rounded after */
 UNARY(neg, one_nan(-x))
 UNARY(sqrt, one_nan(gqn_sqrt(x)))
 UNARY(sigmoid, gqn_sigmoidf(x))

@@ -74,6 +74,7 @@ typedef struct kept {
     struct kept *next;
     gpu_buffer buffer;
     const void *of; /* data of the constant that it is in fp32; NULL: of none */
+    size_t bytes;   /* in fp32 */
 } kept;
 
 typedef struct list {
@@ -177,9 +178,10 @@ gqac_status gpu_keep(const void *state, const void *data, size_t bytes, gpu_buff
     return s->driver->write(s->queue, buffer, 0, data, bytes, diag);
 }
 
-static const kept *find_kept(const gpu_state *s, const void *of) {
+static const kept *find_kept(const gpu_state *s, const gqac_tensor *constant) {
+    const size_t bytes = (size_t)gqac_tensor_count(constant) * sizeof(float);
     const kept *k = s->constants;
-    while (k && (!k->of || k->of != of))
+    while (k && (!k->of || k->of != constant->data || k->bytes != bytes))
         k = k->next;
     return k;
 }
@@ -187,7 +189,7 @@ static const kept *find_kept(const gpu_state *s, const void *of) {
 gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_buffer *buffer,
                             gqac_diag *diag) {
     gpu_state *s = gpu_state_of(state);
-    const kept *same = find_kept(s, constant->data);
+    const kept *same = find_kept(s, constant);
     const int64_t count = gqac_tensor_count(constant);
     const size_t bytes = (size_t)count * sizeof(float);
     if (same) {
@@ -200,8 +202,10 @@ gqac_status gpu_keep_floats(const void *state, const gqac_tensor *constant, gpu_
     if (wide)
         op_get_f32s(constant, 0, count, wide);
     const gqac_status status = gpu_keep(state, wide ? wide : constant->data, bytes, buffer, diag);
-    if (status == GQAC_OK)
+    if (status == GQAC_OK) {
         s->constants->of = constant->data;
+        s->constants->bytes = bytes;
+    }
     free(wide);
     return status;
 }
@@ -359,7 +363,7 @@ gqac_status gpu_done(gpu_work *w, const gpu_buffer *buffer, const gqac_tensor *t
 gqac_status gpu_operand_in(gpu_work *w, const target_call *call, const gpu_operand *of,
                            gpu_buffer *buffer) {
     const gqac_tensor *tensor = target_value(call, of->value);
-    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor->data);
+    const kept *same = of->kept.handle || !tensor ? NULL : find_kept(w->state, tensor);
     *buffer = same ? same->buffer : of->kept;
     if (buffer->handle)
         return GQAC_OK;

@@ -29,7 +29,8 @@ CONTROLS = {
     "CPU_SPLIT_BY_THREADS": (("cpu",), "llama",
                              ["--tokens", "150", "--splits", "70", "--threads", "3"]),
     "GPU_SPLIT_BY_GROUPS": (("gpu",), "llama", ["--tokens", "150", "--splits", "70"]),
-    "GPU_STALE_COPY": (("gpu",), "gpt-oss", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),
+    # The recurrent ops of qwen3.5 run on the host, so values are uploaded anew in each step.
+    "GPU_STALE_COPY": (("gpu",), "qwen3.5", ["--tokens", "9", "--splits", "4", "--against", "cpu"]),
     "GPU_STALE_BLOCKS": (("gpu",), "llama",
                          ["--tokens", "40", "--splits", "9,15", "--batch", "3", "--via", "prefix"]),
     "ROTARY_BATCH": (("cpu",), "rotary_padded", ["--tokens", "40", "--splits", "9,15",

@@ -4,20 +4,6 @@
  * An item computes PRODUCT_ROWS rows of one column (gpu.h); each element has a chain of its own, so rows
  * share nothing but what they load. The grid is [columns, tiles of rows]. */
 
-static inline float one_nan(float x) {
-    return x != x ? gqn_as_f32(GQN_NAN_BITS) : x;
-}
-
-static inline float weight_f32(__global const float *w, size_t i) {
-    return w[i];
-}
-static inline float weight_f16(__global const ushort *w, size_t i) {
-    return gqn_f16_to_f32(w[i]);
-}
-static inline float weight_bf16(__global const ushort *w, size_t i) {
-    return gqn_bf16_to_f32(w[i]);
-}
-
 #ifdef CONTROL_KERNEL_BY_ROWS /* negative control: one row is summed in other pieces */
 #define PIECE (m == 1 ? 16 : GQAC_K_PIECE)
 #else

@@ -1,4 +1,5 @@
-/* A context: the memory and threads with which one thread of the caller runs a program. */
+/* Contexts: the memory and the threads with which a program runs. One thread of the caller uses a
+ * context at a time. */
 #ifndef GQAC_CONTEXT_H
 #define GQAC_CONTEXT_H
 
@@ -10,21 +11,21 @@
 extern "C" {
 #endif
 
-/* Creates a context with `threads` threads of its own, counted as in gqac_threads_create. The
- * program must outlive the context, which the caller frees. USAGE, NO_MEMORY as
- * gqac_threads_create. */
+/* Creates a context with threads of its own. `threads` is their number, including the thread that
+ * calls gqac_step; 0: gqac_threads_default. The program must outlive the context, which the caller
+ * frees. Errors are those of gqac_threads_create. */
 typedef struct gqac_context gqac_context;
 GQAC_API gqac_status gqac_context_create(const gqac_program *program, int threads,
                                          gqac_context **context, gqac_diag *diag);
-/* A context on threads that other contexts may share; they must outlive it. USAGE: threads is
- * NULL. */
+/* Creates a context on `threads`, which other contexts may share and which must outlive the
+ * context. USAGE: threads is NULL. */
 GQAC_API gqac_status gqac_context_create_on(const gqac_program *program, gqac_threads *threads,
                                             gqac_context **context, gqac_diag *diag);
 GQAC_API void gqac_context_free(gqac_context *context);
-/* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied; its
- * `arg` must stay valid until it is replaced. The previous monitor is stored in *before, whose
- * `size` the caller sets; its functions are NULL if there was none. `before` may be NULL, or equal
- * to `monitor`. USAGE: an impossible size. */
+/* Sets the monitor of later steps and runs of the context; NULL: none. *monitor is copied;
+ * monitor->arg must stay valid until the monitor is replaced. *before, whose `size` the caller
+ * sets, receives the previous monitor; its functions are NULL if there was none. `before` may be
+ * NULL, or equal to `monitor`. USAGE: `size` of a monitor is not possible (see options.h). */
 GQAC_API gqac_status gqac_context_set_monitor(gqac_context *context, const gqac_monitor *monitor,
                                               gqac_monitor *before, gqac_diag *diag);
 

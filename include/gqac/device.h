@@ -13,11 +13,11 @@ extern "C" {
 
 typedef struct gqac_device {
     size_t size;
-    char driver[16];   /* "opencl" */
-    char name[128];    /* of the device */
-    char version[128]; /* of the driver */
+    char driver[16];   /* "opencl" or "cuda" */
+    char name[128];    /* name of the device */
+    char version[128]; /* version of the driver */
     uint64_t memory;   /* bytes */
-    /* What the kernels need and the device lacks, separated by commas; "": it can be used. */
+    /* What the device lacks of what the kernels need, separated by commas; "": it can be used. */
     char lacks[128];
 } gqac_device;
 static inline void gqac_device_init(gqac_device *device) {
@@ -26,10 +26,11 @@ static inline void gqac_device_init(gqac_device *device) {
 }
 
 /* Sets *n to the number of devices, which does not change while the process runs. ABSENT: there is
- * none, and *n is 0; the diag has the reason of each driver. */
+ * none; *n is 0, and the diag says for each driver why. */
 GQAC_API gqac_status gqac_device_count(int *n, gqac_diag *diag);
-/* Describes device `index`, from 0: the number that gqac_options.device takes. ABSENT: there is no
- * such device; INTERNAL: the driver does not answer. */
+/* Fills *device with the properties of device `index`, from 0. gqac_options.device is such an
+ * index. The caller sets device->size first (gqac_device_init). ABSENT: there is no such device;
+ * INTERNAL: the driver does not answer; USAGE: device->size is not possible (see options.h). */
 GQAC_API gqac_status gqac_device_at(int index, gqac_device *device, gqac_diag *diag);
 
 #ifdef __cplusplus

@@ -10,16 +10,20 @@
  *   gqac_sequence_append(context, sequence, ids, count, 1, &diag);
  *   const float *logits = gqac_context_logits(context, 0, &rows, &vocabulary);
  *
- * Handles are opaque. Every pointer that a create/open call returns is owned by the caller and
- * freed by the matching free call; free calls accept NULL. A program is immutable and may be shared
- * by threads; a context and a sequence belong to one thread at a time. Nothing here prints or
+ * (One thread for the context; logits of the last token only. Checks of the returned statuses are
+ * left out.) Handles are opaque. The caller owns every handle that a create or open call returns,
+ * and frees it with the matching free call, which accepts NULL: sequences and contexts first, then
+ * their program. A call that fails returns a status other than GQAC_OK, fills *diag (status.h) and
+ * creates nothing. In these headers the possible statuses follow the description, each as "STATUS:
+ * its cause"; NO_MEMORY can come from any call that allocates. A program is immutable, and threads
+ * may share it; only one thread at a time may use a context or a sequence. Nothing here prints or
  * exits.
  *
  * By subject: status.h (status codes and diagnostics), tensor.h (element types and tensors),
- * options.h (how a model is compiled), device.h (what target "gpu" runs on), log.h, monitor.h
- * (progress and ending a call), program.h (opening a model, its properties), compile.h (models to
- * files), inspect.h, threads.h, context.h, sequence.h (conversations and the step), run.h (the
- * graph as exported), files.h (digests, attachments, tensor files). Text (tokenizer, chat
+ * options.h (how a model is compiled), device.h (devices of target "gpu"), log.h, monitor.h
+ * (progress, and ending a call early), program.h (opening a model, and its properties), compile.h
+ * (compiling to a file), inspect.h, threads.h, context.h, sequence.h (sequences and the step),
+ * run.h (stateless runs), files.h (digests, attachments, tensor files). Text (tokenizer, chat
  * templates, generation) is in text.h. */
 #ifndef GQAC_GQAC_H
 #define GQAC_GQAC_H

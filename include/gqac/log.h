@@ -1,5 +1,5 @@
-/* Log lines: what the library does, for a host that keeps a log. Errors are not logged; calls
- * return them. */
+/* The log: lines about what the library does, for a host that keeps a log. Errors are not logged;
+ * calls return them. */
 #ifndef GQAC_LOG_H
 #define GQAC_LOG_H
 
@@ -11,18 +11,19 @@ extern "C" {
 
 typedef enum gqac_log_level {
     GQAC_LOG_NONE,
-    GQAC_LOG_WARNING, /* surprises: rows are padded, results depend on the split into calls */
-    GQAC_LOG_INFO,    /* a model was opened, also for compiling: values, level, profile, seconds */
-    GQAC_LOG_DEBUG,   /* each pass and each step with its time, each new context */
+    GQAC_LOG_WARNING, /* what a user may not expect: rows are padded, results depend on the split
+                         into calls */
+    GQAC_LOG_INFO,  /* a model was opened or compiled: number of values, level, profile, seconds */
+    GQAC_LOG_DEBUG, /* each pass and each step with its time, each new context */
 } gqac_log_level;
 
 /* Passed in gqac_options. The struct is copied; `arg` must live as long as the program. The call
  * that opens or compiles the model writes to it, and so does every context of the program. */
 typedef struct gqac_log {
     size_t size;
-    /* Receives one line without a line end, valid during the call; control characters in names are
-     * replaced by '?'. It runs on the thread that called the library, so several threads may be in
-     * it at the same time. It must not call the library. */
+    /* Receives one line, without a newline, valid during the call; control characters in names are
+     * replaced by '?'. It is called on the thread that called the library, so several threads may
+     * call it at the same time. It must not call the library. */
     void (*line)(void *arg, gqac_log_level level, const char *text);
     void *arg;
     gqac_log_level level; /* lines up to this level; GQAC_LOG_NONE: none */

@@ -12,20 +12,20 @@
 extern "C" {
 #endif
 
-/* Structs that may grow begin with `size`, their size as the caller compiled them, and grow at the
- * end only. So a program works with a newer library: fields that an older caller's struct lacks
- * have their defaults, and results that do not fit into it are not written. *_init sets `size`, and
- * so does `gqac_options options = {.size = sizeof options, ...}`. USAGE: a size that is impossible
- * (0: it was forgotten), or a field that only a newer library knows and that is not 0. Structs that
- * the library makes begin with their size too. In lists of such structs, `list[i]` is right only if
- * the caller was compiled with the same version as the library; GQAC_AT(list, i) is always
- * right. */
+/* Structs that may grow begin with `size`, the size of the struct when the caller was compiled, and
+ * grow only at the end. So a host program works with a newer library: a field that its struct lacks
+ * has its default, and a result for which its struct has no field is not written. *_init sets
+ * `size`, and so does `gqac_options options = {.size = sizeof options, ...}`. USAGE: a size that no
+ * version had (0: it was forgotten), or a field that this library does not know and that is not 0.
+ * Structs that the library returns begin with their size too. In a list of such structs, `list[i]`
+ * is correct only if the caller was compiled for the same version of the library; GQAC_AT(list, i)
+ * always is. */
 #define GQAC_AT(list, i) ((const void *)((const char *)(list) + (size_t)(i) * (size_t)(list)->size))
 
 /* Frees memory that a call returned for the caller to free; NULL is allowed. */
 GQAC_API void gqac_release(void *memory);
 
-/* What a gqac_pass_callback receives after each pass that ran, "import" first. */
+/* What a gqac_pass_callback receives after each pass that has run; the first is "import". */
 typedef struct gqac_pass_event {
     size_t size;
     const char *pass;
@@ -33,8 +33,8 @@ typedef struct gqac_pass_event {
     const void *module; /* for gqac_pass_text; valid during the callback only */
 } gqac_pass_event;
 typedef void gqac_pass_callback(void *arg, const gqac_pass_event *event);
-/* The graph after the pass, as text IR (docs/ir.md). The caller frees it with gqac_release; NULL:
- * out of memory. */
+/* Returns the graph after the pass, as text IR (docs/ir.md). The caller frees it with gqac_release;
+ * NULL: out of memory. */
 GQAC_API char *gqac_pass_text(const gqac_pass_event *event);
 
 /* Renames a graph input or output: `file_name` of the model becomes `name` ("input_ids", "logits",
@@ -50,20 +50,22 @@ typedef struct gqac_attachment {
     size_t bytes;
 } gqac_attachment;
 
-/* Returns a file of external data that a model in memory names, as a whole. `name` is the location
- * as the model spells it: relative, without "..". *data must not change, nor be freed, as long as
- * what was opened lives; it is not copied. The thread that opens the model calls it, once for each
- * name, when the first weight of that file is read. Any status but GQAC_OK ends the opening with
- * that status and with the contents of diag. */
+/* Returns the whole content of a file of external data, for a model in memory. `name` is the
+ * location as the model spells it: relative, without "..". *data is not copied; it must stay
+ * unchanged and must not be freed until what was opened from the model has been freed. The function
+ * is called on the thread that opens the model, once for each name, when the first weight of that
+ * file is read. If it returns another status than GQAC_OK, opening fails with that status and the
+ * contents of *diag. */
 typedef gqac_status gqac_external_data(void *arg, const char *name, const void **data,
                                        size_t *bytes, gqac_diag *diag);
 
-/* A model file in memory. The memory must not change, nor be freed, as long as the program, info or
- * call for which it is opened: weights are read in place (only those that are not aligned to their
- * element size are copied). It is checked as thoroughly as a file. */
+/* A model file in memory. Weights are read in place (only those that are not aligned to their
+ * element size are copied), so the memory must stay unchanged, and must not be freed, until the
+ * program or info that was opened from it is freed, or the call that was given it returns. The
+ * content is checked as thoroughly as a file. */
 typedef struct gqac_model_bytes {
     size_t size;
-    const void *data; /* of an artefact: aligned to 64 bytes */
+    const void *data; /* an artefact must be aligned to 64 bytes */
     size_t bytes;
     gqac_external_data *external; /* NULL: a model with external data is INVALID_MODEL */
     void *arg;
@@ -75,45 +77,47 @@ static inline void gqac_model_bytes_init(gqac_model_bytes *model, const void *da
     model->bytes = bytes;
 }
 
-/* Fields that are 0 or NULL have their defaults; NULL in place of the options: all defaults. */
+/* A field that is 0 or NULL has its default; a NULL pointer to options means all defaults. Texts,
+ * lists and structs that fields point to must stay valid during the call, unless a field says
+ * more. */
 typedef struct gqac_options {
     size_t size;
     const char *target; /* "cpu" (default), "ref" or "gpu" */
     const char *math;   /* "model" (default), "exact" or "bf16" */
     /* "total-1" (default; ONNX Runtime) or "cached" (MIGraphX prefix caching) */
     const char *seqlens_k;
-    /* local_window_size W. true: W+1 keys are visible, as in ONNX Runtime before 2025-09; false: W
-     * keys. */
+    /* Number of keys that a query sees with local_window_size W. true: W+1, as in ONNX Runtime
+     * before 2025-09; false: W. */
     bool legacy_window;
-    bool per_row_quant; /* DynamicQuantizeLinear by row: approximate, but split-safe */
+    bool per_row_quant; /* DynamicQuantizeLinear with a scale per row: approximate, split-safe */
     bool stateless;     /* true: past and present stay explicit, for gqac_run; false: sequences */
-    /* The folder that must contain all external data, also where links lead; NULL: the model's own,
-     * or the Hugging Face cache that it is part of. */
+    /* The folder in which all external data must lie, after links are followed; NULL: the model's
+     * own folder, or the Hugging Face cache that it is part of. */
     const char *model_root;
-    const char *stop_after;     /* name of the last pass to run (not for programs); NULL: all run */
+    const char *stop_after;     /* last pass to run, not for programs; NULL: all run */
     const char *const *disable; /* names of passes to leave out, ends with NULL; NULL: none */
     gqac_pass_callback *after;  /* may be NULL */
     void *after_arg;
-    /* Renamed before the first pass, but not in artefacts and ONNX files, which keep the model's
+    /* Inputs and outputs to rename before the first pass. Artefacts and ONNX files keep the model's
      * names. Names that the model does not have are skipped. */
     int n_io_names;
     const gqac_io_name *io_names;
-    int n_attachments; /* for gqac_compile to an artefact */
+    int n_attachments; /* files that gqac_compile stores in an artefact */
     const gqac_attachment *attachments;
-    /* Maximum of bytes for all contexts and sequences of a program: KV blocks and states,
-     * intermediate tensors, scratch, logits, parameters. A call that needs more fails with CAPACITY
-     * and changes nothing. Not counted: weights, threads, ids, memory in proportion to the graph.
-     * 0: no maximum. See gqac_program_memory_used. */
+    /* Maximum number of bytes that all contexts and sequences of a program may hold together: KV
+     * blocks and states, intermediate tensors, scratch, logits, parameters. A call that needs more
+     * fails with CAPACITY and changes nothing. Weights, threads, ids and memory in proportion to
+     * the graph are not counted. 0: no maximum. See gqac_program_memory_used. */
     int64_t memory_budget;
-    /* For gqac_program_open, gqac_compile and gqac_rewrite, which it may end with ABORTED; NULL:
-     * none. It is not kept after the call. */
+    /* The monitor of gqac_program_open, gqac_compile and gqac_rewrite; NULL: none. It is not used
+     * after the call. ABORTED: the monitor ended the call. */
     const gqac_monitor *monitor;
-    /* Not NULL: the model is read from there, and nothing is read from files. The path of the call
-     * is then its name, for messages and for its format, which the ending determines (.onnx, .gqac,
-     * .gq); model_root is ignored. */
+    /* Not NULL: the model is read from this memory, and no file is read. The path in the call then
+     * only names the model in messages, and its ending determines the format (.onnx, .gqac, .gq);
+     * model_root is ignored. */
     const gqac_model_bytes *bytes;
     const gqac_log *log; /* NULL: no log */
-    int device;          /* of target "gpu": an index of gqac_device_at */
+    int device;          /* the device of target "gpu": an index of gqac_device_at */
     int reserved;        /* 0 */
 } gqac_options;
 static inline void gqac_options_init(gqac_options *options) {
@@ -124,8 +128,8 @@ static inline void gqac_options_init(gqac_options *options) {
     options->seqlens_k = "total-1";
 }
 
-/* Sets *name and *summary (one line; both constant) of pass `index`, from 0, in the order in which
- * passes run. Returns false if there is no such pass. */
+/* Sets *name and *summary (one line) to constant texts of pass `index`, from 0, in the order in
+ * which passes run. Returns false if there is no such pass. */
 GQAC_API bool gqac_pass_at(int index, const char **name, const char **summary);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
-/* Generation with an encoder and a decoder, as exporters write T5, BART and Whisper: the encoder
- * reads a text or features once, then the decoder generates one id a step with whatever caches its
- * files have.
+/* Generation with an encoder and a decoder, for T5, BART, Whisper and the like, as exporters write
+ * them: the encoder reads a text or features once, then the decoder generates one id a step, with a
+ * cache if its files have one.
  *
  *   gqac_seq2seq *model;  gqac_seq2seq_context *context;  gqac_generation *said;
  *   gqac_seq2seq_open("folder", NULL, &model, &diag);
@@ -26,18 +26,19 @@ extern "C" {
 
 /* True: the folder has an encoder or a decoder file, and no genai_config.json. The encoder is
  * encoder.onnx or encoder_model.onnx; the decoder is decoder.onnx, decoder_model_merged.onnx or
- * decoder_model.onnx, to which decoder_with_past_model.onnx may belong. Of each the first that
- * exists is used. */
+ * decoder_model.onnx, beside which there may be a decoder_with_past_model.onnx. The first of these
+ * names that exists is used. */
 GQAC_API bool gqac_is_seq2seq_folder(const char *folder);
 
-/* The compiled files of such a folder. Immutable; threads may share it. */
+/* The compiled encoder and decoder of such a folder. Immutable; threads may share it. */
 typedef struct gqac_seq2seq gqac_seq2seq;
-/* Compiles the files of a folder, all of them stateless; options as for gqac_program_open. The
- * caller frees *model. decoder_start_token_id and eos_token_id are those of generation_config.json,
- * else of config.json. IO: a file is missing; INVALID_MODEL: the config has no
- * decoder_start_token_id, or an id that the model does not have, or a file is a link that leads out
- * of the folder; UNSUPPORTED: a file is not what its name says, or heads and size of its caches are
- * not constant; USAGE: options with a model in memory; else as gqac_program_open. */
+/* Compiles the files of a folder as stateless programs; options are those of gqac_program_open. The
+ * caller frees *model. decoder_start_token_id and eos_token_id are read from
+ * generation_config.json, or, if it has none, from config.json. IO: a file is missing;
+ * INVALID_MODEL: there is no decoder_start_token_id, one of the ids is not in the vocabulary, or a
+ * file is a link that leads out of the folder; UNSUPPORTED: a file is not what its name says, or
+ * the heads or head size of its caches are not constant; USAGE: the options have a model in memory;
+ * the other errors are those of gqac_program_open. */
 GQAC_API gqac_status gqac_seq2seq_open(const char *folder, const gqac_options *options,
                                        gqac_seq2seq **model, gqac_diag *diag);
 GQAC_API void gqac_seq2seq_free(gqac_seq2seq *model);
@@ -45,40 +46,42 @@ GQAC_API void gqac_seq2seq_free(gqac_seq2seq *model);
 typedef struct gqac_seq2seq_settings {
     size_t size;
     bool features; /* the encoder takes features, not ids */
-    bool cached;   /* the decoder has caches: each step computes one token, not all of them */
+    bool cached;   /* the decoder has a cache: a step computes one token, not all so far */
     int64_t start; /* decoder_start_token_id */
-    int n_eos;     /* eos_token_id; 0: not stated */
+    int n_eos;     /* number of ids in eos_token_id; 0: not stated */
     const int64_t *eos;
     int64_t vocabulary; /* of the decoder; 0: not constant */
 } gqac_seq2seq_settings;
-/* Owned by the model. */
+/* Returns the settings; they belong to the model. */
 GQAC_API const gqac_seq2seq_settings *gqac_seq2seq_get_settings(const gqac_seq2seq *model);
 
-/* The contexts of encoder and decoders, and the caches of one text. One thread at a time. Model and
- * threads must outlive it; the caller frees it. USAGE: threads is NULL; NO_MEMORY. */
+/* The contexts of the encoder and the decoders, and the caches of one text. Only one thread at a
+ * time may use it. `model` and `threads` must outlive it; the caller frees it. USAGE: threads is
+ * NULL; NO_MEMORY. */
 typedef struct gqac_seq2seq_context gqac_seq2seq_context;
 GQAC_API gqac_status gqac_seq2seq_context_create(const gqac_seq2seq *model, gqac_threads *threads,
                                                  gqac_seq2seq_context **context, gqac_diag *diag);
 GQAC_API void gqac_seq2seq_context_free(gqac_seq2seq_context *context);
-/* Sets the monitor of later calls, of which only `abort` is used; NULL: none. *monitor is copied;
- * its `arg` must stay valid until it is replaced. USAGE: an impossible size. */
+/* Sets the monitor of later calls; NULL: none. Only its `abort` is called. *monitor is copied;
+ * monitor->arg must stay valid until the monitor is replaced. USAGE: its `size` is not possible
+ * (see options.h). */
 GQAC_API gqac_status gqac_seq2seq_context_set_monitor(gqac_seq2seq_context *context,
                                                       const gqac_monitor *monitor, gqac_diag *diag);
 
-/* What the encoder reads: ids, or features where its settings say so. */
+/* What the encoder reads: ids, or features if gqac_seq2seq_settings.features is true. An i64 input
+ * of the encoder whose name contains "mask" is filled with ones, [1,L]. L is n_ids for ids. For
+ * features it is the dimension that has the same name as the mask's; if there is none, the only
+ * dimension after the batch that is not constant. */
 typedef struct gqac_seq2seq_source {
     size_t size;
-    const int64_t *ids; /* input [1,n_ids]; NULL: features */
+    const int64_t *ids; /* [1,n_ids]; NULL: features are given */
     size_t n_ids;
-    const gqac_tensor *features; /* in type and shape of the encoder's input, e.g. f32 [1,80,3000];
-                                    NULL: ids */
-    /* An i64 input of the encoder whose name contains "mask" is all ones, [1,L]: L is n_ids, or the
-     * features' dimension with the name that the mask's has (else the only one after the batch that
-     * is not constant). */
+    const gqac_tensor *features; /* with the encoder's input type and shape, e.g. f32 [1,80,3000];
+                                    NULL: ids are given */
 } gqac_seq2seq_source;
 
-/* Defaults: the likeliest ids, 128 of them, and the end-of-text ids of the model, which must
- * outlive the request. */
+/* Sets the defaults: greedy decoding of at most 128 ids, with the end-of-text ids of the model,
+ * which must outlive the request. */
 static inline void gqac_seq2seq_request_init(gqac_generate_request *request,
                                              const gqac_seq2seq *model) {
     const gqac_seq2seq_settings *settings = gqac_seq2seq_get_settings(model);
@@ -87,14 +90,15 @@ static inline void gqac_seq2seq_request_init(gqac_generate_request *request,
     request->eos = settings->eos;
 }
 
-/* Encodes the source and generates. The request is one of gqac_generate with `session` NULL and
- * `chunk` 0. `prompt` are the ids with which the decoder begins (start, language and task of a
- * speech model); n_prompt 0: the start id of the settings. Penalties and positions of draws count
- * the ids of the decoder, not those of the source. The time to the first token includes the
- * encoder; computed_tokens are those of the decoder. text NULL: the answer has ids but no text. The
- * caller frees *result with gqac_generation_free. USAGE: ids where the encoder takes features or
- * the other way round, a session or a chunk; OUT_OF_RANGE: ids; INVALID_INPUT: type or shape of the
- * features; UNSUPPORTED: an input that is not known; else as gqac_generate. */
+/* Encodes the source and generates an answer. The request is that of gqac_generate, with `session`
+ * NULL and `chunk` 0. `prompt` has the ids with which the decoder begins (start, language and task
+ * of a speech model); n_prompt 0: the start id of the settings. Penalties and the positions of
+ * draws count the ids of the decoder, not those of the source. The time to the first token includes
+ * the encoder; computed_tokens counts tokens of the decoder only. text NULL: the answer has ids but
+ * no text. The caller frees *result with gqac_generation_free. USAGE: ids for an encoder of
+ * features or features for one of ids, or the request has a session or a chunk; OUT_OF_RANGE: an id
+ * is not in the vocabulary; INVALID_INPUT: wrong type or shape of the features; UNSUPPORTED: a file
+ * has an input that is not known; the other errors are those of gqac_generate. */
 GQAC_API gqac_status gqac_seq2seq_generate(gqac_seq2seq_context *context, const gqac_text *text,
                                            const gqac_seq2seq_source *source,
                                            const gqac_generate_request *request,

@@ -1,8 +1,8 @@
 /* Status codes and diagnostics: how every function of gqac that can fail reports it.
  *
- * A function that can fail returns a gqac_status and takes a gqac_diag *, which it fills on failure
- * with what went wrong, where, which rule was broken and what to try. The caller owns the diag;
- * NULL is allowed. On success the diag is not changed. */
+ * A function that can fail returns a gqac_status. On failure it also fills the caller's gqac_diag
+ * with what went wrong, where, which rule was broken and what to try. On success the diag is not
+ * changed. The pointer to it may be NULL. */
 #ifndef GQAC_STATUS_H
 #define GQAC_STATUS_H
 
@@ -35,7 +35,7 @@ typedef struct gqac_diag {
     char hint[256];  /* what to try */
 } gqac_diag;
 
-/* Returns the failure of a call to the caller. */
+/* Evaluates a call; if it fails, returns its status from the enclosing function. */
 #define GQAC_TRY(call)                                                                             \
     do {                                                                                           \
         gqac_status gqac_try_status_ = (call);                                                     \

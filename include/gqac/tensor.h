@@ -31,7 +31,8 @@ typedef struct gqac_tensor {
 } gqac_tensor;
 
 /* Properties of an element type: its name ("f32"), bits of an element, ONNX data type code (0:
- * none), and NumPy descr ("": none). */
+ * none), NumPy descr ("": none), whether it is a floating-point type, and whether it has negative
+ * values (true for floating-point types too). */
 GQAC_API const char *gqac_dtype_name(gqac_dtype dtype);
 GQAC_API int gqac_dtype_bits(gqac_dtype dtype);
 GQAC_API int gqac_dtype_onnx(gqac_dtype dtype);

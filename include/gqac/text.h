@@ -1,5 +1,5 @@
-/* Text in and text out of a model: what lies in a model folder beside the graph (genai_config.json,
- * tokenizer.json, the chat template) and the loop that generates.
+/* Text in, text out: the files of a model folder beside the graph (genai_config.json,
+ * tokenizer.json, the chat template), and the loop that generates an answer.
  *
  *   gqac_text *text;  gqac_session *session;  gqac_generation *said;
  *   gqac_text_open("model folder", GQAC_TEXT_ALL, &text, &diag);
@@ -10,9 +10,9 @@
  *   gqac_generate(context, text, 1, &request, &said, &diag);
  *   puts(said->text);
  *
- * A gqac_text is immutable and may be shared by threads; a session and a stream belong to one
- * thread at a time. Everything here is built on gqac.h alone. Texts are UTF-8; a text that is not
- * is INVALID_INPUT with the offset of the first bad byte. */
+ * A gqac_text is immutable, and threads may share it; only one thread at a time may use a session,
+ * a stream or a reply. Everything here is built on gqac.h alone. Texts are UTF-8. INVALID_INPUT: a
+ * text is not UTF-8; *diag has the offset of the first bad byte. */
 #ifndef GQAC_TEXT_H
 #define GQAC_TEXT_H
 

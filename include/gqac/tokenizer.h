@@ -1,4 +1,4 @@
-/* What lies in a model folder beside the graph: settings, tokenizer and chat template. */
+/* The files of a model folder beside the graph: settings, tokenizer and chat template. */
 #ifndef GQAC_TOKENIZER_H
 #define GQAC_TOKENIZER_H
 
@@ -9,17 +9,17 @@
 extern "C" {
 #endif
 
-/* Writes the path of the decoder file of a model to `path`, which has `size` bytes: `model` itself
- * if it is a file, else model.decoder.filename of the genai_config.json in the folder. IO: the
+/* Writes the path of the model file to `path`, which has a capacity of `size` bytes: `model` itself
+ * if it is a file; if it is a folder, model.decoder.filename of its genai_config.json. IO: the
  * folder or its config cannot be read; INVALID_MODEL: the config is wrong, the path is too long, or
- * the file lies outside of the folder, also by a link (but links into the Hugging Face cache that
- * the folder is part of are followed, here and below). */
+ * the file, after links are followed, lies outside the folder. (Here and below, links into the
+ * Hugging Face cache that the folder is part of are allowed.) */
 GQAC_API gqac_status gqac_text_model_path(const char *model, char *path, size_t size,
                                           gqac_diag *diag);
 
 /* ---- what lies beside the graph ------------------------------------------ */
 
-/* Which parts to read and check; what is left out is never parsed. */
+/* The parts to read and check. Files of other parts are not parsed. */
 enum {
     GQAC_TEXT_CONFIG = 1,    /* genai_config.json */
     GQAC_TEXT_TOKENIZER = 2, /* tokenizer.json */
@@ -30,94 +30,101 @@ enum {
 typedef struct gqac_text gqac_text;
 
 /* Reads the parts of a model; the caller frees *text. `model` is a folder, an artefact that was
- * compiled from one, or a model file. A file that is named as decoder by the genai_config.json
- * beside it, or in the folder above, stands for that folder; any other file has no parts. A missing
- * part is no error here, and neither is a tokenizer or template that needs something gqac does not
- * have (the refusals in the settings): calls that need the part fail. IO: a file cannot be read;
- * INVALID_MODEL: the content of a file, or a link that leads out of the folder; UNSUPPORTED: the
- * config asks for something that would change results; LIMIT; NO_MEMORY. */
+ * compiled from one, or a model file. If the genai_config.json beside a model file, or in the
+ * folder above, names it as decoder, the parts are those of that folder; any other model file has
+ * no parts. If a part is missing, or if gqac cannot run a tokenizer or template (see the refusals
+ * in gqac_text_settings), this call succeeds and calls that need the part fail. IO: a file cannot
+ * be read; INVALID_MODEL: its content is wrong, or it is a link that leads out of the folder;
+ * UNSUPPORTED: the config has a setting that would change results; LIMIT: a file exceeds a safety
+ * limit; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_open(const char *model, unsigned parts, gqac_text **text,
                                     gqac_diag *diag);
 GQAC_API void gqac_text_free(gqac_text *text);
 
-/* Opens program and text of a model in one call: the decoder file of gqac_text_model_path, with the
- * names of inputs and outputs in genai_config.json (unless the options have names), and the parts
- * of gqac_text_open. `text` NULL: only the config is read. The caller frees both; on failure
- * neither is made. Errors are those of gqac_text_model_path, gqac_text_open and gqac_program_open;
- * USAGE: the options have a model in memory (gqac_options.bytes). */
+/* Opens the program and the text of a model in one call: the model file is that of
+ * gqac_text_model_path, its inputs and outputs are renamed as genai_config.json says (unless the
+ * options have names), and the parts are those of gqac_text_open. `text` NULL: only the config is
+ * read. The caller frees both; on failure neither is created. Errors are those of
+ * gqac_text_model_path, gqac_text_open and gqac_program_open; USAGE: the options have a model in
+ * memory (gqac_options.bytes). */
 GQAC_API gqac_status gqac_model_open(const char *model, const gqac_options *options, unsigned parts,
                                      gqac_program **program, gqac_text **text, gqac_diag *diag);
 
-/* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Owned by the text. */
+/* Settings of genai_config.json (schema: onnxruntime-genai's config.h). Their lists and texts
+ * belong to the gqac_text. */
 typedef struct gqac_text_settings {
     size_t size;
-    bool has_config, has_tokenizer, has_template; /* of the parts that were asked for */
-    /* Why a tokenizer or template that exists cannot be used: the UNSUPPORTED with which calls that
-       need it fail; NULL: it can, or does not exist. has_... is then false, but the file is among
-       the attachments */
+    bool has_config, has_tokenizer, has_template; /* of the parts that were read */
+    /* Why a tokenizer or template that exists cannot be used: the UNSUPPORTED error of the calls
+     * that need it. Its has_... is then false, but the file is among the attachments. NULL: it can
+     * be used, or does not exist. */
     const gqac_diag *tokenizer_refusal, *template_refusal;
     int64_t bos, pad; /* -1: none */
     int n_eos;
     const int64_t *eos;
-    int64_t context_length; /* tokens; 0: not stated. No memory is allocated for it */
+    int64_t context_length; /* in tokens; 0: not stated. It reserves no memory */
     int64_t vocab_size;     /* 0: not stated */
-    /* search: what generate does by default */
+    /* Of "search": the defaults of generation. */
     bool do_sample;
     double temperature, top_p, repetition_penalty;
     int64_t top_k;                  /* 0: all */
-    int64_t min_length, max_length; /* tokens of prompt and answer together; 0: not stated */
-    const char *unsupported; /* a search setting that gqac_generate refuses, as gqac does not have
-                                it ("search.num_beams is 4"); NULL: none */
+    int64_t min_length, max_length; /* in tokens of prompt and answer together; 0: not stated */
+    const char *unsupported; /* a search setting that gqac does not have, so that gqac_generate
+                                fails ("search.num_beams is 4"); NULL: none */
     int n_io_names;          /* for gqac_options: names of inputs and outputs */
     const gqac_io_name *io_names;
 } gqac_text_settings;
-/* Never NULL; fields of files that do not exist, or were not asked for, have their defaults. */
+/* Returns the settings, never NULL. Fields from files that do not exist, or were not read, have
+ * their defaults. */
 GQAC_API const gqac_text_settings *gqac_text_get_settings(const gqac_text *text);
-/* Sets *files to the unchanged files of all parts that exist, for gqac_options.attachments, and
- * returns their number. Owned by the text. */
+/* Sets *files to the unchanged files of all parts that were read, for gqac_options.attachments, and
+ * returns their number. They belong to the text. */
 GQAC_API int gqac_text_attachments(const gqac_text *text, const gqac_attachment **files);
 
 /* ---- tokens -------------------------------------------------------------- */
 
-/* Sets *ids to the *n ids of a text of `length` bytes, as Hugging Face's tokenizers define
- * tokenizer.json: added tokens, normalizer, pre-tokenizer, model and, with `special`, the
- * post-processor. The caller frees *ids with gqac_release; it is not NULL, even without ids. A
- * tokenizer may have ids that the model does not have. Here and below USAGE: the model has no
- * tokenizer; UNSUPPORTED: its tokenizer was refused; NO_MEMORY. INVALID_INPUT: the text is not
- * UTF-8, or too long; LIMIT: the tokenizer's expressions take too many steps. */
+/* Tokenizes a text of `length` bytes: sets *ids to its *n ids, as Hugging Face's tokenizers define
+ * tokenizer.json (added tokens, normalizer, pre-tokenizer, model and, with `special`, the
+ * post-processor). The caller frees *ids with gqac_release; it is not NULL even if *n is 0. A
+ * tokenizer may return ids that the model does not have. INVALID_INPUT: the text is not UTF-8, or
+ * too long; LIMIT: the tokenizer's regular expressions take too many steps. Errors of all calls of
+ * this section: USAGE: the model has no tokenizer; UNSUPPORTED: its tokenizer cannot be used
+ * (tokenizer_refusal); NO_MEMORY. */
 GQAC_API gqac_status gqac_text_tokenize(const gqac_text *text, const char *bytes, size_t length,
                                         bool special, int64_t **ids, size_t *n, gqac_diag *diag);
 typedef struct gqac_tokenize_options {
     size_t size;
-    bool special; /* with the ids of the post-processor (beginning of text, ...) */
-    bool plain;   /* special tokens that the text spells ("<|im_end|>") are text like any other: for
-                     what users wrote, so that it cannot end or begin a turn */
+    bool special; /* apply the post-processor, which adds the beginning of text and the like */
+    bool plain;   /* treat special tokens that the text spells out ("<|im_end|>") as ordinary text.
+                     For text from users, so that it cannot end or begin a turn */
 } gqac_tokenize_options;
 static inline void gqac_tokenize_options_init(gqac_tokenize_options *options) {
     memset(options, 0, sizeof *options);
     options->size = sizeof *options;
     options->special = true;
 }
-/* gqac_text_tokenize with options; NULL: as gqac_tokenize_options_init sets them. */
+/* gqac_text_tokenize with options; options NULL: those of gqac_tokenize_options_init. */
 GQAC_API gqac_status gqac_text_tokenize_with(const gqac_text *text, const char *bytes,
                                              size_t length, const gqac_tokenize_options *options,
                                              int64_t **ids, size_t *n, gqac_diag *diag);
-/* Sets *bytes to the *length bytes of an id in the middle of a text, which need not be whole
- * characters; those of a special token are its name, and *special (NULL: not wanted) is true. For
- * tables of the whole vocabulary, as grammars need them. A NUL follows *bytes, which the caller
- * frees with gqac_release. OUT_OF_RANGE: the tokenizer does not have the id. */
+/* Sets *bytes to the *length bytes that an id stands for in the middle of a text; they need not be
+ * whole characters. A special token stands for its name. *special, if not NULL, is set to whether
+ * the token is special. This serves tables of the whole vocabulary, as grammars need them. A NUL
+ * follows the bytes. The caller frees *bytes with gqac_release. OUT_OF_RANGE: the tokenizer does
+ * not have the id. */
 GQAC_API gqac_status gqac_text_token_bytes(const gqac_text *text, int64_t id, char **bytes,
                                            size_t *length, bool *special, gqac_diag *diag);
-/* Sets *out to the text of n ids, valid UTF-8 of *length bytes: bytes that are not a character
- * become U+FFFD. With skip_special, special tokens are left out. A NUL follows *out, which the
- * caller frees with gqac_release. OUT_OF_RANGE: the tokenizer does not have an id. */
+/* Sets *out to the text of n ids, *length bytes of valid UTF-8: bytes that form no character become
+ * U+FFFD. With skip_special, special tokens are left out. A NUL follows the text. The caller frees
+ * *out with gqac_release. OUT_OF_RANGE: the tokenizer does not have one of the ids. */
 GQAC_API gqac_status gqac_text_detokenize(const gqac_text *text, const int64_t *ids, size_t n,
                                           bool skip_special, char **out, size_t *length,
                                           gqac_diag *diag);
 
-/* Detokenizes one id at a time, without special tokens: the pieces together are the text of
- * gqac_text_detokenize, and no piece splits a character. The text must outlive the stream, which
- * the caller frees. *piece has *length bytes and is valid until the next call. OUT_OF_RANGE: the
+/* A stream detokenizes one id at a time and leaves out special tokens. Each call sets *piece to the
+ * next *length bytes of text, possibly none; the pieces together are the text of
+ * gqac_text_detokenize, and no piece splits a character. *piece is valid until the next call with
+ * the stream. The gqac_text must outlive the stream, which the caller frees. OUT_OF_RANGE: the
  * tokenizer does not have the id. */
 typedef struct gqac_text_stream gqac_text_stream;
 GQAC_API gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_stream **stream,
@@ -125,41 +132,43 @@ GQAC_API gqac_status gqac_text_stream_create(const gqac_text *text, gqac_text_st
 GQAC_API void gqac_text_stream_free(gqac_text_stream *stream);
 GQAC_API gqac_status gqac_text_stream_push(gqac_text_stream *stream, int64_t id, const char **piece,
                                            size_t *length, gqac_diag *diag);
-/* The piece that was held back after the last id; the next id begins a new text. */
+/* To be called after the last id: sets *piece to the text that was still held back. The next id
+ * begins a new text. */
 GQAC_API gqac_status gqac_text_stream_finish(gqac_text_stream *stream, const char **piece,
                                              size_t *length, gqac_diag *diag);
 
-/* Builds the text of an answer id by id, and ends it before the first stop text that is complete;
- * of those that end together the longest counts. `text` and the stop texts must outlive the reply,
- * which the caller frees. Without a tokenizer the text is empty, and stop texts are USAGE.
- * INVALID_INPUT: a stop text is not UTF-8. */
+/* A reply builds the text of an answer id by id and cuts it before a stop text. The stop text that
+ * is complete first counts; if several end at the same byte, the longest. `text` and the stop texts
+ * must outlive the reply, which the caller frees. Without a tokenizer the text stays empty. USAGE:
+ * stop texts without a tokenizer; INVALID_INPUT: a stop text is not UTF-8. */
 typedef struct gqac_reply gqac_reply;
 GQAC_API gqac_status gqac_reply_create(const gqac_text *text, int n_stop, const char *const *stop,
                                        gqac_reply **reply, gqac_diag *diag);
 GQAC_API void gqac_reply_free(gqac_reply *reply);
 GQAC_API gqac_status gqac_reply_push(gqac_reply *reply, int64_t id, gqac_diag *diag);
-/* After the last id: completes the text with what was held back. */
+/* To be called after the last id: adds to the text what was still held back. */
 GQAC_API gqac_status gqac_reply_finish(gqac_reply *reply, gqac_diag *diag);
 /* True: the text has been cut before a stop text. */
 GQAC_API bool gqac_reply_stopped(const gqac_reply *reply);
-/* Returns what the text has gained since the last call and sets *length to its bytes, without what
- * may be the beginning of a stop text. Valid until the next call that changes the reply; no NUL
+/* Returns the text that was added since the last call, *length bytes, except for a possible
+ * beginning of a stop text. It is valid until the next call that changes the reply; no NUL
  * follows. */
 GQAC_API const char *gqac_reply_take(gqac_reply *reply, size_t *length);
-/* The whole text so far, *length bytes and a NUL; valid until the next call that changes the
- * reply. */
+/* Returns the whole text so far, *length bytes and a NUL. It is valid until the next call that
+ * changes the reply. */
 GQAC_API const char *gqac_reply_text(const gqac_reply *reply, size_t *length);
 
 /* Renders the chat template: Jinja as transformers runs it (trim_blocks, lstrip_blocks,
  * loopcontrols, generation, tojson, raise_exception, strftime_now). `variables` is a JSON object,
  * usually {"messages": [{"role": ..., "content": ...}], "add_generation_prompt": true, "tools":
  * [...]}. The special tokens of tokenizer_config.json (bos_token, eos_token, ...) are variables
- * too. As in transformers, absent tools and documents are none, an absent add_generation_prompt is
- * false, and of a message's reasoning_content, thinking and reasoning the first that is not null
- * becomes reasoning_content, and also thinking if that is absent. Sets *out to *length bytes, which
- * a NUL follows; the caller frees it with gqac_release. USAGE: the model has no template;
- * UNSUPPORTED: it was refused; INVALID_INPUT: the template raises an error, or the JSON is wrong;
- * LIMIT: too many steps, or too long a text; NO_MEMORY. */
+ * too. As in transformers, absent tools and documents are none, and an absent add_generation_prompt
+ * is false. The first field of a message among reasoning_content, thinking and reasoning that is
+ * not null becomes its reasoning_content, and also its thinking if that is absent. Sets *out to
+ * *length bytes, followed by a NUL; the caller frees *out with gqac_release. USAGE: the model has
+ * no template; UNSUPPORTED: the template cannot be used (template_refusal); INVALID_INPUT: the
+ * template raises an error, or the JSON is wrong; LIMIT: the template takes too many steps, or the
+ * text is too long; NO_MEMORY. */
 GQAC_API gqac_status gqac_text_render(const gqac_text *text, const char *variables, char **out,
                                       size_t *length, gqac_diag *diag);
 
